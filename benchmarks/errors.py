@@ -1,0 +1,55 @@
+"""The one error that a user's mistake becomes: what is wrong, where, and what to do about it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """A mistake in what ragmeter was given; shown without a traceback, exit code 2.
+
+    Args:
+        what: One sentence that says what is wrong.
+        where: The place: a file with its line, a field, a flag.
+        try_this: What to do about it.
+    """
+
+    def __init__(self, what: str, *, where: str | None = None, try_this: str | None = None) -> None:
+        self.what = what
+        self.where = where
+        self.try_this = try_this
+        super().__init__("\n".join(self.lines()))
+
+    def lines(self) -> list[str]:
+        """The message, one aspect a line."""
+        lines = [self.what]
+        if self.where:
+            lines.append(f"  where: {self.where}")
+        if self.try_this:
+            lines.append(f"  try:   {self.try_this}")
+        return lines
+
+
+class MissingPackage(UserError):
+    """An optional package that this piece of work needs is not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package {package!r}, which is not installed",
+            try_this=f"pip install 'ragmeter[{extra}]'",
+        )
+
+
+def nearest(wrong: str, known: Iterable[str]) -> str | None:
+    """The known name closest to a mistyped one, or None where nothing is close."""
+    found = difflib.get_close_matches(wrong, list(known), n=1, cutoff=0.55)
+    return found[0] if found else None
+
+
+def unknown_name(noun: str, wrong: str, known: Iterable[str], *, where: str | None = None) -> UserError:
+    """The error for a name that nobody registered, with the nearest one that exists."""
+    names = sorted(known)
+    guess = nearest(wrong, names)
+    hint = f"did you mean {guess!r}?" if guess else "known: " + (", ".join(names) or "none")
+    return UserError(f"unknown {noun} {wrong!r}", where=where, try_this=hint)

@@ -1,0 +1,116 @@
+"""Registries that fill themselves: decorators in a package's own modules, entry points in other packages.
+
+Discovery imports only modules whose source holds a registration mark (`@register`), so that listing methods
+does not import the training code beside them. A module with a registration keeps heavy imports (torch,
+transformers …) inside functions.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from benchmarks.errors import UserError, unknown_name
+
+MARK = b"\n@register"
+
+
+class Entry(Protocol):
+    """What a registry holds: something with an id."""
+
+    @property
+    def id(self) -> str: ...
+
+
+E = TypeVar("E", bound=Entry)
+
+
+class Registry(Generic[E]):
+    """Entries by id, discovered on first use.
+
+    Args:
+        noun: What an entry is called in messages ("method").
+        package: The package whose modules register entries ("methods").
+        group: The entry-point group through which other packages add theirs ("ragmeter.methods"). An entry
+            point names a module (or an object in one); loading it must run its registrations.
+    """
+
+    def __init__(self, noun: str, package: str, group: str) -> None:
+        self.noun = noun
+        self.package = package
+        self.group = group
+        self.broken: dict[str, str] = {}
+        """Plug-ins that could not be loaded, with the reason; `ragmeter doctor` shows them."""
+        self._entries: dict[str, E] = {}
+        self._sources: dict[str, str] = {}
+        self._complete = False
+
+    def add(self, entry: E, source: str) -> None:
+        """Register an entry.
+
+        Args:
+            entry: The entry.
+            source: The module that registers it; registering again from the same module replaces.
+
+        Raises:
+            UserError: Another module has taken this id.
+        """
+        taken = self._sources.get(entry.id)
+        if taken is not None and taken != source:
+            raise UserError(
+                f"two {self.noun}s are called {entry.id!r}",
+                where=f"{taken} and {source}",
+                try_this="rename one of them",
+            )
+        self._entries[entry.id] = entry
+        self._sources[entry.id] = source
+
+    def get(self, identifier: str, *, where: str | None = None) -> E:
+        """The entry with this id.
+
+        Raises:
+            UserError: Nobody registered it; the message names the nearest id.
+        """
+        if identifier not in self._entries:
+            self._discover()
+        if identifier not in self._entries:
+            raise unknown_name(self.noun, identifier, self._entries, where=where)
+        return self._entries[identifier]
+
+    def __contains__(self, identifier: object) -> bool:
+        self._discover()
+        return identifier in self._entries
+
+    def __iter__(self) -> Iterator[E]:
+        self._discover()
+        return iter([self._entries[name] for name in sorted(self._entries)])
+
+    def source(self, identifier: str) -> str:
+        """The module that registered an entry."""
+        return self._sources[identifier]
+
+    def _discover(self) -> None:
+        if self._complete:
+            return
+        self._complete = True
+        for module in _registering_modules(self.package):
+            importlib.import_module(module)
+        for point in entry_points(group=self.group):
+            # A stranger's broken package must not take the whole command down; doctor names it.
+            try:
+                point.load()
+            except Exception as error:
+                self.broken[point.name] = f"{type(error).__name__}: {error}"
+
+
+def _registering_modules(package: str) -> Iterator[str]:
+    """Names of the package's modules that hold a registration, in a fixed order."""
+    root = importlib.import_module(package)
+    for folder in root.__path__:
+        for path in sorted(Path(folder).rglob("*.py")):
+            if MARK in path.read_bytes():
+                parts = (package, *path.relative_to(folder).with_suffix("").parts)
+                yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts)

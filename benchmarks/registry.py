@@ -1,0 +1,245 @@
+"""How a dataset is declared, referred to and loaded.
+
+A dataset is one module: a frozen `DatasetCard`, a config, and a function from (source, split) to a `Benchmark`,
+registered with `@register`. Everything refers to it by a data reference, `name[/subset][:split]`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from benchmarks.corpus import Corpus
+from benchmarks.errors import UserError, unknown_name
+from benchmarks.fingerprint import content_hash, fingerprint
+from benchmarks.plugins import Registry
+from benchmarks.schema import Question
+
+
+class DatasetCard(BaseModel):
+    """What a dataset must declare before it can exist here; frozen and complete."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    title: str = Field(description="name as its authors write it")
+    task: str = Field(description="multi-hop QA, open-domain QA, long-document QA, graph QA, …")
+    description: str
+    hub_id: str | None = Field(description="repository on the hub, None if there is none")
+    revision: str | None = Field(description="pinned revision of that repository, None if not pinned yet")
+    licence: str
+    citation: str
+    languages: tuple[str, ...]
+    splits: Mapping[str, int | None] = Field(description="expected number of questions, None where unknown")
+    metrics: tuple[str, ...] = Field(description="ids of the official metrics, main one first")
+    settings: tuple[str, ...] = Field(description="settings in which papers evaluate, default first")
+    notes: str = ""
+
+
+class DatasetConfig(BaseModel):
+    """Options of every loader; a dataset with more options extends it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: str | None = Field(None, description="the authors' file; found in RAGMETER_DATA when absent")
+    skip_bad: bool = Field(False, description="skip records that cannot be read, counting and naming them")
+
+
+@dataclass(frozen=True, slots=True)
+class DataReference:
+    """`name[/subset][:split]`, parsed. `split` may join several with `+`."""
+
+    name: str
+    subset: str | None = None
+    split: str | None = None
+
+    def __str__(self) -> str:
+        subset = f"/{self.subset}" if self.subset else ""
+        return f"{self.name}{subset}" + (f":{self.split}" if self.split else "")
+
+    @classmethod
+    def parse(cls, text: str) -> DataReference:
+        """Read a reference.
+
+        Raises:
+            UserError: It is not of the form `name[/subset][:split]`.
+        """
+        match = re.fullmatch(r"([\w.-]+)(?:/([\w.-]+))?(?::([\w.-]+(?:\+[\w.-]+)*))?", text)
+        if not match:
+            raise UserError(
+                f"{text!r} is not a data reference",
+                try_this="write name[/subset][:split], e.g. hotpotqa:dev or worlds/long:test",
+            )
+        return cls(*match.groups())
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedRecord:
+    """A record that could not be read and was left out on request."""
+
+    where: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Questions with their corpus, as loaded.
+
+    Attributes:
+        reference: What was loaded, split included.
+        version: The loader's code version; part of the fingerprint.
+        card: The dataset's card.
+        questions: In the dataset's order, ids unique.
+        corpus: Every passage that any question's record brings (or the dataset's own corpus).
+        skipped: Records left out by `skip_bad`.
+    """
+
+    reference: DataReference
+    version: int
+    card: DatasetCard
+    questions: Sequence[Question]
+    corpus: Corpus
+    skipped: tuple[SkippedRecord, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Content hash + loader version: equal for equal questions, gold and corpus."""
+        questions = content_hash(_canonical(question) for question in self.questions)
+        return fingerprint(str(self.reference), self.version, questions, self.corpus.fingerprint)
+
+    def limited(self, limit: int | None) -> Benchmark:
+        """The first `limit` questions over the same corpus."""
+        if limit is None or limit >= len(self.questions):
+            return self
+        return replace(self, questions=self.questions[:limit])
+
+
+def _canonical(question: Question) -> str:
+    # Metadata is for analyses and changes nothing that is asked or scored.
+    return fingerprint(
+        question.id,
+        question.text,
+        question.answers,
+        dict(question.aliases),
+        question.answer_set,
+        question.evidence,
+        question.supporting_facts,
+        question.triples,
+        question.type,
+        question.answerable,
+        question.document_id,
+        question.candidates,
+        question.topic_entities,
+    )
+
+
+Loader = Callable[[DataReference, Any], Benchmark]
+"""From a reference (split set) and a config of the dataset's config class to a benchmark."""
+
+
+@dataclass(frozen=True)
+class DatasetEntry:
+    """A registered dataset."""
+
+    id: str
+    version: int
+    card: DatasetCard
+    load: Loader
+    config: type[DatasetConfig]
+    subsets: tuple[str, ...]
+    default_split: str
+
+
+DATASETS: Registry[DatasetEntry] = Registry("dataset", "benchmarks", "ragmeter.benchmarks")
+
+
+def register(
+    identifier: str,
+    *,
+    card: DatasetCard,
+    version: int = 1,
+    config: type[DatasetConfig] = DatasetConfig,
+    subsets: Iterable[str] = (),
+    default_split: str = "dev",
+) -> Callable[[Loader], Loader]:
+    """Declare a dataset; decorates its loader.
+
+    Args:
+        identifier: The name in data references.
+        card: The complete card.
+        version: The loader's code version; bump it when what it yields may change.
+        config: The class of its options.
+        subsets: Names accepted after the slash; the first is the default. Empty: no subsets.
+        default_split: The split loaded when a reference names none.
+    """
+
+    def decorate(load: Loader) -> Loader:
+        entry = DatasetEntry(identifier, version, card, load, config, tuple(subsets), default_split)
+        DATASETS.add(entry, load.__module__)
+        return load
+
+    return decorate
+
+
+def resolve(reference: str | DataReference, *, where: str | None = None) -> tuple[DataReference, DatasetEntry]:
+    """Complete a reference with default subset and split, and find its dataset.
+
+    Raises:
+        UserError: The dataset, subset or split does not exist.
+    """
+    ref = DataReference.parse(reference) if isinstance(reference, str) else reference
+    entry = DATASETS.get(ref.name, where=where)
+    subset = ref.subset or (entry.subsets[0] if entry.subsets else None)
+    if subset is not None and subset not in entry.subsets:
+        raise unknown_name(f"subset of {ref.name}", subset, entry.subsets, where=where)
+    split = ref.split or entry.default_split
+    for part in split.split("+"):
+        if part not in entry.card.splits:
+            raise unknown_name(f"split of {ref.name}", part, entry.card.splits, where=where)
+    return DataReference(ref.name, subset, split), entry
+
+
+def load(reference: str | DataReference, config: DatasetConfig | Mapping[str, Any] | None = None) -> Benchmark:
+    """Load a dataset.
+
+    Args:
+        reference: `name[/subset][:split]`; splits joined by `+` are concatenated.
+        config: The dataset's options.
+
+    Raises:
+        UserError: The reference, the options or the data are not right.
+    """
+    ref, entry = resolve(reference)
+    options = config if isinstance(config, DatasetConfig) else entry.config.model_validate(dict(config or {}))
+    parts = [entry.load(replace(ref, split=split), options) for split in (ref.split or "").split("+")]
+    benchmark = parts[0] if len(parts) == 1 else _concatenate(ref, parts)
+    _check_unique(benchmark)
+    return benchmark
+
+
+def _concatenate(reference: DataReference, parts: Sequence[Benchmark]) -> Benchmark:
+    passages: Iterator[Any] = (passage for part in parts for passage in part.corpus)
+    return replace(
+        parts[0],
+        reference=reference,
+        questions=[question for part in parts for question in part.questions],
+        corpus=Corpus.of(passages),
+        skipped=tuple(skip for part in parts for skip in part.skipped),
+    )
+
+
+def _check_unique(benchmark: Benchmark) -> None:
+    seen: set[str] = set()
+    for question in benchmark.questions:
+        if question.id in seen:
+            raise UserError(
+                f"question id {question.id!r} occurs twice",
+                where=str(benchmark.reference),
+                try_this="remove one of the records: scores are kept per question id",
+            )
+        seen.add(question.id)

@@ -1,0 +1,140 @@
+"""What a question is, and what of it a method may see.
+
+A loader yields `Question`s: text together with everything that is known about the right answer. A method is
+handed `question.query()`, a `Query` without any of that. Only controls, declared as such, receive a `GoldQuery`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.fingerprint import content_id
+
+Triple = tuple[str, str, str]
+"""Head, relation, tail."""
+
+SENTENCE_MARK = "#"
+"""Between a passage id and a sentence number in the id of a sentence: `p3f…#2` is the third sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A retrievable unit of text.
+
+    Attributes:
+        id: Opaque and derived from the content (`passage_id`), so that it cannot hint at relevance.
+        title: May be empty.
+        text: The whole text; for passages with sentences, their concatenation.
+        sentences: The sentences as the dataset splits them, where supporting facts refer to them.
+        document_id: The long document this passage was cut from, if any.
+    """
+
+    id: str
+    title: str
+    text: str
+    sentences: tuple[str, ...] = ()
+    document_id: str | None = None
+
+    @property
+    def full_text(self) -> str:
+        """Title and text as retrievers and readers see them."""
+        return f"{self.title}\n{self.text}" if self.title else self.text
+
+
+def passage_id(title: str, text: str, document_id: str | None = None) -> str:
+    """The id of a passage: a hash of its content, the same in every dataset and split."""
+    return content_id("p", title, text, document_id or "")
+
+
+def triple_id(triple: Triple) -> str:
+    """The id of a triple: a hash of head, relation and tail."""
+    return content_id("t", *triple)
+
+
+def sentence_id(passage: str, index: int) -> str:
+    """The id of the sentence with this 0-based index in a passage."""
+    return f"{passage}{SENTENCE_MARK}{index}"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a method sees of a question.
+
+    Attributes:
+        id: Opaque; native ids can spell out hops or hash the answer, so methods get a hash of the native id.
+        text: The question.
+        document_id: The document it is asked about, in the `document` setting.
+        candidates: Ids of the passages that may be used: None is the whole corpus, () none at all.
+        topic_entities: Entities that a graph dataset gives as input.
+    """
+
+    id: str
+    text: str
+    document_id: str | None = None
+    candidates: tuple[str, ...] | None = None
+    topic_entities: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question with its gold.
+
+    Attributes:
+        id: The dataset's own id, unique within a split.
+        text: The question.
+        answers: Gold answers. Any one of them suffices, unless `answer_set` is true: then all are wanted.
+        aliases: Other accepted wordings, by the answer they stand for.
+        answer_set: Whether `answers` is a set to be named completely (graph QA, multi-answer questions).
+        evidence: Ids of the positive passages (or triples), in the dataset's order.
+        supporting_facts: Ids of supporting sentences (`sentence_id`), where the dataset has them.
+        triples: Gold reasoning triples, where the dataset has them.
+        type: The dataset's question type (`bridge`, `comparison`, `2hop` …), or "".
+        answerable: False for questions whose gold says that the evidence does not answer them.
+        document_id, candidates, topic_entities: As in `Query`.
+        metadata: Everything else of the native record that analyses may want. Gold: never handed on.
+    """
+
+    id: str
+    text: str
+    answers: tuple[str, ...]
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    answer_set: bool = False
+    evidence: tuple[str, ...] = ()
+    supporting_facts: tuple[str, ...] = ()
+    triples: tuple[Triple, ...] = ()
+    type: str = ""
+    answerable: bool = True
+    document_id: str | None = None
+    candidates: tuple[str, ...] | None = None
+    topic_entities: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def golds(self) -> tuple[str, ...]:
+        """Every accepted string: the answers, each followed by its aliases, without repetitions."""
+        flat = (text for answer in self.answers for text in (answer, *self.aliases.get(answer, ())))
+        return tuple(dict.fromkeys(flat))
+
+    @property
+    def query_id(self) -> str:
+        """The opaque id under which methods know this question."""
+        return content_id("q", self.id)
+
+    def query(self) -> Query:
+        """What a method may see: no answer, no evidence, no label, not even the native id."""
+        return Query(self.query_id, self.text, self.document_id, self.candidates, self.topic_entities)
+
+    def gold_query(self) -> GoldQuery:
+        """What a control may see: everything."""
+        return GoldQuery(
+            self.query_id, self.text, self.document_id, self.candidates, self.topic_entities, question=self
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GoldQuery(Query):
+    """A query that carries its gold; handed to controls alone."""
+
+    question: Question = field(kw_only=True)

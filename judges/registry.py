@@ -1,0 +1,98 @@
+"""How a metric is declared, and how its id prints and parses back to itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from benchmarks.errors import UserError, unknown_name
+from benchmarks.plugins import Registry
+from judges.api import Metric, MetricEntry, Parameter, Scores
+
+METRICS: Registry[MetricEntry] = Registry("metric", "judges", "ragmeter.judges")
+
+F = TypeVar("F", bound=Callable[..., Scores])
+
+_ID = re.compile(r"(?P<name>\w+)(?:@(?P<k>\d+))?(?:\((?P<parameters>[^()]*)\))?(?:#v(?P<version>\d+))?")
+
+
+def register(
+    identifier: str,
+    *,
+    source: str,
+    group: str,
+    needs: Sequence[str],
+    version: int = 1,
+    parameters: Sequence[Parameter] = (),
+    low: float | None = 0.0,
+    high: float | None = 1.0,
+    higher_is_better: bool = True,
+    missing: float = 0.0,
+    exact: bool = True,
+) -> Callable[[F], F]:
+    """Declare a metric; decorates its function `(batch, **parameters) -> Scores`, whose docstring is the definition."""
+
+    def decorate(compute: F) -> F:
+        definition = " ".join((compute.__doc__ or "").split())
+        if not definition:
+            raise ValueError(f"metric {identifier!r} has no definition: write its docstring")
+        entry = MetricEntry(
+            identifier, version, definition, compute, tuple(parameters), low, high, higher_is_better, tuple(needs),
+            source, group, missing, exact,
+        )  # fmt: skip
+        METRICS.add(entry, compute.__module__)
+        return compute
+
+    return decorate
+
+
+def parse(text: str, *, where: str | None = None) -> Metric:
+    """The metric that an id denotes; parameters and version may be left out where they have defaults.
+
+    Raises:
+        UserError: The id does not parse, or names a metric, parameter, value or version that does not exist.
+    """
+    match = _ID.fullmatch(text.strip())
+    if not match:
+        raise UserError(
+            f"{text!r} is not a metric id",
+            where=where,
+            try_this="write name[@k][(param=value,…)][#v1], e.g. recall@5 or f1(rules=hotpotqa)",
+        )
+    entry = METRICS.get(match["name"], where=where)
+    if match["version"] and int(match["version"]) != entry.version:
+        raise UserError(
+            f"{entry.id} is at version {entry.version}, not {match['version']}",
+            where=where,
+            try_this=f"{entry.id}#v{entry.version}, or the ragmeter release that had version {match['version']}",
+        )
+    given: dict[str, str] = {"k": match["k"]} if match["k"] else {}
+    for part in filter(None, (match["parameters"] or "").split(",")):
+        name, separator, value = part.partition("=")
+        if not separator:
+            raise UserError(f"{part!r} in {text!r} lacks its value", where=where, try_this="write param=value")
+        given[name.strip()] = value.strip()
+    known = {parameter.name: parameter for parameter in entry.parameters}
+    for name in given:
+        if name not in known:
+            raise unknown_name(f"parameter of {entry.id}", name, known, where=where)
+    return Metric(entry, {p.name: _value(entry, p, given.get(p.name), where) for p in entry.parameters})
+
+
+def _value(entry: MetricEntry, parameter: Parameter, raw: str | None, where: str | None) -> Any:
+    if raw is None:
+        if parameter.default is None:
+            example = f"{entry.id}@5" if parameter.name == "k" else f"{entry.id}({parameter.name}=…)"
+            raise UserError(f"{entry.id} needs {parameter.name}", where=where, try_this=f"write {example}")
+        return parameter.default
+    try:
+        value = parameter.kind(raw)
+    except ValueError:
+        expected = parameter.kind.__name__
+        raise UserError(f"{parameter.name}={raw!r} of {entry.id} is not of type {expected}", where=where) from None
+    if parameter.choices and value not in parameter.choices:
+        raise unknown_name(f"{parameter.name} of {entry.id}", str(value), map(str, parameter.choices), where=where)
+    if parameter.name == "k" and value < 1:
+        raise UserError(f"k of {entry.id} must be at least 1", where=where)
+    return value

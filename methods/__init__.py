@@ -1,0 +1,5 @@
+"""Who answers: the method contract and registry, the models methods stand on, the four approaches, the baselines.
+
+Start at `api.py` (the roles and what passes between them), then `registry.py` (how a method is declared) and
+`pipeline.py` (how roles chain into a method). Imports `benchmarks` only.
+"""

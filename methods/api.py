@@ -1,0 +1,288 @@
+"""The method contract: what passes between roles, and the roles themselves.
+
+Everything is batch first: a role takes a sequence of queries and returns one result per query, in order. A
+`Method` streams `Prediction`s as they finish. What a method is handed is a `Query`; gold never reaches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from benchmarks.corpus import Corpus
+from benchmarks.errors import UserError
+from benchmarks.schema import Passage, Query, Question
+
+FAILED = "failed"
+"""Key in `notes` under which a prediction says why it has no answer."""
+SUPPORT = "support"
+"""Key in `notes`: ids of the passages or sentences (`passage#index`) claimed to support the answer."""
+TRIPLES = "triples"
+"""Key in `notes`: predicted reasoning triples, a list of [head, relation, tail]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one answer cost.
+
+    Attributes:
+        prompt_tokens, completion_tokens, memory_tokens: As counted by the model that was called; memory tokens
+            are soft tokens delivered in place of text.
+        model_calls: Calls of a generating model.
+        seconds: Wall time by stage (`retrieve`, `rerank`, `compress`, `read` …), a batch's time shared equally.
+        peak_memory_bytes: Highest accelerator memory seen, 0 where not measured.
+        cost_usd: Price of the calls, 0 for local models.
+    """
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    memory_tokens: int = 0
+    model_calls: int = 0
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    peak_memory_bytes: int = 0
+    cost_usd: float = 0.0
+
+    def __add__(self, other: Usage) -> Usage:
+        seconds = dict(self.seconds)
+        for stage, spent in other.seconds.items():
+            seconds[stage] = seconds.get(stage, 0.0) + spent
+        return Usage(
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            self.memory_tokens + other.memory_tokens,
+            self.model_calls + other.model_calls,
+            seconds,
+            max(self.peak_memory_bytes, other.peak_memory_bytes),
+            self.cost_usd + other.cost_usd,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object with every field."""
+        return {name: getattr(self, name) for name in self.__slots__} | {"seconds": dict(self.seconds)}
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One item of ranked evidence: the id of a passage, a sentence (`passage#index`) or a triple."""
+
+    id: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A method's answer to one question; as JSON, one row of a submission.
+
+    Attributes:
+        question_id: The id of the query answered.
+        answer: The answer, "" where there is none.
+        evidence: Ranked: the order counts, scores never re-order it.
+        usage: What it cost.
+        notes: Further output under the documented keys `support`, `triples`, `failed`, or keys of one's own.
+    """
+
+    question_id: str
+    answer: str
+    evidence: tuple[Evidence, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The submission row."""
+        return {
+            "question_id": self.question_id,
+            "answer": self.answer,
+            "evidence": [{"id": item.id, "score": item.score} for item in self.evidence],
+            "usage": self.usage.to_json(),
+            "notes": dict(self.notes),
+        }
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any], *, where: str | None = None) -> Prediction:
+        """Read a submission row.
+
+        Raises:
+            UserError: A field is missing, unknown or of the wrong type.
+        """
+        try:
+            unknown = set(row) - {"question_id", "answer", "evidence", "usage", "notes"}
+            if unknown:
+                raise ValueError(f"unknown field {sorted(unknown)[0]!r}")
+            if not isinstance(row["question_id"], str) or not isinstance(row["answer"], str):
+                raise ValueError("question_id and answer must be strings")
+            evidence = tuple(Evidence(str(e["id"]), float(e.get("score", 0.0))) for e in row.get("evidence", ()))
+            return cls(
+                row["question_id"], row["answer"], evidence, Usage(**row.get("usage", {})), dict(row.get("notes", {}))
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            problem = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
+            raise UserError(f"this is not a prediction: {problem}", where=where) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Passages (or triples) for one query, best first, each id once.
+
+    Attributes:
+        query_id: The query.
+        ids: Best first.
+        scores: One per id; only their order within this ranking means anything.
+    """
+
+    query_id: str
+    ids: tuple[str, ...]
+    scores: tuple[float, ...]
+
+    def top(self, k: int) -> Ranking:
+        """The first k."""
+        return Ranking(self.query_id, self.ids[:k], self.scores[:k])
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a reader is given for one query.
+
+    Attributes:
+        query_id: The query.
+        passages: Text evidence in reading order (compressors return rewritten passages).
+        memory: Soft evidence: whatever the compressor and its reader agree on, usually a tensor.
+        usage: What compressing cost.
+    """
+
+    query_id: str
+    passages: tuple[Passage, ...] = ()
+    memory: Any = None
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A reader's answer to one query; `notes` as in `Prediction`."""
+
+    text: str
+    usage: Usage = field(default_factory=Usage)
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Index(Protocol):
+    """A corpus made searchable."""
+
+    def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
+        """Rank at most k passages per query: among its candidates if it has some, else in the whole corpus.
+
+        A ranking depends on its query alone, never on the batch it came in.
+        """
+        ...
+
+
+@runtime_checkable
+class Retriever(Protocol):
+    """Turns a corpus into an index."""
+
+    def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
+        """Build the index, or reopen the one that an earlier call completed in `folder`."""
+        ...
+
+
+@runtime_checkable
+class Reranker(Protocol):
+    """Orders given candidates anew."""
+
+    def rerank(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus) -> list[Ranking]:
+        """One ranking per query, over the same ids."""
+        ...
+
+
+@runtime_checkable
+class Compressor(Protocol):
+    """Shortens evidence to a budget."""
+
+    def compress(
+        self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None
+    ) -> list[Context]:
+        """One context per query; `budget` in tokens of the reader, None for the compressor's own."""
+        ...
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """Answers from a context."""
+
+    def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
+        """One answer per query."""
+        ...
+
+
+@runtime_checkable
+class Method(Protocol):
+    """A whole system: answers a benchmark's queries."""
+
+    def index(self, corpus: Corpus) -> None:
+        """Prepare for questions about this corpus; called once before `answer`."""
+        ...
+
+    def answer(self, queries: Iterable[Query]) -> Iterator[Prediction]:
+        """Yield one prediction per query, in any order, as they finish."""
+        ...
+
+
+@runtime_checkable
+class Trainable(Protocol):
+    """A method that can be fitted; the only door to gold, and only for training splits."""
+
+    def fit(self, train: Sequence[Question], validation: Sequence[Question]) -> None:
+        """Train."""
+        ...
+
+
+@runtime_checkable
+class Control(Protocol):
+    """A control sees the whole question set, gold included, before it answers."""
+
+    def prepare(self, questions: Sequence[Question]) -> None:
+        """Called once with every question of the task, also those answered in an earlier execution."""
+        ...
+
+
+class Judge(Protocol):
+    """What training pipelines need of a judge; implementations are injected from `judges/`."""
+
+    def verdicts(self, questions: Sequence[Question], answers: Sequence[str]) -> list[str | None]:
+        """One verdict per answer, None where the judge's reply could not be used."""
+        ...
+
+
+class Scorer(Protocol):
+    """What training pipelines need of a metric; implementations are injected from `judges/`."""
+
+    def scores(self, questions: Sequence[Question], answers: Sequence[str]) -> list[float]:
+        """One score in [0, 1] per answer."""
+        ...
+
+
+@dataclass(frozen=True)
+class Services:
+    """What the harness lends to a method that it builds.
+
+    Attributes:
+        seed: The task's seed; everything random derives from it.
+        artefacts: Folder for indexes and other reusable work, None to keep everything in memory.
+        device: "cpu", "cuda", … or None to choose.
+        judge, scorer: Injected by `ragmeter/` for the pipelines that need them.
+    """
+
+    seed: int = 0
+    artefacts: Path | None = None
+    device: str | None = None
+    judge: Judge | None = None
+    scorer: Scorer | None = None
+
+    def folder(self, *parts: str) -> Path | None:
+        """A folder below `artefacts`, None where nothing is kept."""
+        return self.artefacts.joinpath(*parts) if self.artefacts else None
+
+    def seeded(self, seed: int) -> Services:
+        """The same services under another seed."""
+        return replace(self, seed=seed)

@@ -1,0 +1,152 @@
+"""How a method is declared and built.
+
+`@register` decorates a factory: a class or function called with its validated config and the harness's
+`Services`. What it builds plays the role that `kind` names. Other packages register through the entry-point
+group `ragmeter.methods`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from benchmarks.fingerprint import fingerprint
+from benchmarks.plugins import Registry
+from methods.api import Services
+
+Kind = Literal["retriever", "reranker", "compressor", "reader", "method", "control"]
+
+
+class MethodConfig(BaseModel):
+    """Base of every method's options: frozen, and unknown keys are errors.
+
+    A field's default is the spec's; its description also gives the paper's and the released value where they differ.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+@dataclass(frozen=True)
+class MethodEntry:
+    """A registered method: what people and the leaderboard need to know of it, and how to build it."""
+
+    id: str
+    kind: Kind
+    version: int
+    summary: str
+    factory: Callable[[Any, Services], Any]
+    config: type[MethodConfig]
+    paper: str | None
+    presets: Mapping[str, Mapping[str, Any]]
+    training_data: tuple[str, ...]
+    extra: str | None
+    checkpoint_hash: Callable[[Any], str] | None
+
+    def validate(self, config: Mapping[str, Any] | None) -> MethodConfig:
+        """Options with defaults filled in; a `preset` key lays named values under the given ones.
+
+        Raises:
+            pydantic.ValidationError: An option is unknown or of the wrong type.
+            UserError: There is no such preset.
+        """
+        given = dict(config or {})
+        preset = given.pop("preset", None)
+        if preset is not None:
+            if preset not in self.presets:
+                from benchmarks.errors import unknown_name
+
+                raise unknown_name(f"preset of {self.id}", str(preset), self.presets)
+            given = {**self.presets[preset], **given}
+        return self.config.model_validate(given)
+
+    def card(self) -> dict[str, Any]:
+        """The method card as JSON."""
+        return {
+            "id": self.id,
+            "kind": self.kind,
+            "version": self.version,
+            "summary": self.summary,
+            "paper": self.paper,
+            "training_data": list(self.training_data),
+            "presets": {name: dict(values) for name, values in self.presets.items()},
+        }
+
+
+METHODS: Registry[MethodEntry] = Registry("method", "methods", "ragmeter.methods")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def register(
+    identifier: str,
+    *,
+    kind: Kind,
+    summary: str,
+    version: int = 1,
+    config: type[MethodConfig] = MethodConfig,
+    paper: str | None = None,
+    presets: Mapping[str, Mapping[str, Any]] | None = None,
+    training_data: Sequence[str] = (),
+    extra: str | None = None,
+    checkpoint_hash: Callable[[Any], str] | None = None,
+) -> Callable[[F], F]:
+    """Declare a method; decorates its factory `(config, services) -> role`.
+
+    Args:
+        identifier: The name in experiment files.
+        kind: The role that the factory's product plays.
+        summary: One line for `ragmeter methods`.
+        version: The code version; bump it when numbers may change.
+        config: The class of its options.
+        paper: Where it comes from.
+        presets: Named sets of options (`paper`, `released`).
+        training_data: Data references it was trained on, for the contamination column.
+        extra: The extra of the distribution that it needs installed.
+        checkpoint_hash: From a config to the hash of the weights that it names, where there are some.
+    """
+
+    def decorate(factory: F) -> F:
+        entry = MethodEntry(
+            identifier, kind, version, summary, factory, config, paper, presets or {}, tuple(training_data), extra,
+            checkpoint_hash,
+        )  # fmt: skip
+        METHODS.add(entry, factory.__module__)
+        return factory
+
+    return decorate
+
+
+@dataclass(frozen=True)
+class Component:
+    """A registered method together with its options: what can be built, described and fingerprinted."""
+
+    entry: MethodEntry
+    config: MethodConfig
+
+    @classmethod
+    def of(cls, identifier: str, config: Mapping[str, Any] | None = None, *, where: str | None = None) -> Component:
+        """Look a method up and validate its options."""
+        entry = METHODS.get(identifier, where=where)
+        return cls(entry, entry.validate(config))
+
+    @property
+    def id(self) -> str:
+        return self.entry.id
+
+    def build(self, services: Services) -> Any:
+        """Make the thing itself."""
+        return self.entry.factory(self.config, services)
+
+    def describe(self) -> dict[str, Any]:
+        """Id, version, options and weights: what the fingerprint is a hash of."""
+        weights = self.entry.checkpoint_hash(self.config) if self.entry.checkpoint_hash else None
+        config = self.config.model_dump(mode="json")
+        return {"id": self.id, "version": self.entry.version, "config": config, "weights": weights}
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for equal code version, options and weights."""
+        return fingerprint(self.describe())

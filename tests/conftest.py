@@ -1,0 +1,26 @@
+"""What all tests share: where the real samples are, and quiet libraries."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """The folder of real samples; a visible skip without it, a failure where CI requires it."""
+    folder = Path(os.environ.get("RAGMETER_DATA") or ROOT.parent / "shared" / "data")
+    if not folder.is_dir():
+        message = f"real samples not found at {folder}: set RAGMETER_DATA"
+        if os.environ.get("RAGMETER_REQUIRE_DATA") == "1":
+            pytest.fail(message)
+        pytest.skip(message)
+    return folder

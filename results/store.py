@@ -1,0 +1,359 @@
+"""The store: every number with where it came from.
+
+A run is one task's execution, keyed by its fingerprint; executing the same task again continues it. What a method
+said (predictions, evidence, usage) and what it is worth (scores) go in together, one transaction a batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.registry import Benchmark
+from benchmarks.schema import Passage
+from judges.api import Metric, Scores
+from methods.api import FAILED, Evidence, Prediction, Usage
+from results.database import Database, now
+
+RUNNING, FINISHED, INTERRUPTED, FAILED_RUN = "running", "finished", "interrupted", "failed"
+
+
+@dataclass(frozen=True)
+class Run:
+    """What identifies and describes a run; see `runs` in the schema."""
+
+    run: str
+    method: str
+    method_id: str
+    kind: str
+    description: Mapping[str, Any]
+    dataset: str
+    dataset_fingerprint: str
+    setting: str
+    seed: int
+    questions: int
+    provenance: Mapping[str, Any]
+
+
+class Store:
+    """Reads and writes runs in a store folder.
+
+    Args:
+        folder: Where `store.duckdb`, `artefacts/`, `checkpoints/` live; made when first needed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.database = Database(folder)
+
+    @property
+    def artefacts(self) -> Path:
+        """Indexes, graphs and embeddings, keyed by fingerprint."""
+        return self.folder / "artefacts"
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    def put_experiment(
+        self, name: str, source: str, path: str | None, profile: str | None, reference: str | None, runs: Sequence[str]
+    ) -> None:
+        """Remember an experiment's file and which runs it consists of, in table order."""
+        with self.database.writing() as connection:
+            connection.execute("DELETE FROM experiments WHERE name = ?", [name])
+            connection.execute("DELETE FROM experiment_runs WHERE experiment = ?", [name])
+            connection.execute(
+                "INSERT INTO experiments VALUES (?, ?, ?, ?, ?, ?)", [name, source, path, profile, reference, now()]
+            )
+            members = {"experiment": [name] * len(runs), "position": range(len(runs)), "run": list(runs)}
+            _insert(connection, "experiment_runs", members)
+
+    def put_benchmark(self, benchmark: Benchmark, fingerprint: str) -> None:
+        """Keep a benchmark's card, its questions with their gold, and its positive passages.
+
+        Does nothing where this fingerprint is known.
+        """
+        with self.database.writing() as connection:
+            if connection.execute("SELECT 1 FROM datasets WHERE fingerprint = ?", [fingerprint]).fetchone():
+                return
+            card = benchmark.card.model_dump_json()
+            notes = json.dumps(benchmark.extra.get("notes", {}), ensure_ascii=False)
+            size = (len(benchmark.questions), len(benchmark.corpus))
+            connection.execute(
+                "INSERT INTO datasets VALUES (?, ?, ?, ?, ?, ?)",
+                [fingerprint, str(benchmark.reference), card, *size, notes],
+            )
+            questions = benchmark.questions
+            _insert(
+                connection,
+                "questions",
+                {
+                    "dataset_fingerprint": [fingerprint] * len(questions),
+                    "question": [q.id for q in questions],
+                    "position": range(len(questions)),
+                    "text": [q.text for q in questions],
+                    "answers": [list(q.answers) for q in questions],
+                    "golds": [list(q.golds) for q in questions],
+                    "evidence": [list(q.evidence) for q in questions],
+                    "supporting_facts": [list(q.supporting_facts) for q in questions],
+                    "type": [q.type for q in questions],
+                    "document_id": [q.document_id for q in questions],
+                },
+            )
+            positives = dict.fromkeys(e for q in questions for e in q.evidence if e in benchmark.corpus)
+            _insert_passages(connection, benchmark.corpus.get(positives))
+
+    def put_cards(self, methods: Iterable[Mapping[str, Any]], metrics: Iterable[Metric]) -> None:
+        """Keep method cards and metric definitions, the newest of each."""
+        with self.database.writing() as connection:
+            for card in methods:
+                connection.execute(
+                    "DELETE FROM methods WHERE id = ? AND version = ?", [card["id"], card["version"]]
+                )
+                connection.execute(
+                    "INSERT INTO methods VALUES (?, ?, ?)",
+                    [card["id"], card["version"], json.dumps(card, ensure_ascii=False)],
+                )
+            for metric in metrics:
+                entry = metric.entry
+                connection.execute("DELETE FROM metrics WHERE id = ?", [str(metric)])
+                connection.execute(
+                    "INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    [str(metric), entry.definition, entry.low, entry.high, entry.higher_is_better, entry.group,
+                     entry.source],
+                )  # fmt: skip
+
+    def start(self, run: Run) -> None:
+        """Mark a run as running, entering it when it is new."""
+        with self.database.writing() as connection:
+            if connection.execute("SELECT 1 FROM runs WHERE run = ?", [run.run]).fetchone():
+                connection.execute(
+                    "UPDATE runs SET status = ?, error = NULL, method = ?, updated_at = ? WHERE run = ?",
+                    [RUNNING, run.method, now(), run.run],
+                )
+                return
+            connection.execute(
+                "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, ?, ?, ?)",
+                [run.run, run.method, run.method_id, run.kind, json.dumps(run.description), run.dataset,
+                 run.dataset_fingerprint, run.setting, run.seed, run.questions, RUNNING, now(), now(),
+                 json.dumps(run.provenance)],
+            )  # fmt: skip
+
+    def end(self, run: str, status: str, error: str | None = None) -> None:
+        """Record how a run ended (`FINISHED`, `INTERRUPTED` or `FAILED_RUN`)."""
+        with self.database.writing() as connection:
+            connection.execute(
+                "UPDATE runs SET status = ?, error = ?, updated_at = ? WHERE run = ?", [status, error, now(), run]
+            )
+
+    def append(
+        self,
+        run: str,
+        predictions: Sequence[Prediction],
+        scores: Mapping[str, Scores],
+        passages: Iterable[Passage] = (),
+    ) -> None:
+        """Write finished questions with their scores, in one transaction.
+
+        Args:
+            run: The run.
+            predictions: With the dataset's own question ids.
+            scores: By metric id, shape (len(predictions),), NaN for unscorable.
+            passages: Those that the predictions' evidence names; known ones are not written again.
+        """
+        questions = [prediction.question_id for prediction in predictions]
+        runs = [run] * len(predictions)
+        with self.database.writing() as connection:
+            # Two executions of one task may finish the same question; the rows are equal and one set is kept.
+            connection.register("fresh", pa.table({"question": pa.array(questions, pa.string())}))
+            for table in ("predictions", "evidence", "usage", "scores"):
+                connection.execute(
+                    f"DELETE FROM {table} WHERE run = ? AND question IN (SELECT question FROM fresh)", [run]
+                )
+            _insert(
+                connection,
+                "predictions",
+                {
+                    "run": runs,
+                    "question": questions,
+                    "answer": [p.answer for p in predictions],
+                    "failed": [p.notes.get(FAILED) for p in predictions],
+                    "notes": [json.dumps(dict(p.notes), ensure_ascii=False) for p in predictions],
+                },
+            )
+            ranked = [(q, rank, e) for q, p in zip(questions, predictions, strict=True)
+                      for rank, e in enumerate(p.evidence, 1)]  # fmt: skip
+            _insert(
+                connection,
+                "evidence",
+                {
+                    "run": [run] * len(ranked),
+                    "question": [question for question, _, _ in ranked],
+                    "rank": [rank for _, rank, _ in ranked],
+                    "id": [item.id for _, _, item in ranked],
+                    "score": [item.score for _, _, item in ranked],
+                },
+            )
+            usage = [p.usage for p in predictions]
+            _insert(
+                connection,
+                "usage",
+                {
+                    "run": runs,
+                    "question": questions,
+                    "prompt_tokens": [u.prompt_tokens for u in usage],
+                    "completion_tokens": [u.completion_tokens for u in usage],
+                    "memory_tokens": [u.memory_tokens for u in usage],
+                    "model_calls": [u.model_calls for u in usage],
+                    "seconds": [float(sum(u.seconds.values())) for u in usage],
+                    "stages": [json.dumps(dict(u.seconds)) for u in usage],
+                    "peak_memory_bytes": [u.peak_memory_bytes for u in usage],
+                    "cost_usd": [float(u.cost_usd) for u in usage],
+                },
+            )
+            _insert_scores(connection, run, questions, scores)
+            _insert_passages(connection, list(passages))
+
+    def put_scores(self, run: str, questions: Sequence[str], scores: Mapping[str, Scores]) -> None:
+        """Write scores of stored predictions, replacing earlier ones of the same metrics."""
+        with self.database.writing() as connection:
+            connection.register("fresh", pa.table({"question": pa.array(list(questions), pa.string())}))
+            for metric in scores:
+                connection.execute(
+                    "DELETE FROM scores WHERE run = ? AND metric = ? AND question IN (SELECT question FROM fresh)",
+                    [run, metric],
+                )
+            _insert_scores(connection, run, questions, scores)
+
+    def forget(self, run: str) -> None:
+        """Delete a run with everything it wrote."""
+        with self.database.writing() as connection:
+            for table in ("predictions", "evidence", "usage", "scores", "runs", "experiment_runs"):
+                connection.execute(f"DELETE FROM {table} WHERE run = ?", [run])
+
+    # -- reading what a resumed run needs ----------------------------------------------------------------------
+
+    def finished_questions(self, run: str, *, retry_failed: bool = False) -> set[str]:
+        """Ids of the questions that a run has answered; with `retry_failed`, without those that failed."""
+        if not self.database.exists:
+            return set()
+        condition = " AND failed IS NULL" if retry_failed else ""
+        with self.database.reading() as connection:
+            rows = connection.execute(f"SELECT question FROM predictions WHERE run = ?{condition}", [run]).fetchall()
+        return {row[0] for row in rows}
+
+    def status(self, run: str) -> str | None:
+        """The status of a run, None where it was never started."""
+        if not self.database.exists:
+            return None
+        with self.database.reading() as connection:
+            row = connection.execute("SELECT status FROM runs WHERE run = ?", [run]).fetchone()
+        return row[0] if row else None
+
+    def scored(self, run: str) -> dict[str, int]:
+        """For each metric id, how many questions of a run have a row."""
+        if not self.database.exists:
+            return {}
+        with self.database.reading() as connection:
+            rows = connection.execute("SELECT metric, count(*) FROM scores WHERE run = ? GROUP BY 1", [run]).fetchall()
+        return dict(rows)
+
+    def predictions(self, run: str) -> list[Prediction]:
+        """A run's stored predictions, with the dataset's own question ids, ordered by them."""
+        with self.database.reading() as connection:
+            said = connection.execute(
+                """SELECT question, answer, notes, prompt_tokens, completion_tokens, memory_tokens, model_calls, stages,
+                   peak_memory_bytes, cost_usd FROM predictions JOIN usage USING (run, question) WHERE run = ?
+                   ORDER BY question""",
+                [run],
+            ).fetchall()
+            ranked = connection.execute(
+                "SELECT question, id, score FROM evidence WHERE run = ? ORDER BY question, rank", [run]
+            ).fetchall()
+        evidence: dict[str, list[Evidence]] = {}
+        for question, identifier, score in ranked:
+            evidence.setdefault(question, []).append(Evidence(identifier, score))
+        return [
+            Prediction(
+                question, answer, tuple(evidence.get(question, ())),
+                Usage(prompt, completion, memory, calls, json.loads(stages), peak, cost), json.loads(notes),
+            )
+            for question, answer, notes, prompt, completion, memory, calls, stages, peak, cost in said
+        ]  # fmt: skip
+
+    def passage_texts(self, identifiers: Iterable[str]) -> dict[str, str]:
+        """Title and text of stored passages by id."""
+        wanted = pa.table({"id": pa.array(list(identifiers), pa.string())})
+        with self.database.reading() as connection:
+            connection.register("wanted", wanted)
+            rows = connection.execute("SELECT id, title, text FROM passages SEMI JOIN wanted USING (id)").fetchall()
+        return {identifier: Passage(identifier, title, text).full_text for identifier, title, text in rows}
+
+
+def _insert(connection: duckdb.DuckDBPyConnection, table: str, columns: Mapping[str, Iterable[Any]]) -> None:
+    """Insert columns by Arrow; typed by the table, so that empty and all-None columns go in too."""
+    names = list(columns)
+    rows = pa.table({name: _arrow(table, name, values) for name, values in columns.items()})
+    connection.register("incoming", rows)
+    connection.execute(f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(names)} FROM incoming")
+    connection.unregister("incoming")
+
+
+_LISTS = {"answers", "golds", "evidence", "supporting_facts", "sentences"}
+_INTEGERS = {"rank", "position", "prompt_tokens", "completion_tokens", "memory_tokens", "model_calls",
+             "peak_memory_bytes"}  # fmt: skip
+_FLOATS = {"score", "value", "seconds", "cost_usd"}
+
+
+def _arrow(table: str, name: str, values: Iterable[Any]) -> pa.Array:
+    if isinstance(values, np.ndarray):
+        return pa.array(values, from_pandas=True)
+    if name in _LISTS:
+        kind: pa.DataType = pa.list_(pa.string())
+    elif name in _INTEGERS:
+        kind = pa.int64()
+    elif name in _FLOATS:
+        kind = pa.float64()
+    else:
+        kind = pa.string()
+    return pa.array(list(values), kind)
+
+
+def _insert_scores(
+    connection: duckdb.DuckDBPyConnection, run: str, questions: Sequence[str], scores: Mapping[str, Scores]
+) -> None:
+    if not scores:
+        return
+    count = len(questions)
+    dictionary = pa.array(list(scores), pa.string())
+    metric = pa.DictionaryArray.from_arrays(np.repeat(np.arange(len(scores), dtype=np.int32), count), dictionary)
+    question = pa.DictionaryArray.from_arrays(
+        np.tile(np.arange(count, dtype=np.int32), len(scores)), pa.array(list(questions), pa.string())
+    )
+    values = np.concatenate([np.asarray(scores[name], np.float64) for name in scores])
+    rows = pa.table({"question": question, "metric": metric, "value": pa.array(values, from_pandas=True)})
+    connection.register("incoming", rows)
+    connection.execute("INSERT INTO scores SELECT ?, question, metric, value FROM incoming", [run])
+    connection.unregister("incoming")
+
+
+def _insert_passages(connection: duckdb.DuckDBPyConnection, passages: Sequence[Passage]) -> None:
+    unique = list({passage.id: passage for passage in passages}.values())
+    if not unique:
+        return
+    rows = pa.table(
+        {
+            "id": pa.array([p.id for p in unique], pa.string()),
+            "title": pa.array([p.title for p in unique], pa.string()),
+            "text": pa.array([p.text for p in unique], pa.string()),
+            "sentences": pa.array([list(p.sentences) for p in unique], pa.list_(pa.string())),
+        }
+    )
+    connection.register("incoming", rows)
+    connection.execute("INSERT INTO passages SELECT * FROM incoming ANTI JOIN passages USING (id)")
+    connection.unregister("incoming")

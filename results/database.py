@@ -197,7 +197,5 @@ def _explained(error: Exception, path: Path) -> Exception:
     if "Permission denied" in text or getattr(error, "errno", None) in (13, 30):
         return UserError("the store cannot be written", where=str(path), try_this="--store FOLDER")
     if _busy(error) if isinstance(error, duckdb.Error) else False:
-        return UserError(
-            "another program keeps the store open", where=str(path), try_this="close it, then try again"
-        )
+        return UserError("another program keeps the store open", where=str(path), try_this="close it, then try again")
     return error

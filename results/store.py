@@ -112,9 +112,7 @@ class Store:
         """Keep method cards and metric definitions, the newest of each."""
         with self.database.writing() as connection:
             for card in methods:
-                connection.execute(
-                    "DELETE FROM methods WHERE id = ? AND version = ?", [card["id"], card["version"]]
-                )
+                connection.execute("DELETE FROM methods WHERE id = ? AND version = ?", [card["id"], card["version"]])
                 connection.execute(
                     "INSERT INTO methods VALUES (?, ?, ?)",
                     [card["id"], card["version"], json.dumps(card, ensure_ascii=False)],

@@ -1,0 +1,183 @@
+"""The board: methods against metrics on one dataset in one setting, with intervals and paired differences.
+
+Runs share a board only when what must be equal is equal: dataset fingerprint, setting and seed. Controls are
+listed and badged, never ranked and never tested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from results import queries
+from results.queries import Cost, RunRow
+from results.statistics import Difference, Estimate, difference, estimate, holm
+from results.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One method on one metric.
+
+    Attributes:
+        estimate: The value with its interval.
+        difference: Against the board's reference on the same questions; None for the reference, for controls,
+            and where there is no reference.
+        p_holm: The difference's p-value, Holm-corrected within the column.
+    """
+
+    estimate: Estimate
+    difference: Difference | None = None
+    p_holm: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One run on a board."""
+
+    run: RunRow
+    cells: dict[str, Cell]
+    cost: Cost | None
+
+    @property
+    def control(self) -> bool:
+        return self.run.kind == "control"
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """All runs that may be compared with each other.
+
+    Attributes:
+        dataset, dataset_fingerprint, setting, seed: What they have in common.
+        reference: Name of the method that differences are taken to, None if it has no run here.
+        metrics: Metric ids, the columns.
+        rows: In the experiment's order.
+        questions: Number of questions.
+    """
+
+    dataset: str
+    dataset_fingerprint: str
+    setting: str
+    seed: int
+    reference: str | None
+    metrics: tuple[str, ...]
+    rows: tuple[Row, ...]
+    questions: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The board as a JSON object; values are fractions, None stands for "no value"."""
+        return {
+            "dataset": self.dataset,
+            "dataset_fingerprint": self.dataset_fingerprint,
+            "setting": self.setting,
+            "seed": self.seed,
+            "questions": self.questions,
+            "reference": self.reference,
+            "metrics": list(self.metrics),
+            "rows": [_row_json(row) for row in self.rows],
+        }
+
+
+def boards(store: Store, experiment: str | None = None, *, metrics: Sequence[str] | None = None) -> list[Board]:
+    """The boards of an experiment (or of everything in the store), in the experiment's order.
+
+    Args:
+        store: Where to read.
+        experiment: Its name; None takes every run and no reference.
+        metrics: Ids to show; None shows all that were scored.
+    """
+    reference = queries.experiment(store, experiment).reference if experiment else None
+    groups: dict[tuple[str, str, int], list[RunRow]] = {}
+    seen: set[tuple[tuple[str, str, int], str]] = set()
+    for run in queries.runs(store, experiment):
+        key = (run.dataset_fingerprint, run.setting, run.seed)
+        if (key, run.run) not in seen:
+            seen.add((key, run.run))
+            groups.setdefault(key, []).append(run)
+    return [board(store, group, reference=reference, metrics=metrics) for group in groups.values()]
+
+
+def board(
+    store: Store, runs: Sequence[RunRow], *, reference: str | None = None, metrics: Sequence[str] | None = None
+) -> Board:
+    """One board from runs that share dataset, setting and seed.
+
+    Args:
+        store: Where to read.
+        runs: The rows.
+        reference: Name of the method to compare with.
+        metrics: Columns; None for all that were scored.
+    """
+    first = runs[0]
+    ids = [run.run for run in runs]
+    shown = list(metrics) if metrics is not None else queries.metric_ids(store, ids)
+    names, documents, columns = queries.score_columns(store, first.dataset_fingerprint, ids)
+    clusters = documents if any(documents) else None
+    base = next((run.run for run in runs if run.method == reference and run.kind != "control"), None)
+    costs = queries.costs(store, ids)
+
+    cells: dict[str, dict[str, Cell]] = {run: {} for run in ids}
+    for metric in shown:
+        compared: dict[str, Difference] = {}
+        for run in runs:
+            column = columns.get((run.run, metric))
+            if column is None:
+                continue
+            cells[run.run][metric] = Cell(estimate(column, clusters=clusters))
+            against = columns.get((base, metric)) if base else None
+            if against is not None and run.run != base and run.kind != "control":
+                compared[run.run] = difference(column, against, clusters=clusters)
+        corrected = holm([found.p if found.n else float("nan") for found in compared.values()])
+        for (run_id, found), p in zip(compared.items(), corrected, strict=True):
+            cells[run_id][metric] = Cell(cells[run_id][metric].estimate, found, p)
+    rows = tuple(Row(run, cells[run.run], costs.get(run.run)) for run in runs)
+    return Board(
+        first.dataset, first.dataset_fingerprint, first.setting, first.seed, reference if base else None,
+        tuple(shown), rows, len(names),
+    )  # fmt: skip
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None or np.isnan(value) else float(value)
+
+
+def _row_json(row: Row) -> dict[str, Any]:
+    cells = {}
+    for metric, cell in row.cells.items():
+        value = cell.estimate
+        entry: dict[str, Any] = {
+            "value": _number(value.value),
+            "low": _number(value.low),
+            "high": _number(value.high),
+            "n": value.n,
+            "unscorable": value.unscorable,
+        }
+        if cell.difference is not None:
+            entry["difference"] = {
+                "value": _number(cell.difference.value),
+                "low": _number(cell.difference.low),
+                "high": _number(cell.difference.high),
+                "n": cell.difference.n,
+                "p": _number(cell.difference.p),
+                "p_holm": _number(cell.p_holm),
+                "wins": cell.difference.wins,
+                "ties": cell.difference.ties,
+                "losses": cell.difference.losses,
+            }
+        cells[metric] = entry
+    cost = None if row.cost is None else {name: _number(getattr(row.cost, name)) for name in Cost.__slots__}
+    return {
+        "run": row.run.run,
+        "path": row.run.path,
+        "method": row.run.method,
+        "kind": row.run.kind,
+        "status": row.run.status,
+        "done": row.run.done,
+        "failed": row.run.failed,
+        "cost": cost,
+        "metrics": cells,
+    }

@@ -1,0 +1,318 @@
+"""Everything that tables and pages ask of the store, in one place; each function opens it for a moment and returns
+plain values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.errors import UserError, unknown_name
+from results.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """One line of `ragmeter runs`.
+
+    Attributes:
+        run: The fingerprint.
+        path: `experiment/method/dataset/setting/seed`; the experiment is "-" for a run of none.
+        done, failed: Questions answered, and those among them that failed.
+        description, provenance: As stored.
+    """
+
+    run: str
+    experiment: str
+    method: str
+    method_id: str
+    kind: str
+    dataset: str
+    dataset_fingerprint: str
+    setting: str
+    seed: int
+    questions: int
+    done: int
+    failed: int
+    status: str
+    error: str | None
+    started_at: datetime
+    updated_at: datetime
+    description: dict[str, Any]
+    provenance: dict[str, Any]
+
+    @property
+    def path(self) -> str:
+        return f"{self.experiment}/{self.method}/{self.dataset}/{self.setting}/{self.seed}"
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentRow:
+    """A stored experiment; `source` is the YAML text it was run from."""
+
+    name: str
+    source: str
+    path: str | None
+    profile: str | None
+    reference: str | None
+    updated_at: datetime
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a run's answers cost on average.
+
+    Attributes:
+        seconds: Mean seconds per question over all stages.
+        prompt_tokens, completion_tokens, memory_tokens, model_calls: Means per question.
+        cost_usd: Total.
+    """
+
+    seconds: float
+    prompt_tokens: float
+    completion_tokens: float
+    memory_tokens: float
+    model_calls: float
+    cost_usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceRow:
+    """A ranked item of evidence with its passage, and whether the gold names it."""
+
+    rank: int
+    id: str
+    score: float
+    title: str
+    text: str
+    sentences: tuple[str, ...]
+    gold: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionRow:
+    """A question with its gold, as stored."""
+
+    question: str
+    text: str
+    answers: tuple[str, ...]
+    golds: tuple[str, ...]
+    evidence: tuple[str, ...]
+    supporting_facts: tuple[str, ...]
+    type: str
+    document_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRow:
+    """What one run said about one question."""
+
+    run: str
+    method: str
+    answer: str
+    failed: str | None
+    notes: dict[str, Any]
+    evidence: tuple[EvidenceRow, ...]
+    scores: dict[str, float | None]
+    stages: dict[str, float]
+    prompt_tokens: int
+    completion_tokens: int
+
+
+_RUNS = """
+SELECT r.run, coalesce(m.experiment, '-'), r.method, r.method_id, r.kind, r.dataset, r.dataset_fingerprint, r.setting,
+       r.seed, r.questions, coalesce(d.done, 0), coalesce(d.failed, 0), r.status, r.error, r.started_at, r.updated_at,
+       r.description, r.provenance
+FROM runs r LEFT JOIN experiment_runs m USING (run)
+LEFT JOIN (SELECT run, count(*) AS done, count(failed) AS failed FROM predictions GROUP BY run) d USING (run)
+"""
+
+
+def runs(store: Store, experiment: str | None = None) -> list[RunRow]:
+    """Runs, in the order of their experiment's table, newest experiment first."""
+    where = "WHERE m.experiment = ?" if experiment else ""
+    order = " ORDER BY m.experiment NULLS LAST, m.position, r.started_at"
+    with store.database.reading() as connection:
+        rows = connection.execute(_RUNS + where + order, [experiment] if experiment else []).fetchall()
+    return [RunRow(*row[:-2], json.loads(row[-2]), json.loads(row[-1])) for row in rows]
+
+
+def experiments(store: Store) -> list[ExperimentRow]:
+    """Stored experiments, newest first."""
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            """SELECT name, source, path, profile, reference, updated_at,
+               (SELECT count(*) FROM experiment_runs m WHERE m.experiment = e.name)
+               FROM experiments e ORDER BY updated_at DESC"""
+        ).fetchall()
+    return [ExperimentRow(*row) for row in rows]
+
+
+def experiment(store: Store, name: str | None = None) -> ExperimentRow:
+    """The stored experiment with this name, or the newest.
+
+    Raises:
+        UserError: There is none.
+    """
+    known = experiments(store)
+    if not known:
+        raise UserError("the store holds no experiment yet", where=str(store.folder), try_this="ragmeter run FILE")
+    if name is None:
+        return known[0]
+    for row in known:
+        if row.name == name:
+            return row
+    raise unknown_name("experiment", name, [row.name for row in known], where=str(store.folder))
+
+
+def find_run(store: Store, text: str) -> RunRow:
+    """The run that a RUN argument means: a fingerprint prefix or a path, which may leave out leading parts.
+
+    Raises:
+        UserError: No run, or more than one, is meant.
+    """
+    every = runs(store)
+    found = [row for row in every if row.run.startswith(text) and len(text) >= 4]
+    found = found or [row for row in every if row.path == text]
+    found = found or [row for row in every if row.path.endswith("/" + text) or f"/{text}/" in f"/{row.path}/"]
+    distinct = {row.run: row for row in found}
+    if len(distinct) == 1:
+        return next(iter(distinct.values()))
+    if not distinct:
+        raise unknown_name("run", text, [row.path for row in every] + [row.run for row in every])
+    listed = ", ".join(f"{row.run[:8]} ({row.path})" for row in list(distinct.values())[:5])
+    raise UserError(f"{text!r} means {len(distinct)} runs", try_this=f"name one: {listed}")
+
+
+def metric_ids(store: Store, run_ids: Sequence[str]) -> list[str]:
+    """Metrics that any of these runs was scored on, in the order in which they were first written."""
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            "SELECT metric FROM scores WHERE list_contains(?, run) GROUP BY metric ORDER BY min(rowid)", [list(run_ids)]
+        ).fetchall()
+    return [row[0] for row in rows]
+
+
+def definitions(store: Store) -> dict[str, dict[str, Any]]:
+    """Metric definitions by id: definition, low, high, higher_is_better, group, source."""
+    names = ("definition", "low", "high", "higher_is_better", "group", "source")
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            "SELECT id, definition, low, high, higher_is_better, metric_group, source FROM metrics"
+        ).fetchall()
+    return {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}
+
+
+def score_columns(
+    store: Store, dataset_fingerprint: str, run_ids: Sequence[str]
+) -> tuple[list[str], list[str | None], dict[tuple[str, str], NDArray[np.float64]]]:
+    """Per-question scores of runs on one dataset, aligned.
+
+    Returns:
+        Question ids; their documents (None where a question has its own); and, by (run, metric), an array of shape
+        (questions,) with NaN where the question is unscorable or not scored yet.
+    """
+    with store.database.reading() as connection:
+        questions = connection.execute(
+            "SELECT question, document_id FROM questions WHERE dataset_fingerprint = ? ORDER BY position",
+            [dataset_fingerprint],
+        ).fetchall()
+        table = connection.execute(
+            """SELECT s.run, s.metric, q.position, s.value FROM scores s
+               JOIN questions q ON q.question = s.question AND q.dataset_fingerprint = ?
+               WHERE list_contains(?, s.run)""",
+            [dataset_fingerprint, list(run_ids)],
+        ).fetchnumpy()
+    columns: dict[tuple[str, str], NDArray[np.float64]] = {}
+    keys = np.char.add(np.char.add(table["run"].astype(str), "\x1f"), table["metric"].astype(str))
+    names, inverse = np.unique(keys, return_inverse=True)
+    values = np.ma.filled(np.ma.asarray(table["value"], dtype=np.float64), np.nan)
+    for number, name in enumerate(names):
+        column = np.full(len(questions), np.nan)
+        rows = inverse == number
+        column[np.asarray(table["position"])[rows]] = values[rows]
+        run, _, metric = str(name).partition("\x1f")
+        columns[run, metric] = column
+    return [row[0] for row in questions], [row[1] for row in questions], columns
+
+
+def costs(store: Store, run_ids: Sequence[str]) -> dict[str, Cost]:
+    """Mean cost per question by run."""
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            """SELECT run, avg(seconds), avg(prompt_tokens), avg(completion_tokens), avg(memory_tokens),
+               avg(model_calls), sum(cost_usd) FROM usage WHERE list_contains(?, run) GROUP BY run""",
+            [list(run_ids)],
+        ).fetchall()
+    return {row[0]: Cost(*row[1:]) for row in rows}
+
+
+def questions(store: Store, dataset_fingerprint: str) -> list[QuestionRow]:
+    """The questions of a dataset with their gold, in its order."""
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            """SELECT question, text, answers, golds, evidence, supporting_facts, type, document_id FROM questions
+               WHERE dataset_fingerprint = ? ORDER BY position""",
+            [dataset_fingerprint],
+        ).fetchall()
+    return [QuestionRow(q, text, tuple(a), tuple(g), tuple(e), tuple(s), t, d) for q, text, a, g, e, s, t, d in rows]
+
+
+def answers(store: Store, question: QuestionRow, run_ids: Sequence[str], *, depth: int = 20) -> list[AnswerRow]:
+    """What runs said about a question, with at most `depth` items of evidence each, in the order of `run_ids`."""
+    wanted = list(run_ids)
+    with store.database.reading() as connection:
+        said = connection.execute(
+            """SELECT p.run, r.method, p.answer, p.failed, p.notes, u.stages, u.prompt_tokens, u.completion_tokens
+               FROM predictions p JOIN runs r USING (run) JOIN usage u USING (run, question)
+               WHERE question = ? AND list_contains(?, p.run)""",
+            [question.question, wanted],
+        ).fetchall()
+        ranked = connection.execute(
+            """SELECT e.run, e.rank, e.id, e.score, coalesce(p.title, ''), coalesce(p.text, ''),
+               coalesce(p.sentences, []) FROM evidence e LEFT JOIN passages p ON p.id = split_part(e.id, '#', 1)
+               WHERE e.question = ? AND list_contains(?, e.run) AND e.rank <= ? ORDER BY e.run, e.rank""",
+            [question.question, wanted, depth],
+        ).fetchall()
+        scored = connection.execute(
+            "SELECT run, metric, value FROM scores WHERE question = ? AND list_contains(?, run) ORDER BY rowid",
+            [question.question, wanted],
+        ).fetchall()
+    gold = {*question.evidence, *question.supporting_facts}
+    evidence: dict[str, list[EvidenceRow]] = {}
+    for run, rank, identifier, score, title, text, sentences in ranked:
+        row = EvidenceRow(rank, identifier, score, title, text, tuple(sentences), identifier in gold)
+        evidence.setdefault(run, []).append(row)
+    scores: dict[str, dict[str, float | None]] = {}
+    for run, metric, value in scored:
+        scores.setdefault(run, {})[metric] = value
+    rows = [
+        AnswerRow(run, method, answer, failed, json.loads(notes), tuple(evidence.get(run, ())), scores.get(run, {}),
+                  json.loads(stages), prompt, completion)
+        for run, method, answer, failed, notes, stages, prompt, completion in said
+    ]  # fmt: skip
+    return sorted(rows, key=lambda row: wanted.index(row.run))
+
+
+def datasets(store: Store) -> dict[str, dict[str, Any]]:
+    """Stored datasets by fingerprint: reference, card, questions, passages, notes."""
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            "SELECT fingerprint, reference, card, questions, passages, notes FROM datasets"
+        ).fetchall()
+    return {
+        row[0]: {
+            "reference": row[1],
+            "card": json.loads(row[2]),
+            "questions": row[3],
+            "passages": row[4],
+            "notes": json.loads(row[5]),
+        }
+        for row in rows
+    }

@@ -7,7 +7,7 @@ listed and badged, never ranked and never tested.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -127,13 +127,16 @@ def board(
             column = columns.get((run.run, metric))
             if column is None:
                 continue
-            cells[run.run][metric] = Cell(estimate(column, clusters=clusters))
+            found = estimate(column, clusters=clusters)
+            # Questions that a run in progress has not answered yet are not unscorable.
+            unanswered = max(0, len(names) - run.done)
+            cells[run.run][metric] = Cell(replace(found, unscorable=max(0, found.unscorable - unanswered)))
             against = columns.get((base, metric)) if base else None
             if against is not None and run.run != base and run.kind != "control":
                 compared[run.run] = difference(column, against, clusters=clusters)
-        corrected = holm([found.p if found.n else float("nan") for found in compared.values()])
-        for (run_id, found), p in zip(compared.items(), corrected, strict=True):
-            cells[run_id][metric] = Cell(cells[run_id][metric].estimate, found, p)
+        corrected = holm([paired.p if paired.n else float("nan") for paired in compared.values()])
+        for (run_id, paired), p in zip(compared.items(), corrected, strict=True):
+            cells[run_id][metric] = replace(cells[run_id][metric], difference=paired, p_holm=p)
     rows = tuple(Row(run, cells[run.run], costs.get(run.run)) for run in runs)
     return Board(
         first.dataset, first.dataset_fingerprint, first.setting, first.seed, reference if base else None,

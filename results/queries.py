@@ -140,7 +140,9 @@ def runs(store: Store, experiment: str | None = None) -> list[RunRow]:
     order = " ORDER BY m.experiment NULLS LAST, m.position, r.started_at"
     with store.database.reading() as connection:
         rows = connection.execute(_RUNS + where + order, [experiment] if experiment else []).fetchall()
-    return [RunRow(*row[:-2], json.loads(row[-2]), json.loads(row[-1])) for row in rows]
+    return [
+        RunRow(*fields, json.loads(description), json.loads(provenance)) for *fields, description, provenance in rows
+    ]
 
 
 def experiments(store: Store) -> list[ExperimentRow]:

@@ -161,7 +161,7 @@ def _per_cluster(
         return scores[kept], np.ones(int(kept.sum()))
     labels = [f"#{row}" if label is None else f"={label}" for row, label in enumerate(clusters)]
     _, units = np.unique(np.asarray(labels)[kept], return_inverse=True)
-    return np.bincount(units, weights=scores[kept]), np.bincount(units).astype(np.float64)
+    return np.bincount(units, weights=scores[kept]).astype(np.float64), np.bincount(units).astype(np.float64)
 
 
 def _bootstrap_means(

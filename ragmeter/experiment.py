@@ -1,0 +1,327 @@
+"""What an experiment file says, checked before anything is spent.
+
+An experiment names benchmarks and methods; every pair of them is a task. Unknown keys, wrong types and impossible
+combinations are errors that name the file, the line and the nearest valid key.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from benchmarks import registry as datasets
+from benchmarks.errors import UserError, nearest, unknown_name
+from benchmarks.registry import DataReference, DatasetConfig, DatasetEntry
+from benchmarks.settings import Setting
+from judges.api import Metric
+from judges.registry import parse as parse_metric
+from methods.registry import Component, MethodEntry
+from ragmeter import yaml_source
+from ragmeter.yaml_source import Source
+
+SUFFIX = ".yaml"
+SHIPPED = "experiments"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ComponentSpec(_Part):
+    """A reader, reranker or compressor; a bare string stands for `{id: …}`."""
+
+    id: str
+    config: dict[str, Any] = Field(default_factory=dict)
+
+
+class BenchmarkSpec(_Part):
+    """One benchmark in one setting."""
+
+    id: str = Field(description="name[/subset]")
+    split: str | None = None
+    setting: str | None = Field(None, description="default: the first setting of the dataset's card")
+    limit: int | None = Field(None, ge=1, description="only the first questions")
+    config: dict[str, Any] = Field(default_factory=dict)
+
+
+class MethodSpec(_Part):
+    """One method; a retriever is completed to a pipeline by a reader (and rerankers, a compressor)."""
+
+    id: str
+    name: str | None = Field(None, description="shown in tables; default: id, with the reader if it is not the default")
+    config: dict[str, Any] = Field(default_factory=dict)
+    reader: str | ComponentSpec | None = None
+    rerankers: list[str | ComponentSpec] = Field(default_factory=list)
+    compressor: str | ComponentSpec | None = None
+    k: int | None = Field(None, ge=1, description="passages handed to the reader")
+    depth: int | None = Field(None, ge=1, description="length of the ranking that is kept and scored")
+
+
+class ExperimentSpec(_Part):
+    """The file."""
+
+    name: str = Field(pattern=r"^[\w][\w.-]*$")
+    description: str = ""
+    seed: int = Field(0, ge=0)
+    benchmarks: list[BenchmarkSpec] = Field(min_length=1)
+    methods: list[MethodSpec] = Field(min_length=1)
+    metrics: list[str] | None = Field(None, description="default: the dataset's official ones and retrieval metrics")
+    judges: list[str] = Field(default_factory=list)
+    reference: str | None = Field(None, description="method that differences are taken to; default: the first one")
+    limit: int | None = Field(None, ge=1, description="only the first questions of every benchmark")
+    profiles: dict[str, dict[str, Any]] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BenchmarkPlan:
+    """A benchmark that exists, with options that are valid."""
+
+    reference: DataReference
+    entry: DatasetEntry
+    config: DatasetConfig
+    setting: Setting
+    limit: int | None
+
+
+@dataclass(frozen=True)
+class MethodPlan:
+    """A method that exists, with its parts, all options valid.
+
+    Attributes:
+        name: Unique within the experiment.
+        method: The method or retriever.
+        reader, rerankers, compressor: What completes a retriever.
+        k, depth: As in the file; None for the pipeline's defaults.
+    """
+
+    name: str
+    method: Component
+    reader: Component | None
+    rerankers: tuple[Component, ...]
+    compressor: Component | None
+    k: int | None
+    depth: int | None
+
+    @property
+    def components(self) -> Iterator[Component]:
+        """The method and its parts."""
+        yield self.method
+        yield from self.rerankers
+        if self.compressor:
+            yield self.compressor
+        if self.reader:
+            yield self.reader
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A validated experiment."""
+
+    name: str
+    description: str
+    seed: int
+    benchmarks: tuple[BenchmarkPlan, ...]
+    methods: tuple[MethodPlan, ...]
+    metrics: tuple[Metric, ...] | None
+    reference: str | None
+    source: Source
+    path: str | None
+    profile: str | None
+
+
+def shipped() -> dict[str, str]:
+    """The experiments that come with ragmeter: text by name (`demo`, `ark/worlds`, …)."""
+    found: dict[str, str] = {}
+
+    def walk(folder: Any, prefix: str) -> None:
+        for item in sorted(folder.iterdir(), key=lambda item: item.name):
+            if item.is_dir():
+                walk(item, f"{prefix}{item.name}/")
+            elif item.name.endswith(SUFFIX):
+                found[prefix + item.name.removesuffix(SUFFIX)] = item.read_text("utf-8")
+
+    walk(importlib.resources.files("ragmeter").joinpath(SHIPPED), "")
+    return found
+
+
+def load(argument: str, *, profile: str | None = None) -> Experiment:
+    """Read and validate an experiment.
+
+    Args:
+        argument: A YAML file, or the name of a shipped experiment.
+        profile: One of the file's profiles, laid over it.
+
+    Raises:
+        UserError: It cannot be found or says something wrong.
+    """
+    path = Path(argument)
+    if path.is_file():
+        try:
+            text = path.read_text("utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"this file cannot be read: {error}", where=argument) from None
+        return parse(text, argument, path=str(path.resolve()), profile=profile)
+    known = shipped()
+    if argument in known:
+        return parse(known[argument], f"{argument}{SUFFIX} (shipped)", profile=profile)
+    if argument.endswith((SUFFIX, ".yml")) or "/" in argument:
+        guess = nearest(argument, known)
+        hint = f"did you mean the shipped experiment {guess!r}?" if guess else "`ragmeter experiments` lists shipped ones"
+        raise UserError("there is no such experiment file", where=argument, try_this=hint)
+    raise unknown_name("experiment", argument, known)
+
+
+def parse(text: str, name: str, *, path: str | None = None, profile: str | None = None) -> Experiment:
+    """Validate an experiment's text.
+
+    Args:
+        text: The YAML.
+        name: The file, as shown in errors.
+        path: Where it lies, remembered for `resume`.
+        profile: One of the file's profiles.
+
+    Raises:
+        UserError: It says something wrong; the message names file, line and key.
+    """
+    source = yaml_source.read(text, name)
+    if not isinstance(source.value, Mapping):
+        raise UserError("an experiment file is a mapping of keys", where=f"{name}:1", try_this="see docs/experiments.md")
+    spec = _validated(source.value, source)
+    if profile is not None:
+        if profile not in spec.profiles:
+            raise unknown_name("profile", profile, spec.profiles, where=source.where(("profiles",)))
+        # Lines of overlaid keys are those of the profile, where an error in them has to be mended.
+        overlay = {path[2:]: line for path, line in source.lines.items() if path[:2] == ("profiles", profile)}
+        merged = {**source.value, **spec.profiles[profile]}
+        replaced = {key: line for key, line in source.lines.items() if not key or key[0] not in spec.profiles[profile]}
+        source = Source(name, text, merged, {**replaced, **{key: line for key, line in overlay.items() if key}})
+        spec = _validated(merged, source)
+    return _resolve(spec, source, path, profile)
+
+
+def _validated(value: Mapping[str, Any], source: Source) -> ExperimentSpec:
+    try:
+        return ExperimentSpec.model_validate(value)
+    except ValidationError as error:
+        raise yaml_source.explain(error, ExperimentSpec, source) from None
+
+
+def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: str | None) -> Experiment:
+    if spec.judges:
+        raise UserError(
+            "no judge is registered under this name",
+            where=source.where(("judges", 0)),
+            try_this="list metrics under `metrics`; `ragmeter metrics` shows them",
+        )
+    methods = tuple(_method(item, index, source) for index, item in enumerate(spec.methods))
+    names = [method.name for method in methods]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise UserError(
+                f"two methods are called {name!r}", where=source.where(("methods", index)), try_this="give one a `name`"
+            )
+    if spec.reference is not None and spec.reference not in names:
+        raise unknown_name("method", spec.reference, names, where=source.where(("reference",)))
+    rankable = [method.name for method in methods if method.method.entry.kind != "control"]
+    metrics = None
+    if spec.metrics is not None:
+        metrics = tuple(
+            parse_metric(text, where=source.where(("metrics", index))) for index, text in enumerate(spec.metrics)
+        )
+    return Experiment(
+        spec.name,
+        spec.description,
+        spec.seed,
+        tuple(_benchmark(item, index, source, spec.limit) for index, item in enumerate(spec.benchmarks)),
+        methods,
+        metrics,
+        spec.reference or (rankable[0] if rankable else None),
+        source,
+        path,
+        profile,
+    )
+
+
+def _benchmark(spec: BenchmarkSpec, index: int, source: Source, limit: int | None) -> BenchmarkPlan:
+    at = ("benchmarks", index)
+    name = f"{spec.id}:{spec.split}" if spec.split else spec.id
+    try:
+        reference, entry = datasets.resolve(name, where=source.where((*at, "id")))
+    except UserError as error:
+        raise error if error.where else UserError(
+            error.what, where=source.where((*at, "id")), try_this=error.try_this
+        ) from None
+    try:
+        config = entry.config.model_validate(spec.config)
+    except ValidationError as error:
+        raise yaml_source.explain(error, entry.config, source, (*at, "config")) from None
+    text = spec.setting or entry.card.settings[0]
+    try:
+        setting = Setting.parse(text)
+    except UserError as error:
+        raise UserError(error.what, where=source.where((*at, "setting")), try_this=error.try_this) from None
+    limits = [number for number in (spec.limit, limit) if number is not None]
+    return BenchmarkPlan(reference, entry, config, setting, min(limits) if limits else None)
+
+
+def _method(spec: MethodSpec, index: int, source: Source) -> MethodPlan:
+    at = ("methods", index)
+    method = _component(ComponentSpec(id=spec.id, config=spec.config), at, source)
+    kind = method.entry.kind
+    if kind in {"reranker", "compressor", "reader"}:
+        raise UserError(
+            f"{spec.id!r} is a {kind} and cannot answer alone",
+            where=source.where((*at, "id")),
+            try_this=f"name a retriever as `id` and put {spec.id!r} under `{kind}{'s' if kind == 'reranker' else ''}`",
+        )
+    extras = {"reader": spec.reader, "rerankers": spec.rerankers, "compressor": spec.compressor}
+    if kind == "method":
+        for key, value in extras.items():
+            if value:
+                raise UserError(
+                    f"{spec.id!r} is a whole system and takes no {key}",
+                    where=source.where((*at, key)),
+                    try_this=f"remove `{key}`, or set it in the method's own config",
+                )
+    reader = _part(spec.reader, "reader", (*at, "reader"), source)
+    compressor = _part(spec.compressor, "compressor", (*at, "compressor"), source)
+    rerankers = []
+    for number, item in enumerate(spec.rerankers):
+        part = _part(item, "reranker", (*at, "rerankers", number), source)
+        if part:
+            rerankers.append(part)
+    parts = [spec.id, *(r.id for r in rerankers), *([compressor.id] if compressor else []),
+             *([reader.id] if reader else [])]  # fmt: skip
+    return MethodPlan(spec.name or " + ".join(parts), method, reader, tuple(rerankers), compressor, spec.k, spec.depth)
+
+
+def _part(
+    spec: str | ComponentSpec | None, kind: str, at: tuple[str | int, ...], source: Source
+) -> Component | None:
+    if spec is None:
+        return None
+    component = _component(ComponentSpec(id=spec) if isinstance(spec, str) else spec, at, source)
+    if component.entry.kind != kind:
+        raise UserError(
+            f"{component.id!r} is a {component.entry.kind}, not a {kind}",
+            where=source.where(at),
+            try_this=f"`ragmeter methods --kind {kind}` lists what fits",
+        )
+    return component
+
+
+def _component(spec: ComponentSpec, at: tuple[str | int, ...], source: Source) -> Component:
+    from methods.registry import METHODS
+
+    entry: MethodEntry = METHODS.get(spec.id, where=source.where((*at, "id")))
+    try:
+        return Component(entry, entry.validate(spec.config))
+    except ValidationError as error:
+        raise yaml_source.explain(error, entry.config, source, (*at, "config")) from None
+    except UserError as error:
+        raise UserError(error.what, where=source.where((*at, "config")), try_this=error.try_this) from None

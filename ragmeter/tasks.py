@@ -1,0 +1,185 @@
+"""From an experiment to tasks: what there is to do, what of it is done already, and whether it can be done here."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from benchmarks import registry as datasets
+from benchmarks import settings
+from benchmarks.errors import UserError
+from benchmarks.fingerprint import fingerprint
+from benchmarks.registry import Benchmark
+from judges.api import Metric
+from judges.registry import parse as parse_metric
+from methods.api import Method, Services
+from methods.pipeline import assemble
+from methods.registry import Component
+from ragmeter.experiment import BenchmarkPlan, Experiment, MethodPlan
+from ragmeter.provenance import environment
+from results.store import FINISHED, Run, Store
+
+RANKING_METRICS = ("recall@5", "recall@20", "mrr@10", "ndcg@10")
+"""Shown beside the official metrics wherever questions have positives."""
+MINIMUM_FREE_BYTES = 200 * 2**20
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A benchmark as a task meets it: loaded, limited, put into its setting."""
+
+    plan: BenchmarkPlan
+    benchmark: Benchmark
+    metrics: tuple[Metric, ...]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of questions and corpus before the setting, which is part of the run on its own."""
+        return self.benchmark.fingerprint
+
+
+@dataclass(frozen=True)
+class Task:
+    """One method on one benchmark in one setting with one seed."""
+
+    experiment: str
+    loaded: Loaded
+    method: MethodPlan
+    seed: int
+
+    def describe(self) -> dict[str, Any]:
+        """The method with its parts and options: what the run's fingerprint is a hash of, besides data and seed."""
+        plan = self.method
+        return {
+            "method": plan.method.describe(),
+            "rerankers": [part.describe() for part in plan.rerankers],
+            "compressor": plan.compressor.describe() if plan.compressor else None,
+            "reader": plan.reader.describe() if plan.reader else None,
+            "k": plan.k,
+            "depth": plan.depth,
+        }
+
+    @cached_property
+    def run(self) -> Run:
+        """The run that executing this task continues or begins."""
+        setting = str(self.loaded.plan.setting)
+        description = self.describe()
+        identity = fingerprint(self.loaded.fingerprint, setting, description, self.seed)
+        return Run(
+            identity,
+            self.method.name,
+            self.method.method.id,
+            self.method.method.entry.kind,
+            description,
+            str(self.loaded.plan.reference),
+            self.loaded.fingerprint,
+            setting,
+            self.seed,
+            len(self.loaded.benchmark.questions),
+            environment(),
+        )
+
+    def build(self, services: Services) -> Method:
+        """Make the method."""
+        plan = self.method
+        return assemble(
+            plan.method, services.seeded(self.seed), reader=plan.reader, rerankers=plan.rerankers,
+            compressor=plan.compressor, k=plan.k, depth=plan.depth,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TaskState:
+    """A task with what the store already holds of it."""
+
+    task: Task
+    done: int
+    status: str | None
+
+    @property
+    def pending(self) -> int:
+        return self.task.run.questions - self.done
+
+    @property
+    def complete(self) -> bool:
+        return self.pending == 0 and self.status == FINISHED
+
+
+def load_benchmark(plan: BenchmarkPlan, metrics: Sequence[Metric] | None) -> Loaded:
+    """Load a benchmark and choose its metrics.
+
+    Raises:
+        UserError: The data cannot be loaded, or hold no question.
+    """
+    benchmark = datasets.load(plan.reference, plan.config).limited(plan.limit)
+    if not benchmark.questions:
+        raise UserError("this split holds no question", where=str(plan.reference))
+    return Loaded(plan, benchmark, tuple(metrics) if metrics is not None else default_metrics(benchmark))
+
+
+def default_metrics(benchmark: Benchmark) -> tuple[Metric, ...]:
+    """The dataset's official metrics, and ranking metrics where questions have positives."""
+    names = list(benchmark.card.metrics)
+    if any(question.evidence for question in benchmark.questions):
+        names += RANKING_METRICS
+    return tuple({str(metric): metric for metric in map(parse_metric, names)}.values())
+
+
+def tasks_of(experiment: Experiment, on_load: Callable[[str], None] | None = None) -> list[Task]:
+    """Load every benchmark of an experiment and pair it with every method.
+
+    Args:
+        experiment: Validated.
+        on_load: Called with the name of each benchmark before it is loaded.
+    """
+    tasks = []
+    for plan in experiment.benchmarks:
+        if on_load:
+            on_load(str(plan.reference))
+        loaded = load_benchmark(plan, experiment.metrics)
+        # An impossible setting shows before anything runs; one that asks a retriever is applied by the run.
+        if not plan.setting.needs_retriever:
+            settings.apply(plan.setting, loaded.benchmark, experiment.seed)
+        tasks += [Task(experiment.name, loaded, method, experiment.seed) for method in experiment.methods]
+    return tasks
+
+
+def states(tasks: Sequence[Task], store: Store, *, retry_failed: bool = False) -> list[TaskState]:
+    """What the store holds of each task."""
+    return [
+        TaskState(
+            task, len(store.finished_questions(task.run.run, retry_failed=retry_failed)), store.status(task.run.run)
+        )
+        for task in tasks
+    ]
+
+
+def preflight(experiment: Experiment, store: Store) -> None:
+    """Check what can be checked before anything is spent: packages, keys, disk.
+
+    Raises:
+        UserError: Something is missing; the message says how to get it.
+    """
+    seen: set[str] = set()
+    for method in experiment.methods:
+        for component in method.components:
+            if component.fingerprint not in seen:
+                seen.add(component.fingerprint)
+                _preflight(component)
+    folder = store.folder
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if free < MINIMUM_FREE_BYTES:
+        raise UserError(
+            f"only {free / 2**20:.0f} MiB are free on the store's disk",
+            where=str(store.folder),
+            try_this="free some space, or choose another disk with --store FOLDER",
+        )
+
+
+def _preflight(component: Component) -> None:
+    component.preflight()

@@ -1,0 +1,370 @@
+"""Text primitives that labels and metrics share: normalise, tokens, em, f1, cover_em, has_answer, sentences.
+
+Each primitive scores one prediction against its accepted strings; `benchmarks.text_batch` does the same for
+many pairs at once and is tested to agree. Rules are named by their owners:
+
+- **squad**: lower-case; delete ASCII punctuation; replace the whole words a, an, the by a space; collapse white
+  space; in that order. The evaluators of HotpotQA, 2Wiki, MuSiQue, LongBench and RoG normalise the very same way
+  (RoG also drops `<pad>`, which no longer exists once punctuation is gone); they differ in what they count.
+- **clara**: squad, after mapping the exact strings "True" and "False" to yes and no.
+- **dpr**: NFD; runs of letters, digits and marks are tokens, any other visible character is one; lower-case.
+- **strict**: the string as it is.
+
+Punctuation is deleted, not replaced: "well-known" becomes "wellknown" under all of them but dpr and strict.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+import sys
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from benchmarks.errors import unknown_name
+
+_LONGEST_CACHED = 256
+"""Longest text, in characters, whose normal form is kept: answers recur, passages are large."""
+
+_PUNCTUATION = string.punctuation.encode()
+_FOLD = bytes(
+    ord(" ") if chr(code).isspace() and code < 128 else ord(chr(code).lower()) if code < 128 else code
+    for code in range(256)
+)
+_ARTICLES = re.compile(r"\b(?:an?|the)\b")
+_ARTICLE_WORDS = frozenset(("a", "an", "the"))
+_CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x7f]")
+
+
+def _squad(text: str) -> str:
+    if text.isascii() and not _CONTROL.search(text):
+        # Every ASCII character is now a word character, white space or punctuation, so words are what lies
+        # between white space, and translating bytes does lower-casing and deletion in one pass.
+        words = text.encode().translate(_FOLD, _PUNCTUATION).decode().split()
+        return " ".join([word for word in words if word not in _ARTICLE_WORDS])
+    # In UTF-8 a byte below 128 is always a character of its own, so deleting bytes deletes ASCII punctuation.
+    folded = text.lower().encode("utf-8", "surrogatepass").translate(None, _PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", folded.decode("utf-8", "surrogatepass")).split())
+
+
+def _clara(text: str) -> str:
+    return {"True": "yes", "False": "no"}.get(text) or _squad(text)
+
+
+def _dpr(text: str) -> str:
+    if text.isascii():
+        return " ".join(_ASCII_WORD.findall(text)).lower()
+    return " ".join(_dpr_word().findall(unicodedata.normalize("NFD", text))).lower()
+
+
+def _strict(text: str) -> str:
+    return text
+
+
+_ASCII_WORD = re.compile(r"[A-Za-z0-9]+|[!-~]")
+
+
+@lru_cache(maxsize=1)
+def _dpr_word() -> re.Pattern[str]:
+    """DPR's `[\\p{L}\\p{N}\\p{M}]+|[^\\p{Z}\\p{C}]` for the standard library, which lacks Unicode properties."""
+    # `[^\W_]` is exactly the letters and numbers; marks, separators and "other" are listed from the database.
+    groups: dict[str, list[int]] = {"M": [], "Z": [], "C": []}
+    for code in range(sys.maxunicode + 1):
+        initial = unicodedata.category(chr(code))[0]
+        if initial in groups:
+            groups[initial].append(code)
+    marks, blanks = _ranges(groups["M"]), _ranges(sorted(groups["Z"] + groups["C"]))
+    return re.compile(rf"(?:[^\W_]|[{marks}])+|[^{blanks}]")
+
+
+def _ranges(codes: Sequence[int]) -> str:
+    """Ascending code points as the inside of a character class."""
+    spans: list[list[int]] = []
+    for code in codes:
+        if spans and code == spans[-1][1] + 1:
+            spans[-1][1] = code
+        else:
+            spans.append([code, code])
+    return "".join(rf"\U{low:08x}-\U{high:08x}" for low, high in spans)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How one owner's evaluator reads answers.
+
+    Attributes:
+        normalise: From a text to its normal form, tokens separated by single spaces.
+        verdict_words: Words that must match whole: where either side is one of them and the sides differ, F1 is 0.
+        both_empty: F1 of an empty prediction against a gold that normalises to nothing.
+    """
+
+    normalise: Callable[[str], str]
+    verdict_words: frozenset[str] = frozenset()
+    both_empty: float = 0.0
+
+
+_YES_NO = frozenset(("yes", "no", "noanswer"))
+
+RULES: dict[str, Rules] = {
+    "squad": Rules(_squad),
+    "squad_v2": Rules(_squad, both_empty=1.0),
+    "hotpotqa": Rules(_squad, verdict_words=_YES_NO),
+    "musique": Rules(_squad, both_empty=1.0),
+    "longbench": Rules(_squad),
+    "rog": Rules(_squad),
+    "clara": Rules(_clara, verdict_words=_YES_NO),
+    "dpr": Rules(_dpr),
+    "strict": Rules(_strict, both_empty=1.0),
+}
+"""Rules by owner; 2Wiki's are HotpotQA's."""
+
+
+def rules_named(name: str) -> Rules:
+    """The rules of an owner.
+
+    Raises:
+        UserError: Nobody is called so.
+    """
+    try:
+        return RULES[name]
+    except KeyError:
+        raise unknown_name("normalisation rules", name, RULES) from None
+
+
+@lru_cache(maxsize=1 << 15)
+def _kept(text: str, rules: str) -> str:
+    return rules_named(rules).normalise(text)
+
+
+def normalise(text: str, rules: str = "squad") -> str:
+    """The normal form of a text.
+
+    Args:
+        text: Any text.
+        rules: Whose normalisation: a key of `RULES`.
+
+    Returns:
+        The text under those rules; under all but `strict` its tokens, separated by single spaces.
+
+    Raises:
+        UserError: There are no such rules.
+
+    Source:
+        The evaluation scripts of SQuAD 1.1/2.0, HotpotQA, MuSiQue, LongBench, RoG and CLaRa; DPR's `SimpleTokenizer`.
+    """
+    return _kept(text, rules) if len(text) <= _LONGEST_CACHED else rules_named(rules).normalise(text)
+
+
+def tokens(text: str, rules: str = "squad") -> list[str]:
+    """The tokens of a text's normal form."""
+    return normalise(text, rules).split()
+
+
+def is_scorable_gold(gold: str, rules: str = "squad") -> bool:
+    """Whether something of a gold is left after normalisation; "A" or "The The" equals and lies in anything."""
+    return bool(normalise(gold, rules).strip())
+
+
+_ABSTENTIONS = frozenset(
+    (
+        "unanswerable",
+        "not answerable",
+        "no answer",
+        "noanswer",
+        "none",
+        "unknown",
+        "cannot be answered",
+        "cannot answer",
+        "i dont know",
+        "i do not know",
+        "not enough information",
+        "insufficient information",
+    )
+)
+
+
+def is_abstention(text: str) -> bool:
+    """Whether a prediction declines to answer: nothing is left of it, or it is one of a few set phrases.
+
+    The phrases must be the whole answer after squad normalisation: unanswerable, not answerable, no answer,
+    noanswer, none, unknown, cannot be answered, cannot answer, I don't know, I do not know, not enough
+    information, insufficient information.
+    """
+    normal = normalise(text)
+    return not normal or normal in _ABSTENTIONS
+
+
+def em(prediction: str, golds: Iterable[str], rules: str = "squad") -> float:
+    """Exact match: 1 if the prediction equals any gold after normalisation, else 0; 0 without golds.
+
+    Source:
+        SQuAD's `exact_match_score` under `metric_max_over_ground_truths`.
+    """
+    normal = normalise(prediction, rules)
+    return float(any(normal == normalise(gold, rules) for gold in golds))
+
+
+def overlap_scores(same: int, predicted: int, wanted: int, both_empty: float = 0.0) -> tuple[float, float, float]:
+    """Precision, recall and F1 from token counts.
+
+    Args:
+        same: Tokens in common, as multisets.
+        predicted: Tokens of the prediction.
+        wanted: Tokens of the gold.
+        both_empty: All three values where neither side has a token.
+    """
+    if not predicted and not wanted:
+        return both_empty, both_empty, both_empty
+    if not same:
+        return 0.0, 0.0, 0.0
+    precision, recall = same / predicted, same / wanted
+    return precision, recall, 2 * precision * recall / (precision + recall)
+
+
+def precision_recall_f1(prediction: str, golds: Iterable[str], rules: str = "squad") -> tuple[float, float, float]:
+    """Token precision, recall and F1, each the maximum over the golds (as 2Wiki's evaluator does); 0 without golds.
+
+    Tokens are compared as multisets. Rules with verdict words (hotpotqa, clara) give 0 where prediction or gold
+    is "yes", "no" or "noanswer" and the two differ. Where both sides normalise to nothing the value is 1 under
+    musique and squad_v2 and 0 elsewhere.
+
+    Source:
+        `f1_score` of the SQuAD 1.1, SQuAD 2.0, HotpotQA, 2Wiki v1.1, MuSiQue and LongBench evaluators.
+    """
+    owner = rules_named(rules)
+    normal = normalise(prediction, rules)
+    predicted = normal.split()
+    best = (0.0, 0.0, 0.0)
+    for gold in golds:
+        wanted_normal = normalise(gold, rules)
+        if normal != wanted_normal and (normal in owner.verdict_words or wanted_normal in owner.verdict_words):
+            continue
+        wanted = wanted_normal.split()
+        same = common_tokens(predicted, wanted)
+        scores = overlap_scores(same, len(predicted), len(wanted), owner.both_empty)
+        best = (max(best[0], scores[0]), max(best[1], scores[1]), max(best[2], scores[2]))
+    return best
+
+
+def common_tokens(left: Sequence[str], right: Sequence[str]) -> int:
+    """How many tokens two sequences have in common, as multisets."""
+    shared = set(left).intersection(right)
+    if not shared:
+        return 0
+    if len(shared) == len(left) or len(shared) == len(right):
+        return len(shared)  # one side consists of distinct shared tokens: no repetition can count
+    return sum((Counter(left) & Counter(right)).values())
+
+
+def f1(prediction: str, golds: Iterable[str], rules: str = "squad") -> float:
+    """Token F1, the maximum over the golds; the rules are those of `precision_recall_f1`."""
+    return precision_recall_f1(prediction, golds, rules)[2]
+
+
+def covers(prediction: str, gold: str, match: str) -> bool:
+    """Whether one normalised text contains another; a gold of no tokens is never contained.
+
+    Args:
+        prediction, gold: Normal forms.
+        match: `substring`, `word` or `tokens`, as in `cover_em`.
+
+    Raises:
+        UserError: There is no such way of matching.
+    """
+    if not gold:
+        return False
+    if match == "substring":
+        return gold in prediction
+    if match == "word":
+        return f" {gold} " in f" {prediction} "
+    if match == "tokens":
+        return set(gold.split()).issubset(prediction.split())
+    raise unknown_name("match", match, COVER_MATCHES)
+
+
+COVER_MATCHES = ("substring", "word", "tokens")
+"""Readings of `cover_em`."""
+
+
+def cover_em(prediction: str, golds: Iterable[str], match: str = "substring", rules: str = "squad") -> float:
+    """1 if the normalised prediction contains a normalised gold, else 0 (CLaRa's ACC); 0 without golds.
+
+    Args:
+        prediction: Any text.
+        golds: Accepted strings; one that normalises to nothing lies in everything and therefore counts for nothing.
+        match: `substring` (CLaRa's wording, PISCO, BERGEN): anywhere, inside words too. `word`: as consecutive
+            whole tokens. `tokens` (CLaRa's code): every token of the gold occurs, in any order and number.
+        rules: Whose normalisation.
+    """
+    normal = normalise(prediction, rules)
+    return float(any(covers(normal, normalise(gold, rules), match) for gold in golds))
+
+
+def has_answer(text: str, golds: Iterable[str]) -> bool:
+    """Whether the tokens of any gold occur consecutively in a text (DPR's rule, uncased).
+
+    Text and golds are NFD-normalised, cut into tokens (`dpr` rules) and lower-cased. A gold without tokens occurs
+    nowhere; in DPR's own code it occurs everywhere.
+
+    Source:
+        `has_answer` with `match_type="string"` in DPR's `qa_validation.py`.
+    """
+    padded = f" {normalise(text, 'dpr')} "
+    normal = (normalise(gold, "dpr") for gold in golds)
+    return any(f" {gold} " in padded for gold in normal if gold)
+
+
+_ABBREVIATION_LIST = """
+mr mrs ms dr prof st sr jr rev hon gen col lt sgt capt cmdr maj gov sen rep pres vs etc al eg ie cf nos vol vols pp
+fig figs ed eds approx dept est inc ltd co corp bros mt ft ave blvd jan feb mar apr jun jul aug sep sept oct nov dec
+ca viz op resp
+"""
+_ABBREVIATIONS = frozenset(_ABBREVIATION_LIST.split())
+# First: a stop, closing marks, white space, then a capital, a digit or the like. Second: scripts that put no space
+# after the stop. Third: an empty line.
+_SENTENCE_END = re.compile(
+    r"""(?P<mark>[.!?…]+)["'”’)\]»]*(?P<gap>\s+)(?=["'“‘(\[«]*[^\W_a-z])
+    |(?<=[。！？])(?=[^。！？”’」』）\s])
+    |\s*\n[^\S\n]*\n\s*
+    """,
+    re.VERBOSE,
+)
+_LAST_WORD = re.compile(r"([^\W_]+(?:\.[^\W_]+)*)$")
+
+
+def sentences(text: str) -> list[str]:
+    """Split a text into sentences by rule.
+
+    A sentence ends at an empty line; after `.`, `!`, `?` or `…` (and closing quotes or brackets) where white space
+    and then anything but a lower-case ASCII letter follows; after `。`, `！`, `？`. A single full stop does not end
+    one after a common abbreviation (`Dr.`, `e.g.`, `No. 5`), a single letter (`J. Smith`) or letters with dots
+    (`U.S.`). Nothing but white space is lost: the sentences, in order, hold every other character of the text.
+
+    Returns:
+        The sentences without surrounding white space, none of them empty.
+    """
+    found: list[str] = []
+    start = 0
+    for end in _SENTENCE_END.finditer(text):
+        if end["mark"] == "." and _is_abbreviation(text, start, end):
+            continue
+        cut = end.start("gap") if end["mark"] else end.start()
+        found.append(text[start:cut])
+        start = end.end()
+    found.append(text[start:])
+    return [stripped for piece in found if (stripped := piece.strip())]
+
+
+def _is_abbreviation(text: str, start: int, end: re.Match[str]) -> bool:
+    """Whether the word right before a full stop is one that a full stop belongs to."""
+    word = _LAST_WORD.search(text, max(start, end.start() - 24), end.start())
+    if word is None:
+        return False
+    parts = word[1].split(".")
+    if all(len(part) == 1 and part.isalpha() for part in parts):
+        return word[1] != "I"  # "… and so did I. Then" ends; "J. Smith", "U.S. Army" and "e.g. Rome" do not
+    whole = "".join(parts).lower()
+    return whole in _ABBREVIATIONS or (whole == "no" and text[end.end() : end.end() + 1].isdigit())

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from benchmarks.errors import MissingPackage, unknown_name
 from benchmarks.fingerprint import fingerprint
 from benchmarks.plugins import Registry
 from methods.api import Services
@@ -27,6 +29,17 @@ class MethodConfig(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def preflight(self) -> None:
+        """Check, without loading anything, that these options can work here: files, keys, packages.
+
+        Raises:
+            UserError: Something is missing; the message says how to get it.
+        """
+
+
+PROBES = {"retrieval": "bm25s", "models": "sentence_transformers", "llm": "openai", "grounding": "ragas"}
+"""A package of each extra that methods may need; where it is missing, so is the extra."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +69,6 @@ class MethodEntry:
         preset = given.pop("preset", None)
         if preset is not None:
             if preset not in self.presets:
-                from benchmarks.errors import unknown_name
-
                 raise unknown_name(f"preset of {self.id}", str(preset), self.presets)
             given = {**self.presets[preset], **given}
         return self.config.model_validate(given)
@@ -135,6 +146,17 @@ class Component:
     @property
     def id(self) -> str:
         return self.entry.id
+
+    def preflight(self) -> None:
+        """Check that this can be built here.
+
+        Raises:
+            UserError: A package, file or key is missing.
+        """
+        extra = self.entry.extra
+        if extra in PROBES and find_spec(PROBES[extra]) is None:
+            raise MissingPackage(PROBES[extra], extra, self.id)
+        self.config.preflight()
 
     def build(self, services: Services) -> Any:
         """Make the thing itself."""

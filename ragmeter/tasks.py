@@ -17,7 +17,6 @@ from judges.api import Metric
 from judges.registry import parse as parse_metric
 from methods.api import Method, Services
 from methods.pipeline import assemble
-from methods.registry import Component
 from ragmeter.experiment import BenchmarkPlan, Experiment, MethodPlan
 from ragmeter.provenance import environment
 from results.store import FINISHED, Run, Store
@@ -168,7 +167,7 @@ def preflight(experiment: Experiment, store: Store) -> None:
         for component in method.components:
             if component.fingerprint not in seen:
                 seen.add(component.fingerprint)
-                _preflight(component)
+                component.preflight()
     folder = store.folder
     while not folder.exists():
         folder = folder.parent
@@ -180,6 +179,3 @@ def preflight(experiment: Experiment, store: Store) -> None:
             try_this="free some space, or choose another disk with --store FOLDER",
         )
 
-
-def _preflight(component: Component) -> None:
-    component.preflight()

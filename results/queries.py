@@ -141,7 +141,7 @@ def runs(store: Store, experiment: str | None = None) -> list[RunRow]:
     with store.database.reading() as connection:
         rows = connection.execute(_RUNS + where + order, [experiment] if experiment else []).fetchall()
     return [
-        RunRow(*fields, description=json.loads(description), provenance=json.loads(provenance))
+        RunRow(*[*fields, json.loads(description), json.loads(provenance)])
         for *fields, description, provenance in rows
     ]
 

@@ -1,0 +1,305 @@
+"""The run loop: for each task, load → index → answer → score, every finished question durable within seconds.
+
+A killed run continues where it was: what the store holds is not answered again, and since a prediction depends on
+its query alone, the numbers end up the same.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol
+
+from benchmarks import settings
+from benchmarks.corpus import Corpus
+from benchmarks.errors import UserError
+from benchmarks.registry import Benchmark
+from benchmarks.schema import SENTENCE_MARK, Passage, Query, Question
+from judges.api import Metric
+from judges.scoring import score
+from methods.api import Control, Method, Prediction, Ranking, Services
+from methods.registry import Component
+from ragmeter.tasks import Task, TaskState
+from results.store import FAILED_RUN, FINISHED, INTERRUPTED, RUNNING, Store
+
+FLUSH_S = 1.0
+"""A finished question waits at most this long (plus one write) before it is on disk."""
+
+
+class Progress(Protocol):
+    """What the run loop reports to whoever shows it."""
+
+    def begin(self, task: Task, done: int) -> None: ...
+    def stage(self, task: Task, name: str) -> None: ...
+    def advance(self, task: Task, questions: int) -> None: ...
+    def end(self, task: Task, status: str, message: str | None) -> None: ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a task ended.
+
+    Attributes:
+        task: Which.
+        status: `finished`, `failed` or `interrupted`.
+        error: What went wrong.
+        answered: Questions answered now (not those of earlier executions).
+        seconds: Wall time now.
+        overhead_s: Of that, seconds outside the method: loading aside, what the harness itself took.
+    """
+
+    task: Task
+    status: str
+    error: Exception | None
+    answered: int
+    seconds: float
+    overhead_s: float
+
+
+class Recorder:
+    """Collects finished questions and writes them, scored, once a second from a thread of its own.
+
+    Args:
+        store: Where to.
+        run: Whose.
+        metrics: What to score at once.
+        corpus: Where evidence's passages are found.
+    """
+
+    def __init__(self, store: Store, run: str, metrics: Sequence[Metric], corpus: Corpus) -> None:
+        self._store = store
+        self._run = run
+        self._metrics = metrics
+        self._corpus = corpus
+        self._waiting: list[tuple[Question, Prediction]] = []
+        self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        self._stop = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._loop, name="recorder", daemon=True)
+        self.busy_s = 0.0
+
+    def __enter__(self) -> Recorder:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        # What was finished before an error or an interruption is kept all the same.
+        if self._error is None:
+            self._flush()
+        elif error is None:
+            raise self._error
+
+    def add(self, question: Question, prediction: Prediction) -> None:
+        """Hand over a finished question; raises what an earlier write ran into."""
+        if self._error is not None:
+            raise self._error
+        with self._lock:
+            self._waiting.append((question, prediction))
+
+    def _loop(self) -> None:
+        while not self._stop.wait(FLUSH_S):
+            try:
+                self._flush()
+            except BaseException as error:
+                self._error = error
+                return
+
+    def _flush(self) -> None:
+        with self._writing:
+            with self._lock:
+                batch, self._waiting = self._waiting, []
+            if not batch:
+                return
+            started = time.perf_counter()
+            questions = [question for question, _ in batch]
+            predictions = [prediction for _, prediction in batch]
+            scores = score(questions, predictions, self._metrics, corpus_text=self._text)
+            self._store.append(self._run, predictions, scores, self._passages(predictions))
+            self.busy_s += time.perf_counter() - started
+
+    def _text(self, identifier: str) -> str:
+        return self._corpus.get([identifier])[0].full_text
+
+    def _passages(self, predictions: Iterable[Prediction]) -> list[Passage]:
+        named = (item.id.partition(SENTENCE_MARK)[0] for prediction in predictions for item in prediction.evidence)
+        return self._corpus.get([identifier for identifier in dict.fromkeys(named) if identifier in self._corpus])
+
+
+def execute(
+    states: Sequence[TaskState],
+    store: Store,
+    services: Services,
+    progress: Progress,
+    *,
+    retry_failed: bool = False,
+    fail_fast: bool = False,
+) -> list[Outcome]:
+    """Do what is pending of each task, one after another.
+
+    A task that breaks is recorded as failed and the next one starts, unless `fail_fast`.
+
+    Raises:
+        KeyboardInterrupt: After everything finished has been written.
+    """
+    outcomes = []
+    applied = _Settings(store, services)
+    for state in states:
+        outcome = _execute(state, store, services, progress, applied, retry_failed)
+        outcomes.append(outcome)
+        if outcome.status == FAILED_RUN and (fail_fast or _disk_full(outcome.error)):
+            break
+    return outcomes
+
+
+def _execute(
+    state: TaskState,
+    store: Store,
+    services: Services,
+    progress: Progress,
+    applied: _Settings,
+    retry_failed: bool,
+) -> Outcome:
+    task, run = state.task, state.task.run
+    started = time.perf_counter()
+    progress.begin(task, state.done)
+    answered, overhead = 0, 0.0
+    try:
+        if not state.complete:
+            store.put_benchmark(task.loaded.benchmark, task.loaded.fingerprint)
+            store.start(run)
+            benchmark = applied(task)
+            answered, overhead = _answer(task, benchmark, store, services, progress, retry_failed)
+        _score_missing(task, store, progress)
+        if store.status(run.run) != FINISHED:
+            store.end(run.run, FINISHED)
+    except KeyboardInterrupt:
+        store.end(run.run, INTERRUPTED, "interrupted")
+        progress.end(task, INTERRUPTED, None)
+        raise
+    except Exception as error:
+        # One method's fault must not cost the others their results; the caller shows it and exits non-zero.
+        message = str(error) or type(error).__name__
+        if not _disk_full(error):
+            store.end(run.run, FAILED_RUN, message)
+        progress.end(task, FAILED_RUN, message)
+        return Outcome(task, FAILED_RUN, error, answered, time.perf_counter() - started, overhead)
+    progress.end(task, FINISHED, None)
+    return Outcome(task, FINISHED, None, answered, time.perf_counter() - started, overhead)
+
+
+def _answer(
+    task: Task, benchmark: Benchmark, store: Store, services: Services, progress: Progress, retry_failed: bool
+) -> tuple[int, float]:
+    """Answer what is pending; returns the number of questions and the harness's own seconds."""
+    run = task.run.run
+    finished = store.finished_questions(run, retry_failed=retry_failed)
+    pending = [question for question in benchmark.questions if question.id not in finished]
+    if not pending:
+        return 0, 0.0
+    progress.stage(task, "build")
+    method = task.build(services)
+    control = task.method.method.entry.kind == "control"
+    if control and isinstance(method, Control):
+        method.prepare(benchmark.questions)
+    progress.stage(task, "index")
+    method.index(benchmark.corpus)
+    progress.stage(task, "answer")
+
+    metrics = [metric for metric in task.loaded.metrics if metric.entry.exact]
+    by_query = {question.query_id: question for question in pending}
+    queries: Iterator[Query] = (question.gold_query() if control else question.query() for question in pending)
+    started = time.perf_counter()
+    waited = 0.0
+    with Recorder(store, run, metrics, benchmark.corpus) as recorder:
+        stream = _predictions(method, queries)
+        while True:
+            asked = time.perf_counter()
+            prediction = next(stream, None)
+            waited += time.perf_counter() - asked
+            if prediction is None:
+                break
+            question = by_query.pop(prediction.question_id, None)
+            if question is None:
+                raise _broken(task, f"answered {prediction.question_id!r}, which was not asked or answered already")
+            recorder.add(question, _native(prediction, question))
+            progress.advance(task, 1)
+    if by_query:
+        raise _broken(task, f"left {len(by_query)} of {len(pending)} questions unanswered")
+    return len(pending), max(0.0, time.perf_counter() - started - waited) + recorder.busy_s
+
+
+def _predictions(method: Method, queries: Iterable[Query]) -> Iterator[Prediction]:
+    yield from method.answer(queries)
+
+
+def _native(prediction: Prediction, question: Question) -> Prediction:
+    """The prediction under the dataset's own question id."""
+    return Prediction(question.id, prediction.answer, prediction.evidence, prediction.usage, prediction.notes)
+
+
+def _broken(task: Task, what: str) -> UserError:
+    return UserError(
+        f"method {task.method.name!r} broke the contract: it {what}",
+        try_this=f"ragmeter check method {task.method.method.id}",
+    )
+
+
+def _score_missing(task: Task, store: Store, progress: Progress) -> None:
+    """Score stored predictions on the metrics that they lack, without answering again."""
+    run = task.run
+    scored = store.scored(run.run)
+    missing = [metric for metric in task.loaded.metrics if scored.get(str(metric), 0) < run.questions]
+    if not missing:
+        return
+    progress.stage(task, "score")
+    questions = {question.id: question for question in task.loaded.benchmark.questions}
+    predictions = [p for p in store.predictions(run.run) if p.question_id in questions]
+    corpus = task.loaded.benchmark.corpus
+    scores = score(
+        [questions[p.question_id] for p in predictions],
+        predictions,
+        missing,
+        corpus_text=lambda identifier: corpus.get([identifier])[0].full_text,
+    )
+    store.put_scores(run.run, [p.question_id for p in predictions], scores)
+
+
+def _disk_full(error: Exception | None) -> bool:
+    return isinstance(error, UserError) and error.what == "the disk is full"
+
+
+class _Settings:
+    """Benchmarks put into their settings, each once; a setting that names a retriever gets it built here."""
+
+    def __init__(self, store: Store, services: Services) -> None:
+        self._services = services
+        self._known: dict[tuple[str, str, int], Benchmark] = {}
+
+    def __call__(self, task: Task) -> Benchmark:
+        key = (task.loaded.fingerprint, str(task.loaded.plan.setting), task.seed)
+        if key not in self._known:
+            benchmark = task.loaded.benchmark
+
+            def retrieve(name: str, queries: Sequence[Query], n: int) -> list[Ranking]:
+                return _retrieve(name, queries, n, benchmark.corpus, self._services.seeded(task.seed))
+
+            self._known[key] = settings.apply(task.loaded.plan.setting, benchmark, task.seed, retrieve)
+        return self._known[key]
+
+
+def _retrieve(name: str, queries: Sequence[Query], n: int, corpus: Corpus, services: Services) -> list[Ranking]:
+    component = Component.of(name)
+    folder = services.folder("indexes", f"{component.fingerprint}-{corpus.fingerprint}")
+    return component.build(services).index(corpus, folder).retrieve(queries, n)
+
+
+Show = Callable[[str], None]
+__all__ = ["RUNNING", "Outcome", "Progress", "Recorder", "execute"]

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.settings import Setting
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from benchmarks import registry as datasets
 from benchmarks.errors import UserError, nearest, unknown_name
 from benchmarks.registry import DataReference, DatasetConfig, DatasetEntry
-from benchmarks.settings import Setting
 from judges.api import Metric
 from judges.registry import parse as parse_metric
 from methods.registry import Component, MethodEntry
@@ -171,7 +171,9 @@ def load(argument: str, *, profile: str | None = None) -> Experiment:
         return parse(known[argument], f"{argument}{SUFFIX} (shipped)", profile=profile)
     if argument.endswith((SUFFIX, ".yml")) or "/" in argument:
         guess = nearest(argument, known)
-        hint = f"did you mean the shipped experiment {guess!r}?" if guess else "`ragmeter experiments` lists shipped ones"
+        hint = (
+            f"did you mean the shipped experiment {guess!r}?" if guess else "`ragmeter experiments` lists shipped ones"
+        )
         raise UserError("there is no such experiment file", where=argument, try_this=hint)
     raise unknown_name("experiment", argument, known)
 
@@ -190,7 +192,9 @@ def parse(text: str, name: str, *, path: str | None = None, profile: str | None 
     """
     source = yaml_source.read(text, name)
     if not isinstance(source.value, Mapping):
-        raise UserError("an experiment file is a mapping of keys", where=f"{name}:1", try_this="see docs/experiments.md")
+        raise UserError(
+            "an experiment file is a mapping of keys", where=f"{name}:1", try_this="see docs/experiments.md"
+        )
     spec = _validated(source.value, source)
     if profile is not None:
         if profile not in spec.profiles:
@@ -253,8 +257,8 @@ def _benchmark(spec: BenchmarkSpec, index: int, source: Source, limit: int | Non
     try:
         reference, entry = datasets.resolve(name, where=source.where((*at, "id")))
     except UserError as error:
-        raise error if error.where else UserError(
-            error.what, where=source.where((*at, "id")), try_this=error.try_this
+        raise (
+            error if error.where else UserError(error.what, where=source.where((*at, "id")), try_this=error.try_this)
         ) from None
     try:
         config = entry.config.model_validate(spec.config)
@@ -300,9 +304,7 @@ def _method(spec: MethodSpec, index: int, source: Source) -> MethodPlan:
     return MethodPlan(spec.name or " + ".join(parts), method, reader, tuple(rerankers), compressor, spec.k, spec.depth)
 
 
-def _part(
-    spec: str | ComponentSpec | None, kind: str, at: tuple[str | int, ...], source: Source
-) -> Component | None:
+def _part(spec: str | ComponentSpec | None, kind: str, at: tuple[str | int, ...], source: Source) -> Component | None:
     if spec is None:
         return None
     component = _component(ComponentSpec(id=spec) if isinstance(spec, str) else spec, at, source)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
+
+from judges.scoring import score
 
 from benchmarks import settings
 from benchmarks.corpus import Corpus
@@ -19,11 +21,11 @@ from benchmarks.errors import UserError
 from benchmarks.registry import Benchmark
 from benchmarks.schema import SENTENCE_MARK, Passage, Query, Question
 from judges.api import Metric
-from judges.scoring import score
 from methods.api import Control, Method, Prediction, Ranking, Services
 from methods.registry import Component
 from ragmeter.tasks import Task, TaskState
-from results.store import FAILED_RUN, FINISHED, INTERRUPTED, RUNNING, Store
+from results.database import DiskFull
+from results.store import FAILED_RUN, FINISHED, INTERRUPTED, Store
 
 FLUSH_S = 1.0
 """A finished question waits at most this long (plus one write) before it is on disk."""
@@ -154,7 +156,7 @@ def execute(
     for state in states:
         outcome = _execute(state, store, services, progress, applied, retry_failed)
         outcomes.append(outcome)
-        if outcome.status == FAILED_RUN and (fail_fast or _disk_full(outcome.error)):
+        if outcome.status == FAILED_RUN and (fail_fast or isinstance(outcome.error, DiskFull)):
             break
     return outcomes
 
@@ -187,7 +189,7 @@ def _execute(
     except Exception as error:
         # One method's fault must not cost the others their results; the caller shows it and exits non-zero.
         message = str(error) or type(error).__name__
-        if not _disk_full(error):
+        if not isinstance(error, DiskFull):
             store.end(run.run, FAILED_RUN, message)
         progress.end(task, FAILED_RUN, message)
         return Outcome(task, FAILED_RUN, error, answered, time.perf_counter() - started, overhead)
@@ -272,10 +274,6 @@ def _score_missing(task: Task, store: Store, progress: Progress) -> None:
     store.put_scores(run.run, [p.question_id for p in predictions], scores)
 
 
-def _disk_full(error: Exception | None) -> bool:
-    return isinstance(error, UserError) and error.what == "the disk is full"
-
-
 class _Settings:
     """Benchmarks put into their settings, each once; a setting that names a retriever gets it built here."""
 
@@ -299,7 +297,3 @@ def _retrieve(name: str, queries: Sequence[Query], n: int, corpus: Corpus, servi
     component = Component.of(name)
     folder = services.folder("indexes", f"{component.fingerprint}-{corpus.fingerprint}")
     return component.build(services).index(corpus, folder).retrieve(queries, n)
-
-
-Show = Callable[[str], None]
-__all__ = ["RUNNING", "Outcome", "Progress", "Recorder", "execute"]

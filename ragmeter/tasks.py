@@ -178,4 +178,3 @@ def preflight(experiment: Experiment, store: Store) -> None:
             where=str(store.folder),
             try_this="free some space, or choose another disk with --store FOLDER",
         )
-

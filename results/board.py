@@ -57,6 +57,7 @@ class Board:
         metrics: Metric ids, the columns.
         rows: In the experiment's order.
         questions: Number of questions.
+        clustered: Whether intervals resample whole documents, because questions share them.
     """
 
     dataset: str
@@ -67,6 +68,7 @@ class Board:
     metrics: tuple[str, ...]
     rows: tuple[Row, ...]
     questions: int
+    clustered: bool
 
     def to_json(self) -> dict[str, Any]:
         """The board as a JSON object; values are fractions, None stands for "no value"."""
@@ -76,6 +78,7 @@ class Board:
             "setting": self.setting,
             "seed": self.seed,
             "questions": self.questions,
+            "resampled": "documents" if self.clustered else "questions",
             "reference": self.reference,
             "metrics": list(self.metrics),
             "rows": [_row_json(row) for row in self.rows],
@@ -140,7 +143,7 @@ def board(
     rows = tuple(Row(run, cells[run.run], costs.get(run.run)) for run in runs)
     return Board(
         first.dataset, first.dataset_fingerprint, first.setting, first.seed, reference if base else None,
-        tuple(shown), rows, len(names),
+        tuple(shown), rows, len(names), clusters is not None,
     )  # fmt: skip
 
 

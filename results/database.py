@@ -30,6 +30,17 @@ _in_process = threading.RLock()
 """DuckDB refuses a read-only and a writing connection to one file in one process at once."""
 
 
+class DiskFull(UserError):
+    """The store's disk is full; what was written before is kept."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            "the disk is full",
+            where=str(path),
+            try_this="free some space, then `ragmeter resume`; every question finished before is kept",
+        )
+
+
 class Database:
     """A DuckDB file in a folder.
 
@@ -183,11 +194,7 @@ def _explained(error: Exception, path: Path) -> Exception:
     """A user's error for what a user can mend; anything else as it is."""
     text = str(error)
     if "No space left" in text or getattr(error, "errno", None) == 28:
-        return UserError(
-            "the disk is full",
-            where=str(path),
-            try_this="free some space, then `ragmeter resume`; every question finished before is kept",
-        )
+        return DiskFull(path)
     if "not a valid DuckDB database" in text or "magic bytes" in text:
         return UserError(
             "this file is not a DuckDB database",
@@ -196,6 +203,6 @@ def _explained(error: Exception, path: Path) -> Exception:
         )
     if "Permission denied" in text or getattr(error, "errno", None) in (13, 30):
         return UserError("the store cannot be written", where=str(path), try_this="--store FOLDER")
-    if _busy(error) if isinstance(error, duckdb.Error) else False:
+    if isinstance(error, duckdb.Error) and _busy(error):
         return UserError("another program keeps the store open", where=str(path), try_this="close it, then try again")
     return error

@@ -60,6 +60,7 @@ class ExperimentRow:
     path: str | None
     profile: str | None
     reference: str | None
+    limit: int | None
     updated_at: datetime
     runs: int
 
@@ -141,8 +142,7 @@ def runs(store: Store, experiment: str | None = None) -> list[RunRow]:
     with store.database.reading() as connection:
         rows = connection.execute(_RUNS + where + order, [experiment] if experiment else []).fetchall()
     return [
-        RunRow(*[*fields, json.loads(description), json.loads(provenance)])
-        for *fields, description, provenance in rows
+        RunRow(*[*fields, json.loads(description), json.loads(provenance)]) for *fields, description, provenance in rows
     ]
 
 
@@ -150,7 +150,7 @@ def experiments(store: Store) -> list[ExperimentRow]:
     """Stored experiments, newest first."""
     with store.database.reading() as connection:
         rows = connection.execute(
-            """SELECT name, source, path, profile, reference, updated_at,
+            """SELECT name, source, path, profile, reference, question_limit, updated_at,
                (SELECT count(*) FROM experiment_runs m WHERE m.experiment = e.name)
                FROM experiments e ORDER BY updated_at DESC"""
         ).fetchall()

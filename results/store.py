@@ -61,14 +61,22 @@ class Store:
     # -- writing ---------------------------------------------------------------------------------------------
 
     def put_experiment(
-        self, name: str, source: str, path: str | None, profile: str | None, reference: str | None, runs: Sequence[str]
+        self,
+        name: str,
+        source: str,
+        path: str | None,
+        profile: str | None,
+        reference: str | None,
+        runs: Sequence[str],
+        limit: int | None = None,
     ) -> None:
         """Remember an experiment's file and which runs it consists of, in table order."""
         with self.database.writing() as connection:
             connection.execute("DELETE FROM experiments WHERE name = ?", [name])
             connection.execute("DELETE FROM experiment_runs WHERE experiment = ?", [name])
             connection.execute(
-                "INSERT INTO experiments VALUES (?, ?, ?, ?, ?, ?)", [name, source, path, profile, reference, now()]
+                "INSERT INTO experiments VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [name, source, path, profile, reference, limit, now()],
             )
             members = {"experiment": [name] * len(runs), "position": range(len(runs)), "run": list(runs)}
             _insert(connection, "experiment_runs", members)

@@ -5,7 +5,7 @@ CREATE TABLE ragmeter_schema (version INTEGER NOT NULL, applied_at TIMESTAMP NOT
 
 CREATE TABLE experiments (
     name VARCHAR NOT NULL, source VARCHAR NOT NULL, path VARCHAR, profile VARCHAR, reference VARCHAR,
-    updated_at TIMESTAMP NOT NULL
+    question_limit INTEGER, updated_at TIMESTAMP NOT NULL
 );
 CREATE TABLE experiment_runs (experiment VARCHAR NOT NULL, position INTEGER NOT NULL, run VARCHAR NOT NULL);
 

@@ -1,0 +1,303 @@
+"""The command `ragmeter`: bare nouns list, verbs do. Heavy imports happen inside the commands.
+
+Exit codes: 0 fine, 1 broke, 2 wrong usage or input; `gate` adds 100 (regressed) and 101 (inconclusive).
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from ragmeter.options import JsonOption, QuietOption, StoreOption, VerboseOption
+
+app = typer.Typer(
+    name="ragmeter",
+    help="Benchmark and evaluation harness, with a leaderboard, for retrieval-augmented generation.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+check_app = typer.Typer(help="Conformance: does a method or dataset keep the contract?", no_args_is_help=True)
+app.add_typer(check_app, name="check")
+
+Experiment = Annotated[str, typer.Argument(help="An experiment file, or the name of a shipped experiment.")]
+Profile = Annotated[str | None, typer.Option(help="One of the file's profiles, laid over it.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Only the first questions of every benchmark.")]
+
+
+@app.command()
+def run(
+    experiment: Experiment,
+    profile: Profile = None,
+    limit: Limit = None,
+    fresh: Annotated[bool, typer.Option(help="Forget what the store holds of these tasks and begin again.")] = False,
+    retry_failed: Annotated[bool, typer.Option(help="Ask questions that failed again.")] = False,
+    fail_fast: Annotated[bool, typer.Option(help="Stop at the first task that breaks.")] = False,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 … [default: the best there is]")] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Run an experiment: answer what is not answered yet, score it, print the table."""
+    from ragmeter.commands import running
+
+    request = running.Request(experiment, profile, limit, fresh, retry_failed, fail_fast, device)
+    raise typer.Exit(running.run(request, store, as_json, quiet, verbose))
+
+
+@app.command()
+def plan(
+    experiment: Experiment,
+    profile: Profile = None,
+    limit: Limit = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Check an experiment and show its tasks, and what of them is done, without running anything."""
+    from ragmeter.commands import running
+
+    running.plan(running.Request(experiment, profile, limit), store, as_json)
+
+
+@app.command()
+def resume(
+    experiment: Annotated[
+        str | None, typer.Argument(help="Name of an experiment in the store [default: newest]")
+    ] = None,
+    retry_failed: Annotated[bool, typer.Option(help="Ask questions that failed again.")] = False,
+    device: Annotated[str | None, typer.Option(help="As in `run`.")] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Continue an experiment that was interrupted, from the file text kept in the store."""
+    from ragmeter.commands import running
+
+    raise typer.Exit(running.resume(experiment, retry_failed, device, store, as_json, quiet, verbose))
+
+
+@app.command()
+def demo(
+    limit: Limit = None,
+    device: Annotated[str | None, typer.Option(help="As in `run`.")] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Run the embedded benchmark (and real samples where RAGMETER_DATA points at some) and print the tables."""
+    from ragmeter.commands import running
+
+    raise typer.Exit(running.demo(limit, device, store, as_json, quiet, verbose))
+
+
+@app.command()
+def table(
+    experiment: Annotated[str | None, typer.Argument(help="Name of an experiment [default: newest]")] = None,
+    metrics: Annotated[str | None, typer.Option(help="Comma-separated metric ids to show.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every run in the store, whatever its experiment.")] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Print an experiment's tables: value ± 95 % interval, and the paired difference to the reference."""
+    from ragmeter.commands import showing
+
+    showing.table(experiment, metrics, every, store, as_json)
+
+
+@app.command()
+def runs(
+    experiment: Annotated[str | None, typer.Argument(help="Only those of this experiment.")] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """List the runs in the store."""
+    from ragmeter.commands import showing
+
+    showing.runs(experiment, store, as_json)
+
+
+@app.command()
+def show(
+    run: Annotated[str, typer.Argument(help="Fingerprint prefix, or experiment/method/dataset/setting/seed.")],
+    question: Annotated[
+        str | None, typer.Option(help="Show this question: its gold, the answer, the evidence.")
+    ] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Show a run: what it was, what it scored, where it comes from; or one of its questions."""
+    from ragmeter.commands import showing
+
+    showing.show(run, question, store, as_json)
+
+
+@app.command()
+def serve(
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8501,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Open the leaderboard on this store in a browser."""
+    from leaderboard.server import serve as start
+
+    from ragmeter.options import store_folder
+
+    raise typer.Exit(start(store_folder(store), port=port, host=host))
+
+
+@app.command()
+def methods(
+    name: Annotated[str | None, typer.Argument(help="Show this method with its options.")] = None,
+    kind: Annotated[str | None, typer.Option(help="Only this kind: retriever, reader, control …")] = None,
+    as_json: JsonOption = False,
+    store: StoreOption = None,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """List methods, or show one."""
+    from ragmeter.commands import listing
+
+    listing.methods(name, kind, as_json)
+
+
+@app.command()
+def datasets(
+    name: Annotated[str | None, typer.Argument(help="Show this dataset's card and options.")] = None,
+    as_json: JsonOption = False,
+    store: StoreOption = None,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """List datasets, or show one."""
+    from ragmeter.commands import listing
+
+    listing.datasets(name, as_json)
+
+
+@app.command()
+def metrics(
+    name: Annotated[str | None, typer.Argument(help="Show this metric's definition.")] = None,
+    as_json: JsonOption = False,
+    store: StoreOption = None,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """List metrics, or show one."""
+    from ragmeter.commands import listing
+
+    listing.metrics(name, as_json)
+
+
+@app.command()
+def experiments(
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """List experiments: those shipped with ragmeter and those in the store."""
+    from ragmeter.commands import listing
+
+    listing.experiments(store, as_json)
+
+
+@app.command()
+def checkpoints(
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """List trained checkpoints in the store."""
+    from ragmeter.commands import listing
+
+    listing.checkpoints(store, as_json)
+
+
+@app.command()
+def doctor(
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Say what is installed, what is missing and what to do about it."""
+    from ragmeter.commands import diagnosis
+
+    raise typer.Exit(diagnosis.doctor(store, as_json))
+
+
+@check_app.command("method")
+def check_method(
+    name: Annotated[str, typer.Argument(help="A registered method.")],
+    config: Annotated[str | None, typer.Option(help="Its options as JSON.")] = None,
+    as_json: JsonOption = False,
+    store: StoreOption = None,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Check that a method keeps the contract."""
+    from ragmeter.commands import checking
+
+    raise typer.Exit(checking.method(name, config, as_json))
+
+
+@check_app.command("dataset")
+def check_dataset(
+    name: Annotated[str, typer.Argument(help="A data reference: name[/subset][:split].")],
+    config: Annotated[str | None, typer.Option(help="Its options as JSON.")] = None,
+    as_json: JsonOption = False,
+    store: StoreOption = None,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Check that a dataset keeps the contract."""
+    from ragmeter.commands import checking
+
+    raise typer.Exit(checking.dataset(name, config, as_json))
+
+
+def main() -> None:
+    """Run the command line; the one place where errors are shown."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted; everything finished is kept: `ragmeter resume` continues\n")
+        sys.exit(1)
+    except BrokenPipeError:
+        # The reader of our output went away (`ragmeter runs | head`); there is nobody left to tell.
+        sys.stderr.close()
+        sys.exit(1)
+    except Exception as error:
+        from benchmarks.errors import UserError
+        from ragmeter.console import complain
+
+        if isinstance(error, UserError):
+            complain(error, "--json" in sys.argv)
+            sys.exit(2)
+        if "--verbose" in sys.argv or "-v" in sys.argv:
+            raise
+        sys.stderr.write(
+            f"ragmeter broke: {type(error).__name__}: {error}\nrun it again with --verbose for the traceback\n"
+        )
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

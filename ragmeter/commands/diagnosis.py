@@ -1,0 +1,141 @@
+"""`doctor`: what is installed, what is missing, what to do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from importlib.metadata import packages_distributions
+from importlib.util import find_spec
+from pathlib import Path
+
+from rich.text import Text
+
+from benchmarks.registry import DATASETS
+from judges.registry import METRICS
+from methods.registry import METHODS, PROBES
+from ragmeter.console import emit, out
+from ragmeter.options import store_folder
+from ragmeter.provenance import installed
+from ragmeter.tasks import MINIMUM_FREE_BYTES
+from results.database import Database
+
+ROOMS = ("benchmarks", "methods", "judges", "results", "leaderboard", "ragmeter")
+EXTRAS = {**PROBES, "hub": "datasets", "metrics": "rouge_score", "leaderboard": "streamlit"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at: `ok`, `missing` (optional) or `problem`."""
+
+    what: str
+    state: str
+    detail: str
+    remedy: str = ""
+
+
+def doctor(folder: Path | None, as_json: bool) -> int:
+    """Print the findings; 1 where one of them is a problem."""
+    found = [*_rooms(), *_extras(), _accelerator(), *_data(), *_store(store_folder(folder)), *_plugins()]
+
+    def show() -> None:
+        marks = {"ok": ("✓", "green"), "missing": ("–", "yellow"), "problem": ("✗", "red")}
+        for finding in found:
+            mark, style = marks[finding.state]
+            out.print(Text(f"{mark} ", style=style) + Text(f"{finding.what}: ", style="bold") + Text(finding.detail))
+            if finding.remedy:
+                out.print(Text(f"    → {finding.remedy}"))
+
+    emit([asdict(finding) for finding in found], as_json, show)
+    return 1 if any(finding.state == "problem" for finding in found) else 0
+
+
+def _rooms() -> list[Finding]:
+    """Our top-level packages have common names; another distribution may bring one of them too."""
+    home = Path(__file__).resolve().parent.parent.parent
+    owners = packages_distributions()
+    findings = []
+    for room in ROOMS:
+        spec = find_spec(room)
+        origin = Path(spec.origin).resolve().parent if spec and spec.origin else None
+        others = sorted(set(owners.get(room, [])) - {"ragmeter"})
+        if origin != home / room:
+            remedy = (
+                f"uninstall {', '.join(others) or 'what provides it'}, or use an environment of its own for ragmeter"
+            )
+            findings.append(Finding(f"package {room}", "problem", f"shadowed by {origin}", remedy))
+        elif others:
+            remedy = f"uninstall {', '.join(others)}: which one is imported depends on the path"
+            findings.append(Finding(f"package {room}", "problem", f"also provided by {', '.join(others)}", remedy))
+    version = installed("ragmeter") or "running from source, not installed"
+    return findings or [Finding("ragmeter", "ok", f"{version}, at {home}")]
+
+
+def _extras() -> list[Finding]:
+    findings = []
+    for extra, module in EXTRAS.items():
+        if find_spec(module) is not None:
+            findings.append(Finding(f"extra {extra}", "ok", f"{module} is installed"))
+        else:
+            remedy = f"pip install 'ragmeter[{extra}]'"
+            findings.append(Finding(f"extra {extra}", "missing", f"{module} is not installed", remedy))
+    return findings
+
+
+def _accelerator() -> Finding:
+    if find_spec("torch") is None:
+        return Finding("accelerator", "missing", "torch is not installed", "pip install 'ragmeter[models]'")
+    import torch
+
+    if torch.cuda.is_available():
+        names = ", ".join(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count()))
+        return Finding("accelerator", "ok", names)
+    return Finding("accelerator", "ok", f"none; torch {torch.__version__} computes on {os.cpu_count()} processors")
+
+
+def _data() -> list[Finding]:
+    value = os.environ.get("RAGMETER_DATA")
+    if not value:
+        remedy = "set it to a folder with one folder per dataset; worlds work without it"
+        return [Finding("RAGMETER_DATA", "missing", "not set: authors' files are not found by name", remedy)]
+    folder = Path(value)
+    if not folder.is_dir():
+        return [Finding("RAGMETER_DATA", "problem", f"{folder} is not a folder", "correct or unset it")]
+    return [
+        Finding(
+            "RAGMETER_DATA", "ok", f"{folder}: " + ", ".join(sorted(p.name for p in folder.iterdir() if p.is_dir()))
+        )
+    ]
+
+
+def _store(folder: Path) -> list[Finding]:
+    existing = folder
+    while not existing.exists():
+        existing = existing.parent
+    free = shutil.disk_usage(existing).free
+    findings = []
+    database = Database(folder)
+    if not database.exists:
+        findings.append(Finding("store", "ok", f"{folder} (not made yet: the first run makes it)"))
+    else:
+        with database.reading() as connection:
+            row = connection.execute("SELECT count(*) FROM runs").fetchone()
+        findings.append(Finding("store", "ok", f"{folder}, {row[0] if row else 0} runs"))
+    if not os.access(existing, os.W_OK):
+        findings.append(
+            Finding("store", "problem", f"{existing} cannot be written", "--store FOLDER or RAGMETER_STORE")
+        )
+    state = "ok" if free >= MINIMUM_FREE_BYTES else "problem"
+    findings.append(Finding("disk", state, f"{free / 2**30:.1f} GiB free at {existing}"))
+    return findings
+
+
+def _plugins() -> list[Finding]:
+    findings = []
+    for registry in (DATASETS, METHODS, METRICS):
+        count = sum(1 for _ in registry)
+        findings.append(Finding(f"{registry.noun}s", "ok", f"{count} registered"))
+        for name, reason in registry.broken.items():
+            remedy = f"repair or uninstall the package behind entry point {name!r} of {registry.group}"
+            findings.append(Finding(f"plug-in {name}", "problem", reason, remedy))
+    return findings

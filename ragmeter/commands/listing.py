@@ -1,0 +1,197 @@
+"""The bare nouns: `methods`, `datasets`, `metrics`, `experiments`, `checkpoints`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from rich.text import Text
+
+from benchmarks.errors import UserError, unknown_name
+from benchmarks.registry import DATASETS, DatasetEntry
+from judges.api import MetricEntry
+from judges.registry import METRICS
+from methods.registry import METHODS, MethodEntry
+from ragmeter import experiment
+from ragmeter.console import emit, listing, out
+from ragmeter.options import store_folder
+from results import queries
+from results.store import Store
+
+
+def methods(name: str | None, kind: str | None, as_json: bool) -> None:
+    """List methods, or show one with its options."""
+    if name is not None:
+        entry = METHODS.get(name)
+        card = entry.card() | {"options": _options(entry.config)}
+        emit(card, as_json, lambda: _print_card(entry.id, entry.summary, _method_facts(entry), entry.config))
+        return
+    kinds = {entry.kind for entry in METHODS}
+    if kind is not None and kind not in kinds:
+        raise unknown_name("kind of method", kind, kinds, where="--kind")
+    found = [entry for entry in METHODS if kind in (None, entry.kind)]
+    rows = [(entry.id, entry.kind, entry.summary) for entry in found]
+    emit([entry.card() for entry in found], as_json, lambda: listing(("method", "kind", "summary"), rows, empty="none"))
+
+
+def datasets(name: str | None, as_json: bool) -> None:
+    """List datasets, or show one card."""
+    if name is not None:
+        entry = DATASETS.get(name)
+        card = {"id": entry.id, "version": entry.version, "subsets": entry.subsets} | entry.card.model_dump(mode="json")
+        emit(
+            card | {"options": _options(entry.config)},
+            as_json,
+            lambda: _print_card(entry.id, entry.card.description, _dataset_facts(entry), entry.config),
+        )
+        return
+    rows = [(e.id, e.card.task, " ".join(e.subsets), " ".join(e.card.splits), e.card.licence) for e in DATASETS]
+    columns = ("dataset", "task", "subsets", "splits", "licence")
+    emit(
+        [{"id": e.id, "subsets": e.subsets} | e.card.model_dump(mode="json") for e in DATASETS],
+        as_json,
+        lambda: listing(columns, rows, empty="none"),
+    )
+
+
+def metrics(name: str | None, as_json: bool) -> None:
+    """List metrics with definition, range and source, or show one."""
+    if name is not None:
+        entry = METRICS.get(name.partition("@")[0].partition("(")[0].partition("#")[0])
+        emit(_metric_json(entry), as_json, lambda: _print_metric(entry))
+        return
+    rows = [(_signature(e), e.group, _range(e), e.definition.partition(". ")[0], e.source) for e in METRICS]
+    columns = ("metric", "group", "range", "definition", "source")
+    emit([_metric_json(e) for e in METRICS], as_json, lambda: listing(columns, rows, empty="none"))
+
+
+def experiments(folder: Path | None, as_json: bool) -> None:
+    """List shipped experiments and those in the store."""
+    store = Store(store_folder(folder))
+    stored = queries.experiments(store) if store.database.exists else []
+    shipped = [experiment.load(name) for name in experiment.shipped()]
+    rows = [(one.name, "shipped", one.description) for one in shipped]
+    rows += [(row.name, "stored", f"{row.runs} runs, {row.updated_at:%Y-%m-%d %H:%M} UTC") for row in stored]
+    emit(
+        {
+            "shipped": [{"name": one.name, "description": one.description} for one in shipped],
+            "stored": [{"name": r.name, "runs": r.runs, "updated_at": r.updated_at.isoformat()} for r in stored],
+        },
+        as_json,
+        lambda: listing(("experiment", "where", ""), rows, empty="none"),
+    )
+
+
+def checkpoints(folder: Path | None, as_json: bool) -> None:
+    """List checkpoint folders: those below `checkpoints/` that hold a `ragmeter.json`."""
+    root = store_folder(folder) / "checkpoints"
+    found = [(path.parent, _checkpoint(path)) for path in sorted(root.rglob("ragmeter.json"))]
+    rows = [(folder.relative_to(root), card.get("method"), card.get("stage"), card.get("sha256", "")[:12])
+            for folder, card in found]  # fmt: skip
+    emit(
+        [{"path": str(folder)} | card for folder, card in found],
+        as_json,
+        lambda: listing(("checkpoint", "method", "stage", "sha256"), rows, empty=f"no trained checkpoint in {root}"),
+    )
+
+
+def _checkpoint(path: Path) -> dict[str, Any]:
+    try:
+        card = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"this checkpoint card cannot be read: {error}", where=str(path)) from None
+    if not isinstance(card, dict):
+        raise UserError("this checkpoint card is not a JSON object", where=str(path))
+    return card
+
+
+def _options(config: type[BaseModel]) -> list[dict[str, Any]]:
+    schema = config.model_json_schema()
+    return [
+        {
+            "name": name,
+            "type": _type(field),
+            "default": field.get("default"),
+            "description": field.get("description", ""),
+        }
+        for name, field in schema.get("properties", {}).items()
+    ]
+
+
+def _type(field: dict[str, Any]) -> str:
+    if "enum" in field:
+        return " | ".join(map(str, field["enum"]))
+    if "anyOf" in field:
+        return " | ".join(_type(option) for option in field["anyOf"])
+    return str(field.get("type", field.get("const", "object")))
+
+
+def _method_facts(entry: MethodEntry) -> dict[str, Any]:
+    return {
+        "kind": entry.kind,
+        "version": entry.version,
+        "paper": entry.paper or "–",
+        "presets": ", ".join(entry.presets) or "–",
+        "trained on": ", ".join(entry.training_data) or "–",
+    }
+
+
+def _dataset_facts(entry: DatasetEntry) -> dict[str, Any]:
+    card = entry.card
+    return {
+        "title": card.title,
+        "task": card.task,
+        "subsets": ", ".join(entry.subsets) or "–",
+        "splits": ", ".join(f"{name} ({size if size is not None else '?'})" for name, size in card.splits.items()),
+        "metrics": ", ".join(card.metrics),
+        "settings": ", ".join(card.settings),
+        "hub": card.hub_id or "–",
+        "revision": card.revision or "not pinned",
+        "licence": card.licence,
+        "citation": card.citation,
+        "notes": card.notes or "–",
+    }
+
+
+def _print_card(name: str, summary: str, facts: dict[str, Any], config: type[BaseModel]) -> None:
+    out.print(Text(name, style="bold") + Text("  " + summary))
+    listing(("", ""), facts.items(), empty="")
+    rows = [(o["name"], o["type"], json.dumps(o["default"]), o["description"]) for o in _options(config)]
+    out.print()
+    listing(("option", "type", "default", ""), rows, empty="it has no options")
+
+
+def _signature(entry: MetricEntry) -> str:
+    at = "@k" if any(p.name == "k" for p in entry.parameters) else ""
+    named = ",".join(p.name for p in entry.parameters if p.name != "k")
+    return f"{entry.id}{at}{f'({named}=…)' if named else ''}#v{entry.version}"
+
+
+def _range(entry: MetricEntry) -> str:
+    low = "−∞" if entry.low is None else f"{entry.low:g}"
+    high = "∞" if entry.high is None else f"{entry.high:g}"
+    return f"{low}–{high}"
+
+
+def _metric_json(entry: MetricEntry) -> dict[str, Any]:
+    return {
+        "id": entry.id, "version": entry.version, "definition": entry.definition, "low": entry.low, "high": entry.high,
+        "higher_is_better": entry.higher_is_better, "needs": list(entry.needs), "source": entry.source,
+        "group": entry.group, "missing": entry.missing, "parameters": [
+            {"name": p.name, "type": p.kind.__name__, "default": p.default, "choices": list(p.choices), "help": p.help}
+            for p in entry.parameters
+        ],
+    }  # fmt: skip
+
+
+def _print_metric(entry: MetricEntry) -> None:
+    out.print(Text(_signature(entry), style="bold"))
+    out.print(Text(entry.definition))
+    facts = {"range": _range(entry), "needs": ", ".join(entry.needs), "source": entry.source,
+             "a missing prediction scores": entry.missing}  # fmt: skip
+    listing(("", ""), facts.items(), empty="")
+    rows = [(p.name, p.kind.__name__, "required" if p.default is None else p.default,
+             " | ".join(map(str, p.choices)), p.help) for p in entry.parameters]  # fmt: skip
+    listing(("parameter", "type", "default", "choices", ""), rows, empty="it has no parameters")

@@ -1,0 +1,178 @@
+"""`run`, `plan`, `resume`, `demo`: from an experiment file to its tables."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from benchmarks.errors import UserError
+from methods.api import Services
+from ragmeter import experiment as experiments
+from ragmeter.console import emit, err, listing, out
+from ragmeter.experiment import Experiment
+from ragmeter.options import store_folder
+from ragmeter.progress import RunProgress
+from ragmeter.render import show_board
+from ragmeter.run import Outcome, execute
+from ragmeter.tasks import TaskState, preflight, states, tasks_of
+from results import queries
+from results.board import boards
+from results.store import FAILED_RUN, Store
+
+REAL_SAMPLES = "demo-real"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a command was asked to run, and how."""
+
+    experiment: str
+    profile: str | None = None
+    limit: int | None = None
+    fresh: bool = False
+    retry_failed: bool = False
+    fail_fast: bool = False
+    device: str | None = None
+
+
+def run(request: Request, store: Path | None, as_json: bool, quiet: bool, verbose: bool) -> int:
+    """Run an experiment; returns the exit code."""
+    experiment = _limited(experiments.load(request.experiment, profile=request.profile), request.limit)
+    return _run(experiment, request, Store(store_folder(store)), as_json, quiet, verbose)
+
+
+def plan(request: Request, folder: Path | None, as_json: bool) -> None:
+    """Show what `run` would do."""
+    store = Store(store_folder(folder))
+    experiment = _limited(experiments.load(request.experiment, profile=request.profile), request.limit)
+    preflight(experiment, store)
+    found = states(tasks_of(experiment), store)
+
+    def show() -> None:
+        listing(
+            ("method", "dataset", "setting", "questions", "done", "status", "run"),
+            [
+                (s.task.method.name, s.task.run.dataset, s.task.run.setting, s.task.run.questions, s.done,
+                 s.status or "new", s.task.run.run[:8])
+                for s in found
+            ],
+            empty="this experiment has no tasks",
+        )  # fmt: skip
+        pending = sum(state.pending for state in found)
+        out.print(f"{len(found)} tasks, {pending} questions to answer; store: {store.folder}")
+
+    emit({"experiment": experiment.name, "tasks": [_state_json(state) for state in found]}, as_json, show)
+
+
+def resume(
+    name: str | None, retry_failed: bool, device: str | None, folder: Path | None, as_json: bool, quiet: bool,
+    verbose: bool,
+) -> int:  # fmt: skip
+    """Continue an experiment from the text in the store; returns the exit code."""
+    store = Store(store_folder(folder))
+    row = queries.experiment(store, name)
+    experiment = experiments.parse(row.source, row.path or f"{row.name} (stored)", path=row.path, profile=row.profile)
+    experiment = _limited(experiment, row.limit)
+    request = Request(row.name, row.profile, row.limit, retry_failed=retry_failed, device=device)
+    return _run(experiment, request, store, as_json, quiet, verbose)
+
+
+def demo(limit: int | None, device: str | None, folder: Path | None, as_json: bool, quiet: bool, verbose: bool) -> int:
+    """Run the shipped demo, then the real samples where there are some; returns the worse exit code."""
+    store = Store(store_folder(folder))
+    names = ["demo"]
+    if os.environ.get("RAGMETER_DATA"):
+        names.append(REAL_SAMPLES)
+    elif not quiet and not as_json:
+        err.print(
+            "RAGMETER_DATA is not set: worlds only (set it to a folder of real samples to add HotpotQA, 2Wiki, MuSiQue)"
+        )
+    code = 0
+    for name in names:
+        request = Request(name, limit=limit, device=device)
+        code = max(code, _run(_limited(experiments.load(name), limit), request, store, as_json, quiet, verbose))
+    if not as_json:
+        out.print(Text(f"leaderboard: ragmeter serve --store {store.folder}"))
+    return code
+
+
+def _limited(experiment: Experiment, limit: int | None) -> Experiment:
+    if limit is None:
+        return experiment
+    limited = [replace(b, limit=limit if b.limit is None else min(limit, b.limit)) for b in experiment.benchmarks]
+    return replace(experiment, benchmarks=tuple(limited))
+
+
+def _run(experiment: Experiment, request: Request, store: Store, as_json: bool, quiet: bool, verbose: bool) -> int:
+    talk = not (quiet or as_json)
+    preflight(experiment, store)
+    with err.status("loading", spinner="dots") if talk else _nothing():
+        tasks = tasks_of(experiment)
+    # Fingerprints of all tasks are known now; members are entered first, so that a killed run is found again.
+    if request.fresh:
+        for task in tasks:
+            if store.status(task.run.run) is not None:
+                store.forget(task.run.run)
+    store.put_experiment(
+        experiment.name, experiment.source.text, experiment.path, experiment.profile, experiment.reference,
+        [task.run.run for task in tasks], request.limit,
+    )  # fmt: skip
+    components = {c.id: c.entry.card() for method in experiment.methods for c in method.components}
+    store.put_cards(components.values(), {str(m): m for task in tasks for m in task.loaded.metrics}.values())
+    found = states(tasks, store, retry_failed=request.retry_failed)
+    if talk:
+        err.print(_summary(experiment, found, store))
+    services = Services(seed=experiment.seed, artefacts=store.artefacts, device=request.device)
+    with RunProgress(len(found), quiet=not talk) as progress:
+        outcomes = execute(
+            found, store, services, progress, retry_failed=request.retry_failed, fail_fast=request.fail_fast
+        )
+    result = boards(store, experiment.name)
+
+    def show() -> None:
+        for board in result:
+            show_board(board, out)
+
+    emit({"experiment": experiment.name, "boards": [board.to_json() for board in result]}, as_json, show)
+    return _conclude(outcomes, len(found), verbose)
+
+
+def _summary(experiment: Experiment, found: list[TaskState], store: Store) -> Text:
+    pending = sum(state.pending for state in found)
+    done = sum(state.done for state in found)
+    again = f", {done} answered before" if done else ""
+    return Text(f"{experiment.name}: {len(found)} tasks, {pending} questions to answer{again}; store {store.folder}")
+
+
+def _conclude(outcomes: list[Outcome], planned: int, verbose: bool) -> int:
+    broken = [outcome for outcome in outcomes if outcome.status == FAILED_RUN]
+    if not broken:
+        return 0
+    err.print(Text(f"{len(broken)} of {planned} tasks failed; what they finished is kept", style="bold red"))
+    for outcome in broken:
+        error = outcome.error
+        lines = error.lines() if isinstance(error, UserError) else [f"{type(error).__name__}: {error}"]
+        err.print(Text(f"{outcome.task.method.name} on {outcome.task.run.dataset}: " + "\n".join(lines)))
+        if verbose and error is not None and not isinstance(error, UserError):
+            import traceback
+
+            err.print(Text("".join(traceback.format_exception(error))))
+    return 2 if all(isinstance(outcome.error, UserError) for outcome in broken) else 1
+
+
+def _state_json(state: TaskState) -> dict[str, Any]:
+    run = state.task.run
+    return {
+        "method": run.method, "dataset": run.dataset, "setting": run.setting, "seed": run.seed, "run": run.run,
+        "questions": run.questions, "done": state.done, "status": state.status,
+        "metrics": [str(metric) for metric in state.task.loaded.metrics],
+    }  # fmt: skip
+
+
+class _nothing:
+    def __enter__(self) -> None: ...
+    def __exit__(self, *_: object) -> None: ...

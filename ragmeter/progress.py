@@ -1,0 +1,71 @@
+"""One display over a whole experiment: which task, which stage, how many questions, how long still."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import Progress as RichProgress
+
+from ragmeter.console import err
+from ragmeter.tasks import Task
+
+
+class RunProgress:
+    """Shows the run loop's reports on standard error.
+
+    Args:
+        tasks: Number of tasks.
+        quiet: Show nothing.
+    """
+
+    def __init__(self, tasks: int, *, quiet: bool = False) -> None:
+        self._live = RichProgress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=err,
+            disable=quiet,
+            transient=True,
+        )
+        self._all = self._live.add_task("experiment", total=tasks)
+        self._one = self._live.add_task("", total=None, visible=False)
+        self._quiet = quiet
+
+    def __enter__(self) -> RunProgress:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def begin(self, task: Task, done: int) -> None:
+        self._live.reset(self._one, total=task.run.questions, completed=done, visible=True, description=_name(task))
+
+    def stage(self, task: Task, name: str) -> None:
+        self._live.update(self._one, description=f"{_name(task)}: {name}")
+
+    def advance(self, task: Task, questions: int) -> None:
+        self._live.advance(self._one, questions)
+
+    def end(self, task: Task, status: str, message: str | None) -> None:
+        self._live.advance(self._all)
+        if message and not self._quiet:
+            err.print(f"[red]{status}[/red] {_name(task)}: {escape(message)}")
+
+
+def _name(task: Task) -> str:
+    return escape(f"{task.method.name} on {task.run.dataset} ({task.run.setting})")

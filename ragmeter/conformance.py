@@ -1,0 +1,250 @@
+"""The contract as checks that any method or dataset, ours or a plug-in's, must pass.
+
+Each check answers one question about the thing; `ragmeter check` prints them, the tests run them over everything
+that is registered.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from benchmarks.settings import Setting
+from judges.scoring import score
+
+from benchmarks import registry as datasets
+from benchmarks import settings
+from benchmarks.errors import UserError
+from benchmarks.registry import Benchmark
+from benchmarks.schema import SENTENCE_MARK, GoldQuery, Query, Question
+from judges.registry import parse as parse_metric
+from methods.api import FAILED, SUPPORT, TRIPLES, Control, Evidence, Method, Prediction, Services
+from methods.pipeline import assemble
+from methods.registry import Component
+
+WORLD = "worlds/multihop:validation"
+QUESTIONS = 12
+SEED = 7
+SCORE_TOLERANCE = 1e-5
+"""Relative; scores may differ by float noise between batches, the order may not."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One question about the contract and its answer."""
+
+    name: str
+    passed: bool
+    detail: str = ""
+
+
+def check_method(component: Component) -> list[Check]:
+    """Run every check on a method over a small validation world.
+
+    A retriever, reranker, compressor or reader is completed to a pipeline with the offline defaults.
+    """
+    benchmark = datasets.load(WORLD).limited(QUESTIONS)
+    control = component.entry.kind == "control"
+    checks: list[Check] = []
+
+    def build() -> Method:
+        method = _complete(component)
+        if control and isinstance(method, Control):
+            method.prepare(benchmark.questions)
+        method.index(benchmark.corpus)
+        return method
+
+    method = build()
+    asks_gold = isinstance(method, Control)
+    checks.append(
+        Check(
+            "gold reaches declared controls only",
+            control or not asks_gold,
+            "it has a `prepare` that receives gold, but is not registered with kind='control'",
+        )
+    )
+    queries = [question.gold_query() if control else question.query() for question in benchmark.questions]
+    first = list(method.answer(iter(queries)))
+    by_id = {prediction.question_id: prediction for prediction in first}
+    asked = {query.id for query in queries}
+    checks += [
+        Check("answers every query once", len(first) == len(queries) and set(by_id) == asked, _answered(first, asked)),
+        _each("evidence is unique", first, _repeated),
+        _each("evidence ids are of the corpus", first, lambda p: _foreign(p, benchmark)),
+        _each("evidence keeps to the candidates", first, lambda p: _outside(p, queries)),
+        _each("usage is filled", first, _bad_usage),
+        _each("a prediction survives JSON", first, _json_change),
+        _each("no question failed", first, lambda p: str(p.notes[FAILED]) if FAILED in p.notes else None),
+        Check("deterministic under a seed", *_same(by_id, build().answer(iter(queries)), "a second build")),
+    ]
+    singles = (prediction for query in queries for prediction in method.answer(iter([query])))
+    checks.append(Check("invariant to the batch", *_same(by_id, singles, "one query at a time")))
+    backwards = method.answer(iter(queries[::-1]))
+    checks.append(Check("invariant to the order", *_same(by_id, backwards, "the reverse order")))
+    if not control:
+        closed = list(method.answer(replace(query, candidates=()) for query in queries))
+        checks.append(
+            _each("closed book leaves no evidence", closed, lambda p: p.evidence[0].id if p.evidence else None)
+        )
+    return [replace(check, detail="") if check.passed else check for check in checks]
+
+
+def _complete(component: Component) -> Method:
+    """The method on its own, or inside the plainest pipeline that it fits in."""
+    services = Services(seed=SEED)
+    kind = component.entry.kind
+    if kind in {"method", "control"}:
+        return assemble(component, services)
+    retriever = component if kind == "retriever" else Component.of("bm25")
+    reader = component if kind == "reader" else Component.of("extractive")
+    return assemble(
+        retriever,
+        services,
+        reader=reader,
+        rerankers=(component,) if kind == "reranker" else (),
+        compressor=component if kind == "compressor" else None,
+    )
+
+
+def _each(name: str, predictions: Iterable[Prediction], fault: Callable[[Prediction], str | None]) -> Check:
+    for prediction in predictions:
+        found = fault(prediction)
+        if found is not None:
+            return Check(name, False, f"{prediction.question_id}: {found}")
+    return Check(name, True)
+
+
+def _answered(predictions: Sequence[Prediction], asked: set[str]) -> str:
+    got = {prediction.question_id for prediction in predictions}
+    return f"{len(asked - got)} unanswered, {len(got - asked)} not asked, {len(predictions) - len(got)} answered twice"
+
+
+def _repeated(prediction: Prediction) -> str | None:
+    ids = [item.id for item in prediction.evidence]
+    return next((f"{one} occurs twice" for one in ids if ids.count(one) > 1), None)
+
+
+def _foreign(prediction: Prediction, benchmark: Benchmark) -> str | None:
+    ids = (item.id.partition(SENTENCE_MARK)[0] for item in prediction.evidence)
+    return next((f"{one} is not a passage of the corpus" for one in ids if one not in benchmark.corpus), None)
+
+
+def _outside(prediction: Prediction, queries: Sequence[Query]) -> str | None:
+    query = next(query for query in queries if query.id == prediction.question_id)
+    if query.candidates is None or isinstance(query, GoldQuery):
+        return None
+    ids = (item.id.partition(SENTENCE_MARK)[0] for item in prediction.evidence)
+    return next((f"{one} is not among the candidates" for one in ids if one not in query.candidates), None)
+
+
+def _bad_usage(prediction: Prediction) -> str | None:
+    usage = prediction.usage
+    if not usage.seconds:
+        return "usage.seconds names no stage"
+    if any(not math.isfinite(spent) or spent < 0 for spent in usage.seconds.values()):
+        return "usage.seconds has a negative or infinite stage"
+    counts = (usage.prompt_tokens, usage.completion_tokens, usage.memory_tokens, usage.model_calls)
+    if any(not isinstance(count, int) or count < 0 for count in counts):
+        return "a token or call count is negative or not an integer"
+    return None
+
+
+def _json_change(prediction: Prediction) -> str | None:
+    try:
+        again = Prediction.from_json(json.loads(json.dumps(prediction.to_json(), allow_nan=False)))
+    except (TypeError, ValueError, UserError) as error:
+        return str(error)
+    return None if again == prediction else "it reads back differently"
+
+
+def _same(expected: dict[str, Prediction], again: Iterable[Prediction], what: str) -> tuple[bool, str]:
+    for prediction in again:
+        before = expected.get(prediction.question_id)
+        if before is None:
+            return False, f"{what} answers {prediction.question_id}"
+        if before.answer != prediction.answer:
+            return False, f"{what} answers {prediction.question_id} with {prediction.answer!r}, not {before.answer!r}"
+        if [e.id for e in before.evidence] != [e.id for e in prediction.evidence]:
+            return False, f"{what} ranks the evidence of {prediction.question_id} differently"
+        pairs = zip(before.evidence, prediction.evidence, strict=True)
+        if not all(math.isclose(a.score, b.score, rel_tol=SCORE_TOLERANCE, abs_tol=SCORE_TOLERANCE) for a, b in pairs):
+            return False, f"{what} scores the evidence of {prediction.question_id} differently"
+    return True, ""
+
+
+def check_dataset(reference: str, config: dict[str, Any] | None = None) -> list[Check]:
+    """Run every check on a dataset as loaded.
+
+    Raises:
+        UserError: It cannot be loaded at all.
+    """
+    benchmark = datasets.load(reference, config)
+    again = datasets.load(reference, config)
+    questions, corpus = benchmark.questions, benchmark.corpus
+    passages = list(corpus)
+    checks = [
+        Check("it has questions", bool(questions)),
+        Check("loading twice gives the same", benchmark.fingerprint == again.fingerprint),
+        _all("every question has a text", questions, lambda q: bool(q.text.strip())),
+        _all("native ids do not reach methods", questions, lambda q: q.query().id != q.id),
+        _all("queries carry no gold", questions, lambda q: type(q.query()) is Query),
+        _all("candidates are of the corpus", questions, lambda q: all(c in corpus for c in q.candidates or ())),
+        _all("candidates are unique", questions, lambda q: len(set(q.candidates or ())) == len(q.candidates or ())),
+        _all("evidence is unique", questions, lambda q: len(set(q.evidence)) == len(q.evidence)),
+        _all("a gold answer is a text", questions, lambda q: all(isinstance(gold, str) for gold in q.golds)),
+        Check("every passage has an id and a text", all(p.id and p.text is not None for p in passages)),
+        Check(
+            "positives are in the corpus or reported",
+            _absent(benchmark) == 0 or bool(benchmark.extra.get("notes")),
+            f"{_absent(benchmark)} positives are absent and Benchmark.extra['notes'] does not say so",
+        ),
+        *_official(benchmark),
+        *[_setting(name, benchmark) for name in benchmark.card.settings],
+    ]
+    return [replace(check, detail="") if check.passed else check for check in checks]
+
+
+def _all(name: str, questions: Sequence[Question], holds: Callable[[Question], bool]) -> Check:
+    bad = next((question for question in questions if not holds(question)), None)
+    return Check(name, bad is None, f"question {bad.id!r}" if bad else "")
+
+
+def _absent(benchmark: Benchmark) -> int:
+    return sum(item not in benchmark.corpus for question in benchmark.questions for item in question.evidence)
+
+
+def gold_prediction(question: Question) -> Prediction:
+    """What an all-knowing method would say: the gold answer, evidence, support and triples."""
+    notes = {
+        SUPPORT: list(question.supporting_facts or question.evidence),
+        TRIPLES: [list(triple) for triple in question.triples],
+    }
+    evidence = tuple(Evidence(item, float(-rank)) for rank, item in enumerate(question.evidence))
+    answer = ", ".join(question.answers) if question.answer_set else next(iter(question.answers), "")
+    return Prediction(question.id, answer, evidence, notes=notes)
+
+
+def _official(benchmark: Benchmark) -> list[Check]:
+    """Official metrics over gold predictions give their maximum on every scorable question."""
+    metrics = [parse_metric(name) for name in benchmark.card.metrics]
+    predictions = [gold_prediction(question) for question in benchmark.questions]
+    scores = score(benchmark.questions, predictions, metrics)
+    checks = []
+    for name, values in scores.items():
+        low = [q.id for q, value in zip(benchmark.questions, values, strict=True) if value < 1 - 1e-12]
+        checks.append(Check(f"gold predictions reach the maximum of {name}", not low, f"questions {low[:3]}"))
+    return checks
+
+
+def _setting(name: str, benchmark: Benchmark) -> Check:
+    label = f"setting {name} applies"
+    try:
+        setting = Setting.parse(name)
+        if not setting.needs_retriever:
+            settings.apply(setting, benchmark, SEED)
+    except UserError as error:
+        return Check(label, False, error.what)
+    return Check(label, True)

@@ -7,12 +7,13 @@ registered with `@register`. Everything refers to it by a data reference, `name[
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from benchmarks.corpus import Corpus
 from benchmarks.errors import UserError, unknown_name
@@ -96,6 +97,8 @@ class Benchmark:
         questions: In the dataset's order, ids unique.
         corpus: Every passage that any question's record brings (or the dataset's own corpus).
         skipped: Records left out by `skip_bad`.
+        extra: What else a loader knows, by documented key. `counts`: what was met in the data that a reader of
+            scores should know, name to number. `notes`: the same in sentences. `graphs`: the questions' graphs.
     """
 
     reference: DataReference
@@ -215,11 +218,25 @@ def load(reference: str | DataReference, config: DatasetConfig | Mapping[str, An
         UserError: The reference, the options or the data are not right.
     """
     ref, entry = resolve(reference)
-    options = config if isinstance(config, DatasetConfig) else entry.config.model_validate(dict(config or {}))
+    options = config if isinstance(config, DatasetConfig) else _options(entry, config or {})
     parts = [entry.load(replace(ref, split=split), options) for split in (ref.split or "").split("+")]
     benchmark = parts[0] if len(parts) == 1 else _concatenate(ref, parts)
     _check_unique(benchmark)
     return benchmark
+
+
+def _options(entry: DatasetEntry, given: Mapping[str, Any]) -> DatasetConfig:
+    for name in given:
+        if name not in entry.config.model_fields:
+            raise unknown_name(f"option of {entry.id}", name, entry.config.model_fields)
+    try:
+        return entry.config.model_validate(dict(given))
+    except ValidationError as error:
+        first = error.errors()[0]
+        option = ".".join(map(str, first["loc"]))
+        raise UserError(
+            f"option {option} of {entry.id}: {first['msg']}", where=f"{option}: {first['input']!r}"
+        ) from error
 
 
 def _concatenate(reference: DataReference, parts: Sequence[Benchmark]) -> Benchmark:
@@ -230,7 +247,24 @@ def _concatenate(reference: DataReference, parts: Sequence[Benchmark]) -> Benchm
         questions=[question for part in parts for question in part.questions],
         corpus=Corpus.of(passages),
         skipped=tuple(skip for part in parts for skip in part.skipped),
+        extra=_merged([part.extra for part in parts]),
     )
+
+
+def _merged(extras: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Counts added, notes and other lists joined, mappings united."""
+    merged: dict[str, Any] = {}
+    for extra in extras:
+        for key, value in extra.items():
+            if key not in merged:
+                merged[key] = value
+            elif key == "counts":
+                merged[key] = dict(Counter(merged[key]) + Counter(value))
+            elif isinstance(value, Mapping):
+                merged[key] = {**merged[key], **value}
+            elif isinstance(value, tuple | list):
+                merged[key] = (*merged[key], *value)
+    return merged
 
 
 def _check_unique(benchmark: Benchmark) -> None:

@@ -1,0 +1,302 @@
+"""What the three multi-hop datasets share: records with their own paragraphs, brought together as a benchmark."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from benchmarks.corpus import Corpus, CorpusBuilder
+from benchmarks.errors import UserError
+from benchmarks.fingerprint import content_id
+from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord
+from benchmarks.schema import SENTENCE_MARK, Passage, Question, passage_id, sentence_id
+from benchmarks.sources import Record, read_records
+
+NOTES = {
+    "questions_without_gold": "{n} questions have no gold answer in the file and cannot be scored",
+    "questions_without_positives": "{n} questions have no positive passage: retrieval metrics leave them out",
+    "unanswerable": "{n} questions are unanswerable twins: answer and support metrics leave them out",
+    "repeated_titles": "{n} records hold a title twice",
+    "repeated_passages": "{n} passages stand twice in one record; each counts once as a candidate",
+    "ambiguous_facts": "{n} supporting facts name a title that stands twice with different texts in their record; "
+    "the first that has the sentence is taken",
+    "facts_past_last_sentence": "{n} supporting facts point past the last sentence of their paragraph; they stay in "
+    "the gold set, as in the official script, and cannot be found",
+    "facts_without_paragraph": "{n} supporting facts name a title that is not in their record",
+    "positives_found_by_title": "{n} positives were found in the corpus by their title",
+    "positives_absent": "{n} positives are not in the corpus; they stay in every denominator and cannot be found",
+    "questions_with_absent_positives": "{n} questions have a positive that is not in the corpus",
+}
+"""What each count of `Benchmark.extra["counts"]` means, as it is said in `Benchmark.extra["notes"]`."""
+
+
+class MultiHopConfig(DatasetConfig):
+    """Options of the multi-hop loaders."""
+
+    corpus: str | None = Field(
+        None,
+        description="a pooled corpus to search in place of the records' own paragraphs: JSON, title to list of "
+        "sentences, or a list (or JSON Lines) of {title, text}; the records' candidates are dropped then",
+    )
+
+
+@dataclass(slots=True)
+class Parsed:
+    """What one record yields.
+
+    Attributes:
+        question: The question, evidence given by the ids that its paragraphs have (`absent_passage` without one).
+        passages: The record's paragraphs.
+        titles: Title of each positive by its id, where titles identify passages in this dataset; else empty.
+        counts: What was met (keys of `NOTES`).
+        line: Where the record stands.
+    """
+
+    question: Question
+    passages: list[Passage]
+    titles: Mapping[str, str] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    line: str = ""
+
+
+def absent_passage(title: str) -> str:
+    """The id of a positive of which only the title is known; no passage can have it."""
+    return content_id("p", "absent", title)
+
+
+def assemble(
+    reference: DataReference,
+    version: int,
+    card: DatasetCard,
+    config: MultiHopConfig,
+    path: Path,
+    parse: Callable[[Record], Parsed],
+    *,
+    joiner: str = "",
+) -> Benchmark:
+    """Read a file and bring its questions and paragraphs together.
+
+    The corpus is the union of the records' paragraphs, or `config.corpus`. A positive that is not in it under its
+    own id is looked for by title, where the dataset's titles identify passages (its supporting sentences follow by
+    number); if none, or several, have that title, the id stays in the gold: denominators hold, and no method can
+    find it.
+
+    Args:
+        reference: What is loaded, split set.
+        version: The loader's code version.
+        card: The dataset's card.
+        config: Its options.
+        path: The authors' file.
+        parse: From a record to what it yields.
+        joiner: What stands between two sentences of a paragraph's text.
+
+    Raises:
+        UserError: The file cannot be read, or two records have the same question id.
+    """
+    builder, counts, skipped = CorpusBuilder(), Counter[str](), list[SkippedRecord]()
+    questions: list[Question] = []
+    titles: list[Mapping[str, str]] = []
+    places: dict[str, str] = {}
+    for parsed in read_records(path, parse, skip_bad=config.skip_bad, skipped=skipped):
+        identifier = parsed.question.id
+        if identifier in places:
+            raise UserError(
+                f"question id {identifier!r} occurs twice",
+                where=f"{path}, {places[identifier]} and {parsed.line}",
+                try_this="remove one of the records: scores are kept per question id",
+            )
+        places[identifier] = parsed.line
+        questions.append(parsed.question)
+        titles.append(parsed.titles)
+        counts.update(parsed.counts)
+        builder.add(parsed.passages)
+    corpus = builder.build()
+    if config.corpus is not None:
+        corpus = _pooled(Path(config.corpus).expanduser(), corpus, joiner)
+        questions = [replace(question, candidates=None) for question in questions]
+    questions = _resolve(questions, titles, corpus, counts)
+    counts["questions_without_gold"] = sum(not q.answers and q.answerable for q in questions)
+    counts["questions_without_positives"] = sum(not q.evidence and q.answerable for q in questions)
+    counts["unanswerable"] = sum(not q.answerable for q in questions)
+    counts = Counter({key: counts[key] for key in NOTES if counts[key]})
+    notes = [NOTES[key].format(n=number) for key, number in counts.items()]
+    if config.corpus is not None:
+        notes.insert(0, f"the corpus is {Path(config.corpus).name}, not the records' own paragraphs")
+    return Benchmark(
+        reference, version, card, questions, corpus, tuple(skipped), {"counts": dict(counts), "notes": tuple(notes)}
+    )
+
+
+def _resolve(
+    questions: Sequence[Question], titles: Sequence[Mapping[str, str]], corpus: Corpus, counts: Counter[str]
+) -> list[Question]:
+    """Find positives that the corpus does not hold under their own id by title, and count what stays absent."""
+    missing = {
+        title
+        for question, known in zip(questions, titles, strict=True)
+        for identifier, title in known.items()
+        if identifier not in corpus
+    }
+    holders: dict[str, list[str]] = {}
+    for passage in corpus if missing else ():
+        if passage.title in missing:
+            holders.setdefault(passage.title, []).append(passage.id)
+    resolved = []
+    for question, known in zip(questions, titles, strict=True):
+        outside = [identifier for identifier in question.evidence if identifier not in corpus]
+        found = {
+            identifier: holders[known[identifier]][0]
+            for identifier in outside
+            if len(holders.get(known.get(identifier, ""), ())) == 1
+        }
+        counts["positives_found_by_title"] += len(found)
+        counts["positives_absent"] += len(outside) - len(found)
+        counts["questions_with_absent_positives"] += len(outside) > len(found)
+        resolved.append(_renamed(question, found) if found else question)
+    return resolved
+
+
+def _renamed(question: Question, found: Mapping[str, str]) -> Question:
+    facts = []
+    for fact in question.supporting_facts:
+        passage, _, index = fact.partition(SENTENCE_MARK)
+        facts.append(sentence_id(found.get(passage, passage), int(index)))
+    evidence = tuple(dict.fromkeys(found.get(identifier, identifier) for identifier in question.evidence))
+    return replace(question, evidence=evidence, supporting_facts=tuple(dict.fromkeys(facts)))
+
+
+def _pooled(path: Path, own: Corpus, joiner: str) -> Corpus:
+    """Read a pooled corpus; a passage that the records hold too keeps its sentences from there."""
+    if not path.is_file():
+        raise UserError("there is no such corpus file", where=str(path), try_this="correct the option corpus")
+    builder = CorpusBuilder()
+
+    def add(record: Record) -> None:
+        titled = {"title", "text"} <= record.fields.keys()
+        passages = [_entry(record)] if titled else _by_title(record, joiner)
+        builder.add(own.get([p.id])[0] if p.id in own else p for p in passages)
+
+    for _ in read_records(path, add, skip_bad=False, skipped=[], whole=True):
+        pass
+    return builder.build()
+
+
+def _entry(record: Record) -> Passage:
+    title, text = record.text("title"), record.text("text")
+    return Passage(passage_id(title, text), title, text)
+
+
+def _by_title(record: Record, joiner: str) -> list[Passage]:
+    return [
+        paragraph(record, title, record.expect(sentences, title, list), title, joiner)
+        for title, sentences in record.fields.items()
+    ]
+
+
+def paragraph(record: Record, title: str, sentences: list[Any], name: str, joiner: str) -> Passage:
+    """A passage of a title and sentences; `name` is the field as messages write it."""
+    for i, sentence in enumerate(sentences):
+        if type(sentence) is not str:
+            record.expect(sentence, f"{name}[{i}]", str)
+    text = joiner.join(sentences)
+    return Passage(passage_id(title, text), title, text, tuple(sentences))
+
+
+def sentence_record(record: Record, *, split: str, joiner: str) -> Parsed:
+    """Read the fields that HotpotQA and 2WikiMultihopQA share.
+
+    A supporting fact becomes the id of a sentence of the paragraph with its title. One that points past the last
+    sentence keeps the id that this sentence would have, one whose title the record lacks the id of a sentence of
+    `absent_passage`; the official scripts keep both in the gold set too.
+
+    Args:
+        record: `_id, question, answer, type, supporting_facts [[title, index]], context [[title, [sentences]]]`;
+            in the test split answer and supporting facts may be missing.
+        split: The split asked for.
+        joiner: What stands between two sentences of a paragraph's text.
+
+    Raises:
+        BadRecord: A field is missing or of the wrong type.
+    """
+    identifier = record.text("_id")
+    passages = _context(record, joiner)
+    candidates = tuple(dict.fromkeys(passage.id for passage in passages))
+    by_title: dict[str, list[Passage]] = {}
+    for passage in passages:
+        by_title.setdefault(passage.title, []).append(passage)
+    counts = Counter(
+        repeated_titles=int(len(by_title) < len(passages)), repeated_passages=len(passages) - len(candidates)
+    )
+    evidence: dict[str, str] = {}
+    facts: dict[str, None] = {}
+    unreachable = []
+    for title, index in _facts(record, gold=split != "test"):
+        found, kind = _holder(by_title.get(title, ()), index)
+        if kind:
+            counts[kind] += 1
+        if kind in ("facts_past_last_sentence", "facts_without_paragraph"):
+            unreachable.append([title, index])
+        identity = found.id if found else absent_passage(title)
+        evidence[identity] = title
+        facts[sentence_id(identity, index)] = None
+    question = Question(
+        id=identifier,
+        text=record.text("question"),
+        answers=gold_answers(record, split),
+        evidence=tuple(evidence),
+        supporting_facts=tuple(facts),
+        type=record.text("type", ""),
+        candidates=candidates,
+        metadata={"unreachable_facts": unreachable} if unreachable else {},
+    )
+    return Parsed(question, passages, evidence, counts, record.place)
+
+
+def gold_answers(record: Record, split: str) -> tuple[str, ...]:
+    """The answers of a record; test files may come without, and such questions are unscorable.
+
+    Raises:
+        BadRecord: A record of a training or development split has none.
+    """
+    if record.has("answer"):
+        return record.answers("answer")
+    if split == "test":
+        return ()
+    state = "empty" if record.fields.get("answer") is not None else "missing"
+    raise record.problem(f"field 'answer' is {state}, as in a test file; this is asked for as {split}", "answer")
+
+
+def _context(record: Record, joiner: str) -> list[Passage]:
+    passages = []
+    for i, pair in enumerate(record.field("context", list)):
+        name = f"context[{i}]"
+        if type(pair) is not list or len(pair) != 2:
+            raise record.problem(f"field {name!r} is no pair", name, "a list [title, [sentences]]")
+        title = record.expect(pair[0], f"{name}[0]", str)
+        passages.append(paragraph(record, title, record.expect(pair[1], f"{name}[1]", list), f"{name}[1]", joiner))
+    return passages
+
+
+def _facts(record: Record, *, gold: bool) -> list[tuple[str, int]]:
+    facts = []
+    for i, pair in enumerate(record.field("supporting_facts", list, None if gold else [])):
+        name = f"supporting_facts[{i}]"
+        if type(pair) is not list or len(pair) != 2:
+            raise record.problem(f"field {name!r} is no pair", name, "a list [title, sentence number]")
+        facts.append((record.expect(pair[0], f"{name}[0]", str), record.expect(pair[1], f"{name}[1]", int)))
+    return facts
+
+
+def _holder(paragraphs: Sequence[Passage], index: int) -> tuple[Passage | None, str]:
+    """The paragraph that a supporting fact means, and what is odd about it (a key of `NOTES`, or "")."""
+    if not paragraphs:
+        return None, "facts_without_paragraph"
+    holding = [p for p in paragraphs if 0 <= index < len(p.sentences)]
+    if not holding:
+        return paragraphs[0], "facts_past_last_sentence"
+    return holding[0], "ambiguous_facts" if len({p.id for p in paragraphs}) > 1 else ""

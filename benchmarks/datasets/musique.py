@@ -1,0 +1,143 @@
+"""MuSiQue: two- to four-hop questions composed of single-hop ones, over twenty paragraphs.
+
+Source: Trivedi et al., 2022, https://github.com/StonyBrookNLP/musique; file formats as released by the authors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.datasets.multihop import MultiHopConfig, Parsed, assemble, gold_answers
+from benchmarks.errors import UserError
+from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
+from benchmarks.schema import Passage, Question, passage_id
+from benchmarks.sources import Record, find_file, refuse_other_dataset
+
+VERSION = 1
+
+CARD = DatasetCard(
+    title="MuSiQue",
+    task="multi-hop QA",
+    description="Two- to four-hop questions composed of single-hop ones so that no hop can be skipped, over twenty "
+    "paragraphs; ans: every question is answerable; full: each has a twin whose paragraphs do not suffice.",
+    hub_id="dgslibisey/MuSiQue",
+    revision=None,
+    licence="CC BY 4.0",
+    citation="@article{trivedi2022musique, title={MuSiQue: Multihop Questions via Single-hop Question Composition}, "
+    "author={Trivedi, Harsh and Balasubramanian, Niranjan and Khot, Tushar and Sabharwal, Ashish}, "
+    "journal={Transactions of the Association for Computational Linguistics}, volume={10}, year={2022}}",
+    languages=("en",),
+    splits={"train": 19938, "dev": 2417, "test": 2459},
+    metrics=("f1(rules=musique)", "em", "support_f1"),
+    settings=("distractor", "corpus", "oracle", "gold_only", "closed_book"),
+    notes="Hub revision not pinned yet: hub loading comes later; the authors' files are read. Sizes are those of ans; "
+    "full holds twice as many. In full an answerable question and its unanswerable twin share an id: the "
+    "answerable one keeps it, the twin gets ~unanswerable behind it. As in the official script, answer and support "
+    "scores leave the twins out (they load without answers and evidence; the native ones are in the metadata); the "
+    "official sufficiency scores, which need both, are not computed. The test split is released without gold: its "
+    "questions load without answers and cannot be scored; in full its twins are told apart by order, the second of "
+    "an id gets ~2 behind it.",
+)
+
+FOLDERS = ("musique",)
+FILES = {
+    f"{subset}:{split}": (
+        f"musique_{subset}_v1.0_{split}.jsonl",
+        f"musique_{subset}_*{split}*.jsonl",
+        f"musique_{subset}_*{split}*.json",
+    )
+    for subset in ("ans", "full")
+    for split in ("train", "dev", "test")
+}
+_HOPS = re.compile(r"(\d+)hop\d*__")
+
+
+@register("musique", card=CARD, version=VERSION, config=MultiHopConfig, subsets=("ans", "full"))
+def load(reference: DataReference, config: MultiHopConfig) -> Benchmark:
+    """Read a split from the authors' file.
+
+    `type` is the number of hops (`2hop`), from the id's prefix or else from the decomposition. `metadata` keeps
+    `native_id` where the id was changed, `shape` (the id's prefix, `3hop1`), and `decomposition` (gold).
+
+    Raises:
+        UserError: The file is not found, or is not what was asked for.
+    """
+    path = find_file(reference, config, folders=FOLDERS, patterns=FILES)
+    return assemble(reference, VERSION, CARD, config, path, _parser(reference))
+
+
+def _parser(reference: DataReference) -> Callable[[Record], Parsed]:
+    split, full = reference.split or "dev", reference.subset == "full"
+    unlabelled: Counter[str] = Counter()
+
+    def parse(record: Record) -> Parsed:
+        refuse_other_dataset(record, "musique")
+        native = record.text("id")
+        # Files of answerable questions may leave the flag out; in full it is what tells twins apart.
+        answerable = record.field("answerable", bool, None if full and split != "test" else True)
+        if not answerable and not full:
+            raise UserError(
+                "this record is unanswerable: the file is MuSiQue-full, not MuSiQue-ans",
+                where=record.where,
+                try_this=f"ask for musique/full:{split}",
+            )
+        passages, supporting = _paragraphs(record, gold=split != "test")
+        candidates = tuple(dict.fromkeys(passage.id for passage in passages))
+        answers = gold_answers(record, split)
+        aliases = record.texts("answer_aliases", ())
+        decomposition = _decomposition(record)
+        metadata: dict[str, Any] = {"decomposition": decomposition} if decomposition else {}
+        prefix = _HOPS.match(native)
+        if prefix:
+            metadata["shape"] = prefix[0].removesuffix("__")
+        hops = prefix[1] if prefix else str(len(decomposition)) if decomposition else ""
+        identifier = native
+        if not answerable:
+            identifier = f"{native}~unanswerable"
+            metadata |= {"answers": answers, "aliases": aliases, "partial_evidence": supporting}
+            answers, aliases, supporting = (), (), ()
+        elif full and "answerable" not in record.fields:
+            unlabelled[native] += 1
+            if unlabelled[native] == 2:
+                identifier = f"{native}~2"
+        if identifier != native:
+            metadata["native_id"] = native
+        question = Question(
+            id=identifier,
+            text=record.text("question"),
+            answers=answers,
+            aliases={answers[0]: aliases} if answers and aliases else {},
+            evidence=supporting,
+            type=f"{hops}hop" if hops else "",
+            answerable=answerable,
+            candidates=candidates,
+            metadata=metadata,
+        )
+        # Titles repeat among MuSiQue's paragraphs, so a positive is known by its content alone: no `titles`.
+        counts = Counter(
+            repeated_titles=int(len({p.title for p in passages}) < len(candidates)),
+            repeated_passages=len(passages) - len(candidates),
+        )
+        return Parsed(question, passages, {}, counts, record.place)
+
+    return parse
+
+
+def _paragraphs(record: Record, *, gold: bool) -> tuple[list[Passage], tuple[str, ...]]:
+    """The paragraphs in the file's order, and the ids of the supporting ones."""
+    passages, supporting = [], []
+    for i, item in enumerate(record.field("paragraphs", list)):
+        part = Record(record.expect(item, f"paragraphs[{i}]", dict), record.path, f"{record.place}, paragraph {i}")
+        title, text = part.text("title"), part.text("paragraph_text")
+        passages.append(Passage(passage_id(title, text), title, text))
+        if part.field("is_supporting", bool, None if gold else False):
+            supporting.append(passages[-1].id)
+    return passages, tuple(dict.fromkeys(supporting))
+
+
+def _decomposition(record: Record) -> tuple[dict[str, Any], ...]:
+    steps = record.field("question_decomposition", list, [])
+    return tuple(record.expect(step, f"question_decomposition[{i}]", dict) for i, step in enumerate(steps))

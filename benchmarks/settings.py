@@ -1,0 +1,380 @@
+"""Retrieval settings: which passages a method may use for a question. The same grammar for every dataset.
+
+| setting | a question's candidates |
+| --- | --- |
+| `distractor` | the record's own passages, in the order in which the authors give them |
+| `corpus` | none named: the method searches the whole corpus |
+| `corpus(retriever=X,n=20)` (alias `normal`) | the n best of the whole corpus by retriever X, best first |
+| `oracle(base=B,n=N)` | B's candidates with every positive among them, N in all |
+| `gold_only` | the positives, in the order of the evidence |
+| `document` | the passages of the question's document, in the document's order |
+| `graph(scope=question)`, `graph(scope=split)` | none named: the question's own graph, or the union of the split's |
+| `closed_book` | none at all |
+
+What a question gets depends on the question, the setting and the seed alone: never on the questions beside it.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from benchmarks.errors import UserError, unknown_name
+from benchmarks.fingerprint import fingerprint
+from benchmarks.registry import Benchmark
+from benchmarks.schema import Query, Question
+
+DEFAULT_N = 20
+"""Candidates of `corpus(retriever=…)` where n is not given."""
+SCOPES = ("question", "split")
+
+Retrieve = Callable[[str, Sequence[Query], int], Sequence[Sequence[str]]]
+"""From a retriever's name, queries and n to one list of at most n passage ids per query, best first."""
+
+_PARAMETERS = {
+    "distractor": (),
+    "corpus": ("retriever", "n"),
+    "oracle": ("base", "n"),
+    "gold_only": (),
+    "document": (),
+    "graph": ("scope",),
+    "closed_book": (),
+}  # in the order in which they may be given without their names
+_ALIASES = {"normal": "corpus"}
+_FORM = re.compile(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A retrieval setting. `Setting.parse` reads one, `str` prints it canonically.
+
+    Attributes:
+        name: One of the names in the module's table.
+        retriever: Of `corpus`: whose results are the candidates; None: no candidates are prescribed.
+        n: Of `corpus` with a retriever and of `oracle`: how many candidates; None in `oracle`: as many as the base has.
+        base: Of `oracle`: where the candidates beside the positives come from.
+        scope: Of `graph`.
+    """
+
+    name: str
+    retriever: str | None = None
+    n: int | None = None
+    base: Setting | None = None
+    scope: str | None = None
+
+    def __str__(self) -> str:
+        values = {name: getattr(self, name) for name in _PARAMETERS[self.name]}
+        shown = ",".join(f"{name}={value}" for name, value in values.items() if value is not None)
+        return f"{self.name}({shown})" if shown else self.name
+
+    @classmethod
+    def parse(cls, text: str, *, where: str | None = None) -> Setting:
+        """Read a setting.
+
+        Raises:
+            UserError: The name, a parameter or a value does not exist, or they do not go together.
+        """
+        match = _FORM.fullmatch(text)
+        if not match:
+            raise UserError(
+                f"{text!r} is not a setting", where=where, try_this="write e.g. corpus(retriever=bm25,n=20)"
+            )
+        name = _ALIASES.get(match[1], match[1])
+        if name not in _PARAMETERS:
+            raise unknown_name("setting", match[1], (*_PARAMETERS, *_ALIASES), where=where)
+        given = _arguments(name, match[2] or "", where)
+        if name == "corpus":
+            return cls._corpus(given, where)
+        if name == "oracle":
+            return cls._oracle(given, where)
+        if name == "graph":
+            scope = given.get("scope", SCOPES[0])
+            if scope not in SCOPES:
+                raise unknown_name("scope of graph", scope, SCOPES, where=where)
+            return cls(name, scope=scope)
+        return cls(name)
+
+    @classmethod
+    def _corpus(cls, given: dict[str, str], where: str | None) -> Setting:
+        retriever = given.get("retriever")
+        if retriever is None:
+            if "n" in given:
+                raise UserError(
+                    "corpus takes n only with a retriever",
+                    where=where,
+                    try_this="corpus(retriever=bm25,n=20), or corpus alone to let each method search for itself",
+                )
+            return cls("corpus")
+        if not re.fullmatch(r"[\w.\[\]-]+", retriever):
+            raise UserError(f"{retriever!r} is not the name of a retriever", where=where)
+        return cls("corpus", retriever=retriever, n=_count("corpus", given.get("n", str(DEFAULT_N)), where))
+
+    @classmethod
+    def _oracle(cls, given: dict[str, str], where: str | None) -> Setting:
+        base = cls.parse(given.get("base", "distractor"), where=where)
+        if base.name not in ("distractor", "corpus") or (base.name == "corpus" and base.retriever is None):
+            raise UserError(
+                f"oracle cannot insert positives into {base}: it has no candidate list",
+                where=where,
+                try_this="base=distractor, or base=corpus(retriever=bm25,n=20)",
+            )
+        n = _count("oracle", given["n"], where) if "n" in given else base.n
+        if n is not None and base.n is not None and n > base.n:
+            raise UserError(
+                f"oracle wants {n} candidates, its base retrieves {base.n}",
+                where=where,
+                try_this=f"base=corpus(retriever={base.retriever},n={n})",
+            )
+        return cls("oracle", base=base, n=n)
+
+
+def _arguments(name: str, text: str, where: str | None) -> dict[str, str]:
+    known = _PARAMETERS[name]
+    given: dict[str, str] = {}
+    for position, part in enumerate(_split(text, where)):
+        key, separator, value = part.partition("=")
+        # In `oracle(corpus(retriever=x))` the first = belongs to the nested setting.
+        if not separator or "(" in key:
+            if position >= len(known):
+                raise UserError(f"{name} takes {len(known) or 'no'} parameters: {part!r} is too many", where=where)
+            key, value = known[position], part
+        key, value = key.strip(), value.strip()
+        if key not in known:
+            raise unknown_name(f"parameter of {name}", key, known, where=where)
+        if key in given:
+            raise UserError(f"{key} is given twice to {name}", where=where)
+        if not value:
+            raise UserError(f"{key} of {name} lacks its value", where=where, try_this=f"{name}({key}=…)")
+        given[key] = value
+    return given
+
+
+def _split(text: str, where: str | None) -> list[str]:
+    """The parts between commas that stand in no inner parentheses."""
+    parts, depth, start = [], 0, 0
+    for position, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if depth < 0:
+            break
+        if character == "," and depth == 0:
+            parts.append(text[start:position])
+            start = position + 1
+    if depth:
+        raise UserError(f"the parentheses in {text!r} do not match", where=where)
+    return [*parts, text[start:]] if text.strip() else []
+
+
+def _count(name: str, text: str, where: str | None) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < 1:
+        raise UserError(f"n={text} of {name} is not a number from 1 on", where=where)
+    return int(text)
+
+
+def possible_settings(benchmark: Benchmark) -> tuple[str, ...]:
+    """The names of the settings that a benchmark's data allows."""
+    questions = benchmark.questions
+    own = any(question.candidates is not None for question in questions)
+    positives = any(identifier in benchmark.corpus for question in questions for identifier in question.evidence)
+    documents = any(question.document_id is not None for question in questions)
+    allowed = {
+        "distractor": own,
+        "corpus": len(benchmark.corpus) > 0,
+        "oracle": positives,
+        "gold_only": positives,
+        "document": documents,
+        "graph": bool(benchmark.extra.get("graphs")),
+        "closed_book": True,
+    }
+    return tuple(name for name, possible in allowed.items() if possible)
+
+
+def check(setting: Setting, benchmark: Benchmark, *, where: str | None = None) -> None:
+    """Say early whether a benchmark can be asked in a setting.
+
+    Raises:
+        UserError: It cannot; the message names the settings that are possible.
+    """
+    possible = possible_settings(benchmark)
+    for needed in (setting, setting.base):
+        if needed is not None and needed.name not in possible:
+            reason = _LACKS.get(needed.name, "")
+            raise UserError(
+                f"{benchmark.reference} cannot be asked in the setting {setting}{reason}",
+                where=where,
+                try_this=f"one of: {', '.join(possible)}",
+            )
+
+
+_LACKS = {
+    "distractor": ": its questions bring no passages of their own",
+    "corpus": ": it has no passages",
+    "oracle": ": no question has a positive passage in its corpus",
+    "gold_only": ": no question has a positive passage in its corpus",
+    "document": ": its questions are not asked about a document",
+    "graph": ": it has no graphs",
+}
+
+
+def apply(setting: Setting | str, benchmark: Benchmark, seed: int, retrieve: Retrieve | None = None) -> Benchmark:
+    """A benchmark as it is asked in a setting.
+
+    Order never tells gold from the rest: `distractor` keeps the authors' order, retrieved lists are in the order
+    of their ranks, and `oracle` puts each positive that its base lacks at a place drawn by (seed, question id),
+    while those it has keep theirs. `oracle` drops the base's last negatives to keep the size; over `distractor`,
+    which has no ranks, "last" is the authors' order. A positive that the corpus does not hold cannot be inserted:
+    it is left out and counted. Questions without positives keep the base's list in `oracle` and get nothing in
+    `gold_only`, counted too.
+
+    Document and topic entities are withheld where the setting does not give them: the document id stays
+    in `Question.metadata`, for statistics that cluster by it.
+
+    Args:
+        setting: The setting, or its text.
+        benchmark: As loaded.
+        seed: The task's seed.
+        retrieve: Needed by `corpus(retriever=…)`, also as a base. It is handed queries without candidates.
+
+    Returns:
+        The benchmark with the questions' `candidates` set; what was met is added to `extra` (counts, notes).
+
+    Raises:
+        UserError: The benchmark cannot be asked in this setting.
+        ValueError: `retrieve` is missing, or returns what it must not.
+    """
+    setting = Setting.parse(setting) if isinstance(setting, str) else setting
+    check(setting, benchmark)
+    counts: Counter[str] = Counter()
+    candidates = _candidates(setting, benchmark, seed, retrieve, counts)
+    questions = [
+        _withheld(question, chosen, setting) for question, chosen in zip(benchmark.questions, candidates, strict=True)
+    ]
+    extra = dict(benchmark.extra)
+    if counts:
+        extra["counts"] = {**extra.get("counts", {}), **counts}
+        said = (_NOTES[key].format(n=number, setting=setting) for key, number in counts.items())
+        extra["notes"] = (*extra.get("notes", ()), *said)
+    return replace(benchmark, questions=questions, extra=extra)
+
+
+_NOTES = {
+    "setting_positives_left_out": "{setting}: {n} positives are not in the corpus and could not be given",
+    "setting_questions_without_positives": "{setting}: {n} questions have no positive to give",
+}
+
+Candidates = Iterable[tuple[str, ...] | None]
+
+
+def _candidates(
+    setting: Setting, benchmark: Benchmark, seed: int, retrieve: Retrieve | None, counts: Counter[str]
+) -> Candidates:
+    questions = benchmark.questions
+    if setting.name == "closed_book":
+        return [()] * len(questions)
+    if setting.name == "graph" or (setting.name == "corpus" and setting.retriever is None):
+        return [None] * len(questions)
+    if setting.name == "distractor":
+        return [_own(question, benchmark) for question in questions]
+    if setting.name == "document":
+        return [_document(question, benchmark) for question in questions]
+    if setting.name == "corpus":
+        return _retrieved(setting, benchmark, retrieve)
+    positives = [_positives(question, benchmark, counts) for question in questions]
+    if setting.name == "gold_only":
+        return positives
+    assert setting.base is not None  # `parse` sees to it
+    bases = _candidates(setting.base, benchmark, seed, retrieve, counts)
+    return [
+        insert_positives(base or (), gold, setting.n, seed, question.id)
+        for base, gold, question in zip(bases, positives, questions, strict=True)
+    ]
+
+
+def _own(question: Question, benchmark: Benchmark) -> tuple[str, ...]:
+    if question.candidates is None:
+        raise UserError(
+            f"question {question.id!r} brings no passages of its own, as others do",
+            where=str(benchmark.reference),
+            try_this="corpus, or repair the record",
+        )
+    return question.candidates
+
+
+def _document(question: Question, benchmark: Benchmark) -> tuple[str, ...]:
+    if question.document_id not in benchmark.corpus.by_document:
+        raise UserError(
+            f"the document {question.document_id!r} of question {question.id!r} is not in the corpus",
+            where=str(benchmark.reference),
+        )
+    return benchmark.corpus.by_document[question.document_id]
+
+
+def _positives(question: Question, benchmark: Benchmark, counts: Counter[str]) -> tuple[str, ...]:
+    held = tuple(identifier for identifier in question.evidence if identifier in benchmark.corpus)
+    if len(held) < len(question.evidence):
+        counts["setting_positives_left_out"] += len(question.evidence) - len(held)
+    if not held:
+        counts["setting_questions_without_positives"] += 1
+    return held
+
+
+def _retrieved(setting: Setting, benchmark: Benchmark, retrieve: Retrieve | None) -> list[tuple[str, ...]]:
+    if retrieve is None or setting.retriever is None or setting.n is None:
+        raise ValueError(f"the setting {setting} needs a retrieve function")
+    queries = [replace(q, candidates=None, document_id=None, topic_entities=()).query() for q in benchmark.questions]
+    lists = [tuple(ids) for ids in retrieve(setting.retriever, queries, setting.n)]
+    if len(lists) != len(queries):
+        raise ValueError(f"{setting.retriever} returned {len(lists)} lists for {len(queries)} queries")
+    for ids in lists:
+        if len(ids) > setting.n or len(set(ids)) < len(ids) or not all(i in benchmark.corpus for i in ids):
+            raise ValueError(f"{setting.retriever} must return at most {setting.n} different passages of the corpus")
+    return lists
+
+
+def insert_positives(
+    base: Sequence[str], positives: Sequence[str], n: int | None, seed: int, question_id: str
+) -> tuple[str, ...]:
+    """A candidate list with every positive in it.
+
+    Args:
+        base: Candidates, best first.
+        positives: Those that must be among them.
+        n: The size wanted, None for the base's own. Fewer come out where base and positives together are fewer.
+        seed, question_id: What the places of inserted positives are drawn from.
+
+    Raises:
+        UserError: There are more positives than n.
+    """
+    size = len(base) if n is None else n
+    if len(positives) > size:
+        raise UserError(
+            f"question {question_id!r} has {len(positives)} positives: they do not fit into {size} candidates",
+            try_this=f"oracle with n={len(positives)} or more",
+        )
+    gold = set(positives)
+    room = size - len(positives)
+    kept: list[str] = []
+    for identifier in base:
+        if identifier in gold:
+            kept.append(identifier)
+        elif room:
+            kept.append(identifier)
+            room -= 1
+    present = set(kept)
+    # Python guarantees the stream of random() for an integer seed, on every machine and in every version.
+    draw = random.Random(int(fingerprint("oracle", seed, question_id), 16))
+    for identifier in positives:
+        if identifier not in present:
+            kept.insert(int(draw.random() * (len(kept) + 1)), identifier)
+    return tuple(kept)
+
+
+def _withheld(question: Question, candidates: tuple[str, ...] | None, setting: Setting) -> Question:
+    document = question.document_id if setting.name == "document" else None
+    topics = question.topic_entities if setting.name == "graph" else ()
+    metadata = question.metadata
+    if question.document_id is not None and document is None:
+        metadata = {**metadata, "document_id": question.document_id}
+    return replace(question, candidates=candidates, document_id=document, topic_entities=topics, metadata=metadata)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from benchmarks.settings import Setting
 from judges.scoring import score
 
 from benchmarks import registry as datasets
@@ -20,6 +19,7 @@ from benchmarks import settings
 from benchmarks.errors import UserError
 from benchmarks.registry import Benchmark
 from benchmarks.schema import SENTENCE_MARK, GoldQuery, Query, Question
+from benchmarks.settings import Setting
 from judges.registry import parse as parse_metric
 from methods.api import FAILED, SUPPORT, TRIPLES, Control, Evidence, Method, Prediction, Services
 from methods.pipeline import assemble

@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.settings import Setting
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from benchmarks import registry as datasets
 from benchmarks.errors import UserError, nearest, unknown_name
 from benchmarks.registry import DataReference, DatasetConfig, DatasetEntry
+from benchmarks.settings import Setting
 from judges.api import Metric
 from judges.registry import parse as parse_metric
-from methods.registry import Component, MethodEntry
+from methods.pipeline import Composition
+from methods.registry import METHODS, Component
 from ragmeter import yaml_source
 from ragmeter.yaml_source import Source
 
@@ -60,6 +61,7 @@ class MethodSpec(_Part):
     compressor: str | ComponentSpec | None = None
     k: int | None = Field(None, ge=1, description="passages handed to the reader")
     depth: int | None = Field(None, ge=1, description="length of the ranking that is kept and scored")
+    budget: int | None = Field(None, ge=1, description="tokens that the compressor may deliver")
 
 
 class ExperimentSpec(_Part):
@@ -90,32 +92,22 @@ class BenchmarkPlan:
 
 @dataclass(frozen=True)
 class MethodPlan:
-    """A method that exists, with its parts, all options valid.
-
-    Attributes:
-        name: Unique within the experiment.
-        method: The method or retriever.
-        reader, rerankers, compressor: What completes a retriever.
-        k, depth: As in the file; None for the pipeline's defaults.
-    """
+    """A method that exists, with its parts, all options valid; `name` is unique within the experiment."""
 
     name: str
-    method: Component
-    reader: Component | None
-    rerankers: tuple[Component, ...]
-    compressor: Component | None
-    k: int | None
-    depth: int | None
+    composition: Composition
+
+    @property
+    def kind(self) -> str:
+        return self.composition.method.entry.kind
 
     @property
     def components(self) -> Iterator[Component]:
-        """The method and its parts."""
-        yield self.method
-        yield from self.rerankers
-        if self.compressor:
-            yield self.compressor
-        if self.reader:
-            yield self.reader
+        """The method and its parts, the default reader included."""
+        made_of = self.composition
+        yield made_of.method
+        yield from made_of.rerankers
+        yield from filter(None, (made_of.compressor, made_of.answering))
 
 
 @dataclass(frozen=True)
@@ -231,7 +223,7 @@ def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: st
             )
     if spec.reference is not None and spec.reference not in names:
         raise unknown_name("method", spec.reference, names, where=source.where(("reference",)))
-    rankable = [method.name for method in methods if method.method.entry.kind != "control"]
+    rankable = [method.name for method in methods if method.kind != "control"]
     metrics = None
     if spec.metrics is not None:
         metrics = tuple(
@@ -276,37 +268,20 @@ def _benchmark(spec: BenchmarkSpec, index: int, source: Source, limit: int | Non
 def _method(spec: MethodSpec, index: int, source: Source) -> MethodPlan:
     at = ("methods", index)
     method = _component(ComponentSpec(id=spec.id, config=spec.config), at, source)
-    kind = method.entry.kind
-    if kind in {"reranker", "compressor", "reader"}:
-        raise UserError(
-            f"{spec.id!r} is a {kind} and cannot answer alone",
-            where=source.where((*at, "id")),
-            try_this=f"name a retriever as `id` and put {spec.id!r} under `{kind}{'s' if kind == 'reranker' else ''}`",
+    rerankers = [_part(item, "reranker", (*at, "rerankers", i), source) for i, item in enumerate(spec.rerankers)]
+    compressor = _part(spec.compressor, "compressor", (*at, "compressor"), source) if spec.compressor else None
+    reader = _part(spec.reader, "reader", (*at, "reader"), source) if spec.reader else None
+    try:
+        composition = Composition(
+            method, reader, tuple(rerankers), compressor, k=spec.k, depth=spec.depth, budget=spec.budget
         )
-    extras = {"reader": spec.reader, "rerankers": spec.rerankers, "compressor": spec.compressor}
-    if kind == "method":
-        for key, value in extras.items():
-            if value:
-                raise UserError(
-                    f"{spec.id!r} is a whole system and takes no {key}",
-                    where=source.where((*at, key)),
-                    try_this=f"remove `{key}`, or set it in the method's own config",
-                )
-    reader = _part(spec.reader, "reader", (*at, "reader"), source)
-    compressor = _part(spec.compressor, "compressor", (*at, "compressor"), source)
-    rerankers = []
-    for number, item in enumerate(spec.rerankers):
-        part = _part(item, "reranker", (*at, "rerankers", number), source)
-        if part:
-            rerankers.append(part)
-    parts = [spec.id, *(r.id for r in rerankers), *([compressor.id] if compressor else []),
-             *([reader.id] if reader else [])]  # fmt: skip
-    return MethodPlan(spec.name or " + ".join(parts), method, reader, tuple(rerankers), compressor, spec.k, spec.depth)
+    except UserError as error:
+        raise UserError(error.what, where=source.where(at), try_this=error.try_this) from None
+    parts = [method, *rerankers, *filter(None, (compressor, reader))]
+    return MethodPlan(spec.name or " + ".join(part.id for part in parts), composition)
 
 
-def _part(spec: str | ComponentSpec | None, kind: str, at: tuple[str | int, ...], source: Source) -> Component | None:
-    if spec is None:
-        return None
+def _part(spec: str | ComponentSpec, kind: str, at: tuple[str | int, ...], source: Source) -> Component:
     component = _component(ComponentSpec(id=spec) if isinstance(spec, str) else spec, at, source)
     if component.entry.kind != kind:
         raise UserError(
@@ -318,9 +293,7 @@ def _part(spec: str | ComponentSpec | None, kind: str, at: tuple[str | int, ...]
 
 
 def _component(spec: ComponentSpec, at: tuple[str | int, ...], source: Source) -> Component:
-    from methods.registry import METHODS
-
-    entry: MethodEntry = METHODS.get(spec.id, where=source.where((*at, "id")))
+    entry = METHODS.get(spec.id, where=source.where((*at, "id")))
     try:
         return Component(entry, entry.validate(spec.config))
     except ValidationError as error:

@@ -208,7 +208,7 @@ def _answer(
         return 0, 0.0
     progress.stage(task, "build")
     method = task.build(services)
-    control = task.method.method.entry.kind == "control"
+    control = task.method.kind == "control"
     if control and isinstance(method, Control):
         method.prepare(benchmark.questions)
     progress.stage(task, "index")
@@ -250,7 +250,7 @@ def _native(prediction: Prediction, question: Question) -> Prediction:
 def _broken(task: Task, what: str) -> UserError:
     return UserError(
         f"method {task.method.name!r} broke the contract: it {what}",
-        try_this=f"ragmeter check method {task.method.method.id}",
+        try_this=f"ragmeter check method {task.run.method_id}",
     )
 
 

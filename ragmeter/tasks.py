@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from benchmarks import registry as datasets
 from benchmarks import settings
@@ -16,7 +15,6 @@ from benchmarks.registry import Benchmark
 from judges.api import Metric
 from judges.registry import parse as parse_metric
 from methods.api import Method, Services
-from methods.pipeline import assemble
 from ragmeter.experiment import BenchmarkPlan, Experiment, MethodPlan
 from ragmeter.provenance import environment
 from results.store import FINISHED, Run, Store
@@ -49,29 +47,17 @@ class Task:
     method: MethodPlan
     seed: int
 
-    def describe(self) -> dict[str, Any]:
-        """The method with its parts and options: what the run's fingerprint is a hash of, besides data and seed."""
-        plan = self.method
-        return {
-            "method": plan.method.describe(),
-            "rerankers": [part.describe() for part in plan.rerankers],
-            "compressor": plan.compressor.describe() if plan.compressor else None,
-            "reader": plan.reader.describe() if plan.reader else None,
-            "k": plan.k,
-            "depth": plan.depth,
-        }
-
     @cached_property
     def run(self) -> Run:
         """The run that executing this task continues or begins."""
         setting = str(self.loaded.plan.setting)
-        description = self.describe()
+        description = self.method.composition.describe()
         identity = fingerprint(self.loaded.fingerprint, setting, description, self.seed)
         return Run(
             identity,
             self.method.name,
-            self.method.method.id,
-            self.method.method.entry.kind,
+            self.method.composition.method.id,
+            self.method.kind,
             description,
             str(self.loaded.plan.reference),
             self.loaded.fingerprint,
@@ -83,11 +69,7 @@ class Task:
 
     def build(self, services: Services) -> Method:
         """Make the method."""
-        plan = self.method
-        return assemble(
-            plan.method, services.seeded(self.seed), reader=plan.reader, rerankers=plan.rerankers,
-            compressor=plan.compressor, k=plan.k, depth=plan.depth,
-        )  # fmt: skip
+        return self.method.composition.build(services.seeded(self.seed))
 
 
 @dataclass(frozen=True)

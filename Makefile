@@ -1,0 +1,48 @@
+# Two commands for a fresh machine: `make demo` and `make test`. Both install what they need into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+STORE ?= ragmeter-store
+PROCESSES ?= 2
+export OMP_NUM_THREADS ?= 1
+export TOKENIZERS_PARALLELISM ?= false
+
+.PHONY: demo test fast slow lint perf soak gpu install clean
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $(STAMP)
+
+demo: install  ## measure the embedded benchmark and print its tables
+	OMP_NUM_THREADS= $(BIN)/ragmeter demo --store $(STORE)
+
+test: lint fast slow  ## what CI runs
+
+fast: install
+	$(BIN)/python -m pytest -m "not slow and not soak and not gpu" -n $(PROCESSES)
+
+slow: install
+	$(BIN)/python -m pytest -m "slow" -n $(PROCESSES)
+
+lint: install  ## linter, formatter, types, import contract
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+perf: install  ## ratios against named alternatives
+	$(BIN)/python -m perf
+
+soak: install
+	$(BIN)/python -m pytest -m "soak"
+
+gpu: install
+	$(BIN)/python -m pytest -m "gpu"
+
+clean:
+	rm -rf $(VENV) build dist

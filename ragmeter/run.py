@@ -21,7 +21,8 @@ from benchmarks.errors import UserError
 from benchmarks.registry import Benchmark
 from benchmarks.schema import SENTENCE_MARK, Passage, Query, Question
 from judges.api import Metric
-from methods.api import Control, Method, Prediction, Ranking, Services
+from methods.api import Control, Method, Prediction, Services
+from methods.pipeline import index_folder
 from methods.registry import Component
 from ragmeter.tasks import Task, TaskState
 from results.database import DiskFull
@@ -286,14 +287,11 @@ class _Settings:
         if key not in self._known:
             benchmark = task.loaded.benchmark
 
-            def retrieve(name: str, queries: Sequence[Query], n: int) -> list[Ranking]:
-                return _retrieve(name, queries, n, benchmark.corpus, self._services.seeded(task.seed))
+            def retrieve(name: str, queries: Sequence[Query], n: int) -> list[tuple[str, ...]]:
+                component, services = Component.of(name), self._services.seeded(task.seed)
+                folder = index_folder(component, benchmark.corpus, services)
+                index = component.build(services).index(benchmark.corpus, folder)
+                return [ranking.ids for ranking in index.retrieve(queries, n)]
 
             self._known[key] = settings.apply(task.loaded.plan.setting, benchmark, task.seed, retrieve)
         return self._known[key]
-
-
-def _retrieve(name: str, queries: Sequence[Query], n: int, corpus: Corpus, services: Services) -> list[Ranking]:
-    component = Component.of(name)
-    folder = services.folder("indexes", f"{component.fingerprint}-{corpus.fingerprint}")
-    return component.build(services).index(corpus, folder).retrieve(queries, n)

@@ -12,9 +12,11 @@ from benchmarks import settings
 from benchmarks.errors import UserError
 from benchmarks.fingerprint import fingerprint
 from benchmarks.registry import Benchmark
+from benchmarks.settings import Setting
 from judges.api import Metric
 from judges.registry import parse as parse_metric
 from methods.api import Method, Services
+from methods.registry import Component
 from ragmeter.experiment import BenchmarkPlan, Experiment, MethodPlan
 from ragmeter.provenance import environment
 from results.store import FINISHED, Run, Store
@@ -52,7 +54,9 @@ class Task:
         """The run that executing this task continues or begins."""
         setting = str(self.loaded.plan.setting)
         description = self.method.composition.describe()
-        identity = fingerprint(self.loaded.fingerprint, setting, description, self.seed)
+        retriever = candidate_retriever(self.loaded.plan.setting)
+        candidates = retriever.describe() if retriever else None
+        identity = fingerprint(self.loaded.fingerprint, setting, candidates, description, self.seed)
         return Run(
             identity,
             self.method.name,
@@ -89,6 +93,12 @@ class TaskState:
         return self.pending == 0 and self.status == FINISHED
 
 
+def candidate_retriever(setting: Setting) -> Component | None:
+    """The retriever whose results a setting prescribes as candidates, if it does."""
+    name = setting.retriever or (setting.base.retriever if setting.base else None)
+    return Component.of(name) if name else None
+
+
 def load_benchmark(plan: BenchmarkPlan, metrics: Sequence[Metric] | None) -> Loaded:
     """Load a benchmark and choose its metrics.
 
@@ -121,9 +131,8 @@ def tasks_of(experiment: Experiment, on_load: Callable[[str], None] | None = Non
         if on_load:
             on_load(str(plan.reference))
         loaded = load_benchmark(plan, experiment.metrics)
-        # An impossible setting shows before anything runs; one that asks a retriever is applied by the run.
-        if not plan.setting.needs_retriever:
-            settings.apply(plan.setting, loaded.benchmark, experiment.seed)
+        # An impossible setting shows before anything runs.
+        settings.check(plan.setting, loaded.benchmark)
         tasks += [Task(experiment.name, loaded, method, experiment.seed) for method in experiment.methods]
     return tasks
 
@@ -144,12 +153,10 @@ def preflight(experiment: Experiment, store: Store) -> None:
     Raises:
         UserError: Something is missing; the message says how to get it.
     """
-    seen: set[str] = set()
-    for method in experiment.methods:
-        for component in method.components:
-            if component.fingerprint not in seen:
-                seen.add(component.fingerprint)
-                component.preflight()
+    needed = [component for method in experiment.methods for component in method.components]
+    needed += filter(None, (candidate_retriever(plan.setting) for plan in experiment.benchmarks))
+    for component in {component.fingerprint: component for component in needed}.values():
+        component.preflight()
     folder = store.folder
     while not folder.exists():
         folder = folder.parent

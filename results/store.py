@@ -187,9 +187,9 @@ class Store:
                 {
                     "run": runs,
                     "question": questions,
-                    "answer": [p.answer for p in predictions],
-                    "failed": [p.notes.get(FAILED) for p in predictions],
-                    "notes": [json.dumps(dict(p.notes), ensure_ascii=False) for p in predictions],
+                    "answer": [_storable(p.answer) for p in predictions],
+                    "failed": [_storable(p.notes[FAILED]) if p.notes.get(FAILED) else None for p in predictions],
+                    "notes": [json.dumps(dict(p.notes)) for p in predictions],
                 },
             )
             ranked = [(q, rank, e) for q, p in zip(questions, predictions, strict=True)
@@ -299,6 +299,11 @@ class Store:
             connection.register("wanted", wanted)
             rows = connection.execute("SELECT id, title, text FROM passages SEMI JOIN wanted USING (id)").fetchall()
         return {identifier: Passage(identifier, title, text).full_text for identifier, title, text in rows}
+
+
+def _storable(text: str) -> str:
+    """The text with what UTF-8 cannot say (half a surrogate pair, from a model's cut output) replaced by `?`."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _insert(connection: duckdb.DuckDBPyConnection, table: str, columns: Mapping[str, Iterable[Any]]) -> None:

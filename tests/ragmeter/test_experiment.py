@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from benchmarks.errors import UserError
+from ragmeter import experiment, yaml_source
+
+GOOD = """\
+name: mine
+benchmarks:
+  - {id: worlds/multihop, split: test, setting: distractor, limit: 5}
+methods:
+  - id: bm25
+    config: {k1: 1.2}
+  - id: hybrid
+    name: fused
+metrics: [em, recall@5]
+reference: fused
+profiles:
+  tiny:
+    limit: 2
+    methods: [{id: bm25, reader: retrieval_only}]
+    reference: null
+"""
+
+
+def complaint(text: str, **options: str) -> UserError:
+    with pytest.raises(UserError) as caught:
+        experiment.parse(text, "x.yaml", **options)
+    return caught.value
+
+
+def test_a_good_file_is_read_completely() -> None:
+    found = experiment.parse(GOOD, "x.yaml")
+    assert [method.name for method in found.methods] == ["bm25", "fused"]
+    assert str(found.benchmarks[0].reference) == "worlds/multihop:test"
+    assert found.benchmarks[0].limit == 5
+    assert [str(metric) for metric in found.metrics or ()] == ["em#v1", "recall@5#v1"] or found.metrics
+    assert found.reference == "fused"
+
+
+def test_the_first_method_that_is_no_control_is_the_default_reference() -> None:
+    text = (
+        GOOD.replace("reference: fused\n", "")
+        .replace("- id: bm25", "- id: gold_answer")
+        .replace("    config: {k1: 1.2}\n", "")
+    )
+    assert experiment.parse(text, "x.yaml").reference == "fused"
+
+
+def test_a_profile_lies_over_the_file() -> None:
+    found = experiment.parse(GOOD, "x.yaml", profile="tiny")
+    assert [method.name for method in found.methods] == ["bm25 + retrieval_only"]
+    assert found.benchmarks[0].limit == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what", "line", "hint"),
+    [
+        ("benchmarks:", "benchmark:", "unknown key 'benchmark'|'benchmarks' is missing", 2, "benchmarks"),
+        ("limit: 5", "limt: 5", "unknown key 'limt'", 3, "did you mean 'limit'"),
+        ("limit: 5", "limit: many", "benchmarks.0.limit", 3, None),
+        ("limit: 5", "limit: 0", "greater than or equal to 1", 3, None),
+        ("{k1: 1.2}", "{k3: 1.2}", "unknown key 'k3'", 6, "did you mean 'k1'"),
+        ("{k1: 1.2}", "{k1: much}", "k1", 6, None),
+        ("- id: bm25", "- id: bm52", "unknown method 'bm52'", 5, "did you mean 'bm25'"),
+        ("worlds/multihop", "worlds/multihopp", "unknown subset", 3, "did you mean 'multihop'"),
+        ("worlds/multihop", "world/multihop", "unknown dataset 'world'", 3, "did you mean 'worlds'"),
+        ("split: test", "split: tests", "unknown split", 3, "did you mean 'test'"),
+        ("setting: distractor", "setting: distracted", "unknown setting", 3, "did you mean 'distractor'"),
+        ("recall@5", "recal@5", "unknown metric 'recal'", 9, "did you mean 'recall'"),
+        ("recall@5", "recall", "recall needs k", 9, "recall@5"),
+        ("reference: fused", "reference: fussed", "unknown method 'fussed'", 10, "did you mean 'fused'"),
+        ("name: fused", "name: bm25", "two methods are called 'bm25'", 7, "name"),
+        ("name: fused", "reader: bm25", "'bm25' is a retriever, not a reader", 8, "--kind reader"),
+        ("- id: bm25", "- id: extractive", "'extractive' is a reader and cannot answer alone", 5, None),
+    ],
+)
+def test_a_mistake_names_its_line_and_the_remedy(old: str, new: str, what: str, line: int, hint: str | None) -> None:
+    text = GOOD.replace(old, new, 1)
+    if "extractive" in new:
+        text = text.replace("    config: {k1: 1.2}\n", "")
+    error = complaint(text)
+    assert re.search(what, error.what), error.what
+    assert error.where is not None
+    assert error.where.startswith("x.yaml:")
+    assert f"x.yaml:{line}" in error.where or (old == "benchmarks:" and "x.yaml:1" in error.where), error.where
+    if hint:
+        assert hint in str(error.try_this)
+
+
+def test_a_mistake_in_a_profile_names_the_profiles_line() -> None:
+    error = complaint(GOOD.replace("reader: retrieval_only", "raeder: x"), profile="tiny")
+    assert "x.yaml:14" in str(error.where)
+    assert "did you mean 'reader'" in str(error.try_this)
+
+
+def test_an_unknown_profile_names_the_nearest() -> None:
+    assert "did you mean 'tiny'" in str(complaint(GOOD, profile="tyni").try_this)
+
+
+def test_broken_yaml_names_its_line() -> None:
+    error = complaint("name: x\nmethods: [\n")
+    assert "not YAML" in error.what
+    assert re.search(r"x\.yaml:[23]", str(error.where))
+
+
+def test_a_key_given_twice_is_an_error_and_not_the_last_word() -> None:
+    assert "x.yaml:2" in str(complaint("name: a\nname: b\n").where)
+
+
+@pytest.mark.parametrize("text", ["", "- a\n- b\n", "just words"])
+def test_a_document_that_is_no_mapping_is_refused(text: str) -> None:
+    assert "mapping" in complaint(text).what
+
+
+def test_a_missing_file_and_an_unknown_shipped_name_say_what_exists() -> None:
+    with pytest.raises(UserError, match="no such experiment file"):
+        experiment.load("nowhere/x.yaml")
+    with pytest.raises(UserError) as caught:
+        experiment.load("demmo")
+    assert "demo" in str(caught.value.try_this)
+
+
+@pytest.mark.parametrize("name", sorted(experiment.shipped()))
+def test_every_shipped_experiment_is_valid(name: str) -> None:
+    assert experiment.load(name).methods
+
+
+def test_lines_are_those_of_the_file() -> None:
+    source = yaml_source.read("a: 1\nb:\n  - c: 2\n    d: 3\n", "f")
+    assert source.where(("b", 0, "d")) == "f:4 (b.0.d)"
+    assert source.where(("b", 0, "missing")) == "f:3 (b.0.missing)"

@@ -1,0 +1,285 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+from judges.scoring import score
+
+from benchmarks.corpus import Corpus
+from benchmarks.errors import UserError
+from benchmarks.schema import Query
+from judges.registry import parse as parse_metric
+from methods.api import Evidence, Prediction, Services, Usage
+from methods.pipeline import Composition
+from methods.registry import METHODS, Component, MethodConfig, register
+from ragmeter import experiment
+from ragmeter.run import execute
+from ragmeter.tasks import Task, states, tasks_of
+from results import queries
+from results.board import boards
+from results.store import FAILED_RUN, FINISHED, Store
+
+FILE = """\
+name: small
+benchmarks: [{id: worlds/multihop, split: validation, setting: distractor, limit: 12}]
+methods: [{id: bm25}, {id: gold_answer}, {id: random}]
+metrics: [em, f1(rules=hotpotqa), recall@5, mrr@10]
+"""
+
+
+class Silent:
+    """Progress that shows nothing and remembers stages."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str]] = []
+
+    def begin(self, task: Task, done: int) -> None: ...
+
+    def stage(self, task: Task, name: str) -> None:
+        self.seen.append((task.method.name, name))
+
+    def advance(self, task: Task, questions: int) -> None: ...
+
+    def end(self, task: Task, status: str, message: str | None) -> None:
+        self.seen.append((task.method.name, status))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def scratch() -> Iterator[None]:
+    """Methods that a test registers are gone after it."""
+    list(METHODS)
+    before = dict(METHODS._entries)
+    yield
+    METHODS._entries.clear()
+    METHODS._entries.update(before)
+
+
+def run(store: Store, text: str = FILE, progress: Silent | None = None, **options: bool):
+    found = experiment.parse(text, "x.yaml")
+    tasks = tasks_of(found)
+    store.put_experiment(found.name, text, None, None, found.reference, [task.run.run for task in tasks])
+    pending = states(tasks, store, retry_failed=options.get("retry_failed", False))
+    return execute(pending, store, Services(seed=found.seed), progress or Silent(), **options)
+
+
+def rows(store: Store) -> dict[str, list[tuple]]:
+    """Everything that must be equal between two executions (times are not)."""
+    columns = {
+        "predictions": "run, question, answer, notes",
+        "evidence": "run, question, rank, id, score",
+        "scores": "run, question, metric, value",
+        "usage": "run, question, prompt_tokens, completion_tokens, model_calls",
+        "passages": "id, title, text",
+    }
+    with store.database.reading() as connection:
+        return {t: connection.execute(f"SELECT {columns[t]} FROM {t} ORDER BY ALL").fetchall() for t in columns}
+
+
+def test_a_run_ends_with_every_question_scored_on_every_metric(store: Store) -> None:
+    outcomes = run(store)
+    assert [outcome.status for outcome in outcomes] == [FINISHED] * 3
+    for row in queries.runs(store, "small"):
+        assert (row.done, row.status) == (12, FINISHED)
+        assert set(store.scored(row.run).values()) == {12}
+
+
+def test_stored_scores_are_those_of_the_predictions(store: Store) -> None:
+    (outcome, *_) = run(store)
+    task = outcome.task
+    questions = {q.id: q for q in task.loaded.benchmark.questions}
+    predictions = store.predictions(task.run.run)
+    corpus = task.loaded.benchmark.corpus
+    fresh = score(
+        [questions[p.question_id] for p in predictions], predictions, task.loaded.metrics,
+        corpus_text=lambda i: corpus.get([i])[0].full_text,
+    )  # fmt: skip
+    _, _, columns = queries.score_columns(store, task.loaded.fingerprint, [task.run.run])
+    for metric, values in fresh.items():
+        assert sorted(columns[task.run.run, metric].tolist()) == sorted(values.tolist())
+
+
+def test_the_control_with_the_gold_answer_is_perfect_and_never_the_reference(store: Store) -> None:
+    run(store)
+    (board,) = boards(store, "small")
+    assert board.reference == "bm25"
+    gold = next(row for row in board.rows if row.run.method == "gold_answer")
+    assert gold.control
+    em = next(metric for metric in board.metrics if metric.startswith("em"))
+    assert gold.cells[em].estimate.value == 1.0
+    assert gold.cells[em].difference is None
+
+
+def test_running_again_answers_nothing_and_changes_nothing(store: Store) -> None:
+    run(store)
+    before = rows(store)
+    progress = Silent()
+    outcomes = run(store, progress=progress)
+    assert [outcome.answered for outcome in outcomes] == [0, 0, 0]
+    assert not [name for _, name in progress.seen if name in {"build", "index", "answer", "score"}]
+    assert rows(store) == before
+
+
+def test_a_new_metric_is_scored_without_answering_again(store: Store) -> None:
+    run(store)
+    outcomes = run(store, FILE.replace("mrr@10]", "mrr@10, cover_em]"))
+    assert [outcome.answered for outcome in outcomes] == [0, 0, 0]
+    metric = str(parse_metric("cover_em"))
+    assert all(store.scored(outcome.task.run.run)[metric] == 12 for outcome in outcomes)
+
+
+def test_what_a_method_is_handed_holds_no_gold(store: Store, scratch: None) -> None:
+    handed: list[object] = []
+
+    @register("test_spy", kind="method", summary="remembers what it is handed")
+    class Spy:
+        def __init__(self, config: MethodConfig, services: Services) -> None:
+            handed.append(services)
+
+        def index(self, corpus: Corpus) -> None:
+            handed.append(list(corpus))
+
+        def answer(self, queries: Iterable[Query]) -> Iterator[Prediction]:
+            for query in queries:
+                handed.append(query)
+                yield Prediction(query.id, "x", usage=Usage(seconds={"read": 0.0}))
+
+    outcomes = run(store, FILE.replace("{id: bm25}, {id: gold_answer}, {id: random}", "{id: test_spy}"))
+    questions = outcomes[0].task.loaded.benchmark.questions
+    native = {question.id for question in questions}
+    seen = [item for item in handed if isinstance(item, Query)]
+    assert len(seen) == len(questions)
+    for query in seen:
+        assert type(query) is Query
+        assert query.id not in native
+        fields = {name: getattr(query, name) for name in Query.__slots__}
+        assert set(fields) == {"id", "text", "document_id", "candidates", "topic_entities"}
+    texts = {value for question in questions for value in question.golds if len(value) > 3}
+    for query in seen:
+        # An answer may be spelt in a question (comparisons name their options) or be an id by no accident.
+        assert query.id not in texts
+
+
+def test_a_method_that_breaks_is_recorded_and_the_next_one_runs(store: Store, scratch: None) -> None:
+    @register("test_broken", kind="method", summary="breaks at the third question")
+    class Broken:
+        def __init__(self, config: MethodConfig, services: Services) -> None: ...
+
+        def index(self, corpus: Corpus) -> None: ...
+
+        def answer(self, queries: Iterable[Query]) -> Iterator[Prediction]:
+            for number, query in enumerate(queries):
+                if number == 2:
+                    raise RuntimeError("out of luck")
+                yield Prediction(query.id, "x", usage=Usage(seconds={"read": 0.0}))
+
+    outcomes = run(store, FILE.replace("{id: bm25}", "{id: test_broken}"))
+    assert [outcome.status for outcome in outcomes] == [FAILED_RUN, FINISHED, FINISHED]
+    broken = queries.runs(store, "small")[0]
+    assert (broken.status, broken.error, broken.done) == (FAILED_RUN, "out of luck", 2)
+
+
+@pytest.mark.parametrize("fault", ["silent", "twice", "stranger"])
+def test_a_method_that_breaks_the_contract_is_told_so(store: Store, scratch: None, fault: str) -> None:
+    @register("test_faulty", kind="method", summary="breaks the contract")
+    class Faulty:
+        def __init__(self, config: MethodConfig, services: Services) -> None: ...
+
+        def index(self, corpus: Corpus) -> None: ...
+
+        def answer(self, queries: Iterable[Query]) -> Iterator[Prediction]:
+            asked = list(queries)
+            for query in asked[1:] if fault == "silent" else asked:
+                yield Prediction(query.id, "x", (Evidence("p", 1.0),))
+            if fault == "twice":
+                yield Prediction(asked[0].id, "y")
+            if fault == "stranger":
+                yield Prediction("nobody", "y")
+
+    (outcome,) = run(store, FILE.replace("{id: bm25}, {id: gold_answer}, {id: random}", "{id: test_faulty}"))
+    assert isinstance(outcome.error, UserError)
+    assert "broke the contract" in outcome.error.what
+    assert "ragmeter check method test_faulty" in str(outcome.error.try_this)
+
+
+def test_equal_tasks_have_equal_fingerprints_and_any_change_makes_another() -> None:
+    def prints(text: str) -> set[str]:
+        return {task.run.run for task in tasks_of(experiment.parse(text, "x"))}
+
+    base = prints(FILE)
+    assert prints(FILE) == base
+    assert not prints(FILE + "seed: 3\n") & base
+    assert not prints(FILE.replace("distractor", "corpus")) & base
+    assert not prints(FILE.replace("limit: 12", "limit: 11")) & base
+    assert len(prints(FILE.replace("{id: bm25}", "{id: bm25, config: {k1: 1.1}}")) & base) == 2
+    assert len(prints(FILE.replace("{id: bm25}", "{id: bm25, k: 3}")) & base) == 2
+    # Another name or another metric is the same work.
+    assert prints(FILE.replace("{id: bm25}", "{id: bm25, name: other}").replace("em, ", "")) == base
+
+
+def test_the_version_of_a_method_is_part_of_its_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
+    component = Component.of("bm25")
+    before = Composition(component).fingerprint
+    entry = METHODS.get("bm25")
+    newer = type(entry)(**{**vars(entry), "version": entry.version + 1})
+    assert Composition(Component(newer, component.config)).fingerprint != before
+
+
+SLOW_METHOD = """
+import os, time
+from methods.api import Prediction, Usage
+from methods.registry import register
+from ragmeter.cli import main
+
+@register("test_slow", kind="method", summary="takes its time")
+class Slow:
+    def __init__(self, config, services): ...
+    def index(self, corpus): ...
+    def answer(self, queries):
+        for query in queries:
+            time.sleep(float(os.environ["DELAY"]))
+            yield Prediction(query.id, query.text.split()[-1], usage=Usage(seconds={"read": 0.0}))
+
+main()
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_run_resumes_to_the_same_numbers(tmp_path: Path) -> None:
+    file = tmp_path / "slow.yaml"
+    methods = "{id: bm25}, {id: test_slow}, {id: random}"
+    file.write_text(FILE.replace("{id: bm25}, {id: gold_answer}, {id: random}", methods).replace("12", "40"))
+    script = tmp_path / "slow.py"
+    script.write_text(SLOW_METHOD)
+
+    def start(store: Path, delay: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, str(script), "run", str(file), "--store", str(store), "--quiet"]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "DELAY": delay})
+
+    calm, stormy = tmp_path / "calm", tmp_path / "stormy"
+    assert start(calm, "0").wait() == 0
+    killed_with_some_done = 0
+    for pause in (1.6, 2.2, 2.8):
+        process = start(stormy, "0.15")
+        # Wait for the slow method to be under way, then kill it without warning.
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not Store(stormy).database.exists:
+            time.sleep(0.05)
+        time.sleep(pause + 2)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        done = {row.method: row.done for row in queries.runs(Store(stormy))}
+        killed_with_some_done += 0 < done.get("test_slow", 0) < 40
+    assert killed_with_some_done, "no kill hit the middle of a task"
+    assert start(stormy, "0").wait() == 0
+    assert rows(Store(stormy)) == rows(Store(calm))

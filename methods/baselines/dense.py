@@ -21,7 +21,7 @@ from benchmarks.schema import Query
 from methods.api import Index, Ranking, Services
 from methods.baselines.ranking import Rows, Scope, best_rows, built_once
 from methods.models.encoder import Encoder, EncoderConfig, Vectors
-from methods.models.weights import weights_hash
+from methods.models.weights import locate, weights_hash
 from methods.registry import MethodConfig, register
 
 CHUNK = 2048
@@ -33,6 +33,10 @@ EPSILON = float(np.finfo(np.float32).eps)
 
 class DenseConfig(EncoderConfig, MethodConfig):
     """Options of dense retrieval: those of its encoder."""
+
+    def preflight(self) -> None:
+        """Check the model's folder."""
+        locate(self.model)
 
 
 @register(

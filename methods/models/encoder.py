@@ -18,7 +18,7 @@ Vectors = NDArray[np.float32]
 class EncoderConfig(BaseModel):
     """Options of an encoder."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: str = Field(MINILM, description="a folder or hub id of a SentenceTransformer; minilm: all-MiniLM-L6-v2")
     revision: str | None = Field(None, description="revision of a hub id")
@@ -26,7 +26,7 @@ class EncoderConfig(BaseModel):
     passage_prompt: str | None = Field(None, description="put before each passage; null: the model's own")
     normalise: bool = Field(True, description="scale vectors to length 1, so that scores are cosines")
     max_length: int | None = Field(None, ge=8, description="longest text in the model's tokens; null: the model's own")
-    batch_size: int = Field(32, ge=1, description="passages encoded at once; queries are encoded one by one")
+    batch_size: int = Field(32, ge=1, description="passages encoded at once; queries go one by one")
 
 
 class Encoder:

@@ -1,0 +1,114 @@
+"""A small corpus with questions, and what several test files ask of a method."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Passage, Question, passage_id, sentence_id
+from methods.api import Services
+from methods.registry import Component
+
+TOWNS = "Arle Bresk Corvin Dalmow Estry Fennick Garlow Hulme Istrin Jorva Kestle Lorn Morvak Nesk Orlin Parth".split()
+TRADES = ["baker", "pilot", "printer", "sailor", "teacher", "weaver"]
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Questions over a corpus."""
+
+    questions: list[Question]
+    corpus: Corpus
+
+
+def passage(title: str, *sentences: str, document: str | None = None) -> Passage:
+    text = "".join(sentences)
+    return Passage(passage_id(title, text, document), title, text, sentences, document)
+
+
+def make_ground(seed: int = 0, people: int = 40, questions: int = 12) -> Ground:
+    """People who live in towns; each question asks for the town of one, among ten candidates or in the whole corpus."""
+    rng = random.Random(seed)
+    passages, facts = [], []
+    for number in range(people):
+        town, trade, year = rng.choice(TOWNS), rng.choice(TRADES), rng.randint(1850, 1990)
+        name = f"{rng.choice(TOWNS)[:4].lower().capitalize()}a Number{number}"
+        body = (f"{name} was a {trade}, born in {year}. ", f"{name} lived in {town} and worked there. ")
+        passages.append(passage(name, *body))
+        facts.append((name, town, passages[-1]))
+    corpus = Corpus.of(passages)
+    asked = []
+    for number, (name, town, gold) in enumerate(facts[:questions]):
+        others = rng.sample([p.id for p in passages if p.id != gold.id], 9)
+        candidates = tuple(rng.sample([gold.id, *others], 10)) if number % 2 else None
+        asked.append(
+            Question(
+                f"2hop__{number}",
+                f"In which town did {name} live?",
+                (town,),
+                evidence=(gold.id,),
+                supporting_facts=(sentence_id(gold.id, 1),),
+                triples=((name, "lived in", town),),
+                candidates=candidates,
+            )
+        )
+    return Ground(asked, corpus)
+
+
+@pytest.fixture(scope="session")
+def ground() -> Ground:
+    return make_ground()
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Callable[..., Any]:
+    """Make a registered method with options, its artefacts in a folder of the test's own."""
+
+    def make(identifier: str, seed: int = 0, **config: Any) -> Any:
+        return Component.of(identifier, config).build(Services(seed=seed, artefacts=tmp_path / "artefacts", device="cpu"))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Llama of random weights with a byte-level tokenizer and a chat template, as a folder."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: number for number, token in enumerate(["<pad>", "<s>", "</s>", *alphabet])}
+    raw = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    raw.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, bos_token="<s>", eos_token="</s>", pad_token="<pad>")
+    tokenizer.chat_template = (
+        "{{ bos_token }}{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system role') }}"
+        "{% endif %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+    )
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(vocabulary),
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=1024,
+            bos_token_id=1,
+            eos_token_id=2,
+            pad_token_id=0,
+        )
+    )
+    folder = tmp_path_factory.mktemp("tiny_llama")
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    yield str(folder)

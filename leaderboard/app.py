@@ -1,0 +1,19 @@
+"""The leaderboard: `streamlit run` starts here; which store it shows is said by `source.STORE_VARIABLE`."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+
+def main() -> None:
+    """Set the page up and run the one that the URL names."""
+    st.set_page_config(page_title="ragmeter", page_icon=":material/leaderboard:", layout="wide")
+    pages = [
+        st.Page("pages/board.py", title="Board", icon=":material/leaderboard:", default=True),
+        st.Page("pages/questions.py", title="Questions", icon=":material/quiz:", url_path="questions"),
+    ]
+    st.navigation(pages, position="top").run()
+
+
+if __name__ == "__main__":
+    main()

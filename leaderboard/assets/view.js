@@ -1,0 +1,85 @@
+// Builds the trees of leaderboard/nodes.py. Text only ever becomes a text node: nothing is parsed as HTML.
+const TAGS = new Set(("a button caption dd details div dl dt em h1 h2 h3 li mark ol p section small span strong " +
+  "summary table tbody td th thead tr ul").split(" "));
+const NAMES = { colspan: "colspan", label: "aria-label", pressed: "aria-pressed", role: "role", scope: "scope",
+  sort: "aria-sort", title: "title" };
+
+function element(row, tools) {
+  const [tag, classes, attributes, tip, action, numbers, children] = row;
+  if (!TAGS.has(tag)) return document.createTextNode("");
+  const made = document.createElement(tag);
+  if (classes) made.className = classes;
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "href") {
+      if (!/^https?:\/\//i.test(value)) continue;
+      made.href = value;
+      made.target = "_blank";
+      made.rel = "noopener noreferrer nofollow";
+    } else if (name === "key") made.dataset.key = value;
+    else if (name === "open") made.open = Boolean(value);
+    else if (NAMES[name]) made.setAttribute(NAMES[name], String(value));
+  }
+  for (const [name, value] of Object.entries(numbers)) made.style.setProperty("--" + name, Number(value));
+  if (tip) tools.explain(made, tip);
+  if (tag === "button") made.type = "button";
+  if (action) made.addEventListener("click", () => tools.send(action));
+  for (const child of children) made.append(typeof child === "string" ? child : element(child, tools));
+  return made;
+}
+
+function explainer(tip) {
+  const show = (target, text) => {
+    tip.textContent = text;
+    tip.showPopover();
+    const at = target.getBoundingClientRect(), own = tip.getBoundingClientRect();
+    const left = Math.min(Math.max(8, at.left), window.innerWidth - own.width - 8);
+    const below = at.bottom + 6 + own.height < window.innerHeight;
+    tip.style.left = left + "px";
+    tip.style.top = (below ? at.bottom + 6 : Math.max(8, at.top - own.height - 6)) + "px";
+  };
+  const hide = () => { if (tip.matches(":popover-open")) tip.hidePopover(); };
+  const explain = (target, text) => {
+    target.classList.add("explained");
+    target.setAttribute("aria-description", text);
+    if (!["BUTTON", "A", "SUMMARY"].includes(target.tagName)) target.tabIndex = 0;
+    for (const event of ["mouseenter", "focus"]) target.addEventListener(event, () => show(target, text));
+    for (const event of ["mouseleave", "blur"]) target.addEventListener(event, hide);
+    target.addEventListener("keydown", (pressed) => { if (pressed.key === "Escape") hide(); });
+  };
+  return { explain, hide };
+}
+
+export default function (component) {
+  const { data, parentElement, setTriggerValue } = component;
+  let root = parentElement.querySelector(".root");
+  if (!root) {
+    root = document.createElement("div");
+    root.className = "root";
+    const tip = document.createElement("div");
+    tip.className = "tip";
+    tip.setAttribute("popover", "manual");
+    tip.setAttribute("aria-hidden", "true");
+    parentElement.append(root, tip);
+  }
+  const tree = JSON.stringify(data);
+  const { explain, hide } = explainer(parentElement.querySelector(".tip"));
+  // A rerun that changes nothing must not disturb what the reader has opened, focused or scrolled to.
+  if (root.dataset.tree !== tree) {
+    const keyed = () => root.querySelectorAll("[data-key]");
+    const kept = new Map();
+    for (const old of keyed()) kept.set(old.dataset.key, { open: old.open, left: old.scrollLeft, top: old.scrollTop });
+    const focused = parentElement.activeElement?.dataset?.key;
+    hide();
+    root.replaceChildren(element(data, { explain, send: (action) => setTriggerValue("action", action) }));
+    for (const fresh of keyed()) {
+      const was = kept.get(fresh.dataset.key);
+      if (!was) continue;
+      if (fresh.tagName === "DETAILS") fresh.open = was.open;
+      fresh.scrollLeft = was.left;
+      fresh.scrollTop = was.top;
+    }
+    if (focused) root.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+    root.dataset.tree = tree;
+  }
+  return hide;
+}

@@ -1,0 +1,103 @@
+"""The board page: runs of one benchmark as a sortable table with intervals, and a chart of one metric."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from leaderboard import board_table, charts, formats, source, state
+from leaderboard.board_table import Order
+from leaderboard.choosers import NO_REFERENCE, Chosen, choose, default_reference
+from leaderboard.columns import MAIN, higher_is_better
+from leaderboard.nodes import Node, el
+from leaderboard.view import show
+from results.board import Board
+
+QUESTIONS_PAGE = "pages/questions.py"
+_REFRESH_S = 5.0
+
+
+def render() -> None:
+    """Draw the page."""
+    state.begin("board")
+    show(el("h1", "Leaderboard", cls="page"), "title")
+    chosen = choose()
+    if chosen is None:
+        return
+    focus_column, family_column, reference_column = st.columns(3)
+    with family_column:
+        names = list(chosen.families)
+        family = state.select("Columns", "columns", names, MAIN, show=lambda name: f"{name} metrics")
+    with focus_column:
+        focus = state.select(
+            "Ranked by", "metric", chosen.metrics, chosen.families[MAIN][0], show=formats.metric_label,
+            resets=("sort", "order"),
+        )  # fmt: skip
+    with reference_column:
+        reference = state.select(
+            "Compared with", "reference", [*chosen.methods, NO_REFERENCE], default_reference(chosen),
+            show=lambda name: "nothing" if name == NO_REFERENCE else name,
+        )  # fmt: skip
+    metrics = chosen.families[family]
+    shown = (focus, *(metric for metric in metrics if metric != focus))
+    board = source.board_of(
+        chosen.at, chosen.experiment, chosen.group, None if reference == NO_REFERENCE else reference, shown
+    )
+    column = state.pick("sort", board_table.sort_columns(board), "rank")
+    first = "desc" if column in board.metrics and higher_is_better(column, chosen.definitions) else "asc"
+    order = Order(column, state.pick("order", ("asc", "desc"), first) == "desc")
+
+    show(_summary(board), "summary")
+    rows = board_table.ordered(board, focus, order, chosen.definitions)
+    show(
+        board_table.table(board, focus, order, chosen.definitions), "board",
+        state.act(("sort", "order")),
+    )  # fmt: skip
+    show(_legend(board), "legend")
+    show(el("h2", f"{formats.metric_label(focus)} with 95 % intervals", cls="section"), "chart-title")
+    st.altair_chart(
+        charts.intervals(board, rows, focus, chosen.definitions), width="stretch",
+        alt=f"{formats.metric_label(focus)} of each run with its 95 % interval; the numbers are in the table above",
+    )  # fmt: skip
+    _links()
+    _refresh_while_running(chosen)
+
+
+def _summary(board: Board) -> Node:
+    controls = sum(row.control for row in board.rows)
+    running = sum(row.run.status == "running" for row in board.rows)
+    parts = [
+        f"{board.questions:,} questions",
+        f"{len(board.rows) - controls} methods",
+        f"{controls} controls" if controls else "",
+        f"{running} still running" if running else "",
+        f"differences to {board.reference}" if board.reference is not None else "no reference chosen",
+    ]
+    return el("p", *(el("span", part, cls="fact") for part in parts if part), cls="facts")
+
+
+def _legend(board: Board) -> Node:
+    text = "Brackets: 95 % bootstrap interval over questions. A column's head sorts by it."
+    if board.reference is not None:
+        text = f"▲ ▼ significantly better or worse than {board.reference} (Holm-corrected, 5 %). {text}"
+    return el("p", text, cls="note")
+
+
+def _links() -> None:
+    with st.container(horizontal=True):
+        shared = {name: value for name, value in state.view().items() if name in ("experiment", "board", "metric")}
+        st.page_link(QUESTIONS_PAGE, label="Look at single questions", icon=":material/search:", query_params=shared)
+        st.page_link("pages/board.py", label="Permanent link to this view", icon=":material/link:",
+                     query_params=state.view())  # fmt: skip
+
+
+def _refresh_while_running(chosen: Chosen) -> None:
+    """Draw the page anew when a run in progress has written something."""
+    if not any(run.status == "running" for run in chosen.runs):
+        return
+
+    @st.fragment(run_every=_REFRESH_S)
+    def watch() -> None:
+        if source.source() != chosen.at:
+            st.rerun()
+
+    watch()

@@ -1,0 +1,121 @@
+"""How numbers and names are written on pages: × 100 with one decimal, a true minus sign, "–" for no value."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+NOTHING = "–"
+_NAMES = {"em": "EM", "f1": "F1", "mrr": "MRR", "map": "MAP", "ndcg": "nDCG", "cover_em": "cover EM"}
+_ID = re.compile(r"(?P<name>[^@(#]*)(?P<k>@\d+)?(?:\((?P<parameters>[^()]*)\))?(?:#v(?P<version>\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How a metric's values are shown.
+
+    Attributes:
+        factor: What a stored value is multiplied with.
+        decimals: Digits after the point.
+        unit: Of a value.
+        difference_unit: Of a difference of two values.
+    """
+
+    factor: float
+    decimals: int
+    unit: str
+    difference_unit: str
+
+    def value(self, number: float | None) -> str:
+        """A value, e.g. `61.2`."""
+        return NOTHING if missing(number) else _minus(f"{number * self.factor:.{self.decimals}f}")  # type: ignore[operator]
+
+    def interval(self, low: float | None, high: float | None) -> str:
+        """An interval, e.g. `[57.1, 65.4]`."""
+        if missing(low) or missing(high):
+            return NOTHING
+        return f"[{self.value(low)}, {self.value(high)}]"
+
+    def difference(self, number: float | None) -> str:
+        """A signed value, e.g. `+3.1`."""
+        if missing(number):
+            return NOTHING
+        text = f"{number * self.factor:+.{self.decimals}f}"  # type: ignore[operator]
+        return text[1:] if float(text) == 0 else _minus(text)
+
+    def differences(self, low: float | None, high: float | None) -> str:
+        """An interval of differences, e.g. `[+0.4, +5.8]`."""
+        if missing(low) or missing(high):
+            return NOTHING
+        return f"[{self.difference(low)}, {self.difference(high)}]"
+
+
+PERCENT = Scale(100.0, 1, "× 100", "points × 100")
+PLAIN = Scale(1.0, 2, "as is", "as is")
+
+
+def scale(low: float | None, high: float | None) -> Scale:
+    """The scale of a metric by its declared range: fractions are shown × 100, anything else as it is."""
+    return PERCENT if low == 0 and high == 1 else PLAIN
+
+
+def missing(number: float | None) -> bool:
+    """Whether there is no value to show."""
+    return number is None or math.isnan(number)
+
+
+def metric_name(identifier: str) -> tuple[str, str]:
+    """Name and parameters of a metric id as a column shows them: `f1(rules=hotpotqa)#v1` is `F1`, `rules=hotpotqa`."""
+    match = _ID.fullmatch(identifier)
+    if not match:
+        return identifier, ""
+    name = match["name"]
+    version = f"version {match['version']}" if match["version"] not in (None, "1") else ""
+    details = ", ".join(part for part in ((match["parameters"] or "").replace(",", ", "), version) if part)
+    return _NAMES.get(name, name.replace("_", " ")) + (match["k"] or ""), details
+
+
+def metric_label(identifier: str) -> str:
+    """A metric in one line: `F1 (rules=hotpotqa)`."""
+    name, details = metric_name(identifier)
+    return f"{name} ({details})" if details else name
+
+
+def p_value(p: float | None) -> str:
+    """A p-value, e.g. `p = .012`, `p < .001`."""
+    if missing(p):
+        return NOTHING
+    return "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".", 1)  # type: ignore[operator]
+
+
+def count(number: float | None) -> str:
+    """A mean count: whole from 10 on, one decimal below; thousands apart."""
+    if missing(number):
+        return NOTHING
+    return f"{number:,.0f}" if number >= 10 or number == int(number) else f"{number:.1f}"  # type: ignore[operator,arg-type]
+
+
+def seconds(number: float | None, *, milliseconds: bool = False) -> str:
+    """Seconds with three significant digits, or milliseconds with one decimal."""
+    if missing(number):
+        return NOTHING
+    if milliseconds:
+        return f"{number * 1000:,.1f}"  # type: ignore[operator]
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"  # type: ignore[operator]
+
+
+def dollars(number: float | None) -> str:
+    """US dollars; four decimals below one cent would read as nothing."""
+    if missing(number):
+        return NOTHING
+    return "0" if number == 0 else f"{number:,.2f}" if number >= 0.1 else f"{number:.4f}"  # type: ignore[operator]
+
+
+def duration(seconds_spent: float) -> str:
+    """A short time with its unit: `12 ms`, `3.4 s`."""
+    return f"{seconds_spent * 1000:.3g} ms" if seconds_spent < 1 else f"{seconds_spent:.3g} s"
+
+
+def _minus(text: str) -> str:
+    return text.replace("-", "−") if float(text) != 0 else text.replace("-", "")

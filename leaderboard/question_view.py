@@ -1,0 +1,221 @@
+"""One question: its gold, what each run answered and returned, what that scored and cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from leaderboard import formats
+from leaderboard.columns import explanation, scale_of
+from leaderboard.nodes import Node, badge, el
+from results.queries import AnswerRow, EvidenceRow, Passage, QuestionRow, RunRow, gold_sentences
+
+Definitions = Mapping[str, Mapping[str, Any]]
+
+
+def question(row: QuestionRow) -> Node:
+    """Question, gold answer and other accepted wordings."""
+    others = [gold for gold in row.golds if gold not in row.answers]
+    answers = [el("span", answer or "(empty)", cls="gold-answer") for answer in row.answers]
+    return el(
+        "section",
+        el("div", badge(row.type, "", "Question type") if row.type else None,
+           el("span", row.question, cls="aside", title="The dataset's id of this question"),
+           el("span", f"document {row.document_id}", cls="aside") if row.document_id else None, cls="meta"),
+        el("h2", row.text, cls="question"),
+        el("div", el("span", "Gold answer", cls="kicker"), *answers or [el("span", "none", cls="aside")], cls="gold"),
+        el("p", "Also accepted: " + " · ".join(others), cls="aside") if others else None,
+    )  # fmt: skip
+
+
+def answer_table(
+    answers: Sequence[AnswerRow], runs: Sequence[RunRow], metrics: Sequence[str], definitions: Definitions
+) -> Node:
+    """Each run's answer with its scores and what it took."""
+    heads = [el("th", "Method", scope="col", cls="stick"), el("th", "Answer", scope="col", cls="wide")]
+    for metric in metrics:
+        name, details = formats.metric_name(metric)
+        unit = scale_of(metric, definitions).unit
+        heads.append(
+            el("th", el("span", name, cls="name", tip=explanation(metric, definitions)),
+               el("span", f"{details + ' · ' if details else ''}{unit}", cls="unit"), scope="col", cls="number")
+        )  # fmt: skip
+    heads += [
+        el("th", el("span", "Time", cls="name", tip="Wall time by stage"), scope="col", cls="number"),
+        el("th", el("span", "Tokens", cls="name", tip="Prompt, completion and memory tokens"), scope="col",
+           cls="number"),
+    ]  # fmt: skip
+    said = {answer.run: answer for answer in answers}
+    lines = [_answer_line(run, said.get(run.run), metrics, definitions) for run in runs]
+    return el(
+        "div", el("table", el("caption", "Answers and scores", cls="unseen"), el("thead", el("tr", *heads)),
+                  el("tbody", *lines), cls="board answers"), cls="scroll", key="answers-scroll", role="region",
+        label="Answers table",
+    )  # fmt: skip
+
+
+def _answer_line(run: RunRow, answer: AnswerRow | None, metrics: Sequence[str], definitions: Definitions) -> Node:
+    control = badge("control", "control", "Sees the gold; never ranked") if run.kind == "control" else None
+    name = el("th", el("span", run.method, cls="method"), control, scope="row", cls="stick")
+    if answer is None:
+        waiting = el("td", "not answered yet", colspan=str(len(metrics) + 3), cls="aside")
+        return el("tr", name, waiting)
+    cells = [_answer_text(answer)]
+    for metric in metrics:
+        cells.append(_score(metric in answer.scores, answer.scores.get(metric), metric, definitions))
+    spent = sum(answer.stages.values())
+    stages = ", ".join(f"{stage} {formats.duration(seconds)}" for stage, seconds in answer.stages.items())
+    total = answer.prompt_tokens + answer.completion_tokens + answer.memory_tokens
+    parts = (
+        f"prompt {answer.prompt_tokens:,}, completion {answer.completion_tokens:,}, memory {answer.memory_tokens:,} "
+        f"tokens; {answer.model_calls:,} model calls; US$ {formats.dollars(answer.cost_usd)}"
+    )
+    cells += [
+        el("td", formats.duration(spent) if answer.stages else formats.NOTHING, cls="number", tip=stages),
+        el("td", formats.count(total), cls="number", tip=parts if total or answer.model_calls else ""),
+    ]
+    return el("tr", name, *cells, cls="control" if run.kind == "control" else "")
+
+
+def _answer_text(answer: AnswerRow) -> Node:
+    if answer.failed is not None:
+        return el("td", badge("failed", "failed", "Counts as zero"), el("span", answer.failed, cls="aside"), cls="wide")
+    if not answer.answer:
+        return el("td", el("span", "empty answer", cls="aside"), cls="wide")
+    return el("td", answer.answer, cls="wide")
+
+
+def _score(scored: bool, value: float | None, metric: str, definitions: Definitions) -> Node:
+    if not scored:
+        return el("td", formats.NOTHING, cls="number")
+    if value is None:
+        return el("td", el("span", "unscorable", cls="aside", tip="The gold gives this metric nothing to compare with; "
+                           "the question is left out of its mean"), cls="number")  # fmt: skip
+    known = definitions.get(metric, {})
+    cls = "number"
+    if known.get("low") == 0 and known.get("high") == 1:
+        cls = "number full" if value == 1 else "number zero" if value == 0 else "number"
+    return el("td", scale_of(metric, definitions).value(value), cls=cls)
+
+
+def gold_table(
+    row: QuestionRow, passages: Mapping[str, Passage], answers: Sequence[AnswerRow], depth: int
+) -> Node | None:
+    """At which rank each run returned each gold passage; None for a question without evidence."""
+    if not row.evidence:
+        return None
+    heads = [el("th", "Gold passage", scope="col", cls="stick wide")]
+    heads += [el("th", answer.method, scope="col", cls="number") for answer in answers]
+    lines = []
+    for identifier in row.evidence:
+        passage = passages.get(identifier)
+        title = (passage.title or passage.text[:80]) if passage else identifier
+        cells = []
+        for answer in answers:
+            rank = next((item.rank for item in answer.evidence if _owner(item.id) == identifier), None)
+            shown = f"rank {rank}" if rank else f"not in top {depth}" if answer.evidence else formats.NOTHING
+            cells.append(el("td", shown, cls="number full" if rank else "number aside"))
+        lines.append(el("tr", el("th", title, scope="row", cls="stick wide"), *cells))
+    return el(
+        "div", el("table", el("caption", "Where the gold passages were ranked", cls="unseen"),
+                  el("thead", el("tr", *heads)), el("tbody", *lines), cls="board answers"),
+        cls="scroll", key="gold-scroll", role="region", label="Gold passages table",
+    )  # fmt: skip
+
+
+def gold_passages(row: QuestionRow, passages: Mapping[str, Passage]) -> Node | None:
+    """The gold passages themselves, to be opened."""
+    if not passages:
+        return None
+    shown = [
+        el("li", el("div", el("strong", passage.title or "untitled"), badge("gold", "gold"), cls="passage-head"),
+           _text(row, passage.id, passage.text, passage.sentences, True), cls="passage is-gold")
+        for passage in passages.values()
+    ]  # fmt: skip
+    return el("details", el("summary", f"Read the gold passages ({len(shown)})"), el("ol", *shown, cls="passages"),
+              cls="evidence", key=f"gold-{row.question}")  # fmt: skip
+
+
+def evidence(row: QuestionRow, answer: AnswerRow, *, opened: bool) -> Node:
+    """A run's ranked evidence; gold passages are open and their gold sentences marked."""
+    found = sum(item.gold or _owner(item.id) in row.evidence for item in answer.evidence)
+    wanted = len(row.evidence)
+    tally = f"{found} gold in {len(answer.evidence)} shown" + (f", {wanted} wanted" if wanted else "")
+    summary = el("summary", el("span", answer.method, cls="method"),
+                 el("span", tally if answer.evidence else "no evidence", cls="aside"))  # fmt: skip
+    items = [_item(row, answer.run, item) for item in answer.evidence]
+    return el("details", summary, el("ol", *items, cls="passages"), cls="evidence", open=opened,
+              key=f"evidence-{answer.run}-{row.question}")  # fmt: skip
+
+
+def _item(row: QuestionRow, run: str, item: EvidenceRow) -> Node:
+    gold = item.gold or _owner(item.id) in row.evidence
+    head = el(
+        "summary",
+        el("span", str(item.rank), cls="rank"),
+        el("span", item.title or item.text[:80] or item.id, cls="title"),
+        badge("✓ gold", "gold", "The dataset names this as evidence for the answer") if gold else None,
+        el("span", f"{item.score:.4g}".replace("-", "−"), cls="score", title="The method's own score"),
+    )
+    text = _text(row, item.id, item.text, item.sentences, gold)
+    return el("li", el("details", head, text, open=gold, key=f"passage-{run}-{row.question}-{item.rank}"),
+              cls="passage is-gold" if gold else "passage")  # fmt: skip
+
+
+def _text(row: QuestionRow, identifier: str, text: str, sentences: Sequence[str], gold: bool) -> Node:
+    """A passage's text; supporting sentences are marked, and so is the one sentence that was returned alone."""
+    if not text and not sentences:
+        return el("p", "The store does not hold this passage.", cls="aside")
+    owner, _, index = identifier.partition("#")
+    marked = gold_sentences(row, owner) if gold else set()
+    if not sentences:
+        return el("p", text, cls="text")
+    pieces: list[Node | str] = []
+    for number, sentence in enumerate(sentences):
+        if number in marked:
+            pieces.append(el("mark", sentence, title="gold sentence"))
+        elif index == str(number):
+            pieces.append(el("em", sentence, title="the sentence that was returned"))
+        else:
+            pieces.append(sentence)
+        if not sentence.endswith((" ", "\n")):
+            pieces.append(" ")
+    return el("p", *pieces, cls="text")
+
+
+def question_list(
+    rows: Sequence[QuestionRow], current: str, scores: Mapping[str, Sequence[float | None]], names: Mapping[str, str],
+    metric: str, definitions: Definitions,
+) -> Node:  # fmt: skip
+    """Questions of one page of a filter, each a button that opens it.
+
+    Args:
+        rows: The questions.
+        current: The one that is open.
+        scores: By run, one score per question in `rows`' order.
+        names: Method name by run.
+        metric: What the scores are of.
+        definitions: Metric definitions by id.
+    """
+    shown = scale_of(metric, definitions)
+    items = []
+    for number, row in enumerate(rows):
+        marks = []
+        for run, name in names.items():
+            value = scores[run][number]
+            level = -1.0 if value is None else min(1.0, max(0.0, value))
+            words = f"{name}: {shown.value(value)}"
+            cls = "dot" if level >= 0 else "dot none"
+            marks.append(el("span", cls=cls, numbers={"level": max(level, 0.0)}, role="img", label=words, title=words))
+        here = row.question == current
+        items.append(
+            el("li", el("button", el("span", row.text, cls="line"), el("span", *marks, cls="dots"), cls="pick",
+                        pressed="true" if here else "false", action={"question": row.question},
+                        key=f"pick-{row.question}"))
+        )  # fmt: skip
+    return el("div", el("ol", *items, cls="picks"), cls="list", key="list-scroll")
+
+
+def _owner(identifier: str) -> str:
+    """The passage of a sentence id; any other id is its own."""
+    return identifier.partition("#")[0]

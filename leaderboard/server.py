@@ -1,0 +1,136 @@
+"""Starts the leaderboard as a web server in a process of its own."""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from leaderboard import theme
+from results.queries import UserError
+
+_STOP_S = 5.0
+"""How long the server has to end by itself."""
+
+
+def serve(store_folder: Path, port: int = 8501, host: str = "127.0.0.1", open_browser: bool = False) -> int:
+    """Serve the leaderboard of a store until it is interrupted.
+
+    Args:
+        store_folder: The store; it may be written to, or first come to be, meanwhile.
+        port: Where to listen.
+        host: The address to listen on; the default is reachable from this machine alone.
+        open_browser: Whether to open a browser window.
+
+    Returns:
+        The server's exit code; 0 where it was interrupted.
+
+    Raises:
+        UserError: Streamlit is not installed, or the address cannot be listened on.
+    """
+    for package in ("streamlit", "altair"):
+        if importlib.util.find_spec(package) is None:
+            raise UserError(
+                f"the leaderboard needs the package {package!r}, which is not installed",
+                try_this="pip install 'ragmeter[leaderboard]'",
+            )
+    require_free(host, port)
+    child = subprocess.Popen(command(port, host, open_browser), env=_environment(store_folder))
+    with _ended_with_us(child):
+        try:
+            code = child.wait()
+        except KeyboardInterrupt:
+            return 0
+    # A negative code is the signal by which somebody ended the server.
+    return 0 if code in (-signal.SIGINT, -signal.SIGTERM) else abs(code)
+
+
+def command(port: int, host: str, open_browser: bool) -> list[str]:
+    """The command line of the server: usage statistics, file watching, uploads and tracebacks are off."""
+    options = {
+        "server.port": str(port),
+        "server.address": host,
+        "server.headless": "false" if open_browser else "true",
+        "server.showEmailPrompt": "false",
+        "server.fileWatcherType": "none",
+        "server.maxUploadSize": "1",
+        "server.enableStaticServing": "false",
+        "browser.gatherUsageStats": "false",
+        "client.toolbarMode": "minimal",
+        "client.showErrorDetails": "none",
+        "client.showErrorLinks": "false",
+        "client.disableDataExport": "true",
+        "runner.magicEnabled": "false",
+    }
+    app = Path(__file__).with_name("app.py")
+    given = [f"--{name}={value}" for name, value in options.items()]
+    return [sys.executable, "-m", "streamlit", "run", str(app), *given, *theme.options()]
+
+
+def require_free(host: str, port: int) -> None:
+    """Check that an address can be listened on.
+
+    Raises:
+        UserError: It cannot; says why and what to do.
+    """
+    place = f"{host}:{port}"
+    if not 1 <= port <= 65535:
+        raise UserError(f"{port} is not a port", where="--port", try_this="a number from 1 to 65535, e.g. 8501")
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            # As the server itself does; without it a port freed a moment ago still counts as taken.
+            if os.name == "posix":
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except socket.gaierror:
+        raise UserError(f"{host!r} is not an address of this machine", where="--host", try_this="127.0.0.1") from None
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise UserError(
+                f"port {port} is taken by another program", where=place, try_this=f"--port {port % 65535 + 1}"
+            ) from None
+        if error.errno == errno.EACCES:
+            raise UserError(
+                f"port {port} is reserved for the system", where=place, try_this="--port 8501, or any above 1023"
+            ) from None
+        raise UserError(f"cannot listen there: {error.strerror}", where=place, try_this="--host 127.0.0.1") from None
+
+
+def _environment(store_folder: Path) -> dict[str, str]:
+    """Our own, with the store's folder, and with the packages found wherever the server is started."""
+    ours = str(Path(__file__).resolve().parent.parent)
+    paths = [ours, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "RAGMETER_STORE": str(store_folder.resolve()), "PYTHONPATH": os.pathsep.join(paths)}
+
+
+@contextmanager
+def _ended_with_us(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """End the child when the block is left, and also when this process is asked to terminate."""
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    mine = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, terminate) if mine else None
+    try:
+        yield
+    finally:
+        if mine:
+            signal.signal(signal.SIGTERM, before)
+        if child.poll() is None:
+            child.terminate()
+            try:
+                child.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()

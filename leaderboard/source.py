@@ -1,0 +1,129 @@
+"""What pages read, remembered as long as the store's file stays the same.
+
+Small results (lists of runs, one metric's board column) are cached by value; the question list is shared between
+readers and must not be changed. The store's folder comes from whoever started the server, never from a URL.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import streamlit as st
+from numpy.typing import NDArray
+
+from results import queries
+from results.board import Board, board, groups
+from results.queries import AnswerRow, ExperimentRow, Passage, QuestionRow, RunRow
+from results.store import Store
+
+STORE_VARIABLE = "RAGMETER_STORE"
+DEFAULT_FOLDER = "ragmeter-store"
+DEPTH = 20
+"""Ranks of evidence shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A store as it is now: its folder, and what changes whenever something is written."""
+
+    folder: str
+    stamp: tuple[int, ...]
+
+
+def source() -> Source:
+    """The store that the server was started for."""
+    store = Store(Path(os.environ.get(STORE_VARIABLE) or DEFAULT_FOLDER).resolve())
+    stamp: list[int] = []
+    for path in (store.database.path, store.database.path.with_suffix(".duckdb.wal")):
+        try:
+            found = path.stat()
+        except OSError:
+            continue
+        stamp += [found.st_mtime_ns, found.st_size]
+    return Source(str(store.folder), tuple(stamp))
+
+
+def _store(at: Source) -> Store:
+    return Store(Path(at.folder))
+
+
+@st.cache_data(show_spinner=False, max_entries=8)
+def experiments(at: Source) -> list[ExperimentRow]:
+    """Stored experiments, newest first."""
+    return queries.experiments(_store(at))
+
+
+@st.cache_data(show_spinner=False, max_entries=16)
+def run_groups(at: Source, experiment: str | None) -> list[list[RunRow]]:
+    """An experiment's runs (or all of the store's), split into those that may share a board."""
+    return groups(queries.runs(_store(at), experiment))
+
+
+@st.cache_data(show_spinner=False, max_entries=8)
+def definitions(at: Source) -> dict[str, dict[str, Any]]:
+    """Metric definitions by id."""
+    return queries.definitions(_store(at))
+
+
+@st.cache_data(show_spinner=False, max_entries=8)
+def datasets(at: Source) -> dict[str, dict[str, Any]]:
+    """Stored datasets by fingerprint."""
+    return queries.datasets(_store(at))
+
+
+@st.cache_data(show_spinner=False, max_entries=32)
+def metric_ids(at: Source, runs: tuple[str, ...]) -> list[str]:
+    """Metrics that any of these runs was scored on."""
+    return queries.metric_ids(_store(at), runs)
+
+
+@st.cache_data(show_spinner=False, max_entries=512)
+def _column(at: Source, experiment: str | None, group: int, reference: str | None, metric: str) -> Board:
+    return board(_store(at), run_groups(at, experiment)[group], reference=reference, metrics=[metric])
+
+
+def board_of(at: Source, experiment: str | None, group: int, reference: str | None, metrics: tuple[str, ...]) -> Board:
+    """The board of one group of runs; each metric's column is computed once and kept.
+
+    Args:
+        at: The store.
+        experiment: None for all runs.
+        group: Position in `run_groups`.
+        reference: The method that differences are taken to.
+        metrics: At least one.
+    """
+    columns = [_column(at, experiment, group, reference, metric) for metric in metrics]
+    rows = tuple(
+        replace(rows[0], cells={metric: cell for row in rows for metric, cell in row.cells.items()})
+        for rows in zip(*(column.rows for column in columns), strict=True)
+    )
+    return replace(columns[0], metrics=metrics, rows=rows)
+
+
+@st.cache_resource(show_spinner=False, max_entries=8)
+def questions(at: Source, dataset_fingerprint: str) -> list[QuestionRow]:
+    """A dataset's questions; shared, not to be changed."""
+    return queries.questions(_store(at), dataset_fingerprint)
+
+
+@st.cache_resource(show_spinner=False, max_entries=64)
+def scores(at: Source, dataset_fingerprint: str, runs: tuple[str, ...], metric: str) -> dict[str, NDArray[np.float64]]:
+    """One metric's score of every question by run, shape (questions,), NaN without score; shared, not to be changed."""
+    _, _, columns = queries.score_columns(_store(at), dataset_fingerprint, runs, [metric])
+    return {run: column for (run, _), column in columns.items()}
+
+
+@st.cache_data(show_spinner=False, max_entries=128)
+def answers(at: Source, question: QuestionRow, runs: tuple[str, ...]) -> list[AnswerRow]:
+    """What runs said about one question."""
+    return queries.answers(_store(at), question, runs, depth=DEPTH)
+
+
+@st.cache_data(show_spinner=False, max_entries=128)
+def gold_passages(at: Source, question: QuestionRow) -> dict[str, Passage]:
+    """The positive passages of a question by id."""
+    return queries.passages(_store(at), question.evidence)

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO, cast
 
 from benchmarks.errors import UserError
 
@@ -90,10 +90,10 @@ def stream(path: Path, *, whole: bool = False) -> Iterator[Item]:
         raise UserError(f"this file cannot be read: {error.strerror or error}", where=str(path)) from error
 
 
-def _open(path: Path) -> IO[bytes]:
+def _open(path: Path) -> BinaryIO:
     with open(path, "rb") as raw:
         compressed = raw.read(2) == b"\x1f\x8b"
-    return gzip.open(path, "rb") if compressed else open(path, "rb")
+    return cast(BinaryIO, gzip.open(path, "rb") if compressed else open(path, "rb"))
 
 
 def _check_head(head: bytes, path: Path) -> int:
@@ -116,7 +116,7 @@ def _complete(line: bytes) -> bool:
     return True
 
 
-def _one(source: IO[bytes]) -> Iterator[Item]:
+def _one(source: BinaryIO) -> Iterator[Item]:
     try:
         value = _DECODER.decode(source.read().decode("utf-8", "surrogateescape"))
     except json.JSONDecodeError as error:
@@ -169,7 +169,7 @@ def _not_characters(value: Any) -> str | None:
 class _Window:
     """The piece of an array's text that is held, and where in the file it lies."""
 
-    def __init__(self, source: IO[bytes]) -> None:
+    def __init__(self, source: BinaryIO) -> None:
         self._source = source
         self._decoder = codecs.getincrementaldecoder("utf-8")("strict")
         self.text = ""
@@ -216,7 +216,7 @@ class _Window:
             self.more()
 
 
-def _array(source: IO[bytes], path: Path) -> Iterator[Item]:
+def _array(source: BinaryIO, path: Path) -> Iterator[Item]:
     window = _Window(source)
     window.skip_space()
     window.at += 1
@@ -237,8 +237,8 @@ def _array(source: IO[bytes], path: Path) -> Iterator[Item]:
         yield Item(value, line, number) if problem is None else Item(None, line, number, problem)
         following = window.skip_space()
         if following not in (",", "]"):
-            error = json.JSONDecodeError("Expecting ',' delimiter", window.text, window.at)
-            yield _fault(window, error, number + 1, path)
+            fault = json.JSONDecodeError("Expecting ',' delimiter", window.text, window.at)
+            yield _fault(window, fault, number + 1, path)
             return
         window.at += 1
         closed = following == "]"

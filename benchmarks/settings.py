@@ -21,6 +21,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from benchmarks.errors import UserError, unknown_name
 from benchmarks.fingerprint import fingerprint
@@ -31,8 +32,18 @@ DEFAULT_N = 20
 """Candidates of `corpus(retriever=…)` where n is not given."""
 SCOPES = ("question", "split")
 
-Retrieve = Callable[[str, Sequence[Query], int], Sequence[Sequence[str]]]
-"""From a retriever's name, queries and n to one list of at most n passage ids per query, best first."""
+
+class Ranked(Protocol):
+    """What is read of a retriever's answer to one query (`methods.api.Ranking` is one)."""
+
+    @property
+    def query_id(self) -> str: ...
+    @property
+    def ids(self) -> Sequence[str]: ...
+
+
+Retrieve = Callable[[str, Sequence[Query], int], Sequence[Ranked]]
+"""From a retriever's name, queries and n to a ranking of at most n passages per query, in the queries' order."""
 
 _PARAMETERS = {
     "distractor": (),
@@ -69,6 +80,11 @@ class Setting:
         values = {name: getattr(self, name) for name in _PARAMETERS[self.name]}
         shown = ",".join(f"{name}={value}" for name, value in values.items() if value is not None)
         return f"{self.name}({shown})" if shown else self.name
+
+    @property
+    def needs_retriever(self) -> bool:
+        """Whether `apply` must be given a `retrieve` function."""
+        return self.retriever is not None or (self.base is not None and self.base.needs_retriever)
 
     @classmethod
     def parse(cls, text: str, *, where: str | None = None) -> Setting:
@@ -324,9 +340,10 @@ def _retrieved(setting: Setting, benchmark: Benchmark, retrieve: Retrieve | None
     if retrieve is None or setting.retriever is None or setting.n is None:
         raise ValueError(f"the setting {setting} needs a retrieve function")
     queries = [replace(q, candidates=None, document_id=None, topic_entities=()).query() for q in benchmark.questions]
-    lists = [tuple(ids) for ids in retrieve(setting.retriever, queries, setting.n)]
-    if len(lists) != len(queries):
-        raise ValueError(f"{setting.retriever} returned {len(lists)} lists for {len(queries)} queries")
+    rankings = retrieve(setting.retriever, queries, setting.n)
+    if [ranking.query_id for ranking in rankings] != [query.id for query in queries]:
+        raise ValueError(f"{setting.retriever} must return one ranking per query, in the queries' order")
+    lists = [tuple(ranking.ids) for ranking in rankings]
     for ids in lists:
         if len(ids) > setting.n or len(set(ids)) < len(ids) or not all(i in benchmark.corpus for i in ids):
             raise ValueError(f"{setting.retriever} must return at most {setting.n} different passages of the corpus")

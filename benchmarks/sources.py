@@ -200,8 +200,8 @@ _TELLTALES: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"all_classes"}), "longbench"),
     (frozenset({"ctxs"}), "a reader's file with contexts (nq)"),
     (frozenset({"positive_ctxs"}), "a DPR reader file (nq)"),
-    (frozenset({"context", "evidences"}), "2wiki"),
-    (frozenset({"context", "entity_ids"}), "2wiki"),
+    (frozenset({"context", "evidences"}), "2wikimultihopqa"),
+    (frozenset({"context", "entity_ids"}), "2wikimultihopqa"),
     (frozenset({"context", "supporting_facts"}), "hotpotqa"),
     (frozenset({"context", "level"}), "hotpotqa"),
 )

@@ -116,11 +116,9 @@ def _parser(reference: DataReference) -> Callable[[Record], Parsed]:
             candidates=candidates,
             metadata=metadata,
         )
-        # Titles repeat among MuSiQue's paragraphs, so a positive is known by its content alone: no `titles`.
-        counts = Counter(
-            repeated_titles=int(len({p.title for p in passages}) < len(candidates)),
-            repeated_passages=len(passages) - len(candidates),
-        )
+        # Titles repeat among MuSiQue's paragraphs as a matter of course, so they are not worth a count, and a
+        # positive is known by its content alone: no `titles`.
+        counts = Counter(repeated_passages=len(passages) - len(candidates))
         return Parsed(question, passages, {}, counts, record.place)
 
     return parse

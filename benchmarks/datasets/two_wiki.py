@@ -44,7 +44,7 @@ FILES = {
 ALIASES = "id_aliases.json"
 
 
-@register("2wiki", card=CARD, version=VERSION, config=MultiHopConfig)
+@register("2wikimultihopqa", card=CARD, version=VERSION, config=MultiHopConfig)
 def load(reference: DataReference, config: MultiHopConfig) -> Benchmark:
     """Read a split from the authors' file, with the aliases beside it.
 
@@ -60,7 +60,7 @@ def load(reference: DataReference, config: MultiHopConfig) -> Benchmark:
     aliases = _aliases(path)
 
     def parse(record: Record) -> Parsed:
-        refuse_other_dataset(record, "2wiki")
+        refuse_other_dataset(record, "2wikimultihopqa")
         parsed = sentence_record(record, split=split, joiner=" ")
         triples = _triples(record, "evidences", required=split != "test")
         ids = _triples(record, "evidences_id", required=False)

@@ -1,0 +1,103 @@
+"""What a method is handed, searched field by field for anything that is gold."""
+
+import dataclasses
+import json
+
+import pytest
+
+from benchmarks.registry import load
+from benchmarks.schema import GoldQuery, Passage, Query, Question
+from benchmarks.settings import apply, possible_settings
+
+ALLOWED = {
+    Query: {"id", "text", "document_id", "candidates", "topic_entities"},
+    Passage: {"id", "title", "text", "sentences", "document_id"},
+}
+SAMPLES = {
+    "hotpotqa:train": "hotpotqa/hotpot_distractor_train50.json",
+    "2wikimultihopqa:dev": "2wikimultihopqa/2wiki_dev40.json",
+    "musique:train": "musique/musique_ans_v1.0_train50.jsonl",
+}
+
+
+@pytest.fixture(params=SAMPLES)
+def benchmark(request, data_folder):
+    return load(request.param, {"path": str(data_folder / SAMPLES[request.param])})
+
+
+def leaves(value, name=""):
+    """Every (field path, plain value) below a value; a type that is not plain is its own leaf."""
+    if dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from leaves(getattr(value, field.name), f"{name}.{field.name}")
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from leaves(item, f"{name}[]")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from leaves(item, f"{name}[{key}]")
+    else:
+        yield name, value
+
+
+def test_a_query_has_no_field_for_gold():
+    for kind, names in ALLOWED.items():
+        assert {field.name for field in dataclasses.fields(kind)} == names
+
+
+def test_a_query_cannot_be_widened(benchmark):
+    query = benchmark.questions[0].query()
+    with pytest.raises((AttributeError, TypeError)):
+        object.__setattr__(query, "question", benchmark.questions[0])
+    assert not isinstance(query, GoldQuery)
+
+
+def test_queries_and_passages_hold_plain_texts_and_opaque_ids_alone(benchmark):
+    handed = [*(q.query() for q in benchmark.questions), *benchmark.corpus]
+    for thing in handed:
+        assert type(thing) in ALLOWED
+        for name, value in leaves(thing):
+            assert value is None or type(value) is str, name
+            if name in (".id", ".candidates[]"):
+                prefix = "q" if type(thing) is Query and name == ".id" else "p"
+                assert value[0] == prefix
+                assert len(value) == 17
+                assert set(value[1:]) <= set("0123456789abcdef")
+
+
+def test_native_ids_and_labels_reach_no_field(benchmark):
+    forbidden = {q.id for q in benchmark.questions} | {q.type for q in benchmark.questions}
+    forbidden |= {q.metadata.get(key) for q in benchmark.questions for key in ("level", "shape", "answer_id")} - {None}
+    for question in benchmark.questions:
+        assert not forbidden & {value for _, value in leaves(question.query())}
+        gold = {*question.golds, *(part for triple in question.triples for part in triple)}
+        assert not gold & {value for name, value in leaves(question.query()) if name != ".text"}
+
+
+def test_changing_the_gold_alone_changes_nothing_that_is_handed_over(benchmark):
+    for question in benchmark.questions:
+        other = Question(question.id, question.text, ("another answer",), candidates=question.candidates)
+        assert other.query() == question.query()
+
+
+def test_in_no_setting_does_the_place_of_the_gold_follow_a_rule(benchmark):
+    for name in set(possible_settings(benchmark)) - {"gold_only"}:
+        firsts, lasts, several = 0, 0, 0
+        for question in apply(name, benchmark, seed=1).questions:
+            ids = question.candidates or ()
+            if len(ids) > len(question.evidence):
+                several += 1
+                firsts += set(ids[: len(question.evidence)]) == set(question.evidence)
+                lasts += set(ids[-len(question.evidence) :]) == set(question.evidence)
+        assert firsts <= several / 4
+        assert lasts <= several / 4
+
+
+def test_the_native_flags_that_leak_are_dropped(tmp_path, data_folder):
+    line = (data_folder / SAMPLES["musique:train"]).read_text().split("\n")[0]
+    native = json.loads(line)
+    question = load("musique:train", {"path": str(data_folder / SAMPLES["musique:train"])}).questions[0]
+    shown = json.dumps(dataclasses.asdict(question.query()))
+    for name in ("is_supporting", "question_decomposition", "answer", "answerable", "paragraph_support_idx"):
+        assert name not in shown
+    assert native["id"] not in shown

@@ -1,0 +1,219 @@
+import gzip
+import json
+
+import pytest
+
+from benchmarks.errors import UserError
+from benchmarks.registry import DataReference, DatasetConfig
+from benchmarks.sources import BadRecord, Record, find_file, looks_like, read_records, refuse_other_dataset
+
+FILES = {
+    "a:train": ("set_train.json", "set_train*.json"),
+    "a:dev": ("set_dev_a.json", "set_*dev*.json"),
+    "b:train": ("set_train.json", "set_train*.json"),
+    "b:dev": ("other_dev*.json",),
+}
+
+
+def find(text, path=None):
+    config = DatasetConfig(path=None if path is None else str(path))
+    return find_file(DataReference.parse(text), config, folders=("set", "the-set"), patterns=FILES)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
+    (tmp_path / "set").mkdir()
+    return tmp_path / "set"
+
+
+def test_the_only_file_that_fits_is_found(folder):
+    (folder / "set_train50.json").touch()
+    (folder / "unrelated.json").touch()
+    assert find("set/a:train") == folder / "set_train50.json"
+
+
+def test_the_authors_exact_name_goes_before_others(folder):
+    (folder / "set_train.json").touch()
+    (folder / "set_train50.json").touch()
+    assert find("set/a:train") == folder / "set_train.json"
+
+
+def test_a_compressed_file_is_found_too(folder):
+    (folder / "set_train.json.gz").touch()
+    assert find("set/a:train").name == "set_train.json.gz"
+
+
+def test_letter_case_of_folder_and_file_does_not_matter(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
+    (tmp_path / "The-Set").mkdir()
+    (tmp_path / "The-Set" / "Set_Train.JSON").touch()
+    assert find("set/a:train").name == "Set_Train.JSON"
+
+
+def test_several_files_that_fit_are_listed(folder):
+    for name in ("set_train1.json", "set_train2.json"):
+        (folder / name).touch()
+    with pytest.raises(UserError, match=r"set_train1.json, set_train2.json"):
+        find("set/a:train")
+
+
+def test_a_file_beside_its_compressed_self_is_ambiguous(folder):
+    for name in ("set_train.json", "set_train.json.gz"):
+        (folder / name).touch()
+    with pytest.raises(UserError, match="several files"):
+        find("set/a:train")
+
+
+def test_a_missing_split_says_where_it_looked_and_what_is_there(folder):
+    (folder / "set_train50.json").touch()
+    with pytest.raises(UserError) as caught:
+        find("set/a:dev")
+    assert str(folder) in caught.value.where
+    assert "set_dev_a.json" in caught.value.where
+    assert "set/a:train" in caught.value.try_this
+
+
+def test_a_missing_folder_says_which_names_it_looked_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
+    with pytest.raises(UserError, match="no data of set found") as caught:
+        find("set/a:dev")
+    assert "the-set/" in caught.value.where
+
+
+def test_without_path_and_variable_both_remedies_are_named(monkeypatch):
+    monkeypatch.delenv("RAGMETER_DATA", raising=False)
+    with pytest.raises(UserError, match="RAGMETER_DATA is not set") as caught:
+        find("set/a:dev")
+    assert "path" in caught.value.try_this
+
+
+def test_a_variable_that_names_no_folder_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAGMETER_DATA", str(tmp_path / "none"))
+    with pytest.raises(UserError, match="names no folder"):
+        find("set/a:dev")
+
+
+def test_a_path_may_be_a_file_of_any_name_or_a_folder(tmp_path):
+    (tmp_path / "mine.json").touch()
+    (tmp_path / "set_dev_a.json").touch()
+    assert find("set/a:dev", tmp_path / "mine.json") == tmp_path / "mine.json"
+    assert find("set/a:dev", tmp_path) == tmp_path / "set_dev_a.json"
+    with pytest.raises(UserError, match="no such file or folder"):
+        find("set/a:dev", tmp_path / "none.json")
+
+
+def test_a_file_whose_name_says_another_split_is_refused(tmp_path):
+    (tmp_path / "set_train50.json").touch()
+    with pytest.raises(UserError, match="by its name this file is set/a:train, not set/a:dev"):
+        find("set/a:dev", tmp_path / "set_train50.json")
+    assert find("set/b:train", tmp_path / "set_train50.json").exists()
+
+
+def record(**fields):
+    from pathlib import Path
+
+    return Record(fields, Path("file.json"), "line 4")
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda r: r.text("none"), "field 'none' is missing; it must be a string"),
+        (lambda r: r.text("null"), "field 'null' is null"),
+        (lambda r: r.text("number"), "field 'number' is an integer; it must be a string"),
+        (lambda r: r.field("true", int), "field 'true' is true or false; it must be an integer"),
+        (lambda r: r.texts("list"), r"field 'list\[1\]' is an integer; it must be a string"),
+        (lambda r: r.texts("number"), "field 'number' is an integer; it must be a list"),
+        (lambda r: r.answers("number"), "must be a string or a list of strings"),
+        (lambda r: r.answers("none"), "missing"),
+        (lambda r: r.answers("list"), r"'list\[1\]'"),
+    ],
+)
+def test_a_faulty_field_names_file_line_field_and_type(call, says):
+    with pytest.raises(BadRecord, match=says) as caught:
+        call(record(number=1, null=None, true=True, list=["a", 1]))
+    assert "file.json, line 4, field" in caught.value.where
+
+
+def test_a_missing_or_null_field_takes_its_default_and_a_mistyped_one_does_not():
+    fields = record(null=None, number=1)
+    assert fields.text("none", "") == fields.text("null", "") == ""
+    assert fields.texts("none", ()) == ()
+    with pytest.raises(BadRecord):
+        fields.text("number", "")
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("Paris", ("Paris",)),
+        (["Paris", "Lutetia", "Paris"], ("Paris", "Lutetia")),
+        ('["Paris", "Lutetia"]', ("Paris", "Lutetia")),
+        ("[sic] Paris", ("[sic] Paris",)),
+    ],
+)
+def test_answers_may_be_a_string_a_list_or_an_encoded_list(written, read):
+    assert record(answer=written).answers("answer") == read
+
+
+def read_all(path, skip_bad=False, skipped=None):
+    found = [] if skipped is None else skipped
+    return list(read_records(path, lambda r: r.text("a"), skip_bad=skip_bad, skipped=found))
+
+
+def test_bad_records_stop_the_reading_or_are_counted_and_named(tmp_path):
+    path = tmp_path / "f.jsonl"
+    path.write_bytes(b'{"a": "0"}\n{"a": 1}\n\n7\n{"a": "caf\xe9"}\n{"a": "5"}\n{"a": "6')
+    with pytest.raises(UserError, match="it must be a string"):
+        read_all(path)
+    skipped = []
+    assert read_all(path, True, skipped) == ["0", "5"]
+    assert [(skip.where, skip.reason.split(";")[0]) for skip in skipped] == [
+        (f"{path}, line 2, field a", "field 'a' is an integer"),
+        (f"{path}, line 3", "the line is empty"),
+        (f"{path}, line 4", "a record must be an object, not an integer"),
+        (f"{path}, line 5, column 11", "byte 0xe9 is not UTF-8"),
+        (
+            f"{path}, line 7, column 7",
+            "this is not JSON: Unterminated string starting at "
+            "(it is the last line and ends without a line break: cut off?)",
+        ),
+    ]
+
+
+def test_an_array_names_the_record_and_skips_its_cut_end(tmp_path):
+    path = tmp_path / "f.json.gz"
+    path.write_bytes(gzip.compress(b'[{"a": "0"}, {"b": 1}, {"a": "2"}, {"a": "3'))
+    skipped = []
+    assert read_all(path, True, skipped) == ["0", "2"]
+    assert [skip.where.split(", ", 1)[1] for skip in skipped] == [
+        "line 1, record 2, field a",
+        "line 1, column 42, record 4",
+    ]
+
+
+@pytest.mark.parametrize("content", ["[]", '{"b": 1}\n', "nonsense\n"])
+def test_a_file_without_one_good_record_is_an_error_even_when_skipping(tmp_path, content):
+    path = tmp_path / "f"
+    path.write_text(content)
+    with pytest.raises(UserError, match="holds no record that can be read"):
+        read_all(path, True)
+
+
+def test_records_of_the_real_samples_tell_their_dataset(data_folder):
+    hotpot = json.loads((data_folder / "hotpotqa" / "hotpot_distractor_train50.json").read_text())
+    wiki = json.loads((data_folder / "2wikimultihopqa" / "2wiki_dev40.json").read_text())
+    musique = (data_folder / "musique" / "musique_ans_v1.0_train50.jsonl").read_text().splitlines()
+    longbench = next((data_folder / "longbench").glob("*.jsonl")).read_text().splitlines()
+    assert {looks_like(fields) for fields in hotpot} == {"hotpotqa"}
+    assert {looks_like(fields) for fields in wiki} == {"2wikimultihopqa"}
+    assert {looks_like(json.loads(line)) for line in musique} == {"musique"}
+    assert {looks_like(json.loads(line)) for line in longbench} == {"longbench"}
+
+
+def test_a_record_that_tells_nothing_passes_and_another_datasets_does_not():
+    refuse_other_dataset(record(_id="1", question="?", context=[]), "hotpotqa")
+    with pytest.raises(UserError, match="looks like musique") as caught:
+        refuse_other_dataset(record(question="?", paragraphs=[]), "hotpotqa")
+    assert not isinstance(caught.value, BadRecord)

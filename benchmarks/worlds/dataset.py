@@ -1,0 +1,286 @@
+"""Worlds as a benchmark: `worlds/multihop`, `worlds/long`, `worlds/graph`, `worlds/style`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import Field
+
+from benchmarks.corpus import Corpus
+from benchmarks.draws import Draws
+from benchmarks.errors import UserError
+from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, register
+from benchmarks.schema import SENTENCE_MARK, Passage, Question, Triple, triple_id
+from benchmarks.styles.rewriter import FORMAL, RuleRewriter
+from benchmarks.worlds.candidates import Distractors
+from benchmarks.worlds.documents import Library, articles, document
+from benchmarks.worlds.generate import generate
+from benchmarks.worlds.graph import question_graph
+from benchmarks.worlds.ontology import relation
+from benchmarks.worlds.questions import MIX, Asked, Asker, apportion
+from benchmarks.worlds.seeds import SPLITS, require_split
+from benchmarks.worlds.surface import Telling
+from benchmarks.worlds.world import Entity, World, WorldConfig
+
+VERSION = 1
+SUBSETS = ("multihop", "long", "graph", "style")
+_WORLDS = {"multihop": 1, "long": 2, "graph": 1, "style": 1}
+_QUESTIONS = 200
+
+CARD = DatasetCard(
+    title="Worlds",
+    task="multi-hop QA, long-document QA, graph QA and style-shifted QA over fictional worlds",
+    description="Questions about fictional worlds generated from a seed, so that every answer, its proof and its "
+    "knowledge graph are known and no model has seen them. multihop: ten passages a question; long: documents of 60 "
+    "and more chunks, several questions each; graph: a graph of a thousand and more triples a question; style: the "
+    "questions of multihop over passages partly told in another style.",
+    hub_id=None,
+    revision=None,
+    licence="Apache-2.0",
+    citation="@misc{ragmeter_worlds, title={ragmeter worlds: fictional worlds with known truth}, year={2026}}",
+    languages=("en",),
+    splits={"train": None, "validation": None, "test": _QUESTIONS},
+    metrics=("f1(rules=hotpotqa)", "em", "recall@5", "sp_f1"),
+    settings=("distractor", "document", "graph", "corpus", "oracle", "gold_only", "closed_book"),
+    notes="Seeds below 10,000 are for training, 10,000 to 19,999 for validation, 100,000 and above for testing; names "
+    "of held-out worlds are combinations of words that no training world has, a share of the words is new, and their "
+    "styles come from rewriting rules that share nothing with those of training.",
+)
+
+
+class WorldsConfig(DatasetConfig, WorldConfig, Telling):
+    """Options of worlds: how many, how large, how hard, and what is asked."""
+
+    seed: int | None = Field(default=None, description="seed of the first world; the first of the split when absent")
+    worlds: int | None = Field(
+        default=None, ge=1, description="number of worlds, of consecutive seeds; 1, for long 2, when absent"
+    )
+    questions: int = Field(
+        default=_QUESTIONS, ge=1, description="number of questions, spread evenly over worlds and documents"
+    )
+    mix: dict[str, float] = Field(
+        default=dict(MIX), description="shares of the question types single, bridge, comparison, multi"
+    )
+    unanswerable: float = Field(default=0.0, ge=0, le=1, description="share of questions that nothing answers")
+    question_alias: float = Field(
+        default=0.3, ge=0, le=1, description="share of questions that call an entity by a shorter name"
+    )
+    candidates: int = Field(default=10, ge=2, description="passages per question (multihop, style)")
+    triples: int = Field(default=1200, ge=1, description="triples in the graph of a question (graph)")
+    styles: dict[str, float] = Field(
+        default={FORMAL: 0.5, "informal": 0.5},
+        description="shares of the styles among a question's passages, exact per question (style)",
+    )
+    content_loss: float = Field(
+        default=0.0, ge=0, le=1, description="share of retold sentences that lose their content (style)"
+    )
+
+    @property
+    def world_config(self) -> WorldConfig:
+        """The options of a single world."""
+        return WorldConfig(**{name: getattr(self, name) for name in WorldConfig.model_fields})
+
+    @property
+    def telling(self) -> Telling:
+        """The options of its texts."""
+        return Telling(**{name: getattr(self, name) for name in Telling.model_fields})
+
+
+@dataclass(frozen=True, slots=True)
+class StylePair:
+    """One candidate of one question in two styles.
+
+    Attributes:
+        formal: The passage as first told.
+        style: The other style.
+        told: The same passage in it.
+        used: Whether the question's candidates hold `told`; else they hold another style of the same passage.
+    """
+
+    formal: Passage
+    style: str
+    told: Passage
+    used: bool
+
+
+@register("worlds", card=CARD, version=VERSION, config=WorldsConfig, subsets=SUBSETS, default_split="test")
+def load(reference: DataReference, config: WorldsConfig) -> Benchmark:
+    """Generate a split.
+
+    Further gold is in `extra`: for `graph`, `graphs`: question id to its triples (whose ids, as passages of the
+    corpus, are also the question's candidates); for `style`, `styles`: question id to its `StylePair`s.
+
+    Raises:
+        UserError: A seed lies outside the split, or the worlds are too small for what is asked.
+    """
+    subset, split = reference.subset or SUBSETS[0], reference.split or "test"
+    _check(config)
+    first = SPLITS[split].start if config.seed is None else config.seed
+    seeds = range(first, first + (config.worlds or _WORLDS[subset]))
+    for seed in (seeds[0], seeds[-1]):
+        require_split(seed, split)
+    worlds = [generate(seed, config.world_config) for seed in seeds]
+    questions: list[Question] = []
+    passages: dict[str, Passage] = {}
+    extra: dict[str, Any] = {}
+    if subset == "long":
+        _long(worlds, config, questions, passages)
+    elif subset == "graph":
+        extra["graphs"] = _graphs(worlds, config, questions, passages)
+    else:
+        _multihop(worlds, config, questions, passages)
+        if subset == "style":
+            questions, passages, extra["styles"] = _styled(questions, passages, config, split)
+    return Benchmark(reference, VERSION, CARD, questions, Corpus.of(passages.values()), extra=extra)
+
+
+def _check(config: WorldsConfig) -> None:
+    if config.path is not None:
+        raise UserError("worlds are generated, not read", where="path", try_this="choose a seed instead")
+    for name, known in (("mix", MIX), ("styles", (FORMAL, "informal", "humor", "romance"))):
+        shares: Mapping[str, float] = getattr(config, name)
+        wrong = [key for key in shares if key not in known]
+        if wrong or any(share < 0 for share in shares.values()) or not sum(shares.values()) > 0:
+            raise UserError(
+                f"{name} must give shares of {', '.join(known)}",
+                where=f"{name}: {shares}",
+                try_this="shares of 0 or more",
+            )
+
+
+def _counts(total: int, parts: int) -> list[int]:
+    return [total * (i + 1) // parts - total * i // parts for i in range(parts)]
+
+
+def _multihop(
+    worlds: list[World], config: WorldsConfig, questions: list[Question], passages: dict[str, Passage]
+) -> None:
+    for world, count in zip(worlds, _counts(config.questions, len(worlds)), strict=True):
+        library = articles(world, config.telling)
+        draws = Draws("multihop", world.seed)
+        chooser = Distractors(world, library)
+        for number, asked in enumerate(_asked(world, world.facts, draws, count, config)):
+            chosen = [library.texts[row].passage for row in chooser.choose(asked, config.candidates, draws)]
+            passages.update((passage.id, passage) for passage in chosen)
+            candidates = tuple(passage.id for passage in chosen)
+            questions.append(_question(world, asked, f"multihop-{world.seed}-{number:05d}", library, candidates))
+
+
+def _long(worlds: list[World], config: WorldsConfig, questions: list[Question], passages: dict[str, Passage]) -> None:
+    parts = [(world, community) for world in worlds for community in range(world.communities)]
+    for (world, community), count in zip(parts, _counts(config.questions, len(parts)), strict=True):
+        library = document(world, community, config.telling)
+        chunks = [text.passage for text in library.texts]
+        passages.update((chunk.id, chunk) for chunk in chunks)
+        candidates = tuple(dict.fromkeys(chunk.id for chunk in chunks))
+        draws = Draws("long", world.seed, community)
+        facts = [world.facts[index] for index in library.where]
+        for number, asked in enumerate(_asked(world, facts, draws, count, config)):
+            identifier = f"long-{world.seed}-{community}-{number:05d}"
+            question = _question(world, asked, identifier, library, candidates)
+            questions.append(replace(question, document_id=chunks[0].document_id))
+
+
+def _graphs(
+    worlds: list[World], config: WorldsConfig, questions: list[Question], passages: dict[str, Passage]
+) -> dict[str, tuple[Triple, ...]]:
+    graphs: dict[str, tuple[Triple, ...]] = {}
+    for world, count in zip(worlds, _counts(config.questions, len(worlds)), strict=True):
+        draws = Draws("graph", world.seed)
+        ids = {triple: triple_id(triple) for triple in world.graph()}
+        passages.update((key, Passage(key, "", " ".join(triple))) for triple, key in ids.items())
+        for number, asked in enumerate(_asked(world, world.facts, draws, count, config)):
+            question = _question(world, asked, f"graph-{world.seed}-{number:05d}", None, None)
+            graph = question_graph(world, asked, config.triples, draws)
+            evidence = tuple(dict.fromkeys(ids[triple] for triple in question.triples))
+            candidates = tuple(dict.fromkeys(ids[triple] for triple in graph))
+            topics = tuple(entity.name for entity in asked.topics)
+            questions.append(replace(question, evidence=evidence, candidates=candidates, topic_entities=topics))
+            graphs[question.id] = graph
+    return graphs
+
+
+def _asked(world: World, facts: Iterable[Any], draws: Draws, count: int, config: WorldsConfig) -> Iterator[Asked]:
+    asker = Asker(world, facts, draws, config.question_alias)
+    yield from asker.ask(count, config.unanswerable, config.mix)
+
+
+def _question(
+    world: World, asked: Asked, identifier: str, library: Library | None, candidates: tuple[str, ...] | None
+) -> Question:
+    where = (lambda fact: library.texts[library.where[fact][0]].passage.id) if library else (lambda fact: None)
+    metadata = {
+        "seed": world.seed,
+        "hops": 2 if asked.type == "bridge" else 1,
+        "relations": asked.relations,
+        "unseen_relation": any(relation(name).held_out for name in asked.relations),
+        "id_triples": tuple(
+            (_id(world, f.head), f.relation.id, _id(world, f.tail) if f.tail else f.text) for f in asked.facts
+        ),
+        "answer_ids": tuple(_id(world, world.by_name.get(answer)) for answer in asked.answers),
+        "steps": tuple(
+            {"question": s.question, "answer": s.answer, "fact": s.fact, "passage": where(s.fact)} for s in asked.steps
+        ),
+    }
+    return Question(
+        id=identifier,
+        text=asked.text,
+        answers=asked.answers,
+        aliases=asked.aliases,
+        answer_set=asked.type == "multi",
+        evidence=library.evidence(asked.facts) if library else (),
+        supporting_facts=library.supporting(asked.facts) if library else (),
+        triples=tuple(fact.triple for fact in asked.facts),
+        type=asked.type,
+        answerable=asked.answerable,
+        candidates=candidates,
+        metadata=metadata,
+    )
+
+
+def _id(world: World, entity: Entity | None) -> str:
+    """An entity's id that is unique over worlds; "" for none."""
+    return f"W{world.seed}{entity.id}" if entity else ""
+
+
+def _styled(
+    questions: list[Question], passages: Mapping[str, Passage], config: WorldsConfig, split: str
+) -> tuple[list[Question], dict[str, Passage], dict[str, tuple[StylePair, ...]]]:
+    rewriter = RuleRewriter(split, content_loss=config.content_loss)
+    others = [style for style, share in config.styles.items() if style != FORMAL and share > 0]
+    formal = list(passages.values())
+    told: dict[str, dict[str, Passage]] = {FORMAL: dict(passages)}
+    for style in others:
+        texts = rewriter.rewrite(formal, style)
+        told[style] = {p.id: text for p, text in zip(formal, texts, strict=True) if text is not None}
+    changed: list[Question] = []
+    kept: dict[str, Passage] = {}
+    pairs: dict[str, tuple[StylePair, ...]] = {}
+    for question in questions:
+        candidates = question.candidates or ()
+        assigned = apportion(len(candidates), config.styles)
+        Draws("mixture", question.id).shuffle(assigned)
+        now = {old: told[style][old] for old, style in zip(candidates, assigned, strict=True)}
+        kept.update((passage.id, passage) for passage in now.values())
+        pairs[question.id] = tuple(
+            StylePair(passages[old], style, told[style][old], used=now[old] is told[style][old])
+            for old in candidates
+            for style in others
+        )
+        changed.append(_moved(question, {old: new.id for old, new in now.items()}))
+    return changed, kept, pairs
+
+
+def _moved(question: Question, new: Mapping[str, str]) -> Question:
+    """The question over retold passages: every id that names one of them follows it."""
+    facts = (fact.split(SENTENCE_MARK) for fact in question.supporting_facts)
+    steps = tuple({**step, "passage": new[step["passage"]]} for step in question.metadata["steps"])
+    return replace(
+        question,
+        candidates=tuple(new[old] for old in question.candidates or ()),
+        evidence=tuple(new[old] for old in question.evidence),
+        supporting_facts=tuple(f"{new[old]}{SENTENCE_MARK}{number}" for old, number in facts),
+        metadata={**question.metadata, "steps": steps},
+    )

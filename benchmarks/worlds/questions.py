@@ -1,0 +1,290 @@
+"""Questions about a world, each with its answers and the facts that prove them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from benchmarks.draws import Draws
+from benchmarks.errors import UserError
+from benchmarks.worlds.ontology import relations_of
+from benchmarks.worlds.world import Entity, Fact, World
+
+MIX: Mapping[str, float] = {"single": 0.25, "bridge": 0.40, "comparison": 0.20, "multi": 0.15}
+"""Shares of the question types."""
+
+MAX_ANSWERS = 4
+_TRIES = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One hop of a question: a question that one fact answers (`#1` stands for the previous step's answer)."""
+
+    question: str
+    answer: str
+    fact: int
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question before its passages are chosen.
+
+    Attributes:
+        text: The question.
+        type: `single`, `bridge`, `comparison` or `multi`.
+        answers: Gold answers; none if the question cannot be answered.
+        aliases: Unambiguous shorter forms, by answer.
+        facts: The facts that prove the answer, first hop first.
+        topics: The entities that the question names.
+        relations: Relations that the question is about, first hop first.
+        steps: The hops, where the question is a chain.
+        answerable: Whether the world answers it.
+    """
+
+    text: str
+    type: str
+    answers: tuple[str, ...]
+    aliases: Mapping[str, tuple[str, ...]]
+    facts: tuple[Fact, ...]
+    topics: tuple[Entity, ...]
+    relations: tuple[str, ...]
+    steps: tuple[Step, ...] = ()
+    answerable: bool = True
+
+
+class Asker:
+    """Draws questions that a set of facts answers.
+
+    Args:
+        world: The world; answers must be right in all of it, not only in `facts`.
+        facts: The facts that the texts at hand state.
+        draws: The source of chance.
+        alias: Share of questions that call an entity by a shorter name.
+    """
+
+    def __init__(self, world: World, facts: Iterable[Fact], draws: Draws, alias: float = 0.3) -> None:
+        self._world = world
+        self._facts = list(facts)
+        self._known = {fact.row for fact in self._facts}
+        self._draws = draws
+        self._alias = alias
+        self._heads = list({fact.head.index: fact.head for fact in self._facts}.values())
+        self._seen: set[str] = set()
+        # Types of questions that need a certain kind of fact draw from those alone.
+        self._plain = [fact for fact in self._facts if not fact.relation.many]
+        self._bridges = [f for f in self._plain if f.tail and f.relation.phrases and f.tail.index in world.by_head]
+        self._lists = [fact for fact in self._facts if fact.relation.many]
+        self._inverse = [fact for fact in self._facts if fact.relation.inverse]
+        self._same = _by_relation(fact for fact in self._plain if fact.relation.same)
+        self._sized = _by_relation(fact for fact in self._plain if fact.relation.compare)
+
+    def ask(self, count: int, unanswerable: float = 0.0, mix: Mapping[str, float] = MIX) -> list[Asked]:
+        """Draw questions, all different, in random order of types.
+
+        Args:
+            count: How many.
+            unanswerable: Share of questions that the world does not answer (single and bridge ones).
+            mix: Shares of the types among the others.
+
+        Raises:
+            UserError: The facts do not give so many different questions.
+        """
+        lost = round(count * unanswerable)
+        kinds = ["unanswerable"] * lost + apportion(count - lost, mix)
+        self._draws.shuffle(kinds)
+        return [self._new(kind) for kind in kinds]
+
+    def _new(self, kind: str) -> Asked:
+        makers: dict[str, Callable[[], Asked | None]] = {
+            "single": self.single,
+            "bridge": self.bridge,
+            "comparison": self.comparison,
+            "multi": self.multi,
+            "unanswerable": self.unanswerable,
+        }
+        for _ in range(_TRIES):
+            asked = makers[kind]()
+            if asked is None:
+                continue
+            # Neither the same text twice nor the same proof: variety, and ids made of a proof stay unique.
+            proof = " ".join(str(fact.row) for fact in asked.facts) or asked.text
+            if asked.text not in self._seen and proof not in self._seen:
+                self._seen.update((asked.text, proof))
+                return asked
+        raise UserError(
+            f"the world does not give enough different questions of type {kind}",
+            where="questions",
+            try_this="ask for fewer questions, or make the worlds larger (entities)",
+        )
+
+    def single(self) -> Asked | None:
+        """One fact: ask for its tail, or for its head where only one head leads to that tail."""
+        if self._inverse and self._draws.chance(0.15):
+            fact = self._draws.pick(self._inverse)
+            if fact.tail is not None and len(self._world.leading_to(fact.tail, fact.relation)) == 1:
+                text = self._fill(self._draws.pick(fact.relation.inverse), t=fact.tail)
+                step = Step(text, fact.head.name, fact.row)
+                return self._asked(text, "single", [fact.head], (fact,), (fact.tail,), (step,))
+        if not self._plain:
+            return None
+        fact = self._draws.pick(self._plain)
+        text = self._fill(self._draws.pick(fact.relation.asks), h=fact.head)
+        return self._asked(text, "single", [fact], (fact,), (fact.head,), (Step(text, fact.text, fact.row),))
+
+    def bridge(self) -> Asked | None:
+        """Two facts: the second is about the tail of the first, which the question only describes."""
+        first = self._pick(self._bridges)
+        if first is None or first.tail is None:
+            return None
+        second = self._pick([f for f in self._world.by_head[first.tail.index] if f.row in self._known])
+        if second is None or second.relation.many or second.tail is first.head:
+            return None
+        phrase = self._fill(self._draws.pick(first.relation.phrases), h=first.head)
+        ask = self._draws.pick(second.relation.asks)
+        steps = (
+            Step(self._fill(self._draws.pick(first.relation.asks), h=first.head), first.text, first.row),
+            Step(ask.format(h="#1"), second.text, second.row),
+        )
+        return self._asked(ask.format(h=phrase), "bridge", [second], (first, second), (first.head,), steps)
+
+    def comparison(self) -> Asked | None:
+        """Two facts of one relation: which of two, or yes and no."""
+        if self._same and (not self._sized or self._draws.chance(0.4)):
+            return self._same_or_not()
+        if not self._sized:
+            return None
+        one, two = self._pair(self._draws.pick(list(self._sized.values())))
+        if one.number == two.number or one.head is two.head:
+            return None
+        side, which, whether = self._draws.pick(one.relation.compare)
+        winner = min(one, two, key=_number) if side == "smaller" else max(one, two, key=_number)
+        heads = (one.head, two.head)
+        if self._draws.chance(0.5):
+            text = self._fill(which, a=one.head, b=two.head)
+            return self._asked(text, "comparison", [winner.head], (one, two), heads, ())
+        text = self._fill(whether, a=one.head, b=two.head)
+        return self._asked(text, "comparison", ["yes" if winner is one else "no"], (one, two), heads, ())
+
+    def multi(self) -> Asked | None:
+        """All tails of one head, or all heads of one tail; the answer is the whole set."""
+        if self._lists and (not self._inverse or self._draws.chance(0.5)):
+            fact = self._draws.pick(self._lists)
+            facts = self._world.about(fact.head, fact.relation)
+            text = self._fill(self._draws.pick(fact.relation.asks), h=fact.head)
+            return self._set(text, facts, facts, fact.head)
+        fact = self._pick(self._inverse) or None  # type: ignore[assignment]
+        if fact is None or fact.tail is None:
+            return None
+        facts = self._world.leading_to(fact.tail, fact.relation)
+        text = self._fill(self._draws.pick(fact.relation.inverse), t=fact.tail)
+        return self._set(text, [one.head for one in facts], facts, fact.tail)
+
+    def unanswerable(self) -> Asked | None:
+        """A question of one or two steps whose last fact does not hold anywhere in the world."""
+        first = self._pick(self._bridges) if self._draws.chance(0.4) else None
+        head = first.tail if first is not None and first.tail is not None else self._draws.pick(self._heads)
+        relation = self._draws.pick(relations_of(head.kind, self._world.config.unseen_relations))
+        if relation.many or "unless-capital" in relation.flags or self._world.about(head, relation):
+            return None
+        if "once" in relation.flags and self._world.leading_to(head, relation):
+            return None
+        ask = self._draws.pick(relation.asks)
+        if first is None:
+            return Asked(self._fill(ask, h=head), "single", (), {}, (), (head,), (relation.id,), answerable=False)
+        phrase = self._fill(self._draws.pick(first.relation.phrases), h=first.head)
+        ids = (first.relation.id, relation.id)
+        return Asked(ask.format(h=phrase), "bridge", (), {}, (), (first.head,), ids, answerable=False)
+
+    def _same_or_not(self) -> Asked | None:
+        facts = self._draws.pick(list(self._same.values()))
+        one = self._draws.pick(facts)
+        want = self._draws.chance(0.5)
+        others = [f for f in facts if (f.text == one.text) is want and f.head is not one.head]
+        if not others:
+            return None
+        two = self._draws.pick(others)
+        text = self._fill(self._draws.pick(one.relation.same), a=one.head, b=two.head)
+        return self._asked(text, "comparison", ["yes" if want else "no"], (one, two), (one.head, two.head), ())
+
+    def _set(self, text: str, answers: Sequence[Fact | Entity], facts: Sequence[Fact], topic: Entity) -> Asked | None:
+        if not 2 <= len(facts) <= MAX_ANSWERS or not all(fact.row in self._known for fact in facts):
+            return None
+        return self._asked(text, "multi", answers, tuple(facts), (topic,), ())
+
+    def _pair(self, facts: Sequence[Fact]) -> tuple[Fact, Fact]:
+        return self._draws.pick(facts), self._draws.pick(facts)
+
+    def _pick(self, facts: Sequence[Fact]) -> Fact | None:
+        return self._draws.pick(facts) if facts else None
+
+    def _fill(self, template: str, **entities: Entity) -> str:
+        return template.format(**{slot: self._mention(entity) for slot, entity in entities.items()})
+
+    def _mention(self, entity: Entity) -> str:
+        aliases = entity.aliases
+        return self._draws.pick(aliases) if aliases and self._draws.chance(self._alias) else entity.text
+
+    def _asked(
+        self,
+        text: str,
+        kind: str,
+        answers: Sequence[Fact | Entity | str],
+        facts: tuple[Fact, ...],
+        topics: tuple[Entity, ...],
+        steps: tuple[Step, ...],
+    ) -> Asked:
+        golds = [answer_of(answer) for answer in answers]
+        return Asked(
+            text,
+            kind,
+            tuple(gold for gold, _ in golds),
+            {gold: aliases for gold, aliases in golds if aliases},
+            facts,
+            topics,
+            tuple(fact.relation.id for fact in facts),
+            steps,
+        )
+
+
+def answer_of(answer: Fact | Entity | str) -> tuple[str, tuple[str, ...]]:
+    """An answer as it is to be given, and its accepted shorter forms."""
+    if isinstance(answer, str):
+        return answer, ()
+    entity = answer.tail if isinstance(answer, Fact) else answer
+    if entity is not None:
+        with_article = (entity.text,) if entity.article else ()
+        return entity.name, (*entity.aliases, *with_article)
+    assert isinstance(answer, Fact)
+    if answer.relation.tail == "number":
+        # Digits alone, with and without separators, say the same.
+        digits = answer.text.split(" ")[0]
+        return answer.text, tuple(dict.fromkeys((digits, str(answer.number))))
+    return answer.text, ()
+
+
+def paraphrases(fact: Fact) -> list[str]:
+    """Every way to ask for the tail of a fact, by the head's full name."""
+    return [template.format(h=fact.head.text) for template in fact.relation.asks]
+
+
+def apportion(count: int, mix: Mapping[str, float]) -> list[str]:
+    """The names of `count` things, in shares as close to those of `mix` as whole numbers allow."""
+    total = sum(mix.values())
+    exact = {kind: count * share / total for kind, share in mix.items()}
+    counts = {kind: int(value) for kind, value in exact.items()}
+    by_rest = sorted(mix, key=lambda kind: counts[kind] - exact[kind])
+    for kind in by_rest[: count - sum(counts.values())]:
+        counts[kind] += 1
+    return [kind for kind, number in counts.items() for _ in range(number)]
+
+
+def _by_relation(facts: Iterable[Fact]) -> dict[str, list[Fact]]:
+    groups: dict[str, list[Fact]] = {}
+    for fact in facts:
+        groups.setdefault(fact.relation.id, []).append(fact)
+    return {relation: group for relation, group in groups.items() if len(group) > 1}
+
+
+def _number(fact: Fact) -> int:
+    return fact.number

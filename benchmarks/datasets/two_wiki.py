@@ -101,7 +101,8 @@ def _aliases(path: Path) -> Mapping[str, tuple[str, ...]]:
     """Wikidata id to other names, from `id_aliases.json` beside a file (JSON Lines in spite of its name)."""
     for name in (ALIASES, f"{ALIASES}.gz"):
         file = path.with_name(name)
-        if file.is_file():
+        # A file of a world without aliases is empty; that is no fault.
+        if file.is_file() and file.stat().st_size:
             return dict(read_records(file, _alias, skip_bad=False, skipped=[]))
     return {}
 

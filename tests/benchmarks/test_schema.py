@@ -75,6 +75,7 @@ def test_ids_and_fingerprints_are_the_same_in_another_process():
     outputs = {
         subprocess.run(
             [sys.executable, "-c", code],
+            cwd=Path(__file__).resolve().parents[2],
             env={"PYTHONHASHSEED": seed, "PYTHONPATH": "."},
             capture_output=True,
             text=True,

@@ -81,6 +81,11 @@ def test_without_aliases_the_answer_stands_alone(tmp_path):
     assert "triple_aliases" not in question.metadata
 
 
+def test_an_empty_alias_file_holds_no_aliases(tmp_path):
+    (tmp_path / "id_aliases.json").touch()
+    assert load_records(tmp_path, native()).questions[0].golds == ("Zoll",)
+
+
 def test_a_faulty_alias_file_names_itself(tmp_path):
     (tmp_path / "id_aliases.json").write_text('{"Q_id": "Q3", "aliases": "Zol"}\n')
     with pytest.raises(UserError, match="must be a list") as caught:

@@ -71,7 +71,9 @@ def build(tmp_path: Path) -> Callable[..., Any]:
     """Make a registered method with options, its artefacts in a folder of the test's own."""
 
     def make(identifier: str, seed: int = 0, **config: Any) -> Any:
-        return Component.of(identifier, config).build(Services(seed=seed, artefacts=tmp_path / "artefacts", device="cpu"))
+        return Component.of(identifier, config).build(
+            Services(seed=seed, artefacts=tmp_path / "artefacts", device="cpu")
+        )
 
     return make
 

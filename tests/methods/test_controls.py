@@ -1,0 +1,94 @@
+"""Controls: answers whose worth is known in advance."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.schema import Question
+from benchmarks.text import normalise
+from methods.api import SUPPORT, TRIPLES, Services
+from methods.baselines.controls import deal
+from methods.pipeline import assemble
+from methods.registry import METHODS, Component
+
+
+def run(identifier: str, ground: Any, **parts: Any) -> list[Any]:
+    method: Any = assemble(Component.of(identifier), Services(), **parts)
+    method.prepare(ground.questions)
+    method.index(ground.corpus)
+    return list(method.answer([question.gold_query() for question in ground.questions]))
+
+
+def test_the_gold_control_gives_the_gold_of_everything(ground: Any) -> None:
+    for question, prediction in zip(ground.questions, run("gold_answer", ground), strict=True):
+        assert prediction.question_id == question.query_id
+        assert prediction.answer == question.answers[0]
+        assert tuple(item.id for item in prediction.evidence) == question.evidence
+        assert prediction.notes[SUPPORT] == list(question.supporting_facts)
+        assert prediction.notes[TRIPLES] == [list(triple) for triple in question.triples]
+
+
+def test_empty_and_ignorant_controls(ground: Any) -> None:
+    assert {(p.answer, p.evidence) for p in run("empty_answer", ground)} == {("", ())}
+    assert {p.answer for p in run("idk", ground)} == {"I don't know"}
+
+
+def test_the_whole_passage_control_answers_with_the_first_positive(ground: Any) -> None:
+    for question, prediction in zip(ground.questions, run("whole_passage", ground), strict=True):
+        assert prediction.answer == ground.corpus.get(question.evidence)[0].text
+
+
+def test_oracle_evidence_is_the_positives_and_feeds_any_reader(ground: Any) -> None:
+    predictions = run("oracle_evidence", ground, reader=Component.of("extractive"))
+    for question, prediction in zip(ground.questions, predictions, strict=True):
+        assert tuple(item.id for item in prediction.evidence) == question.evidence
+        assert prediction.answer == question.answers[0]
+
+
+def test_a_control_refuses_a_query_without_gold(ground: Any) -> None:
+    method: Any = assemble(Component.of("gold_answer"), Services())
+    method.index(ground.corpus)
+    with pytest.raises(TypeError, match="GoldQuery"):
+        list(method.answer([ground.questions[0].query()]))
+
+
+def test_every_control_is_declared_one() -> None:
+    names = {"gold_answer", "empty_answer", "idk", "whole_passage", "shuffled_answer", "oracle_evidence"}
+    assert {entry.id for entry in METHODS if entry.kind == "control"} >= names
+
+
+def questions_with(answers: list[str]) -> list[Question]:
+    return [Question(f"n{number}", "?", (answer,)) for number, answer in enumerate(answers)]
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.sampled_from(["yes", "no", "The Yes!", "Rome", "Oslo", "", "the"]), max_size=25), st.integers(0, 9))
+def test_a_dealt_answer_is_never_accepted_and_always_someones(answers: list[str], seed: int) -> None:
+    questions = questions_with(answers)
+    dealt = deal(questions, seed)
+    assert deal(questions[::-1], seed) == dealt
+    for question in questions:
+        got, accepted = dealt[question.query_id], {normalise(gold) for gold in question.golds}
+        others = {normalise(answer) for answer in answers} - accepted - {""}
+        assert normalise(got) not in accepted - {""}
+        assert (got in answers and normalise(got) in others) if others else got == ""
+
+
+def test_where_all_answers_differ_each_is_dealt_once() -> None:
+    questions = questions_with([f"answer {number}" for number in range(30)])
+    assert Counter(deal(questions, 0).values()) == Counter(f"answer {number}" for number in range(30))
+
+
+def test_a_question_that_wants_all_answers_gets_all_of_another() -> None:
+    questions = [Question("a", "?", ("x", "y"), answer_set=True), Question("b", "?", ("z",))]
+    assert deal(questions, 0) == {questions[0].query_id: "z", questions[1].query_id: "x\ny"}
+
+
+def test_aliases_of_a_question_are_not_dealt_to_it() -> None:
+    questions = [Question("a", "?", ("US",), aliases={"US": ("America",)}), Question("b", "?", ("america",))]
+    assert deal(questions, 0)[questions[0].query_id] == ""

@@ -1,0 +1,211 @@
+"""What every registered method that runs without a network or a model path must hold."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.corpus import Corpus
+from benchmarks.errors import UserError
+from benchmarks.registry import Benchmark
+from benchmarks.schema import GoldQuery, Query, Question
+from methods.api import Answer, Context, Prediction, Ranking, Services
+from methods.pipeline import Pipeline, assemble
+from methods.registry import METHODS, Component, MethodEntry
+
+SKIPPED = {"chat", "causal"}
+"""Readers that need an endpoint or a model; their own test files hold them to the same."""
+WHOLE = [e.id for e in METHODS if e.kind in {"retriever", "method", "control"} and e.extra not in {"llm"}]
+RETRIEVERS = [e.id for e in METHODS if e.kind == "retriever"]
+READERS = [e.id for e in METHODS if e.kind == "reader" and e.id not in SKIPPED]
+
+
+def asked(entry: MethodEntry, questions: Sequence[Question]) -> list[Query]:
+    """The queries that a method of this kind is handed; full_context has no answer to a whole corpus."""
+    chosen = [q for q in questions if entry.id != "full_context" or q.candidates is not None]
+    return [q.gold_query() if entry.kind == "control" else q.query() for q in chosen]
+
+
+def run(identifier: str, ground: Any, queries: Sequence[Query], folder: Path | None = None, seed: int = 0) -> Any:
+    method = assemble(Component.of(identifier), Services(seed=seed, artefacts=folder, device="cpu"))
+    if hasattr(method, "prepare"):
+        method.prepare(ground.questions)
+    method.index(ground.corpus)
+    return {p.question_id: content(p) for p in method.answer(queries)}
+
+
+def content(prediction: Prediction) -> tuple[Any, ...]:
+    """Everything but the seconds that it took."""
+    return prediction.answer, prediction.evidence, dict(prediction.notes)
+
+
+@pytest.mark.parametrize("identifier", WHOLE)
+def test_a_prediction_depends_on_its_query_alone(identifier: str, ground: Any, tmp_path: Path) -> None:
+    queries = asked(METHODS.get(identifier), ground.questions)
+    together = run(identifier, ground, queries, tmp_path)
+    assert list(together) == [query.id for query in queries]
+    shuffled = random.Random(1).sample(queries, len(queries))
+    assert run(identifier, ground, shuffled, tmp_path) == together
+    resumed = run(identifier, ground, queries[5:], tmp_path) | run(identifier, ground, queries[:5], tmp_path)
+    assert resumed == together
+    assert run(identifier, ground, queries[-1:], tmp_path)[queries[-1].id] == together[queries[-1].id]
+
+
+@pytest.mark.parametrize("identifier", WHOLE)
+def test_equal_seeds_give_equal_predictions_with_and_without_a_folder(
+    identifier: str, ground: Any, tmp_path: Path
+) -> None:
+    queries = asked(METHODS.get(identifier), ground.questions)
+    first = run(identifier, ground, queries, tmp_path, seed=3)
+    assert run(identifier, ground, queries, tmp_path, seed=3) == first
+    assert run(identifier, ground, queries, None, seed=3) == first
+
+
+@pytest.mark.parametrize("identifier", ["random", "shuffled_answer"])
+def test_another_seed_gives_other_predictions(identifier: str, ground: Any) -> None:
+    queries = asked(METHODS.get(identifier), ground.questions)
+    assert run(identifier, ground, queries, seed=1) != run(identifier, ground, queries, seed=2)
+
+
+@pytest.mark.parametrize("identifier", WHOLE)
+def test_evidence_is_unique_known_and_among_the_candidates(identifier: str, ground: Any) -> None:
+    queries = asked(METHODS.get(identifier), ground.questions)
+    for query, (_, evidence, _) in zip(queries, run(identifier, ground, queries).values(), strict=True):
+        ids = [item.id for item in evidence]
+        assert len(ids) == len(set(ids)) <= 100
+        assert set(ids) <= set(ground.corpus.ids if query.candidates is None else query.candidates)
+        scores = [item.score for item in evidence]
+        assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.parametrize("identifier", RETRIEVERS)
+def test_a_shorter_ranking_is_the_beginning_of_a_longer_one(identifier: str, ground: Any, tmp_path: Path) -> None:
+    retriever = Component.of(identifier).build(Services(artefacts=tmp_path, device="cpu"))
+    index = retriever.index(ground.corpus)
+    queries = asked(METHODS.get(identifier), ground.questions)
+    long, short = index.retrieve(queries, 30), index.retrieve(queries, 3)
+    assert all(len(ranking.ids) <= 3 for ranking in short)
+    if identifier != "random":
+        assert [ranking.top(3) for ranking in long] == short
+
+
+@pytest.mark.parametrize("identifier", [i for i in RETRIEVERS if i != "no_retrieval"])
+def test_a_candidate_outside_the_corpus_is_an_error(identifier: str, ground: Any, tmp_path: Path) -> None:
+    index = Component.of(identifier).build(Services(artefacts=tmp_path, device="cpu")).index(ground.corpus)
+    with pytest.raises(UserError, match="not a passage of the corpus"):
+        index.retrieve([Query("q", ground.questions[0].text, candidates=("pnowhere",))], 5)
+
+
+@pytest.mark.parametrize("identifier", RETRIEVERS)
+def test_no_candidates_means_no_evidence(identifier: str, ground: Any) -> None:
+    query = dataclasses.replace(ground.questions[0].query(), candidates=())
+    assert run(identifier, ground, [query])[query.id][1] == ()
+
+
+@pytest.mark.parametrize("identifier", READERS)
+def test_a_reader_answers_each_query_by_its_own_context(identifier: str, ground: Any) -> None:
+    reader = Component.of(identifier).build(Services(device="cpu"))
+    queries = [question.query() for question in ground.questions]
+    contexts = [Context(q.id, tuple(ground.corpus[n : n + 4])) for n, q in enumerate(queries)]
+    contexts[3] = Context(queries[3].id)
+    together = reader.read(queries, contexts)
+    alone = [reader.read([query], [context])[0] for query, context in zip(queries, contexts, strict=True)]
+    assert together == alone
+    assert reader.read([], []) == []
+
+
+GOLD = "Zanzibardo"
+
+
+class Recording:
+    """A retriever, reranker, compressor and reader that keeps everything it is handed."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def index(self, corpus: Corpus, folder: Path | None = None) -> Recording:
+        self.seen.append((list(corpus), folder))
+        self.corpus = corpus
+        return self
+
+    def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
+        self.seen.append((list(queries), k))
+        return [Ranking(query.id, self.corpus.ids[:3], (3.0, 2.0, 1.0)) for query in queries]
+
+    def rerank(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus) -> list[Ranking]:
+        self.seen.append((list(queries), list(rankings)))
+        return list(rankings)
+
+    def compress(
+        self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None
+    ) -> list[Context]:
+        self.seen.append((list(queries), list(rankings)))
+        return [Context(query.id, tuple(corpus.get(r.ids))) for query, r in zip(queries, rankings, strict=True)]
+
+    def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
+        self.seen.append((list(queries), list(contexts)))
+        return [Answer("") for _ in queries]
+
+
+def reachable(value: Any, seen: set[int] | None = None) -> Iterator[Any]:
+    """Every object that can be reached from a value by attributes, slots, keys, items and referents."""
+    seen = set() if seen is None else seen
+    if id(value) in seen or isinstance(value, type):
+        return
+    seen.add(id(value))
+    yield value
+    children: list[Any] = []
+    if isinstance(value, dict):
+        children = [*value.keys(), *value.values()]
+    elif isinstance(value, list | tuple | set | frozenset):
+        children = list(value)
+    elif not isinstance(value, str | bytes | int | float | type(None)):
+        names = {name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())}
+        children = [getattr(value, name) for name in names if hasattr(value, name)]
+        children += list(getattr(value, "__dict__", {}).values())
+    for child in children:
+        yield from reachable(child, seen)
+
+
+def gold_question(ground: Any) -> Question:
+    return dataclasses.replace(
+        ground.questions[0],
+        id=f"2hop__{GOLD}",
+        answers=(GOLD,),
+        aliases={GOLD: (f"{GOLD}ia",)},
+        triples=((GOLD, "is", GOLD),),
+        type=GOLD,
+        metadata={"answer": GOLD},
+    )
+
+
+def leaks(things: Any) -> list[Any]:
+    return [
+        thing
+        for thing in reachable(things)
+        if isinstance(thing, Question | GoldQuery | Benchmark) or (isinstance(thing, str) and GOLD in thing)
+    ]
+
+
+def test_no_role_of_a_method_is_handed_gold(ground: Any) -> None:
+    role = Recording()
+    pipeline = Pipeline(role, role, rerankers=[role], compressor=role)
+    pipeline.index(ground.corpus)
+    predictions = list(pipeline.answer([gold_question(ground).query()]))
+    assert len(predictions) == 1
+    assert len(role.seen) == 5
+    assert not leaks(role.seen)
+
+
+def test_behind_a_control_no_reader_is_handed_gold(ground: Any) -> None:
+    retriever, reader = Recording(), Recording()
+    pipeline = Pipeline(retriever, reader, rerankers=[reader], compressor=reader)
+    pipeline.index(ground.corpus)
+    list(pipeline.answer([gold_question(ground).gold_query()]))
+    assert leaks(retriever.seen), "the search for gold finds none even where there is some"
+    assert not leaks(reader.seen)

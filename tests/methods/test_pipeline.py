@@ -1,0 +1,241 @@
+"""Roles chained: what reaches which stage, and what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.corpus import Corpus
+from benchmarks.errors import UserError
+from benchmarks.schema import Passage, Query
+from methods.api import Answer, Context, Evidence, Method, Ranking, Retriever, Services, Usage
+from methods.pipeline import DEPTH, Composition, Pipeline, assemble, index_folder
+from methods.registry import METHODS, Component
+
+NAMES = [f"p{number:03}" for number in range(150)]
+CORPUS = Corpus.of(Passage(name, "", f"text of {name}") for name in NAMES)
+
+
+class InOrder:
+    """Ranks the corpus in its order."""
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+        self.indexed = 0
+
+    def index(self, corpus: Corpus, folder: Path | None = None) -> InOrder:
+        self.indexed += 1
+        self.ids = corpus.ids
+        return self
+
+    def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
+        self.batches.append(len(queries))
+        return [Ranking(q.id, self.ids[:k], tuple(float(-r) for r in range(len(self.ids[:k])))) for q in queries]
+
+
+class Backwards:
+    def rerank(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus) -> list[Ranking]:
+        return [Ranking(r.query_id, r.ids[::-1], tuple(map(float, range(len(r.ids), 0, -1)))) for r in rankings]
+
+
+class Shorten:
+    def compress(
+        self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None
+    ) -> list[Context]:
+        return [
+            Context(
+                r.query_id, (Passage("c", "", f"{len(r.ids)} passages within {budget}"),), usage=Usage(memory_tokens=7)
+            )
+            for r in rankings
+        ]
+
+
+class Echo:
+    """Answers with the texts of its context."""
+
+    batch_size = 4
+
+    def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
+        usage = Usage(prompt_tokens=3, model_calls=1)
+        return [Answer("|".join(p.text for p in c.passages), usage, {"support": [c.query_id]}) for c in contexts]
+
+
+def queries(count: int, **fields: Any) -> list[Query]:
+    return [Query(f"q{number}", "?", **fields) for number in range(count)]
+
+
+def answers(pipeline: Pipeline, asked: Sequence[Query], corpus: Corpus = CORPUS) -> list[Any]:
+    pipeline.index(corpus)
+    return list(pipeline.answer(asked))
+
+
+def test_the_reader_gets_k_passages_and_the_evidence_is_the_whole_ranking() -> None:
+    prediction = answers(Pipeline(InOrder(), Echo(), k=2), queries(1))[0]
+    assert prediction.answer == "text of p000|text of p001"
+    assert prediction.evidence == tuple(Evidence(name, float(-rank)) for rank, name in enumerate(NAMES[:DEPTH]))
+
+
+def test_rerankers_decide_what_is_read_and_the_final_order() -> None:
+    once = answers(Pipeline(InOrder(), Echo(), k=1, depth=10, rerankers=[Backwards()]), queries(1))[0]
+    assert once.answer == "text of p009"
+    assert [item.id for item in once.evidence] == NAMES[9::-1]
+    twice = answers(Pipeline(InOrder(), Echo(), k=1, depth=10, rerankers=[Backwards(), Backwards()]), queries(1))[0]
+    assert [item.id for item in twice.evidence] == NAMES[:10]
+
+
+def test_a_compressor_gets_k_passages_and_its_cost_is_counted() -> None:
+    prediction = answers(Pipeline(InOrder(), Echo(), k=3, compressor=Shorten(), budget=9), queries(1))[0]
+    assert prediction.answer == "3 passages within 9"
+    assert (prediction.usage.memory_tokens, prediction.usage.prompt_tokens) == (7, 3)
+    assert set(prediction.usage.seconds) == {"retrieve", "compress", "read"}
+    assert len(prediction.evidence) == DEPTH
+
+
+def test_k_beyond_depth_deepens_the_ranking() -> None:
+    assert len(answers(Pipeline(InOrder(), Echo(), k=120, depth=10), queries(1))[0].evidence) == 120
+
+
+def test_queries_stream_in_batches_of_the_readers_size() -> None:
+    retriever, drawn = InOrder(), []
+
+    def source() -> Iterator[Query]:
+        for query in queries(10):
+            drawn.append(query.id)
+            yield query
+
+    pipeline = Pipeline(retriever, Echo())
+    pipeline.index(CORPUS)
+    stream = pipeline.answer(source())
+    assert next(stream).question_id == "q0"
+    assert len(drawn) == 4
+    assert [prediction.question_id for prediction in stream] == [f"q{number}" for number in range(1, 10)]
+    assert retriever.batches == [4, 4, 2]
+
+
+def test_seconds_are_shared_over_the_batch() -> None:
+    usages = [prediction.usage.seconds for prediction in answers(Pipeline(InOrder(), Echo()), queries(4))]
+    assert all(seconds == usages[0] and min(seconds.values()) > 0 for seconds in usages)
+
+
+def test_closed_book_queries_never_reach_the_index() -> None:
+    retriever = InOrder()
+    mixed = [Query("q0", "?", candidates=()), Query("q1", "?"), Query("q2", "?", candidates=())]
+    closed, open_one, also_closed = answers(Pipeline(retriever, Echo(), k=1), mixed)
+    assert (closed.answer, closed.evidence, also_closed.answer) == ("", (), "")
+    assert open_one.answer == "text of p000"
+    assert retriever.batches == [1]
+
+
+def test_an_empty_corpus_needs_no_index() -> None:
+    retriever = InOrder()
+    assert answers(Pipeline(retriever, Echo()), queries(2), Corpus.of([]))[1].answer == ""
+    assert retriever.indexed == 0
+
+
+def test_a_role_that_returns_results_out_of_order_is_stopped() -> None:
+    class Shifted(InOrder):
+        def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
+            return super().retrieve(queries, k)[::-1]
+
+    with pytest.raises(RuntimeError, match="Shifted must return one result per query, in order"):
+        answers(Pipeline(Shifted(), Echo()), queries(2))
+
+
+def test_a_reader_that_drops_an_answer_is_stopped() -> None:
+    class Dropping(Echo):
+        def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
+            return super().read(queries, contexts)[1:]
+
+    with pytest.raises(RuntimeError, match="1 answers to 2 queries"):
+        answers(Pipeline(InOrder(), Dropping()), queries(2))
+
+
+def test_answering_before_indexing_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match="index"):
+        list(Pipeline(InOrder(), Echo()).answer(queries(1)))
+
+
+def test_a_retriever_without_reader_is_completed_and_described_by_the_default_one(ground: Any) -> None:
+    alone, spelled_out = (
+        Composition(Component.of("bm25")),
+        Composition(Component.of("bm25"), Component.of("extractive")),
+    )
+    assert alone.fingerprint == spelled_out.fingerprint
+    assert alone.describe()["reader"]["id"] == "extractive"
+    method = assemble(Component.of("bm25"), Services())
+    assert isinstance(method, Method)
+    method.index(ground.corpus)
+    assert next(iter(method.answer([ground.questions[0].query()]))).answer == ground.questions[0].answers[0]
+
+
+def test_every_part_counts_for_the_fingerprint() -> None:
+    bm25, reader = Component.of("bm25"), Component.of("retrieval_only")
+    made = [
+        Composition(bm25),
+        Composition(bm25, reader),
+        Composition(bm25, reader, k=3),
+        Composition(bm25, reader, depth=3),
+        Composition(Component.of("bm25", {"k1": 1.2}), reader),
+        Composition(Component.of("random"), reader),
+    ]
+    assert len({composition.fingerprint for composition in made}) == len(made)
+
+
+def test_full_context_reads_everything_unless_k_says_otherwise(ground: Any) -> None:
+    question = next(q for q in ground.questions if q.candidates)
+    assert question.candidates is not None
+    for k, expected in ((None, 10), (2, 2)):
+        method = assemble(Component.of("full_context"), Services(), k=k)
+        assert isinstance(method, Pipeline)
+        method.reader = Echo()
+        prediction = answers(method, [question.query()], ground.corpus)[0]
+        assert [item.id for item in prediction.evidence] == list(question.candidates)
+        assert len(prediction.answer.split("|")) == expected
+
+
+def test_full_context_of_a_whole_corpus_is_refused(ground: Any) -> None:
+    question = next(q for q in ground.questions if q.candidates is None)
+    with pytest.raises(UserError, match="no context"):
+        answers(assemble(Component.of("full_context"), Services()), [question.query()], ground.corpus)  # type: ignore[arg-type]
+
+
+def test_indexes_are_kept_by_retriever_and_corpus(ground: Any, tmp_path: Path) -> None:
+    services, bm25 = Services(artefacts=tmp_path), Component.of("bm25")
+    assemble(bm25, services).index(ground.corpus)
+    folder = index_folder(bm25, ground.corpus, services)
+    assert folder is not None
+    assert (folder / "complete.json").exists()
+    assert folder != index_folder(Component.of("bm25", {"k1": 1.2}), ground.corpus, services)
+    assert folder != index_folder(bm25, CORPUS, services)
+    assert index_folder(bm25, ground.corpus, Services()) is None
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"method": "extractive"}, "cannot answer alone"),
+        ({"method": "bm25", "reader": "bm25"}, "'bm25' is a retriever, not a reader"),
+        ({"method": "bm25", "compressor": "extractive"}, "is a reader, not a compressor"),
+        ({"method": "bm25", "k": 0}, "k must be at least 1"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused_before_anything_is_built(parts: dict[str, Any], message: str) -> None:
+    made = {name: Component.of(value) if isinstance(value, str) else value for name, value in parts.items()}
+    with pytest.raises(UserError, match=message):
+        Composition(**made)
+
+
+def test_a_control_that_answers_by_itself_takes_no_reader() -> None:
+    with pytest.raises(UserError, match="takes no reader"):
+        assemble(Component.of("gold_answer"), Services(), reader=Component.of("extractive"))
+
+
+def test_registered_products_play_the_role_that_their_kind_names(tmp_path: Path) -> None:
+    for entry in METHODS:
+        if entry.kind == "retriever":
+            built = entry.factory(entry.validate({}), Services(device="cpu"))
+            assert isinstance(built, Retriever)
+            assert not isinstance(built, Method)

@@ -1,0 +1,220 @@
+"""The primitives of `benchmarks.text` for many (prediction, golds) pairs at once, equal to them and much faster.
+
+Normalising is what costs. Here texts are joined and folded as one string of bytes, and each text is normalised
+once, however many scores are taken from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.errors import unknown_name
+from benchmarks.text import (
+    ARTICLE_WORDS,
+    ARTICLES,
+    COVER_MATCHES,
+    FOLD,
+    ORDINARY,
+    PUNCTUATION,
+    RULES,
+    Rules,
+    common_tokens,
+    covers,
+    has_answer,
+    normalise,
+    rules_named,
+)
+
+Floats = NDArray[np.float64]
+
+_CHUNK = 4096
+"""Texts folded at a time: bounds the memory of the joined copies."""
+
+_MARK = "\0"
+"""Joins texts while they are folded; where a text holds one itself, each is folded alone."""
+
+
+def normalise_all(texts: Sequence[str], rules: str = "squad") -> list[str]:
+    """The normal forms of many texts; equal to `normalise` of each.
+
+    Raises:
+        UserError: There are no such rules.
+    """
+    owner = rules_named(rules)
+    if owner.normalise is RULES["clara"].normalise:
+        texts = [{"True": "yes", "False": "no"}.get(text, text) for text in texts]
+    elif owner.normalise is not RULES["squad"].normalise:
+        return [owner.normalise(text) for text in texts]
+    found: list[str] = []
+    for start in range(0, len(texts), _CHUNK):
+        found += _squad_chunk(texts[start : start + _CHUNK])
+    return found
+
+
+def _squad_chunk(texts: Sequence[str]) -> list[str]:
+    """`normalise` of each text: joined by marks, which are neither word, white space nor punctuation."""
+    plain = [text for text in texts if text.isascii()]
+    joined = _MARK.join(plain).encode("ascii")
+    if joined.translate(None, ORDINARY).strip(b"\0") or any(_MARK in text for text in texts):
+        return [normalise(text) for text in texts]
+    pieces = joined.translate(FOLD, PUNCTUATION).decode("ascii").split(_MARK)
+    folded = [" ".join([word for word in piece.split() if word not in ARTICLE_WORDS]) for piece in pieces]
+    if len(plain) == len(texts):
+        return folded
+    raw = _MARK.join([text for text in texts if not text.isascii()]).lower().encode("utf-8", "surrogatepass")
+    bare = raw.translate(None, PUNCTUATION).decode("utf-8", "surrogatepass")
+    others = iter(ARTICLES.sub(" ", bare).split(_MARK))
+    ready = iter(folded)
+    return [next(ready) if text.isascii() else " ".join(next(others).split()) for text in texts]
+
+
+class AnswerPairs:
+    """Predictions with their accepted strings, normalised once; each method scores all of them.
+
+    Args:
+        predictions: One text a row.
+        golds: The accepted strings of each row, any number.
+        rules: Whose normalisation.
+        drop_empty: Leave out golds that normalise to nothing, as the metrics do; the primitives keep them.
+
+    Raises:
+        ValueError: The two differ in length.
+    """
+
+    def __init__(
+        self,
+        predictions: Sequence[str],
+        golds: Sequence[Sequence[str]],
+        rules: str = "squad",
+        *,
+        drop_empty: bool = False,
+    ) -> None:
+        if len(predictions) != len(golds):
+            raise ValueError(f"{len(predictions)} predictions for {len(golds)} rows of golds")
+        self._normal = normalise_all(predictions, rules)
+        self._golds = normalise_all([gold for row in golds for gold in row], rules)
+        counts = np.fromiter(map(len, golds), dtype=np.int64, count=len(golds))
+        rows = np.repeat(np.arange(len(golds)), counts)
+        if drop_empty and not all(self._golds):
+            kept = [place for place, gold in enumerate(self._golds) if gold]
+            self._golds = [self._golds[place] for place in kept]
+            rows = rows[kept]
+            counts = np.bincount(rows, minlength=len(golds))
+        self._counts, self._rows = counts, rows.tolist()
+        self._single = bool((counts == 1).all())
+        self._overlap: tuple[Floats, Floats, Floats] | None = None
+
+    def __len__(self) -> int:
+        return len(self._normal)
+
+    @property
+    def scorable(self) -> NDArray[np.bool_]:
+        """Which rows have a gold at all (of those kept). Shape (rows,)."""
+        return self._counts > 0
+
+    def _pairs(self) -> Iterator[tuple[str, str]]:
+        """Every gold with its row's prediction, both normalised."""
+        if self._single:
+            return zip(self._normal, self._golds, strict=True)
+        return zip(map(self._normal.__getitem__, self._rows), self._golds, strict=True)
+
+    def em(self) -> Floats:
+        """As `em`, row by row. Shape (rows,)."""
+        return self._best(np.array([prediction == gold for prediction, gold in self._pairs()], dtype=np.float64))
+
+    def precision_recall_f1(self, rules: str = "squad") -> tuple[Floats, Floats, Floats]:
+        """As `precision_recall_f1`, row by row. Three arrays of shape (rows,).
+
+        Args:
+            rules: Whose way of counting; its normalisation must be the one these pairs were made with.
+        """
+        owner = rules_named(rules)
+        same, predicted, wanted = self._overlaps()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            precision, recall = same / predicted, same / wanted
+            f1 = 2 * precision * recall / (precision + recall)
+        differ = self._differing_verdicts(owner) if owner.verdict_words else np.zeros(len(same), dtype=bool)
+        empty = (predicted == 0) & (wanted == 0)
+        results = []
+        for values in (precision, recall, f1):
+            flat = np.where((same > 0) & ~differ, values, 0.0)
+            results.append(self._best(np.where(empty, owner.both_empty, flat)))
+        return results[0], results[1], results[2]
+
+    def f1(self, rules: str = "squad") -> Floats:
+        """As `f1`, row by row. Shape (rows,)."""
+        return self.precision_recall_f1(rules)[2]
+
+    def cover_em(self, match: str = "substring") -> Floats:
+        """As `cover_em`, row by row. Shape (rows,).
+
+        Raises:
+            UserError: There is no such way of matching.
+        """
+        if match == "substring":
+            found = [gold in prediction and gold != "" for prediction, gold in self._pairs()]
+        elif match in COVER_MATCHES:
+            found = [covers(prediction, gold, match) for prediction, gold in self._pairs()]
+        else:
+            raise unknown_name("match", match, COVER_MATCHES)
+        return self._best(np.array(found, dtype=np.float64))
+
+    def _overlaps(self) -> tuple[Floats, Floats, Floats]:
+        """Per gold: tokens in common with the prediction, tokens of the prediction, tokens of the gold."""
+        if self._overlap is None:
+            same, predicted, wanted = [], [], []
+            golds = iter(self._golds)
+            for prediction, count in zip(self._normal, self._counts.tolist(), strict=True):
+                words: Collection[str] = prediction.split()
+                length = len(words)
+                if count > 1 and len(distinct := frozenset(words)) == length:
+                    words = distinct  # built once for several golds, and fit for all of them: nothing is repeated
+                for gold in islice(golds, count):
+                    gold_words = gold.split()
+                    same.append(common_tokens(words, gold_words))
+                    predicted.append(length)
+                    wanted.append(len(gold_words))
+            self._overlap = np.array(same, float), np.array(predicted, float), np.array(wanted, float)
+        return self._overlap
+
+    def _differing_verdicts(self, owner: Rules) -> NDArray[np.bool_]:
+        """Per gold: whether it or the prediction is a verdict word and the two differ."""
+        words = owner.verdict_words
+        return np.array([(a in words or b in words) and a != b for a, b in self._pairs()], dtype=bool)
+
+    def _best(self, flat: Floats) -> Floats:
+        """The maximum over each row's golds, 0 for a row without."""
+        if self._single:
+            return flat
+        best = np.zeros(len(self._counts))
+        filled = self._counts > 0
+        if filled.any():
+            starts = np.concatenate(([0], np.cumsum(self._counts)[:-1]))[filled]
+            best[filled] = np.maximum.reduceat(flat, starts)
+        return best
+
+
+def em_all(predictions: Sequence[str], golds: Sequence[Sequence[str]], rules: str = "squad") -> Floats:
+    """`em` of every pair. Shape (pairs,)."""
+    return AnswerPairs(predictions, golds, rules).em()
+
+
+def f1_all(predictions: Sequence[str], golds: Sequence[Sequence[str]], rules: str = "squad") -> Floats:
+    """`f1` of every pair. Shape (pairs,)."""
+    return AnswerPairs(predictions, golds, rules).f1(rules)
+
+
+def cover_em_all(
+    predictions: Sequence[str], golds: Sequence[Sequence[str]], match: str = "substring", rules: str = "squad"
+) -> Floats:
+    """`cover_em` of every pair. Shape (pairs,)."""
+    return AnswerPairs(predictions, golds, rules).cover_em(match)
+
+
+def has_answer_all(texts: Sequence[str], golds: Sequence[Iterable[str]]) -> NDArray[np.bool_]:
+    """`has_answer` of every pair. Shape (pairs,)."""
+    return np.array([has_answer(text, row) for text, row in zip(texts, golds, strict=True)], dtype=bool)

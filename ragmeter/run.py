@@ -21,7 +21,7 @@ from benchmarks.errors import UserError
 from benchmarks.registry import Benchmark
 from benchmarks.schema import SENTENCE_MARK, Passage, Query, Question
 from judges.api import Metric
-from methods.api import Control, Method, Prediction, Services
+from methods.api import Control, Method, Prediction, Ranking, Services
 from methods.pipeline import index_folder
 from methods.registry import Component
 from ragmeter.tasks import Task, TaskState
@@ -287,11 +287,11 @@ class _Settings:
         if key not in self._known:
             benchmark = task.loaded.benchmark
 
-            def retrieve(name: str, queries: Sequence[Query], n: int) -> list[tuple[str, ...]]:
+            def retrieve(name: str, queries: Sequence[Query], n: int) -> list[Ranking]:
                 component, services = Component.of(name), self._services.seeded(task.seed)
                 folder = index_folder(component, benchmark.corpus, services)
                 index = component.build(services).index(benchmark.corpus, folder)
-                return [ranking.ids for ranking in index.retrieve(queries, n)]
+                return list(index.retrieve(queries, n))
 
             self._known[key] = settings.apply(task.loaded.plan.setting, benchmark, task.seed, retrieve)
         return self._known[key]

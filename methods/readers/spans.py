@@ -18,7 +18,7 @@ _NUMBER = re.compile(
 )
 _WORD = r"(?:[^\W\d_a-zà-öø-ÿ][\w'’-]*(?:\.(?=[\s,]|[A-Z]))?|(?:[A-Z]\.)+)"
 _LINK = r"(?:of|the|de|la|le|du|von|van|der|den|and|for|in|on|al|bin|ibn|da|di|del|&)"
-_NAME = re.compile(rf"{_WORD}(?:\s+(?:{_LINK}\s+){{0,2}}(?:{_WORD}|\d{{1,4}}\b))*")
+_NAME = re.compile(rf"{_WORD}(?:\s+(?:{_LINK}\s+){{0,2}}{_WORD})*(?:\s+\d{{1,4}}\b)?")
 _QUOTED = re.compile(r"[\"“]([^\"“”]{2,80})[\"”]")
 
 _ASKS_YES_NO = re.compile(r"^(?:are|is|was|were|do|does|did|has|have|had|can|could|will|would|should)\b", re.IGNORECASE)

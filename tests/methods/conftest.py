@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,20 @@ from benchmarks.schema import Passage, Question, passage_id, sentence_id
 from methods.api import Services
 from methods.registry import Component
 
-TOWNS = "Arle Bresk Corvin Dalmow Estry Fennick Garlow Hulme Istrin Jorva Kestle Lorn Morvak Nesk Orlin Parth".split()
+TOWNS = [
+    "Arle",
+    "Bresk",
+    "Corvin",
+    "Dalmow",
+    "Estry",
+    "Fennick",
+    "Garlow",
+    "Hulme",
+    "Istrin",
+    "Jorva",
+    "Kestle",
+    "Lorn",
+]
 TRADES = ["baker", "pilot", "printer", "sailor", "teacher", "weaver"]
 
 
@@ -79,7 +92,7 @@ def build(tmp_path: Path) -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
-def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A Llama of random weights with a byte-level tokenizer and a chat template, as a folder."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -113,4 +126,4 @@ def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("tiny_llama")
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    yield str(folder)
+    return str(folder)

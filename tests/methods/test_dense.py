@@ -59,7 +59,7 @@ def test_a_query_vector_is_the_same_to_the_bit_in_any_company(dense: Any, ground
 
 
 def test_passage_vectors_depend_on_their_batch_by_less_than_a_millionth(ground: Any) -> None:
-    texts = list(ground.corpus.full_texts()) + ["word " * 150, "x"]
+    texts = [*ground.corpus.full_texts(), "word " * 150, "x"]
     small, large = (Encoder(EncoderConfig(batch_size=size), "cpu").passages(texts) for size in (1, 16))
     assert np.abs(small - large).max() < 1e-6
 

@@ -1,0 +1,239 @@
+"""Support metrics: which sentences, paragraphs and triples a method claims to have used.
+
+Claims stand in `Prediction.notes["support"]` (ids of passages or of sentences, `passage#index`) and
+`notes["triples"]`. A method that claims nothing scores 0, as in the official evaluators: its ranked evidence never
+stands in. Questions whose gold has no such support, and unanswerable ones, are unscorable.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from benchmarks.errors import UserError
+from benchmarks.schema import SENTENCE_MARK, Question
+from judges.api import Batch, Parameter, Scores
+from judges.metrics.answer import answer_parts
+from judges.registry import register
+from methods.api import SUPPORT, TRIPLES, Prediction
+
+Parts = tuple[Scores, Scores, Scores, Scores]
+"""EM, precision, recall and F1, each of shape (questions,)."""
+
+_HOTPOTQA = "HotpotQA evaluator, update_sp"
+_TWO_WIKI = "2WikiMultihopQA evaluator v1.1, update_evi"
+_MUSIQUE = "MuSiQue evaluator v1.0, SupportMetric"
+_JOINT = Parameter("rules", str, "hotpotqa", ("hotpotqa", "2wiki"), "answer x sentences, or x triples as well")
+
+
+@register("sp_em", source=_HOTPOTQA, group="support", needs=("support",))
+def sp_em(batch: Batch) -> Scores:
+    """1 if the claimed sentences are exactly the supporting facts, else 0.
+
+    Sets of (passage, sentence number); ids of whole passages claim no sentence. No claim: 0. No supporting facts in
+    the gold: unscorable.
+    """
+    return sentence_parts(batch)[0]
+
+
+@register("sp_precision", source=_HOTPOTQA, group="support", needs=("support",))
+def sp_precision(batch: Batch) -> Scores:
+    """Claimed sentences that are supporting facts / claimed sentences; 0 without claim. Otherwise as sp_em."""
+    return sentence_parts(batch)[1]
+
+
+@register("sp_recall", source=_HOTPOTQA, group="support", needs=("support",))
+def sp_recall(batch: Batch) -> Scores:
+    """Claimed sentences that are supporting facts / supporting facts. Otherwise as sp_em."""
+    return sentence_parts(batch)[2]
+
+
+@register("sp_f1", source=_HOTPOTQA, group="support", needs=("support",))
+def sp_f1(batch: Batch) -> Scores:
+    """Harmonic mean of sp_precision and sp_recall, 0 where both are 0. Otherwise as sp_em."""
+    return sentence_parts(batch)[3]
+
+
+@register("support_em", source=_MUSIQUE, group="support", needs=("support",))
+def support_em(batch: Batch) -> Scores:
+    """1 if the claimed paragraphs are exactly the supporting ones, else 0.
+
+    A claimed sentence claims its paragraph. No claim: 0. A question without positives, or unanswerable: unscorable.
+    """
+    return paragraph_parts(batch)[0]
+
+
+@register("support_f1", source=_MUSIQUE, group="support", needs=("support",))
+def support_f1(batch: Batch) -> Scores:
+    """F1 of the claimed paragraphs against the supporting ones, as sets. Otherwise as support_em."""
+    return paragraph_parts(batch)[3]
+
+
+@register("evidence_em", source=_TWO_WIKI, group="triples", needs=("triples",))
+def evidence_em(batch: Batch) -> Scores:
+    """1 if the claimed triples are exactly the gold ones, else 0.
+
+    Compared part by part after lower-casing, deleting ASCII punctuation and collapsing white space (articles stay);
+    repeated claims count once; where a gold head or tail is an answer with aliases, those are accepted in its place.
+    No claim: 0. No gold triples: unscorable.
+    """
+    return triple_parts(batch)[0]
+
+
+@register("evidence_precision", source=_TWO_WIKI, group="triples", needs=("triples",))
+def evidence_precision(batch: Batch) -> Scores:
+    """Claimed triples that are gold / claimed triples, 0 without claim. Otherwise as evidence_em."""
+    return triple_parts(batch)[1]
+
+
+@register("evidence_recall", source=_TWO_WIKI, group="triples", needs=("triples",))
+def evidence_recall(batch: Batch) -> Scores:
+    """Claimed triples that are gold / gold triples, at most 1. Otherwise as evidence_em."""
+    return triple_parts(batch)[2]
+
+
+@register("evidence_f1", source=_TWO_WIKI, group="triples", needs=("triples",))
+def evidence_f1(batch: Batch) -> Scores:
+    """Harmonic mean of evidence_precision and evidence_recall, 0 where both are 0. Otherwise as evidence_em."""
+    return triple_parts(batch)[3]
+
+
+@register("joint_em", source="HotpotQA and 2Wiki v1.1 evaluators", group="joint",
+          needs=("answer", "support"), parameters=(_JOINT,))  # fmt: skip
+def joint_em(batch: Batch, rules: str) -> Scores:
+    """Product of answer EM and sp_em (2wiki: and evidence_em). Unscorable where one of them is."""
+    return joint_parts(batch, rules)[0]
+
+
+@register("joint_precision", source="HotpotQA and 2Wiki v1.1 evaluators", group="joint",
+          needs=("answer", "support"), parameters=(_JOINT,))  # fmt: skip
+def joint_precision(batch: Batch, rules: str) -> Scores:
+    """Product of answer precision and sp_precision (2wiki: and evidence_precision). Unscorable where one of them is."""
+    return joint_parts(batch, rules)[1]
+
+
+@register("joint_recall", source="HotpotQA and 2Wiki v1.1 evaluators", group="joint",
+          needs=("answer", "support"), parameters=(_JOINT,))  # fmt: skip
+def joint_recall(batch: Batch, rules: str) -> Scores:
+    """Product of answer recall and sp_recall (2wiki: and evidence_recall). Unscorable where one of them is."""
+    return joint_parts(batch, rules)[2]
+
+
+@register("joint_f1", source="HotpotQA and 2Wiki v1.1 evaluators", group="joint",
+          needs=("answer", "support"), parameters=(_JOINT,))  # fmt: skip
+def joint_f1(batch: Batch, rules: str) -> Scores:
+    """Harmonic mean of joint_precision and joint_recall, 0 where both are 0. Unscorable where one part is."""
+    return joint_parts(batch, rules)[3]
+
+
+def sentence_parts(batch: Batch) -> Parts:
+    """EM, precision, recall and F1 of the claimed sentences."""
+    if "sentence_parts" not in batch.memo:
+        claimed = [{text for text in _claims(p) if SENTENCE_MARK in text} for p in batch.predictions]
+        gold = [set(question.supporting_facts) for question in batch.questions]
+        batch.memo["sentence_parts"] = _set_parts(batch, claimed, gold)
+    parts: Parts = batch.memo["sentence_parts"]
+    return parts
+
+
+def paragraph_parts(batch: Batch) -> Parts:
+    """EM, precision, recall and F1 of the claimed paragraphs."""
+    if "paragraph_parts" not in batch.memo:
+        claimed = [{text.partition(SENTENCE_MARK)[0] for text in _claims(p)} for p in batch.predictions]
+        gold = [set(question.evidence) for question in batch.questions]
+        batch.memo["paragraph_parts"] = _set_parts(batch, claimed, gold)
+    parts: Parts = batch.memo["paragraph_parts"]
+    return parts
+
+
+def triple_parts(batch: Batch) -> Parts:
+    """EM, precision, recall and F1 of the claimed triples."""
+    if "triple_parts" not in batch.memo:
+        matched, claims, golds = [], [], []
+        for question, prediction in zip(batch.questions, batch.predictions, strict=True):
+            claimed = _claimed_triples(prediction)
+            accepted = {triple for gold in question.triples for triple in _accepted(gold, question)}
+            matched.append(len(claimed & accepted))
+            claims.append(len(claimed))
+            golds.append(len(question.triples))
+        batch.memo["triple_parts"] = _parts(batch, matched, claims, golds)
+    parts: Parts = batch.memo["triple_parts"]
+    return parts
+
+
+def joint_parts(batch: Batch, rules: str) -> Parts:
+    """EM, precision, recall and F1 of answer and support together, by HotpotQA's or 2Wiki's evaluator."""
+    key = "joint_parts", rules
+    if key not in batch.memo:
+        factors = [answer_parts(batch, "hotpotqa"), sentence_parts(batch)]
+        if rules == "2wiki":
+            factors.append(triple_parts(batch))
+        em, precision, recall = (np.prod([factor[part] for factor in factors], axis=0) for part in range(3))
+        batch.memo[key] = em, precision, recall, _harmonic(precision, recall)
+    parts: Parts = batch.memo[key]
+    return parts
+
+
+def _set_parts(batch: Batch, claimed: list[set[str]], gold: list[set[str]]) -> Parts:
+    matched = [len(a & b) for a, b in zip(claimed, gold, strict=True)]
+    return _parts(batch, matched, [len(row) for row in claimed], [len(row) for row in gold])
+
+
+def _parts(batch: Batch, matched: list[int], claims: list[int], golds: list[int]) -> Parts:
+    """EM, precision, recall and F1 from counts; NaN without gold and for unanswerable questions."""
+    same, claimed, wanted = (np.array(counts, dtype=np.float64) for counts in (matched, claims, golds))
+    answerable = np.array([question.answerable for question in batch.questions], dtype=bool)
+    wanted[(wanted == 0) | ~answerable] = np.nan
+    nothing = np.where(np.isnan(wanted), np.nan, 0.0)
+    precision = nothing + same / np.maximum(claimed, 1)
+    # Two wordings of one gold triple may both be claimed; a share of the gold is still at most all of it.
+    recall = np.minimum(same / wanted, 1.0)
+    em = nothing + ((same == claimed) & (same == wanted))
+    return em, precision, recall, _harmonic(precision, recall)
+
+
+def _harmonic(precision: Scores, recall: Scores) -> Scores:
+    total = precision + recall
+    return np.where(total == 0, 0.0, 2 * precision * recall / np.where(total == 0, 1.0, total))
+
+
+def _claims(prediction: Prediction) -> list[str]:
+    claims = prediction.notes.get(SUPPORT) or ()
+    if isinstance(claims, str) or not all(isinstance(claim, str) for claim in claims):
+        raise _malformed(prediction, SUPPORT, "a list of ids of passages or sentences")
+    return list(claims)
+
+
+def _claimed_triples(prediction: Prediction) -> set[tuple[str, ...]]:
+    claims: Any = prediction.notes.get(TRIPLES) or ()
+    if isinstance(claims, str) or not all(
+        isinstance(claim, list | tuple) and len(claim) == 3 and all(isinstance(part, str) for part in claim)
+        for claim in claims
+    ):
+        raise _malformed(prediction, TRIPLES, "a list of [head, relation, tail]")
+    return {tuple(_normal(part) for part in claim) for claim in claims}
+
+
+def _malformed(prediction: Prediction, key: str, wanted: str) -> UserError:
+    return UserError(
+        f"notes[{key!r}] must be {wanted}", where=f"prediction for {prediction.question_id!r}", try_this="correct it"
+    )
+
+
+def _accepted(triple: tuple[str, str, str], question: Question) -> Iterable[tuple[str, ...]]:
+    head, relation, tail = triple
+    for one in (head, *question.aliases.get(head, ())):
+        for other in (tail, *question.aliases.get(tail, ())):
+            yield _normal(one), _normal(relation), _normal(other)
+
+
+_PUNCTUATION = re.compile(f"[{re.escape(string.punctuation)}]")
+
+
+def _normal(text: str) -> str:
+    """2Wiki's normal form of a triple's part: as SQuAD's, but articles stay."""
+    return " ".join(_PUNCTUATION.sub("", text.lower()).split())

@@ -1,0 +1,310 @@
+"""How fast scoring is: answers against the SQuAD script, rankings against pytrec_eval; equal results or no figure.
+
+    python -m perf.scoring            the full sizes of the project's targets
+    python -m perf.scoring --quick    small sizes: checks that both sides agree, misses no target
+
+Both sides run in this process, one thread, in turns, on the same Python objects; a figure is the median over the
+turns. The exit code is 1 where a target is missed or the two sides differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import random
+import re
+import statistics
+import string
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.text_batch import AnswerPairs
+from judges.ranking import find_positives
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+# --- the straightforward way, as the SQuAD 1.1 script does it -------------------------------------------------
+
+
+def normalize_answer(s: str) -> str:
+    """Lower text and remove punctuation, articles and extra whitespace."""
+
+    def remove_articles(text: str) -> str:
+        return re.sub(r"\b(a|an|the)\b", " ", text)
+
+    def white_space_fix(text: str) -> str:
+        return " ".join(text.split())
+
+    def remove_punc(text: str) -> str:
+        exclude = set(string.punctuation)
+        return "".join(ch for ch in text if ch not in exclude)
+
+    def lower(text: str) -> str:
+        return text.lower()
+
+    return white_space_fix(remove_articles(remove_punc(lower(s))))
+
+
+def script_em(prediction: str, gold: str) -> float:
+    return float(normalize_answer(prediction) == normalize_answer(gold))
+
+
+def script_f1(prediction: str, gold: str) -> float:
+    prediction_tokens = normalize_answer(prediction).split()
+    gold_tokens = normalize_answer(gold).split()
+    common = Counter(prediction_tokens) & Counter(gold_tokens)
+    num_same = sum(common.values())
+    if num_same == 0:
+        return 0.0
+    precision = 1.0 * num_same / len(prediction_tokens)
+    recall = 1.0 * num_same / len(gold_tokens)
+    return (2 * precision * recall) / (precision + recall)
+
+
+def script_cover_em(prediction: str, gold: str) -> float:
+    gold = normalize_answer(gold)
+    return float(gold != "" and gold in normalize_answer(prediction))
+
+
+def script_way(predictions: Sequence[str], golds: Sequence[Sequence[str]]) -> tuple[list[float], ...]:
+    """Each metric by itself, the maximum over the golds by itself: what one gets by importing the script."""
+    return tuple(
+        [max(metric(prediction, gold) for gold in row) for prediction, row in zip(predictions, golds, strict=True)]
+        for metric in (script_em, script_f1, script_cover_em)
+    )
+
+
+def script_once(predictions: Sequence[str], golds: Sequence[Sequence[str]]) -> tuple[list[float], ...]:
+    """The same with every text normalised only once, a rewriting that the script itself does not have."""
+    em, f1, cover = [], [], []
+    for prediction, row in zip(predictions, golds, strict=True):
+        normal = normalize_answer(prediction)
+        words = Counter(normal.split())
+        length = sum(words.values())
+        best_em = best_f1 = best_cover = 0.0
+        for gold in map(normalize_answer, row):
+            wanted = gold.split()
+            num_same = sum((words & Counter(wanted)).values())
+            if num_same:
+                precision, recall = num_same / length, num_same / len(wanted)
+                best_f1 = max(best_f1, (2 * precision * recall) / (precision + recall))
+            best_em = max(best_em, float(normal == gold))
+            best_cover = max(best_cover, float(gold != "" and gold in normal))
+        em.append(best_em)
+        f1.append(best_f1)
+        cover.append(best_cover)
+    return em, f1, cover
+
+
+def our_way(predictions: Sequence[str], golds: Sequence[Sequence[str]]) -> tuple[Any, ...]:
+    pairs = AnswerPairs(predictions, golds)
+    return pairs.em(), pairs.f1(), pairs.cover_em()
+
+
+# --- what is scored -------------------------------------------------------------------------------------------
+
+
+def real_texts() -> tuple[list[str], list[str]]:
+    """Answers and sentences of the real samples; nothing where they are missing."""
+    folder = Path(os.environ.get("RAGMETER_DATA") or ROOT.parent / "shared" / "data")
+    answers: list[str] = []
+    sentences: list[str] = []
+    for path in sorted([*folder.glob("hotpotqa/*train50.json"), *folder.glob("2wikimultihopqa/*.json")]):
+        for record in json.loads(path.read_text(encoding="utf-8")):
+            if "context" in record:
+                answers.append(record["answer"])
+                sentences += [sentence for _, paragraph in record["context"] for sentence in paragraph]
+    for path in sorted(folder.glob("musique/*.jsonl")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            record = json.loads(line)
+            answers += [record["answer"], *record["answer_aliases"]]
+            sentences += [paragraph["paragraph_text"] for paragraph in record["paragraphs"]]
+    return answers, sentences
+
+
+def made_up_texts(rng: random.Random) -> tuple[list[str], list[str]]:
+    """Answers and sentences of invented words with the punctuation, articles and accents of real ones."""
+    syllables = ["ka", "ri", "ton", "mel", "os", "vé", "dra", "lin", "BA", "sho", "Ün", "te", "gar", "ny", "ul", "fo"]
+    words = ["".join(rng.choices(syllables, k=rng.randint(1, 4))) for _ in range(5000)]
+    words += ["the", "The", "a", "an", "of", "in", "and", "U.S.", "1984", "(born", "19 May", "–", "it's"] * 100
+    sentences = [" ".join(rng.choices(words, k=rng.randint(6, 30))) + "." for _ in range(3000)]
+    return [" ".join(rng.choices(words, k=rng.randint(1, 4))) for _ in range(500)], sentences
+
+
+def answer_pairs(size: int, most_golds: int, seed: int) -> tuple[list[str], list[list[str]]]:
+    """Predictions from a word to three sentences long, about half of them holding a gold.
+
+    Golds are real answers where there are some (a tenth of the rows) and else runs of words of the sentences.
+    """
+    rng = random.Random(seed)
+    answers, sentences = real_texts()
+    if not answers:
+        answers, sentences = made_up_texts(rng)
+    words = [word for sentence in sentences for word in sentence.split()]
+
+    def run(low: int, high: int) -> str:
+        length = rng.randint(low, high)
+        start = rng.randrange(max(len(words) - length, 1))
+        return " ".join(words[start : start + length])
+
+    predictions, golds = [], []
+    for _ in range(size):
+        row = [rng.choice(answers) if rng.random() < 0.1 else run(1, 5) for _ in range(rng.randint(1, most_golds))]
+        kind = rng.random()
+        if kind < 0.15:
+            predictions.append(rng.choice(row))  # the gold itself
+        elif kind < 0.5:
+            predictions.append(f"{run(1, 12)} {rng.choice(row)}, {run(1, 12)}")  # a sentence that holds it
+        elif kind < 0.8:
+            predictions.append(run(1, 6))  # a wrong short answer
+        else:
+            predictions.append(run(20, 60))  # a wrong long one
+        golds.append(row)
+    return predictions, golds
+
+
+def rankings(size: int, depth: int, corpus: int, seed: int) -> tuple[list[list[str]], list[list[str]]]:
+    """Rankings of `depth` out of `corpus` passage ids, with one to five positives, most of them retrieved."""
+    rng = np.random.default_rng(seed)
+    ids = np.array([f"p{number:016x}" for number in rng.integers(1 << 62, size=corpus)], dtype=object)
+    found, positives = [], []
+    for count in rng.integers(1, 6, size=size):
+        # Distinct rows without the cost of a permutation: draw more than are needed, drop repetitions.
+        rows = list(dict.fromkeys(rng.integers(corpus, size=depth + 40).tolist()))
+        places = set(rng.integers(depth, size=int(count)).tolist())
+        relevant = [rows[place] if rng.random() < 0.7 else rows[depth + i] for i, place in enumerate(places)]
+        found.append(ids[rows[:depth]].tolist())
+        positives.append(ids[relevant].tolist())
+    return found, positives
+
+
+# --- measuring ------------------------------------------------------------------------------------------------
+
+
+def in_turns(turns: int, *sides: Callable[[], Any]) -> tuple[list[float], list[Any]]:
+    """Median seconds and the last result of each side, the sides taking turns."""
+    seconds: list[list[float]] = [[] for _ in sides]
+    results: list[Any] = [None] * len(sides)
+    for _ in range(turns):
+        for number, side in enumerate(sides):
+            results[number] = None
+            gc.collect()
+            start = time.perf_counter()
+            results[number] = side()
+            seconds[number].append(time.perf_counter() - start)
+    return [statistics.median(times) for times in seconds], results
+
+
+class Report:
+    """Prints a line per benchmark and remembers whether one fell short."""
+
+    def __init__(self, quick: bool) -> None:
+        self.quick = quick
+        self.failed = False
+        print(f"{'name':<52}{'ours':>10}{'theirs':>10}{'ratio':>8}{'target':>8}")
+
+    def line(self, name: str, ours: float, theirs: float, target: float | None, *, equal: bool) -> None:
+        ratio = theirs / ours
+        missed = target is not None and ratio < target and not self.quick
+        self.failed |= missed or not equal
+        remark = "" if equal else "  DIFFERENT RESULTS"
+        remark += "  MISSED" if missed else ""
+        shown = "-" if target is None or self.quick else f"{target:g}"
+        print(f"{name:<52}{ours:>9.3f}s{theirs:>9.3f}s{ratio:>8.1f}{shown:>8}{remark}")
+
+
+def answers_against_script(report: Report, size: int, turns: int) -> None:
+    for name, most_golds in (("one gold", 1), ("1-5 golds", 5)):
+        predictions, golds = answer_pairs(size, most_golds, seed=7)
+        flat = [gold for row in golds for gold in row]
+        shares = f"distinct: {len(set(predictions)) / len(predictions):.0%} / {len(set(flat)) / len(flat):.0%}"
+        sides = [partial(way, predictions, golds) for way in (our_way, script_way, script_once)]
+        seconds, (ours, script, once) = in_turns(turns, *sides)
+        equal = [all(np.array_equal(a, b) for a, b in zip(ours, side, strict=True)) for side in (script, once)]
+        print(f"# {size:,} pairs, {name}; predictions / golds {shares}; mean scores "
+              + ", ".join(f"{np.mean(values):.3f}" for values in ours))  # fmt: skip
+        report.line(f"em+f1+cover_em, {name}, SQuAD script", seconds[0], seconds[1], 5, equal=equal[0])
+        report.line(f"em+f1+cover_em, {name}, script, normalised once", seconds[0], seconds[2], None, equal=equal[1])
+
+
+CUTS = (1, 3, 5, 10, 20, 100)
+"""The project's default cuts."""
+
+
+def our_rankings(found: list[list[str]], positives: list[list[str]]) -> dict[str, Any]:
+    """From lists of string ids to every measure of the comparison."""
+    hits = find_positives(found, positives, distinct=True)
+    scores = {}
+    for k in CUTS:
+        scores[f"recall_{k}"] = hits.recall(k)
+        scores[f"success_{k}"] = hits.hit(k)
+        scores[f"P_{k}"] = hits.precision(k)
+        scores[f"map_cut_{k}"] = hits.average_precision(k)
+        scores[f"ndcg_cut_{k}"] = hits.ndcg(k)
+    scores["recip_rank"] = hits.reciprocal_rank(max(CUTS))
+    return scores
+
+
+def rankings_against_pytrec_eval(report: Report, size: int, depth: int, turns: int) -> None:
+    import pytrec_eval
+
+    cuts = ",".join(map(str, CUTS))
+    measures = {"recip_rank", *(f"{name}.{cuts}" for name in ("recall", "success", "P", "map_cut", "ndcg_cut"))}
+    names = [str(number) for number in range(size)]
+    descending = [float(depth - rank) for rank in range(depth)]
+    for corpus, target in ((10_000, 10), (200_000, None)):
+        found, positives = rankings(size, depth, corpus, seed=11)
+
+        def ours(found: list[list[str]] = found, positives: list[list[str]] = positives) -> dict[str, Any]:
+            return our_rankings(found, positives)
+
+        alone: list[float] = []
+
+        def theirs(
+            found: list[list[str]] = found, positives: list[list[str]] = positives, alone: list[float] = alone
+        ) -> dict[str, Any]:
+            qrels = {name: dict.fromkeys(row, 1) for name, row in zip(names, positives, strict=True)}
+            run = {name: dict(zip(row, descending, strict=True)) for name, row in zip(names, found, strict=True)}
+            start = time.perf_counter()
+            results = pytrec_eval.RelevanceEvaluator(qrels, measures).evaluate(run)
+            alone.append(time.perf_counter() - start)
+            rows = [results[name] for name in names]
+            return {measure: np.array([row[measure] for row in rows]) for measure in rows[0]}
+
+        seconds, results = in_turns(turns, ours, theirs)
+        worst = max(float(np.abs(results[0][name] - results[1][name]).max()) for name in results[1])
+        equal = worst <= 1e-9 and results[0].keys() == results[1].keys()
+        print(f"# {size:,} queries x {depth} of {corpus:,} documents, {len(results[0])} measures; both sides from the"
+              f" same lists of string ids to one array a measure; largest difference {worst:.1e}")  # fmt: skip
+        name = f"ranking metrics, {corpus:,} documents, pytrec_eval"
+        report.line(name, seconds[0], seconds[1], target, equal=equal)
+        report.line(f"{name}.evaluate alone", seconds[0], statistics.median(alone), None, equal=equal)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmarks.
+
+    Returns:
+        1 where a target was missed or results differ, else 0.
+    """
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="small sizes, no targets: only that both sides agree")
+    options = parser.parse_args(arguments)
+    report = Report(options.quick)
+    answers_against_script(report, 2_000 if options.quick else 100_000, 1 if options.quick else 5)
+    rankings_against_pytrec_eval(report, 500 if options.quick else 100_000, 100, 1 if options.quick else 3)
+    return int(report.failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import streamlit as st
 
 
 def main() -> None:
     """Set the page up and run the one that the URL names."""
-    st.set_page_config(page_title="ragmeter", page_icon=":material/leaderboard:", layout="wide")
+    assets = Path(__file__).with_name("assets")
+    # A file of our own: browsers fetch the icon of a page that names a Material symbol from Google.
+    st.set_page_config(page_title="ragmeter", page_icon=str(assets / "icon.svg"), layout="wide")
+    st.logo(str(assets / "logo.svg"), size="medium")
     pages = [
         st.Page("pages/board.py", title="Board", icon=":material/leaderboard:", default=True),
         st.Page("pages/questions.py", title="Questions", icon=":material/quiz:", url_path="questions"),

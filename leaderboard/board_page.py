@@ -6,7 +6,7 @@ import streamlit as st
 
 from leaderboard import board_table, charts, formats, source, state
 from leaderboard.board_table import Order
-from leaderboard.choosers import NO_REFERENCE, Chosen, choose, default_reference
+from leaderboard.choosers import NO_REFERENCE, Chosen, choose, default_reference, permalink
 from leaderboard.columns import MAIN, higher_is_better
 from leaderboard.nodes import Node, el
 from leaderboard.view import show
@@ -54,6 +54,7 @@ def render() -> None:
     )  # fmt: skip
     show(_legend(board), "legend")
     show(el("h2", f"{formats.metric_label(focus)} with 95 % intervals", cls="section"), "chart-title")
+    show(charts.key(board, rows), "chart-key")
     st.altair_chart(
         charts.intervals(board, rows, focus, chosen.definitions), width="stretch",
         alt=f"{formats.metric_label(focus)} of each run with its 95 % interval; the numbers are in the table above",
@@ -76,18 +77,17 @@ def _summary(board: Board) -> Node:
 
 
 def _legend(board: Board) -> Node:
-    text = "Brackets: 95 % bootstrap interval over questions. A column's head sorts by it."
+    units = "documents, because questions share them" if board.clustered else "questions"
+    text = f"Brackets: 95 % bootstrap interval over {units}. A column's head sorts by it."
     if board.reference is not None:
         text = f"▲ ▼ significantly better or worse than {board.reference} (Holm-corrected, 5 %). {text}"
     return el("p", text, cls="note")
 
 
 def _links() -> None:
-    with st.container(horizontal=True):
-        shared = {name: value for name, value in state.view().items() if name in ("experiment", "board", "metric")}
-        st.page_link(QUESTIONS_PAGE, label="Look at single questions", icon=":material/search:", query_params=shared)
-        st.page_link("pages/board.py", label="Permanent link to this view", icon=":material/link:",
-                     query_params=state.view())  # fmt: skip
+    shared = {name: value for name, value in state.view().items() if name in ("experiment", "board", "metric")}
+    st.page_link(QUESTIONS_PAGE, label="Look at single questions", icon=":material/quiz:", query_params=shared)
+    permalink()
 
 
 def _refresh_while_running(chosen: Chosen) -> None:

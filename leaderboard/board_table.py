@@ -148,7 +148,8 @@ def _head(column: str, name: str, unit: str, help_text: str, order: Order, desce
     arrow = ("↓" if order.descending else "↑") if active else ""
     return el(
         "th",
-        el("button", el("span", name, cls="name"), el("span", arrow, cls="arrow"), tip=help_text, key=f"sort-{column}",
+        el("button", el("span", name, cls="name"), el("span", arrow, cls="arrow") if arrow else None,
+           tip=help_text, key=f"sort-{column}",
            action={"sort": column, "order": "desc" if descending else "asc"}),
         el("span", unit, cls="unit") if unit else None,
         scope="col", sort=state, cls=cls,
@@ -194,7 +195,8 @@ def _name(row: Row, board: Board) -> Node:
                            run.error or "Values are over the questions answered so far; not ranked yet"))  # fmt: skip
     aside = run.method_id if run.method_id != run.method else None
     return el(
-        "th", el("span", run.method, cls="method"), *marks, el("span", aside, cls="aside") if aside else None,
+        "th", el("span", run.method, cls="method", title=run.method), *marks,
+        el("span", aside, cls="aside") if aside else None,
         scope="row", cls="stick",
     )  # fmt: skip
 

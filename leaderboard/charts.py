@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from leaderboard import formats
 from leaderboard.columns import scale_of
+from leaderboard.nodes import Node, el
 from results.board import Board, Row
 
 if TYPE_CHECKING:
@@ -15,13 +16,13 @@ if TYPE_CHECKING:
 METHOD, CONTROL, PARTIAL = "method", "control", "unfinished"
 _COLOURS = {METHOD: "#2a87c8", CONTROL: "#d55e00", PARTIAL: "#8a8f98"}
 _SHAPES = {METHOD: "circle", CONTROL: "diamond", PARTIAL: "square"}
-_ROW_PIXELS = 30
+_ROW_PIXELS = 32
 
 
 def intervals(
     board: Board, rows: Sequence[Row], metric: str, definitions: Mapping[str, Mapping[str, Any]]
 ) -> altair.LayerChart:
-    """A dot with its 95 % interval per run; a dashed line at the reference.
+    """A dot with its 95 % interval per run; a dashed line at the reference. `key` says which mark is which.
 
     Args:
         board: For its reference.
@@ -38,7 +39,7 @@ def intervals(
         if cell is None or formats.missing(cell.estimate.value):
             continue
         found = cell.estimate
-        kind = CONTROL if row.control else METHOD if row.run.status == "finished" else PARTIAL
+        kind = _kind(row)
         data.append(
             {
                 "run": row.run.run,
@@ -60,16 +61,16 @@ def intervals(
     for entry in data:
         entry["line"] = f"{entry['run']}\x1f{names[entry['run']]}"
     label = r"split(datum.label, '\u001f')[1]"
-    axis = alt.Axis(title=None, labelLimit=150, labelExpr=label, ticks=False, domain=False, labelPadding=8)
+    axis = alt.Axis(
+        title=None, labelLimit=150, labelOverlap=False, labelExpr=label, ticks=False, domain=False, labelPadding=8
+    )
     y = alt.Y("line:N", sort=None, axis=axis)
-    title = f"{formats.metric_label(metric)}, {shown.unit}, 95 % interval"
-    x_axis = alt.Axis(title=title, tickCount=6, domain=False)
+    x_axis = alt.Axis(title=f"{formats.metric_name(metric)[0]}, {shown.unit}", tickCount=6, domain=False)
     base = alt.Chart(alt.Data(values=data)).encode(y=y)
-    legend = alt.Legend(title=None, orient="top", symbolSize=80) if len(kinds) > 1 else None
     colours = alt.Scale(domain=kinds, range=[_COLOURS[kind] for kind in kinds])
     shapes = alt.Scale(domain=kinds, range=[_SHAPES[kind] for kind in kinds])
-    colour = alt.Color("kind:N", scale=colours, legend=legend)
-    shape = alt.Shape("kind:N", scale=shapes, legend=legend)
+    colour = alt.Color("kind:N", scale=colours, legend=None)
+    shape = alt.Shape("kind:N", scale=shapes, legend=None)
     tooltip = [alt.Tooltip("method:N", title="Method"), alt.Tooltip("shown:N", title=formats.metric_label(metric)),
                alt.Tooltip("questions:Q", title="Questions"), alt.Tooltip("kind:N", title="Kind")]  # fmt: skip
     scale = alt.Scale(zero=False, nice=True)
@@ -85,3 +86,21 @@ def intervals(
         layers.insert(0, line.mark_rule(strokeDash=[4, 4], color="#8a8f98").encode(x="value:Q"))
     height = max(2, len(data)) * _ROW_PIXELS
     return alt.layer(*layers).properties(height=height).configure_view(strokeWidth=0)
+
+
+def key(board: Board, rows: Sequence[Row]) -> Node:
+    """What the chart's marks mean; in text, where it wraps and is read aloud."""
+    glyphs = {METHOD: "●", CONTROL: "◆", PARTIAL: "■"}
+    kinds = {_kind(row) for row in rows}
+    parts = [
+        el("span", el("span", glyph, cls=f"key-{kind}"), f" {kind}", cls="fact")
+        for kind, glyph in glyphs.items()
+        if kind in kinds
+    ]
+    if board.reference is not None:
+        parts.append(el("span", f"┆ {board.reference}", cls="fact"))
+    return el("p", *parts, cls="facts note")
+
+
+def _kind(row: Row) -> str:
+    return CONTROL if row.control else METHOD if row.run.status == "finished" else PARTIAL

@@ -9,7 +9,7 @@ import streamlit as st
 
 from leaderboard import source, state
 from leaderboard.columns import ALL_RUNS, board_key, board_label, families
-from leaderboard.nodes import message
+from leaderboard.nodes import el, link, message
 from leaderboard.source import Source
 from leaderboard.view import show
 from results.queries import RunRow, UserError
@@ -80,7 +80,8 @@ def _choose(at: Source) -> Chosen | None:
         return None
     left, right = st.columns([1, 2])
     with left:
-        name = state.select("Experiment", "experiment", options, options[0], resets=("board",),
+        name = state.select("Experiment", "experiment", options, options[0],
+                            resets=("board", "reference", "question", "type"),
                             show=lambda value: "All runs in the store" if value == ALL_RUNS else value)  # fmt: skip
     experiment = None if name == ALL_RUNS else name
     found = source.run_groups(at, experiment)
@@ -94,6 +95,7 @@ def _choose(at: Source) -> Chosen | None:
         labels = {key: f"{label} · {key.rpartition('~')[2]}" for key, label in labels.items()}
     with right:
         board = state.select("Benchmark · setting · seed", "board", list(labels), next(iter(labels)),
+                             resets=("question", "type"),
                              show=lambda key: labels[key])  # fmt: skip
     group = list(labels).index(board)
     runs = found[group]
@@ -108,6 +110,13 @@ def _choose(at: Source) -> Chosen | None:
         return None
     card = source.datasets(at).get(runs[0].dataset_fingerprint, {}).get("card", {})
     return Chosen(at, experiment, group, runs, families(metrics, definitions, card.get("metrics", ())), definitions)
+
+
+def permalink() -> None:
+    """Draw the link that reproduces this view."""
+    address = state.permalink()
+    if address:
+        show(el("p", link("Permanent link to this view", address), cls="note"), "permalink")
 
 
 def default_reference(chosen: Chosen) -> str:

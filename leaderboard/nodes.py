@@ -91,7 +91,7 @@ def el(
         raise ValueError(f"elements have no attribute {sorted(unknown)[0]!r}")
     if "href" in given and not is_web_address(str(given["href"])):
         raise ValueError("only http and https addresses can be linked to")
-    finite = {name: float(value) for name, value in (numbers or {}).items() if math.isfinite(value)}
+    finite = {name: float(value) for name, value in (numbers or {}).items() if math.isfinite(float(value))}
     return Node(tag, tuple(c for c in children if c is not None), cls, given, tip, action, finite)
 
 

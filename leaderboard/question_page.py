@@ -8,7 +8,7 @@ import numpy as np
 import streamlit as st
 
 from leaderboard import formats, question_view, source, state
-from leaderboard.choosers import Chosen, choose
+from leaderboard.choosers import Chosen, choose, permalink
 from leaderboard.columns import MAIN
 from leaderboard.nodes import el, message
 from leaderboard.view import show
@@ -40,8 +40,7 @@ def render() -> None:
         _list(chosen, rows, found, position, metric)
     with right:
         _detail(chosen, rows[found[position]])
-        st.page_link("pages/questions.py", label="Permanent link to this view", icon=":material/link:",
-                     query_params=state.view())  # fmt: skip
+        permalink()
 
 
 def _filter(chosen: Chosen, rows: Sequence[QuestionRow]) -> tuple[list[int], str]:
@@ -112,7 +111,14 @@ def _list(chosen: Chosen, rows: Sequence[QuestionRow], found: Sequence[int], pos
     )
     show(
         question_view.question_list(
-            [rows[number] for number in page], rows[found[position]].question, scores, names, metric, chosen.definitions
+            [rows[number] for number in page],
+            rows[found[position]].question,
+            scores,
+            names,
+            metric,
+            chosen.definitions,
+            earlier=rows[found[start - PAGE]].question if start else None,
+            later=rows[found[start + PAGE]].question if start + PAGE < len(found) else None,
         ),
         "list",
         state.act(("question",)),
@@ -126,8 +132,9 @@ def _detail(chosen: Chosen, row: QuestionRow) -> None:
     metrics = list(dict.fromkeys([state.view()["metric"], *chosen.families[MAIN]]))
     shown = [
         question_view.question(row),
-        question_view.answer_table(answers, chosen.runs, metrics, chosen.definitions),
-        question_view.gold_table(row, passages, answers, source.DEPTH),
+        question_view.answer_table(
+            row, passages, answers, chosen.runs, metrics, chosen.definitions, source.DEPTH
+        ),
         question_view.gold_passages(row, passages),
         el("h3", "Ranked evidence", cls="section"),
         *(question_view.evidence(row, answer, opened=number < _OPENED)

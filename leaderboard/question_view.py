@@ -29,9 +29,25 @@ def question(row: QuestionRow) -> Node:
 
 
 def answer_table(
-    answers: Sequence[AnswerRow], runs: Sequence[RunRow], metrics: Sequence[str], definitions: Definitions
+    row: QuestionRow,
+    passages: Mapping[str, Passage],
+    answers: Sequence[AnswerRow],
+    runs: Sequence[RunRow],
+    metrics: Sequence[str],
+    definitions: Definitions,
+    depth: int,
 ) -> Node:
-    """Each run's answer with its scores and what it took."""
+    """Each run's answer with its scores, where it ranked the gold passages, and what it took.
+
+    Args:
+        row: The question.
+        passages: Its gold passages, as far as the store holds them.
+        answers: What the runs said; a run without an answer has a line that says so.
+        runs: One line each.
+        metrics: Columns.
+        definitions: Metric definitions by id.
+        depth: How many ranks were read.
+    """
     heads = [el("th", "Method", scope="col", cls="stick"), el("th", "Answer", scope="col", cls="wide")]
     for metric in metrics:
         name, details = formats.metric_name(metric)
@@ -40,13 +56,17 @@ def answer_table(
             el("th", el("span", name, cls="name", tip=explanation(metric, definitions)),
                el("span", f"{details + ' · ' if details else ''}{unit}", cls="unit"), scope="col", cls="number")
         )  # fmt: skip
+    if row.evidence:
+        titles = "; ".join(passages[e].title or passages[e].text[:80] if e in passages else e for e in row.evidence)
+        tip = f"Ranks of the gold passages within the first {depth}, in this order: {titles}. – is not among them."
+        heads.append(el("th", el("span", "Gold at rank", cls="name", tip=tip), scope="col", cls="number"))
     heads += [
         el("th", el("span", "Time", cls="name", tip="Wall time by stage"), scope="col", cls="number"),
         el("th", el("span", "Tokens", cls="name", tip="Prompt, completion and memory tokens"), scope="col",
            cls="number"),
     ]  # fmt: skip
     said = {answer.run: answer for answer in answers}
-    lines = [_answer_line(run, said.get(run.run), metrics, definitions) for run in runs]
+    lines = [_answer_line(row, run, said.get(run.run), metrics, definitions) for run in runs]
     return el(
         "div", el("table", el("caption", "Answers and scores", cls="unseen"), el("thead", el("tr", *heads)),
                   el("tbody", *lines), cls="board answers"), cls="scroll", key="answers-scroll", role="region",
@@ -54,15 +74,21 @@ def answer_table(
     )  # fmt: skip
 
 
-def _answer_line(run: RunRow, answer: AnswerRow | None, metrics: Sequence[str], definitions: Definitions) -> Node:
+def _answer_line(
+    row: QuestionRow, run: RunRow, answer: AnswerRow | None, metrics: Sequence[str], definitions: Definitions
+) -> Node:
     control = badge("control", "control", "Sees the gold; never ranked") if run.kind == "control" else None
-    name = el("th", el("span", run.method, cls="method"), control, scope="row", cls="stick")
+    name = el("th", el("span", run.method, cls="method", title=run.method), control, scope="row", cls="stick")
     if answer is None:
-        waiting = el("td", "not answered yet", colspan=str(len(metrics) + 3), cls="aside")
+        waiting = el("td", "not answered yet", colspan=str(len(metrics) + 3 + bool(row.evidence)), cls="aside")
         return el("tr", name, waiting)
     cells = [_answer_text(answer)]
     for metric in metrics:
         cells.append(_score(metric in answer.scores, answer.scores.get(metric), metric, definitions))
+    if row.evidence:
+        ranks = [_rank(answer, identifier) for identifier in row.evidence]
+        shown = ", ".join(str(rank or formats.NOTHING) for rank in ranks) if answer.evidence else formats.NOTHING
+        cells.append(el("td", shown, cls="number full" if all(ranks) else "number"))
     spent = sum(answer.stages.values())
     stages = ", ".join(f"{stage} {formats.duration(seconds)}" for stage, seconds in answer.stages.items())
     total = answer.prompt_tokens + answer.completion_tokens + answer.memory_tokens
@@ -75,6 +101,11 @@ def _answer_line(run: RunRow, answer: AnswerRow | None, metrics: Sequence[str], 
         el("td", formats.count(total), cls="number", tip=parts if total or answer.model_calls else ""),
     ]
     return el("tr", name, *cells, cls="control" if run.kind == "control" else "")
+
+
+def _rank(answer: AnswerRow, passage: str) -> int | None:
+    """The first rank at which an answer's evidence names a passage or one of its sentences."""
+    return next((item.rank for item in answer.evidence if _owner(item.id) == passage), None)
 
 
 def _answer_text(answer: AnswerRow) -> Node:
@@ -96,31 +127,6 @@ def _score(scored: bool, value: float | None, metric: str, definitions: Definiti
     if known.get("low") == 0 and known.get("high") == 1:
         cls = "number full" if value == 1 else "number zero" if value == 0 else "number"
     return el("td", scale_of(metric, definitions).value(value), cls=cls)
-
-
-def gold_table(
-    row: QuestionRow, passages: Mapping[str, Passage], answers: Sequence[AnswerRow], depth: int
-) -> Node | None:
-    """At which rank each run returned each gold passage; None for a question without evidence."""
-    if not row.evidence:
-        return None
-    heads = [el("th", "Gold passage", scope="col", cls="stick wide")]
-    heads += [el("th", answer.method, scope="col", cls="number") for answer in answers]
-    lines = []
-    for identifier in row.evidence:
-        passage = passages.get(identifier)
-        title = (passage.title or passage.text[:80]) if passage else identifier
-        cells = []
-        for answer in answers:
-            rank = next((item.rank for item in answer.evidence if _owner(item.id) == identifier), None)
-            shown = f"rank {rank}" if rank else f"not in top {depth}" if answer.evidence else formats.NOTHING
-            cells.append(el("td", shown, cls="number full" if rank else "number aside"))
-        lines.append(el("tr", el("th", title, scope="row", cls="stick wide"), *cells))
-    return el(
-        "div", el("table", el("caption", "Where the gold passages were ranked", cls="unseen"),
-                  el("thead", el("tr", *heads)), el("tbody", *lines), cls="board answers"),
-        cls="scroll", key="gold-scroll", role="region", label="Gold passages table",
-    )  # fmt: skip
 
 
 def gold_passages(row: QuestionRow, passages: Mapping[str, Passage]) -> Node | None:
@@ -185,7 +191,7 @@ def _text(row: QuestionRow, identifier: str, text: str, sentences: Sequence[str]
 
 def question_list(
     rows: Sequence[QuestionRow], current: str, scores: Mapping[str, Sequence[float | None]], names: Mapping[str, str],
-    metric: str, definitions: Definitions,
+    metric: str, definitions: Definitions, earlier: str | None = None, later: str | None = None,
 ) -> Node:  # fmt: skip
     """Questions of one page of a filter, each a button that opens it.
 
@@ -196,6 +202,7 @@ def question_list(
         names: Method name by run.
         metric: What the scores are of.
         definitions: Metric definitions by id.
+        earlier, later: Where the pages before and after begin, if there are any.
     """
     shown = scale_of(metric, definitions)
     items = []
@@ -213,7 +220,15 @@ def question_list(
                         pressed="true" if here else "false", action={"question": row.question},
                         key=f"pick-{row.question}"))
         )  # fmt: skip
-    return el("div", el("ol", *items, cls="picks"), cls="list", key="list-scroll")
+    if earlier is not None:
+        items.insert(0, _turn("↑ Earlier questions", earlier))
+    if later is not None:
+        items.append(_turn("↓ More questions", later))
+    return el("div", el("ol", *items, cls="picks"), cls="list", key=f"list-{rows[0].question}")
+
+
+def _turn(text: str, question: str) -> Node:
+    return el("li", el("button", text, cls="pick turn", action={"question": question}, key=f"turn-{text}"))
 
 
 def _owner(identifier: str) -> str:

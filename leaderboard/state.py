@@ -7,10 +7,13 @@ means the same when the defaults have moved on. Whatever a URL says is checked a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from urllib.parse import urlencode
 
 import streamlit as st
 
 _VIEW = "view"
+_SHARED = ("experiment", "board", "metric", "reference")
+"""What pages have in common."""
 _LONGEST = 500
 """Characters of a parameter that are looked at."""
 
@@ -19,7 +22,8 @@ def begin(page: str) -> None:
     """Start a page: where it was reached without parameters from another page, what they share is carried over."""
     previous = st.session_state.get("page")
     if previous not in (None, page) and not st.query_params.to_dict():
-        write(**{name: st.session_state[_VIEW].get(name) for name in ("experiment", "board", "metric", "reference")})
+        left = st.session_state.get(_VIEW, {})
+        st.query_params.from_dict({name: left[name] for name in _SHARED if left.get(name)})
     st.session_state["page"] = page
     st.session_state[_VIEW] = {}
 
@@ -44,6 +48,12 @@ def pick(name: str, options: Sequence[str], default: str) -> str:
 def view() -> dict[str, str]:
     """The whole state of this view, as URL parameters."""
     return {name: value for name, value in st.session_state[_VIEW].items() if value}
+
+
+def permalink() -> str | None:
+    """The address of this view with every choice spelt out; None where the server does not know its own."""
+    address = st.context.url
+    return f"{address.partition('?')[0]}?{urlencode(view())}" if address else None
 
 
 def write(**changes: str | None) -> None:

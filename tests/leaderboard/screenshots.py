@@ -1,0 +1,122 @@
+"""Takes screenshots of the leaderboard with headless Chromium: light, dark and at phone width.
+
+    python tests/leaderboard/screenshots.py STORE FOLDER [--chromium PATH]
+
+Starts the server on a free port of the loopback interface and ends it afterwards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+CHROMIUM_FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--force-color-profile=srgb"]
+VIEWS = {"light": ("light", 1440, 900), "dark": ("dark", 1440, 900), "phone": ("light", 390, 844)}
+PAGES = {"board": "", "questions": "questions"}
+SERVE = "import sys; from pathlib import Path; from leaderboard.server import serve; " \
+    "sys.exit(serve(Path(sys.argv[1]), int(sys.argv[2])))"  # fmt: skip
+
+
+def chromium() -> str | None:
+    """Where Chromium is on this machine, None without one."""
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def serving(store: Path) -> Iterator[str]:
+    """The leaderboard of a store, served by `serve` in a process of its own; yields its address."""
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVE, str(store), str(port)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    try:
+        wait_until_healthy(address, process)
+        yield address
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def wait_until_healthy(address: str, process: subprocess.Popen[Any], patience: float = 60.0) -> None:
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            with urllib.request.urlopen(f"{address}/_stcore/health", timeout=2) as reply:
+                if reply.status == 200:
+                    return
+        except OSError:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def browsing(executable: str) -> Iterator[Any]:
+    """A headless browser."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=CHROMIUM_FLAGS)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def settled(page: Any) -> None:
+    """Wait until the page has drawn our components and its script has ended."""
+    page.wait_for_selector("h1.page", timeout=60_000)
+    page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]', timeout=60_000)
+    page.wait_for_timeout(700)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("store", type=Path)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--chromium", default=chromium())
+    parser.add_argument("--query", default="", help="URL parameters of every page")
+    given = parser.parse_args()
+    if not given.chromium:
+        parser.error("no Chromium found: apt-get install chromium, or --chromium PATH")
+    given.folder.mkdir(parents=True, exist_ok=True)
+    with serving(given.store) as address, browsing(given.chromium) as browser:
+        for view, (scheme, width, height) in VIEWS.items():
+            context = browser.new_context(
+                viewport={"width": width, "height": height}, color_scheme=scheme, device_scale_factor=1
+            )
+            page = context.new_page()
+            for name, path in PAGES.items():
+                page.goto(f"{address}/{path}?{given.query}")
+                settled(page)
+                # Streamlit scrolls inside the window: make the window as high as what is in it.
+                content = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
+                page.set_viewport_size({"width": width, "height": max(height, min(content + 60, 6000))})
+                page.wait_for_timeout(500)
+                target = given.folder / f"{name}-{view}.png"
+                page.screenshot(path=str(target))
+                page.set_viewport_size({"width": width, "height": height})
+                print(target)
+            context.close()
+
+
+if __name__ == "__main__":
+    main()

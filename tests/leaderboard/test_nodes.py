@@ -1,0 +1,77 @@
+"""Text from strangers stays text."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from leaderboard.nodes import TAGS, Node, badge, el, from_json, is_web_address, link, message
+
+
+@given(some.text())
+def test_any_text_reaches_the_browser_unchanged_and_as_a_leaf(text: str) -> None:
+    tree = el("p", el("strong", text), text, badge(text, tip=text), title=text)
+    back = from_json(json.dumps(tree.to_json()))
+    assert list(back.texts()) == [text, text, text]
+    assert {node.tag for node in back.find()} == {"p", "strong", "span"}
+
+
+@pytest.mark.parametrize("tag", ["script", "img", "iframe", "style", "svg", "object", "form", "input", "link", "meta"])
+def test_elements_that_load_or_run_something_do_not_exist(tag: str) -> None:
+    assert tag not in TAGS
+    with pytest.raises(ValueError, match="no element"):
+        el(tag)
+
+
+@pytest.mark.parametrize("name", ["onclick", "style", "src", "srcdoc", "id", "onerror", "formaction"])
+def test_attributes_that_load_or_run_something_do_not_exist(name: str) -> None:
+    with pytest.raises(ValueError, match="no attribute"):
+        el("span", **{name: "x"})
+
+
+def test_a_class_cannot_come_from_data() -> None:
+    with pytest.raises(ValueError, match="style classes"):
+        el("span", cls='x" onclick="y')
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "javascript:alert(1)", "JaVaScRiPt:alert(1)", " javascript:alert(1)", "java\nscript:alert(1)",
+        "data:text/html,x", "vbscript:x", "file:///etc/passwd", "//evil.example", "http:evil", "https:///x",
+        "http://a b", "http:\\\\evil.example", "http://[", "", "mailto:a@b.c",
+    ],
+)  # fmt: skip
+def test_only_web_addresses_become_links(address: str) -> None:
+    assert not is_web_address(address)
+    shown = link("card", address)
+    assert shown.tag == "span"
+    assert address in "".join(shown.texts())
+    with pytest.raises(ValueError, match="http"):
+        el("a", "card", href=address)
+
+
+def test_http_addresses_become_links() -> None:
+    assert link("paper", "https://arxiv.org/abs/1809.09600").attributes == {"href": "https://arxiv.org/abs/1809.09600"}
+
+
+def test_numbers_for_the_style_sheet_are_finite_numbers() -> None:
+    node = el("span", numbers={"low": float("nan"), "high": 1, "value": float("inf")})
+    assert node.numbers == {"high": 1.0}
+    with pytest.raises(ValueError, match="float"):
+        el("span", numbers={"low": "1; background: url(//evil)"})  # type: ignore[dict-item]
+
+
+def test_a_message_says_what_to_do_next() -> None:
+    shown = message("Empty", "Nothing yet.", ("ragmeter demo",))
+    assert [list(node.texts()) for node in shown.find(cls="command")] == [["ragmeter demo"]]
+
+
+def test_find_meets_tag_and_class() -> None:
+    tree = el("div", el("span", "a", cls="x y"), el("p", "b", cls="x"))
+    assert [node.tag for node in tree.find(cls="x")] == ["span", "p"]
+    assert [node.tag for node in tree.find(tag="p", cls="x")] == ["p"]
+    assert isinstance(next(tree.find()), Node)

@@ -1,0 +1,232 @@
+"""The pages, run by Streamlit's own test harness on a made-up store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import duckdb
+import pytest
+
+from leaderboard.nodes import TAGS
+from results import queries
+from results.board import boards
+from results.store import Store
+
+Start = Callable[[Path], Any]
+F1 = "f1(rules=hotpotqa)#v1"
+
+
+def words(node: Any) -> str:
+    return " ".join(node.texts())
+
+
+def methods(app: Any) -> list[str]:
+    body = next(app.part("board").find(tag="tbody"))
+    return ["".join(node.texts()) for node in body.find(cls="method")]
+
+
+def test_the_page_shows_the_board_of_the_newest_experiment(app: Start, filled: Path, synthetic: ModuleType) -> None:
+    page = app(filled).open()
+    assert not page.test.exception
+    (expected,) = boards(Store(filled), synthetic.EXPERIMENT, metrics=[F1])
+    table = words(page.part("board"))
+    for row in expected.rows:
+        found = row.cells[F1].estimate
+        assert row.run.method in table
+        assert f"{100 * found.value:.1f} [{100 * found.low:.1f}, {100 * found.high:.1f}]" in table
+    assert "40 questions" in words(page.part("summary"))
+
+
+def test_a_sort_in_the_url_sorts(app: Start, filled: Path) -> None:
+    up = methods(app(filled).open(sort="method", order="asc"))
+    down = methods(app(filled).open(sort="method", order="desc"))
+    assert [name.casefold() for name in up[:-2]] == sorted(name.casefold() for name in up[:-2])
+    assert down[:-2] == up[:-2][::-1]
+    assert set(up[-2:]) == {"gold answer", "oracle evidence"}
+
+
+def test_a_choice_writes_the_whole_view_into_the_url_and_the_url_reproduces_it(app: Start, filled: Path) -> None:
+    page = app(filled).open()
+    assert page.query == {}
+    page.choose("Compared with", "hybrid").choose("Columns", "answer")
+    assert page.query["reference"] == "hybrid"
+    assert page.query["metric"] == F1
+    assert page.query["experiment"] == "made-up"
+    again = app(filled).open(**page.query)
+    assert again.part("board") == page.part("board")
+    assert "differences to hybrid" in words(again.part("summary"))
+
+
+def test_a_url_that_names_what_does_not_exist_falls_back(app: Start, filled: Path) -> None:
+    usual = app(filled).open()
+    page = app(filled).open(experiment="../../etc", board="x" * 5000, metric="<script>", sort="'; DROP", order="up")
+    assert not page.test.exception
+    assert page.part("board") == usual.part("board")
+
+
+def test_choosing_an_experiment_changes_the_board(app: Start, filled: Path) -> None:
+    page = app(filled).open().choose("Experiment", "open corpus")
+    assert sorted(methods(page)) == ["bm25", "dense"]
+    assert "differences to dense" in words(page.part("summary"))
+    assert "no reference chosen" in words(page.choose("Experiment", "*").part("summary"))
+
+
+def test_names_from_strangers_are_plain_text(app: Start, filled: Path, synthetic: ModuleType) -> None:
+    for page in (app(filled).open(), app(filled).open("questions")):
+        assert not page.test.markdown
+        assert not page.test.get("html")
+        for element in page.test.get("bidi_component"):
+            assert not element.proto.html_content
+            assert synthetic.HOSTILE_NAME not in element.proto.js_content
+    board = app(filled).open().part("board")
+    assert synthetic.HOSTILE_NAME in methods(app(filled).open())
+    assert {node.tag for node in board.find()} <= TAGS
+    assert not list(board.find(tag="a"))
+
+
+def question_of(page: Any) -> str:
+    return "".join(next(page.part("detail").find(cls="question")).texts())
+
+
+def test_the_drill_down_marks_gold_passages_and_gold_sentences(app: Start, filled: Path) -> None:
+    store = Store(filled)
+    run = queries.runs(store, "made-up")[0]
+    rows = queries.questions(store, run.dataset_fingerprint)
+    # A question of which the first run found both passages.
+    row = next(r for r in rows if sum(e.gold for e in queries.answers(store, r, [run.run])[0].evidence) == 2)
+    page = app(filled).open("questions", question=row.question)
+    assert question_of(page) == row.text
+    evidence = next(node for node in page.part("detail").find(cls="evidence") if "bm25" in words(node))
+    gold = list(evidence.find(tag="li", cls="is-gold"))
+    assert len(gold) == 2
+    passages = queries.passages(store, row.evidence)
+    marked = {"".join(mark.texts()) for item in gold for mark in item.find(tag="mark")}
+    assert marked == {passage.sentences[1] for passage in passages.values()}
+    assert [a for a in row.answers if a in words(next(page.part("detail").find(cls="gold")))]
+
+
+def test_the_drill_down_shows_each_runs_answer_and_scores(app: Start, filled: Path) -> None:
+    store = Store(filled)
+    found = queries.runs(store, "made-up")
+    row = queries.questions(store, found[0].dataset_fingerprint)[5]
+    page = app(filled).open("questions", question=row.question)
+    (body,) = page.part("detail").find(tag="tbody")
+    lines = {"".join(next(line.find(cls="method")).texts()): words(line) for line in body.find(tag="tr")}
+    for answer in queries.answers(store, row, [run.run for run in found]):
+        line = lines[answer.method]
+        value = answer.scores[F1]
+        assert (answer.answer or answer.failed) in line
+        assert f"{100 * value:.1f}" in line
+    assert "failed" in lines["closed book"]
+    assert "timed out" in lines["closed book"]
+    head = next(page.part("detail").find(tag="thead"))
+    assert any("Overlap of tokens <b>after</b> normalisation" in node.tip for node in head.find())
+
+
+def test_an_unscorable_question_is_called_so_and_an_unanswered_one_too(app: Start, filled: Path) -> None:
+    detail = app(filled).open("questions", question="q0003").part("detail")
+    assert "unscorable" in words(detail)
+    last = app(filled).open("questions", question="q0039").part("detail")
+    assert "not answered yet" in words(last)
+
+
+def listed(page: Any) -> list[str]:
+    return [node.action["question"] for node in page.part("list").find(tag="button")]
+
+
+def test_search_and_type_filter_the_list(app: Start, filled: Path) -> None:
+    store = Store(filled)
+    rows = queries.questions(store, queries.runs(store)[0].dataset_fingerprint)
+    page = app(filled).open("questions", type="comparison", search="guild tolland")
+    expected = [r.question for r in rows if r.type == "comparison" and "Tolland" in f"{r.text} {' '.join(r.golds)}"]
+    assert expected
+    assert listed(page) == expected
+    assert "No question matches" in words(app(filled).open("questions", search="zzzz").part("message"))
+
+
+def test_only_where_they_differ_keeps_the_questions_that_tell_methods_apart(app: Start, filled: Path) -> None:
+    store = Store(filled)
+    found = [run for run in queries.runs(store, "made-up") if run.kind != "control"]
+    rows = queries.questions(store, found[0].dataset_fingerprint)
+    expected = []
+    for row in rows:
+        scores = [a.scores.get(F1) for a in queries.answers(store, row, [run.run for run in found])]
+        if len({s for s in scores if s is not None}) > 1:
+            expected.append(row.question)
+    page = app(filled).open("questions", differ="1")
+    assert 0 < len(expected) < len(rows)
+    assert listed(page) == expected
+
+
+def test_next_and_previous_walk_within_the_filter(app: Start, filled: Path) -> None:
+    page = app(filled).open("questions", type="comparison")
+    first, second = listed(page)[:2]
+    page.test.button(key="next").click().run()
+    assert page.query["question"] == second
+    assert page.query["type"] == "comparison"
+    page.test.button(key="previous").click().run()
+    assert page.query["question"] == first
+    assert page.test.button(key="previous").disabled
+
+
+def test_a_question_of_the_url_outside_the_filter_gives_way_to_the_first(app: Start, filled: Path) -> None:
+    page = app(filled).open("questions", type="comparison", question="q0000")
+    assert question_of(page).startswith("Which came first")
+
+
+def test_pages_share_what_was_chosen(app: Start, filled: Path) -> None:
+    page = app(filled).open().choose("Experiment", "open corpus")
+    page.test.query_params.clear()
+    page.test.switch_page("pages/questions.py").run()
+    assert page.query["experiment"] == "open corpus"
+
+
+# -- nothing to show ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["", "questions"])
+def test_a_missing_store_says_what_to_do(app: Start, tmp_path: Path, name: str) -> None:
+    page = app(tmp_path / "nowhere").open(name)
+    assert not page.test.exception
+    assert "ragmeter demo" in words(page.part("message"))
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_an_empty_store_says_what_to_do(app: Start, tmp_path: Path) -> None:
+    Store(tmp_path).put_cards([], [])
+    shown = words(app(tmp_path).open().part("message"))
+    assert "The store is empty" in shown
+    assert "ragmeter demo" in shown
+
+
+def test_runs_without_any_score_say_so(app: Start, tmp_path: Path, synthetic: ModuleType) -> None:
+    store = Store(tmp_path)
+    world = synthetic.benchmark(3)
+    store.put_benchmark(world, world.fingerprint)
+    run = synthetic.Run(
+        "ab" * 8, "bm25", "bm25", "retriever", {}, "madeup:test", world.fingerprint, "distractor", 0, 3, {}
+    )
+    store.start(run)
+    assert "Nothing is scored yet" in words(app(tmp_path).open().part("message"))
+
+
+def test_the_file_of_another_program_is_refused_and_left_alone(app: Start, tmp_path: Path) -> None:
+    with duckdb.connect(str(tmp_path / "store.duckdb")) as connection:
+        connection.execute("CREATE TABLE theirs AS SELECT 42 AS answer")
+    page = app(tmp_path).open()
+    assert not page.test.exception
+    assert "belongs to another program" in words(page.part("message"))
+    assert "--store" in words(page.part("message"))
+    with duckdb.connect(str(tmp_path / "store.duckdb"), read_only=True) as connection:
+        assert connection.execute("SELECT answer FROM theirs").fetchall() == [(42,)]
+
+
+def test_a_store_that_grows_is_read_anew(app: Start, tmp_path: Path, synthetic: ModuleType) -> None:
+    page = app(tmp_path / "s").open()
+    assert page.has("message")
+    synthetic.fill(tmp_path / "s", count=6)
+    page.test.run()
+    assert "6 questions" in words(page.part("summary"))

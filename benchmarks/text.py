@@ -74,24 +74,12 @@ _ASCII_WORD = re.compile(r"[A-Za-z0-9]+|[!-~]")
 def _dpr_word() -> re.Pattern[str]:
     """DPR's `[\\p{L}\\p{N}\\p{M}]+|[^\\p{Z}\\p{C}]` for the standard library, which lacks Unicode properties."""
     # `[^\W_]` is exactly the letters and numbers; marks, separators and "other" are listed from the database.
-    groups: dict[str, list[int]] = {"M": [], "Z": [], "C": []}
-    for code in range(sys.maxunicode + 1):
-        initial = unicodedata.category(chr(code))[0]
-        if initial in groups:
-            groups[initial].append(code)
-    marks, blanks = _ranges(groups["M"]), _ranges(sorted(groups["Z"] + groups["C"]))
+    initials = "".join([category[0] for category in map(unicodedata.category, map(chr, range(sys.maxunicode + 1)))])
+    marks, blanks = (
+        "".join(rf"\U{run.start():08x}-\U{run.end() - 1:08x}" for run in re.finditer(wanted, initials))
+        for wanted in ("M+", "[ZC]+")
+    )
     return re.compile(rf"(?:[^\W_]|[{marks}])+|[^{blanks}]")
-
-
-def _ranges(codes: Sequence[int]) -> str:
-    """Ascending code points as the inside of a character class."""
-    spans: list[list[int]] = []
-    for code in codes:
-        if spans and code == spans[-1][1] + 1:
-            spans[-1][1] = code
-        else:
-            spans.append([code, code])
-    return "".join(rf"\U{low:08x}-\U{high:08x}" for low, high in spans)
 
 
 @dataclass(frozen=True, slots=True)

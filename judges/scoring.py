@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -114,7 +115,7 @@ def check_invariants(scores: Mapping[Metric, Scores]) -> list[str]:
         _note(found, few > many + TOLERANCE, f"{smaller} is greater than {larger}")
         _note(found, np.isnan(few) != np.isnan(many), f"{smaller} and {larger} differ in what is unscorable")
     first = [metric for metric in scores if metric.entry.id in _AT_ONE and metric.values.get("k") == 1]
-    for left, right in zip(first, first[1:], strict=False):
+    for left, right in pairwise(first):
         _note(found, np.abs(scores[left] - scores[right]) > TOLERANCE, f"{left} and {right} differ")
         nan = np.isnan(scores[left]) != np.isnan(scores[right])
         _note(found, nan, f"{left} and {right} differ in what is unscorable")
@@ -122,22 +123,21 @@ def check_invariants(scores: Mapping[Metric, Scores]) -> list[str]:
 
 
 _AT_ONE = ("mrr", "precision", "hit")
+_OVERLAPS = ("f1", "answer_precision", "answer_recall")
 _GROWING = ("recall", "hit", "all", "mrr", "map", "has_answer")
 
 
 def _ordered(scores: Mapping[Metric, Scores]) -> list[tuple[Metric, Metric]]:
     """Pairs of metrics of which the first can never exceed the second."""
-    pairs = []
+    pairs: list[tuple[Metric, Metric]] = []
     for name in _GROWING:
         by_k = sorted((m for m in scores if m.entry.id == name), key=lambda metric: int(metric.values["k"]))
-        pairs += list(zip(by_k, by_k[1:], strict=False))
+        pairs += pairwise(by_k)
     for em in (metric for metric in scores if metric.entry.id == "em"):
         alike = _SAME_GOLD.get(str(em.values["rules"]), ())
-        for other in scores:
-            if other.entry.id in ("f1", "answer_precision", "answer_recall") and other.values["rules"] in alike:
-                pairs.append((em, other))
-            elif other.entry.id == "cover_em" and em.values["rules"] == "squad":
-                pairs.append((em, other))
+        overlaps = [m for m in scores if m.entry.id in _OVERLAPS and m.values["rules"] in alike]
+        covers = [m for m in scores if m.entry.id == "cover_em" and em.values["rules"] == "squad"]
+        pairs += [(em, other) for other in overlaps + covers]
     return pairs
 
 

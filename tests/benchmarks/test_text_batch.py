@@ -1,0 +1,89 @@
+"""The batch forms are the primitives, row by row."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.errors import UserError
+from benchmarks.text import (
+    COVER_MATCHES,
+    RULES,
+    cover_em,
+    em,
+    f1,
+    has_answer,
+    is_scorable_gold,
+    normalise,
+    precision_recall_f1,
+)
+from benchmarks.text_batch import AnswerPairs, cover_em_all, em_all, f1_all, has_answer_all, normalise_all
+
+PIECES = [
+    "a", "The", " an ", "  ", "\t", "\x1c", "\x00", "\x01", "é", "a\u0301", "–", "ΑΣ", "İ", "yes", "no", "True", "-",
+    ".", "\u00a0", "9", "\ud800", "cat ", " dog", "cat dog ",
+]  # fmt: skip
+texts = st.lists(st.sampled_from(PIECES), max_size=6).map("".join)
+pairs = st.lists(st.tuples(texts, st.lists(texts, max_size=3)), max_size=12)
+rules_names = st.sampled_from(sorted(RULES))
+
+
+@given(st.lists(texts, max_size=20), rules_names)
+@settings(max_examples=300, deadline=None)
+def test_normalising_many_is_normalising_each(many, rules):
+    assert normalise_all(many, rules) == [normalise(text, rules) for text in many]
+
+
+@pytest.mark.parametrize("strange", ["a\x00b", "the\x01an", "é the", "plain"])
+def test_one_strange_text_among_thousands_changes_no_other(strange):
+    many = [f"The {number} cats, a dog" for number in range(5000)]
+    many[4500] = strange
+    assert normalise_all(many) == [normalise(text) for text in many]
+
+
+@given(pairs, rules_names)
+@settings(max_examples=300, deadline=None)
+def test_batch_scores_equal_the_loop(rows, rules):
+    predictions, golds = [row[0] for row in rows], [row[1] for row in rows]
+    both = list(zip(predictions, golds, strict=True))
+    assert em_all(predictions, golds, rules).tolist() == [em(p, g, rules) for p, g in both]
+    assert f1_all(predictions, golds, rules).tolist() == [f1(p, g, rules) for p, g in both]
+    parts = AnswerPairs(predictions, golds, rules).precision_recall_f1(rules)
+    assert [tuple(part[row] for part in parts) for row in range(len(rows))] == [
+        precision_recall_f1(p, g, rules) for p, g in both
+    ]
+    for match in COVER_MATCHES:
+        assert cover_em_all(predictions, golds, match, rules).tolist() == [
+            cover_em(p, g, match, rules) for p, g in both
+        ]
+    assert has_answer_all(predictions, golds).tolist() == [has_answer(p, g) for p, g in both]
+
+
+@given(pairs)
+@settings(deadline=None)
+def test_dropping_empty_golds_leaves_the_scorable_ones(rows):
+    predictions = [row[0] for row in rows]
+    kept = [[gold for gold in row[1] if is_scorable_gold(gold)] for row in rows]
+    dropped = AnswerPairs(predictions, [row[1] for row in rows], drop_empty=True)
+    assert dropped.scorable.tolist() == [bool(golds) for golds in kept]
+    assert dropped.em().tolist() == em_all(predictions, kept).tolist()
+    assert dropped.f1().tolist() == f1_all(predictions, kept).tolist()
+
+
+def test_rows_without_golds_score_zero_wherever_they_stand():
+    scores = em_all(["x", "y", "z", "w"], [[], ["y"], [], ["v", "w"]])
+    np.testing.assert_array_equal(scores, [0, 1, 0, 1])
+    assert em_all([], []).shape == (0,)
+    assert f1_all(["x", "y"], [[], []]).tolist() == [0, 0]
+
+
+def test_lengths_that_differ_are_an_error():
+    with pytest.raises(ValueError, match="2 predictions for 1"):
+        AnswerPairs(["a", "b"], [["a"]])
+
+
+def test_unknown_match_is_an_error():
+    with pytest.raises(UserError, match="substring"):
+        cover_em_all(["x"], [["x"]], "substr")

@@ -41,7 +41,7 @@ CARD = DatasetCard(
     licence="Apache-2.0",
     citation="@misc{ragmeter_worlds, title={ragmeter worlds: fictional worlds with known truth}, year={2026}}",
     languages=("en",),
-    splits={"train": None, "validation": None, "test": _QUESTIONS},
+    splits=dict.fromkeys(SPLITS, _QUESTIONS),
     metrics=("f1(rules=hotpotqa)", "em", "recall@5", "sp_f1"),
     settings=("distractor", "document", "graph", "corpus", "oracle", "gold_only", "closed_book"),
     notes="Seeds below 10,000 are for training, 10,000 to 19,999 for validation, 100,000 and above for testing; names "

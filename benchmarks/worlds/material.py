@@ -1,6 +1,7 @@
 """What training code takes from worlds: statements, questions, paraphrases, passages with what can be asked of them.
 
-Everything here is plain text with its truth. Only training seeds are served, unless a caller that evaluates says so.
+Everything here is plain text with its truth. Training makes its worlds by `training_world`, which refuses the seeds of
+validation and test worlds; evaluation makes them by `generate.generate`.
 """
 
 from __future__ import annotations

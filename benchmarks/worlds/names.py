@@ -133,7 +133,7 @@ class Namer:
         self._place = _places()
         self._classes = CLASSES[split]
         self._seen = introduced_by("train")
-        self._unseen = introduced_by(split)
+        self._unseen = introduced_by(split) if split != "train" else range(0)
         self._unseen_share = unseen_share
         self._namesake_share = namesake_share
         self._draws = draws
@@ -159,17 +159,17 @@ class Namer:
 
     def _draw(self, kind: str, relatives: Sequence[tuple[str, ...]]) -> Name | None:
         draws = self._draws
-        number = draws.below(len(_PATTERNS[kind]))
-        pattern = _PATTERNS[kind][number]
+        pattern = draws.pick(_PATTERNS[kind])
         article = "the " if pattern.startswith("the ") else ""
-        parts = pattern.removeprefix("the ").removesuffix("+").split(" ")
+        core = _core(pattern)
+        parts = core.split(" ")
         slots = pattern.count("*")
         positions = [self._position() for _ in range(slots)]
         if relatives and draws.chance(self._namesake_share):
             # People share surnames (the last word); other names take up any word.
             kept = draws.pick(draws.pick(relatives))
             positions[-1] = self._place[kept]
-        if name_class(number, positions) not in self._classes:
+        if name_class(_core_number()[core], positions) not in self._classes:
             return None
         invented = tuple(self._words[position] for position in positions)
         fill = iter(invented)
@@ -186,8 +186,7 @@ class Namer:
         return Name(text, article, short, initials, self._epithet(kind), invented)
 
     def _position(self) -> int:
-        held_out = len(self._unseen) and self._unseen is not self._seen and self._draws.chance(self._unseen_share)
-        pool = self._unseen if held_out else self._seen
+        pool = self._unseen if self._unseen and self._draws.chance(self._unseen_share) else self._seen
         return pool[self._draws.below(len(pool))]
 
     def _epithet(self, kind: str) -> str:
@@ -208,10 +207,21 @@ def name_class(pattern: int, positions: Sequence[int]) -> int:
     """The class of a combination of words: a number below 10, each of which belongs to one split.
 
     Args:
-        pattern: Number of the name's pattern within its kind.
+        pattern: Number of the name's pattern, the same for all kinds that have it.
         positions: Places of the invented words in the lexicon.
     """
     return (pattern + sum(w * p for w, p in zip(_WEIGHTS, positions, strict=False))) % 10
+
+
+def _core(pattern: str) -> str:
+    return pattern.removeprefix("the ").removesuffix("+")
+
+
+@cache
+def _core_number() -> dict[str, int]:
+    """Patterns numbered over all kinds: two names of equal words and pattern have one class, whatever they name."""
+    cores = dict.fromkeys(_core(pattern) for patterns in _PATTERNS.values() for pattern in patterns)
+    return {core: number for number, core in enumerate(cores)}
 
 
 @cache

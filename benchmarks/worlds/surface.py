@@ -12,6 +12,7 @@ from benchmarks.worlds.ontology import Relation
 from benchmarks.worlds.world import Entity, Fact
 
 NO_FACT = -1
+_VOWELS = frozenset("aeiou")
 
 
 class Telling(BaseModel):
@@ -55,6 +56,8 @@ def named(text: str) -> Mention:
 
 def state(template: str, mention: Mention, tail: str) -> str:
     """Fill a statement template (or a decoy) and begin it with a capital."""
+    if tail[:1] in _VOWELS and " a {t}" in template:
+        template = template.replace(" a {t}", " an {t}")
     text = template.format(h=mention.subject, o=mention.object, p=mention.possessive, t=tail)
     return text[0].upper() + text[1:]
 
@@ -94,9 +97,10 @@ def tell(entity: Entity, items: Iterable[Fact | Relation], telling: Telling, dra
             pool = relation.decoys
         if not first:
             draw = chance()
-            if draw < telling.pronoun:
-                mention = pronoun
-                pool = relation.says_pronoun if number != NO_FACT else pool
+            # "The mother tongue of her" is no English: an object is called by its name.
+            fit = relation.says_pronoun if number != NO_FACT else [text for text in pool if "{o}" not in text]
+            if fit and draw < telling.pronoun:
+                mention, pool = pronoun, fit
             elif epithet and draw < telling.pronoun + 0.2:
                 mention = epithet
             else:

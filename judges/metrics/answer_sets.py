@@ -61,16 +61,22 @@ def set_em(words: Sequence[str], groups: Sequence[Wordings]) -> float:
 def set_precision_recall_f1(words: Sequence[str], groups: Sequence[Wordings]) -> tuple[float, float, float]:
     """Token overlap, as multisets, between the prediction and all answers together.
 
-    Each answer stands in the wording of which the largest share occurs in the prediction (of those, the longest).
+    Each answer stands in the wording of which the largest share occurs in the prediction; of those in the one with
+    the most tokens in common, of those in the shortest.
     A complete answer by `set_em` has the value 1 in all three.
     """
     if set_em(words, groups):
         return 1.0, 1.0, 1.0
     predicted = Counter(words)
+
+    def fit(wording: list[str]) -> tuple[float, int, int]:
+        same = (Counter(wording) & predicted).total()
+        return same / len(wording), same, -len(wording)
+
     wanted: Counter[str] = Counter()
     for wordings in groups:
-        best = [(_share(wording, predicted), len(wording), wording) for wording in wordings]
-        wanted.update(max(best)[2])
+        best: list[str] = max(wordings, key=fit)
+        wanted.update(best)
     if predicted[_LINK] > wanted[_LINK]:
         predicted[_LINK] = wanted[_LINK]
     same = (predicted & wanted).total()
@@ -81,7 +87,3 @@ def set_cover(prediction: str, groups: Sequence[Wordings], match: str) -> float:
     """1 if the normalised prediction contains every answer in some wording, else 0."""
     named = (any(covers(prediction, " ".join(wording), match) for wording in wordings) for wordings in groups)
     return float(all(named))
-
-
-def _share(wording: Sequence[str], predicted: Counter[str]) -> float:
-    return (Counter(wording) & predicted).total() / len(wording)

@@ -90,6 +90,10 @@ def has_answer_at(batch: Batch, k: int) -> Scores:
     return np.where(np.isnan(ranks), np.nan, (ranks <= k).astype(np.float64))
 
 
+_KEPT_TEXTS = 100_000
+"""Normalised passages kept for the questions that share them: about 100 MB."""
+
+
 def _answer_ranks(batch: Batch, k: int) -> Scores:
     """Rank of the first passage with an answer; infinity where none of the first k has one, NaN where unscorable."""
     depth, ranks = batch.memo.get("answer_ranks", (0, None))
@@ -108,9 +112,12 @@ def _answer_ranks(batch: Batch, k: int) -> Scores:
             found[row] = np.nan
             continue
         for rank, identifier in enumerate(ranking[:k], start=1):
-            if identifier not in known:
-                known[identifier] = f" {normalise(_text(batch, identifier), 'dpr')} "
-            if any(gold in known[identifier] for gold in golds):
+            padded = known.get(identifier)
+            if padded is None:
+                padded = f" {normalise(_text(batch, identifier), 'dpr')} "
+                if len(known) < _KEPT_TEXTS:
+                    known[identifier] = padded
+            if any(gold in padded for gold in golds):
                 found[row] = rank
                 break
     batch.memo["answer_ranks"] = k, found

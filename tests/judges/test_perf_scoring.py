@@ -1,0 +1,26 @@
+"""The benchmark of scoring, in small: both sides agree to the last pair; no time is judged here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("data", ["real", "missing"])
+def test_both_sides_of_the_benchmark_agree(data, tmp_path):
+    pytest.importorskip("pytrec_eval")
+    environment = dict(os.environ) | ({"RAGMETER_DATA": str(tmp_path)} if data == "missing" else {})
+    done = subprocess.run(
+        [sys.executable, "-m", "perf.scoring", "--quick"], cwd=ROOT, env=environment, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "DIFFERENT" not in done.stdout
+    assert done.stdout.count("SQuAD script") == 2
+    assert done.stdout.count("pytrec_eval") >= 2

@@ -1,0 +1,226 @@
+"""Scoring a run: what missing and failed answers count, what is refused, what must hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.errors import UserError
+from benchmarks.schema import Question
+from judges.registry import METRICS, parse
+from judges.scoring import check_invariants, score
+from methods.api import FAILED, SUPPORT, TRIPLES, Evidence, Prediction
+
+TEXTS = {"p1": "Rome is the capital of Italy.", "p2": "Milan is not.", "p3": "The Po flows to the sea."}
+
+
+def question(name, answers=("Rome",), evidence=("p1", "p2"), **more):
+    return Question(name, "?", tuple(answers), evidence=tuple(evidence), **more)
+
+
+def predicted(asked, answer="Rome", evidence=("p1", "p3", "p2"), **notes):
+    return Prediction(asked.query_id, answer, tuple(Evidence(name, 1.0) for name in evidence), notes=notes)
+
+
+def test_results_are_keyed_by_canonical_id():
+    asked = question("q1")
+    found = score([asked], [predicted(asked)], ["recall@1", parse("f1"), "ndcg@3"])
+    assert list(found) == ["recall@1#v1", "f1(rules=squad)#v1", "ndcg@3(gain=linear)#v1"]
+    assert found["recall@1#v1"].tolist() == [0.5]
+
+
+def test_missing_query_counts_as_zero_and_stays_in_the_mean():
+    asked = [question("q1"), question("q2")]
+    found = score(asked, [predicted(asked[0]), None], ["em", "recall@3"])
+    assert found["em(rules=squad)#v1"].tolist() == [1, 0]
+    assert found["recall@3#v1"].tolist() == [1, 0]
+
+
+def test_a_missing_answer_is_not_an_abstention():
+    asked = [question("q1", answerable=False), question("q2", answerable=False)]
+    found = score(asked, [predicted(asked[0], ""), None], ["em(rules=squad_v2)"])
+    assert found["em(rules=squad_v2)#v1"].tolist() == [1, 0]
+
+
+def test_a_failed_answer_is_not_an_abstention_but_its_evidence_counts():
+    asked = question("q1", answerable=False)
+    found = score([asked], [predicted(asked, "", **{FAILED: "timeout"})], ["em(rules=squad_v2)", "recall@3"])
+    assert found["em(rules=squad_v2)#v1"].tolist() == [0]
+    assert found["recall@3#v1"].tolist() == [1]
+
+
+def test_a_missing_prediction_does_not_make_an_unscorable_question_scorable():
+    asked = question("q1", answers=["The"], evidence=[])
+    found = score([asked], [None], ["em", "f1", "cover_em", "recall@3", "mrr@3"])
+    assert all(np.isnan(values).all() for values in found.values())
+
+
+def test_predictions_by_id_may_come_in_any_order_and_leave_gaps():
+    asked = [question("q1"), question("q2"), question("q3")]
+    by_id = {asked[2].query_id: predicted(asked[2], "Milan"), "q1": predicted(asked[0])}
+    assert score(asked, by_id, ["em"])["em(rules=squad)#v1"].tolist() == [1, 0, 0]
+
+
+def test_predictions_of_other_questions_are_refused():
+    asked = [question("q1"), question("q2")]
+    with pytest.raises(UserError, match="belongs"):
+        score(asked, [predicted(asked[1]), predicted(asked[0])], ["em"])
+    with pytest.raises(UserError, match="not one of the questions"):
+        score(asked, {"q9": predicted(asked[0])}, ["em"])
+    with pytest.raises(UserError, match="1 predictions for 2"):
+        score(asked, [predicted(asked[0])], ["em"])
+
+
+def test_an_unknown_metric_names_the_nearest():
+    with pytest.raises(UserError, match="recall"):
+        score([], [], ["recal@5"])
+
+
+def test_no_questions_give_no_scores():
+    found = score([], [], every_id(), TEXTS.__getitem__)
+    assert all(values.shape == (0,) for values in found.values())
+
+
+OURS = (
+    "judges.metrics.answer",
+    "judges.metrics.retrieval",
+    "judges.metrics.support",
+)
+
+
+def every_id():
+    """Every metric of these modules with every value of every parameter."""
+    found = []
+    for entry in METRICS:
+        if METRICS.source(entry.id) not in OURS:
+            continue
+        spellings = [""]
+        for parameter in entry.parameters:
+            if parameter.name == "k":
+                spellings = [f"@{k}" for k in (1, 3, 5, 10, 20, 100)]
+            else:
+                spellings = [f"{before}({parameter.name}={c})" for before in spellings for c in parameter.choices]
+        found += [entry.id + spelling for spelling in spellings]
+    return found
+
+
+def test_every_id_prints_and_parses_back():
+    ids = every_id()
+    assert len(ids) > 70
+    for text in ids:
+        metric = parse(text)
+        assert parse(str(metric)) == metric
+        assert str(parse(str(metric))) == str(metric)
+        assert str(metric).endswith("#v1")
+
+
+def test_every_metric_has_a_definition_and_a_source():
+    for entry in METRICS:
+        assert len(entry.definition) > 40
+        assert entry.source
+        assert entry.needs
+
+
+answers = st.sampled_from(["Rome", "the Rome", "Rome and Milan", "yes", "no", "True", "", "A", "unanswerable"])
+passages = st.sampled_from(["p1", "p2", "p3", "p1#0", "p2#1"])
+asked_anything = st.builds(
+    lambda number, golds, positives, answerable, is_set: question(
+        f"q{number}", golds, positives, answerable=answerable, answer_set=is_set, supporting_facts=("p1#0",),
+        triples=(("a", "b", "c"),),
+    ),
+    st.integers(0, 10**6),
+    st.lists(answers, max_size=3),
+    st.lists(st.sampled_from(["p1", "p2", "p3"]), max_size=3),
+    st.sampled_from([True, True, True, False]),
+    st.booleans(),
+)  # fmt: skip
+
+
+def answered(asked, answer, evidence, outcome):
+    if outcome == "missing":
+        return None
+    notes = {FAILED: "broke"} if outcome == "failed" else {SUPPORT: list(evidence), TRIPLES: [["A", "b", "c."]]}
+    return predicted(asked, answer, evidence, **notes)
+
+
+outcomes = st.sampled_from(["answered", "answered", "failed", "missing"])
+runs = st.lists(st.tuples(asked_anything, answers, st.lists(passages, max_size=5), outcomes), max_size=6)
+
+
+@given(runs)
+@settings(deadline=None, max_examples=60)
+def test_no_run_breaks_an_invariant(rows):
+    asked = [row[0] for row in rows]
+    found = score(asked, [answered(*row) for row in rows], every_id(), TEXTS.__getitem__)
+    assert check_invariants({parse(name): values for name, values in found.items()}) == []
+
+
+@given(runs)
+@settings(deadline=None, max_examples=40)
+def test_a_run_scores_like_its_questions_one_by_one(rows):
+    asked = [row[0] for row in rows]
+    predictions = [answered(*row) for row in rows]
+    together = score(asked, predictions, every_id(), TEXTS.__getitem__)
+    for row, (one, prediction) in enumerate(zip(asked, predictions, strict=True)):
+        alone = score([one], [prediction], every_id(), TEXTS.__getitem__)
+        for name, values in together.items():
+            np.testing.assert_array_equal(values[row : row + 1], alone[name])
+
+
+def scores_of(**values):
+    return {parse(name.replace("_at_", "@")): np.array(numbers, float) for name, numbers in values.items()}
+
+
+@pytest.mark.parametrize(
+    ("scores", "complaint"),
+    [
+        (scores_of(recall_at_1=[0.5, 1], recall_at_5=[1, 0.5]), "recall@1#v1 is greater than recall@5#v1"),
+        (scores_of(hit_at_3=[1], hit_at_10=[0]), "hit@3#v1 is greater"),
+        (scores_of(all_at_3=[1], all_at_10=[0]), "all@3#v1 is greater"),
+        (scores_of(mrr_at_1=[1], precision_at_1=[0]), "differ"),
+        (scores_of(precision_at_1=[1], hit_at_1=[0]), "differ"),
+        (scores_of(em=[1], f1=[0.9]), "em(rules=squad)#v1 is greater than f1(rules=squad)#v1"),
+        (scores_of(em=[1], cover_em=[0]), "is greater than cover_em"),
+        (scores_of(f1=[1.5]), "above its highest value 1"),
+        (scores_of(f1=[-0.1]), "below its lowest value 0"),
+        (scores_of(f1=[np.inf]), "infinite"),
+        (scores_of(em=[np.nan, 1], f1=[0, 1]), "differ in what is unscorable"),
+        (scores_of(hit_at_1=[np.nan], mrr_at_1=[0]), "differ in what is unscorable"),
+    ],
+)
+def test_a_broken_invariant_is_named(scores, complaint):
+    assert any(complaint in violation for violation in check_invariants(scores))
+
+
+def test_what_may_differ_is_not_a_violation():
+    fine = scores_of(
+        recall_at_1=[0.5, np.nan], recall_at_5=[1, np.nan], precision_at_5=[0.2, np.nan], em=[0, 1], f1=[0.1, 1]
+    )
+    assert check_invariants(fine) == []
+    strict = {parse("em(rules=strict)"): np.array([1.0]), parse("f1(rules=hotpotqa)"): np.array([0.0])}
+    assert check_invariants(strict) == []
+
+
+def test_a_violation_counts_the_questions_and_names_the_first():
+    violations = check_invariants(scores_of(em=[0, 1, 1], f1=[0, 0, 0]))
+    assert violations == ["em(rules=squad)#v1 is greater than f1(rules=squad)#v1 for 2 questions, first in row 1"]
+
+
+def test_each_metric_reads_only_what_it_declares():
+    """What a metric does not need may be changed at will."""
+    asked = [question("q1", supporting_facts=("p1#0",), triples=(("a", "b", "c"),))]
+    base = predicted(asked[0], "Rome", ("p1", "p3"), **{SUPPORT: ["p1#0"], TRIPLES: [["a", "b", "c"]]})
+    changed = {
+        "answer": predicted(asked[0], "?", ("p1", "p3"), **base.notes),
+        "ranking": predicted(asked[0], "Rome", ("p2",), **base.notes),
+        "support": predicted(asked[0], "Rome", ("p1", "p3"), **{**base.notes, SUPPORT: []}),
+        "triples": predicted(asked[0], "Rome", ("p1", "p3"), **{**base.notes, TRIPLES: []}),
+    }
+    expected = score(asked, [base], every_id(), TEXTS.__getitem__)
+    for part, other in changed.items():
+        found = score(asked, [other], every_id(), TEXTS.__getitem__)
+        for name, values in found.items():
+            if part not in parse(name).entry.needs and "2wiki" not in name:
+                np.testing.assert_array_equal(values, expected[name], err_msg=f"{name} changes with {part}")

@@ -5,6 +5,7 @@ Exit codes: 0 fine, 1 broke, 2 wrong usage or input; `gate` adds 100 (regressed)
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -275,6 +276,9 @@ def check_dataset(
 
 def main() -> None:
     """Run the command line; the one place where errors are shown."""
+    # Threads that spin while they wait starve whatever else runs on the machine.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         app()
     except KeyboardInterrupt:

@@ -63,7 +63,7 @@ def test_a_profile_lies_over_the_file() -> None:
         ("limit: 5", "limt: 5", "unknown key 'limt'", 3, "did you mean 'limit'"),
         ("limit: 5", "limit: many", "benchmarks.0.limit", 3, None),
         ("limit: 5", "limit: 0", "greater than or equal to 1", 3, None),
-        ("{k1: 1.2}", "{k3: 1.2}", "unknown key 'k3'", 6, "did you mean 'k1'"),
+        ("{k1: 1.2}", "{stemer: null}", "unknown key 'stemer'", 6, "did you mean 'stemmer'"),
         ("{k1: 1.2}", "{k1: much}", "k1", 6, None),
         ("- id: bm25", "- id: bm52", "unknown method 'bm52'", 5, "did you mean 'bm25'"),
         ("worlds/multihop", "worlds/multihopp", "unknown subset", 3, "did you mean 'multihop'"),

@@ -350,8 +350,8 @@ def test_bm25_finds_some_of_the_evidence_in_long_documents_and_not_all(loaded):
 
 
 @pytest.mark.slow
-def test_untuned_minilm_finds_some_of_the_evidence_and_not_all(loaded):
+def test_untuned_minilm_finds_some_of_the_evidence_and_not_all():
     from perf.worlds import minilm_recall
 
-    found = minilm_recall(loaded["long"])
+    found = minilm_recall(load("worlds/long:test", {"worlds": 1, "questions": 100}))
     assert 0.3 < sum(found) / len(found) < 0.8

@@ -34,11 +34,8 @@ def says(sentence: str, fact: Fact) -> bool:
     pronoun = "|".join(fact.head.pronouns)
     called = f"(?:the )?{subject}(?:, called [^,]*,)?|{pronoun}"
     for template in fact.relation.says:
-        pattern = (
-            re.escape(template.replace("a {t}", "an? {t}"))
-            .replace(r"n\?", "n?")
-            .replace(r"\{t\}", f"(?:the )?(?:{'|'.join(map(re.escape, tails))})")
-        )
+        tail = f"(?:the )?(?:{'|'.join(map(re.escape, tails))})"
+        pattern = re.escape(template).replace(r"\ a\ \{t\}", f" an? {tail}").replace(r"\{t\}", tail)
         for slot in ("h", "o", "p"):
             pattern = pattern.replace(rf"\{{{slot}\}}", f"(?:(?:{called})(?:'s)?)")
         if re.fullmatch(pattern, sentence, flags=re.IGNORECASE):
@@ -50,7 +47,7 @@ def libraries(world: World) -> list[Library]:
     return [articles(world), *(document(world, community) for community in range(world.communities))]
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(SEEDS)
 def test_every_fact_is_stated_once_where_the_library_says(seed):
     world = generate(seed, SMALL)
@@ -59,6 +56,13 @@ def test_every_fact_is_stated_once_where_the_library_says(seed):
         assert len(stated) == len(set(stated)) == len(library.where)
         for fact, (row, number) in library.where.items():
             assert says(library.texts[row].passage.sentences[number], world.facts[fact])
+    # The check itself can fail: no statement passes for the statement of another fact of its relation.
+    library = articles(world)
+    for fact in world.facts[::20]:
+        row, number = library.where[fact.row]
+        for other in world.facts:
+            if other.relation is fact.relation and other.text != fact.text:
+                assert not says(library.texts[row].passage.sentences[number], other)
     assert set(articles(world).where) == set(range(len(world.facts)))
     told = [fact for one in range(world.communities) for fact in document(world, one).where]
     assert sorted(told) == list(range(len(world.facts)))

@@ -43,7 +43,7 @@ class MissingPackage(UserError):
 
 def nearest(wrong: str, known: Iterable[str]) -> str | None:
     """The known name closest to a mistyped one, or None where nothing is close."""
-    found = difflib.get_close_matches(wrong, list(known), n=1, cutoff=0.55)
+    found = difflib.get_close_matches(wrong, list(known), n=1, cutoff=0.5)
     return found[0] if found else None
 
 

@@ -315,5 +315,5 @@ def _prediction(ranking: Ranking, context: Context, answer: Answer, seconds: dic
     usage = context.usage + answer.usage
     # The pipeline's clock is the one definition of a stage's seconds; a role may add stages of its own.
     usage = replace(usage, seconds={**usage.seconds, **seconds})
-    evidence = tuple(Evidence(i, score) for i, score in zip(ranking.ids, ranking.scores, strict=True))
+    evidence = tuple(map(Evidence, ranking.ids, ranking.scores))
     return Prediction(ranking.query_id, answer.text, evidence, usage, dict(answer.notes))

@@ -172,7 +172,7 @@ def test_retry_after_is_honoured(server: Server) -> None:
     server.faults = lambda prompt, attempt: error(429, **{"retry-after": "0.4"}) if attempt == 1 else None
     reply = ask(server, "say a")[0]
     assert reply.calls == 2
-    assert 0.4 <= reply.seconds < 5
+    assert reply.seconds >= 0.4
 
 
 def test_a_slow_reply_is_tried_again_and_then_given_up(server: Server) -> None:

@@ -13,7 +13,7 @@ from leaderboard.view import show
 from results.board import Board
 
 QUESTIONS_PAGE = "pages/questions.py"
-_REFRESH_S = 5.0
+_REFRESH_S = 15.0
 
 
 def render() -> None:
@@ -54,7 +54,7 @@ def render() -> None:
     )  # fmt: skip
     show(_legend(board), "legend")
     show(el("h2", f"{formats.metric_label(focus)} with 95 % intervals", cls="section"), "chart-title")
-    show(charts.key(board, rows), "chart-key")
+    show(charts.key(board, rows, focus), "chart-key")
     st.altair_chart(
         charts.intervals(board, rows, focus, chosen.definitions), width="stretch",
         alt=f"{formats.metric_label(focus)} of each run with its 95 % interval; the numbers are in the table above",

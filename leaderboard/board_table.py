@@ -93,7 +93,13 @@ def table(board: Board, focus: str, order: Order, definitions: Mapping[str, Mapp
     body += [_line(row, board, focus, places, definitions, milliseconds) for row in methods]
     if controls:
         note = "Controls: they see the gold answers or evidence, so they bound what is attainable and are not ranked"
-        body.append(el("tr", el("th", note, colspan=str(len(heads)), scope="colgroup"), cls="divider"))
+        body.append(
+            el(
+                "tr",
+                el("th", el("span", note, cls="divider-text"), colspan=str(len(heads)), scope="colgroup"),
+                cls="divider",
+            )
+        )
         body += [_line(row, board, focus, places, definitions, milliseconds) for row in controls]
     return el(
         "div", el("table", el("caption", _caption(board, focus), cls="unseen"), el("thead", el("tr", *heads)),

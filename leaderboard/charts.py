@@ -62,7 +62,14 @@ def intervals(
         entry["line"] = f"{entry['run']}\x1f{names[entry['run']]}"
     label = r"split(datum.label, '\u001f')[1]"
     axis = alt.Axis(
-        title=None, labelLimit=150, labelOverlap=False, labelExpr=label, ticks=False, domain=False, labelPadding=8
+        title=None,
+        labelLimit=150,
+        labelOverlap=False,
+        labelFlush=False,
+        labelExpr=label,
+        ticks=False,
+        domain=False,
+        labelPadding=8,
     )
     y = alt.Y("line:N", sort=None, axis=axis)
     x_axis = alt.Axis(title=f"{formats.metric_name(metric)[0]}, {shown.unit}", tickCount=6, domain=False)
@@ -88,10 +95,11 @@ def intervals(
     return alt.layer(*layers).properties(height=height).configure_view(strokeWidth=0)
 
 
-def key(board: Board, rows: Sequence[Row]) -> Node:
+def key(board: Board, rows: Sequence[Row], metric: str) -> Node:
     """What the chart's marks mean; in text, where it wraps and is read aloud."""
     glyphs = {METHOD: "●", CONTROL: "◆", PARTIAL: "■"}
-    kinds = {_kind(row) for row in rows}
+    drawn = [row for row in rows if metric in row.cells and not formats.missing(row.cells[metric].estimate.value)]
+    kinds = {_kind(row) for row in drawn}
     parts = [
         el("span", el("span", glyph, cls=f"key-{kind}"), f" {kind}", cls="fact")
         for kind, glyph in glyphs.items()

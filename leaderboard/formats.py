@@ -113,8 +113,10 @@ def dollars(number: float | None) -> str:
 
 
 def duration(seconds_spent: float) -> str:
-    """A short time with its unit: `12 ms`, `3.4 s`."""
-    return f"{seconds_spent * 1000:.3g} ms" if seconds_spent < 1 else f"{seconds_spent:.3g} s"
+    """A short time with its unit: `0.4 ms`, `12 ms`, `3.4 s`."""
+    if seconds_spent < 1:
+        return f"{seconds_spent * 1000:.{0 if seconds_spent >= 0.01 else 1}f} ms"
+    return f"{seconds_spent:.3g} s"
 
 
 def _minus(text: str) -> str:

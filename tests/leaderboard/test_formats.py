@@ -45,7 +45,8 @@ NAN = float("nan")
         (formats.dollars(0.0), "0"),
         (formats.dollars(0.0042), "0.0042"),
         (formats.dollars(12.5), "12.50"),
-        (formats.duration(0.0142), "14.2 ms"),
+        (formats.duration(0.0142), "14 ms"),
+        (formats.duration(0.00088), "0.9 ms"),
         (formats.duration(3.4), "3.4 s"),
     ],
 )

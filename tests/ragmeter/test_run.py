@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from judges.scoring import score
 
 from benchmarks.corpus import Corpus
 from benchmarks.errors import UserError
 from benchmarks.schema import Query
 from judges.registry import parse as parse_metric
+from judges.scoring import score
 from methods.api import Evidence, Prediction, Services, Usage
 from methods.pipeline import Composition
 from methods.registry import METHODS, Component, MethodConfig, register

@@ -14,7 +14,7 @@ import numpy as np
 
 from results import queries
 from results.queries import Cost, RunRow
-from results.statistics import Difference, Estimate, difference, estimate, holm
+from results.statistics import Difference, Estimate, differences, estimates, holm
 from results.store import Store
 
 
@@ -125,23 +125,26 @@ def board(
     base = next((run.run for run in runs if run.method == reference and run.kind != "control"), None)
     costs = queries.costs(store, ids)
 
+    keys = [(run.run, metric) for run in runs for metric in shown if (run.run, metric) in columns]
     cells: dict[str, dict[str, Cell]] = {run: {} for run in ids}
-    for metric in shown:
-        compared: dict[str, Difference] = {}
-        for run in runs:
-            column = columns.get((run.run, metric))
-            if column is None:
-                continue
-            found = estimate(column, clusters=clusters)
+    done = {run.run: run.done for run in runs}
+    if keys:
+        found = estimates(np.stack([columns[key] for key in keys]), clusters=clusters)
+        for (run_id, metric), value in zip(keys, found, strict=True):
             # Questions that a run in progress has not answered yet are not unscorable.
-            unanswered = max(0, len(names) - run.done)
-            cells[run.run][metric] = Cell(replace(found, unscorable=max(0, found.unscorable - unanswered)))
-            against = columns.get((base, metric)) if base else None
-            if against is not None and run.run != base and run.kind != "control":
-                compared[run.run] = difference(column, against, clusters=clusters)
-        corrected = holm([paired.p if paired.n else float("nan") for paired in compared.values()])
-        for (run_id, paired), p in zip(compared.items(), corrected, strict=True):
-            cells[run_id][metric] = replace(cells[run_id][metric], difference=paired, p_holm=p)
+            unanswered = max(0, len(names) - done[run_id])
+            cells[run_id][metric] = Cell(replace(value, unscorable=max(0, value.unscorable - unanswered)))
+    controls = {run.run for run in runs if run.kind == "control"}
+    pairs = [key for key in keys if key[0] not in controls | {base} and (base, key[1]) in columns]
+    if pairs and base:
+        candidates = np.stack([columns[key] for key in pairs])
+        against = np.stack([columns[base, metric] for _, metric in pairs])
+        compared = dict(zip(pairs, differences(candidates, against, clusters=clusters), strict=True))
+        for metric in shown:
+            column = {key: paired for key, paired in compared.items() if key[1] == metric}
+            corrected = holm([paired.p if paired.n else float("nan") for paired in column.values()])
+            for ((run_id, _), paired), p in zip(column.items(), corrected, strict=True):
+                cells[run_id][metric] = replace(cells[run_id][metric], difference=paired, p_holm=p)
     rows = tuple(Row(run, cells[run.run], costs.get(run.run)) for run in runs)
     return Board(
         first.dataset, first.dataset_fingerprint, first.setting, first.seed, reference if base else None,

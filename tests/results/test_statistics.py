@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from results.statistics import difference, estimate, holm, sign_flip_p
+from results.statistics import difference, differences, estimate, estimates, holm, sign_flip_p
 
 scores = st.lists(st.floats(0, 1), min_size=2, max_size=40)
 
@@ -120,3 +120,24 @@ def test_equal_seeds_give_equal_results_and_swapping_flips_the_sign(values: list
     assert swapped.value == pytest.approx(-one.value, abs=1e-12)
     assert swapped.p == pytest.approx(one.p)
     assert (swapped.wins, swapped.losses) == (one.losses, one.wins)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 5), st.integers(2, 25), st.booleans())
+def test_many_columns_at_once_are_each_on_its_own(seed: int, columns: int, questions: int, clustered: bool) -> None:
+    rng = np.random.default_rng(seed)
+    scores = rng.random((2, columns, questions))
+    scores[rng.random(scores.shape) < 0.2] = np.nan
+    clusters = [f"d{number}" for number in rng.integers(0, 4, questions)] if clustered else None
+    options = {"clusters": clusters, "resamples": 200}
+    together = estimates(scores[0], **options)
+    for one, column in zip(together, scores[0], strict=True):
+        alone = estimate(column, **options)
+        assert (one.n, one.unscorable) == (alone.n, alone.unscorable)
+        assert np.allclose([one.value, one.low, one.high], [alone.value, alone.low, alone.high], equal_nan=True)
+    for pair, a, b in zip(differences(*scores, **options), *scores, strict=True):
+        alone_pair = difference(a, b, **options)
+        assert (pair.wins, pair.ties, pair.losses, pair.p) == (
+            alone_pair.wins, alone_pair.ties, alone_pair.losses, alone_pair.p,
+        )  # fmt: skip
+        assert np.allclose([pair.value, pair.low], [alone_pair.value, alone_pair.low], equal_nan=True)

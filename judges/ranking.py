@@ -48,9 +48,16 @@ class Positions:
     def _scored(self, values: Floats) -> Floats:
         return np.where(self.positives > 0, values, np.nan)
 
+    @cached_property
+    def _found(self) -> dict[int, Floats]:
+        return {}
+
     def found(self, k: int) -> Floats:
         """Number of positives within the first k; not a measure, so 0 without positives."""
-        return np.bincount(self.query[self.rank <= k], minlength=len(self.positives)).astype(np.float64)
+        if k not in self._found:
+            counts = np.bincount(self.query[self.rank <= k], minlength=len(self.positives))
+            self._found[k] = counts.astype(np.float64)
+        return self._found[k]
 
     def recall(self, k: int) -> Floats:
         """Positives within the first k / all positives."""
@@ -72,7 +79,7 @@ class Positions:
     def _order(self) -> Integers:
         """For each positive found: how many of its query's stand at its rank or above (itself included)."""
         counts = np.bincount(self.query, minlength=len(self.positives))
-        return _places(counts)
+        return _count_up(counts)
 
     def reciprocal_rank(self, k: int) -> Floats:
         """1 / rank of the first positive, 0 where none is within the first k."""
@@ -83,12 +90,14 @@ class Positions:
         return self._per_query(self._order / self.rank, self.rank <= k) / self._total
 
     @cached_property
-    def _ideal_rank(self) -> Integers:
-        return _places(self.positives)
+    def _discount(self) -> Floats:
+        return np.log2(self.rank + 1)
 
     @cached_property
-    def _ideal_query(self) -> Integers:
-        return np.repeat(np.arange(len(self.positives)), self.positives)
+    def _ideal_ranking(self) -> tuple[Integers, Integers, Floats]:
+        """Query, rank and discount of every positive where the best stand first."""
+        rank = _count_up(self.positives)
+        return np.repeat(np.arange(len(self.positives)), self.positives), rank, np.log2(rank + 1)
 
     def ndcg(self, k: int, *, exponential: bool = False) -> Floats:
         """Discounted gain over that of the ideal ranking, both cut at k; the discount is log2(rank + 1).
@@ -99,21 +108,18 @@ class Positions:
         """
         gain = np.exp2(self.grade) - 1 if exponential else self.grade
         best = np.exp2(self.ideal) - 1 if exponential else self.ideal
-        reached = self._per_query(gain / np.log2(self.rank + 1), self.rank <= k)
-        within = self._ideal_rank <= k
-        weights = best[within] / np.log2(self._ideal_rank[within] + 1)
-        ideal = np.bincount(self._ideal_query[within], weights=weights, minlength=len(self.positives))
+        reached = self._per_query(gain / self._discount, self.rank <= k)
+        query, rank, discount = self._ideal_ranking
+        within = rank <= k
+        weights = best[within] / discount[within]
+        ideal = np.bincount(query[within], weights=weights, minlength=len(self.positives))
         return reached / np.where(self.positives > 0, ideal, np.nan)
 
 
-def _places(counts: Integers) -> Integers:
+def _count_up(counts: Integers) -> Integers:
     """1, 2, … within each run of the given lengths."""
     starts = np.cumsum(counts) - counts
     return np.arange(int(counts.sum())) - np.repeat(starts, counts) + 1
-
-
-_FEW = 8
-"""Up to so many positives are looked up one by one."""
 
 
 def find_positives(
@@ -137,31 +143,36 @@ def find_positives(
     if not distinct:
         rankings = [list(dict.fromkeys(ranking)) for ranking in rankings]
         positives = [tuple(dict.fromkeys(row)) for row in positives]
-    place: list[int] = []
-    counts: list[int] = []
-    found: list[str] = []
-    for ranking, wanted in zip(rankings, positives, strict=True):
-        before = len(place)
-        there = wanted if len(wanted) <= _FEW else frozenset(wanted).intersection(ranking)
-        for identifier in there:
-            # Asking a list for a string is the fastest look-up there is for so few: no table has to be built.
-            try:
-                place.append(ranking.index(identifier))
-            except ValueError:
-                continue
-            if grades is not None:
-                found.append(identifier)
-        counts.append(len(place) - before)
     sizes = np.fromiter(map(len, positives), dtype=np.int64, count=len(positives))
-    query = np.repeat(np.arange(len(counts)), counts)
-    rank = np.array(place, dtype=np.int64) + 1
-    grade, ideal = np.ones(len(rank)), np.ones(int(sizes.sum()))
+    depths = np.fromiter(map(len, rankings), dtype=np.int64, count=len(rankings))
+    every_query = np.repeat(np.arange(len(sizes)), sizes)
+    every_rank = np.array(_places_in(rankings, positives), dtype=np.int64) + 1
+    every_grade = np.ones(len(every_rank))
     if grades is not None:
-        grade = np.array([grades[q][identifier] for q, identifier in zip(query.tolist(), found, strict=True)], float)
-        by_query = zip(grades, positives, strict=True)
-        every = [sorted((given[one] for one in row), reverse=True) for given, row in by_query]
-        ideal = np.array([value for row in every for value in row], float)
-        if (ideal <= 0).any():
+        rows = zip(grades, positives, strict=True)
+        every_grade = np.array([given[identifier] for given, wanted in rows for identifier in wanted], dtype=np.float64)
+        if (every_grade <= 0).any():
             raise ValueError("a positive has a grade that is not above 0")
-    order = np.lexsort((rank, query))
+    ideal = every_grade[np.lexsort((-every_grade, every_query))] if grades is not None else every_grade
+    there = every_rank <= depths[every_query]
+    query, rank, grade = every_query[there], every_rank[there], every_grade[there]
+    order = np.argsort(query * (int(depths.max(initial=0)) + 1) + rank)
     return Positions(query[order], rank[order], grade[order], sizes, ideal)
+
+
+_FEW = 8
+"""Up to so many positives are looked up one by one."""
+
+
+def _places_in(rankings: Sequence[Sequence[str]], positives: Sequence[Collection[str]]) -> list[int]:
+    """The 0-based place of each positive in its ranking, the ranking's length or more where it is not there."""
+    places: list[int] = []
+    for ranking, wanted in zip(rankings, positives, strict=True):
+        if len(wanted) <= _FEW:
+            # For so few, asking a list is faster than building a table. What is sought is appended, so that it is
+            # found in any case, which spares an exception each.
+            places += map([*ranking, *wanted].index, wanted)
+        else:
+            at = dict(zip(ranking, range(len(ranking)), strict=True))
+            places += [at.get(identifier, len(ranking)) for identifier in wanted]
+    return places

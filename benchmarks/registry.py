@@ -38,7 +38,12 @@ class DatasetCard(BaseModel):
     splits: Mapping[str, int | None] = Field(description="expected number of questions, None where unknown")
     metrics: tuple[str, ...] = Field(description="ids of the official metrics, main one first")
     settings: tuple[str, ...] = Field(description="settings in which papers evaluate, default first")
+    subset_settings: Mapping[str, tuple[str, ...]] = Field({}, description="as settings, where a subset differs")
     notes: str = ""
+
+    def settings_of(self, subset: str | None) -> tuple[str, ...]:
+        """The settings of a subset, default first."""
+        return self.subset_settings.get(subset or "", self.settings)
 
 
 class DatasetConfig(BaseModel):

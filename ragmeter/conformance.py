@@ -203,7 +203,7 @@ def check_dataset(reference: str, config: dict[str, Any] | None = None) -> list[
             f"{_absent(benchmark)} positives are absent and Benchmark.extra['notes'] does not say so",
         ),
         *_official(benchmark),
-        *[_setting(name, benchmark) for name in benchmark.card.settings],
+        *[_setting(name, benchmark) for name in benchmark.card.settings_of(benchmark.reference.subset)],
     ]
     return [replace(check, detail="") if check.passed else check for check in checks]
 

@@ -256,7 +256,7 @@ def _benchmark(spec: BenchmarkSpec, index: int, source: Source, limit: int | Non
         config = entry.config.model_validate(spec.config)
     except ValidationError as error:
         raise yaml_source.explain(error, entry.config, source, (*at, "config")) from None
-    text = spec.setting or entry.card.settings[0]
+    text = spec.setting or entry.card.settings_of(reference.subset)[0]
     try:
         setting = Setting.parse(text)
     except UserError as error:

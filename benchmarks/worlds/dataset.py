@@ -43,7 +43,11 @@ CARD = DatasetCard(
     languages=("en",),
     splits=dict.fromkeys(SPLITS, _QUESTIONS),
     metrics=("f1(rules=hotpotqa)", "em", "recall@5", "sp_f1"),
-    settings=("distractor", "document", "graph", "corpus", "oracle", "gold_only", "closed_book"),
+    settings=("distractor", "corpus", "oracle", "gold_only", "closed_book"),
+    subset_settings={
+        "long": ("document", "corpus", "gold_only", "closed_book"),
+        "graph": ("graph(scope=question)", "graph(scope=split)", "corpus", "closed_book"),
+    },
     notes="Seeds below 10,000 are for training, 10,000 to 19,999 for validation, 100,000 and above for testing; names "
     "of held-out worlds are combinations of words that no training world has, a share of the words is new, and their "
     "styles come from rewriting rules that share nothing with those of training.",

@@ -147,6 +147,7 @@ def _dataset_facts(entry: DatasetEntry) -> dict[str, Any]:
         "splits": ", ".join(f"{name} ({size if size is not None else '?'})" for name, size in card.splits.items()),
         "metrics": ", ".join(card.metrics),
         "settings": ", ".join(card.settings),
+        **{f"settings of {name}": ", ".join(of_it) for name, of_it in card.subset_settings.items()},
         "hub": card.hub_id or "–",
         "revision": card.revision or "not pinned",
         "licence": card.licence,

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.corpus import Corpus
+from benchmarks.registry import DATASETS
+from benchmarks.schema import Query
+from methods.api import Evidence, Prediction, Services, Usage
+from methods.registry import METHODS, Component, MethodConfig, MethodEntry
+from ragmeter.conformance import check_dataset, check_method
+
+NEED_A_MODEL = {"chat", "causal"}
+"""They need an endpoint or a folder of weights; their own tests hold them to the same promises."""
+WORLDS = [f"worlds/{subset}:{split}" for subset in DATASETS.get("worlds").subsets for split in ("test", "train")]
+
+
+def failed(checks: Iterable) -> dict[str, str]:
+    return {check.name: check.detail for check in checks if not check.passed}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted({e.id for e in METHODS if e.extra != "hub"} - NEED_A_MODEL))
+def test_every_method_of_the_house_keeps_the_contract(name: str) -> None:
+    component = Component.of(name)
+    try:
+        component.preflight()
+    except Exception as error:
+        pytest.skip(f"cannot be built here: {error}")
+    assert failed(check_method(component)) == {}
+
+
+@pytest.mark.parametrize("reference", WORLDS)
+def test_every_world_keeps_the_contract(reference: str) -> None:
+    assert failed(check_dataset(reference)) == {}
+
+
+@pytest.mark.parametrize(
+    ("reference", "file"),
+    [
+        ("hotpotqa:train", "hotpotqa/hotpot_distractor_train50.json"),
+        ("2wikimultihopqa:dev", "2wikimultihopqa/2wiki_dev40.json"),
+        ("musique:train", "musique/musique_ans_v1.0_train50.jsonl"),
+    ],
+)
+def test_real_records_keep_the_contract(reference: str, file: str, data_folder: Path) -> None:
+    assert failed(check_dataset(reference, {"path": str(data_folder / file)})) == {}
+
+
+class Honest:
+    """A method without fault; each test below breaks one promise."""
+
+    def index(self, corpus: Corpus) -> None:
+        self.corpus = corpus
+
+    def answer(self, queries: Iterable[Query]) -> Iterator[Prediction]:
+        for query in queries:
+            yield self.one(query)
+
+    def one(self, query: Query) -> Prediction:
+        ids = (query.candidates if query.candidates is not None else self.corpus.ids)[:3]
+        evidence = tuple(Evidence(identifier, -float(rank)) for rank, identifier in enumerate(ids))
+        return Prediction(query.id, query.text[:5], evidence, Usage(seconds={"read": 0.0}))
+
+
+class Forgetful(Honest):
+    def answer(self, queries: Iterable[Query]) -> Iterator[Prediction]:
+        yield from list(super().answer(queries))[1:]
+
+
+class Repeating(Honest):
+    def one(self, query: Query) -> Prediction:
+        said = super().one(query)
+        return replace(said, evidence=said.evidence + said.evidence[:1])
+
+
+class Inventing(Honest):
+    def one(self, query: Query) -> Prediction:
+        return replace(super().one(query), evidence=(Evidence("p-invented", 1.0),))
+
+
+class Free(Honest):
+    def one(self, query: Query) -> Prediction:
+        return replace(super().one(query), usage=Usage())
+
+
+class Counting(Honest):
+    """Its answer depends on how many queries came before."""
+
+    def answer(self, queries: Iterable[Query]) -> Iterator[Prediction]:
+        for number, query in enumerate(queries):
+            yield replace(self.one(query), answer=str(number))
+
+
+class Straying(Honest):
+    """Ignores the candidates."""
+
+    def one(self, query: Query) -> Prediction:
+        return replace(super().one(query), evidence=(Evidence(self.corpus.ids[0], 1.0),))
+
+
+class Peeking(Honest):
+    def prepare(self, questions: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("method", "broken"),
+    [
+        (Honest, set()),
+        (Forgetful, {"answers every query once"}),
+        (Repeating, {"evidence is unique"}),
+        (
+            Inventing,
+            {"evidence ids are of the corpus", "evidence keeps to the candidates", "closed book leaves no evidence"},
+        ),
+        (Free, {"usage is filled"}),
+        (Counting, {"invariant to the batch", "invariant to the order"}),
+        (Straying, {"evidence keeps to the candidates", "closed book leaves no evidence"}),
+        (Peeking, {"gold reaches declared controls only"}),
+    ],
+)
+def test_a_broken_promise_is_found(method: type[Honest], broken: set[str]) -> None:
+    def factory(config: MethodConfig, services: Services) -> Honest:
+        return method()
+
+    entry = MethodEntry("test", "method", 1, "s", factory, MethodConfig, None, {}, (), None, None)
+    found = failed(check_method(Component(entry, MethodConfig())))
+    assert broken <= set(found)
+    assert bool(found) == bool(broken)

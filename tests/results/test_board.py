@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.corpus import Corpus
+from benchmarks.registry import Benchmark, DataReference, DatasetCard
+from benchmarks.schema import Passage, Question, passage_id
+from methods.api import Evidence, Prediction, Usage
+from results import queries
+from results.board import boards
+from results.statistics import difference
+from results.store import FINISHED, Run, Store
+
+CARD = DatasetCard(
+    title="Toy", task="QA", description="d", hub_id=None, revision=None, licence="none", citation="c", languages=("en",),
+    splits={"dev": 4}, metrics=("em",), settings=("distractor",),
+)  # fmt: skip
+SCORES = {
+    "bm25": [0.0, 1.0, 0.0, np.nan],
+    "dense": [1.0, 1.0, 0.0, np.nan],
+    "other": [1.0, 1.0, 1.0, np.nan],
+    "gold": [1.0, 1.0, 1.0, np.nan],
+}
+
+
+def fill(store: Store, documents: list[str | None]) -> Benchmark:
+    passage = Passage(passage_id("T", "text"), "T", "text")
+    questions = [
+        Question(f"q{n}", f"what {n}?", ("a",), evidence=(passage.id,), document_id=document)
+        for n, document in enumerate(documents)
+    ]
+    benchmark = Benchmark(DataReference("toy", None, "dev"), 1, CARD, questions, Corpus.of([passage]))
+    store.put_benchmark(benchmark, benchmark.fingerprint)
+    for name, values in SCORES.items():
+        kind = "control" if name == "gold" else "retriever"
+        run = Run(f"run-{name}", name, name, kind, {}, "toy:dev", benchmark.fingerprint, "distractor", 0, 4, {})
+        store.start(run)
+        said = [
+            Prediction(q.id, "x", (Evidence(passage.id, 1.0),), Usage(10, 2, seconds={"read": 0.5})) for q in questions
+        ]
+        store.append(run.run, said, {"em#v1": np.array(values)}, [passage])
+        store.end(run.run, FINISHED)
+    store.put_experiment("toy", "name: toy", None, None, "bm25", [f"run-{name}" for name in SCORES])
+    return benchmark
+
+
+def rows(store: Store) -> dict[str, Any]:
+    (board,) = boards(store, "toy")
+    return {row.run.method: row for row in board.rows}
+
+
+def test_a_cell_is_the_mean_over_scorable_questions(store: Store) -> None:
+    fill(store, [None] * 4)
+    for name, row in rows(store).items():
+        cell = row.cells["em#v1"]
+        assert cell.estimate.value == pytest.approx(np.nanmean(SCORES[name]))
+        assert (cell.estimate.n, cell.estimate.unscorable) == (3, 1)
+        assert row.cost is not None
+        assert (row.cost.seconds, row.cost.prompt_tokens) == (0.5, 10)
+
+
+def test_methods_are_compared_with_the_reference_and_controls_are_not(store: Store) -> None:
+    fill(store, [None] * 4)
+    found = rows(store)
+    assert found["bm25"].cells["em#v1"].difference is None
+    assert found["gold"].cells["em#v1"].difference is None
+    assert found["gold"].control
+    expected = difference(SCORES["dense"], SCORES["bm25"])
+    assert found["dense"].cells["em#v1"].difference == expected
+
+
+def test_p_values_are_corrected_over_the_methods_of_a_column(store: Store) -> None:
+    fill(store, [None] * 4)
+    found = rows(store)
+    raw = sorted((found[name].cells["em#v1"].difference.p, name) for name in ("dense", "other"))
+    smallest = found[raw[0][1]].cells["em#v1"].p_holm
+    assert smallest == pytest.approx(min(1.0, 2 * raw[0][0]))
+
+
+def test_questions_of_a_document_are_resampled_together(store: Store) -> None:
+    fill(store, ["a", "a", "b", "b"])
+    (board,) = boards(store, "toy")
+    assert board.clustered
+    assert board.to_json()["resampled"] == "documents"
+
+
+def test_the_board_is_json_without_nan(store: Store) -> None:
+    fill(store, [None] * 4)
+    (board,) = boards(store, "toy")
+    again = json.loads(json.dumps(board.to_json(), allow_nan=False))
+    assert [row["method"] for row in again["rows"]] == list(SCORES)
+    assert again["rows"][1]["metrics"]["em#v1"]["difference"]["wins"] == 1
+
+
+def test_runs_with_another_setting_are_on_another_board(store: Store) -> None:
+    benchmark = fill(store, [None] * 4)
+    other = Run("run-x", "x", "x", "retriever", {}, "toy:dev", benchmark.fingerprint, "closed_book", 0, 4, {})
+    store.start(other)
+    store.put_experiment("toy", "name: toy", None, None, "bm25", ["run-bm25", "run-x"])
+    found = boards(store, "toy")
+    assert [(board.setting, [row.run.method for row in board.rows]) for board in found] == [
+        ("distractor", ["bm25"]),
+        ("closed_book", ["x"]),
+    ]
+    assert found[1].reference is None
+
+
+def test_a_run_is_found_by_prefix_by_path_and_by_part_of_its_path(store: Store) -> None:
+    fill(store, [None] * 4)
+    for text in ("run-de", "toy/dense/toy:dev/distractor/0", "dense/toy:dev/distractor/0", "dense"):
+        assert queries.find_run(store, text).run == "run-dense"
+
+
+def test_an_ambiguous_or_unknown_run_lists_what_exists(store: Store) -> None:
+    fill(store, [None] * 4)
+    with pytest.raises(Exception, match="means 4 runs"):
+        queries.find_run(store, "toy:dev")
+    with pytest.raises(Exception, match="unknown run"):
+        queries.find_run(store, "nothing-like-it")
+
+
+def test_a_questions_page_marks_gold_evidence(store: Store) -> None:
+    benchmark = fill(store, [None] * 4)
+    question = queries.questions(store, benchmark.fingerprint)[0]
+    (said,) = queries.answers(store, question, ["run-dense"])
+    assert [(item.rank, item.gold, item.title) for item in said.evidence] == [(1, True, "T")]
+    assert said.scores == {"em#v1": 1.0}

@@ -149,17 +149,17 @@ def show(
 def serve(
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8501,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    browser: Annotated[bool, typer.Option("--open", help="Open a browser window on it.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Open the leaderboard on this store in a browser."""
+    """Serve the leaderboard on this store; read-only."""
     from leaderboard.server import serve as start
-
     from ragmeter.options import store_folder
 
-    raise typer.Exit(start(store_folder(store), port=port, host=host))
+    raise typer.Exit(start(store_folder(store), port=port, host=host, open_browser=browser))
 
 
 @app.command()

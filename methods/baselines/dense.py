@@ -1,42 +1,67 @@
 """Dense retrieval: passages and queries as vectors, ranked by their inner product, exactly.
 
-Search is a blocked matrix product in float32, which is fast, decided in float64, which is unique: the product finds
-every passage that could be among the k best given float32's rounding, then those few are scored again in float64,
-row by row. So a ranking does not depend on which other queries were in the batch, and ties go by corpus order.
+Search is a blocked matrix product, which is fast, decided in float64, which is unique: the product finds every passage
+that could be among the k best given its rounding, then those few are scored again in float64, row by row. So a ranking
+does not depend on which other queries were in the batch, and ties go by corpus order.
+
+A passage may be split into parts, for encoders that read little at once; it scores as its best part does.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from benchmarks.corpus import Corpus
-from benchmarks.errors import UserError
-from benchmarks.schema import Query
+from benchmarks.errors import MissingPackage, UserError
+from benchmarks.schema import Passage, Query
 from methods.api import Index, Ranking, Services
 from methods.baselines.ranking import Rows, Scope, best_rows, built_once
 from methods.models.encoder import Encoder, EncoderConfig, Vectors
-from methods.models.weights import locate, weights_hash
+from methods.models.encoder_presets import PRESETS
+from methods.models.vector_search import ApproximateSearch, ExactSearch, Search, exact_scores
 from methods.registry import MethodConfig, register
 
 CHUNK = 2048
 """Passages encoded between two writes; fixed, so that an index continued after a cut equals one built in one go."""
-BLOCK = 65536
-"""Passages multiplied at once: bounds memory at BLOCK × queries scores."""
-EPSILON = float(np.finfo(np.float32).eps)
+CACHED = 1_000_000
+"""Largest corpus whose vectors are also kept by text: beyond, a second copy on disk costs more than it can save."""
+DPR_WORDS = 100
+"""DPR was trained on passages of this length and reads 256 tokens; a longer passage is split."""
 
 
 class DenseConfig(EncoderConfig, MethodConfig):
-    """Options of dense retrieval: those of its encoder."""
+    """Options of dense retrieval: those of its encoder, and how to search."""
+
+    part_words: int | None = Field(
+        None, ge=1, description="split passages into parts of this many words, each its own vector; null: whole"
+    )
+    search: Literal["exact", "hnsw", "ivfpq"] = Field(
+        "exact", description="exact up to about a million passages; beyond, an index of FAISS (extra ann)"
+    )
 
     def preflight(self) -> None:
-        """Check the model's folder."""
-        locate(self.model)
+        """Check the models, their code and the search."""
+        self.check()
+        if self.search != "exact":
+            from importlib.util import find_spec
+
+            if find_spec("faiss") is None:
+                raise MissingPackage("faiss-cpu", "ann", f"search: {self.search}")
+
+
+def presets() -> dict[str, Mapping[str, Any]]:
+    """The encoder presets as options of dense retrieval."""
+    return {
+        name: {**values, "part_words": DPR_WORDS} if values.get("architecture") == "dpr" else values
+        for name, values in PRESETS.items()
+    }
 
 
 @register(
@@ -45,44 +70,86 @@ class DenseConfig(EncoderConfig, MethodConfig):
     summary="any SentenceTransformer with exact inner-product search; MiniLM by default",
     config=DenseConfig,
     paper="Reimers and Gurevych 2019, Sentence-BERT (arXiv:1908.10084)",
+    presets=presets(),
     extra="models",
-    checkpoint_hash=lambda config: weights_hash(config.model, config.revision),
+    checkpoint_hash=lambda config: config.weights(),
 )
 class Dense:
     """Retriever that compares vectors.
 
     Args:
         config: Options.
-        services: Lends the device.
+        services: Lends the device, and a folder where vectors are kept for other corpora with the same passages.
     """
 
     def __init__(self, config: DenseConfig, services: Services) -> None:
-        self.encoder = Encoder(config, services.device)
+        self.config = config
+        self.encoder = Encoder(config, services.device, services.folder("embeddings"))
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
         """Encode the corpus, or memory-map the vectors in `folder`; a build that was cut off continues."""
         if folder is None:
-            chunks = [self._encode(corpus, start) for start in range(0, len(corpus), CHUNK)]
-            vectors = np.concatenate(chunks) if chunks else np.empty((0, self.encoder.dimension), dtype=np.float32)
-            return DenseIndex(self.encoder, corpus, vectors)
+            return self._in_memory(corpus)
         built_once(folder, len(corpus), lambda target: self._save(corpus, target))
         try:
             # "c": torch wraps only writable arrays; what it would write stays in memory, the file is never changed.
             vectors = np.load(folder / "vectors.npy", mmap_mode="c" if len(corpus) else None)
+            starts = np.load(folder / "starts.npy") if self.config.part_words else None
         except (OSError, ValueError) as error:
             raise UserError(
                 f"the vectors cannot be read: {error}",
                 where=str(folder),
                 try_this="delete this folder: it will be built again",
             ) from error
-        return DenseIndex(self.encoder, corpus, vectors)
+        search = self._search(vectors, folder / "faiss.index")
+        return DenseIndex(self.encoder, corpus, vectors, search, starts)
+
+    def _in_memory(self, corpus: Corpus) -> Index:
+        if self.config.search != "exact":
+            raise UserError(
+                f"search: {self.config.search} keeps its index on disk, and nothing is kept here",
+                try_this="give a folder for artefacts, or search: exact",
+            )
+        chunks = [self._encode(corpus, start) for start in range(0, len(corpus), CHUNK)]
+        vectors = np.concatenate(chunks) if chunks else np.empty((0, self.encoder.dimension), dtype=np.float32)
+        return DenseIndex(self.encoder, corpus, vectors, self._search(vectors, None), self._starts(corpus))
+
+    def _search(self, vectors: Vectors, path: Path | None) -> Search:
+        if path is None or self.config.search == "exact":
+            return ExactSearch(vectors, self.encoder.device)
+        return ApproximateSearch(path)
 
     def _encode(self, corpus: Corpus, start: int) -> Vectors:
-        return self.encoder.passages([passage.full_text for passage in corpus[start : start + CHUNK]])
+        """Vectors of a chunk of passages, or of all their parts."""
+        passages = corpus[start : start + CHUNK]
+        cached = len(corpus) <= CACHED
+        if self.encoder.reads_titles:
+            parts = [(passage.title, part) for passage in passages for part in self._parts(passage)]
+            return self.encoder.passages([text for _, text in parts], [title for title, _ in parts], cached=cached)
+        texts = [
+            f"{passage.title}\n{part}" if passage.title else part
+            for passage in passages
+            for part in self._parts(passage)
+        ]
+        return self.encoder.passages(texts, cached=cached)
+
+    def _parts(self, passage: Passage) -> list[str]:
+        """The text of a passage, in parts where it is to be split: at least one."""
+        if self.config.part_words is None:
+            return [passage.text]
+        words = passage.text.split()
+        starts = range(0, max(1, len(words)), self.config.part_words)
+        return [" ".join(words[start : start + self.config.part_words]) for start in starts]
+
+    def _starts(self, corpus: Corpus) -> Rows | None:
+        """The row of each passage's first part, and one past the last: shape (passages + 1,)."""
+        if self.config.part_words is None:
+            return None
+        counts = np.fromiter((len(self._parts(passage)) for passage in corpus), dtype=np.int64, count=len(corpus))
+        return np.concatenate([[0], np.cumsum(counts)])
 
     def _save(self, corpus: Corpus, folder: Path) -> None:
         """Encode chunk by chunk; each chunk is a file until all are there."""
-        shape = (len(corpus), self.encoder.dimension)
         starts = range(0, len(corpus), CHUNK)
         chunks = [folder / f"chunk{start}.npy" for start in starts]
         for start, path in zip(starts, chunks, strict=True):
@@ -91,13 +158,22 @@ class Dense:
                 with open(partial, "wb") as file:
                     np.save(file, self._encode(corpus, start))
                 os.replace(partial, path)
+        parts = self._starts(corpus)
+        if parts is not None:
+            np.save(folder / "starts.npy", parts)
+        shape = (len(corpus) if parts is None else int(parts[-1]), self.encoder.dimension)
         if not len(corpus):
             np.save(folder / "vectors.npy", np.empty(shape, dtype=np.float32))
             return
         vectors = np.lib.format.open_memmap(folder / "vectors.npy", mode="w+", dtype=np.float32, shape=shape)
-        for start, path in zip(starts, chunks, strict=True):
-            vectors[start : start + CHUNK] = np.load(path)
+        row = 0
+        for path in chunks:
+            chunk = np.load(path)
+            vectors[row : row + len(chunk)] = chunk
+            row += len(chunk)
         vectors.flush()
+        if self.config.search != "exact":
+            ApproximateSearch.build(vectors, folder / "faiss.index", self.config.search)
         for path in chunks:
             path.unlink()
 
@@ -108,78 +184,50 @@ class DenseIndex:
     Args:
         encoder: For the queries.
         corpus: The passages.
-        vectors: Shape (passages, dimension), in row order; in memory or mapped.
+        vectors: Shape (passages or parts, dimension), in row order; in memory or mapped.
+        search: Finds the rows near a query.
+        starts: The row of each passage's first part and one past the last; None where a passage is one row.
     """
 
-    def __init__(self, encoder: Encoder, corpus: Corpus, vectors: Vectors) -> None:
+    def __init__(
+        self, encoder: Encoder, corpus: Corpus, vectors: Vectors, search: Search, starts: Rows | None = None
+    ) -> None:
         self._encoder = encoder
         self._scope = Scope(corpus)
         self._vectors = vectors
-
-    @cached_property
-    def _longest(self) -> float:
-        """Length of the longest vector, in one pass over them."""
-        blocks = range(0, len(self._vectors), BLOCK)
-        return max((float(np.linalg.norm(self._vectors[s : s + BLOCK], axis=1).max()) for s in blocks), default=0.0)
+        self._search = search
+        self._starts = starts
+        self._most_parts = 1 if starts is None else int(np.diff(starts).max(initial=1))
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
         """Rank passages by inner product with each query."""
         allowed = [self._scope.rows(query) for query in queries]
         encoded = self._encoder.queries([query.text for query in queries])
         open_ones = [position for position, rows in enumerate(allowed) if rows is None]
-        close = near(self._vectors, encoded[open_ones], k, self._longest, self._encoder.device) if open_ones else []
-        found = dict(zip(open_ones, close, strict=True))
+        # The k best passages are among the owners of the k · (most parts) best parts.
+        close = self._search.near(encoded[open_ones], k * self._most_parts) if open_ones else []
+        found = dict(zip(open_ones, map(self._owners, close), strict=True))
         rankings = []
         for position, query in enumerate(queries):
             rows = allowed[position]
             if rows is None:
                 rows = found[position]
-            scores = exact_scores(self._vectors, encoded[position], rows)
+            scores = self._scores(encoded[position], rows)
             best = best_rows(scores, k, rows)
             rankings.append(self._scope.ranking(query, rows[best], scores[best]))
         return rankings
 
+    def _owners(self, parts: Rows) -> Rows:
+        """The passages that parts belong to, each once, ascending."""
+        if self._starts is None:
+            return parts
+        return np.unique(np.searchsorted(self._starts, parts, side="right") - 1)
 
-def exact_scores(vectors: Vectors, query: NDArray, rows: Rows) -> NDArray[np.float64]:
-    """Inner products of some rows with a query in float64, each summed on its own: shape (rows,)."""
-    return (vectors[rows].astype(np.float64) * query.astype(np.float64)).sum(axis=1)
-
-
-def near(vectors: Vectors, queries: Vectors, k: int, longest: float, device: str = "cpu") -> list[Rows]:
-    """Rows that may be among the k best of each query: all whose float32 score is within rounding of the k-th best.
-
-    With d dimensions and float32's ε, a computed inner product is off by at most d · ε · |q| · max |v|, in whatever
-    order it was summed; twice that separates what can still change places from what cannot.
-
-    Args:
-        vectors: Shape (n, d).
-        queries: Shape (m, d).
-        k: Wanted.
-        longest: Length of the longest vector.
-        device: Where to multiply.
-
-    Returns:
-        Per query at least min(k, n) ascending rows.
-    """
-    import torch
-
-    count, dimension = vectors.shape
-    k = min(k, count)
-    if not len(queries) or k <= 0:
-        return [np.empty(0, dtype=np.int64) for _ in queries]
-    wanted = torch.tensor(queries, device=device)
-    best = torch.full((len(queries), k), -torch.inf, device=device)
-    slack = 2 * dimension * EPSILON * longest * wanted.norm(dim=1, keepdim=True)
-    found: list[tuple[NDArray, NDArray, NDArray]] = []
-    for start in range(0, count, BLOCK):
-        scores = wanted @ torch.from_numpy(vectors[start : start + BLOCK]).to(device).T
-        top = scores.topk(min(k, scores.shape[1]), dim=1).values
-        best = torch.cat([best, top], dim=1).topk(k, dim=1).values
-        which, row = (scores >= best[:, -1:] - slack).nonzero(as_tuple=True)
-        found.append((which.cpu().numpy(), row.cpu().numpy() + start, scores[which, row].cpu().numpy()))
-    which, rows, scored = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    # Early blocks were cut at a threshold that later blocks raised.
-    kept = scored >= (best[:, -1] - slack[:, 0]).cpu().numpy()[which]
-    which, rows = which[kept], rows[kept]
-    order = np.lexsort((rows, which))
-    return np.split(rows[order], np.searchsorted(which[order], np.arange(1, len(queries))))
+    def _scores(self, query: NDArray, rows: Rows) -> NDArray[np.float64]:
+        """A passage's score: that of its best part."""
+        if self._starts is None or not len(rows):
+            return exact_scores(self._vectors, query, rows)
+        parts = np.concatenate([np.arange(self._starts[row], self._starts[row + 1]) for row in rows])
+        scores = exact_scores(self._vectors, query, parts)
+        firsts = np.cumsum(np.concatenate([[0], np.diff(self._starts)[rows][:-1]]))
+        return np.maximum.reduceat(scores, firsts)

@@ -1,18 +1,30 @@
-"""Texts to vectors: any `SentenceTransformer`, with its prompts, batched by length."""
+"""Texts to vectors: any `SentenceTransformer`, one for both sides or one each, and the towers of DPR.
+
+What a published encoder wants (prompts, pooling, lengths) is `encoder_presets.py`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from methods.models.weights import MINILM, device_of, loading, locate
+from benchmarks.errors import UserError, unknown_name
+from benchmarks.fingerprint import fingerprint
+from methods.models.dpr import DprTower
+from methods.models.embedding_cache import EmbeddingCache
+from methods.models.encoder_presets import PRESETS
+from methods.models.remote_code import check_remote_code, remote_code_refused
+from methods.models.weights import MINILM, device_of, loading, locate, weights_hash
 
 Vectors = NDArray[np.float32]
 """Shape (texts, dimension)."""
+Side = Literal["query", "passage"]
 
 
 class EncoderConfig(BaseModel):
@@ -22,54 +34,175 @@ class EncoderConfig(BaseModel):
 
     model: str = Field(MINILM, description="a folder or hub id of a SentenceTransformer; minilm: all-MiniLM-L6-v2")
     revision: str | None = Field(None, description="revision of a hub id")
+    query_model: str | None = Field(None, description="the model of the queries, where they have one of their own")
+    query_revision: str | None = Field(None, description="revision of query_model")
+    architecture: Literal["sentence-transformer", "dpr"] = Field(
+        "sentence-transformer", description="dpr: the two encoders of DPR, which reads title and text as two segments"
+    )
     query_prompt: str | None = Field(None, description="put before each query; null: the model's own, if it has one")
     passage_prompt: str | None = Field(None, description="put before each passage; null: the model's own")
+    instruction: str | None = Field(None, description="takes the place of {instruction} in the prompts")
+    query_task: str | None = Field(
+        None, description='adapter for queries, for models that have several; "": explicitly none of them'
+    )
+    passage_task: str | None = Field(None, description="adapter for passages, likewise")
+    pooling: Literal["cls", "mean", "lasttoken"] | None = Field(
+        None, description="how token vectors become one: the first, their mean, the last; null: the model's own"
+    )
+    end_token: str | None = Field(None, description="the token that every input must end with; checked when loading")
     normalise: bool = Field(True, description="scale vectors to length 1, so that scores are cosines")
+    dimension: int | None = Field(
+        None, ge=1, description="keep only the first components, for models trained for it; null: all"
+    )
     max_length: int | None = Field(None, ge=8, description="longest text in the model's tokens; null: the model's own")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
     batch_size: int = Field(32, ge=1, description="passages encoded at once; queries go one by one")
+    model_options: dict[str, Any] = Field(
+        default_factory=dict, description="values that replace those of the model's config.json"
+    )
+    trust_remote_code: bool = Field(False, description="run the code that the model brings with it")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.architecture == "dpr":
+            if self.query_model is None:
+                raise ValueError("architecture dpr needs query_model: its two encoders are two models")
+            if self.pooling or self.query_task or self.passage_task or self.end_token or self.model_options:
+                raise ValueError("architecture dpr takes no pooling, tasks, end_token or model_options")
+        for prompt in (self.query_prompt, self.passage_prompt):
+            if prompt and "{instruction}" in prompt and self.instruction is None:
+                raise ValueError("a prompt holds {instruction}: set instruction")
+        return self
+
+    @classmethod
+    def preset(cls, name: str, **changes: Any) -> Self:
+        """The options of a published encoder.
+
+        Args:
+            name: A key of `encoder_presets.PRESETS`.
+            changes: Options laid over it.
+
+        Raises:
+            UserError: There is no such preset.
+        """
+        if name not in PRESETS:
+            raise unknown_name("encoder preset", name, PRESETS)
+        return cls.model_validate({**PRESETS[name], **changes})
+
+    def prompt(self, side: Side) -> str | None:
+        """What to put before a text, None for the model's own prompt."""
+        prompt = self.query_prompt if side == "query" else self.passage_prompt
+        return (
+            prompt if prompt is None or self.instruction is None else prompt.replace("{instruction}", self.instruction)
+        )
+
+    def weights(self) -> str:
+        """A hash of the weights that these options name."""
+        passages = weights_hash(self.model, self.revision)
+        if self.query_model is None:
+            return passages
+        return fingerprint(passages, weights_hash(self.query_model, self.query_revision))
+
+    def check(self) -> None:
+        """Check, without loading anything, that the models are there and may be loaded.
+
+        Raises:
+            UserError: A folder is missing, or a model brings code that is not trusted.
+        """
+        for model in filter(None, (self.model, self.query_model)):
+            locate(model)
+            check_remote_code(model, self.trust_remote_code)
+
+
+class Tower(Protocol):
+    """A model that encodes one side, or both."""
+
+    device: str
+    dimension: int
+
+    def encode(self, texts: Sequence[str], titles: Sequence[str] | None, batch_size: int) -> Vectors:
+        """Vectors as the model gives them, in float32."""
+        ...
 
 
 class Encoder:
-    """A loaded `SentenceTransformer`.
+    """A loaded encoder.
 
     Args:
         config: Options.
         device: "cpu", "cuda" …; None chooses.
+        cache: Folder in which vectors of passages are kept; None keeps none.
 
     Raises:
-        UserError: The model cannot be loaded.
+        UserError: A model cannot be loaded, brings code that is not trusted, or does not fit the options.
     """
 
-    def __init__(self, config: EncoderConfig, device: str | None = None) -> None:
+    def __init__(self, config: EncoderConfig, device: str | None = None, cache: Path | None = None) -> None:
         self.config = config
-        with loading("encoder", config.model):
-            from sentence_transformers import SentenceTransformer
-
-            self._model: Any = SentenceTransformer(
-                locate(config.model), revision=config.revision, device=device_of(device)
+        config.check()
+        chosen = device_of(device)
+        shared: dict[str, Any] = {}
+        self._passages = _tower(config, "passage", chosen, shared)
+        self._queries = _tower(config, "query", chosen, shared)
+        if self._passages.dimension != self._queries.dimension:
+            raise UserError(
+                f"the vectors of queries have {self._queries.dimension} components, "
+                f"those of passages {self._passages.dimension}",
+                where=f"query_model {config.query_model!r}, model {config.model!r}",
+                try_this="name the two models of one encoder",
             )
-        self._model.eval()
-        if config.max_length is not None:
-            self._model.max_seq_length = config.max_length
+        if config.dimension is not None and config.dimension > self._passages.dimension:
+            raise UserError(
+                f"dimension={config.dimension} is more than the model's {self._passages.dimension}",
+                where=f"model {config.model!r}",
+            )
+        self._cache = EmbeddingCache(cache, self.passage_fingerprint, self.dimension) if cache is not None else None
 
     @property
     def device(self) -> str:
         """Where the model computes."""
-        return str(self._model.device)
+        return self._passages.device
 
     @property
     def dimension(self) -> int:
         """Length of a vector."""
-        return int(self._model.get_embedding_dimension())
+        return self.config.dimension or self._passages.dimension
 
-    def passages(self, texts: Sequence[str]) -> Vectors:
+    @property
+    def reads_titles(self) -> bool:
+        """Whether a passage's title is an input of its own."""
+        return self.config.architecture == "dpr"
+
+    @cached_property
+    def passage_fingerprint(self) -> str:
+        """Equal for encoders that give a passage the same vector: weights and options, without those of queries."""
+        ignored = {"batch_size", "query_model", "query_revision", "query_prompt", "query_task", "trust_remote_code"}
+        options = self.config.model_dump(mode="json", include=set(EncoderConfig.model_fields) - ignored)
+        return fingerprint(weights_hash(self.config.model, self.config.revision), options)
+
+    def passages(self, texts: Sequence[str], titles: Sequence[str] | None = None, *, cached: bool = True) -> Vectors:
         """Encode passages, in batches of texts of like length.
 
-        A vector depends on the batch that its text came in by float noise: at most 1e-6 per component was seen.
+        A vector depends on the batch that its text came in by float noise: at most 1e-6 per component was seen
+        in float32.
+
+        Args:
+            texts: The passages; with titles in them, unless those are given apart.
+            titles: Titles, "" for none: an input of their own where the model reads them so, else a first line.
+            cached: Whether to use the cache, where there is one.
         """
-        return self._vectors(
-            self._model.encode_document, texts, self.config.passage_prompt, batch_size=self.config.batch_size
-        )
+        if titles is not None and not self.reads_titles:
+            texts = [f"{title}\n{text}" if title else text for title, text in zip(titles, texts, strict=True)]
+            titles = None
+
+        def encode(places: Sequence[int]) -> Vectors:
+            chosen = None if titles is None else [titles[place] for place in places]
+            return self._vectors(self._passages, [texts[place] for place in places], chosen, self.config.batch_size)
+
+        if self._cache is None or not cached:
+            return encode(range(len(texts)))
+        keys = texts if titles is None else [f"{title}\0{text}" for title, text in zip(titles, texts, strict=True)]
+        return self._cache.vectors(keys, encode)
 
     def queries(self, texts: Sequence[str]) -> Vectors:
         """Encode queries one by one, so that a vector depends on its text alone, to the last bit.
@@ -81,20 +214,127 @@ class Encoder:
         rows = {text: row for row, text in enumerate(unique)}
         if not unique:
             return np.empty((0, self.dimension), dtype=np.float32)
-        vectors = [
-            self._vectors(self._model.encode_query, [text], self.config.query_prompt, batch_size=1) for text in unique
-        ]
+        vectors = [self._vectors(self._queries, [text], None, 1) for text in unique]
         return np.concatenate(vectors)[[rows[text] for text in texts]]
 
-    def _vectors(self, encode: Any, texts: Sequence[str], prompt: str | None, batch_size: int) -> Vectors:
+    def _vectors(self, tower: Tower, texts: Sequence[str], titles: Sequence[str] | None, batch_size: int) -> Vectors:
         if not len(texts):
             return np.empty((0, self.dimension), dtype=np.float32)
-        vectors = encode(
-            list(texts),
-            prompt=prompt,
-            batch_size=batch_size,
-            normalize_embeddings=self.config.normalise,
-            convert_to_tensor=True,
-            show_progress_bar=False,
+        vectors = tower.encode(texts, titles, batch_size)[:, : self.dimension]
+        if self.config.normalise:
+            # In float32, whatever the weights are: in bfloat16 a length is off by up to 0.4 %.
+            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
+        return np.ascontiguousarray(vectors, dtype=np.float32)
+
+
+def _tower(config: EncoderConfig, side: Side, device: str, loaded: dict[str, Any]) -> Tower:
+    """The model of one side; `loaded` lets both sides share one model."""
+    own = side == "query" and config.query_model is not None
+    model = config.query_model if own and config.query_model else config.model
+    revision = config.query_revision if own else config.revision
+    if config.architecture == "dpr":
+        return DprTower(
+            model,
+            "question" if side == "query" else "passage",
+            revision=revision,
+            device=device,
+            dtype=config.dtype,
+            max_length=config.max_length,
         )
-        return np.ascontiguousarray(vectors.float().cpu().numpy())
+    key = f"{model}@{revision}"
+    if key not in loaded:
+        loaded[key] = _load(config, model, revision, device)
+    return SentenceTower(loaded[key], config, side, model)
+
+
+def _load(config: EncoderConfig, model: str, revision: str | None, device: str) -> Any:
+    """A `SentenceTransformer` with the pooling and length that the options ask for."""
+    with remote_code_refused(model), loading("encoder", model):
+        import torch
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.sentence_transformer.modules import Pooling
+
+        encoder = SentenceTransformer(
+            locate(model),
+            revision=revision,
+            device=device,
+            trust_remote_code=config.trust_remote_code,
+            model_kwargs={"dtype": getattr(torch, config.dtype)},
+            config_kwargs=dict(config.model_options) or None,
+        )
+    # Layers beside the transformer (a projection) are loaded in float32.
+    encoder.to(getattr(torch, config.dtype)).eval()
+    if config.max_length is not None:
+        encoder.max_seq_length = config.max_length
+    if config.pooling is not None:
+        pooling = next((module for module in encoder if isinstance(module, Pooling)), None)
+        if pooling is None:
+            raise UserError(
+                f"the encoder {model!r} has no pooling to be replaced", try_this="leave the option pooling out"
+            )
+        pooling.pooling_mode = config.pooling
+        pooling.pooling_output_dimension = pooling.embedding_dimension
+    return encoder
+
+
+class SentenceTower:
+    """One side of a `SentenceTransformer`.
+
+    Args:
+        model: The loaded model; both sides may share it.
+        config: Options.
+        side: Which prompt and adapter to use.
+        name: The model's name, for messages.
+
+    Raises:
+        UserError: The model has adapters and the options choose none or an unknown one, or its inputs do not end
+            with `end_token`.
+    """
+
+    def __init__(self, model: Any, config: EncoderConfig, side: Side, name: str) -> None:
+        self._model = model
+        self._side = side
+        self._prompt = config.prompt(side)
+        self._task = config.query_task if side == "query" else config.passage_task
+        self.device = str(model.device)
+        self.dimension = int(model.get_embedding_dimension())
+        self._check_task(name)
+        if config.end_token is not None:
+            self._check_end(config.end_token, name)
+
+    def encode(self, texts: Sequence[str], titles: Sequence[str] | None, batch_size: int) -> Vectors:
+        """Vectors of texts; titles are part of them here."""
+        encode = self._model.encode_query if self._side == "query" else self._model.encode_document
+        options: dict[str, Any] = {"prompt": self._prompt}
+        if self._task is not None:
+            # `encode_query` would name its own task, and `task` is what chooses an adapter.
+            encode, options = self._model.encode, {"prompt": self._prompt or "", "task": self._task or None}
+        vectors = encode(list(texts), batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False, **options)
+        return vectors.float().cpu().numpy()
+
+    def _check_task(self, name: str) -> None:
+        first = next(iter(self._model))
+        settings = getattr(first, "config", None)
+        adapters = getattr(first, "_lora_adaptations", None) or getattr(settings, "lora_adaptations", None) or ()
+        option = f"{self._side}_task"
+        if adapters and self._task is None:
+            raise UserError(
+                f"the encoder {name!r} has an adapter for each task, and {option} does not choose one",
+                try_this=f'set {option} to one of {", ".join(adapters)}, or to "" for none of them',
+            )
+        if self._task and self._task not in adapters:
+            if not adapters:
+                raise UserError(f"the encoder {name!r} has no adapters", try_this=f"leave {option} out")
+            raise unknown_name(f"{option} of {name}", self._task, adapters)
+
+    def _check_end(self, token: str, name: str) -> None:
+        """Tokenizers changed over versions: a missing end token silently pools another token."""
+        wanted = self._model.tokenizer.convert_tokens_to_ids(token)
+        for text in ("probe", "probe " * (2 * (self._model.max_seq_length or 512))):
+            ids = self._model.preprocess([text])["input_ids"][0].tolist()
+            if ids[-1] != wanted:
+                raise UserError(
+                    f"inputs of the encoder {name!r} do not end with {token!r}",
+                    where="end_token",
+                    try_this="fetch the model's tokenizer files again, or another revision of them",
+                )

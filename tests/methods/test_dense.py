@@ -6,15 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from benchmarks.corpus import Corpus
 from benchmarks.errors import UserError
 from benchmarks.schema import Passage, Query, passage_id
 from methods.api import Services
 from methods.baselines import dense as module
-from methods.baselines.dense import exact_scores, near
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.weights import locate, weights_hash
 from methods.registry import Component
@@ -62,28 +59,6 @@ def test_passage_vectors_depend_on_their_batch_by_less_than_a_millionth(ground: 
     texts = [*ground.corpus.full_texts(), "word " * 150, "x"]
     small, large = (Encoder(EncoderConfig(batch_size=size), "cpu").passages(texts) for size in (1, 16))
     assert np.abs(small - large).max() < 1e-6
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.integers(1, 40), st.booleans())
-def test_near_rows_hold_the_exact_best(seed: int, count: int, k: int, repeated: bool) -> None:
-    rng = np.random.default_rng(seed)
-    vectors = rng.standard_normal((count, 8)).astype(np.float32)
-    if repeated:
-        vectors = vectors[rng.integers(0, max(1, count // 4), count)]
-    queries = rng.standard_normal((3, 8)).astype(np.float32)
-    longest = float(np.linalg.norm(vectors, axis=1).max())
-    block, module.BLOCK = module.BLOCK, 7
-    try:
-        found = near(vectors, queries, k, longest)
-    finally:
-        module.BLOCK = block
-    exact = queries.astype(np.float64) @ vectors.astype(np.float64).T
-    for rows, scores, query in zip(found, exact, queries, strict=True):
-        cut = np.sort(scores)[::-1][min(k, count) - 1]
-        assert set(np.flatnonzero(scores >= cut - 1e-12)) <= set(rows.tolist())
-        assert np.array_equal(rows, np.unique(rows))
-        assert exact_scores(vectors, query, rows) == pytest.approx(scores[rows], abs=1e-12)
 
 
 def test_equal_passages_rank_in_corpus_order(dense: Any) -> None:

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from judges.scoring import score
-
 from benchmarks import registry as datasets
 from benchmarks import settings
 from benchmarks.errors import UserError
@@ -21,6 +19,7 @@ from benchmarks.registry import Benchmark
 from benchmarks.schema import SENTENCE_MARK, GoldQuery, Query, Question
 from benchmarks.settings import Setting
 from judges.registry import parse as parse_metric
+from judges.scoring import score
 from methods.api import FAILED, SUPPORT, TRIPLES, Control, Evidence, Method, Prediction, Services
 from methods.pipeline import assemble
 from methods.registry import Component

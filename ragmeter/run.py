@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
-from judges.scoring import score
-
 from benchmarks import settings
 from benchmarks.corpus import Corpus
 from benchmarks.errors import UserError
 from benchmarks.registry import Benchmark
 from benchmarks.schema import SENTENCE_MARK, Passage, Query, Question
 from judges.api import Metric
+from judges.scoring import score
 from methods.api import Control, Method, Prediction, Ranking, Services
 from methods.pipeline import index_folder
 from methods.registry import Component

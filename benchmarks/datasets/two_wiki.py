@@ -29,7 +29,16 @@ CARD = DatasetCard(
     "Akiko}, booktitle={COLING}, year={2020}}",
     languages=("en",),
     splits={"train": 167454, "dev": 12576, "test": 12576},
-    metrics=("f1(rules=hotpotqa)", "em", "sp_em", "sp_f1", "evidence_em", "evidence_f1", "joint_em(rules=2wiki)", "joint_f1(rules=2wiki)"),
+    metrics=(
+        "f1(rules=hotpotqa)",
+        "em",
+        "sp_em",
+        "sp_f1",
+        "evidence_em",
+        "evidence_f1",
+        "joint_em(rules=2wiki)",
+        "joint_f1(rules=2wiki)",
+    ),
     settings=("distractor", "corpus", "oracle", "gold_only", "closed_book"),
     notes="Hub revision not pinned yet: hub loading comes later; the authors' files are read. Answer aliases come from "
     "the authors' id_aliases.json beside the file; without it the answer alone counts. The test split is released "

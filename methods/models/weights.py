@@ -77,6 +77,10 @@ def loading(noun: str, model: str) -> Iterator[None]:
         UserError: The block raised what the model libraries raise for missing, foreign or damaged models.
     """
     try:
+        from transformers.utils import logging
+
+        # A run has one progress display, its own.
+        logging.disable_progress_bar()
         yield
     except ImportError as error:
         raise MissingPackage(error.name or "transformers", "models", f"the {noun} {model!r}") from error

@@ -269,6 +269,7 @@ class Services:
     Attributes:
         seed: The task's seed; everything random derives from it.
         artefacts: Folder for indexes and other reusable work, None to keep everything in memory.
+        cache: File of kept model replies, None to ask every time.
         device: "cpu", "cuda", … or None to choose.
         judge, scorer: Injected by `ragmeter/` for the pipelines that need them.
     """
@@ -278,6 +279,7 @@ class Services:
     device: str | None = None
     judge: Judge | None = None
     scorer: Scorer | None = None
+    cache: Path | None = None
 
     def folder(self, *parts: str) -> Path | None:
         """A folder below `artefacts`, None where nothing is kept."""

@@ -162,6 +162,28 @@ def serve(
     raise typer.Exit(start(store_folder(store), port=port, host=host, open_browser=browser))
 
 
+@app.command("serve-model")
+def serve_model(
+    path: Annotated[str, typer.Argument(help="Folder or hub id of a causal language model.")],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    name: Annotated[str | None, typer.Option(help="What clients call the model [default: its folder's name]")] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Longest reply, whatever a request asks for.")] = 256,
+    batch_size: Annotated[int, typer.Option(min=1, help="Requests generated at once.")] = 8,
+    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16, float16 or auto [default: by device]")] = None,
+    device: Annotated[str | None, typer.Option(help="As in `run`.")] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Serve a local language model as an OpenAI-compatible endpoint."""
+    from ragmeter.commands import serving
+
+    options = {"max_new_tokens": max_tokens, "batch_size": batch_size, "dtype": dtype}
+    raise typer.Exit(serving.serve_model(path, options, name, host, port, device, as_json, quiet))
+
+
 @app.command()
 def methods(
     name: Annotated[str | None, typer.Argument(help="Show this method with its options.")] = None,

@@ -1,93 +1,36 @@
-"""Language models behind an OpenAI-compatible endpoint.
+"""Language models behind an OpenAI-compatible endpoint: many conversations at once, each paid for once.
 
-The key comes from an environment variable alone. It is neither stored nor logged, and taken out of every message
-that an endpoint sends back, since some repeat it.
+A call passes, in this order: the cache, the limits, the pace, the endpoint. What fails for good becomes a `Reply`
+that says why; what no call can survive (wrong key, unknown model, nothing there) stops the run with a `UserError`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import re
 import time
-from collections.abc import Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
-from urllib.parse import urlsplit
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel
 
 from benchmarks.errors import MissingPackage, UserError
+from methods.models.background import event_loop, run
+from methods.models.chat_options import ChatConfig, Messages
+from methods.models.endpoint import Completion, Endpoint, Fault
+from methods.models.limits import LIMIT, Budget, Ledger, Spent
+from methods.models.pace import Pace
+from methods.models.response_cache import Call, ResponseCache, shared
+from methods.models.structured import WAYS, Parsed, asked, parse, refuses, strict_schema
+from methods.models.tokens import Estimate, TokenCounter
 
-Messages = Sequence[dict[str, str]]
-"""A conversation: `{"role": "system" | "user" | "assistant", "content": text}` in order."""
+__all__ = ["ChatConfig", "ChatModel", "Messages", "Reply", "Structured"]
 
-T = TypeVar("T")
-LONGEST_WAIT_S = 60.0
-"""Longest pause before a retry, whatever an endpoint asks for."""
-FATAL_STATUSES = {401: "refuses the key", 403: "refuses access", 404: "does not know this model or path"}
-"""Statuses that every further call would meet as well."""
-
-
-class ChatConfig(BaseModel):
-    """Options of a chat endpoint."""
-
-    # A key put into the wrong field must not come back in the error message.
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-    model: str = Field(description="the model's name at the endpoint")
-    base_url: str | None = Field(None, description="e.g. http://localhost:8000/v1; null: OPENAI_BASE_URL, else OpenAI")
-    key_variable: str | None = Field(
-        "OPENAI_API_KEY", description="environment variable that holds the key; null where the endpoint wants none"
-    )
-    temperature: float = Field(0.0, ge=0)
-    max_tokens: int = Field(64, ge=1, description="longest reply")
-    limit_name: Literal["max_tokens", "max_completion_tokens"] = Field(
-        "max_tokens", description="what the endpoint calls that limit; newer OpenAI models: max_completion_tokens"
-    )
-    concurrency: int = Field(16, ge=1, description="calls in flight")
-    timeout_s: float = Field(120.0, gt=0, description="longest wait for one reply")
-    attempts: int = Field(6, ge=1, description="tries per call, where trying again can help: 429, 5xx, no connection")
-    backoff_s: float = Field(1.0, ge=0, description="pause before the second try; doubles with each, with jitter")
-    usd_per_million_prompt_tokens: float = Field(0.0, ge=0)
-    usd_per_million_completion_tokens: float = Field(0.0, ge=0)
-
-    @field_validator("key_variable")
-    @classmethod
-    def _is_a_name(cls, value: str | None) -> str | None:
-        if value is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
-            raise ValueError("key_variable is the name of an environment variable, never the key itself")
-        return value
-
-    @field_validator("base_url")
-    @classmethod
-    def _plain_url(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("base_url must start with http:// or https://")
-        if parts.username or parts.password or parts.query:
-            raise ValueError("base_url must not carry a key: put it into an environment variable (key_variable)")
-        return value
-
-    def key(self) -> str:
-        """The key.
-
-        Raises:
-            UserError: The variable is not set.
-        """
-        if self.key_variable is None:
-            return "none"  # the client insists on one
-        key = os.environ.get(self.key_variable, "").strip()
-        if not key:
-            raise UserError(
-                f"no key for the model {self.model!r}: the environment variable {self.key_variable} is not set",
-                where="key_variable",
-                try_this=f"export {self.key_variable}=…, or key_variable: null for an endpoint that wants no key",
-            )
-        return key
+SCRIPTED = "scripted/"
+"""How the names of models begin that a script plays; what they answered is labelled by it."""
+M = TypeVar("M", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +41,12 @@ class Reply:
         text: The reply, "" where there is none.
         failed: Why there is none.
         prompt_tokens, completion_tokens: As the endpoint counted; 0 where it does not say.
-        calls: Tries made.
+        calls: Tries made; 1 for a reply from the cache, 0 where a limit kept it from being sent.
         seconds: Wall time, pauses included.
-        cost_usd: By the configured prices.
+        cost_usd: By the configured prices; also for a reply from the cache, which cost that when it was made.
         model: The model as the endpoint names it.
+        key: Of the call, in the cache and on a tape.
+        cached: Whether it came from the cache, or from an equal call in flight.
     """
 
     text: str
@@ -112,35 +57,86 @@ class Reply:
     seconds: float = 0.0
     cost_usd: float = 0.0
     model: str = ""
+    key: str = ""
+    cached: bool = False
+
+    @property
+    def scripted(self) -> bool:
+        """Whether a script played the model (the world-truth LLM), which its rows must say."""
+        return self.model.startswith(SCRIPTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Structured(Generic[M]):
+    """A reply with what it says; `failed` covers the call and the reading of its reply."""
+
+    reply: Reply
+    parsed: Parsed[M]
+
+    @property
+    def value(self) -> M | None:
+        return self.parsed.value
+
+    @property
+    def failed(self) -> str | None:
+        return self.reply.failed or self.parsed.failed
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """The JSON that a reply must be."""
+
+    name: str
+    schema: Mapping[str, Any]
 
 
 class ChatModel:
-    """A client of one model at one endpoint.
+    """A client of one model at one endpoint; may be used from several threads.
 
     Args:
         config: Options.
+        role: Under which name the ledger enters what is spent.
+        cache: File of kept replies; None asks every time.
+        ledger: Shared with other models; None makes one.
+
+    Attributes:
+        ledger: What was spent, by role.
+        pace: How many calls may be in flight now.
 
     Raises:
-        UserError: The key is not set.
+        UserError: The key is not set, or the tokenizer cannot be read.
         MissingPackage: The client's packages are not installed.
     """
 
-    def __init__(self, config: ChatConfig) -> None:
+    def __init__(
+        self, config: ChatConfig, *, role: str = "chat", cache: Path | None = None, ledger: Ledger | None = None
+    ) -> None:
         try:
-            import openai
             import tenacity
         except ImportError as error:
-            raise MissingPackage(error.name or "openai", "llm", f"the chat model {config.model!r}") from error
-        self._openai = openai
+            raise MissingPackage("tenacity", "llm", f"the chat model {config.model!r}") from error
         self._tenacity = tenacity
         self.config = config
-        self._key = config.key()
-        self._answered = False
+        self.role = role
+        self.ledger = ledger or Ledger()
+        self.pace = Pace(config.concurrency)
+        self._cache: ResponseCache | None = shared(cache) if cache is not None else None
+        self._endpoint = Endpoint(config)
+        self._budget = Budget(config.run_tokens, config.run_usd)
+        self._counter = TokenCounter(config.tokenizer)
+        self._way = WAYS.index(config.structured_output)
+        self._backoff = tenacity.wait_random_exponential(multiplier=config.backoff_s, max=config.longest_wait_s)
+        # Connections belong to the chat loop, which alone may close them.
+        weakref.finalize(self, _close, self._endpoint)
 
-    def complete(self, conversations: Sequence[Messages]) -> list[Reply]:
-        """Reply to conversations, several at a time.
+    def complete(self, conversations: Sequence[Messages], *, repetition: int = 0) -> list[Reply]:
+        """Reply to conversations, many at a time.
 
         A call that fails for good becomes a `Reply` that says why; the others are not affected.
+
+        Args:
+            conversations: What to ask.
+            repetition: 0, 1 … to draw further replies to the same conversations (with a temperature above 0).
 
         Returns:
             One reply per conversation, in order.
@@ -148,125 +144,234 @@ class ChatModel:
         Raises:
             UserError: No further call could succeed: wrong key, unknown model, or nothing answers at all.
         """
-        return _run(self._complete(conversations))
+        return self._all([self._call(messages, repetition) for messages in conversations], None)
 
-    async def _complete(self, conversations: Sequence[Messages]) -> list[Reply]:
-        slots = asyncio.Semaphore(self.config.concurrency)
-        # Our own retries know which errors are worth one; the client's would multiply with them.
-        async with self._openai.AsyncOpenAI(
-            api_key=self._key, base_url=self.config.base_url, timeout=self.config.timeout_s, max_retries=0
-        ) as client:
-            tasks = [asyncio.create_task(self._reply(client, messages, slots)) for messages in conversations]
-            try:
-                return list(await asyncio.gather(*tasks))
-            except BaseException:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
-                raise
+    def complete_structured(
+        self, conversations: Sequence[Messages], model: type[M], *, repetition: int = 0
+    ) -> list[Structured[M]]:
+        """Reply to conversations by JSON that fits a pydantic model; otherwise as `complete`."""
+        shape = _Shape(model.__name__, strict_schema(model))
+        calls = [self._call(messages, repetition, shape) for messages in conversations]
+        return [
+            Structured(reply, Parsed(None, reply.failed) if reply.failed else parse(reply.text, model))
+            for reply in self._all(calls, shape)
+        ]
 
-    async def _reply(self, client: Any, messages: Messages, slots: asyncio.Semaphore) -> Reply:
+    def estimate(self, conversations: Sequence[Messages], *, repetition: int = 0) -> Estimate:
+        """What asking these would take, without asking; equal conversations count once where there is a cache."""
+        calls = [self._call(messages, repetition) for messages in conversations]
+        pending, cached = calls, 0
+        if self._cache is not None:
+            distinct = {call.key: call for call in calls}
+            kept = self._cache.get(distinct)
+            pending = [call for key, call in distinct.items() if key not in kept]
+            cached = len(calls) - len(pending)
+        prompt = 0
+        for call in pending:
+            prompt += self._counter.count(call.messages)
+        reply = len(pending) * self.config.max_tokens
+        return Estimate(len(pending), cached, prompt, reply, self.config.usd(prompt, reply), self._counter.name)
+
+    def preflight(self) -> Reply:
+        """Make one short call past cache and limits, to learn whether endpoint, key and model work.
+
+        Raises:
+            UserError: They do not; the message says which and what to do.
+        """
+        return run(self._preflight())
+
+    def close(self) -> None:
+        """Close the connections; they open again when next used."""
+        run(self._endpoint.close())
+
+    # -- what a call is --
+
+    def _call(self, messages: Messages, repetition: int, shape: _Shape | None = None) -> Call:
+        """A call as it is addressed; the way in which JSON is asked for is no part of it."""
+        parameters = {"temperature": self.config.temperature, "max_tokens": self.config.max_tokens}
+        further = {"schema": shape.schema} if shape else {}
+        return Call(
+            self.config.url,
+            self.config.model,
+            messages,
+            {**self.config.parameters, **parameters, **further},
+            repetition,
+        )
+
+    def _all(self, calls: list[Call], shape: _Shape | None) -> list[Reply]:
+        kept: dict[str, dict[str, Any]] = {}
+        if self._cache is not None:
+            kept = self._cache.get(call.key for call in calls)
+        missing = [call for call in calls if call.key not in kept] if kept else calls
+        asked_for = iter(run(self._gather(missing, shape)) if missing else ())
+        return [self._kept(call, kept[call.key]) if call.key in kept else next(asked_for) for call in calls]
+
+    async def _gather(self, calls: Sequence[Call], shape: _Shape | None) -> list[Reply]:
+        tasks = [asyncio.create_task(self._reply(call, shape)) for call in calls]
+        try:
+            return list(await asyncio.gather(*tasks))
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+
+    # -- cache --
+
+    def _kept(self, call: Call, reply: Mapping[str, Any], seconds: float = 0.0) -> Reply:
+        self.ledger.add(self.role, Spent(cached=1))
+        return replace(self._read(call, Completion(**reply), 1, seconds), cached=True)
+
+    async def _reply(self, call: Call, shape: _Shape | None) -> Reply:
+        """Reply to a call, unless an equal one is in flight or was answered meanwhile."""
         started = time.perf_counter()
-        attempts = 0
+        cache = self._cache
+        if cache is None:
+            return await self._ask(call, shape, started)
+        while (flight := cache.flights.get(call.key)) is not None:
+            reply: Reply | None = await asyncio.shield(flight)
+            if reply is not None:  # None: it was cancelled, and this one takes its place
+                self.ledger.add(self.role, Spent(cached=0 if reply.failed else 1, failed=1 if reply.failed else 0))
+                return replace(reply, calls=1 if reply.calls else 0, cached=reply.failed is None)
+        kept = cache.get([call.key])
+        if kept:
+            return self._kept(call, kept[call.key], time.perf_counter() - started)
+        landing = cache.flights[call.key] = asyncio.get_running_loop().create_future()
+        reply = None
+        try:
+            reply = await self._ask(call, shape, started)
+            return reply
+        finally:
+            del cache.flights[call.key]
+            landing.set_result(reply)
+
+    # -- limits --
+
+    async def _ask(self, call: Call, shape: _Shape | None, started: float) -> Reply:
+        """Ask within the limits; enters what was spent."""
+        config = self.config
+        if self._budget.unlimited and config.call_tokens is None and config.call_usd is None:
+            reply = await self._try(call, shape, started)
+        else:
+            prompt = self._counter.count(call.messages)
+            most = (prompt + config.max_tokens, config.usd(prompt, config.max_tokens))
+            refused = self._too_large(*most) or await self._budget.reserve(*most)
+            if refused:
+                reply = Reply("", refused, calls=0, seconds=time.perf_counter() - started, key=call.key)
+            else:
+                used = (0, 0.0)
+                try:
+                    reply = await self._try(call, shape, started)
+                    used = (reply.prompt_tokens + reply.completion_tokens, reply.cost_usd)
+                    if used[0] == 0 and reply.failed is None:  # an endpoint that does not count
+                        wrote = self._counter.counts([reply.text])[0]
+                        used = (prompt + wrote, config.usd(prompt, wrote))
+                finally:
+                    self._budget.settle(most, used)
+        failed = 0 if reply.failed is None else 1
+        spent = Spent(reply.calls, 0, failed, reply.prompt_tokens, reply.completion_tokens, reply.cost_usd)
+        self.ledger.add(self.role, spent)
+        return reply
+
+    def _too_large(self, tokens: int, usd: float) -> str | None:
+        if self.config.call_tokens is not None and tokens > self.config.call_tokens:
+            return f"{LIMIT}: call_tokens {self.config.call_tokens:,}, and this call may need {tokens:,}"
+        if self.config.call_usd is not None and usd > self.config.call_usd:
+            return f"{LIMIT}: call_usd {self.config.call_usd:g}, and this call may cost {usd:.6g}"
+        return None
+
+    # -- endpoint --
+
+    async def _try(self, call: Call, shape: _Shape | None, started: float) -> Reply:
+        """Ask until a reply comes or trying again cannot help."""
+        tries = [0]
+        completion: Completion | None = None
+        while completion is None:
+            way = self._way
+            messages = [dict(message) for message in call.messages]
+            extra: dict[str, Any] = {}
+            if shape is not None:
+                messages, extra = asked(WAYS[way], messages, shape.name, shape.schema)
+            try:
+                completion = await self._persist(messages, extra, tries)
+            except Fault as fault:
+                if shape is not None and way + 1 < len(WAYS) and refuses(fault.status, fault.reason):
+                    self._way = max(self._way, way + 1)
+                    continue
+                if self._endpoint.hopeless(fault):
+                    raise await self._endpoint.error(fault) from None
+                seconds = time.perf_counter() - started
+                return Reply("", fault.reason, calls=tries[0], seconds=seconds, key=call.key)
+        if self._cache is not None and completion.failed is None:
+            completion = Completion(**self._cache.put(call, completion.to_json()))
+        return self._read(call, completion, tries[0], time.perf_counter() - started)
+
+    async def _persist(
+        self, messages: list[dict[str, str]], extra: Mapping[str, Any], tries: list[int], attempts: int | None = None
+    ) -> Completion:
         retrying = self._tenacity.AsyncRetrying(
-            stop=self._tenacity.stop_after_attempt(self.config.attempts),
+            stop=self._tenacity.stop_after_attempt(attempts or self.config.attempts),
             wait=self._pause,
-            retry=self._tenacity.retry_if_exception(self._worth_retrying),
+            retry=self._tenacity.retry_if_exception(_worth_retrying),
             reraise=True,
         )
-        try:
-            async for attempt in retrying:
-                with attempt:
-                    # The slot is given back during pauses, so that one slow question does not hold up the rest.
-                    async with slots:
-                        attempts += 1
-                        completion = await self._call(client, messages)
-        except (self._openai.OpenAIError, ValueError, TypeError, AttributeError) as error:
-            self._raise_if_fatal(error)
-            return Reply("", self._reason(error), calls=attempts, seconds=time.perf_counter() - started)
-        self._answered = True
-        return self._read(completion, attempts, time.perf_counter() - started)
-
-    async def _call(self, client: Any, messages: Messages) -> Any:
-        limit = {self.config.limit_name: self.config.max_tokens}
-        completion = await client.chat.completions.create(
-            model=self.config.model, messages=list(messages), temperature=self.config.temperature, **limit
-        )
-        if isinstance(completion, str) or not hasattr(completion, "choices"):
-            raise ValueError("the reply is no chat completion (is base_url right? it usually ends in /v1)")
-        return completion
-
-    def _read(self, completion: Any, calls: int, seconds: float) -> Reply:
-        choice = completion.choices[0] if completion.choices else None
-        text = (choice.message.content or "").strip() if choice is not None and choice.message is not None else ""
-        failed = None
-        if choice is None:
-            failed = "the reply holds no choice"
-        elif not text:
-            failed = f"the reply is empty (finish reason: {choice.finish_reason})"
-        usage = completion.usage
-        prompt = int(getattr(usage, "prompt_tokens", 0) or 0)
-        completed = int(getattr(usage, "completion_tokens", 0) or 0)
-        cost = (
-            prompt * self.config.usd_per_million_prompt_tokens
-            + completed * self.config.usd_per_million_completion_tokens
-        ) / 1e6
-        return Reply(text, failed, prompt, completed, calls, seconds, cost, str(completion.model or ""))
-
-    def _worth_retrying(self, error: BaseException) -> bool:
-        if isinstance(error, self._openai.APIStatusError):
-            if getattr(error, "code", None) == "insufficient_quota":
-                return False
-            return error.status_code == 429 or error.status_code >= 500
-        # Covers timeouts; a reply that cannot be read is another class and comes back the same.
-        return isinstance(error, self._openai.APIConnectionError)
+        async for attempt in retrying:
+            with attempt:
+                # The slot is given back during pauses, so that one slow question does not hold up the rest.
+                ticket = await self.pace.enter()
+                try:
+                    tries[0] += 1
+                    completion = await self._endpoint.send(messages, extra, self.config.max_tokens)
+                    self.pace.clean()
+                    return completion
+                except Fault as fault:
+                    if fault.busy:
+                        self.pace.cut(ticket, fault.after)
+                    raise
+                finally:
+                    self.pace.leave()
+        raise AssertionError("the last try returns or raises")
 
     def _pause(self, state: Any) -> float:
-        """Seconds before the next try: what the endpoint asks for, else doubling with jitter."""
-        error = state.outcome.exception()
-        response = getattr(error, "response", None)
+        """Seconds before the next try: what the endpoint asks for, else doubling with full jitter."""
+        after = state.outcome.exception().after
+        return float(after if after is not None else self._backoff(state))
+
+    def _read(self, call: Call, completion: Completion, calls: int, seconds: float) -> Reply:
+        failed = completion.failed
+        prompt, wrote = completion.prompt_tokens, completion.completion_tokens
+        return Reply(
+            completion.text.strip() if failed is None else "",
+            failed, prompt, wrote, calls, seconds, self.config.usd(prompt, wrote), completion.model, call.key,
+        )  # fmt: skip
+
+    async def _preflight(self) -> Reply:
+        started = time.perf_counter()
+        messages = [{"role": "user", "content": "Reply with the word ok."}]
+        call = self._call(messages, 0)
+        tries = [0]
         try:
-            asked = float(response.headers["retry-after"]) if response is not None else None
-        except (KeyError, ValueError):
-            asked = None
-        if asked is not None:
-            return min(max(asked, 0.0), LONGEST_WAIT_S)
-        wait = self._tenacity.wait_random_exponential(multiplier=self.config.backoff_s, max=LONGEST_WAIT_S)
-        return float(wait(state))
-
-    def _raise_if_fatal(self, error: Exception) -> None:
-        """Stop the run where every further call would fail in the same way."""
-        place = self.config.base_url or os.environ.get("OPENAI_BASE_URL") or "the OpenAI endpoint"
-        status = getattr(error, "status_code", None)
-        if status in FATAL_STATUSES or getattr(error, "code", None) == "insufficient_quota":
-            problem = FATAL_STATUSES.get(status or 0, "says that the quota is used up")
-            hints = {404: "check `model` and `base_url` (it usually ends in /v1)"}
+            completion = await self._persist(messages, {}, tries, attempts=min(2, self.config.attempts))
+        except Fault as fault:
+            raise await self._endpoint.error(fault) from None
+        reply = self._read(call, completion, tries[0], time.perf_counter() - started)
+        self.ledger.add(
+            self.role, Spent(reply.calls, 0, 0, reply.prompt_tokens, reply.completion_tokens, reply.cost_usd)
+        )
+        if reply.failed is not None:
             raise UserError(
-                f"{place} {problem}: {self._reason(error)}",
+                f"{self.config.url} replies, but says nothing: {reply.failed}",
                 where=f"model {self.config.model!r}",
-                try_this=hints.get(status or 0, f"check the key in {self.config.key_variable} and what it may use"),
-            ) from None
-        if isinstance(error, self._openai.APIConnectionError) and not self._answered:
-            raise UserError(
-                f"nothing answers at {place}: {self._reason(error)}",
-                where=f"model {self.config.model!r}",
-                try_this="start the server, or correct `base_url`",
-            ) from None
-
-    def _reason(self, error: Exception) -> str:
-        """One line of what went wrong, without the key."""
-        status = getattr(error, "status_code", None)
-        text = " ".join(str(error).split())[:300] or type(error).__name__
-        if self.config.key_variable is not None:
-            text = text.replace(self._key, "***")
-        return text if status is None or str(status) in text else f"HTTP {status}: {text}"
+                try_this="a higher max_tokens, where the model thinks before it answers",
+            )
+        return reply
 
 
-def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, also from code that an event loop is running (a notebook)."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, work).result()
+def _worth_retrying(error: BaseException) -> bool:
+    return isinstance(error, Fault) and error.advice == "retry"
+
+
+def _close(endpoint: Endpoint) -> None:
+    """Have the chat loop close connections, without waiting: this runs wherever the garbage collector does."""
+    if endpoint.connected:
+        asyncio.run_coroutine_threadsafe(endpoint.close(), event_loop())

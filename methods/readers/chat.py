@@ -9,8 +9,14 @@ from pydantic import Field
 from benchmarks.schema import Query
 from methods.api import FAILED, Answer, Context, Services, Usage
 from methods.models.chat import ChatConfig, ChatModel, Messages, Reply
+from methods.models.tokens import Estimate
 from methods.readers.prompting import bare_answer, load_prompt, numbered, prompt_hash
 from methods.registry import MethodConfig, register
+
+CALL = "call"
+"""Key in `notes`: the key of the call in the cache of replies, which is how a run's tape is cut."""
+SCRIPTED = "scripted"
+"""Key in `notes`: the name of the script, where one played the model."""
 
 
 class ChatReaderConfig(ChatConfig, MethodConfig):
@@ -39,14 +45,16 @@ class ChatReader:
 
     Args:
         config: Options.
-        services: Unused: decoding is greedy unless a temperature is set, and endpoints differ in what a seed means.
+        services: Of them the cache of replies. Not the seed: decoding is greedy unless a temperature is set, and
+            endpoints differ in what a seed means.
     """
 
     def __init__(self, config: ChatReaderConfig, services: Services) -> None:
         self.config = config
         self._prompt = load_prompt(config.prompt, "passages")
         self._closed_book = load_prompt(config.closed_book_prompt, "closed_book")
-        self._model = ChatModel(config)
+        self._model = ChatModel(config, role="reader", cache=services.cache)
+        self._notes_calls = services.cache is not None
         self.batch_size = 2 * config.concurrency
 
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
@@ -56,7 +64,11 @@ class ChatReader:
             UserError: No further call could succeed (key, model, endpoint).
         """
         asked = [self._messages(query, context) for query, context in zip(queries, contexts, strict=True)]
-        return [_answer(reply) for reply in self._model.complete(asked)]
+        return [self._answer(reply) for reply in self._model.complete(asked)]
+
+    def estimate(self, queries: Sequence[Query], contexts: Sequence[Context]) -> Estimate:
+        """What reading these would take, without asking."""
+        return self._model.estimate([self._messages(q, c) for q, c in zip(queries, contexts, strict=True)])
 
     def _messages(self, query: Query, context: Context) -> Messages:
         prompt = self._prompt if context.passages else self._closed_book
@@ -64,14 +76,16 @@ class ChatReader:
         messages = [{"role": "user", "content": user}]
         return [{"role": "system", "content": system}, *messages] if system else messages
 
-
-def _answer(reply: Reply) -> Answer:
-    usage = Usage(
-        prompt_tokens=reply.prompt_tokens,
-        completion_tokens=reply.completion_tokens,
-        model_calls=reply.calls,
-        cost_usd=reply.cost_usd,
-    )
-    if reply.failed is not None:
-        return Answer("", usage, {FAILED: reply.failed})
-    return Answer(bare_answer(reply.text), usage)
+    def _answer(self, reply: Reply) -> Answer:
+        usage = Usage(
+            prompt_tokens=reply.prompt_tokens,
+            completion_tokens=reply.completion_tokens,
+            model_calls=reply.calls,
+            cost_usd=reply.cost_usd,
+        )
+        notes = {CALL: reply.key} if self._notes_calls else {}
+        if reply.scripted:
+            notes[SCRIPTED] = reply.model
+        if reply.failed is not None:
+            return Answer("", usage, {**notes, FAILED: reply.failed})
+        return Answer(bare_answer(reply.text), usage, notes)

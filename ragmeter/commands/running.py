@@ -126,7 +126,9 @@ def _run(experiment: Experiment, request: Request, store: Store, as_json: bool, 
     found = states(tasks, store, retry_failed=request.retry_failed)
     if talk:
         err.print(_summary(experiment, found, store))
-    services = Services(seed=experiment.seed, artefacts=store.artefacts, device=request.device)
+    services = Services(
+        seed=experiment.seed, artefacts=store.artefacts, device=request.device, cache=store.folder / "cache.sqlite"
+    )
     with RunProgress(len(found), quiet=not talk) as progress:
         outcomes = execute(
             found, store, services, progress, retry_failed=request.retry_failed, fail_fast=request.fail_fast

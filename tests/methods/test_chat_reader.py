@@ -176,9 +176,7 @@ def test_retry_after_is_honoured(server: Server) -> None:
 
 
 def test_a_slow_reply_is_tried_again_and_then_given_up(server: Server) -> None:
-    assert ask(server, "say a")[0].failed is None
     patient = model(server, timeout_s=0.05, attempts=2)
-    patient._answered = True
     server.delay = 0.3
     reply = patient.complete([[{"role": "user", "content": "say b"}]])[0]
     assert reply.calls == 2
@@ -197,24 +195,59 @@ def test_a_lasting_fault_fails_its_question_alone(server: Server) -> None:
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        (json_reply("{not json"), ""),
-        (json_reply("[]"), ""),
-        (json_reply({"error": "x"}), ""),
+        (json_reply("{not json"), "not JSON"),
+        (json_reply("[]"), "no chat completion"),
+        (json_reply({"error": "x"}), "no chat completion"),
         ((200, {"content-type": "text/html"}, "<html>hello</html>"), "/v1"),
         (json_reply({**completion("x"), "choices": []}), "no choice"),
+    ],
+)
+def test_a_broken_reply_is_tried_again_and_then_fails_its_question_alone(
+    server: Server, fault: Fault, reason: str
+) -> None:
+    server.faults = lambda prompt, attempt: fault if prompt == "say b" and attempt <= 2 else None
+    assert [(reply.text, reply.calls) for reply in ask(server, "say a", "say b")] == [
+        ("Answer: a", 1),
+        ("Answer: b", 3),
+    ]
+    server.faults = lambda prompt, attempt: fault if prompt == "say b" else None
+    good, bad = ask(server, "say a", "say b", attempts=3)
+    assert good.text == "Answer: a"
+    assert (bad.text, bad.calls) == ("", 3)
+    assert reason in bad.failed
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
         (json_reply(completion("x", "")), "empty"),
         (json_reply(completion("x", message={"role": "assistant", "content": None}, finish_reason="content_filter")),
          "content_filter"),
         (error(400, "maximum context length is 10"), "maximum context length"),
+        (error(422, "unknown field"), "unknown field"),
     ],
 )  # fmt: skip
-def test_a_useless_reply_fails_its_question_at_once(server: Server, fault: Fault, reason: str) -> None:
+def test_a_final_refusal_fails_its_question_at_once(server: Server, fault: Fault, reason: str) -> None:
     server.faults = lambda prompt, attempt: fault if prompt == "say b" else None
     good, bad = ask(server, "say a", "say b")
     assert good.text == "Answer: a"
     assert (bad.text, bad.calls) == ("", 1)
-    assert bad.failed
     assert reason in bad.failed
+
+
+def test_an_html_page_from_the_first_call_on_says_that_the_address_is_wrong(server: Server) -> None:
+    server.faults = lambda prompt, attempt: (200, {"content-type": "text/html"}, "<html>hello</html>")
+    with pytest.raises(UserError, match="usually ends in /v1"):
+        ask(server, "say a", attempts=2)
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_refusal_amid_working_calls_fails_its_question_alone(server: Server, status: int) -> None:
+    chat = model(server)
+    assert chat.complete([[{"role": "user", "content": "say a"}]])[0].failed is None
+    server.faults = lambda prompt, attempt: error(status, "moderation") if prompt == "say b" else None
+    bad, good = chat.complete([[{"role": "user", "content": f"say {word}"}] for word in "bc"])
+    assert (bad.calls, "moderation" in bad.failed, good.text) == (1, True, "Answer: c")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,126 @@
+"""What calls cost, by role, and limits that stop before they are passed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import dataclass, fields
+from typing import Any
+
+LIMIT = "limit reached"
+"""How the reason of a call that was not sent begins."""
+
+
+@dataclass(slots=True)
+class Spent:
+    """Totals of one role.
+
+    Attributes:
+        calls: Requests sent, tries included.
+        cached: Replies that came from the cache.
+        failed: Conversations that ended without a reply.
+        prompt_tokens, completion_tokens, cost_usd: Of replies that were not cached.
+    """
+
+    calls: int = 0
+    cached: int = 0
+    failed: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost_usd: float = 0.0
+
+    def add(self, other: Spent) -> None:
+        """Add another's totals to these."""
+        for item in fields(self):
+            setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object with every field."""
+        return {item.name: getattr(self, item.name) for item in fields(self)}
+
+
+class Ledger:
+    """What each role (reader, judge, extractor …) spent; may be shared by models and threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._roles: dict[str, Spent] = {}
+
+    def add(self, role: str, spent: Spent) -> None:
+        """Enter what a call spent."""
+        with self._lock:
+            self._roles.setdefault(role, Spent()).add(spent)
+
+    def of(self, role: str) -> Spent:
+        """A copy of a role's totals."""
+        with self._lock:
+            total = Spent()
+            total.add(self._roles.get(role, Spent()))
+            return total
+
+    @property
+    def total(self) -> Spent:
+        """All roles together."""
+        with self._lock:
+            total = Spent()
+            for spent in self._roles.values():
+                total.add(spent)
+            return total
+
+    def to_json(self) -> dict[str, Any]:
+        """By role."""
+        with self._lock:
+            return {role: spent.to_json() for role, spent in sorted(self._roles.items())}
+
+
+class Budget:
+    """Limits on one execution; used from one event loop only.
+
+    A call reserves the most that it may need before it is sent and settles what it used, so that calls in flight
+    together cannot pass a limit. While others may still give back what they reserved, a call waits; once what is
+    spent leaves no room for it, it is refused.
+
+    Args:
+        tokens: Most tokens, None for no limit.
+        usd: Most dollars, None for no limit.
+    """
+
+    def __init__(self, tokens: int | None, usd: float | None) -> None:
+        self.tokens = tokens
+        self.usd = usd
+        self.spent_tokens = 0
+        self.spent_usd = 0.0
+        self._reserved_tokens = 0
+        self._reserved_usd = 0.0
+        self._settled: asyncio.Future[None] | None = None
+
+    @property
+    def unlimited(self) -> bool:
+        return self.tokens is None and self.usd is None
+
+    async def reserve(self, tokens: int, usd: float) -> str | None:
+        """Set aside what a call may need at most; returns why it must not be sent, None if it may."""
+        while True:
+            if self.tokens is not None and self.spent_tokens + tokens > self.tokens:
+                return f"{LIMIT}: run_tokens {self.tokens:,}, of which {self.spent_tokens:,} are used"
+            if self.usd is not None and self.spent_usd + usd > self.usd:
+                return f"{LIMIT}: run_usd {self.usd:g}, of which {self.spent_usd:.6g} are spent"
+            fits_tokens = self.tokens is None or self.spent_tokens + self._reserved_tokens + tokens <= self.tokens
+            fits_usd = self.usd is None or self.spent_usd + self._reserved_usd + usd <= self.usd
+            if fits_tokens and fits_usd:
+                self._reserved_tokens += tokens
+                self._reserved_usd += usd
+                return None
+            if self._settled is None:
+                self._settled = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._settled)
+
+    def settle(self, reserved: tuple[int, float], used: tuple[int, float]) -> None:
+        """Replace what a call had reserved by what it used: each tokens and dollars."""
+        self._reserved_tokens -= reserved[0]
+        self._reserved_usd = max(0.0, self._reserved_usd - reserved[1])
+        self.spent_tokens += used[0]
+        self.spent_usd += used[1]
+        settled, self._settled = self._settled, None
+        if settled is not None and not settled.done():
+            settled.set_result(None)

@@ -1,0 +1,267 @@
+"""The server's side of the OpenAI protocol, for what answers from this process: `/v1/models`, `/v1/chat/completions`
+and `/v1/completions`, over the standard library's HTTP server, one thread a connection.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from benchmarks.errors import UserError
+
+LONGEST_REQUEST = 64 * 2**20
+"""Bytes; more is refused unread."""
+POLL_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """What a client asks.
+
+    Attributes:
+        model: The name it asks for.
+        messages: The conversation; for `/v1/completions`, one user message.
+        raw_prompt: The prompt of `/v1/completions`, which no chat template touches; None for a chat.
+        max_tokens: Longest reply, None where it does not say.
+        body: Everything that was sent.
+    """
+
+    model: str
+    messages: tuple[dict[str, str], ...]
+    raw_prompt: str | None
+    max_tokens: int | None
+    body: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def prompt(self) -> str:
+        """The last message."""
+        return self.messages[-1]["content"] if self.messages else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a server answers."""
+
+    text: str
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    finish_reason: str = "stop"
+
+
+class Refused(Exception):
+    """A request that is answered by an error.
+
+    Args:
+        status: HTTP status.
+        message: What the client is told.
+        code: The protocol's error code.
+    """
+
+    def __init__(self, status: int, message: str, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.code = code
+
+
+class OpenAIServer(ThreadingHTTPServer):
+    """An OpenAI-compatible endpoint.
+
+    Args:
+        model: The name that it goes by; requests for another are refused, unless `any_model`.
+        answer: From a request to a reply; called from many threads at once. Raises `Refused`.
+        host: Address to listen on.
+        port: 0 takes a free one.
+        any_model: Whether any model name is answered.
+        intercept: Called with the handler and the request before `answer`; True means that it has replied itself.
+
+    Raises:
+        UserError: The address cannot be listened on.
+    """
+
+    daemon_threads = True
+    request_queue_size = 512
+
+    def __init__(
+        self,
+        model: str,
+        answer: Callable[[ChatRequest], Written],
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        any_model: bool = False,
+        intercept: Callable[[Handler, ChatRequest], bool] | None = None,
+    ) -> None:
+        self.model = model
+        self.answer = answer
+        self.any_model = any_model
+        self.intercept = intercept
+        self.calls = 0
+        self.lock = threading.Lock()
+        try:
+            super().__init__((host, port), Handler)
+        except OSError as error:
+            raise UserError(
+                f"cannot listen on {host}:{port}: {error.strerror or error}",
+                where="--host, --port",
+                try_this="another port, or end the program that listens there",
+            ) from None
+
+    @property
+    def url(self) -> str:
+        """The base URL for clients."""
+        host, port = self.server_address[:2]
+        name = host.decode() if isinstance(host, bytes | bytearray) else str(host)
+        return f"http://{'127.0.0.1' if name == '0.0.0.0' else name}:{port}/v1"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away in the middle is no event."""
+
+    @contextmanager
+    def running(self) -> Iterator[str]:
+        """Serve from a thread for the length of a block; gives the base URL."""
+        thread = threading.Thread(target=self.serve_forever, args=(POLL_S,), name="openai-server", daemon=True)
+        thread.start()
+        try:
+            yield self.url
+        finally:
+            self.shutdown()
+            thread.join()
+            self.server_close()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1  # head and body leave in one packet; apart they would wait for each other's acknowledgement
+    disable_nagle_algorithm = True
+    server: OpenAIServer
+
+    def do_GET(self) -> None:
+        """List the model."""
+        if self.path.rstrip("/") != "/v1/models":
+            self.refuse(Refused(404, f"there is nothing at {self.path}"))
+            return
+        model = {"id": self.server.model, "object": "model", "created": 0, "owned_by": "ragmeter"}
+        self.send(200, {"object": "list", "data": [model]})
+
+    def do_POST(self) -> None:
+        """Answer a conversation or continue a prompt."""
+        try:
+            request = self._request()
+            with self.server.lock:
+                self.server.calls += 1
+            if self.server.intercept is not None and self.server.intercept(self, request):
+                return
+            written = self.server.answer(request)
+        except Refused as refused:
+            self.refuse(refused)
+            return
+        except Exception as error:  # a client must not wait for a reply that never comes
+            self.refuse(Refused(500, f"{type(error).__name__}: {error}"))
+            return
+        self.send(200, self.completion(request, written))
+
+    def _request(self) -> ChatRequest:
+        try:
+            length = int(self.headers["content-length"])
+        except (TypeError, ValueError):
+            self.close_connection = True
+            raise Refused(411, "the request says no length") from None
+        if length > LONGEST_REQUEST:
+            self.close_connection = True
+            raise Refused(413, f"a request may have {LONGEST_REQUEST:,} bytes")
+        raw = self.rfile.read(length)
+        path = self.path.split("?")[0].rstrip("/")
+        if path not in ("/v1/chat/completions", "/v1/completions"):
+            raise Refused(404, f"there is nothing at {self.path}")
+        try:
+            body = json.loads(raw)
+        except ValueError:
+            raise Refused(400, "the request is not JSON") from None
+        if not isinstance(body, dict):
+            raise Refused(400, "the request is not an object")
+        if body.get("model") != self.server.model and not self.server.any_model:
+            raise Refused(404, f"the model {body.get('model')!r} does not exist", "model_not_found")
+        for name, only in (
+            ("stream", (None, False)),
+            ("n", (None, 1)),
+            ("logprobs", (None, False)),
+            ("tools", (None,)),
+        ):
+            if body.get(name) not in only:
+                raise Refused(400, f"this server does not know {name}={body[name]!r}")
+        chat = path == "/v1/chat/completions"
+        messages = _messages(body.get("messages")) if chat else _prompt(body.get("prompt"))
+        limit = body.get("max_completion_tokens") or body.get("max_tokens")
+        if limit is not None and (not isinstance(limit, int) or limit < 1):
+            raise Refused(400, f"max_tokens must be a positive whole number, not {limit!r}")
+        raw_prompt = None if chat else messages[0]["content"]
+        return ChatRequest(str(body.get("model")), messages, raw_prompt, limit, body)
+
+    def completion(self, request: ChatRequest, written: Written) -> dict[str, Any]:
+        """The reply as the protocol has it."""
+        chat = request.raw_prompt is None
+        choice: dict[str, Any] = {"index": 0, "finish_reason": written.finish_reason, "logprobs": None}
+        choice |= {"message": {"role": "assistant", "content": written.text}} if chat else {"text": written.text}
+        prompt, wrote = written.prompt_tokens, written.completion_tokens
+        return {
+            "id": "ragmeter",
+            "object": "chat.completion" if chat else "text_completion",
+            "created": int(time.time()),
+            "model": self.server.model,
+            "choices": [choice],
+            "usage": {"prompt_tokens": prompt, "completion_tokens": wrote, "total_tokens": prompt + wrote},
+        }
+
+    def refuse(self, refused: Refused) -> None:
+        """Send an error."""
+        kind = "server_error" if refused.status >= 500 else "invalid_request_error"
+        error = {"message": refused.message, "type": kind, "param": None, "code": refused.code}
+        self.send(refused.status, {"error": error})
+
+    def send(self, status: int, value: Any, headers: Mapping[str, str] | None = None) -> None:
+        """Send a value as JSON; bytes as they are."""
+        raw = value if isinstance(value, bytes) else json.dumps(value).encode()
+        self.send_response(status)
+        for name, text in {"content-type": "application/json", **(headers or {})}.items():
+            self.send_header(name, text)
+        self.send_header("content-length", str(len(raw)))
+        self.end_headers()
+        self.wfile.write(raw)
+        self.wfile.flush()
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing: conversations are nobody's business."""
+
+
+def _messages(given: Any) -> tuple[dict[str, str], ...]:
+    if not isinstance(given, Sequence) or isinstance(given, str) or not given:
+        raise Refused(400, "messages must be a list of at least one message")
+    messages = []
+    for message in given:
+        if not isinstance(message, dict) or message.get("role") not in ("system", "developer", "user", "assistant"):
+            raise Refused(400, "a message is an object with a role (system, user, assistant) and a content")
+        content = message.get("content")
+        if isinstance(content, list):
+            content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+        if not isinstance(content, str):
+            raise Refused(400, "a message's content must be text")
+        role = "system" if message["role"] == "developer" else message["role"]
+        messages.append({"role": role, "content": content})
+    return tuple(messages)
+
+
+def _prompt(given: Any) -> tuple[dict[str, str], ...]:
+    if isinstance(given, list) and len(given) == 1:
+        given = given[0]
+    if not isinstance(given, str):
+        raise Refused(400, "prompt must be one text")
+    return ({"role": "user", "content": given},)

@@ -1,0 +1,61 @@
+"""`serve-model`: a local language model behind the OpenAI protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from pydantic import ValidationError
+from rich.text import Text
+
+from benchmarks.errors import UserError
+from ragmeter.console import emit, err, out
+
+
+def serve_model(
+    path: str,
+    options: Mapping[str, Any],
+    name: str | None,
+    host: str,
+    port: int,
+    device: str | None,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Load a model and answer until interrupted; returns the exit code.
+
+    Args:
+        path: Folder or hub id.
+        options: Further fields of `CausalConfig`.
+        name: What clients call the model.
+        host: Address to listen on.
+        port: 0 takes a free one.
+        device: "cpu", "cuda" …; None chooses.
+        as_json: Print address and name as JSON.
+        quiet: Print nothing but that.
+
+    Raises:
+        UserError: The model cannot be loaded, an option is wrong, or the address is taken.
+    """
+    from methods.models.causal import CausalConfig
+    from methods.models.serving import LocalServer
+
+    try:
+        config = CausalConfig(model=path, **options)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise UserError(first["msg"], where=f"--{str(first['loc'][0]).replace('_', '-')}") from None
+    local = LocalServer(config, name, device)
+    try:
+        server = local.server(host, port)
+        with server:
+            emit({"model": local.name, "base_url": server.url}, as_json, lambda: out.print(Text(server.url)))
+            if not quiet and not as_json:
+                example = f"chat reader: {{model: {local.name}, base_url: {server.url}, key_variable: null}}"
+                err.print(Text(f"{local.name} on {local.model.device}; {example}; Ctrl-C ends it"))
+            with suppress(KeyboardInterrupt):
+                server.serve_forever()
+    finally:
+        local.close()
+    return 0

@@ -1,0 +1,226 @@
+"""Local encoder–decoder models (T5, Flan-T5, BART): batched generation and log-probabilities of what a decoder writes.
+
+A prompt goes to the encoder with the special tokens of its tokenizer; an answer is the decoder's. Prompts that are
+scored with several targets are encoded once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import Field
+
+from benchmarks.errors import UserError
+from methods.models.batching import UNBOUNDED, by_length
+from methods.models.causal import FALLBACK_LENGTH, CausalConfig, Generation
+from methods.models.encoding import TextEncoder
+from methods.models.sampling import Sampling, sampler
+from methods.models.scoring import Item, ScoringConfig, log_probabilities, logits_only_at, padded, rows_for
+from methods.models.weights import device_of, loading, locate
+
+
+class Seq2SeqConfig(CausalConfig):
+    """Options of a local encoder–decoder model."""
+
+    model: str = Field(description="a folder or hub id of an encoder-decoder model")
+
+
+class Seq2SeqModel:
+    """A loaded encoder–decoder model.
+
+    Args:
+        config: Options. `max_prompt_tokens` null: what the checkpoint states it was made for.
+        device: "cpu", "cuda" …; None chooses.
+
+    Raises:
+        UserError: The model cannot be loaded, or is no encoder–decoder model with an output layer.
+    """
+
+    def __init__(self, config: Seq2SeqConfig, device: str | None = None) -> None:
+        self.config = config
+        self.device = device_of(device)
+        with loading("encoder-decoder model", config.model):
+            import torch
+            from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+            dtype = config.dtype or ("float32" if self.device == "cpu" else "auto")
+            source = {"pretrained_model_name_or_path": locate(config.model), "revision": config.revision}
+            source = {name: value for name, value in source.items() if value is not None}
+            self.tokenizer: Any = AutoTokenizer.from_pretrained(**source)
+            self.model: Any = AutoModelForSeq2SeqLM.from_pretrained(
+                **source, dtype=dtype if dtype == "auto" else getattr(torch, dtype)
+            )
+        self.model.to(self.device).eval()
+        start = self.model.generation_config.decoder_start_token_id
+        start = start if start is not None else self.model.config.decoder_start_token_id
+        if start is None:
+            raise UserError(
+                f"the model {config.model!r} does not say what its decoder starts with",
+                try_this="set decoder_start_token_id in its generation_config.json",
+            )
+        self._start = int(start)
+        pad = self.tokenizer.pad_token_id
+        self._pad: int = pad if pad is not None else self._start
+        ends = self.model.generation_config.eos_token_id
+        ends = ends if ends is not None else self.tokenizer.eos_token_id
+        self._ends: list[int] = [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
+        self.text_encoder = TextEncoder(self.tokenizer, continues=False)
+        self.room = config.max_prompt_tokens or self._stated_length()
+
+    def _stated_length(self) -> int:
+        """Longest prompt in tokens that the checkpoint speaks of."""
+        text_config = self.model.config
+        stated = (getattr(text_config, name, None) for name in ("max_position_embeddings", "n_positions"))
+        length = next((int(value) for value in stated if value), None)
+        if length is None and self.tokenizer.model_max_length < 1 << 20:
+            length = int(self.tokenizer.model_max_length)
+        return length or FALLBACK_LENGTH
+
+    def render(self, system: str, user: str) -> str:
+        """The text of a prompt: these models know no roles, so one part after the other."""
+        return f"{system}\n\n{user}" if system else user
+
+    def encode(self, prompt: str) -> list[int]:
+        """A prompt's token ids as the encoder gets them."""
+        return self.text_encoder.prompts([prompt])[0]
+
+    def prompt_room(self, target: int) -> int:
+        """Longest prompt in tokens; targets are the decoder's and take none of it."""
+        return self.room
+
+    def generate(
+        self,
+        prompts: Sequence[str],
+        starts: Sequence[str] | None = None,
+        sampling: Sampling | None = None,
+        seeds: Sequence[int] | None = None,
+    ) -> list[Generation]:
+        """Answer prompts; arguments as those of `CausalModel.generate`.
+
+        Args:
+            prompts: As `render` makes them.
+            starts: What the decoder is forced to start with; not part of the returned text.
+            sampling: How tokens are drawn; None: greedily.
+            seeds: One per prompt; None: made of `sampling.seed` and the prompt.
+
+        Raises:
+            ValueError: A prompt is longer than `room`, or empty; seeds without sampling.
+        """
+        encoded = self.text_encoder.prompts(prompts)
+        for ids in encoded:
+            if not 0 < len(ids) <= self.room:
+                raise ValueError(f"a prompt has {len(ids)} tokens where 1 to {self.room} fit")
+        if seeds is not None and (sampling is None or len(seeds) != len(prompts)):
+            raise ValueError("seeds belong to sampling, one per prompt")
+        texts = [""] * len(prompts) if starts is None else list(starts)
+        ids_of = {text: self.text_encoder.target(text) if text else [] for text in set(texts)}
+        forced = [ids_of[text] for text, _ in zip(texts, prompts, strict=True)]
+        own = list(seeds) if seeds is not None else sampling.seeds(prompts) if sampling else []
+        done: dict[int, Generation] = {}
+        # Decoders are not padded: starts of like length go together.
+        for length in sorted({len(ids) for ids in forced}):
+            chosen = [place for place in range(len(prompts)) if len(forced[place]) == length]
+            for batch in by_length([len(encoded[place]) for place in chosen], UNBOUNDED, self.config.batch_size):
+                places = [chosen[number] for number in batch]
+                draws = sampler(sampling, [own[place] for place in places]) if sampling else None
+                rows = self._generate([encoded[p] for p in places], [forced[p] for p in places], draws)
+                done.update(zip(places, rows, strict=True))
+        return [done[place] for place in range(len(prompts))]
+
+    def _generate(self, batch: Sequence[list[int]], forced: Sequence[list[int]], draws: Any) -> list[Generation]:
+        import torch
+
+        started = time.perf_counter()
+        ids, mask = padded(batch, self._pad)
+        begun = torch.tensor([[self._start, *start] for start in forced], device=self.device)
+        with torch.inference_mode():
+            written = self.model.generate(
+                input_ids=torch.tensor(ids, device=self.device),
+                attention_mask=torch.tensor(mask, device=self.device),
+                decoder_input_ids=begun,
+                max_new_tokens=self.config.max_new_tokens,
+                do_sample=False,
+                num_beams=1,
+                temperature=None,
+                top_p=None,
+                top_k=None,
+                repetition_penalty=1.0,
+                pad_token_id=self._pad,
+                eos_token_id=self._ends or None,
+                logits_processor=draws,
+            )[:, begun.shape[1] :].tolist()
+        seconds = (time.perf_counter() - started) / len(batch)
+        found = []
+        for prompt, row in zip(batch, written, strict=True):
+            end = next((place for place, token in enumerate(row) if token in self._ends), None)
+            kept = row if end is None else row[:end]
+            text = self.tokenizer.decode(kept, skip_special_tokens=True)
+            found.append(Generation(text, len(prompt), len(kept) + (end is not None), seconds))
+        return found
+
+    def logprobs(self, items: Sequence[Item], config: ScoringConfig) -> list[list[float]]:
+        """Log-probability of each token of each target, given its prompt: see `LikelihoodScorer`.
+
+        Raises:
+            ValueError: A prompt or a target has no tokens.
+        """
+        import torch
+
+        for number, (prompt, target) in enumerate(items):
+            if not prompt or not target:
+                raise ValueError(f"pair {number} has an empty {'target' if prompt else 'prompt'}")
+        wanted: dict[tuple[int, ...], list[int]] = {}
+        for number, (prompt, _) in enumerate(items):
+            # Not shared, every pair is a prompt of its own.
+            wanted.setdefault(tuple(prompt) if config.share_prefixes else (*prompt, -1 - number), []).append(number)
+        numbers_of = list(wanted.values())
+        prompts = [list(items[numbers[0]][0]) for numbers in numbers_of]
+        budget = config.tokens(self.device)
+        found: list[list[float]] = [[] for _ in items]
+        with torch.inference_mode():
+            for batch in by_length([len(prompt) for prompt in prompts], budget):
+                ids, masks = padded([prompts[place] for place in batch], self._pad)
+                mask = torch.tensor(masks, device=self.device)
+                encoder = self.model.get_encoder()
+                memory = encoder(input_ids=torch.tensor(ids, device=self.device), attention_mask=mask).last_hidden_state
+                rows = [(number, row) for row, place in enumerate(batch) for number in numbers_of[place]]
+                self._decode(rows, items, memory, mask, budget, found)
+        return found
+
+    def _decode(
+        self,
+        rows: Sequence[tuple[int, int]],
+        items: Sequence[Item],
+        memory: Any,
+        mask: Any,
+        budget: int,
+        found: list[list[float]],
+    ) -> None:
+        """Decoder passes over pairs (number of an item, row of its prompt in `memory`)."""
+        import torch
+        from transformers.modeling_outputs import BaseModelOutput
+
+        targets = [list(items[number][1]) for number, _ in rows]
+        lengths = [len(target) for target in targets]
+        vocabulary = int(self.model.get_output_embeddings().weight.shape[0])
+        most = rows_for(lengths, vocabulary, self.device)
+        # A row costs its target's length and a copy of its prompt's hidden states.
+        for batch in by_length(lengths, budget, most, fixed=memory.shape[1]):
+            ids, masks = padded([[self._start, *targets[number][:-1]] for number in batch], self._pad)
+            owners = torch.tensor([rows[number][1] for number in batch], device=self.device)
+            own = torch.tensor(masks, device=self.device)
+            at = own.nonzero(as_tuple=True)
+            wanted = torch.tensor([token for number in batch for token in targets[number]], device=self.device)
+            with logits_only_at(self.model, *at):
+                logits = self.model(
+                    encoder_outputs=BaseModelOutput(last_hidden_state=memory[owners]),
+                    attention_mask=mask[owners],
+                    decoder_input_ids=torch.tensor(ids, device=self.device),
+                    decoder_attention_mask=own,
+                    use_cache=False,
+                ).logits
+            values = iter(log_probabilities(logits, wanted).tolist())
+            for number in batch:
+                found[rows[number][0]] = [next(values) for _ in targets[number]]

@@ -50,10 +50,8 @@ class DprTower:
             source |= {"revision": revision} if revision else {}
             self._tokenizer: Any = AutoTokenizer.from_pretrained(**source)
             wanted = DPRQuestionEncoder if side == "question" else DPRContextEncoder
-            loaded, report = wanted.from_pretrained(
-                **source, dtype=getattr(torch, dtype), output_loading_info=True, add_pooling_layer=False
-            )
-            missing = sorted(name for name in report["missing_keys"] if "pooler" not in name)
+            loaded, report = wanted.from_pretrained(**source, dtype=getattr(torch, dtype), output_loading_info=True)
+            missing = sorted(report["missing_keys"])
             if missing:
                 raise ValueError(f"it is not a {side} encoder of DPR ({missing[0]} is missing)")
         self._model: Any = loaded.to(device).eval()

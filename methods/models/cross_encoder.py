@@ -1,0 +1,159 @@
+"""Cross-encoders: one model reads query and passage together and gives one score.
+
+Pairs are batched by length under a budget of tokens. A batch holds pairs of one query only, in an order that their
+content decides: so a query's scores depend on nothing else that is scored, to the last bit, and equal passages score
+equally.
+
+Source: bge-reranker (arXiv:2309.07597), ms-marco-MiniLM (arXiv:2002.10957), mGTE (arXiv:2407.19669).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from benchmarks.errors import UserError
+from methods.models.remote_code import check_remote_code, remote_code_refused
+from methods.models.weights import device_of, loading, locate
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "bge-reranker-base": {"model": "BAAI/bge-reranker-base"},
+    "bge-reranker-large": {"model": "BAAI/bge-reranker-large"},
+    "minilm-l6": {"model": "cross-encoder/ms-marco-MiniLM-L6-v2"},
+    "minilm-l12": {"model": "cross-encoder/ms-marco-MiniLM-L12-v2"},
+    # Needs trust_remote_code; as an embedding model it is the encoder preset gte-multilingual-base.
+    "mgte": {"model": "Alibaba-NLP/gte-multilingual-reranker-base"},
+}
+"""Published cross-encoders, as options."""
+
+SMALLEST_PASSAGE = 8
+"""Tokens that a query always leaves to the passage."""
+
+
+class CrossEncoderConfig(BaseModel):
+    """Options of a cross-encoder."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str = Field(
+        PRESETS["minilm-l6"]["model"], description="a folder or hub id of a CrossEncoder or a classifier with one label"
+    )
+    revision: str | None = Field(None, description="revision of a hub id")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
+    max_length: int = Field(512, ge=32, description="longest pair in tokens; the passage is cut, not the query")
+    query_share: float = Field(
+        0.75, gt=0, le=1, description="largest part of max_length that a query may take; it is cut to that first"
+    )
+    token_budget: int = Field(16384, ge=32, description="tokens at once, padding included; bounds memory")
+    activation: Literal["identity", "sigmoid"] = Field(
+        "identity", description="applied to the raw score; keeps the order. sentence-transformers applies a sigmoid"
+    )
+    trust_remote_code: bool = Field(False, description="run the code that the model brings with it")
+
+    def check(self) -> None:
+        """Check, without loading anything, that the model is there and may be loaded.
+
+        Raises:
+            UserError: The folder is missing, or the model brings code that is not trusted.
+        """
+        locate(self.model)
+        check_remote_code(self.model, self.trust_remote_code)
+
+
+class CrossEncoderModel:
+    """A loaded cross-encoder.
+
+    Args:
+        config: Options.
+        device: "cpu", "cuda" …; None chooses.
+
+    Raises:
+        UserError: The model cannot be loaded, brings code that is not trusted, or gives more than one score.
+    """
+
+    def __init__(self, config: CrossEncoderConfig, device: str | None = None) -> None:
+        self.config = config
+        config.check()
+        with remote_code_refused(config.model), loading("cross-encoder", config.model):
+            import torch
+            from sentence_transformers import CrossEncoder
+
+            self._model: Any = CrossEncoder(
+                locate(config.model),
+                revision=config.revision,
+                device=device_of(device),
+                trust_remote_code=config.trust_remote_code,
+                model_kwargs={"dtype": getattr(torch, config.dtype)},
+            )
+        # Layers beside the transformer (a head of its own) are loaded in float32.
+        self._model.to(getattr(torch, config.dtype)).eval()
+        self._tokenizer = self._model.tokenizer
+        self._length = min(config.max_length, int(self._model.max_seq_length or config.max_length))
+        specials = self._tokenizer.num_special_tokens_to_add(pair=True)
+        self._query_length = min(int(config.query_share * self._length), self._length - specials - SMALLEST_PASSAGE)
+        if self._model.num_labels != 1:
+            raise UserError(
+                f"{config.model!r} gives {self._model.num_labels} scores per pair where a reranker gives one",
+                try_this="name a cross-encoder that was trained for ranking",
+            )
+
+    @property
+    def device(self) -> str:
+        """Where the model computes."""
+        return str(self._model.device)
+
+    def scores(self, query: str, passages: Sequence[str]) -> NDArray[np.float64]:
+        """How well each passage fits the query: shape (passages,).
+
+        Raises:
+            UserError: A score is not a number, as happens when float16 overflows.
+        """
+        unique = list(dict.fromkeys(passages))
+        encoded = self._encoded(self._cut(query), unique)
+        order = sorted(range(len(unique)), key=lambda place: (-len(encoded[place]["input_ids"]), unique[place]))
+        found: dict[str, float] = {}
+        start = 0
+        while start < len(order):
+            # The longest comes first, so it decides how many fit.
+            size = max(1, self.config.token_budget // len(encoded[order[start]]["input_ids"]))
+            places = order[start : start + size]
+            logits = self._logits([encoded[place] for place in places])
+            found.update(zip((unique[place] for place in places), logits.tolist(), strict=True))
+            start += size
+        scores = np.array([found[passage] for passage in passages], dtype=np.float64)
+        if not np.isfinite(scores).all():
+            raise UserError(
+                f"the cross-encoder {self.config.model!r} gives scores that are not numbers in {self.config.dtype}",
+                try_this="set dtype: float32, or bfloat16",
+            )
+        if self.config.activation == "sigmoid":
+            return np.exp(-np.logaddexp(0.0, -scores))
+        return scores
+
+    def _cut(self, query: str) -> str:
+        """The query without what goes beyond its share."""
+        encoded = self._tokenizer(query, add_special_tokens=False, return_offsets_mapping=self._tokenizer.is_fast)
+        if len(encoded["input_ids"]) <= self._query_length:
+            return query
+        if self._tokenizer.is_fast:
+            return query[: encoded["offset_mapping"][self._query_length - 1][1]]
+        return str(self._tokenizer.decode(encoded["input_ids"][: self._query_length]))
+
+    def _encoded(self, query: str, passages: Sequence[str]) -> list[dict[str, list[int]]]:
+        if not passages:
+            return []
+        encoded = self._tokenizer(
+            [query] * len(passages), list(passages), truncation="only_second", max_length=self._length
+        )
+        return [{name: encoded[name][row] for name in encoded} for row in range(len(passages))]
+
+    def _logits(self, batch: Sequence[dict[str, list[int]]]) -> NDArray[np.float32]:
+        import torch
+
+        features = dict(self._tokenizer.pad(list(batch), return_tensors="pt").to(self._model.device))
+        with torch.inference_mode():
+            return self._model(features)["scores"].float().reshape(len(batch)).cpu().numpy()

@@ -1,0 +1,126 @@
+"""Natural language inference: whether a premise entails a hypothesis, leaves it open, or contradicts it.
+
+Models order their labels differently (BART-MNLI: contradiction first; mDeBERTa-XNLI: entailment first), so labels are
+found by the names in the model's config, never by position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from benchmarks.errors import UserError
+from methods.models.weights import device_of, loading, locate
+
+LABELS = ("entailment", "neutral", "contradiction")
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "bart-mnli": {"model": "facebook/bart-large-mnli"},
+    "mdeberta-xnli": {"model": "MoritzLaurer/mDeBERTa-v3-base-xnli-multilingual-nli-2mil7"},
+}
+"""Published classifiers, as options."""
+
+
+class NliConfig(BaseModel):
+    """Options of an NLI classifier."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str = Field(PRESETS["bart-mnli"]["model"], description="a folder or hub id of a three-way NLI classifier")
+    revision: str | None = Field(None, description="revision of a hub id")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
+    max_length: int = Field(512, ge=16, description="longest pair in tokens; the premise is cut, not the hypothesis")
+    token_budget: int = Field(16384, ge=16, description="tokens at once, padding included; bounds memory")
+
+
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """Probabilities per pair, each of shape (pairs,); the three sum to one."""
+
+    entailment: NDArray[np.float64]
+    neutral: NDArray[np.float64]
+    contradiction: NDArray[np.float64]
+
+
+class NliModel:
+    """A loaded NLI classifier.
+
+    Args:
+        config: Options.
+        device: "cpu", "cuda" …; None chooses.
+
+    Raises:
+        UserError: The model cannot be loaded, or its labels are not those of NLI.
+    """
+
+    def __init__(self, config: NliConfig, device: str | None = None) -> None:
+        self.config = config
+        self.device = device_of(device)
+        with loading("NLI classifier", config.model):
+            import torch
+            from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+            source = {"pretrained_model_name_or_path": locate(config.model)}
+            source |= {"revision": config.revision} if config.revision else {}
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(**source)
+            self._model: Any = AutoModelForSequenceClassification.from_pretrained(
+                **source, dtype=getattr(torch, config.dtype)
+            )
+        self._model.to(self.device).eval()
+        self._columns = label_columns(self._model.config.id2label, config.model)
+
+    def infer(self, premises: Sequence[str], hypotheses: Sequence[str]) -> Inference:
+        """Judge pairs.
+
+        Raises:
+            UserError: A hypothesis alone is longer than `max_length` leaves room for.
+        """
+        import torch
+
+        if len(premises) != len(hypotheses):
+            raise ValueError(f"{len(premises)} premises and {len(hypotheses)} hypotheses")
+        encoded = [self._encode(premise, claim) for premise, claim in zip(premises, hypotheses, strict=True)]
+        order = sorted(range(len(encoded)), key=lambda place: (-len(encoded[place]["input_ids"]), place))
+        logits = np.empty((len(encoded), self._model.config.num_labels), dtype=np.float64)
+        start = 0
+        while start < len(order):
+            size = max(1, self.config.token_budget // len(encoded[order[start]]["input_ids"]))
+            places = order[start : start + size]
+            batch = self._tokenizer.pad([encoded[place] for place in places], return_tensors="pt").to(self.device)
+            with torch.inference_mode():
+                logits[places] = self._model(**batch).logits.float().cpu().numpy()
+            start += size
+        odds = np.exp(logits - logits.max(axis=1, keepdims=True, initial=-np.inf))
+        shares = odds / odds.sum(axis=1, keepdims=True)
+        return Inference(*(shares[:, column] for column in self._columns))
+
+    def _encode(self, premise: str, hypothesis: str) -> Any:
+        specials = self._tokenizer.num_special_tokens_to_add(pair=True)
+        room = self.config.max_length - specials - len(self._tokenizer.tokenize(hypothesis))
+        if room < 1:
+            raise UserError(
+                f"a hypothesis leaves no room for its premise in {self.config.max_length} tokens: {hypothesis[:60]!r}…",
+                try_this="raise max_length, or split the hypothesis",
+            )
+        return self._tokenizer(premise, hypothesis, truncation="only_first", max_length=self.config.max_length)
+
+
+def label_columns(names: Mapping[int, str], model: str) -> tuple[int, int, int]:
+    """The columns of entailment, neutral and contradiction among a classifier's labels.
+
+    Raises:
+        UserError: The labels are not these three.
+    """
+    columns = {str(name).strip().lower(): int(column) for column, name in names.items()}
+    if set(columns) != set(LABELS):
+        raise UserError(
+            f"the labels of {model!r} are {', '.join(map(str, names.values()))}, not {', '.join(LABELS)}",
+            where="id2label in its config.json",
+            try_this="name a three-way NLI classifier, or correct the names in its config",
+        )
+    entailment, neutral, contradiction = (columns[label] for label in LABELS)
+    return entailment, neutral, contradiction

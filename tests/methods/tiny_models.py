@@ -1,0 +1,100 @@
+"""Models of real classes with random weights, saved as published ones are: for tests of how a model is used."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+WORDS = """a the in of is was where who which town river moss grows on north side stone bridge painter lived born year
+long cold old new house built by not query passage : represent this sentence for searching relevant passages instruct
+given web search retrieve that answer evidence documents document retrieval . , ? ! - [ ] un ##used ##0"""
+TEXTS = [
+    "the old stone bridge",
+    "moss grows on the north side of the stone",
+    "a painter",
+    "the painter lived in a cold house by the river , built in the year of the long bridge",
+    "where was the painter born ?",
+    "old",
+]
+
+
+def tokenizer(style: str = "bert", length: int = 64) -> Any:
+    """A word-level tokenizer that frames its inputs as BERT, XLM-R, Qwen3-Embedding or Mistral do."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    names = {
+        "bert": {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"},
+        "xlmr": {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "cls": "<s>", "sep": "</s>"},
+        "qwen3": {"pad": "<|endoftext|>", "eos": "<|im_end|>", "unk": "<unk>"},
+        "mistral": {"unk": "<unk>", "bos": "<s>", "eos": "</s>", "pad": "</s>"},
+    }[style]
+    letters = [*"abcdefghijklmnopqrstuvwxyz0123456789"]
+    pieces = [*WORDS.split(), *letters, *(f"##{letter}" for letter in letters), "[unused0]", "[unused1]"]
+    vocabulary = {token: number for number, token in enumerate(dict.fromkeys([*names.values(), *pieces]))}
+    raw = Tokenizer(models.WordPiece(vocabulary, unk_token=names["unk"]))
+    raw.normalizer = normalizers.BertNormalizer(lowercase=True)
+    raw.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    single, pair = {
+        "bert": ("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1"),
+        "xlmr": ("<s> $A </s>", "<s> $A </s> </s> $B </s>"),
+        "qwen3": ("$A <|endoftext|>", "$A $B <|endoftext|>"),
+        "mistral": ("<s> $A </s>", "<s> $A </s> $B </s>"),
+    }[style]
+    specials = [(token, vocabulary[token]) for token in dict.fromkeys(names.values()) if token in f"{single}{pair}"]
+    raw.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=specials)
+    given = {f"{kind}_token": token for kind, token in names.items()}
+    inputs = ["input_ids", "attention_mask", *(["token_type_ids"] if style == "bert" else [])]
+    side = "left" if style in {"qwen3", "mistral"} else "right"
+    return PreTrainedTokenizerFast(
+        tokenizer_object=raw, model_max_length=length, model_input_names=inputs, padding_side=side, **given
+    )
+
+
+def config(kind: str, size: int, **more: Any) -> Any:
+    """A tiny configuration of a class: hidden size 32, two layers."""
+    import transformers
+
+    shared = {"vocab_size": size, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    shared |= {"intermediate_size": 48, "max_position_embeddings": 80, **more}
+    return getattr(transformers, f"{kind}Config")(**shared)
+
+
+def save(folder: Path, style: str, model: Any, length: int = 64) -> Path:
+    """Write model and tokenizer."""
+    model.save_pretrained(folder)
+    tokenizer(style, length).save_pretrained(folder)
+    return folder
+
+
+def scaled(model: Any, by: float = 5.0) -> Any:
+    """Weights large enough that different inputs give clearly different outputs."""
+    import torch
+
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(by)
+    return model.eval()
+
+
+def layout(folder: Path, size: int, modules: list[tuple[str, str, dict[str, Any]]], prompts: dict[str, str]) -> None:
+    """Make a folder a SentenceTransformer's: its modules beside the transformer, and its prompts."""
+    listed = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
+    for number, (path, kind, settings) in enumerate(modules, start=1):
+        listed.append(
+            {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        )
+        (folder / path).mkdir()
+        (folder / path / "config.json").write_text(json.dumps(settings))
+    (folder / "modules.json").write_text(json.dumps(listed))
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": size, "do_lower_case": False}))
+    (folder / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts}))
+
+
+def pooling(mode: str) -> tuple[str, str, dict[str, Any]]:
+    """The pooling module of a layout, in the published files' old spelling."""
+    kinds = {"cls": "cls_token", "mean": "mean_tokens", "lasttoken": "lasttoken"}
+    settings = {f"pooling_mode_{name}": kind == mode for kind, name in kinds.items()}
+    return "1_Pooling", "Pooling", {"word_embedding_dimension": 32, **settings}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -31,6 +31,7 @@ __all__ = ["ChatConfig", "ChatModel", "Messages", "Reply", "Structured"]
 SCRIPTED = "scripted/"
 """How the names of models begin that a script plays; what they answered is labelled by it."""
 M = TypeVar("M", bound=BaseModel)
+_Request = tuple[list[dict[str, str]], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,16 +288,20 @@ class ChatModel:
         tries = [0]
         completion: Completion | None = None
         while completion is None:
-            way = self._way
-            messages = [dict(message) for message in call.messages]
-            extra: dict[str, Any] = {}
-            if shape is not None:
-                messages, extra = asked(WAYS[way], messages, shape.name, shape.schema)
+            way = WAYS[self._way]
+
+            def request() -> _Request:
+                nonlocal way
+                way = WAYS[self._way]  # as known when the call leaves, not when it began to wait
+                if shape is None:
+                    return [dict(message) for message in call.messages], {}
+                return asked(way, call.messages, shape.name, shape.schema)
+
             try:
-                completion = await self._persist(messages, extra, tries)
+                completion = await self._persist(request, tries)
             except Fault as fault:
-                if shape is not None and way + 1 < len(WAYS) and refuses(fault.status, fault.reason):
-                    self._way = max(self._way, way + 1)
+                if shape is not None and way != WAYS[-1] and refuses(fault.status, fault.reason):
+                    self._way = max(self._way, WAYS.index(way) + 1)
                     continue
                 if self._endpoint.hopeless(fault):
                     raise await self._endpoint.error(fault) from None
@@ -307,7 +312,7 @@ class ChatModel:
         return self._read(call, completion, tries[0], time.perf_counter() - started)
 
     async def _persist(
-        self, messages: list[dict[str, str]], extra: Mapping[str, Any], tries: list[int], attempts: int | None = None
+        self, request: Callable[[], _Request], tries: list[int], attempts: int | None = None
     ) -> Completion:
         retrying = self._tenacity.AsyncRetrying(
             stop=self._tenacity.stop_after_attempt(attempts or self.config.attempts),
@@ -321,6 +326,7 @@ class ChatModel:
                 ticket = await self.pace.enter()
                 try:
                     tries[0] += 1
+                    messages, extra = request()
                     completion = await self._endpoint.send(messages, extra, self.config.max_tokens)
                     self.pace.clean()
                     return completion
@@ -351,7 +357,7 @@ class ChatModel:
         call = self._call(messages, 0)
         tries = [0]
         try:
-            completion = await self._persist(messages, {}, tries, attempts=min(2, self.config.attempts))
+            completion = await self._persist(lambda: (messages, {}), tries, attempts=min(2, self.config.attempts))
         except Fault as fault:
             raise await self._endpoint.error(fault) from None
         reply = self._read(call, completion, tries[0], time.perf_counter() - started)

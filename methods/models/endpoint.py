@@ -106,6 +106,7 @@ class Endpoint:
         self.config = config
         self._key = config.key()
         self._client: Any = None
+        self._create: Any = None
         self.reached = False
         self.answered = False
 
@@ -116,6 +117,8 @@ class Endpoint:
             self._client = self._openai.AsyncOpenAI(
                 api_key=self._key, base_url=self.config.url, timeout=self.config.timeout_s, max_retries=0
             )
+            # The client imports what it needs for a call here, not on the clock of the first call.
+            self._create = self._client.chat.completions.with_raw_response.create
         return self._client
 
     @property
@@ -125,7 +128,7 @@ class Endpoint:
 
     async def close(self) -> None:
         """Close the connections."""
-        client, self._client = self._client, None
+        client, self._client, self._create = self._client, None, None
         if client is not None:
             await client.close()
 
@@ -140,10 +143,11 @@ class Endpoint:
         Raises:
             Fault: No completion came back.
         """
+        self.opened()
         try:
             # The client's own timeout is per read; bytes that trickle in would never meet it.
             async with asyncio.timeout(self.config.timeout_s):
-                raw = await self.opened().chat.completions.with_raw_response.create(
+                raw = await self._create(
                     model=self.config.model,
                     messages=messages,
                     temperature=self.config.temperature,

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from benchmarks.errors import MissingPackage
-from methods.models.chat_options import Messages
 
 WAYS = ("json_schema", "json_object", "prompt")
 """In order of preference."""
@@ -63,7 +62,7 @@ def strict_schema(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def asked(
-    way: str, messages: Messages, name: str, schema: Mapping[str, Any]
+    way: str, messages: Sequence[Mapping[str, str]], name: str, schema: Mapping[str, Any]
 ) -> tuple[list[dict[str, str]], dict[str, Any]]:
     """A conversation and the further request fields that ask for JSON in one of `WAYS`."""
     conversation = [dict(message) for message in messages]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -96,7 +97,8 @@ def demo(limit: int | None, device: str | None, folder: Path | None, as_json: bo
         request = Request(name, limit=limit, device=device)
         code = max(code, _run(_limited(experiments.load(name), limit), request, store, as_json, quiet, verbose))
     if not as_json:
-        out.print(Text(f"leaderboard: ragmeter serve --store {store.folder}"))
+        # The command as it was called: outside an activated environment its bare name would not be found.
+        out.print(Text(f"leaderboard: {sys.argv[0]} serve --open --store {store.folder}"), soft_wrap=True)
     return code
 
 

@@ -189,7 +189,7 @@ class Store:
                     "question": questions,
                     "answer": [_storable(p.answer) for p in predictions],
                     "failed": [_storable(p.notes[FAILED]) if p.notes.get(FAILED) else None for p in predictions],
-                    "notes": [json.dumps(dict(p.notes)) for p in predictions],
+                    "notes": [_storable(json.dumps(dict(p.notes), ensure_ascii=False)) for p in predictions],
                 },
             )
             ranked = [(q, rank, e) for q, p in zip(questions, predictions, strict=True)

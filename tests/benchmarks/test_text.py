@@ -283,7 +283,9 @@ settled = st.characters(codec="utf-8", max_codepoint=0x2FFF, exclude_categories=
 @given(texts | st.text(settled, max_size=20))
 @settings(max_examples=300, deadline=None)
 def test_dpr_tokens_are_dprs(text):
-    assert tokens(text, "dpr") == dpr_tokens(text)
+    # `regex` knows characters that Python's own Unicode tables do not have yet; on those the two may differ.
+    known = "".join(character for character in text if unicodedata.category(character) != "Cn")
+    assert tokens(known, "dpr") == dpr_tokens(known)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,121 @@
+"""How fast the cache of replies keeps and finds them: one process, two at once, against a bare SQLite table.
+
+Each put is a commit of its own; a get is one key at a time, and many keys at once. The bare table has two columns, the
+same pragmas, and puts in the same way.
+
+python -m perf.response_cache [--replies 5000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from methods.models.response_cache import Call, ResponseCache
+
+TARGETS = {"put": 2_000.0, "get": 5_000.0}
+"""Operations per second with two processes, together: ten times what a machine's clients can call."""
+REPLY = {"text": "Ann", "finish_reason": "stop", "prompt_tokens": 900, "completion_tokens": 2, "model": "m"}
+_PASSAGES = "some words of a passage " * 150
+
+
+def _call(number: int) -> Call:
+    return Call("http://localhost/v1", "m", [{"role": "user", "content": f"{_PASSAGES}{number}"}], {"temperature": 0})
+
+
+def _work(path: Path, kind: str, first: int, count: int, barrier: Any, seconds: Any) -> None:
+    cache = ResponseCache(path)
+    calls = [_call(number) for number in range(first, first + count)]
+    assert all(call.key for call in calls)  # the bare table is handed its keys as well
+    len(cache)
+    barrier.wait()
+    started = time.perf_counter()
+    for call in calls:
+        if kind == "put":
+            cache.put(call, REPLY)
+        else:
+            assert cache.get([call.key])
+    seconds.put(time.perf_counter() - started)
+    cache.close()
+
+
+def together(path: Path, kind: str, replies: int, processes: int) -> float:
+    """Operations per second of all processes, by the slowest."""
+    context = multiprocessing.get_context("spawn")
+    barrier, seconds = context.Barrier(processes), context.Queue()
+    share = replies // processes
+    workers = [
+        context.Process(target=_work, args=(path, kind, share * number, share, barrier, seconds))
+        for number in range(processes)
+    ]
+    for worker in workers:
+        worker.start()
+    slowest = max(seconds.get() for _ in workers)
+    for worker in workers:
+        worker.join()
+    return share * processes / slowest
+
+
+def bare(path: Path, replies: int) -> dict[str, float]:
+    """Operations per second of a plain table in one process."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("CREATE TABLE t (key TEXT PRIMARY KEY, value TEXT)")
+    calls = [_call(number) for number in range(replies)]
+    assert all(call.key for call in calls)
+    rates = {}
+    started = time.perf_counter()
+    for call in calls:
+        connection.execute("INSERT OR IGNORE INTO t VALUES (?, ?)", (call.key, call.request))
+    rates["put"] = replies / (time.perf_counter() - started)
+    started = time.perf_counter()
+    for call in calls:
+        connection.execute("SELECT value FROM t WHERE key = ?", (call.key,)).fetchone()
+    rates["get"] = replies / (time.perf_counter() - started)
+    connection.close()
+    return rates
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--replies", type=int, default=5000)
+    asked = parser.parse_args(argv)
+    met = True
+    with tempfile.TemporaryDirectory() as folder:
+        plain = bare(Path(folder) / "bare.sqlite", asked.replies)
+        for processes in (1, 2):
+            path = Path(folder) / f"cache{processes}.sqlite"
+            for kind in ("put", "get"):
+                rate = together(path, kind, asked.replies, processes)
+                target = TARGETS[kind] if processes == 2 else None
+                verdict = (
+                    "" if target is None else f"target >= {target:,.0f}/s: {'met' if rate >= target else 'MISSED'}"
+                )
+                met = met and (target is None or rate >= target)
+                sys.stdout.write(
+                    f"response_cache.{kind}_{processes}_process{'es' if processes > 1 else ''} ours {rate:,.0f}/s, "
+                    f"bare SQLite in one process {plain[kind]:,.0f}/s, ratio {rate / plain[kind]:.2f} {verdict}\n"
+                )
+        cache = ResponseCache(Path(folder) / "cache2.sqlite")
+        keys = [_call(number).key for number in range(asked.replies // 2 * 2)]
+        started = time.perf_counter()
+        assert len(cache.get(keys)) == len(keys)
+        rate = len(keys) / (time.perf_counter() - started)
+        cache.close()
+        sys.stdout.write(
+            f"response_cache.get_many ours {rate:,.0f}/s, bare SQLite one by one {plain['get']:,.0f}/s, "
+            f"ratio {rate / plain['get']:.2f}\n"
+        )
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

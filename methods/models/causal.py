@@ -20,7 +20,7 @@ from methods.models.causal_logprobs import CausalLogprobs
 from methods.models.encoding import TextEncoder
 from methods.models.prefix_cache import common_prefix, rows_of, windowed
 from methods.models.sampling import Sampling, sampler
-from methods.models.scoring import Item, ScoringConfig
+from methods.models.scoring import Item, ScoringConfig, logits_only_at
 from methods.models.weights import device_of, loading, locate
 
 Messages = Sequence[dict[str, str]]
@@ -212,8 +212,10 @@ class CausalModel:
         lent: dict[str, Any] = {}
         with torch.inference_mode():
             if common:
-                first = self.model(input_ids=ids[:1, :common], use_cache=True, logits_to_keep=1).past_key_values
-                lent["past_key_values"] = rows_of(first, torch.zeros(len(batch), dtype=torch.long, device=self.device))
+                first = torch.zeros(len(batch), dtype=torch.long, device=self.device)
+                with logits_only_at(self.model, first[:1], first[:1]):
+                    cache = self.model(input_ids=ids[:1, :common], use_cache=True).past_key_values
+                lent["past_key_values"] = rows_of(cache, first)
             written = self.model.generate(
                 input_ids=ids,
                 attention_mask=torch.tensor(masks, device=self.device),

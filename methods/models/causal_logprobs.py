@@ -50,7 +50,7 @@ class CausalLogprobs:
             if row == len(wanted):
                 wanted.append([])
             wanted[row].append(number)
-        rows = [list(row) for row in inputs]
+        rows = list(inputs)
         # Logits are needed from the last token of the shortest prompt on; all before may be lent.
         firsts = [min(len(items[number][0]) for number in numbers) - 1 for numbers in wanted]
         scores = _Scores(items, rows, wanted)
@@ -138,7 +138,7 @@ def _positions(mask: Any) -> Any:
 class _Scores:
     """Which log-probabilities are wanted of which input rows, and those found."""
 
-    def __init__(self, items: Sequence[Item], rows: list[list[int]], wanted: list[list[int]]) -> None:
+    def __init__(self, items: Sequence[Item], rows: list[tuple[int, ...]], wanted: list[list[int]]) -> None:
         self.items, self.rows, self._wanted = items, rows, wanted
         self._found: list[list[float]] = [[] for _ in items]
 

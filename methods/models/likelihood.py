@@ -10,13 +10,16 @@ space that stands before it. Results do not depend on batch, order or padding.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from string import Template
 from typing import Any, Protocol
 
 from methods.models.encoding import Span, TextEncoder
 from methods.models.scoring import Item, ScoringConfig
+
+SLICE = 1 << 22
+"""Characters of prompts that are held as token ids at a time; prefixes are shared within a slice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +157,16 @@ class LikelihoodScorer:
         Raises:
             ValueError: A target is empty, or a prompt does not fit and nothing in it may be cut.
         """
+        return self._encode(list(enumerate(pairs)))
+
+    def _encode(self, numbered: Sequence[tuple[int, ScoredText]]) -> list[Item]:
+        pairs = [pair for _, pair in numbered]
         encoder = self.model.text_encoder
         targets = {text: encoder.target(text) for text in dict.fromkeys(pair.target for pair in pairs)}
         texts = list(dict.fromkeys(pair.prompt for pair in pairs))
         prompts = dict(zip(texts, encoder.prompts(texts), strict=True))
         items: list[Item] = []
-        for number, pair in enumerate(pairs):
+        for number, pair in numbered:
             ids, target = prompts[pair.prompt], targets[pair.target]
             room = self.model.prompt_room(len(target))
             if room is not None and len(ids) > room:
@@ -174,20 +181,22 @@ class LikelihoodScorer:
             items.append((ids, target))
         return items
 
-    def score(self, pairs: Sequence[ScoredText]) -> list[Likelihood]:
+    def score(self, pairs: Iterable[ScoredText]) -> list[Likelihood]:
         """Log-likelihoods, one per pair, in order.
 
         Args:
-            pairs: Prompts and targets; equal beginnings of prompts are computed once, wherever they stand.
+            pairs: Prompts and targets, as many as there are: they are taken slice by slice. Equal beginnings of
+                prompts are computed once, wherever they stand in a slice.
 
         Raises:
             ValueError: As `encode`.
         """
-        items = self.encode(pairs)
-        return [
-            Likelihood(math.fsum(values) / len(values), tuple(target), tuple(values))
-            for (_, target), values in zip(items, self.model.logprobs(items, self.config), strict=True)
-        ]
+        scores: list[Likelihood] = []
+        for part in _slices(pairs):
+            items = self._encode(part)
+            for (_, target), values in zip(items, self.model.logprobs(items, self.config), strict=True):
+                scores.append(Likelihood(math.fsum(values) / len(values), tuple(target), tuple(values)))
+        return scores
 
     def grid(
         self, chunks: Sequence[str], questions: Sequence[Asked], template: ScoringTemplate
@@ -205,14 +214,31 @@ class LikelihoodScorer:
         Raises:
             ValueError: As `encode`, or a placeholder of the template has no value.
         """
-        pairs = []
+        scores = self.score(self._crossed(chunks, questions, template))
+        width = len(questions)
+        return [scores[row * width : (row + 1) * width] for row in range(len(chunks))]
+
+    def _crossed(
+        self, chunks: Sequence[str], questions: Sequence[Asked], template: ScoringTemplate
+    ) -> Iterator[ScoredText]:
         for chunk in chunks:
             for question in questions:
                 prompt, span = template.filled(chunk, question.fields, self.model)
-                pairs.append(ScoredText(prompt, question.target, span))
-        scores = self.score(pairs)
-        width = len(questions)
-        return [scores[row * width : (row + 1) * width] for row in range(len(chunks))]
+                yield ScoredText(prompt, question.target, span)
+
+
+def _slices(pairs: Iterable[ScoredText]) -> Iterator[list[tuple[int, ScoredText]]]:
+    """Consecutive pairs with their numbers, at most about `SLICE` characters together."""
+    part: list[tuple[int, ScoredText]] = []
+    size = 0
+    for number, pair in enumerate(pairs):
+        part.append((number, pair))
+        size += len(pair.prompt) + len(pair.target)
+        if size >= SLICE:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
 
 
 def means(grid: Sequence[Sequence[Likelihood]]) -> Any:

@@ -34,7 +34,7 @@ def shared_prefixes(
     Returns:
         Disjoint groups; a sequence that shares nothing is in none of them.
     """
-    heads = [list(sequence[: max(0, limit)]) for sequence, limit in zip(sequences, limits, strict=True)]
+    heads = [tuple(sequence[: max(0, limit)]) for sequence, limit in zip(sequences, limits, strict=True)]
     order = sorted((place for place in range(len(heads)) if heads[place]), key=heads.__getitem__)
     if len(order) < 2:
         return []
@@ -95,7 +95,7 @@ def _beginning(group: tuple[int, int, int]) -> int:
     return group[1]
 
 
-def _common(first: list[int], second: list[int]) -> int:
+def _common(first: tuple[int, ...], second: tuple[int, ...]) -> int:
     """Length of the common prefix of two sequences."""
     end = min(len(first), len(second))
     if first[:end] == second[:end]:
@@ -125,7 +125,7 @@ def rows_of(cache: Any, rows: Any) -> Any:
 
 def common_prefix(sequences: Sequence[Sequence[int]]) -> int:
     """Number of tokens that all sequences begin with in common."""
-    shortest, longest = list(min(sequences)), list(max(sequences))  # in sorted order the most different ones
+    shortest, longest = tuple(min(sequences)), tuple(max(sequences))  # in sorted order the most different ones
     return _common(shortest, longest)
 
 

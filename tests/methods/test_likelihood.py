@@ -359,6 +359,27 @@ def test_a_batch_stays_within_the_budget_of_tokens(stories: CausalModel, budget:
     assert max(rows for rows, _ in seen["masks"]) > budget // (4 * longest)
 
 
+def test_long_work_is_taken_in_slices(stories: CausalModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    from methods.models import likelihood
+
+    asked = pairs()
+    scorer = LikelihoodScorer(stories)
+    expected = scorer.score(asked)
+    calls: list[int] = []
+    compute = stories.logprobs
+    monkeypatch.setattr(
+        stories, "logprobs", lambda items, config: (calls.append(len(items)), compute(items, config))[1]
+    )
+    monkeypatch.setattr(likelihood, "SLICE", 300)
+    for score, other in zip(scorer.score(iter(asked)), expected, strict=True):
+        np.testing.assert_allclose(score.logprobs, other.logprobs, atol=CLOSE)
+    assert len(calls) > 3
+    assert sum(calls) == len(asked)
+    with pytest.raises(ValueError, match="pair 23: "):
+        scorer.score([*asked, ScoredText(STORY * 20, " Lily")])
+    assert len(asked) == 23
+
+
 # --- labels ---
 
 
@@ -435,5 +456,5 @@ def test_a_model_of_mistrals_size_scores_five_times_faster_than_the_loop_and_the
         print(f"\n{torch.cuda.get_device_name()}: {ratio:.1f} x the loop; bf16 differs by {differences.mean():.4f} "
               f"on average, {differences.max():.4f} at most")  # fmt: skip
     # bf16 keeps eight bits of logits of about this size; in float32 the two agree to 1e-4 (the tests above).
-    assert differences.mean() < 0.03
+    assert differences.mean() < 0.05
     assert ratio >= 5

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
@@ -22,65 +22,17 @@ from methods.models.chat_options import ChatConfig, Messages
 from methods.models.endpoint import Completion, Endpoint, Fault
 from methods.models.limits import LIMIT, Budget, Ledger, Spent
 from methods.models.pace import Pace
+from methods.models.replies import Reply, Structured
 from methods.models.response_cache import Call, ResponseCache, shared
 from methods.models.structured import WAYS, Parsed, asked, parse, refuses, strict_schema
 from methods.models.tokens import Estimate, TokenCounter
 
 __all__ = ["ChatConfig", "ChatModel", "Messages", "Reply", "Structured"]
 
-SCRIPTED = "scripted/"
-"""How the names of models begin that a script plays; what they answered is labelled by it."""
+DOUBT = 4
+"""Tries, where so far nothing at all answers at an endpoint."""
 M = TypeVar("M", bound=BaseModel)
 _Request = tuple[list[dict[str, str]], dict[str, Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What came back for one conversation.
-
-    Attributes:
-        text: The reply, "" where there is none.
-        failed: Why there is none.
-        prompt_tokens, completion_tokens: As the endpoint counted; 0 where it does not say.
-        calls: Tries made; 1 for a reply from the cache, 0 where a limit kept it from being sent.
-        seconds: Wall time, pauses included.
-        cost_usd: By the configured prices; also for a reply from the cache, which cost that when it was made.
-        model: The model as the endpoint names it.
-        key: Of the call, in the cache and on a tape.
-        cached: Whether it came from the cache, or from an equal call in flight.
-    """
-
-    text: str
-    failed: str | None = None
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    calls: int = 1
-    seconds: float = 0.0
-    cost_usd: float = 0.0
-    model: str = ""
-    key: str = ""
-    cached: bool = False
-
-    @property
-    def scripted(self) -> bool:
-        """Whether a script played the model (the world-truth LLM), which its rows must say."""
-        return self.model.startswith(SCRIPTED)
-
-
-@dataclass(frozen=True, slots=True)
-class Structured(Generic[M]):
-    """A reply with what it says; `failed` covers the call and the reading of its reply."""
-
-    reply: Reply
-    parsed: Parsed[M]
-
-    @property
-    def value(self) -> M | None:
-        return self.parsed.value
-
-    @property
-    def failed(self) -> str | None:
-        return self.reply.failed or self.parsed.failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +173,7 @@ class ChatModel:
 
     def _kept(self, call: Call, reply: Mapping[str, Any], seconds: float = 0.0) -> Reply:
         self.ledger.add(self.role, Spent(cached=1))
-        return replace(self._read(call, Completion(**reply), 1, seconds), cached=True)
+        return replace(self._read(call, Completion.from_json(reply), 1, seconds), cached=True)
 
     async def _reply(self, call: Call, shape: _Shape | None) -> Reply:
         """Reply to a call, unless an equal one is in flight or was answered meanwhile."""
@@ -308,14 +260,22 @@ class ChatModel:
                 seconds = time.perf_counter() - started
                 return Reply("", fault.reason, calls=tries[0], seconds=seconds, key=call.key)
         if self._cache is not None and completion.failed is None:
-            completion = Completion(**self._cache.put(call, completion.to_json()))
+            completion = Completion.from_json(self._cache.put(call, completion.to_json()))
         return self._read(call, completion, tries[0], time.perf_counter() - started)
 
     async def _persist(
         self, request: Callable[[], _Request], tries: list[int], attempts: int | None = None
     ) -> Completion:
+        most = attempts or self.config.attempts
+
+        def stop(state: Any) -> bool:
+            # Where nothing ever answered, a long wait only puts off the message that says so.
+            return state.attempt_number >= (
+                min(most, DOUBT) if self._endpoint.hopeless(state.outcome.exception()) else most
+            )
+
         retrying = self._tenacity.AsyncRetrying(
-            stop=self._tenacity.stop_after_attempt(attempts or self.config.attempts),
+            stop=stop,
             wait=self._pause,
             retry=self._tenacity.retry_if_exception(_worth_retrying),
             reraise=True,

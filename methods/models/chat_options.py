@@ -57,7 +57,7 @@ class ChatConfig(BaseModel):
     )
     timeout_s: float = Field(120.0, gt=0, description="longest wait for one whole reply", exclude=True)
     attempts: int = Field(
-        6, ge=1, description="tries per call, where trying again can help: 429, 5xx, no connection, broken replies",
+        8, ge=1, description="tries per call, where trying again can help: 429, 5xx, no connection, broken replies",
         exclude=True,
     )  # fmt: skip
     backoff_s: float = Field(

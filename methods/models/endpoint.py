@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -41,6 +42,21 @@ class Completion:
     def to_json(self) -> dict[str, Any]:
         """A JSON object with every field."""
         return {name: getattr(self, name) for name in self.__slots__}
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> Completion:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: A field is missing, unknown or of the wrong type.
+        """
+        kinds = {"text": str, "finish_reason": str, "prompt_tokens": int, "completion_tokens": int, "model": str}
+        for name in kinds.keys() ^ row.keys():
+            raise ValueError(f"a reply's fields are {', '.join(kinds)}; {name!r} is missing or unknown")
+        for name, kind in kinds.items():
+            if type(row[name]) is not kind:
+                raise ValueError(f"a reply's {name} must be {kind.__name__}, not {row[name]!r}")
+        return cls(**row)
 
     @property
     def failed(self) -> str | None:
@@ -107,12 +123,14 @@ class Endpoint:
         self._key = config.key()
         self._client: Any = None
         self._create: Any = None
+        self._pid = 0
         self.reached = False
         self.answered = False
 
     def opened(self) -> Any:
         """The client, made when first used: it belongs to the event loop that uses it."""
-        if self._client is None:
+        if self._client is None or self._pid != os.getpid():  # a forked child must not use its parent's connections
+            self._pid = os.getpid()
             # Our own retries know which errors are worth one; the client's would multiply with them.
             self._client = self._openai.AsyncOpenAI(
                 api_key=self._key, base_url=self.config.url, timeout=self.config.timeout_s, max_retries=0
@@ -124,7 +142,7 @@ class Endpoint:
     @property
     def connected(self) -> bool:
         """Whether there are connections to close."""
-        return self._client is not None
+        return self._client is not None and self._pid == os.getpid()
 
     async def close(self) -> None:
         """Close the connections."""

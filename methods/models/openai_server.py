@@ -175,7 +175,7 @@ class Handler(BaseHTTPRequestHandler):
         except (TypeError, ValueError):
             self.close_connection = True
             raise Refused(411, "the request says no length") from None
-        if length > LONGEST_REQUEST:
+        if not 0 <= length <= LONGEST_REQUEST:
             self.close_connection = True
             raise Refused(413, f"a request may have {LONGEST_REQUEST:,} bytes")
         raw = self.rfile.read(length)

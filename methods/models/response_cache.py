@@ -221,7 +221,10 @@ class ResponseCache:
         with self._lock:
             try:
                 # A connection must not be used, or closed, in a forked child.
-                if self._connection is None or self._pid != os.getpid():
+                if self._pid != os.getpid():
+                    self._connection = None
+                    self.flights.clear()
+                if self._connection is None:
                     self._connection = self._connect()
                     self._pid = os.getpid()
                 yield self._connection

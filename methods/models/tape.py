@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from benchmarks.errors import UserError
+from methods.models.endpoint import Completion
 from methods.models.response_cache import Call, Entry, ResponseCache
 
 _BATCH = 1000
@@ -65,6 +66,7 @@ def _entries(lines: Iterable[str], path: Path) -> Iterator[Entry]:
             reply = row["reply"]
             if not isinstance(reply, dict):
                 raise ValueError("its reply is no object")
+            Completion.from_json(reply)
             if call.key != row["key"]:
                 raise ValueError("its key does not belong to its request")
             created = float(row["created"])

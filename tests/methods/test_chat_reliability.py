@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from benchmarks.errors import UserError
-from methods.models.chat import ChatConfig, ChatModel
+from methods.models.chat import DOUBT, ChatConfig, ChatModel
 from methods.models.openai_server import ChatRequest, OpenAIServer, Refused, Written
 from methods.models.response_cache import ResponseCache
 from ragmeter.testing.faults import LASTING, PASSING, Faults
@@ -243,3 +243,62 @@ def test_an_interrupted_leader_hands_its_call_to_those_that_wait(tmp_path: Path)
         follower.join()
     assert [reply.text for reply in found] == ["Answer: a"]
     assert server.calls == 2
+
+
+_FORKING = """
+import os, sys
+sys.path.insert(0, sys.argv[3])
+from pathlib import Path
+from methods.models.chat import ChatConfig, ChatModel
+model = ChatModel(ChatConfig(model="m", base_url=sys.argv[1], key_variable=None), cache=Path(sys.argv[2]))
+ask = lambda text: model.complete([[{"role": "user", "content": text}]])[0].text
+assert ask("say parent") == "Answer: parent"
+pid = os.fork()
+if pid == 0:
+    os._exit(0 if (ask("say child"), ask("say parent")) == ("Answer: child", "Answer: parent") else 1)
+assert os.waitpid(pid, 0)[1] == 0
+assert (ask("say after"), ask("say child")) == ("Answer: after", "Answer: child")
+"""
+
+
+def test_a_forked_child_calls_on_connections_of_its_own(tmp_path: Path) -> None:
+    server = OpenAIServer("m", say)
+    with server.running() as url:
+        command = [sys.executable, "-c", _FORKING, url, str(tmp_path / "cache.sqlite"), str(ROOT)]
+        assert subprocess.run(command, check=False, timeout=60).returncode == 0
+    assert server.calls == 3
+
+
+def test_an_interrupted_caller_leaves_nothing_in_flight(tmp_path: Path) -> None:
+    """A batch that is stopped by a refused key cancels its other calls and gives back their slots."""
+
+    def fussy(request: ChatRequest) -> Written:
+        if request.prompt == "say 3":
+            raise Refused(401, "revoked")
+        time.sleep(0.05)
+        return say(request)
+
+    with OpenAIServer("m", fussy).running() as url:
+        model = chat(url, cache=tmp_path / "cache.sqlite")
+        with pytest.raises(UserError, match="refuses the key"):
+            model.complete(prompts(*(f"say {number}" for number in range(40))))
+        assert [reply.failed for reply in model.complete(prompts(*(f"say {number}" for number in range(40, 60))))] == (
+            [None] * 20
+        )
+        assert model._cache is not None
+        assert model._cache.flights == {}
+
+
+def test_where_nothing_ever_answered_the_wait_is_short() -> None:
+    page = Faults(passing=1.0, kinds=["wrong_content_type"], most_in_a_row=99)
+    server = OpenAIServer("m", say, intercept=page)
+    with server.running() as url:
+        with pytest.raises(UserError, match="usually ends in /v1"):
+            chat(url, attempts=20).complete(prompts("say a"))
+        assert server.calls == DOUBT
+        # Once it has answered, patience is what was asked for.
+        server.intercept = None
+        model = chat(url, attempts=6)
+        model.complete(prompts("say a"))
+        server.intercept = page
+        assert model.complete(prompts("say b"))[0].calls == 6

@@ -230,6 +230,8 @@ def test_a_tape_replays_elsewhere(cache: ResponseCache, tmp_path: Path) -> None:
         (lambda row: row | {"request": row["request"] | {"model": "other"}}, "does not belong"),
         (lambda row: {k: v for k, v in row.items() if k != "reply"}, "'reply' is missing"),
         (lambda row: row | {"reply": "x"}, "no object"),
+        (lambda row: row | {"reply": {"text": "x"}}, "missing or unknown"),
+        (lambda row: row | {"reply": row["reply"] | {"text": 3}}, "text must be str"),
         (lambda row: row | {"request": row["request"] | {"x": 1}}, "x"),
     ],
 )

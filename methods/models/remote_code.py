@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from benchmarks.errors import UserError
 from methods.models.encoder_presets import REMOTE_CODE
@@ -16,7 +15,8 @@ from methods.models.weights import locate
 def check_remote_code(model: str, trusted: bool) -> None:
     """Refuse a model that brings its own code, unless it is trusted.
 
-    A folder says itself whether it brings code; of the hub's models those that presets name are known.
+    The modules of a folder say whether they are its own; of the hub's models those that presets name are known. Code
+    for the transformer itself may be there without being needed: the library decides (`remote_code_refused`).
 
     Raises:
         UserError: The model brings code and `trusted` is false.
@@ -31,7 +31,7 @@ def remote_code_refused(model: str) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        if "trust_remote_code" not in error.what:
+        if "trust_remote_code" not in f"{error.what}\n{error.__cause__}":
             raise
         raise _refusal(model) from error
 
@@ -46,16 +46,10 @@ def _refusal(model: str) -> UserError:
 def _brings_code(folder: Path) -> bool:
     if not folder.is_dir():
         return False
-    config, modules = _json(folder / "config.json"), _json(folder / "modules.json")
-    if isinstance(config, dict) and config.get("auto_map"):
-        return True
-    kinds = [str(module.get("type", "")) for module in modules if isinstance(module, dict)] if modules else []
-    return any(not kind.startswith(("sentence_transformers.", "torch.")) for kind in kinds)
-
-
-def _json(path: Path) -> Any:
-    """What a JSON file holds; None where it is missing or damaged, which loading the model will report."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
+        modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+        kinds = [module["type"] for module in modules]
+    except (OSError, ValueError, KeyError, TypeError):
+        # Missing: no modules of its own. Damaged: loading the model will say so.
+        return False
+    return any(not str(kind).startswith(("sentence_transformers.", "torch.")) for kind in kinds)

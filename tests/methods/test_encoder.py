@@ -229,6 +229,16 @@ def test_code_of_a_model_runs_only_when_trusted(tasks: Path) -> None:
             component.preflight()
 
 
+def test_an_architecture_that_only_its_own_code_knows_is_refused(tiny_models: ModuleType, tmp_path: Path) -> None:
+    tiny_models.tokenizer("bert").save_pretrained(tmp_path)
+    mapped = {"AutoConfig": "configuration_own.OwnConfig", "AutoModel": "modeling_own.OwnModel"}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "own", "auto_map": mapped}))
+    for name in ("configuration_own", "modeling_own"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('ran')")
+    with pytest.raises(UserError, match="brings its own code"):
+        Encoder(EncoderConfig(model=str(tmp_path)), "cpu")
+
+
 def test_queries_and_passages_go_through_their_adapter_with_the_prefix_once(
     tasks: Path, tiny_models: ModuleType
 ) -> None:

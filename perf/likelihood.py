@@ -107,10 +107,10 @@ def text_of(model: CausalModel, tokens: int, rng: random.Random, vocabulary: Seq
     return " ".join(kept)
 
 
-def workloads(model: CausalModel, chunk: int, quick: bool) -> list[Work]:
+def workloads(model: CausalModel, chunk: int, quick: bool, few: bool) -> list[Work]:
     rng = random.Random(3)
     known = words(400, 1)
-    chunks = 2 if quick else 3
+    chunks = 2
 
     def asked(count: int) -> list[Asked]:
         return [
@@ -122,14 +122,17 @@ def workloads(model: CausalModel, chunk: int, quick: bool) -> list[Work]:
     labels = [Asked(labels[0].fields, label.target) for label in labels]
     long = [text_of(model, chunk, rng, known) for _ in range(chunks)]
     short = [text_of(model, 30, rng, known) for _ in range(4 * chunks)]
-    return [
+    works = [
         Work(f"16 questions x {chunk}-token chunks", long, asked(16), TARGET),
-        Work(f"8 questions x {chunk}-token chunks", long, asked(8), None),
         Work("16 questions x 30-token sentences", short, asked(16), None),
-        Work(f"4 labels behind a prompt of {chunk}", long, labels, None),
-        Work("1 question x 30-token sentences", short * 2, asked(1), None),
         Work(f"1 question x {chunk}-token chunks", long * 2, asked(1), None),
     ]
+    return [
+        *works,
+        Work(f"8 questions x {chunk}-token chunks", long, asked(8), None),
+        Work(f"4 labels behind a prompt of {chunk}", long, labels, None),
+        Work("1 question x 30-token sentences", short * 2, asked(1), None),
+    ][: len(works) if few else None]
 
 
 def loop(model: CausalModel, pairs: Sequence[ScoredText]) -> list[list[float]]:
@@ -163,11 +166,11 @@ def in_turns(turns: int, *sides: Callable[[], Any]) -> tuple[list[float], list[A
     return [statistics.median(times) for times in seconds], results
 
 
-def measure(name: str, model: CausalModel, chunk: int, quick: bool) -> bool:
+def measure(name: str, model: CausalModel, chunk: int, quick: bool, few: bool = False) -> bool:
     """Print a line per workload; True where one fell short."""
     failed = False
     scorer = LikelihoodScorer(model)
-    for work in workloads(model, chunk, quick):
+    for work in workloads(model, chunk, quick, few):
         pairs = work.pairs(model)
 
         def ours(work: Work = work) -> list[list[float]]:
@@ -208,7 +211,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for vocabulary in (4096, 32000):
             path = random_llama(Path(folder) / str(vocabulary), vocabulary)
             model = CausalModel(CausalConfig(model=path), "cpu")
-            failed |= measure(f"random Llama, {vocabulary:,}", model, 128 if options.quick else 512, options.quick)
+            length = 128 if options.quick else 512
+            failed |= measure(f"random Llama, {vocabulary:,}", model, length, options.quick, few=vocabulary > 4096)
     if stories.is_dir():
         model = CausalModel(CausalConfig(model=str(stories)), "cpu")
         failed |= measure("stories260K", model, 128 if options.quick else 384, options.quick)

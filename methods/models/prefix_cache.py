@@ -125,8 +125,8 @@ def rows_of(cache: Any, rows: Any) -> Any:
 
 def common_prefix(sequences: Sequence[Sequence[int]]) -> int:
     """Number of tokens that all sequences begin with in common."""
-    shortest, longest = tuple(min(sequences)), tuple(max(sequences))  # in sorted order the most different ones
-    return _common(shortest, longest)
+    ordered = sorted(map(tuple, sequences))
+    return _common(ordered[0], ordered[-1])  # in sorted order the most different ones
 
 
 def _layers(model: Any) -> tuple[set[str], bool]:

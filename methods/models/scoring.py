@@ -22,11 +22,15 @@ class ScoringConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     token_budget: int | None = Field(
-        None, ge=1, description="tokens per batch, padding and cache included; null: 4,096 on CPU, 32,768 elsewhere"
+        default=None,
+        ge=1,
+        description="tokens per batch, padding and cache included; null: 4,096 on CPU, 32,768 elsewhere",
     )
-    share_prefixes: bool = Field(True, description="compute what prompts begin with in common once")
-    smallest_prefix: int = Field(8, ge=1, description="shortest beginning worth sharing, in tokens")
-    padding: Literal["left", "right"] = Field("right", description="side of the padding where no prefix is shared")
+    share_prefixes: bool = Field(default=True, description="compute what prompts begin with in common once")
+    smallest_prefix: int = Field(default=8, ge=1, description="shortest beginning worth sharing, in tokens")
+    padding: Literal["left", "right"] = Field(
+        default="right", description="side of the padding where no prefix is shared"
+    )
 
     def tokens(self, device: str) -> int:
         """Tokens per batch on a device."""

@@ -54,7 +54,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(argv)
     text = f"""
 name: overhead
-benchmarks: [{{id: worlds/multihop, split: test, setting: distractor, config: {{questions: {asked.questions}, worlds: {max(1, asked.questions // 100)}}}}}]
+benchmarks:
+  - id: worlds/multihop
+    split: test
+    setting: distractor
+    config: {{questions: {asked.questions}, worlds: {max(1, asked.questions // 100)}}}
 methods: [{{id: perf_instant}}]
 """
     tasks = tasks_of(experiment.parse(text, "overhead"))

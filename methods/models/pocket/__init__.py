@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-NAME = "pocket"
-"""The name by which configurations ask for the model."""
-
 
 def pocket_path() -> Path:
     """The folder with the model's weights, configuration, tokenizer and card."""

@@ -251,6 +251,11 @@ class Run:
         self.place = Place(**state["place"])
         self.step, self.spent = state["step"], state["spent"]
         torch.set_rng_state(state["random"])
+        log = self.folder / _LOG
+        if self.workers.first and log.exists():
+            # What was logged after the checkpoint will be done, and logged, again.
+            lines = log.read_text("utf-8").splitlines(keepends=True)
+            log.write_text("".join(line for line in lines if json.loads(line)["step"] <= self.step), "utf-8")
 
 
 def export(model: Any, folder: Path) -> None:

@@ -35,19 +35,18 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         T5ForConditionalGeneration,
     )
 
-    raw = Tokenizer(models.Unigram())
+    raw = Tokenizer(models.BPE(unk_token="<unk>"))
     raw.pre_tokenizer = pre_tokenizers.Metaspace()
     raw.decoder = decoders.Metaspace()
-    trainer = trainers.UnigramTrainer(
-        vocab_size=120, special_tokens=["<pad>", "</s>", "<unk>"], unk_token="<unk>", show_progress=False
-    )
+    special = ["<pad>", "</s>", "<unk>"]
+    trainer = trainers.BpeTrainer(vocab_size=120, special_tokens=special, show_progress=False)
     raw.train_from_iterator([TEXT] * 4, trainer)
     raw.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="</s>", pad_token="<pad>", unk_token="<unk>")
     torch.manual_seed(4)
     if request.param == "T5":
         shape: dict[str, Any] = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4}
-        shape |= {"feed_forward_proj": "gated-gelu", "initializer_factor": 3.0, "decoder_start_token_id": 0}
+        shape |= {"feed_forward_proj": "gated-gelu", "initializer_factor": 1.5, "decoder_start_token_id": 0}
         model = T5ForConditionalGeneration(T5Config(vocab_size=len(tokenizer), **shape))
     else:
         shape = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4}

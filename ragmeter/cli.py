@@ -303,9 +303,6 @@ def main() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         app()
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted; everything finished is kept: `ragmeter resume` continues\n")
-        sys.exit(1)
     except BrokenPipeError:
         # The reader of our output went away (`ragmeter runs | head`); there is nobody left to tell.
         sys.stderr.close()
@@ -313,7 +310,11 @@ def main() -> None:
     except Exception as error:
         from benchmarks.errors import UserError
         from ragmeter.console import complain
+        from ragmeter.run import Interrupted
 
+        if isinstance(error, Interrupted):
+            sys.stderr.write("interrupted; everything finished is kept: `ragmeter resume` continues\n")
+            sys.exit(1)
         if isinstance(error, UserError):
             complain(error, "--json" in sys.argv)
             sys.exit(2)

@@ -31,6 +31,10 @@ FLUSH_S = 1.0
 """A finished question waits at most this long (plus one write) before it is on disk."""
 
 
+class Interrupted(Exception):
+    """The user stopped the run; everything finished has been written."""
+
+
 class Progress(Protocol):
     """What the run loop reports to whoever shows it."""
 
@@ -149,7 +153,7 @@ def execute(
     A task that breaks is recorded as failed and the next one starts, unless `fail_fast`.
 
     Raises:
-        KeyboardInterrupt: After everything finished has been written.
+        Interrupted: The user stopped it, after everything finished has been written.
     """
     outcomes = []
     applied = _Settings(store, services)
@@ -185,7 +189,7 @@ def _execute(
     except KeyboardInterrupt:
         store.end(run.run, INTERRUPTED, "interrupted")
         progress.end(task, INTERRUPTED, None)
-        raise
+        raise Interrupted from None
     except Exception as error:
         # One method's fault must not cost the others their results; the caller shows it and exits non-zero.
         message = str(error) or type(error).__name__

@@ -283,3 +283,23 @@ def test_a_killed_run_resumes_to_the_same_numbers(tmp_path: Path) -> None:
     assert killed_with_some_done, "no kill hit the middle of a task"
     assert start(stormy, "0").wait() == 0
     assert rows(Store(stormy)) == rows(Store(calm))
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_says_how_to_go_on_and_keeps_what_it_has(tmp_path: Path) -> None:
+    file, script, folder = tmp_path / "slow.yaml", tmp_path / "slow.py", tmp_path / "store"
+    file.write_text(FILE.replace("{id: bm25}, {id: gold_answer}, {id: random}", "{id: test_slow}"))
+    script.write_text(SLOW_METHOD)
+    command = [sys.executable, str(script), "run", str(file), "--store", str(folder), "--quiet"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "DELAY": "2"})
+    store = Store(folder)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not (store.database.exists and any(r.done for r in queries.runs(store))):
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "ragmeter resume" in said
+    (row,) = queries.runs(store)
+    assert row.status == "interrupted"
+    assert 0 < row.done < 12

@@ -141,10 +141,21 @@ def test_an_address_that_is_taken_is_named(local: LocalServer) -> None:
         local.server(port=server.server_address[1])
 
 
+def _listen_to_sigint() -> None:
+    """A job that a shell put into the background ignores SIGINT, and its children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.slow
 def test_the_command_serves_until_interrupted(stories: str) -> None:
     command = [sys.executable, "-m", "ragmeter.cli", "serve-model", stories, "--port", "0", "--json", "--device", "cpu"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"})
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        preexec_fn=_listen_to_sigint,
+    )
     assert process.stdout is not None
     try:
         lines = ""

@@ -291,7 +291,14 @@ def test_an_interrupted_run_says_how_to_go_on_and_keeps_what_it_has(tmp_path: Pa
     file.write_text(FILE.replace("{id: bm25}, {id: gold_answer}, {id: random}", "{id: test_slow}"))
     script.write_text(SLOW_METHOD)
     command = [sys.executable, str(script), "run", str(file), "--store", str(folder), "--quiet"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "DELAY": "2"})
+    # A job that a shell put into the background ignores SIGINT, and its children inherit that.
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "DELAY": "2"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     store = Store(folder)
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and not (store.database.exists and any(r.done for r in queries.runs(store))):

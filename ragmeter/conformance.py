@@ -161,7 +161,10 @@ def _json_change(prediction: Prediction) -> str | None:
 
 
 def _same(expected: dict[str, Prediction], again: Iterable[Prediction], what: str) -> tuple[bool, str]:
-    for prediction in again:
+    answers = list(again)
+    if len(answers) != len(expected):
+        return False, f"{what} gives {len(answers)} answers, not {len(expected)}"
+    for prediction in answers:
         before = expected.get(prediction.question_id)
         if before is None:
             return False, f"{what} answers {prediction.question_id}"

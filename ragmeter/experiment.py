@@ -69,7 +69,7 @@ class ExperimentSpec(_Part):
 
     name: str = Field(pattern=r"^[\w][\w.-]*$")
     description: str = ""
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**32)
     benchmarks: list[BenchmarkSpec] = Field(min_length=1)
     methods: list[MethodSpec] = Field(min_length=1)
     metrics: list[str] | None = Field(None, description="default: the dataset's official ones and retrieval metrics")

@@ -98,9 +98,8 @@ class Recorder:
         self._stop.set()
         self._thread.join()
         # What was finished before an error or an interruption is kept all the same.
-        if self._error is None:
-            self._flush()
-        elif error is None:
+        self._flush()
+        if self._error is not None and error is None:
             raise self._error
 
     def add(self, question: Question, prediction: Prediction) -> None:
@@ -127,8 +126,14 @@ class Recorder:
             started = time.perf_counter()
             questions = [question for question, _ in batch]
             predictions = [prediction for _, prediction in batch]
-            scores = score(questions, predictions, self._metrics, corpus_text=self._text)
-            self._store.append(self._run, predictions, scores, self._passages(predictions))
+            try:
+                scores = score(questions, predictions, self._metrics, corpus_text=self._text)
+                self._store.append(self._run, predictions, scores, self._passages(predictions))
+            except BaseException:
+                # What could not be written now may be when the task ends.
+                with self._lock:
+                    self._waiting = batch + self._waiting
+                raise
             self.busy_s += time.perf_counter() - started
 
     def _text(self, identifier: str) -> str:

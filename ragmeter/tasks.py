@@ -134,6 +134,15 @@ def tasks_of(experiment: Experiment, on_load: Callable[[str], None] | None = Non
         # An impossible setting shows before anything runs.
         settings.check(plan.setting, loaded.benchmark)
         tasks += [Task(experiment.name, loaded, method, experiment.seed) for method in experiment.methods]
+    first: dict[str, Task] = {}
+    for task in tasks:
+        other = first.setdefault(task.run.run, task)
+        if other is not task:
+            raise UserError(
+                f"{task.method.name!r} and {other.method.name!r} are the same work on {task.run.dataset}",
+                where=experiment.source.where(("methods",)),
+                try_this="remove one of the two methods (or of the two equal benchmarks)",
+            )
     return tasks
 
 

@@ -131,7 +131,8 @@ class AnswerRow:
 
 
 _RUNS = """
-SELECT r.run, coalesce(m.experiment, '-'), r.method, r.method_id, r.kind, r.dataset, r.dataset_fingerprint, r.setting,
+SELECT r.run, coalesce(m.experiment, '-'), coalesce(m.method, r.method),
+       r.method_id, r.kind, r.dataset, r.dataset_fingerprint, r.setting,
        r.seed, r.questions, coalesce(d.done, 0), coalesce(d.failed, 0), r.status, r.error, r.started_at, r.updated_at,
        r.description, r.provenance
 FROM runs r LEFT JOIN experiment_runs m USING (run)

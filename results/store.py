@@ -69,6 +69,7 @@ class Store:
         reference: str | None,
         runs: Sequence[str],
         limit: int | None = None,
+        names: Sequence[str] | None = None,
     ) -> None:
         """Remember an experiment's file and which runs it consists of, in table order."""
         with self.database.writing() as connection:
@@ -78,7 +79,12 @@ class Store:
                 "INSERT INTO experiments VALUES (?, ?, ?, ?, ?, ?, ?)",
                 [name, source, path, profile, reference, limit, now()],
             )
-            members = {"experiment": [name] * len(runs), "position": range(len(runs)), "run": list(runs)}
+            members = {
+                "experiment": [name] * len(runs),
+                "position": range(len(runs)),
+                "run": list(runs),
+                "method": list(names or [None] * len(runs)),
+            }
             _insert(connection, "experiment_runs", members)
 
     def put_benchmark(self, benchmark: Benchmark, fingerprint: str) -> None:
@@ -139,8 +145,8 @@ class Store:
         with self.database.writing() as connection:
             if connection.execute("SELECT 1 FROM runs WHERE run = ?", [run.run]).fetchone():
                 connection.execute(
-                    "UPDATE runs SET status = ?, error = NULL, method = ?, updated_at = ? WHERE run = ?",
-                    [RUNNING, run.method, now(), run.run],
+                    "UPDATE runs SET status = ?, error = NULL, updated_at = ? WHERE run = ?",
+                    [RUNNING, now(), run.run],
                 )
                 return
             connection.execute(
@@ -154,7 +160,8 @@ class Store:
         """Record how a run ended (`FINISHED`, `INTERRUPTED` or `FAILED_RUN`)."""
         with self.database.writing() as connection:
             connection.execute(
-                "UPDATE runs SET status = ?, error = ?, updated_at = ? WHERE run = ?", [status, error, now(), run]
+                "UPDATE runs SET status = ?, error = ?, updated_at = ? WHERE run = ? AND status <> ?",
+                [status, error, now(), run, FINISHED],
             )
 
     def append(
@@ -237,9 +244,9 @@ class Store:
             _insert_scores(connection, run, questions, scores)
 
     def forget(self, run: str) -> None:
-        """Delete a run with everything it wrote."""
+        """Delete what a run wrote; experiments still count it among theirs, and find it again when it is redone."""
         with self.database.writing() as connection:
-            for table in ("predictions", "evidence", "usage", "scores", "runs", "experiment_runs"):
+            for table in ("predictions", "evidence", "usage", "scores", "runs"):
                 connection.execute(f"DELETE FROM {table} WHERE run = ?", [run])
 
     # -- reading what a resumed run needs ----------------------------------------------------------------------

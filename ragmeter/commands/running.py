@@ -121,7 +121,7 @@ def _run(experiment: Experiment, request: Request, store: Store, as_json: bool, 
                 store.forget(task.run.run)
     store.put_experiment(
         experiment.name, experiment.source.text, experiment.path, experiment.profile, experiment.reference,
-        [task.run.run for task in tasks], request.limit,
+        [task.run.run for task in tasks], request.limit, [task.method.name for task in tasks],
     )  # fmt: skip
     components = {c.id: c.entry.card() for method in experiment.methods for c in method.components}
     store.put_cards(components.values(), {str(m): m for task in tasks for m in task.loaded.metrics}.values())

@@ -7,7 +7,8 @@ CREATE TABLE experiments (
     name VARCHAR NOT NULL, source VARCHAR NOT NULL, path VARCHAR, profile VARCHAR, reference VARCHAR,
     question_limit INTEGER, updated_at TIMESTAMP NOT NULL
 );
-CREATE TABLE experiment_runs (experiment VARCHAR NOT NULL, position INTEGER NOT NULL, run VARCHAR NOT NULL);
+CREATE TABLE experiment_runs (experiment VARCHAR NOT NULL, position INTEGER NOT NULL, run VARCHAR NOT NULL,
+    method VARCHAR);                    -- the name in this experiment; runs may be shared
 
 CREATE TABLE runs (
     run VARCHAR NOT NULL,               -- fingerprint of (dataset, method, setting, seed)

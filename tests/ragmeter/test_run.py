@@ -130,6 +130,31 @@ def test_running_again_answers_nothing_and_changes_nothing(store: Store) -> None
     assert rows(store) == before
 
 
+def test_experiments_that_share_a_run_keep_their_own_names_for_it(store: Store) -> None:
+    def execute_as(name: str, method: str) -> None:
+        text = FILE.replace("name: small", f"name: {name}").replace("{id: bm25}", f"{{id: bm25, name: {method}}}")
+        found = experiment.parse(text, "x")
+        tasks = tasks_of(found)
+        names = [task.method.name for task in tasks]
+        store.put_experiment(name, text, None, None, found.reference, [t.run.run for t in tasks], None, names)
+        execute(states(tasks, store), store, Services(), Silent())
+
+    execute_as("one", "mine")
+    execute_as("two", "theirs")
+    for name, method in (("one", "mine"), ("two", "theirs")):
+        (board,) = boards(store, name)
+        assert (board.rows[0].run.method, board.reference) == (method, method)
+    store.forget(queries.find_run(store, "one/mine").run)
+    assert [row.method for row in queries.runs(store, "two")] == ["gold_answer", "random"]
+    execute_as("one", "mine")
+    assert [row.method for row in queries.runs(store, "two")] == ["theirs", "gold_answer", "random"]
+
+
+def test_the_same_work_twice_in_one_experiment_is_refused() -> None:
+    with pytest.raises(UserError, match="the same work"):
+        tasks_of(experiment.parse(FILE.replace("{id: random}", "{id: bm25, name: again}"), "x"))
+
+
 def test_a_new_metric_is_scored_without_answering_again(store: Store) -> None:
     run(store)
     outcomes = run(store, FILE.replace("mrr@10]", "mrr@10, cover_em]"))

@@ -79,11 +79,12 @@ class Store:
                 "INSERT INTO experiments VALUES (?, ?, ?, ?, ?, ?, ?)",
                 [name, source, path, profile, reference, limit, now()],
             )
-            members = {
+            shown: list[str | None] = [*names] if names else [None] * len(runs)
+            members: dict[str, Iterable[Any]] = {
                 "experiment": [name] * len(runs),
                 "position": range(len(runs)),
                 "run": list(runs),
-                "method": list(names or [None] * len(runs)),
+                "method": shown,
             }
             _insert(connection, "experiment_runs", members)
 

@@ -7,13 +7,16 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """A mistake in what ragmeter was given; shown without a traceback, exit code 2.
+    """A mistake in what ragmeter was given; shown without a traceback.
 
     Args:
         what: One sentence that says what is wrong.
         where: The place: a file with its line, a field, a flag.
         try_this: What to do about it.
     """
+
+    exit_code = 2
+    """What the command exits with: 2 for wrong usage or input."""
 
     def __init__(self, what: str, *, where: str | None = None, try_this: str | None = None) -> None:
         self.what = what
@@ -29,6 +32,12 @@ class UserError(Exception):
         if self.try_this:
             lines.append(f"  try:   {self.try_this}")
         return lines
+
+
+class Broke(UserError):
+    """What was asked for was right and could not be done: a full disk, a dead endpoint, a method that lost questions."""
+
+    exit_code = 1
 
 
 class MissingPackage(UserError):
@@ -47,9 +56,13 @@ def nearest(wrong: str, known: Iterable[str]) -> str | None:
     return found[0] if found else None
 
 
+_LISTED = 12
+
+
 def unknown_name(noun: str, wrong: str, known: Iterable[str], *, where: str | None = None) -> UserError:
-    """The error for a name that nobody registered, with the nearest one that exists."""
-    names = sorted(known)
+    """The error for a name that nobody registered, with the nearest one that exists, or the first dozen of all."""
+    names = sorted(set(known))
     guess = nearest(wrong, names)
-    hint = f"did you mean {guess!r}?" if guess else "known: " + (", ".join(names) or "none")
+    more = f", … ({len(names)} in all)" if len(names) > _LISTED else ""
+    hint = f"did you mean {guess!r}?" if guess else "known: " + (", ".join(names[:_LISTED]) + more or "none")
     return UserError(f"unknown {noun} {wrong!r}", where=where, try_this=hint)

@@ -317,7 +317,7 @@ def main() -> None:
             sys.exit(1)
         if isinstance(error, UserError):
             complain(error, "--json" in sys.argv)
-            sys.exit(2)
+            sys.exit(error.exit_code)
         if "--verbose" in sys.argv or "-v" in sys.argv:
             raise
         sys.stderr.write(

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from benchmarks import settings
 from benchmarks.corpus import Corpus
-from benchmarks.errors import UserError
+from benchmarks.errors import Broke, UserError
 from benchmarks.registry import Benchmark
 from benchmarks.schema import SENTENCE_MARK, Passage, Query, Question
 from judges.api import Metric
@@ -256,8 +256,8 @@ def _native(prediction: Prediction, question: Question) -> Prediction:
     return Prediction(question.id, prediction.answer, prediction.evidence, prediction.usage, prediction.notes)
 
 
-def _broken(task: Task, what: str) -> UserError:
-    return UserError(
+def _broken(task: Task, what: str) -> Broke:
+    return Broke(
         f"method {task.method.name!r} broke the contract: it {what}",
         try_this=f"ragmeter check method {task.run.method_id}",
     )

@@ -19,7 +19,7 @@ from typing import Any
 import duckdb
 from filelock import FileLock, Timeout
 
-from benchmarks.errors import UserError
+from benchmarks.errors import Broke, UserError
 
 FILE = "store.duckdb"
 PATIENCE_S = 60.0
@@ -30,7 +30,7 @@ _in_process = threading.RLock()
 """DuckDB refuses a read-only and a writing connection to one file in one process at once."""
 
 
-class DiskFull(UserError):
+class DiskFull(Broke):
     """The store's disk is full; what was written before is kept."""
 
     def __init__(self, path: Path) -> None:
@@ -78,7 +78,7 @@ class Database:
                     _roll_back(connection)
                     raise
         except Timeout:
-            raise UserError(
+            raise Broke(
                 f"another process has been writing to the store for over {PATIENCE_S:.0f} s",
                 where=str(self.folder),
                 try_this="wait for it, or end it; nothing finished is lost",
@@ -204,5 +204,5 @@ def _explained(error: Exception, path: Path) -> Exception:
     if "Permission denied" in text or getattr(error, "errno", None) in (13, 30):
         return UserError("the store cannot be written", where=str(path), try_this="--store FOLDER")
     if isinstance(error, duckdb.Error) and _busy(error):
-        return UserError("another program keeps the store open", where=str(path), try_this="close it, then try again")
+        return Broke("another program keeps the store open", where=str(path), try_this="close it, then try again")
     return error

@@ -1,7 +1,7 @@
 """Language models behind an OpenAI-compatible endpoint: many conversations at once, each paid for once.
 
 A call passes, in this order: the cache, the limits, the pace, the endpoint. What fails for good becomes a `Reply`
-that says why; what no call can survive (wrong key, unknown model, nothing there) stops the run with a `UserError`.
+that says why; what no call can survive (wrong key, unknown model, nothing there) stops the run with `Broke`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from benchmarks.errors import MissingPackage, UserError
+from benchmarks.errors import Broke, MissingPackage
 from methods.models.background import event_loop, run
 from methods.models.chat_options import ChatConfig, Messages
 from methods.models.endpoint import Completion, Endpoint, Fault
@@ -325,7 +325,7 @@ class ChatModel:
             self.role, Spent(reply.calls, 0, 0, reply.prompt_tokens, reply.completion_tokens, reply.cost_usd)
         )
         if reply.failed is not None:
-            raise UserError(
+            raise Broke(
                 f"{self.config.url} replies, but says nothing: {reply.failed}",
                 where=f"model {self.config.model!r}",
                 try_this="a higher max_tokens, where the model thinks before it answers",

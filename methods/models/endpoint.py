@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
-from benchmarks.errors import MissingPackage, UserError, nearest
+from benchmarks.errors import Broke, MissingPackage, UserError, nearest
 from methods.models.chat_options import ChatConfig
 
 REFUSALS = {401: "refuses the key", 403: "refuses access", 404: "does not know this model or path"}
@@ -254,11 +254,11 @@ class Endpoint:
             return True
         return not self.answered and (fault.misdirected or not (self.reached or fault.reached))
 
-    async def error(self, fault: Fault) -> UserError:
+    async def error(self, fault: Fault) -> Broke:
         """A hopeless fault as the user is told of it."""
         where = f"model {self.config.model!r}"
         if not fault.reached:
-            return UserError(
+            return Broke(
                 f"nothing answers at {self.config.url}: {fault.reason}",
                 where=where,
                 try_this="start the server, or correct `base_url`",
@@ -277,7 +277,7 @@ class Endpoint:
         else:
             hint = "see what the endpoint says; check `parameters`, `temperature` and `max_tokens`"
         problem = "does not answer" if fault.advice != "stop" else REFUSALS.get(fault.status or 0, "")
-        return UserError(
+        return Broke(
             f"{self.config.url} {problem or 'says that the quota is used up'}: {fault.reason}",
             where=where,
             try_this=hint,

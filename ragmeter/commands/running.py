@@ -165,7 +165,7 @@ def _conclude(outcomes: list[Outcome], planned: int, verbose: bool) -> int:
             import traceback
 
             err.print(Text("".join(traceback.format_exception(error))))
-    return 2 if all(isinstance(outcome.error, UserError) for outcome in broken) else 1
+    return min(outcome.error.exit_code if isinstance(outcome.error, UserError) else 1 for outcome in broken)
 
 
 def _state_json(state: TaskState) -> dict[str, Any]:

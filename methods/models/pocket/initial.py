@@ -1,9 +1,11 @@
-"""Where training starts: an ordinary Llama whose first two layers can already copy.
+"""Where training starts: an ordinary Llama whose first two layers can already copy, and whose last one passes on what
+it looks at.
 
 Learning to copy from nothing takes more steps than all the rest together (the loss on repeated random tokens stays
 flat for thousands of steps and then drops). Here the first layer starts with heads that look at the previous token,
 and the second with heads that look for the token that followed the same token before, and copy it: an induction
-circuit. It is a starting point like any other random draw; training changes all of it.
+circuit. The heads of the last layer that training will point at answers (`pointing.py`) start by passing on the token
+that they look at. It is a starting point like any other random draw; training changes all of it.
 
 Source: the circuit is that of Olsson et al., *In-context Learning and Induction Heads* (2022); starting attention in
 a useful structure follows Trockman and Kolter, *Mimetic Initialization of Self-Attention Layers* (2023).
@@ -15,6 +17,8 @@ import math
 from typing import Any
 
 HIDDEN, LAYERS, HEADS, FEED_FORWARD = 192, 5, 6, 416
+HEADS_THAT_COPY = 4
+"""So many heads hold all of a token that tells it from others."""
 ROPE_THETA = 1e7
 """Long periods: most pairs of a head hardly rotate within a prompt, so that they compare content at any distance."""
 LENGTH = 1024
@@ -76,7 +80,8 @@ def _random(model: Any) -> None:
 
 
 def _copying(model: Any) -> None:
-    """Previous-token heads in the first layer, induction heads in the second, over a token part of the stream.
+    """Previous-token heads in the first layer, induction heads in the second, heads that pass on what they see in the
+    last, over a token part of the stream.
 
     The stream's first dimension is the same for all tokens, the next `pieces` are free for the previous token, the
     rest tells tokens apart.
@@ -114,14 +119,18 @@ def _copying(model: Any) -> None:
         first.v_proj.weight[rows[:, None], content] = part
         first.o_proj.weight[:, rows] = 0
         first.o_proj.weight[1 + rows, rows] = 2 * scale
-    for head in range(4):
+    for head in range(HEADS_THAT_COPY):
         rows = torch.arange(head * size, (head + 1) * size)
-        for matrix in (second.q_proj, second.k_proj, second.v_proj):
+        for matrix in (second.q_proj, second.k_proj):
             matrix.weight[rows] = 0
         chosen = (head * 16 + torch.arange(len(both))) % pieces
         second.q_proj.weight[rows[both][:, None], content] = 2.6 * projection[chosen]
         second.k_proj.weight[rows[both], 1 + chosen] = 2.6
-        copied = content[head * size : (head + 1) * size]
-        second.v_proj.weight[rows[: len(copied)], copied] = 1
-        second.o_proj.weight[:, rows] = 0
-        second.o_proj.weight[copied, rows[: len(copied)]] = 4 * scale
+    for attention in (second, model.model.layers[-1].self_attn):
+        for head in range(HEADS_THAT_COPY):
+            rows = torch.arange(head * size, (head + 1) * size)
+            copied = content[head * size : (head + 1) * size]
+            attention.v_proj.weight[rows] = 0
+            attention.v_proj.weight[rows[: len(copied)], copied] = 1
+            attention.o_proj.weight[:, rows] = 0
+            attention.o_proj.weight[copied, rows[: len(copied)]] = 4 * scale

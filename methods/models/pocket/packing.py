@@ -17,7 +17,7 @@ TASKS = (
     "copy", "single", "inverse", "bridge", "comparison", "missing", "closed", "question", "paraphrase"
 )  # fmt: skip
 """Tasks by number, as `Batch.task` has them."""
-WEIGHTS = {"question": 0.25, "paraphrase": 0.25}
+WEIGHTS = {"question": 0.4, "paraphrase": 0.4}
 """Weight of a target token by task, 1 where not named."""
 _LATER = 0.4
 """Share of that weight for all but an answer's first token: which answer is harder than copying the rest of it."""

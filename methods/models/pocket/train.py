@@ -24,6 +24,8 @@ from benchmarks.worlds.seeds import require_training_seed
 from methods.models.pocket import tokens
 from methods.models.pocket.initial import LAYERS, fresh_model
 from methods.models.pocket.packing import TASKS, Batch, Encoder, chunk
+from methods.models.pocket.pointing import WEIGHT as POINTING
+from methods.models.pocket.pointing import Watched, pointers
 from methods.models.pocket.tasks import LEVELS
 from methods.models.pocket.workers import Workers
 
@@ -31,7 +33,7 @@ TOKENIZER_WORLDS = range(4)
 _CHECKPOINT, _LOG = "checkpoint.pt", "training_log.jsonl"
 _ADVANCE_AT = 0.9
 _COPIES_AT = 0.5
-_LATEST = (0.07, 0.3, 0.6, 2.0)
+_LATEST = (0.06, 0.2, 0.42, 2.0)
 """A level ends when its questions are answered so well, or at this share of the run."""
 
 
@@ -161,18 +163,23 @@ class Run:
 
         target = torch.from_numpy(batch.target)
         chosen = target >= 0
+        mask, wanted_places = batch.mask(), pointers(batch)
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.precision == torch.bfloat16):
-            states = self.model.model(
-                input_ids=torch.from_numpy(batch.ids),
-                position_ids=torch.from_numpy(batch.positions),
-                attention_mask=batch.mask(),
-                use_cache=False,
-            ).last_hidden_state[chosen]
+            with Watched(self.model) as watched:
+                states = self.model.model(
+                    input_ids=torch.from_numpy(batch.ids),
+                    position_ids=torch.from_numpy(batch.positions),
+                    attention_mask=mask,
+                    use_cache=False,
+                ).last_hidden_state[chosen]
             logits = self.model.lm_head(states).float()
+            missed = watched.missed(mask, wanted_places)
         wanted = target[chosen]
         each = torch.nn.functional.cross_entropy(logits, wanted, reduction="none")
         weight = torch.from_numpy(batch.weight)[chosen]
         loss = (each * weight).sum() / weight.sum()
+        if len(missed):
+            loss = loss + POINTING * missed.mean()
         for group in self.optimiser.param_groups:
             group["lr"] = self.rate()
         loss.backward()
@@ -180,7 +187,10 @@ class Run:
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimiser.step()
         self.optimiser.zero_grad()
-        return float(loss.detach()), self._scores(batch, chosen.numpy(), logits.detach(), wanted, each.detach())
+        scores = self._scores(batch, chosen.numpy(), logits.detach(), wanted, each.detach())
+        found = float(missed.detach().neg().exp().mean()) if len(missed) else 0.0
+        scores["pointed"] = (found * len(missed), float(len(missed)) or 1e-9)
+        return float(loss.detach()), scores
 
     def _scores(
         self, batch: Batch, chosen: np.ndarray, logits: Any, wanted: Any, each: Any
@@ -274,10 +284,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """The command's options."""
     parser = argparse.ArgumentParser(prog="python -m methods.models.pocket.train", description=__doc__)
     parser.add_argument("--out", required=True, help="folder of the run: checkpoint, log, tokenizer, weights")
-    parser.add_argument("--steps", type=int, default=20000, help="longest run")
+    parser.add_argument("--steps", type=int, default=8000, help="longest run")
     parser.add_argument("--minutes", type=float, default=None, help="end earlier, after so much time")
     parser.add_argument("--rate", type=float, default=2e-3, help="highest learning rate")
-    parser.add_argument("--fall", type=float, default=0.35, help="share of the run over which the rate falls")
+    parser.add_argument("--fall", type=float, default=0.7, help="share of the run over which the rate falls")
     parser.add_argument("--copied", type=float, default=0.05, help="share of random texts to copy")
     parser.add_argument("--first-world", type=int, default=100, help="seed of the first train world")
     parser.add_argument("--seed", type=int, default=0, help="decides the first weights")

@@ -35,7 +35,7 @@ class UserError(Exception):
 
 
 class Broke(UserError):
-    """What was asked for was right and could not be done: a full disk, a dead endpoint, a method that lost questions."""
+    """What was asked for is right and could not be done: the disk is full, an endpoint dead, a method at fault."""
 
     exit_code = 1
 

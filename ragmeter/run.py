@@ -15,7 +15,7 @@ from typing import Protocol
 
 from benchmarks import settings
 from benchmarks.corpus import Corpus
-from benchmarks.errors import Broke, UserError
+from benchmarks.errors import Broke
 from benchmarks.registry import Benchmark
 from benchmarks.schema import SENTENCE_MARK, Passage, Query, Question
 from judges.api import Metric

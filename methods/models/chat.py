@@ -95,7 +95,7 @@ class ChatModel:
             One reply per conversation, in order.
 
         Raises:
-            UserError: No further call could succeed: wrong key, unknown model, or nothing answers at all.
+            Broke: No further call could succeed: wrong key, unknown model, or nothing answers at all.
         """
         return self._all([self._call(messages, repetition) for messages in conversations], None)
 
@@ -129,7 +129,7 @@ class ChatModel:
         """Make one short call past cache and limits, to learn whether endpoint, key and model work.
 
         Raises:
-            UserError: They do not; the message says which and what to do.
+            Broke: They do not; the message says which and what to do.
         """
         return run(self._preflight())
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
-from benchmarks.errors import Broke, MissingPackage, UserError, nearest
+from benchmarks.errors import Broke, MissingPackage, nearest
 from methods.models.chat_options import ChatConfig
 
 REFUSALS = {401: "refuses the key", 403: "refuses access", 404: "does not know this model or path"}

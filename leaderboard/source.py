@@ -113,7 +113,7 @@ def questions(at: Source, dataset_fingerprint: str) -> list[QuestionRow]:
 @st.cache_resource(show_spinner=False, max_entries=64)
 def scores(at: Source, dataset_fingerprint: str, runs: tuple[str, ...], metric: str) -> dict[str, NDArray[np.float64]]:
     """One metric's score of every question by run, shape (questions,), NaN without score; shared, not to be changed."""
-    _, _, columns = queries.score_columns(_store(at), dataset_fingerprint, runs, [metric])
+    columns = queries.score_columns(_store(at), dataset_fingerprint, runs, [metric]).values
     return {run: column for (run, _), column in columns.items()}
 
 

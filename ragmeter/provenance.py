@@ -1,14 +1,24 @@
-"""Where a number comes from: code, packages, hardware. Secrets never."""
+"""Where a number comes from: code, packages, hardware, data, models and metrics. Secrets never.
+
+The method with its options, weights and prompts (by their hashes) is the run's description, which its fingerprint is a
+hash of; here is what may change without changing the fingerprint, and what one wants to read in a sentence.
+"""
 
 from __future__ import annotations
 
 import os
 import platform
 import subprocess
+import sys
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+from benchmarks.registry import Benchmark
+from judges.api import Metric
+from methods.registry import Component
 
 PACKAGES = (
     "ragmeter", "numpy", "duckdb", "pyarrow", "bm25s", "torch", "transformers", "sentence-transformers",
@@ -22,10 +32,49 @@ def environment() -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
+        "processor": processor(),
         "cpus": os.cpu_count(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "accelerators": accelerators(),
         "packages": {name: found for name in PACKAGES if (found := installed(name))},
         "git": git_state(),
     }
+
+
+def provenance(benchmark: Benchmark, metrics: Iterable[Metric], components: Iterable[Component]) -> dict[str, Any]:
+    """Data, models and metrics of a run, as JSON.
+
+    Args:
+        benchmark: What is asked.
+        metrics: What is scored; their ids say their versions.
+        components: What the method is made of.
+    """
+    card = benchmark.card
+    parts = [{"id": part.id, "version": part.entry.version, "kind": part.entry.kind, "paper": part.entry.paper,
+              "training_data": list(part.entry.training_data)} for part in components]  # fmt: skip
+    return {
+        "data": {"reference": str(benchmark.reference), "hub_id": card.hub_id, "revision": card.revision},
+        "parts": [{name: value for name, value in part.items() if value} for part in parts],
+        "metrics": [str(metric) for metric in metrics],
+    }
+
+
+def processor() -> str:
+    """The processor's name, as far as the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return platform.processor()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())
+
+
+def accelerators() -> list[str]:
+    """Names of the accelerators that torch sees; asked of torch only where it is loaded already, which is slow."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return []
+    return [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
 
 
 def installed(package: str) -> str | None:

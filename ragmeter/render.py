@@ -103,6 +103,10 @@ def _remarks(row: Row) -> list[str]:
         lines.append(row.run.error)
     if row.run.failed:
         lines.append(f"{row.run.failed} questions failed and count as wrong; `ragmeter resume --retry-failed`")
+    scored = {metric: cell.estimate.n + cell.estimate.unscorable for metric, cell in row.cells.items()}
+    for metric, number in scored.items():
+        if number < row.run.done:
+            lines.append(f"only {number} of {row.run.done} answered questions are scored on {metric}")
     unscorable = {metric: cell.estimate.unscorable for metric, cell in row.cells.items() if cell.estimate.unscorable}
     if unscorable and not row.control:
         worst = max(unscorable.values())

@@ -9,16 +9,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
 from benchmarks import settings
 from benchmarks.corpus import Corpus
-from benchmarks.errors import Broke
+from benchmarks.errors import Broke, UserError
 from benchmarks.registry import Benchmark
 from benchmarks.schema import SENTENCE_MARK, Passage, Query, Question
 from judges.api import Metric
+from judges.registry import parse as parse_metric
 from judges.scoring import score
 from methods.api import Control, Method, Prediction, Ranking, Services
 from methods.pipeline import index_folder
@@ -192,18 +194,24 @@ def _execute(
         if store.status(run.run) != FINISHED:
             store.end(run.run, FINISHED)
     except KeyboardInterrupt:
-        store.end(run.run, INTERRUPTED, "interrupted")
+        _close(store, run.run, INTERRUPTED, "interrupted")
         progress.end(task, INTERRUPTED, None)
         raise Interrupted from None
     except Exception as error:
         # One method's fault must not cost the others their results; the caller shows it and exits non-zero.
         message = str(error) or type(error).__name__
         if not isinstance(error, DiskFull):
-            store.end(run.run, FAILED_RUN, message)
+            _close(store, run.run, FAILED_RUN, message)
         progress.end(task, FAILED_RUN, message)
         return Outcome(task, FAILED_RUN, error, answered, time.perf_counter() - started, overhead)
     progress.end(task, FINISHED, None)
     return Outcome(task, FINISHED, None, answered, time.perf_counter() - started, overhead)
+
+
+def _close(store: Store, run: str, status: str, message: str) -> None:
+    """Record how a run ended; where that cannot be written, what ended it is still the thing to tell."""
+    with suppress(Exception):
+        store.end(run, status, message)
 
 
 def _answer(
@@ -224,7 +232,7 @@ def _answer(
     method.index(benchmark.corpus)
     progress.stage(task, "answer")
 
-    metrics = [metric for metric in task.loaded.metrics if metric.entry.exact]
+    metrics = [metric for metric in _metrics(task, store) if metric.entry.exact]
     by_query = {question.query_id: question for question in pending}
     queries: Iterator[Query] = (question.gold_query() if control else question.query() for question in pending)
     started = time.perf_counter()
@@ -263,11 +271,22 @@ def _broken(task: Task, what: str) -> Broke:
     )
 
 
+def _metrics(task: Task, store: Store) -> list[Metric]:
+    """The task's metrics, and those that other experiments scored the same run on: their columns stay whole too."""
+    wanted = {str(metric): metric for metric in task.loaded.metrics}
+    for name in store.scored(task.run.run):
+        if name not in wanted:
+            # An id of an older metric version cannot be scored any more; its rows stay as they are.
+            with suppress(UserError):
+                wanted[name] = parse_metric(name)
+    return list(wanted.values())
+
+
 def _score_missing(task: Task, store: Store, progress: Progress) -> None:
     """Score stored predictions on the metrics that they lack, without answering again."""
     run = task.run
     scored = store.scored(run.run)
-    missing = [metric for metric in task.loaded.metrics if scored.get(str(metric), 0) < run.questions]
+    missing = [metric for metric in _metrics(task, store) if scored.get(str(metric), 0) < run.questions]
     if not missing:
         return
     progress.stage(task, "score")

@@ -18,7 +18,7 @@ from judges.registry import parse as parse_metric
 from methods.api import Method, Services
 from methods.registry import Component
 from ragmeter.experiment import BenchmarkPlan, Experiment, MethodPlan
-from ragmeter.provenance import environment
+from ragmeter.provenance import environment, provenance
 from results.store import FINISHED, Run, Store
 
 RANKING_METRICS = ("recall@5", "recall@20", "mrr@10", "ndcg@10")
@@ -68,6 +68,7 @@ class Task:
             setting,
             self.seed,
             len(self.loaded.benchmark.questions),
+            provenance(self.loaded.benchmark, self.loaded.metrics, self.method.components),
             environment(),
         )
 

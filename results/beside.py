@@ -18,17 +18,20 @@ from results.statistics import Estimate
 
 Status = Literal["reproduced", "not reproduced", "other setting", "undecided"]
 
+ALTERING = ("style", "formal")
+"""Keys that change the data: a paper that does not state them did not, so where ours states them, ours differs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """A key on which our setting is not the published one; `ours` is None where ours does not say."""
+    """A key on which our setting is not the published one; None where one of the two does not say."""
 
     key: str
-    published: str
+    published: str | None
     ours: str | None
 
     def __str__(self) -> str:
-        return f"{self.key}: {self.published} there, {self.ours or 'not stated'} here"
+        return f"{self.key}: {self.published or 'not stated'} there, {self.ours or 'not stated'} here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,8 @@ def compare(
     Args:
         figure: Theirs; its unit must be percent or fraction.
         ours: Ours, a fraction.
-        conditions: What holds for ours, by the keys of `KEYS`. Keys that the paper does not state do not matter.
+        conditions: What holds for ours, by the keys of `KEYS`. Those that the paper does not state do not matter,
+            except `ALTERING`.
         metric: Id of our metric; where its parameters are not the paper's, that is a difference too.
 
     Raises:
@@ -91,6 +95,8 @@ def compare(
         for key, value in figure.conditions.items()
         if not same(value, conditions.get(key))
     ]
+    silent = [key for key in ALTERING if key in conditions and key not in figure.conditions]
+    differs += [Disagreement(key, None, conditions[key]) for key in silent]
     if metric is not None:
         theirs, own = _parameters(figure.metric), _parameters(metric)
         differs += [

@@ -91,10 +91,16 @@ def boards(store: Store, experiment: str | None = None, *, metrics: Sequence[str
     Args:
         store: Where to read.
         experiment: Its name; None takes every run and no reference.
-        metrics: Ids to show; None shows all that were scored.
+        metrics: Ids to show, or their beginnings (`f1`, `recall@5`); None shows those that the experiment names, or
+            all that were scored.
+
+    Raises:
+        UserError: No run was scored on one of the metrics.
     """
     reference = queries.experiment(store, experiment).reference if experiment else None
     found = groups(queries.runs(store, experiment))
+    if metrics is not None:
+        metrics = queries.named_metrics(store, [run.run for group in found for run in group], metrics)
     return [board(store, group, reference=reference, metrics=metrics) for group in found]
 
 
@@ -115,25 +121,26 @@ def board(
         store: Where to read.
         runs: The rows.
         reference: Name of the method to compare with.
-        metrics: Columns; None for all that were scored.
+        metrics: Columns; None for what the experiment shows of these runs, or all that were scored.
     """
     first = runs[0]
     ids = [run.run for run in runs]
+    if metrics is None and all(run.metrics is not None for run in runs):
+        metrics = list(dict.fromkeys(metric for run in runs for metric in run.metrics or ()))
     shown = list(metrics) if metrics is not None else queries.metric_ids(store, ids)
-    names, documents, columns = queries.score_columns(store, first.dataset_fingerprint, ids, shown)
+    scores = queries.score_columns(store, first.dataset_fingerprint, ids, shown)
+    names, documents, columns = scores.questions, scores.documents, scores.values
     clusters = documents if any(documents) else None
     base = next((run.run for run in runs if run.method == reference and run.kind != "control"), None)
     costs = queries.costs(store, ids)
 
     keys = [(run.run, metric) for run in runs for metric in shown if (run.run, metric) in columns]
     cells: dict[str, dict[str, Cell]] = {run: {} for run in ids}
-    done = {run.run: run.done for run in runs}
     if keys:
         found = estimates(np.stack([columns[key] for key in keys]), clusters=clusters)
         for (run_id, metric), value in zip(keys, found, strict=True):
-            # Questions that a run in progress has not answered yet are not unscorable.
-            unanswered = max(0, len(names) - done[run_id])
-            cells[run_id][metric] = Cell(replace(value, unscorable=max(0, value.unscorable - unanswered)))
+            # Questions without a row (not answered yet, or not scored on this metric) are not unscorable.
+            cells[run_id][metric] = Cell(replace(value, unscorable=scores.unscorable[run_id, metric]))
     controls = {run.run for run in runs if run.kind == "control"}
     pairs = [key for key in keys if key[0] not in controls | {base} and (base, key[1]) in columns]
     if pairs and base:

@@ -6,25 +6,22 @@ take turns on a lock file, and whoever finds the database busy tries again.
 
 from __future__ import annotations
 
-import importlib.resources
 import random
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import duckdb
 from filelock import FileLock, Timeout
 
 from benchmarks.errors import Broke, UserError
+from results.migrations import migrate, newest, version_of
 
 FILE = "store.duckdb"
 PATIENCE_S = 60.0
 """How long a connection waits for its turn before it gives up."""
-SCHEMA_VERSION = 1
 
 _in_process = threading.RLock()
 """DuckDB refuses a read-only and a writing connection to one file in one process at once."""
@@ -52,6 +49,8 @@ class Database:
         self.folder = folder
         self.path = folder / FILE
         self._checked = False
+        self.backup: Path | None = None
+        """Where an older file was kept that had to be migrated."""
 
     @property
     def exists(self) -> bool:
@@ -69,7 +68,8 @@ class Database:
         try:
             with _in_process, lock, self._connect(read_only=False) as connection:
                 if not self._checked:
-                    self._check_schema(connection)
+                    self.backup = migrate(connection, self.path) or self.backup
+                    self._checked = True
                 connection.execute("BEGIN")
                 try:
                     yield connection
@@ -98,10 +98,14 @@ class Database:
                 "there is no store here yet", where=str(self.folder), try_this="ragmeter demo, or --store FOLDER"
             )
         try:
-            with _in_process, self._connect(read_only=True) as connection:
-                if not self._checked:
-                    _require_ours(connection, self.path)
+            if not self._checked:
+                with _in_process, self._connect(read_only=True) as connection:
+                    current = version_of(connection, self.path) == newest()
+                if current:
                     self._checked = True
+                else:
+                    self._bring_up_to_date()
+            with _in_process, self._connect(read_only=True) as connection:
                 yield connection
         except duckdb.IOException as error:
             raise _explained(error, self.path) from error
@@ -130,34 +134,10 @@ class Database:
         finally:
             connection.close()
 
-    def _check_schema(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Create our tables in an empty file; refuse a file that is not ours."""
-        tables = connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone()
-        if tables == (0,):
-            script = importlib.resources.files("results").joinpath("schema/0001.sql").read_text("utf-8")
-            connection.execute("BEGIN")
-            connection.execute(script)
-            connection.execute(
-                "INSERT INTO ragmeter_schema VALUES (?, ?, ?)", [SCHEMA_VERSION, now(), _ragmeter_version()]
-            )
-            connection.execute("COMMIT")
-        else:
-            _require_ours(connection, self.path)
-        self._checked = True
-
-
-def now() -> datetime:
-    """The present moment, UTC without a zone, as the store keeps it."""
-    return datetime.now(UTC).replace(tzinfo=None)
-
-
-def _ragmeter_version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("ragmeter")
-    except PackageNotFoundError:
-        return "source"
+    def _bring_up_to_date(self) -> None:
+        """Migrate an older file, keeping a backup beside it."""
+        with self.writing():
+            pass
 
 
 def _roll_back(connection: duckdb.DuckDBPyConnection) -> None:
@@ -166,23 +146,6 @@ def _roll_back(connection: duckdb.DuckDBPyConnection) -> None:
     except duckdb.Error:
         # A failed commit has rolled back already; the error that matters is the first one.
         return
-
-
-def _require_ours(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
-    names = {row[0] for row in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
-    if "ragmeter_schema" not in names:
-        raise UserError(
-            "this DuckDB file belongs to another program",
-            where=str(path),
-            try_this="choose another folder with --store FOLDER; the file was left as it is",
-        )
-    found: Any = connection.execute("SELECT max(version) FROM ragmeter_schema").fetchone()
-    if found[0] != SCHEMA_VERSION:
-        raise UserError(
-            f"the store has schema version {found[0]}, this ragmeter speaks {SCHEMA_VERSION}",
-            where=str(path),
-            try_this="use the ragmeter release that wrote it, or another --store FOLDER",
-        )
 
 
 def _busy(error: duckdb.Error) -> bool:

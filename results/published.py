@@ -78,7 +78,7 @@ class Figure:
         metric: A metric id without its version where the paper's column is one of ours, else a plain name.
         value: As printed, trailing digits kept.
         unit: One of `UNITS`.
-        note: Slips of the paper (they begin with "slip:") and what else a reader must know.
+        note: What a reader must know; a slip of the paper follows the mark "slip:".
     """
 
     paper: str
@@ -106,6 +106,11 @@ class Figure:
     def conditions(self) -> dict[str, str]:
         """The setting as a mapping."""
         return _conditions_of(self.setting)
+
+    @property
+    def slip(self) -> str | None:
+        """What is wrong in the paper about this figure, where we know of something."""
+        return self.note.partition("slip: ")[2] or None
 
     @property
     def number(self) -> float | None:

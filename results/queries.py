@@ -4,6 +4,7 @@ plain values."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,7 +26,9 @@ class RunRow:
         run: The fingerprint.
         path: `experiment/method/dataset/setting/seed`; the experiment is "-" for a run of none.
         done, failed: Questions answered, and those among them that failed.
-        description, provenance: As stored.
+        origin: `run`, `submitted` or `verified`.
+        description, provenance, environment, card: As stored.
+        metrics: Ids of the metrics that the experiment shows; None for all that were scored.
     """
 
     run: str
@@ -44,8 +47,12 @@ class RunRow:
     error: str | None
     started_at: datetime
     updated_at: datetime
+    origin: str
     description: dict[str, Any]
     provenance: dict[str, Any]
+    environment: dict[str, Any]
+    card: dict[str, Any] | None
+    metrics: tuple[str, ...] | None
 
     @property
     def path(self) -> str:
@@ -134,21 +141,31 @@ _RUNS = """
 SELECT r.run, coalesce(m.experiment, '-'), coalesce(m.method, r.method),
        r.method_id, r.kind, r.dataset, r.dataset_fingerprint, r.setting,
        r.seed, r.questions, coalesce(d.done, 0), coalesce(d.failed, 0), r.status, r.error, r.started_at, r.updated_at,
-       r.description, r.provenance
-FROM runs r LEFT JOIN experiment_runs m USING (run)
+       r.origin, r.description, r.provenance, e.description, r.card, m.metrics
+FROM runs r LEFT JOIN environments e USING (environment) LEFT JOIN experiment_runs m USING (run)
 LEFT JOIN (SELECT run, count(*) AS done, count(failed) AS failed FROM predictions GROUP BY run) d USING (run)
 """
 
 
 def runs(store: Store, experiment: str | None = None) -> list[RunRow]:
-    """Runs, in the order of their experiment's table, newest experiment first."""
+    """Runs in the order of their experiment's table, experiments by name, runs of none last."""
     where = "WHERE m.experiment = ?" if experiment else ""
     order = " ORDER BY m.experiment NULLS LAST, m.position, r.started_at"
     with store.database.reading() as connection:
         rows = connection.execute(_RUNS + where + order, [experiment] if experiment else []).fetchall()
-    return [
-        RunRow(*[*fields, json.loads(description), json.loads(provenance)]) for *fields, description, provenance in rows
-    ]
+    return [_run_row(row) for row in rows]
+
+
+def _run_row(row: Sequence[Any]) -> RunRow:
+    *fields, description, provenance, environment, card, metrics = row
+    return RunRow(
+        *fields,
+        json.loads(description),
+        json.loads(provenance),
+        json.loads(environment or "{}"),
+        json.loads(card) if card else None,
+        None if metrics is None else tuple(metrics),
+    )
 
 
 def experiments(store: Store) -> list[ExperimentRow]:
@@ -202,9 +219,28 @@ def metric_ids(store: Store, run_ids: Sequence[str]) -> list[str]:
     """Metrics that any of these runs was scored on, in the order in which they were first written."""
     with store.database.reading() as connection:
         rows = connection.execute(
-            "SELECT metric FROM scores WHERE list_contains(?, run) GROUP BY metric ORDER BY min(rowid)", [list(run_ids)]
+            "SELECT metric FROM summaries WHERE list_contains(?, run) GROUP BY metric ORDER BY min(rowid)",
+            [list(run_ids)],
         ).fetchall()
     return [row[0] for row in rows]
+
+
+def named_metrics(store: Store, run_ids: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    """The ids of stored scores that names mean: a whole id, or one without its version or parameters.
+
+    Raises:
+        UserError: None of these runs was scored on a metric of this name.
+    """
+    stored = metric_ids(store, run_ids)
+    found: list[str] = []
+    for name in wanted:
+        meant = [metric for metric in stored if name in (metric, metric.partition("#")[0])]
+        meant = meant or [metric for metric in stored if name == re.split(r"[(#]", metric)[0]]
+        meant = meant or [metric for metric in stored if name == re.split(r"[@(#]", metric)[0]]
+        if not meant:
+            raise unknown_name("stored metric", name, stored)
+        found += meant
+    return list(dict.fromkeys(found))
 
 
 def definitions(store: Store) -> dict[str, dict[str, Any]]:
@@ -217,15 +253,27 @@ def definitions(store: Store) -> dict[str, dict[str, Any]]:
     return {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}
 
 
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Per-question scores of runs on one dataset, aligned.
+
+    Attributes:
+        questions: Ids, in the dataset's order.
+        documents: Per question; None where it has its own.
+        values: By (run, metric), shape (questions,), NaN where unscorable or not scored.
+        unscorable: By (run, metric): questions that were scored and have no value.
+    """
+
+    questions: list[str]
+    documents: list[str | None]
+    values: dict[tuple[str, str], NDArray[np.float64]]
+    unscorable: dict[tuple[str, str], int]
+
+
 def score_columns(
     store: Store, dataset_fingerprint: str, run_ids: Sequence[str], metrics: Sequence[str] | None = None
-) -> tuple[list[str], list[str | None], dict[tuple[str, str], NDArray[np.float64]]]:
-    """Per-question scores of runs on one dataset, aligned; of all metrics, or of the given ones.
-
-    Returns:
-        Question ids; their documents (None where a question has its own); and, by (run, metric), an array of shape
-        (questions,) with NaN where the question is unscorable or not scored yet.
-    """
+) -> Columns:
+    """Per-question scores of runs on one dataset; of all metrics, or of the given ones."""
     with store.database.reading() as connection:
         questions = connection.execute(
             "SELECT question, document_id FROM questions WHERE dataset_fingerprint = ? ORDER BY position",
@@ -237,7 +285,7 @@ def score_columns(
                WHERE list_contains(?, s.run) AND (? IS NULL OR list_contains(?, s.metric))""",
             [dataset_fingerprint, list(run_ids), *[None if metrics is None else list(metrics)] * 2],
         ).fetchnumpy()
-    columns: dict[tuple[str, str], NDArray[np.float64]] = {}
+    found = Columns([row[0] for row in questions], [row[1] for row in questions], {}, {})
     keys = np.char.add(np.char.add(table["run"].astype(str), "\x1f"), table["metric"].astype(str))
     names, inverse = np.unique(keys, return_inverse=True)
     values = np.ma.filled(np.ma.asarray(table["value"], dtype=np.float64), np.nan)
@@ -246,8 +294,9 @@ def score_columns(
         rows = inverse == number
         column[np.asarray(table["position"])[rows]] = values[rows]
         run, _, metric = str(name).partition("\x1f")
-        columns[run, metric] = column
-    return [row[0] for row in questions], [row[1] for row in questions], columns
+        found.values[run, metric] = column
+        found.unscorable[run, metric] = int(np.isnan(values[rows]).sum())
+    return found
 
 
 def costs(store: Store, run_ids: Sequence[str]) -> dict[str, Cost]:

@@ -6,28 +6,43 @@ said (predictions, evidence, usage) and what it is worth (scores) go in together
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import duckdb
-import numpy as np
 import pyarrow as pa
 
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage
 from judges.api import Metric, Scores
 from methods.api import FAILED, Evidence, Prediction, Usage
-from results.database import Database, now
+from results.database import Database
+from results.migrations import now
+from results.rows import insert, insert_passages, insert_scores, storable, summarise
 
+BY_RUN = ("predictions", "evidence", "usage", "scores", "summaries", "judge_calls")
+"""Tables whose rows belong to one run."""
 RUNNING, FINISHED, INTERRUPTED, FAILED_RUN = "running", "finished", "interrupted", "failed"
 
 
 @dataclass(frozen=True)
 class Run:
-    """What identifies and describes a run; see `runs` in the schema."""
+    """What identifies and describes a run.
+
+    Attributes:
+        run: Fingerprint of dataset, method, setting and seed.
+        method: The name shown, unique within an experiment.
+        method_id, kind: Of the registered method; `description` says what it is made of.
+        dataset: Data reference.
+        questions: How many the task has.
+        provenance: Models, prompts, data revision and command of this run.
+        environment: Packages, hardware and code; shared by the runs made with them.
+        origin: `run` (made here), `submitted`, or `verified` (submitted, and confirmed by a run made here).
+        card: A submission's card.
+    """
 
     run: str
     method: str
@@ -40,6 +55,9 @@ class Run:
     seed: int
     questions: int
     provenance: Mapping[str, Any]
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    origin: str = "run"
+    card: Mapping[str, Any] | None = None
 
 
 class Store:
@@ -70,8 +88,16 @@ class Store:
         runs: Sequence[str],
         limit: int | None = None,
         names: Sequence[str] | None = None,
+        metrics: Sequence[Sequence[str]] | None = None,
     ) -> None:
-        """Remember an experiment's file and which runs it consists of, in table order."""
+        """Remember an experiment's file and which runs it consists of, in table order.
+
+        Args:
+            name, source, path, profile, reference, limit: Of the experiment.
+            runs: Their fingerprints.
+            names: What the experiment calls each run's method.
+            metrics: The metric ids that the experiment shows of each run; None shows all that were scored.
+        """
         with self.database.writing() as connection:
             connection.execute("DELETE FROM experiments WHERE name = ?", [name])
             connection.execute("DELETE FROM experiment_runs WHERE experiment = ?", [name])
@@ -85,8 +111,9 @@ class Store:
                 "position": range(len(runs)),
                 "run": list(runs),
                 "method": shown,
+                "metrics": list(metrics) if metrics is not None else [None] * len(runs),
             }
-            _insert(connection, "experiment_runs", members)
+            insert(connection, "experiment_runs", members)
 
     def put_benchmark(self, benchmark: Benchmark, fingerprint: str) -> None:
         """Keep a benchmark's card, its questions with their gold, and its positive passages.
@@ -104,7 +131,7 @@ class Store:
                 [fingerprint, str(benchmark.reference), card, *size, notes],
             )
             questions = benchmark.questions
-            _insert(
+            insert(
                 connection,
                 "questions",
                 {
@@ -121,7 +148,7 @@ class Store:
                 },
             )
             positives = dict.fromkeys(e for q in questions for e in q.evidence if e in benchmark.corpus)
-            _insert_passages(connection, benchmark.corpus.get(positives))
+            insert_passages(connection, benchmark.corpus.get(positives))
 
     def put_cards(self, methods: Iterable[Mapping[str, Any]], metrics: Iterable[Metric]) -> None:
         """Keep method cards and metric definitions, the newest of each."""
@@ -150,11 +177,19 @@ class Store:
                     [RUNNING, now(), run.run],
                 )
                 return
+            described = json.dumps(run.environment, sort_keys=True)
+            environment = hashlib.md5(described.encode(), usedforsecurity=False).hexdigest()
             connection.execute(
-                "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, ?, ?, ?)",
+                """INSERT INTO environments SELECT ?, ?
+                   WHERE NOT EXISTS (FROM environments WHERE environment = ?)""",
+                [environment, described, environment],
+            )
+            connection.execute(
+                "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, ?, ?, ?, ?, ?, ?)",
                 [run.run, run.method, run.method_id, run.kind, json.dumps(run.description), run.dataset,
                  run.dataset_fingerprint, run.setting, run.seed, run.questions, RUNNING, now(), now(),
-                 json.dumps(run.provenance)],
+                 json.dumps(run.provenance), run.origin, None if run.card is None else json.dumps(run.card),
+                 environment],
             )  # fmt: skip
 
     def end(self, run: str, status: str, error: str | None = None) -> None:
@@ -189,20 +224,20 @@ class Store:
                 connection.execute(
                     f"DELETE FROM {table} WHERE run = ? AND question IN (SELECT question FROM fresh)", [run]
                 )
-            _insert(
+            insert(
                 connection,
                 "predictions",
                 {
                     "run": runs,
                     "question": questions,
-                    "answer": [_storable(p.answer) for p in predictions],
-                    "failed": [_storable(p.notes[FAILED]) if p.notes.get(FAILED) else None for p in predictions],
-                    "notes": [_storable(json.dumps(dict(p.notes), ensure_ascii=False)) for p in predictions],
+                    "answer": [storable(p.answer) for p in predictions],
+                    "failed": [storable(p.notes[FAILED]) if p.notes.get(FAILED) else None for p in predictions],
+                    "notes": [storable(json.dumps(dict(p.notes), ensure_ascii=False)) for p in predictions],
                 },
             )
             ranked = [(q, rank, e) for q, p in zip(questions, predictions, strict=True)
                       for rank, e in enumerate(p.evidence, 1)]  # fmt: skip
-            _insert(
+            insert(
                 connection,
                 "evidence",
                 {
@@ -214,7 +249,7 @@ class Store:
                 },
             )
             usage = [p.usage for p in predictions]
-            _insert(
+            insert(
                 connection,
                 "usage",
                 {
@@ -230,8 +265,9 @@ class Store:
                     "cost_usd": [float(u.cost_usd) for u in usage],
                 },
             )
-            _insert_scores(connection, run, questions, scores)
-            _insert_passages(connection, list(passages))
+            insert_scores(connection, run, questions, scores)
+            summarise(connection, run)
+            insert_passages(connection, list(passages))
 
     def put_scores(self, run: str, questions: Sequence[str], scores: Mapping[str, Scores]) -> None:
         """Write scores of stored predictions, replacing earlier ones of the same metrics."""
@@ -242,12 +278,13 @@ class Store:
                     "DELETE FROM scores WHERE run = ? AND metric = ? AND question IN (SELECT question FROM fresh)",
                     [run, metric],
                 )
-            _insert_scores(connection, run, questions, scores)
+            insert_scores(connection, run, questions, scores)
+            summarise(connection, run)
 
     def forget(self, run: str) -> None:
         """Delete what a run wrote; experiments still count it among theirs, and find it again when it is redone."""
         with self.database.writing() as connection:
-            for table in ("predictions", "evidence", "usage", "scores", "runs"):
+            for table in (*BY_RUN, "runs"):
                 connection.execute(f"DELETE FROM {table} WHERE run = ?", [run])
 
     # -- reading what a resumed run needs ----------------------------------------------------------------------
@@ -307,72 +344,3 @@ class Store:
             connection.register("wanted", wanted)
             rows = connection.execute("SELECT id, title, text FROM passages SEMI JOIN wanted USING (id)").fetchall()
         return {identifier: Passage(identifier, title, text).full_text for identifier, title, text in rows}
-
-
-def _storable(text: str) -> str:
-    """The text with what UTF-8 cannot say (half a surrogate pair, from a model's cut output) replaced by `?`."""
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _insert(connection: duckdb.DuckDBPyConnection, table: str, columns: Mapping[str, Iterable[Any]]) -> None:
-    """Insert columns by Arrow; typed by the table, so that empty and all-None columns go in too."""
-    names = list(columns)
-    rows = pa.table({name: _arrow(table, name, values) for name, values in columns.items()})
-    connection.register("incoming", rows)
-    connection.execute(f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(names)} FROM incoming")
-    connection.unregister("incoming")
-
-
-_LISTS = {"answers", "golds", "evidence", "supporting_facts", "sentences"}
-_INTEGERS = {"rank", "position", "prompt_tokens", "completion_tokens", "memory_tokens", "model_calls",
-             "peak_memory_bytes"}  # fmt: skip
-_FLOATS = {"score", "value", "seconds", "cost_usd"}
-
-
-def _arrow(table: str, name: str, values: Iterable[Any]) -> pa.Array:
-    if isinstance(values, np.ndarray):
-        return pa.array(values, from_pandas=True)
-    if name in _LISTS:
-        kind: pa.DataType = pa.list_(pa.string())
-    elif name in _INTEGERS:
-        kind = pa.int64()
-    elif name in _FLOATS:
-        kind = pa.float64()
-    else:
-        kind = pa.string()
-    return pa.array(list(values), kind)
-
-
-def _insert_scores(
-    connection: duckdb.DuckDBPyConnection, run: str, questions: Sequence[str], scores: Mapping[str, Scores]
-) -> None:
-    if not scores:
-        return
-    count = len(questions)
-    dictionary = pa.array(list(scores), pa.string())
-    metric = pa.DictionaryArray.from_arrays(np.repeat(np.arange(len(scores), dtype=np.int32), count), dictionary)
-    question = pa.DictionaryArray.from_arrays(
-        np.tile(np.arange(count, dtype=np.int32), len(scores)), pa.array(list(questions), pa.string())
-    )
-    values = np.concatenate([np.asarray(scores[name], np.float64) for name in scores])
-    rows = pa.table({"question": question, "metric": metric, "value": pa.array(values, from_pandas=True)})
-    connection.register("incoming", rows)
-    connection.execute("INSERT INTO scores SELECT ?, question, metric, value FROM incoming", [run])
-    connection.unregister("incoming")
-
-
-def _insert_passages(connection: duckdb.DuckDBPyConnection, passages: Sequence[Passage]) -> None:
-    unique = list({passage.id: passage for passage in passages}.values())
-    if not unique:
-        return
-    rows = pa.table(
-        {
-            "id": pa.array([p.id for p in unique], pa.string()),
-            "title": pa.array([p.title for p in unique], pa.string()),
-            "text": pa.array([p.text for p in unique], pa.string()),
-            "sentences": pa.array([list(p.sentences) for p in unique], pa.list_(pa.string())),
-        }
-    )
-    connection.register("incoming", rows)
-    connection.execute("INSERT INTO passages SELECT * FROM incoming ANTI JOIN passages USING (id)")
-    connection.unregister("incoming")

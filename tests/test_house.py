@@ -134,7 +134,8 @@ def test_a_small_experiment_runs_shows_and_resumes_from_the_command_line(tmp_pat
     listed = json.loads(ragmeter("runs", "--json", "--store", store).stdout)
     assert {row["status"] for row in listed} == {"finished"}
     shown = json.loads(ragmeter("show", listed[0]["run"][:8], "--json", "--store", store).stdout)
-    assert shown["provenance"]["packages"]["numpy"]
+    assert shown["environment"]["packages"]["numpy"]
+    assert shown["provenance"]["data"]["reference"] == "worlds/multihop:test"
     fresh = ragmeter("run", str(file), "--fresh", "--store", store)
     assert "18 questions to answer" in fresh.stderr
 

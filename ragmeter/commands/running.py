@@ -43,7 +43,9 @@ class Request:
 def run(request: Request, store: Path | None, as_json: bool, quiet: bool, verbose: bool) -> int:
     """Run an experiment; returns the exit code."""
     experiment = _limited(experiments.load(request.experiment, profile=request.profile), request.limit)
-    return _run(experiment, request, Store(store_folder(store)), as_json, quiet, verbose)
+    code, value = _run(experiment, request, Store(store_folder(store)), as_json, quiet, verbose)
+    emit(value, as_json, lambda: None)
+    return code
 
 
 def plan(request: Request, folder: Path | None, as_json: bool) -> None:
@@ -79,7 +81,9 @@ def resume(
     experiment = experiments.parse(row.source, row.path or f"{row.name} (stored)", path=row.path, profile=row.profile)
     experiment = _limited(experiment, row.limit)
     request = Request(row.name, row.profile, row.limit, retry_failed=retry_failed, device=device)
-    return _run(experiment, request, store, as_json, quiet, verbose)
+    code, value = _run(experiment, request, store, as_json, quiet, verbose)
+    emit(value, as_json, lambda: None)
+    return code
 
 
 def demo(limit: int | None, device: str | None, folder: Path | None, as_json: bool, quiet: bool, verbose: bool) -> int:
@@ -92,14 +96,17 @@ def demo(limit: int | None, device: str | None, folder: Path | None, as_json: bo
         err.print(
             "RAGMETER_DATA is not set: worlds only (set it to a folder of real samples to add HotpotQA, 2Wiki, MuSiQue)"
         )
-    code = 0
+    codes, shown = [], []
     for name in names:
         request = Request(name, limit=limit, device=device)
-        code = max(code, _run(_limited(experiments.load(name), limit), request, store, as_json, quiet, verbose))
+        code, value = _run(_limited(experiments.load(name), limit), request, store, as_json, quiet, verbose)
+        codes.append(code)
+        shown.append(value)
+    emit({"experiments": shown}, as_json, lambda: None)
     if not as_json:
         # The command as it was called: outside an activated environment its bare name would not be found.
         out.print(Text(f"leaderboard: {sys.argv[0]} serve --open --store {store.folder}"), soft_wrap=True)
-    return code
+    return max(codes)
 
 
 def _limited(experiment: Experiment, limit: int | None) -> Experiment:
@@ -109,7 +116,10 @@ def _limited(experiment: Experiment, limit: int | None) -> Experiment:
     return replace(experiment, benchmarks=tuple(limited))
 
 
-def _run(experiment: Experiment, request: Request, store: Store, as_json: bool, quiet: bool, verbose: bool) -> int:
+def _run(
+    experiment: Experiment, request: Request, store: Store, as_json: bool, quiet: bool, verbose: bool
+) -> tuple[int, dict[str, Any]]:
+    """Do it, show the tables to people; returns the exit code and what programs are told."""
     talk = not (quiet or as_json)
     preflight(experiment, store)
     with err.status("loading", spinner="dots") if talk else _nothing():
@@ -122,6 +132,7 @@ def _run(experiment: Experiment, request: Request, store: Store, as_json: bool, 
     store.put_experiment(
         experiment.name, experiment.source.text, experiment.path, experiment.profile, experiment.reference,
         [task.run.run for task in tasks], request.limit, [task.method.name for task in tasks],
+        [[str(metric) for metric in task.loaded.metrics] for task in tasks],
     )  # fmt: skip
     components = {c.id: c.entry.card() for method in experiment.methods for c in method.components}
     store.put_cards(components.values(), {str(m): m for task in tasks for m in task.loaded.metrics}.values())
@@ -136,13 +147,11 @@ def _run(experiment: Experiment, request: Request, store: Store, as_json: bool, 
             found, store, services, progress, retry_failed=request.retry_failed, fail_fast=request.fail_fast
         )
     result = boards(store, experiment.name)
-
-    def show() -> None:
+    if not as_json:
         for board in result:
             show_board(board, out)
-
-    emit({"experiment": experiment.name, "boards": [board.to_json() for board in result]}, as_json, show)
-    return _conclude(outcomes, len(found), verbose)
+    value = {"experiment": experiment.name, "boards": [board.to_json() for board in result]}
+    return _conclude(outcomes, len(found), verbose), value
 
 
 def _summary(experiment: Experiment, found: list[TaskState], store: Store) -> Text:

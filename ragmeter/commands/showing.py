@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ from typing import Any
 from rich.text import Text
 
 from benchmarks.errors import UserError, unknown_name
-from judges.registry import parse as parse_metric
 from ragmeter.console import emit, listing, out
 from ragmeter.options import store_folder
 from ragmeter.render import show_board
@@ -26,7 +26,7 @@ def table(experiment: str | None, metrics: str | None, every: bool, folder: Path
     """Print the tables of an experiment, or of every run."""
     store = Store(store_folder(folder))
     name = None if every else queries.experiment(store, experiment).name
-    shown = [str(parse_metric(part, where="--metrics")) for part in metrics.split(",")] if metrics else None
+    shown = metric_list(metrics) if metrics else None
     found = boards(store, name, metrics=shown)
 
     def show() -> None:
@@ -34,6 +34,11 @@ def table(experiment: str | None, metrics: str | None, every: bool, folder: Path
             show_board(one, out)
 
     emit({"experiment": name, "boards": [one.to_json() for one in found]}, as_json, show)
+
+
+def metric_list(text: str) -> list[str]:
+    """The metrics of a `--metrics` value: separated by commas, except those between parentheses."""
+    return [part.strip() for part in re.split(r",(?![^(]*\))", text) if part.strip()]
 
 
 def runs(experiment: str | None, folder: Path | None, as_json: bool) -> None:
@@ -66,7 +71,14 @@ def show(run: str, question: str | None, folder: Path | None, as_json: bool) -> 
         return
     found = board(store, [row])
     emit(
-        _run_json(row) | {"provenance": row.provenance, "description": row.description, "board": found.to_json()},
+        _run_json(row)
+        | {
+            "provenance": row.provenance,
+            "environment": row.environment,
+            "description": row.description,
+            "card": row.card,
+            "board": found.to_json(),
+        },
         as_json,
         lambda: _print_run(row, found),
     )
@@ -83,7 +95,8 @@ def _print_run(row: RunRow, found: Any) -> None:
         "started": f"{row.started_at:%Y-%m-%d %H:%M:%S} UTC, last written {row.updated_at:%Y-%m-%d %H:%M:%S} UTC",
         "method": json.dumps(row.description, ensure_ascii=False),
     }
-    facts |= {f"env.{key}": json.dumps(value, ensure_ascii=False) for key, value in row.provenance.items()}
+    facts |= {f"env.{key}": json.dumps(value, ensure_ascii=False) for key, value in row.environment.items()}
+    facts |= {key: json.dumps(value, ensure_ascii=False) for key, value in row.provenance.items()}
     listing(("", ""), facts.items(), empty="")
     out.print()
     show_board(found, out)
@@ -129,5 +142,6 @@ def _run_json(row: RunRow) -> dict[str, Any]:
         "run": row.run, "path": row.path, "experiment": row.experiment, "method": row.method, "kind": row.kind,
         "dataset": row.dataset, "dataset_fingerprint": row.dataset_fingerprint, "setting": row.setting,
         "seed": row.seed, "questions": row.questions, "done": row.done, "failed": row.failed, "status": row.status,
-        "error": row.error, "started_at": row.started_at.isoformat(), "updated_at": row.updated_at.isoformat(),
+        "error": row.error, "origin": row.origin, "started_at": row.started_at.isoformat(),
+        "updated_at": row.updated_at.isoformat(),
     }  # fmt: skip

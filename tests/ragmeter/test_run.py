@@ -104,7 +104,7 @@ def test_stored_scores_are_those_of_the_predictions(store: Store) -> None:
         [questions[p.question_id] for p in predictions], predictions, task.loaded.metrics,
         corpus_text=lambda i: corpus.get([i])[0].full_text,
     )  # fmt: skip
-    _, _, columns = queries.score_columns(store, task.loaded.fingerprint, [task.run.run])
+    columns = queries.score_columns(store, task.loaded.fingerprint, [task.run.run]).values
     for metric, values in fresh.items():
         assert sorted(columns[task.run.run, metric].tolist()) == sorted(values.tolist())
 

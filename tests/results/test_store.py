@@ -147,7 +147,7 @@ def test_a_full_disk_says_so_and_keeps_what_was_written(store: Store, monkeypatc
     def no_space(*_: object) -> None:
         raise duckdb.IOException("Could not write file: No space left on device")
 
-    monkeypatch.setattr("results.store._insert", no_space)
+    monkeypatch.setattr("results.store.insert", no_space)
     with pytest.raises(DiskFull) as caught:
         store.append(RUN.run, [prediction(2)], {})
     assert "ragmeter resume" in str(caught.value.try_this)

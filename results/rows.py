@@ -1,0 +1,94 @@
+"""Rows on their way into the store: Python values and arrays to Arrow, Arrow to DuckDB."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.schema import Passage
+from judges.api import Scores
+
+
+def storable(text: str) -> str:
+    """The text with what UTF-8 cannot say (half a surrogate pair, from a model's cut output) replaced by `?`."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def insert(connection: duckdb.DuckDBPyConnection, table: str, columns: Mapping[str, Iterable[Any]]) -> None:
+    """Insert columns by Arrow; typed by the table, so that empty and all-None columns go in too."""
+    names = list(columns)
+    rows = pa.table({name: _arrow(table, name, values) for name, values in columns.items()})
+    connection.register("incoming", rows)
+    connection.execute(f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(names)} FROM incoming")
+    connection.unregister("incoming")
+
+
+_LISTS = {"answers", "golds", "evidence", "supporting_facts", "sentences", "metrics", "parents", "data"}
+_INTEGERS = {"rank", "position", "prompt_tokens", "completion_tokens", "memory_tokens", "model_calls",
+             "peak_memory_bytes"}  # fmt: skip
+_FLOATS = {"score", "value", "seconds", "cost_usd"}
+
+
+def _arrow(table: str, name: str, values: Iterable[Any]) -> pa.Array:
+    if isinstance(values, np.ndarray):
+        return pa.array(values, from_pandas=True)
+    if name in _LISTS:
+        kind: pa.DataType = pa.list_(pa.string())
+    elif name in _INTEGERS:
+        kind = pa.int64()
+    elif name in _FLOATS:
+        kind = pa.float64()
+    else:
+        kind = pa.string()
+    return pa.array(list(values), kind)
+
+
+def insert_scores(
+    connection: duckdb.DuckDBPyConnection, run: str, questions: Sequence[str], scores: Mapping[str, Scores]
+) -> None:
+    """Insert scores: by metric id, shape (questions,); NaN becomes NULL."""
+    if not scores:
+        return
+    count = len(questions)
+    dictionary = pa.array(list(scores), pa.string())
+    metric = pa.DictionaryArray.from_arrays(np.repeat(np.arange(len(scores), dtype=np.int32), count), dictionary)
+    question = pa.DictionaryArray.from_arrays(
+        np.tile(np.arange(count, dtype=np.int32), len(scores)), pa.array(list(questions), pa.string())
+    )
+    values = np.concatenate([np.asarray(scores[name], np.float64) for name in scores])
+    rows = pa.table({"question": question, "metric": metric, "value": pa.array(values, from_pandas=True)})
+    connection.register("incoming", rows)
+    connection.execute("INSERT INTO scores SELECT ?, question, metric, value FROM incoming", [run])
+    connection.unregister("incoming")
+
+
+def insert_passages(connection: duckdb.DuckDBPyConnection, passages: Sequence[Passage]) -> None:
+    """Insert those passages that the store does not hold yet."""
+    unique = list({passage.id: passage for passage in passages}.values())
+    if not unique:
+        return
+    rows = pa.table(
+        {
+            "id": pa.array([p.id for p in unique], pa.string()),
+            "title": pa.array([p.title for p in unique], pa.string()),
+            "text": pa.array([p.text for p in unique], pa.string()),
+            "sentences": pa.array([list(p.sentences) for p in unique], pa.list_(pa.string())),
+        }
+    )
+    connection.register("incoming", rows)
+    connection.execute("INSERT INTO passages SELECT * FROM incoming ANTI JOIN passages USING (id)")
+    connection.unregister("incoming")
+
+
+def summarise(connection: duckdb.DuckDBPyConnection, run: str) -> None:
+    """Rewrite a run's row per metric from its scores; part of every transaction that writes or deletes scores."""
+    connection.execute("DELETE FROM summaries WHERE run = ?", [run])
+    connection.execute(
+        """INSERT INTO summaries SELECT run, metric, count(*), count(value), avg(value), var_samp(value)
+           FROM scores WHERE run = ? GROUP BY run, metric ORDER BY min(rowid)""",
+        [run],
+    )

@@ -1,0 +1,235 @@
+"""TREC run and qrels files: what trec_eval, pytrec_eval, ir_measures and ranx read.
+
+A run has the columns `qid Q0 docid rank score tag`, qrels have `qid 0 docid grade`. Three things differ from ours:
+
+- Columns are separated by white space, so ids are escaped: white space, control characters, `%` and everything beyond
+  ASCII become `%XX` per byte of UTF-8, an empty id becomes `%`; `unescape` undoes it exactly.
+- TREC tools ignore the rank and sort by score, as 32-bit floats, breaking ties by docid. Here the order given counts.
+  `write_run` therefore writes strictly decreasing scores: a score that does not lie below the one before it is
+  lowered to just below it. Scores that fall strictly are written exactly as they are.
+- A question without results has no line, and one without positives no qrels; both are lost in these files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import BinaryIO, TextIO
+from urllib.parse import unquote_to_bytes
+
+import numpy as np
+
+from benchmarks.errors import UserError
+from benchmarks.schema import SENTENCE_MARK, Question
+from methods.api import Evidence, Prediction
+from results.submission.findings import Findings, shown
+from results.submission.limits import LIMITS, Limits
+from results.submission.lines import Line, lines
+from results.submission.rows import Row, RowReader
+
+EMPTY = "%"
+_PLAIN = re.compile(r"[!-$&-~]+")
+_ESCAPED = re.compile(r"(?:[!-$&-~]|%[0-9A-Fa-f]{2})*")
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_HUGE = 1e30
+"""Scores beyond this leave no room in a 32-bit float; the question's scores are then replaced by falling numbers."""
+
+
+def escape(identifier: str) -> str:
+    """An id as one column of printable ASCII; different ids stay different."""
+    if _PLAIN.fullmatch(identifier):
+        return identifier
+    raw = identifier.encode("utf-8", "surrogatepass")
+    return "".join(chr(b) if 0x21 <= b <= 0x7E and b != 0x25 else f"%{b:02X}" for b in raw) or EMPTY
+
+
+def unescape(column: str) -> str:
+    """The id that `escape` made a column of.
+
+    Raises:
+        ValueError: No id escapes to it: `%` is not followed by two hex digits, or the bytes are not UTF-8.
+    """
+    if column == EMPTY:
+        return ""
+    if not _ESCAPED.fullmatch(column):
+        # Files of other tools hold ids as they are; only a stray % cannot be told from an escape.
+        if "%" in column:
+            raise ValueError(f"{column!r} has a % that begins no escape")
+        return column
+    return unquote_to_bytes(column).decode("utf-8", "surrogatepass")
+
+
+def decreasing(scores: Sequence[float]) -> list[float]:
+    """Scores that fall strictly as 32-bit floats; those that do already are returned as they are.
+
+    Each score that does not lie below the one before it becomes the largest that safely does. Where a score is too
+    large for that, the whole list becomes n, n - 1, … 1.
+    """
+    if any(abs(score) > _HUGE for score in scores):
+        return [float(rank) for rank in range(len(scores), 0, -1)]
+    found: list[float] = []
+    for score in scores:
+        if found and np.float32(score) >= np.float32(found[-1]):
+            # Four units in the last place of a 32-bit float, and enough beside 0 not to be a denormal.
+            score = float(np.float32(found[-1] - max(abs(found[-1]) * 2.0**-21, 2.0**-40)))
+        found.append(score)
+    return found
+
+
+def write_run(sink: TextIO, rankings: Iterable[tuple[str, Sequence[Evidence]]], tag: str) -> int:
+    """Write a run file.
+
+    Args:
+        sink: Where to.
+        rankings: Question ids with their ranked evidence, each id once.
+        tag: Names the system; the last column.
+
+    Returns:
+        The number of scores that had to be lowered.
+    """
+    lowered = 0
+    name = escape(tag)
+    for question, evidence in rankings:
+        scores = decreasing([item.score for item in evidence])
+        column = escape(question)
+        for rank, (item, score) in enumerate(zip(evidence, scores, strict=True), 1):
+            lowered += score != item.score
+            sink.write(f"{column} Q0 {escape(item.id)} {rank} {score!r} {name}\n")
+    return lowered
+
+
+def write_qrels(sink: TextIO, questions: Iterable[Question]) -> int:
+    """Write the positives of questions, all of grade 1; returns the number of questions that have none."""
+    without = 0
+    for question in questions:
+        without += not question.evidence
+        for identifier in question.evidence:
+            sink.write(f"{escape(question.id)} 0 {escape(identifier)} 1\n")
+    return without
+
+
+def passages_of(evidence: Iterable[Evidence]) -> tuple[Evidence, ...]:
+    """Evidence with sentences reduced to their passages, the first mention kept, as the ranking metrics see it."""
+    first: dict[str, Evidence] = {}
+    for item in evidence:
+        passage = item.id.partition(SENTENCE_MARK)[0]
+        first.setdefault(passage, Evidence(passage, item.score))
+    return tuple(first.values())
+
+
+def read_qrels(source: BinaryIO, name: str, limits: Limits = LIMITS) -> dict[str, dict[str, int]]:
+    """Grades by question and document.
+
+    Raises:
+        UserError: A line is none of a qrels file; the message names it.
+    """
+    findings = Findings()
+    found: dict[str, dict[str, int]] = {}
+    for line in lines(source, findings, limits):
+        columns = line.text.split()
+        if len(columns) != 4 or not re.fullmatch(r"-?\d{1,9}", columns[3]):
+            raise UserError("this is no line of a qrels file", where=f"{name}:{line.number}",
+                            try_this="qid 0 docid grade")  # fmt: skip
+        try:
+            question, document = unescape(columns[0]), unescape(columns[2])
+        except ValueError as error:
+            raise UserError(str(error), where=f"{name}:{line.number}", try_this="write % as %25") from None
+        found.setdefault(question, {})[document] = int(columns[3])
+    for finding in findings.all():
+        if finding.severity == "error":
+            raise UserError(finding.what, where=f"{name}:{finding.places[0].line or 1}" if finding.places else name,
+                            try_this=finding.try_this)  # fmt: skip
+    return found
+
+
+def read_run(
+    source: BinaryIO, findings: Findings, limits: Limits = LIMITS, *, questions: int | None = None
+) -> dict[str, tuple[int, tuple[Evidence, ...]]]:
+    """Rankings of a run file, best first: by falling score, equal scores by the rank column, then as they stand.
+
+    Args:
+        source: The file, read a chunk at a time.
+        findings: Gets what is wrong with it.
+        limits: Bounds; a question keeps at most `limits.evidence` documents.
+        questions: How many there are; reading stops soon behind this many.
+
+    Returns:
+        By question id: the line on which it first appears, and its evidence.
+    """
+    found: dict[str, list[tuple[float, int, str]]] = {}
+    first: dict[str, int] = {}
+    held: dict[str, set[str]] = {}
+    for line in lines(source, findings, limits):
+        entry = _entry(line, findings, limits)
+        if entry is None:
+            continue
+        question, document, rank, score = entry
+        if question not in found:
+            if questions is not None and len(found) > questions + limits.spare_rows:
+                findings.add("too_many_rows", f"there are more questions than the {questions} of the benchmark; "
+                             "reading stopped", line=line.number)  # fmt: skip
+                break
+            found[question], held[question], first[question] = [], set(), line.number
+        if document in held[question]:
+            findings.add("evidence_twice", "a document is listed twice for a question", shown(document),
+                         line=line.number)  # fmt: skip
+        elif len(held[question]) >= limits.evidence:
+            findings.add("too_much_evidence", f"a question has more than {limits.evidence} documents",
+                         shown(question), line=line.number)  # fmt: skip
+        else:
+            held[question].add(document)
+            found[question].append((score, rank, document))
+    rankings = {}
+    for question, ranked in found.items():
+        ordered = sorted(ranked, key=lambda one: (-one[0], one[1]))
+        ranks = [rank for _, rank, _ in ordered]
+        if ranks != sorted(ranks):
+            findings.add("rank_ignored", "ranks contradict scores: the order is by score, as in every TREC tool",
+                         f"question {shown(question)}", line=first[question], severity="warning")  # fmt: skip
+        rankings[question] = (first[question], tuple(Evidence(document, score) for score, _, document in ordered))
+    return rankings
+
+
+def _entry(line: Line, findings: Findings, limits: Limits) -> tuple[str, str, int, float] | None:
+    columns = line.text.split()
+    if len(columns) != 6:
+        findings.add("not_trec", "a line has not the six columns of a TREC run", f"it has {len(columns)}",
+                     line=line.number, try_this="qid Q0 docid rank score tag")  # fmt: skip
+        return None
+    question, _, document, rank, score, _ = columns
+    if not re.fullmatch(r"\d{1,9}", rank) or not _NUMBER.fullmatch(score) or np.isinf(float(score)):
+        findings.add("not_trec_number", "rank or score is not a number", shown(f"{rank} {score}"), line=line.number,
+                     try_this="a whole rank and a finite score")  # fmt: skip
+        return None
+    if max(len(question), len(document)) > 3 * limits.id_chars:
+        findings.add("bad_id", f"an id is longer than {limits.id_chars} characters", line=line.number)
+        return None
+    try:
+        return unescape(question), unescape(document), int(rank), float(score)
+    except ValueError as error:
+        findings.add("bad_escape", "an id is not escaped as it should be", shown(str(error), 160), line=line.number,
+                     try_this="write % as %25")  # fmt: skip
+        return None
+
+
+def run_rows(questions: Mapping[str, Question] | Iterable[Question]) -> RowReader:
+    """A reader of TREC runs for `results.submission.checks.validate`: one retrieval-only row a question.
+
+    Questions without a line get a row without evidence: in a TREC run that is how "nothing found" is written.
+
+    Args:
+        questions: Of the benchmark.
+    """
+    every = list(questions.values() if isinstance(questions, Mapping) else questions)
+
+    def rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[Row]:
+        rankings = read_run(source, findings, limits, questions=len(every))
+        for question, (line, evidence) in rankings.items():
+            yield Row(line, Prediction(question, "", evidence))
+        silent = [one for one in every if one.id not in rankings and one.query_id not in rankings]
+        for question in silent:
+            findings.add("nothing_found", "a question has no line in the run: nothing was found for it",
+                         f"question {shown(question.id)}", severity="note")  # fmt: skip
+            yield Row(0, Prediction(question.id, ""))
+
+    return rows

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from ragmeter.options import JsonOption, QuietOption, StoreOption, VerboseOption
+from ragmeter.submit_cli import submission_app, submit, trec_app
 
 app = typer.Typer(
     name="ragmeter",
@@ -264,6 +265,11 @@ def doctor(
     from ragmeter.commands import diagnosis
 
     raise typer.Exit(diagnosis.doctor(store, as_json))
+
+
+app.command()(submit)
+app.add_typer(submission_app, name="submission")
+app.add_typer(trec_app, name="trec")
 
 
 @check_app.command("method")

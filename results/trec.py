@@ -98,13 +98,21 @@ def write_run(sink: TextIO, rankings: Iterable[tuple[str, Sequence[Evidence]]], 
     return lowered
 
 
-def write_qrels(sink: TextIO, questions: Iterable[Question]) -> int:
-    """Write the positives of questions, all of grade 1; returns the number of questions that have none."""
+def write_qrels(sink: TextIO, positives: Iterable[tuple[str, Sequence[str]]]) -> int:
+    """Write positives, all of grade 1.
+
+    Args:
+        sink: Where to.
+        positives: Question ids with the ids of their positives (`Question.evidence`).
+
+    Returns:
+        The number of questions without positives, which have no line.
+    """
     without = 0
-    for question in questions:
-        without += not question.evidence
-        for identifier in question.evidence:
-            sink.write(f"{escape(question.id)} 0 {escape(identifier)} 1\n")
+    for question, identifiers in positives:
+        without += not identifiers
+        for identifier in identifiers:
+            sink.write(f"{escape(question)} 0 {escape(identifier)} 1\n")
     return without
 
 

@@ -1,0 +1,257 @@
+"""A submission in one file: a zip of `card.yaml`, `predictions.jsonl` and `manifest.json`, nothing else.
+
+A bundle is never unpacked to disk. Before a member is read, its archive must be small, hold just these names, once
+each, as ordinary deflated or stored files, and unpack to no more than the limits allow; while it is read, its bytes
+are counted and hashed against the manifest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, BinaryIO, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from benchmarks.errors import UserError
+from methods.api import Prediction
+from results.submission.card import Card, card_yaml, parse_card
+from results.submission.findings import shown
+from results.submission.limits import LIMITS, MIB, Limits
+from results.submission.rows import PROMPT
+from results.submission.template import CARD, PREDICTIONS
+
+MANIFEST = "manifest.json"
+MEMBERS = (MANIFEST, CARD, PREDICTIONS)
+SUFFIX = ".zip"
+_FIXED_DATE = (1980, 1, 1, 0, 0, 0)
+_SMALL = MIB
+"""A member that unpacks to less than this may be packed as tightly as it likes."""
+_END = struct.Struct("<4s4H2LH")
+_MANIFEST_BYTES = 1024 * 1024
+
+
+class Member(BaseModel):
+    """A file of the bundle."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    bytes: int = Field(ge=0)
+
+
+class Manifest(BaseModel):
+    """What a bundle says of itself; `metrics` are means to compare with, never scores to take over."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    format: int = Field(default=1, ge=1, le=1)
+    run: str = Field(max_length=64)
+    origin: str = Field(max_length=32)
+    dataset: str = Field(max_length=200)
+    dataset_fingerprint: str = Field(pattern=r"^[0-9a-f]{16}$")
+    setting: str = Field(max_length=200)
+    seed: int
+    questions: int = Field(ge=0)
+    files: dict[str, Member] = Field(max_length=4)
+    versions: dict[str, str] = Field(default_factory=dict, max_length=100)
+    metrics: dict[str, float | None] = Field(default_factory=dict, max_length=1000)
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """An open bundle whose members have passed every check."""
+
+    name: str
+    card: Card
+    manifest: Manifest
+    archive: zipfile.ZipFile
+
+    @contextmanager
+    def predictions(self) -> Iterator[BinaryIO]:
+        """The predictions file, as a stream."""
+        with self.archive.open(PREDICTIONS) as source:
+            yield cast(BinaryIO, source)
+
+    def differences(self, means: Mapping[str, float | None]) -> list[str]:
+        """Where our scores are not those that the bundle states."""
+        found = []
+        for metric, stated in self.manifest.metrics.items():
+            ours = means.get(metric)
+            if metric in means and (stated is None) != (ours is None):
+                found.append(f"{metric}: scored here {ours}, the bundle states {stated}")
+            elif stated is not None and ours is not None and abs(stated - ours) > 1e-9:
+                found.append(f"{metric}: scored here {ours:.6f}, the bundle states {stated:.6f}")
+        return found
+
+
+def write_bundle(
+    path: Path, card: Card, predictions: Iterable[Prediction], *, run: str, origin: str, dataset: str,
+    dataset_fingerprint: str, versions: Mapping[str, str], metrics: Mapping[str, float | None],
+) -> Manifest:  # fmt: skip
+    """Write a bundle; the file appears whole or not at all. Equal content gives equal bytes.
+
+    Raises:
+        UserError: The file is there already, or cannot be written.
+    """
+    if path.suffix != SUFFIX:
+        raise UserError("a bundle's name ends with .zip", where=str(path), try_this=f"{path.name}{SUFFIX}")
+    if path.exists():
+        raise UserError("this file is there already", where=str(path), try_this="choose another name")
+    said = card_yaml(card).encode()
+    rows = [_row(prediction) for prediction in predictions]
+    body = b"".join(rows)
+    files = {name: Member(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data))
+             for name, data in ((CARD, said), (PREDICTIONS, body))}  # fmt: skip
+    manifest = Manifest(
+        run=run, origin=origin, dataset=dataset, dataset_fingerprint=dataset_fingerprint, setting=str(card.setting),
+        seed=card.seed, questions=len(rows), files=files, versions=dict(versions), metrics=dict(metrics),
+    )  # fmt: skip
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
+            text = json.dumps(manifest.model_dump(mode="json"), indent=2, ensure_ascii=False, allow_nan=False)
+            for name, data in ((MANIFEST, text.encode()), (CARD, said), (PREDICTIONS, body)):
+                member = zipfile.ZipInfo(name, _FIXED_DATE)
+                member.compress_type = zipfile.ZIP_DEFLATED
+                member.external_attr = (stat.S_IFREG | 0o644) << 16
+                archive.writestr(member, data)
+        os.replace(partial, path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise UserError(f"the bundle cannot be written: {error.strerror}", where=str(path)) from error
+    return manifest
+
+
+def _row(prediction: Prediction) -> bytes:
+    row = prediction.to_json()
+    notes = dict(prediction.notes)
+    if PROMPT in notes:
+        row["prompt"] = notes.pop(PROMPT)
+    return (json.dumps(row | {"notes": notes}, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+@contextmanager
+def open_bundle(path: Path, limits: Limits = LIMITS) -> Iterator[Bundle]:
+    """Open a bundle, checking everything that can be checked before its predictions are parsed.
+
+    Raises:
+        UserError: It is not a bundle, is too large, or is not what its manifest says.
+    """
+    where = str(path)
+    with ExitStack() as stack:
+        # Only what reading the archive itself raises is explained here, not what its user does with it.
+        with _explained(where):
+            source = stack.enter_context(open(path, "rb"))
+            _check_archive(source, where, limits)
+            archive = stack.enter_context(zipfile.ZipFile(source))
+            _check_members(archive, where, limits)
+            manifest = _manifest(_bounded(archive, MANIFEST, _MANIFEST_BYTES, where), where)
+            raw = _bounded(archive, CARD, limits.card_bytes, where)
+            _check_hashes(archive, manifest, where, limits)
+        card = parse_card(raw, f"{path}/{CARD}")
+        if (str(card.setting), card.seed) != (manifest.setting, manifest.seed):
+            raise _broken("the card and the manifest differ in setting or seed", f"{where}/{MANIFEST}")
+        yield Bundle(where, card, manifest, archive)
+
+
+@contextmanager
+def _explained(where: str) -> Iterator[None]:
+    try:
+        yield
+    except zipfile.BadZipFile as error:
+        raise _broken(f"this is not a zip archive that can be read: {error}", where) from None
+    except (zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise _broken(f"the archive is damaged: {error}", where) from None
+    except OSError as error:
+        raise UserError(f"this file cannot be read: {error.strerror or error}", where=where) from error
+
+
+def _broken(what: str, where: str) -> UserError:
+    return UserError(what, where=where, try_this="make it with `ragmeter submission bundle RUN FILE.zip`")
+
+
+def _check_archive(source: IO[bytes], where: str, limits: Limits) -> None:
+    """Refuse by the archive's end record, before its directory, which may be huge, is read."""
+    size = os.fstat(source.fileno()).st_size
+    if size > limits.bundle_bytes:
+        raise _broken(f"the bundle is larger than {limits.bundle_bytes // MIB} MiB", where)
+    if size < _END.size:
+        raise _broken("this is not a zip archive", where)
+    tail = min(size, _END.size + 20)
+    source.seek(size - tail)
+    end = source.read(tail)
+    source.seek(0)
+    signature, _, _, _, entries, directory, _, comment = _END.unpack(end[-_END.size :])
+    if signature != b"PK\5\6" or comment:
+        raise _broken("this is not a plain zip archive (it is cut off, or carries a comment)", where)
+    if end[: -_END.size][-20:].startswith(b"PK\6\7"):
+        raise _broken("this is a ZIP64 archive, larger than a bundle can be", where)
+    if entries > 2 * len(MEMBERS) or directory > 16 * 1024:
+        raise _broken(f"a bundle holds {', '.join(MEMBERS)} and nothing else; this one has {entries} files", where)
+
+
+def _check_members(archive: zipfile.ZipFile, where: str, limits: Limits) -> None:
+    names = [member.filename for member in archive.infolist()]
+    for member in archive.infolist():
+        name = shown(member.filename)
+        if member.filename not in MEMBERS:
+            raise _broken(f"a bundle holds {', '.join(MEMBERS)} and nothing else, not {name}", where)
+        if names.count(member.filename) > 1:
+            raise _broken(f"{name} is in the archive twice", where)
+        kind = stat.S_IFMT(member.external_attr >> 16)
+        if kind not in (0, stat.S_IFREG):
+            raise _broken(f"{name} is not an ordinary file but a link or a device", where)
+        if member.flag_bits & 0x1:
+            raise _broken(f"{name} is encrypted", where)
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise _broken(f"{name} is packed by another method than deflate", where)
+        if member.file_size > limits.file_bytes:
+            raise _broken(f"{name} unpacks to more than {limits.file_bytes // MIB} MiB", where)
+        if member.file_size > max(_SMALL, limits.bundle_ratio * member.compress_size):
+            raise _broken(f"{name} unpacks to over {limits.bundle_ratio} times its size: a zip bomb", where)
+    missing = [name for name in MEMBERS if name not in names]
+    if missing:
+        raise _broken(f"the bundle lacks {', '.join(missing)}", where)
+
+
+def _bounded(archive: zipfile.ZipFile, name: str, limit: int, where: str) -> bytes:
+    with archive.open(name) as source:
+        raw = source.read(limit + 1)
+    if len(raw) > limit:
+        raise _broken(f"{name} is longer than {limit // 1024} KiB", where)
+    return raw
+
+
+def _manifest(raw: bytes, where: str) -> Manifest:
+    try:
+        return Manifest.model_validate_json(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        path = ".".join(map(str, first["loc"])) or "the document"
+        raise _broken(f"{path}: {first['msg']}", f"{where}/{MANIFEST}") from None
+
+
+def _check_hashes(archive: zipfile.ZipFile, manifest: Manifest, where: str, limits: Limits) -> None:
+    for name in (CARD, PREDICTIONS):
+        stated: Any = manifest.files.get(name)
+        if stated is None:
+            raise _broken(f"the manifest does not list {name}", f"{where}/{MANIFEST}")
+        digest, size = hashlib.sha256(), 0
+        with archive.open(name) as source:
+            while chunk := source.read(limits.chunk_bytes):
+                digest.update(chunk)
+                size += len(chunk)
+                # The directory's sizes are a stranger's claim too.
+                if size > min(limits.file_bytes, stated.bytes):
+                    raise _broken(f"{name} is longer than its manifest says", f"{where}/{name}")
+        if digest.hexdigest() != stated.sha256:
+            raise _broken(f"{name} was changed: its SHA-256 is not the manifest's", f"{where}/{name}")

@@ -1,0 +1,222 @@
+"""The card of a submission: what was run, on what, by whom, and what it was trained on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from benchmarks import registry as datasets
+from benchmarks.errors import UserError, nearest
+from benchmarks.fingerprint import fingerprint
+from benchmarks.registry import DatasetConfig
+from benchmarks.settings import Setting
+from results.submission import plain_yaml
+from results.submission.plain_yaml import Document
+
+FORMAT = 1
+SCORE_KEYS = ("score", "scores", "result", "results", "metric", "metrics")
+"""Keys under which people put their own scores; refused, since scores are computed here."""
+_NAME = r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$"
+
+
+def _web_address(text: str) -> str:
+    if not re.fullmatch(r"https?://[^\s<>\"'`\\]{1,500}", text):
+        raise ValueError("write an address that begins with http:// or https://")
+    return text
+
+
+Web = Annotated[str, AfterValidator(_web_address)]
+Short = Annotated[str, Field(max_length=500)]
+Long = Annotated[str, Field(max_length=10_000)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class MethodPart(_Part):
+    """What was run."""
+
+    name: str = Field(pattern=_NAME, description="letters, digits and . _ + - ; with the version, the row's name")
+    version: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,31}$", description="change it when answers change")
+    description: Long = ""
+    authors: tuple[Short, ...] = Field((), max_length=200)
+    url: Web | None = Field(None, description="code or home page")
+    paper: Short = ""
+    licence: Short = ""
+    parameters: int | None = Field(None, ge=0, lt=10**16, description="of all models together")
+    open_weights: bool | None = None
+
+    @property
+    def label(self) -> str:
+        """Name and version, as tables show it."""
+        return f"{self.name}@{self.version}"
+
+
+class ModelPart(_Part):
+    """A model that was used."""
+
+    role: Short = Field(description="retriever, reranker, compressor, reader, …")
+    id: Short = Field(description="hub id, API model name, path in a release")
+    revision: Short = ""
+
+
+class TrainingPart(_Part):
+    """Data that the method, or a model in it, was trained or tuned on."""
+
+    reference: str | None = Field(
+        None, max_length=200, description="name[/subset]:split, where ragmeter knows the data"
+    )
+    name: Short = Field("", description="other data, in words")
+    url: Web | None = None
+    note: Long = ""
+    seeds: Short = Field("", description="of worlds: 0-99, 150")
+    question_ids: tuple[Annotated[str, Field(max_length=512)], ...] = Field(
+        (), description="ids of questions used, where it was part of a split"
+    )
+
+
+class Card(_Part):
+    """A validated card."""
+
+    format: int = Field(FORMAT, ge=1, le=FORMAT, description="version of this file's form")
+    method: MethodPart
+    benchmark: str = Field(max_length=200, description="name[/subset][:split]")
+    setting_text: str = Field(alias="setting", max_length=200)
+    limit: int | None = Field(None, ge=1, description="only the first questions")
+    config: dict[str, Any] = Field(default_factory=dict, description="the dataset's options, as in an experiment")
+    seed: int = Field(0, ge=0, lt=2**32, description="seed of the setting's draws")
+    dataset_fingerprint: str | None = Field(None, pattern=r"^[0-9a-f]{16}$", description="checked where given")
+    retrieval_only: bool = Field(False, description="rankings without answers: answer metrics are left out")
+    models: tuple[ModelPart, ...] = Field((), max_length=100)
+    training_data: tuple[TrainingPart, ...] = Field(max_length=1000)
+    settings: dict[str, Any] = Field(default_factory=dict, description="hyper-parameters, prompts, in any form")
+    hardware: Long = ""
+    contact: Short = ""
+    notes: Long = ""
+
+    @field_validator("setting_text")
+    @classmethod
+    def _canonical(cls, text: str) -> str:
+        return str(Setting.parse(text))
+
+    @property
+    def setting(self) -> Setting:
+        """The retrieval setting."""
+        return Setting.parse(self.setting_text)
+
+    def to_json(self) -> dict[str, Any]:
+        """The card as a JSON object; `parse_card` of it as YAML gives an equal card."""
+        return self.model_dump(mode="json", by_alias=True)
+
+    @property
+    def digest(self) -> str:
+        """A hash of everything the card says."""
+        return fingerprint(self.to_json())
+
+
+def parse_card(raw: bytes, name: str) -> Card:
+    """Read a card.
+
+    Args:
+        raw: The YAML.
+        name: The file, as shown in errors.
+
+    Raises:
+        UserError: It says something wrong; the message names file, line and the nearest valid key.
+    """
+    document = plain_yaml.read(raw, name)
+    if not isinstance(document.value, Mapping):
+        raise UserError("a card is a mapping of keys", where=f"{name}:1", try_this="ragmeter submission template")
+    _refuse_scores(document)
+    try:
+        card = Card.model_validate(document.value)
+    except ValidationError as error:
+        raise _explained(error, document) from None
+    except UserError as error:
+        # The setting's own grammar knows best what is wrong with it.
+        raise UserError(error.what, where=document.where(("setting",)), try_this=error.try_this) from None
+    _check_config(card, document)
+    for index, data in enumerate(card.training_data):
+        at = document.where(("training_data", index))
+        if not (data.reference or data.name):
+            raise UserError("training data need a `reference` or a `name`", where=at)
+        if data.reference:
+            try:
+                datasets.resolve(data.reference)
+            except UserError as error:
+                hint = f"{error.try_this}; data that ragmeter does not know go under `name`"
+                raise UserError(error.what, where=at, try_this=hint) from None
+    return card
+
+
+def card_yaml(card: Card) -> str:
+    """A card as YAML that reads back to an equal one."""
+    return yaml.safe_dump(card.to_json(), allow_unicode=True, sort_keys=False, width=110)
+
+
+def _refuse_scores(document: Document) -> None:
+    for path in ((), ("method",)):
+        part = document.value.get(path[0]) if path else document.value
+        for key in SCORE_KEYS:
+            if isinstance(part, Mapping) and key in part:
+                raise UserError(
+                    f"a card has no {key!r}: scores are computed here, from the predictions, and never taken over",
+                    where=document.where((*path, key)), try_this="remove it",
+                )  # fmt: skip
+
+
+def _check_config(card: Card, document: Document) -> None:
+    try:
+        _, entry = datasets.resolve(card.benchmark)
+    except UserError as error:
+        raise UserError(error.what, where=document.where(("benchmark",)), try_this=error.try_this) from None
+    if "path" in card.config:
+        # A stranger's card must not say which file of this machine is opened.
+        raise UserError(
+            "a card cannot name a file of the machine that checks it", where=document.where(("config", "path")),
+            try_this="remove `path`; whoever checks the submission has the data in RAGMETER_DATA",
+        )  # fmt: skip
+    try:
+        entry.config.model_validate(card.config)
+    except ValidationError as error:
+        raise _explained(error, document, ("config",), entry.config) from None
+
+
+def dataset_options(card: Card) -> DatasetConfig:
+    """The options with which the card's benchmark is loaded."""
+    _, entry = datasets.resolve(card.benchmark)
+    return entry.config.model_validate(card.config)
+
+
+def _explained(
+    error: ValidationError, document: Document, prefix: tuple[str, ...] = (), model: type[BaseModel] = Card
+) -> UserError:
+    first = error.errors()[0]
+    path = (*prefix, *first["loc"])
+    where = document.where(path)
+    more = len(error.errors()) - 1
+    also = f" (and {more} more)" if more else ""
+    if first["type"] == "extra_forbidden":
+        known = _keys(model, first["loc"][:-1])
+        guess = nearest(str(path[-1]), known)
+        hint = f"did you mean {guess!r}?" if guess else "known keys: " + ", ".join(sorted(known))
+        return UserError(f"unknown key {str(path[-1])[:80]!r}{also}", where=where, try_this=hint)
+    if first["type"] == "missing":
+        hint = "training_data: [] says that nothing was trained" if path[-1] == "training_data" else f"{path[-1]}: …"
+        return UserError(f"key {str(path[-1])!r} is missing{also}", where=where, try_this=hint)
+    given = repr(first.get("input"))
+    cut = given if len(given) <= 60 else given[:57] + "…"
+    return UserError(f"{'.'.join(map(str, path))}: {first['msg']}, got {cut}{also}", where=where)
+
+
+_PARTS: dict[str, type[BaseModel]] = {"method": MethodPart, "models": ModelPart, "training_data": TrainingPart}
+
+
+def _keys(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
+    part = _PARTS.get(str(path[0]), model) if path else model
+    return [field.alias or name for name, field in part.model_fields.items()]

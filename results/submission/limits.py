@@ -1,0 +1,48 @@
+"""How much a submission may be; what is beyond is refused before it is held."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of a submission; bytes are bytes of UTF-8.
+
+    Attributes:
+        file_bytes: A whole predictions file, unpacked.
+        line_bytes: One row; a longer line is skipped without being held.
+        chunk_bytes: What is read at a time.
+        spare_rows: Rows beyond the number of questions after which reading stops.
+        evidence: Items of evidence per row.
+        answer_chars: Characters of an answer.
+        id_chars: Characters of an id.
+        notes_chars: Characters of a row's notes as JSON, its prompt apart.
+        depth: Nesting of a row's JSON.
+        card_bytes: A card.
+        card_depth: Nesting of a card.
+        bundle_bytes: A packed bundle.
+        bundle_ratio: Unpacked to packed size of a bundle's member; beyond it a member is taken for a zip bomb.
+        shown: Places listed per problem; all are counted.
+    """
+
+    file_bytes: int = 512 * MIB
+    line_bytes: int = 4 * MIB
+    chunk_bytes: int = 256 * 1024
+    spare_rows: int = 1000
+    evidence: int = 1000
+    answer_chars: int = 100_000
+    id_chars: int = 512
+    notes_chars: int = 65_536
+    depth: int = 16
+    card_bytes: int = 256 * 1024
+    card_depth: int = 12
+    bundle_bytes: int = 256 * MIB
+    bundle_ratio: int = 200
+    shown: int = 5
+
+
+LIMITS = Limits()
+"""What `ragmeter submit` applies."""

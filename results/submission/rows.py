@@ -1,0 +1,290 @@
+"""Rows of a predictions file: strict JSON, strict types, the nearest key for an unknown one."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO, NoReturn
+
+from benchmarks.errors import nearest
+from judges.registry import METRICS
+from methods.api import FAILED, SUPPORT, TRIPLES, Evidence, Prediction, Usage
+from results.submission.card import SCORE_KEYS
+from results.submission.findings import Findings, shown
+from results.submission.limits import Limits
+from results.submission.lines import lines
+
+KEYS = ("question_id", "answer", "evidence", "usage", "notes", "prompt")
+PROMPT = "prompt"
+"""Key of a row, and of the notes of the prediction made from it, under which its prompts stand."""
+_COUNTS = ("prompt_tokens", "completion_tokens", "memory_tokens", "model_calls", "peak_memory_bytes")
+_LARGEST = 2**53
+_STAGE_CHARS = 64
+_ROLES = ("system", "user", "assistant", "tool")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A well-formed row.
+
+    Attributes:
+        line: 1-based line of the file.
+        prediction: What it says; `notes[PROMPT]` holds its prompts, where it has some.
+    """
+
+    line: int
+    prediction: Prediction
+
+
+RowReader = Callable[[BinaryIO, Findings, Limits], Iterator[Row]]
+"""From a stream to rows; what is no row becomes a finding."""
+
+
+class _Bad(Exception):
+    """A row that is refused: a finding's code, what, detail and remedy."""
+
+    def __init__(self, code: str, what: str, detail: str = "", try_this: str | None = None) -> None:
+        self.code, self.what, self.detail, self.try_this = code, what, detail, try_this
+        super().__init__(what)
+
+
+def jsonl_rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[Row]:
+    """Read JSON Lines, one `Prediction` a line."""
+    for line in lines(source, findings, limits):
+        try:
+            value = _json(line.text, limits)
+            row = Row(line.number, _prediction(value, limits))
+        except _Bad as bad:
+            findings.add(bad.code, bad.what, bad.detail, line=line.number, try_this=bad.try_this)
+            continue
+        yield row
+
+
+# -- JSON ------------------------------------------------------------------------------------------------------
+
+
+def _integer(text: str) -> int:
+    if len(text) > 19:
+        raise _Bad("huge_number", "a number is too large", f"{text[:20]}… ({len(text)} digits)")
+    return int(text)
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise _Bad("huge_number", "a number is too large", shown(text, 24))
+    return value
+
+
+def _constant(text: str) -> NoReturn:
+    raise _Bad("not_finite", f"{text} is not a number that JSON knows", try_this="leave the field out")
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise _Bad("duplicate_key", "a key occurs twice in one object", shown(twice), "keep one of them")
+    return found
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_pairs, parse_int=_integer, parse_float=_float, parse_constant=_constant, strict=True
+)
+
+
+def _json(text: str, limits: Limits) -> Any:
+    try:
+        value = _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        hint = None
+        if text.lstrip().startswith("[") and "question_id" in text[:200]:
+            hint = "write one object a line instead of an array"
+        raise _Bad("not_json", "a line is not JSON", f"{error.msg} at column {error.pos + 1}", hint) from None
+    except RecursionError:
+        raise _too_deep(limits) from None
+    if text.count("[") + text.count("{") > limits.depth and _deeper(value, limits.depth):
+        raise _too_deep(limits)
+    try:
+        # An escape such as \ud800 makes half a character, which no file can hold.
+        said = "".join(_strings(value))
+        said.encode("utf-8")
+    except UnicodeEncodeError as error:
+        detail = f"\\u{ord(error.object[error.start]):04x} is half of a surrogate pair"
+        raise _Bad("surrogate", "a text holds what is no character", detail, "write the whole character") from None
+    if "\0" in said:
+        raise _Bad("nul", "a line holds a NUL character", try_this="remove it")
+    return value
+
+
+def _too_deep(limits: Limits) -> _Bad:
+    return _Bad("too_deep", f"a row is nested deeper than {limits.depth} levels")
+
+
+def _deeper(value: Any, depth: int) -> bool:
+    level = [value]
+    for _ in range(depth):
+        level = [
+            child for part in level if isinstance(part, list | dict)
+            for child in (part.values() if isinstance(part, dict) else part)
+        ]  # fmt: skip
+    return any(isinstance(part, list | dict) for part in level)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    stack = [value]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, str):
+            yield part
+        elif isinstance(part, dict):
+            yield from part
+            stack.extend(part.values())
+        elif isinstance(part, list):
+            stack.extend(part)
+
+
+# -- the row ---------------------------------------------------------------------------------------------------
+
+
+def _prediction(row: Any, limits: Limits) -> Prediction:
+    if not isinstance(row, dict):
+        raise _Bad(
+            "not_object", "a line is not a JSON object", f"it is {_kind(row)}", '{"question_id": …, "answer": …}'
+        )
+    for key in row:
+        if key not in KEYS:
+            raise _unknown_key(key, KEYS, "a row")
+    for key in ("question_id", "answer"):
+        if key not in row:
+            raise _Bad("missing_field", f"a row lacks {key!r}")
+        if not isinstance(row[key], str):
+            raise _wrong(key, "a text", row[key])
+    if not row["question_id"] or len(row["question_id"]) > limits.id_chars:
+        raise _Bad("bad_id", f"an id has 1 to {limits.id_chars} characters", shown(row["question_id"]))
+    if len(row["answer"]) > limits.answer_chars:
+        detail = f"{len(row['answer'])} characters"
+        raise _Bad("answer_too_long", f"an answer is longer than {limits.answer_chars} characters", detail)
+    notes = _notes(row.get("notes", {}), limits)
+    if PROMPT in row:
+        notes[PROMPT] = _prompt(row[PROMPT])
+    evidence = _evidence(row.get("evidence", []), limits)
+    return Prediction(row["question_id"], row["answer"], evidence, _usage(row.get("usage", {})), notes)
+
+
+def _evidence(items: Any, limits: Limits) -> tuple[Evidence, ...]:
+    if not isinstance(items, list):
+        raise _wrong("evidence", "a list", items)
+    if len(items) > limits.evidence:
+        raise _Bad("too_much_evidence", f"a row has more than {limits.evidence} items of evidence", str(len(items)))
+    found = []
+    for rank, item in enumerate(items, 1):
+        if isinstance(item, str):
+            raise _wrong(f"evidence {rank}", 'an object {"id": …, "score": …}', item)
+        if not isinstance(item, dict):
+            raise _wrong(f"evidence {rank}", "an object", item)
+        for key in item:
+            if key not in ("id", "score"):
+                raise _unknown_key(key, ("id", "score"), "evidence")
+        if not isinstance(item.get("id"), str) or not 0 < len(item["id"]) <= limits.id_chars:
+            raise _wrong(f"id of evidence {rank}", f"a text of 1 to {limits.id_chars} characters", item.get("id"))
+        found.append(Evidence(item["id"], _number(f"score of evidence {rank}", item.get("score", 0.0), signed=True)))
+    return tuple(found)
+
+
+def _usage(given: Any) -> Usage:
+    if not isinstance(given, dict):
+        raise _wrong("usage", "an object", given)
+    for key in given:
+        if key not in Usage.__slots__:
+            raise _unknown_key(key, Usage.__slots__, "usage")
+    for name in _COUNTS:
+        value = given.get(name, 0)
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _LARGEST:
+            raise _wrong(f"usage.{name}", "a whole number from 0 on", value)
+    stages = given.get("seconds", {})
+    if not isinstance(stages, dict):
+        raise _wrong("usage.seconds", 'an object by stage, e.g. {"retrieve": 0.1, "read": 1.2},', stages)
+    seconds = {_stage(stage): _number(f"usage.seconds.{stage}", spent) for stage, spent in stages.items()}
+    cost = _number("usage.cost_usd", given.get("cost_usd", 0.0))
+    return Usage(**{name: given.get(name, 0) for name in _COUNTS}, seconds=seconds, cost_usd=cost)
+
+
+def _stage(name: str) -> str:
+    if len(name) > _STAGE_CHARS:
+        raise _Bad("bad_id", f"a stage's name is longer than {_STAGE_CHARS} characters", shown(name))
+    return name
+
+
+def _notes(notes: Any, limits: Limits) -> dict[str, Any]:
+    if not isinstance(notes, dict):
+        raise _wrong("notes", "an object", notes)
+    if PROMPT in notes:
+        raise _Bad("misplaced_prompt", "a prompt stands in the notes", try_this='make "prompt" a key of the row')
+    size = len(json.dumps(notes, ensure_ascii=False)) if notes else 0
+    if size > limits.notes_chars:
+        raise _Bad("notes_too_long", f"notes are longer than {limits.notes_chars} characters", f"{size} characters")
+    if FAILED in notes and not isinstance(notes[FAILED], str):
+        raise _wrong(f"notes.{FAILED}", "a text that says why there is no answer", notes[FAILED])
+    support, triples = notes.get(SUPPORT, []), notes.get(TRIPLES, [])
+    if not isinstance(support, list) or not all(isinstance(one, str) for one in support):
+        raise _wrong(f"notes.{SUPPORT}", "a list of ids", support)
+    well_formed = isinstance(triples, list) and all(
+        isinstance(one, list) and len(one) == 3 and all(isinstance(part, str) for part in one) for one in triples
+    )
+    if not well_formed:
+        raise _wrong(f"notes.{TRIPLES}", "a list of [head, relation, tail]", triples)
+    return dict(notes)
+
+
+def _prompt(prompt: Any) -> list[dict[str, str]]:
+    """Prompts as messages: a text, a list of texts, or a list of {role, content}."""
+    messages = prompt if isinstance(prompt, list) else [prompt]
+    found = []
+    for message in messages:
+        if isinstance(message, str):
+            found.append({"role": "user", "content": message})
+            continue
+        if not isinstance(message, dict) or set(message) != {"role", "content"}:
+            raise _wrong("prompt", "a text, a list of texts, or a list of {role, content}", message)
+        if message["role"] not in _ROLES or not isinstance(message["content"], str):
+            raise _wrong("prompt", f"a role among {', '.join(_ROLES)} and a text as content", message)
+        found.append({"role": message["role"], "content": message["content"]})
+    return found
+
+
+def _number(name: str, value: Any, *, signed: bool = False) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _wrong(name, "a number", value)
+    if value < 0 and not signed:
+        raise _wrong(name, "a number from 0 on", value)
+    return float(value)
+
+
+def _wrong(name: str, wanted: str, value: Any) -> _Bad:
+    hint = None
+    if isinstance(value, str) and re.fullmatch(r"\s*-?[0-9.]+([eE][+-]?[0-9]+)?\s*", value[:40]):
+        hint = "write the number without quotes"
+    detail = f"{shown(name)[1:-1]} must be {wanted.rstrip(',')}, not {_kind(value)} {shown(value, 40)}"
+    return _Bad("wrong_type", "a field has the wrong type", detail, hint)
+
+
+def _unknown_key(key: str, known: tuple[str, ...], of: str) -> _Bad:
+    if key in SCORE_KEYS or (of == "a row" and key.partition("@")[0] in METRICS):
+        return _Bad(
+            "own_scores", "a row carries scores of its own", shown(key),
+            "remove them: scores are computed here, from the predictions, and never taken over",
+        )  # fmt: skip
+    guess = nearest(key, known)
+    hint = f"did you mean {guess!r}?" if guess else f"known keys of {of}: {', '.join(known)}"
+    return _Bad("unknown_key", "an unknown key", f"{shown(key)} in {of}: {hint}")
+
+
+def _kind(value: Any) -> str:
+    names: Mapping[type, str] = {dict: "an object", list: "a list", str: "the text", bool: "the truth value",
+                                 int: "the number", float: "the number", type(None): "null"}  # fmt: skip
+    return names[type(value)]

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from methods.pipeline import Composition
+from methods.registry import Component
 from results.beside import beside, compare, conditions_of_ours, on_board
 from results.published import Figure, figures, find
 from results.statistics import Estimate, estimate
@@ -145,6 +147,21 @@ def test_a_run_that_reranks_is_about_its_reranker() -> None:
     assert not beside("hotpotqa", "oracle", "recall@5", run)
     assert {one.figure.method for one in beside("hotpotqa", "oracle", "recall@5", description(part("bm25")))} == {
         "BM25"
+    }
+
+
+def test_descriptions_of_real_compositions_are_understood() -> None:
+    dense = Composition(Component.of("dense", {"preset": "bge-m3"}), k=5).describe()
+    metric = "f1(rules=longbench)#v1"
+    assert {one.figure.method for one in beside("longbench/musique", "document", metric, dense)} == {"BGE-M3"}
+    assert conditions_of_ours("nq", "corpus", dense)["retriever"] == "bge-m3"
+    reranker = Component.of("cross_encoder", {"preset": "mgte"})
+    reranked = Composition(Component.of("bm25"), rerankers=(reranker,)).describe()
+    assert {one.figure.method for one in beside("nq", "corpus", "em(rules=strict)#v1", reranked)} == {"mGTE"}
+    assert conditions_of_ours("nq", "corpus", reranked) == {
+        "retrieval": "normal",
+        "retriever": "bm25",
+        "reader": "extractive",
     }
 
 

@@ -220,7 +220,7 @@ def conditions_of_ours(dataset: str, setting: str, description: Mapping[str, Any
     """
     chosen = Setting.parse(setting)
     base = chosen.base or chosen
-    found = {
+    found: dict[str, Any] = {
         "split": DataReference.parse(dataset).split,
         "retrieval": {"corpus": "normal"}.get(chosen.name, chosen.name),
         "n": chosen.n or base.n,
@@ -230,7 +230,10 @@ def conditions_of_ours(dataset: str, setting: str, description: Mapping[str, Any
         if base.name == "corpus" and base.retriever is None:
             found["retriever"] = _shown(description["method"])
         found["k"] = description.get("k")
-        found["reader"] = _shown(description["reader"]) if description.get("reader") else None
+        if description.get("reader"):
+            found["reader"] = _shown(description["reader"])
+            # A whole system has no reader and may compress inside; a pipeline without a compressor does not.
+            found["cr"] = None if description.get("compressor") else "1"
     return {key: str(value) for key, value in found.items() if value is not None}
 
 

@@ -130,6 +130,17 @@ def test_gpr_accuracy_is_recall_in_the_four_noted_rows_only() -> None:
     assert sum("another evaluator" in row["graph_accuracy"].note for row in rows.values()) == 4
 
 
+def test_gpr_f1_above_the_harmonic_mean_of_its_columns_is_noted() -> None:
+    rows: dict[tuple[str, ...], dict[str, Figure]] = defaultdict(dict)
+    for figure in find(paper="gpr", table="1"):
+        rows[figure.method, figure.dataset, figure.setting][figure.metric] = figure
+    for row in rows.values():
+        precision, recall = float(row["graph_precision"].value), float(row["graph_recall"].value)
+        excess = float(row["graph_f1"].value) - 2 * precision * recall / (precision + recall)
+        assert (excess > 0.011) == ("above the harmonic mean" in row["graph_f1"].note), row["graph_f1"]
+        assert excess < 0.075
+
+
 def test_sark_drops_average_to_what_is_printed_and_said() -> None:
     for metric in ("accuracy_drop", "bertscore_drop"):
         column = [f for f in find(paper="sark", table="1", metric=metric) if f.method != "Avg. Drop"]

@@ -133,7 +133,7 @@ def read_qrels(source: BinaryIO, name: str, limits: Limits = LIMITS) -> dict[str
     """
     findings = Findings()
     found: dict[str, dict[str, int]] = {}
-    for line in lines(source, findings, limits):
+    for line in lines(source, findings, limits, limits.rows * limits.evidence):
         columns = line.text.split()
         if len(columns) != 4 or not re.fullmatch(r"-?\d{1,9}", columns[3]):
             raise UserError("this is no line of a qrels file", where=f"{name}:{line.number}",
@@ -151,15 +151,14 @@ def read_qrels(source: BinaryIO, name: str, limits: Limits = LIMITS) -> dict[str
 
 
 def read_run(
-    source: BinaryIO, findings: Findings, limits: Limits = LIMITS, *, questions: int | None = None
+    source: BinaryIO, findings: Findings, limits: Limits = LIMITS
 ) -> dict[str, tuple[int, tuple[Evidence, ...]]]:
     """Rankings of a run file, best first: by falling score, equal scores by the rank column, then as they stand.
 
     Args:
         source: The file, read a chunk at a time.
         findings: Gets what is wrong with it.
-        limits: Bounds; a question keeps at most `limits.evidence` documents.
-        questions: How many there are; reading stops soon behind this many.
+        limits: Bounds; behind `limits.rows` questions reading stops, and each keeps `limits.evidence` documents.
 
     Returns:
         By question id: the line on which it first appears, and its evidence.
@@ -167,15 +166,15 @@ def read_run(
     found: dict[str, list[tuple[float, int, str]]] = {}
     first: dict[str, int] = {}
     held: dict[str, set[str]] = {}
-    for line in lines(source, findings, limits):
+    for line in lines(source, findings, limits, limits.rows * limits.evidence):
         entry = _entry(line, findings, limits)
         if entry is None:
             continue
         question, document, rank, score = entry
         if question not in found:
-            if questions is not None and len(found) > questions + limits.spare_rows:
-                findings.add("too_many_rows", f"there are more questions than the {questions} of the benchmark; "
-                             "reading stopped", line=line.number)  # fmt: skip
+            if len(found) >= limits.rows:
+                findings.add("too_many_rows", f"the run has more than {limits.rows} questions; reading stopped",
+                             line=line.number)  # fmt: skip
                 break
             found[question], held[question], first[question] = [], set(), line.number
         if document in held[question]:
@@ -231,7 +230,7 @@ def run_rows(questions: Mapping[str, Question] | Iterable[Question]) -> RowReade
     every = list(questions.values() if isinstance(questions, Mapping) else questions)
 
     def rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[Row]:
-        rankings = read_run(source, findings, limits, questions=len(every))
+        rankings = read_run(source, findings, limits)
         for question, (line, evidence) in rankings.items():
             yield Row(line, Prediction(question, "", evidence))
         silent = [one for one in every if one.id not in rankings and one.query_id not in rankings]

@@ -212,8 +212,8 @@ def verify(
     card_of(submitted)
     ours = queries.find_run(store, against) if against else find_ours(store, submitted)
     found = compare(store, submitted, ours, _fraction(tolerance))
-    promote(store, submitted, found)
-    emit(found.to_json(), as_json, lambda: _show_verification(found, submitted, ours))
+    origin = promote(store, submitted, found)
+    emit(found.to_json() | {"origin": origin}, as_json, lambda: _show_verification(found, submitted, ours, origin))
     return 0 if found.agrees else 1
 
 
@@ -225,7 +225,7 @@ def _fraction(text: str) -> float:
     return value
 
 
-def _show_verification(found: Verification, submitted: RunRow, ours: RunRow) -> None:
+def _show_verification(found: Verification, submitted: RunRow, ours: RunRow, origin: str) -> None:
     out.print(Text(f"{submitted.path} ({submitted.run[:8]}) against {ours.path} ({ours.run[:8]})"), soft_wrap=True)
     out.print(
         f"same answer to {found.same_answers} of {found.questions} questions, same ranking for {found.same_evidence}"
@@ -247,7 +247,7 @@ def _show_verification(found: Verification, submitted: RunRow, ours: RunRow) -> 
     if found.not_compared:
         err.print(Text("not compared, ours was not scored on them: " + ", ".join(found.not_compared)), soft_wrap=True)
     allowed = f"tolerance {100 * found.tolerance:g} points on every mean"
-    verdict = "verified" if found.agrees else "not verified, stays submitted"
+    verdict = "verified" if found.agrees else f"not confirmed, stays {origin}"
     out.print(Text(f"{verdict} ({allowed})", style="green" if found.agrees else "red"))
 
 

@@ -196,14 +196,15 @@ def dataset_options(card: Card) -> DatasetConfig:
 def _explained(
     error: ValidationError, document: Document, prefix: tuple[str, ...] = (), model: type[BaseModel] = Card
 ) -> UserError:
-    first = error.errors()[0]
+    # A mistyped key is the likely cause of the missing one.
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     path = (*prefix, *first["loc"])
     where = document.where(path)
     more = len(error.errors()) - 1
     also = f" (and {more} more)" if more else ""
     if first["type"] == "extra_forbidden":
         known = _keys(model, first["loc"][:-1])
-        guess = nearest(str(path[-1]), known)
+        guess = nearest(str(path[-1])[:64], known)
         hint = f"did you mean {guess!r}?" if guess else "known keys: " + ", ".join(sorted(known))
         return UserError(f"unknown key {str(path[-1])[:80]!r}{also}", where=where, try_this=hint)
     if first["type"] == "missing":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import BinaryIO
 
@@ -25,6 +25,8 @@ from results.submission.rows import PROMPT, Row, RowReader, jsonl_rows
 
 LADDER = ("mrr@1", "precision@1", "hit@1", "recall@1", "recall@5", "recall@20", "mrr@10", "ndcg@10")
 """Ranking metrics between which invariants hold; computed to check them, whatever is shown."""
+RANKING_NEEDS = frozenset(("ranking", "texts"))
+"""What a metric may need to be scored on rankings alone."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ def validate(
         source: The predictions, read once, a chunk at a time.
         target: The card's benchmark in the card's setting.
         file: What the predictions file is called in messages.
-        metrics: What to score; metrics that read the answer are left out where the card says `retrieval_only`.
+        metrics: What to score; those that read more than the ranking are left out where the card says
+            `retrieval_only`.
         read: From bytes to rows: JSON Lines, or another format.
         training: Gets the questions of declared training data; None compares references alone.
         limits: Bounds.
@@ -67,9 +70,10 @@ def validate(
     _check_data(card, target, findings)
     checker = _Checker(card.setting, target, findings)
     rows = 0
-    for row in read(source, findings, limits):
+    most = len(target.asked.questions) + limits.spare_rows
+    for row in read(source, findings, replace(limits, rows=min(limits.rows, most))):
         rows += 1
-        if rows > len(target.asked.questions) + limits.spare_rows:
+        if rows > most:
             findings.add(
                 "too_many_rows",
                 f"there are more rows than the {len(target.asked.questions)} questions; reading stopped",
@@ -229,7 +233,7 @@ class _Checker:
 def _scores(
     card: Card, target: Target, predictions: Sequence[Prediction], metrics: Sequence[Metric], findings: Findings
 ) -> dict[str, Scores]:
-    wanted = [one for one in metrics if not (card.retrieval_only and "answer" in one.entry.needs)]
+    wanted = [one for one in metrics if not card.retrieval_only or RANKING_NEEDS.issuperset(one.entry.needs)]
     ladder = [parse_metric(name) for name in LADDER] if any(q.evidence for q in target.loaded.questions) else []
     every = {str(one): one for one in (*wanted, *ladder)}
     corpus = target.loaded.corpus

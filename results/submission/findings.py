@@ -200,7 +200,7 @@ class Report:
 
 def shown(value: object, length: int = SHOWN_CHARS) -> str:
     """A stranger's value in a message: quoted, without control characters, cut."""
-    text = ascii(value) if not isinstance(value, str) else repr(value)
+    text = repr(value[: length + 1]) if isinstance(value, str) else ascii(value)
     return text if len(text) <= length else text[: length - 1] + "…"
 
 

@@ -15,6 +15,7 @@ class Limits:
         file_bytes: A whole predictions file, unpacked.
         line_bytes: One row; a longer line is skipped without being held.
         chunk_bytes: What is read at a time.
+        rows: Rows of a file; `validate` lowers it to the number of questions and `spare_rows` more.
         spare_rows: Rows beyond the number of questions after which reading stops.
         evidence: Items of evidence per row.
         answer_chars: Characters of an answer.
@@ -29,8 +30,9 @@ class Limits:
     """
 
     file_bytes: int = 512 * MIB
-    line_bytes: int = 4 * MIB
+    line_bytes: int = 2 * MIB
     chunk_bytes: int = 256 * 1024
+    rows: int = 1_000_000
     spare_rows: int = 1000
     evidence: int = 1000
     answer_chars: int = 100_000

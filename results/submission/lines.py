@@ -36,10 +36,11 @@ class Line:
     text: str
 
 
-def lines(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[Line]:
+def lines(source: BinaryIO, findings: Findings, limits: Limits, most: int) -> Iterator[Line]:
     """Yield the lines of a stream that hold something; everything else becomes a finding.
 
-    At most one chunk and one line are held. A byte order mark of UTF-8 is skipped and noted.
+    At most one chunk and one line are held. A byte order mark of UTF-8 is skipped and noted. Behind `most` lines,
+    empty ones included, reading stops.
     """
     held: list[bytes] = []
     size = total = 0
@@ -66,6 +67,9 @@ def lines(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[Line
                 _too_long(number, findings, limits)
             held, size, skipping = [], 0, False
             number += 1
+            if number > most:
+                _too_many(number, most, findings)
+                return
         if skipping:
             continue
         if size + len(rest) > limits.line_bytes:
@@ -78,6 +82,15 @@ def lines(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[Line
         yield from _decoded(number, b"".join(held), findings)
     if total == 0:
         findings.add("empty", "the file is empty", try_this="one JSON object a line, one line a question")
+
+
+def _too_many(number: int, most: int, findings: Findings) -> None:
+    findings.add(
+        "too_many_rows",
+        f"the file has more than {most} lines; reading stopped there",
+        line=number,
+        try_this="one row a question, of the split and limit that the card names",
+    )
 
 
 def _head(source: BinaryIO, chunk: bytes, findings: Findings) -> tuple[bytes, bool]:

@@ -53,7 +53,8 @@ class _Bad(Exception):
 
 def jsonl_rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[Row]:
     """Read JSON Lines, one `Prediction` a line."""
-    for line in lines(source, findings, limits):
+    # Every second line may be empty.
+    for line in lines(source, findings, limits, 2 * limits.rows):
         try:
             value = _json(line.text, limits)
             row = Row(line.number, _prediction(value, limits))
@@ -86,8 +87,8 @@ def _constant(text: str) -> NoReturn:
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
         raise _Bad("duplicate_key", "a key occurs twice in one object", shown(twice), "keep one of them")
     return found
 
@@ -279,7 +280,7 @@ def _unknown_key(key: str, known: tuple[str, ...], of: str) -> _Bad:
             "own_scores", "a row carries scores of its own", shown(key),
             "remove them: scores are computed here, from the predictions, and never taken over",
         )  # fmt: skip
-    guess = nearest(key, known)
+    guess = nearest(key[:64], known)
     hint = f"did you mean {guess!r}?" if guess else f"known keys of {of}: {', '.join(known)}"
     return _Bad("unknown_key", "an unknown key", f"{shown(key)} in {of}: {hint}")
 

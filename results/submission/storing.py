@@ -89,7 +89,7 @@ def store_report(
     store.put_cards([], [metric for metric in metrics if str(metric) in report.scores])
     store.start(
         Run(
-            run, card.method.label, f"{SUBMITTED}:{card.method.name}", "method", {"submission": card.to_json()},
+            run, card.method.label, f"{SUBMITTED}:{card.method.name}", "method", _description(card),
             report.dataset, report.dataset_fingerprint, str(card.setting), card.seed, report.questions,
             dict(provenance or {}), dict(environment), SUBMITTED, card.to_json() | {RECORD: _record(report)},
         )
@@ -100,6 +100,11 @@ def store_report(
         store.append(run, batch, scores, _passages(batch, target.loaded.corpus))
     store.end(run, FINISHED)
     return Stored(run, "stored")
+
+
+def _description(card: Card) -> dict[str, Any]:
+    said = card.to_json()
+    return {"submission": card.method.label, "models": said["models"], "settings": said["settings"]}
 
 
 def stored(store: Store, run: str) -> RunRow | None:

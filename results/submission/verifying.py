@@ -152,15 +152,25 @@ def compare(store: Store, submitted: RunRow, ours: RunRow, tolerance: float = TO
     )  # fmt: skip
 
 
-def promote(store: Store, submitted: RunRow, found: Verification) -> None:
-    """Record a comparison with a submission, and make it `verified` where it agrees (or `submitted` where not)."""
+def promote(store: Store, submitted: RunRow, found: Verification) -> str:
+    """Record a comparison with a submission and make it `verified` where it agrees.
+
+    One that disagrees takes nothing back from a submission that another run of ours has confirmed.
+
+    Returns:
+        The submission's origin from now on.
+    """
+    if submitted.origin == VERIFIED and not found.agrees:
+        return VERIFIED
     card = dict(submitted.card or {})
     card[RECORD] = {**card.get(RECORD, {}), "verification": found.to_json()}
+    origin = VERIFIED if found.agrees else SUBMITTED
     with store.database.writing() as connection:
         connection.execute(
             "UPDATE runs SET origin = ?, card = ? WHERE run = ?",
-            [VERIFIED if found.agrees else SUBMITTED, json.dumps(card, ensure_ascii=False), submitted.run],
+            [origin, json.dumps(card, ensure_ascii=False), submitted.run],
         )
+    return origin
 
 
 def _card_part(row: RunRow) -> dict[str, Any]:

@@ -1,0 +1,184 @@
+"""The non-inferiority gate: did a candidate lose more than a margin, surely not, or can this many questions not tell?
+
+Two one-sided claims about the paired difference d = candidate minus baseline, with a margin m > 0:
+
+- `regressed` says d < -m (with `strict`: d < 0). It is claimed where the upper bound of the interval lies below that.
+- `pass` says d > -m. It is claimed where the lower bound lies above -m.
+- `inconclusive` is everything else.
+
+`regressed` is decided first. Each claim is false with probability (1 - level) / 2 at most: 2.5 % at a level of 95 %.
+
+Several metrics: the gate regresses as a whole where any metric regressed, so each further metric is a further chance
+of a false alarm; the claims "regressed" are therefore Holm-corrected over the metrics. It passes where every metric
+passed; a false pass of the whole takes a false pass of the very metric that fell, so "pass" needs no correction
+(intersection–union test). A drop that only the correction leaves unclaimed is inconclusive, never a pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import ndtri
+
+from results.statistics.core import LEVEL, METHOD, RESAMPLES, Clusters, Difference, Method
+from results.statistics.corrections import holm
+from results.statistics.intervals import differences_with_distributions
+from results.statistics.power import POWER, standard_error
+
+Outcome = Literal["pass", "regressed", "inconclusive"]
+
+
+@dataclass(frozen=True, slots=True)
+class GateDecision:
+    """What the gate says about one metric.
+
+    Attributes:
+        outcome: `pass`, `regressed` or `inconclusive`.
+        difference: Candidate minus baseline, in the direction in which more is better.
+        margin: The loss that is tolerated, a positive fraction.
+        strict: Whether any sure loss counts as a regression.
+        p: One-sided p-value of the claim "regressed".
+        p_pass: One-sided p-value of the claim "pass".
+        p_holm: `p`, Holm-corrected over the metrics decided together; `p` itself for a single one.
+        minimum_detectable: Smallest true loss that would be told from none with the stated power; NaN if unknown.
+        questions_needed: Questions that would decide, were the true difference the observed one; None where it is
+            decided, where no number would, and where fewer than two independent units say nothing about it.
+    """
+
+    outcome: Outcome
+    difference: Difference
+    margin: float
+    strict: bool
+    p: float
+    p_pass: float
+    p_holm: float
+    minimum_detectable: float
+    questions_needed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GateReport:
+    """What the gate says about several metrics: `regressed` if any did, `pass` if all did, else `inconclusive`."""
+
+    outcome: Outcome
+    decisions: dict[str, GateDecision]
+
+
+def non_inferiority(
+    candidate: ArrayLike,
+    baseline: ArrayLike,
+    *,
+    margin: float,
+    strict: bool = False,
+    higher_is_better: bool = True,
+    clusters: Clusters = None,
+    seed: int = 0,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+    method: Method = METHOD,
+    power: float = POWER,
+) -> GateDecision:
+    """Decide whether a candidate regressed against a baseline on the same questions.
+
+    Args:
+        candidate, baseline: Shape (questions,), scores of the same questions; NaN is unscorable.
+        margin: The loss that is tolerated, a positive fraction: 0.01 is one percentage point.
+        strict: Count any sure loss as a regression, even one within the margin.
+        higher_is_better: False for a metric of which less is better; the difference then changes sign.
+        clusters, seed, level, resamples, method: As in `estimates`.
+        power: For the minimum detectable loss and the questions needed.
+
+    Raises:
+        ValueError: The margin is not positive, or the arrays are not of the same questions.
+    """
+    if not margin > 0 or not math.isfinite(margin):
+        raise ValueError(f"the margin must be a positive fraction, got {margin}")
+    a, b = np.asarray(candidate, np.float64), np.asarray(baseline, np.float64)
+    if a.shape != b.shape or a.ndim != 1:
+        raise ValueError(f"paired scores must be of the same questions, got shapes {a.shape} and {b.shape}")
+    if not higher_is_better:
+        a, b = b, a
+    ((found, spread),) = differences_with_distributions(
+        a[None, :], b[None, :], clusters=clusters, seed=seed, level=level, resamples=resamples, method=method
+    )
+    alpha = (1 - level) / 2
+    p = float(spread.p_below(0.0 if strict else -margin)[0])
+    p_pass = float(spread.p_above(-margin)[0])
+    outcome: Outcome = "regressed" if p <= alpha else "pass" if p_pass <= alpha else "inconclusive"
+    error = standard_error(a - b, clusters=clusters)
+    reach = float(ndtri(1 - alpha) + ndtri(power))
+    decision = GateDecision(outcome, found, margin, strict, p, p_pass, p, reach * error, None)
+    return replace(decision, questions_needed=_needed(decision, reach, error))
+
+
+def decide_all(
+    candidates: Mapping[str, ArrayLike],
+    baselines: Mapping[str, ArrayLike],
+    *,
+    margins: Mapping[str, float] | float,
+    strict: bool = False,
+    lower_is_better: frozenset[str] | set[str] = frozenset(),
+    clusters: Clusters = None,
+    seed: int = 0,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+    method: Method = METHOD,
+    power: float = POWER,
+) -> GateReport:
+    """Decide several metrics at once; the module's docstring says what is corrected and why.
+
+    Args:
+        candidates, baselines: Scores by metric, each of shape (questions,), of the same questions.
+        margins: The tolerated loss, one for all or by metric.
+        lower_is_better: Metrics of which less is better.
+        strict, clusters, seed, level, resamples, method, power: As in `non_inferiority`.
+
+    Raises:
+        ValueError: There is no metric, the two sides have different ones, or a margin is missing.
+    """
+    if not candidates or candidates.keys() != baselines.keys():
+        raise ValueError(f"both sides need the same metrics, got {sorted(candidates)} and {sorted(baselines)}")
+    by_metric = margins if isinstance(margins, Mapping) else dict.fromkeys(candidates, margins)
+    if missing := candidates.keys() - by_metric.keys():
+        raise ValueError(f"no margin for {', '.join(sorted(missing))}")
+    alone = {
+        metric: non_inferiority(
+            scores, baselines[metric], margin=by_metric[metric], strict=strict,
+            higher_is_better=metric not in lower_is_better, clusters=clusters, seed=seed, level=level,
+            resamples=resamples, method=method, power=power,
+        )
+        for metric, scores in candidates.items()
+    }  # fmt: skip
+    alpha = (1 - level) / 2
+    corrected = holm([decision.p for decision in alone.values()])
+    decisions = {}
+    for (metric, decision), p in zip(alone.items(), corrected, strict=True):
+        changed = replace(decision, p_holm=p)
+        if decision.outcome == "regressed" and p > alpha:
+            # What it takes to claim the drop beside as many other metrics, each at its share of the level.
+            reach = float(ndtri(1 - alpha / len(alone)) + ndtri(power))
+            error = decision.minimum_detectable / float(ndtri(1 - alpha) + ndtri(power))
+            changed = replace(changed, outcome="inconclusive")
+            changed = replace(changed, questions_needed=_needed(changed, reach, error))
+        decisions[metric] = changed
+    outcomes = {decision.outcome for decision in decisions.values()}
+    whole: Outcome = "regressed" if "regressed" in outcomes else "pass" if outcomes == {"pass"} else "inconclusive"
+    return GateReport(whole, decisions)
+
+
+def _needed(decision: GateDecision, reach: float, error: float) -> int | None:
+    """Questions that decide if the true difference is the observed one: the nearest bar that it can come clear of."""
+    value, n = decision.difference.value, decision.difference.n
+    if decision.outcome != "inconclusive" or math.isnan(error) or not error:
+        return None
+    # Clear above the margin; or below the bar of a regression.
+    bar = 0.0 if decision.strict else -decision.margin
+    distance = max(value + decision.margin, bar - value)
+    if distance <= 0:
+        return None
+    return max(n + 1, math.ceil(n * (reach * error / distance) ** 2))

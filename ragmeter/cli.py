@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from ragmeter.options import JsonOption, QuietOption, StoreOption, VerboseOption
+from ragmeter.results_cli import results_app
 from ragmeter.submit_cli import submission_app, submit, trec_app
 
 app = typer.Typer(
@@ -23,6 +24,7 @@ app = typer.Typer(
 )
 check_app = typer.Typer(help="Conformance: does a method or dataset keep the contract?", no_args_is_help=True)
 app.add_typer(check_app, name="check")
+app.add_typer(results_app, name="results")
 
 Experiment = Annotated[str, typer.Argument(help="An experiment file, or the name of a shipped experiment.")]
 Profile = Annotated[str | None, typer.Option(help="One of the file's profiles, laid over it.")]

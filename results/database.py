@@ -64,9 +64,8 @@ class Database:
             UserError: The disk is full, the file belongs to another program, or the lock stays taken.
         """
         self._make_folder()
-        lock = FileLock(str(self.folder / "store.lock"), timeout=PATIENCE_S)
         try:
-            with _in_process, lock, self._connect(read_only=False) as connection:
+            with _in_process, self._lock(), self._connect(read_only=False) as connection:
                 if not self._checked:
                     self.backup = migrate(connection, self.path) or self.backup
                     self._checked = True
@@ -78,11 +77,26 @@ class Database:
                     _roll_back(connection)
                     raise
         except Timeout:
-            raise Broke(
-                f"another process has been writing to the store for over {PATIENCE_S:.0f} s",
-                where=str(self.folder),
-                try_this="wait for it, or end it; nothing finished is lost",
-            ) from None
+            raise self._kept_busy() from None
+        except (OSError, duckdb.Error) as error:
+            raise _explained(error, self.path) from error
+
+    @contextmanager
+    def alone(self) -> Iterator[Path]:
+        """The file itself, closed and complete, while nobody else writes; for those who replace it.
+
+        Raises:
+            UserError: There is no store here, the disk is full, or the lock stays taken.
+        """
+        with self.reading():
+            pass
+        try:
+            with _in_process, self._lock():
+                with self._connect(read_only=False) as connection:
+                    connection.execute("CHECKPOINT")
+                yield self.path
+        except Timeout:
+            raise self._kept_busy() from None
         except (OSError, duckdb.Error) as error:
             raise _explained(error, self.path) from error
 
@@ -109,6 +123,16 @@ class Database:
                 yield connection
         except duckdb.IOException as error:
             raise _explained(error, self.path) from error
+
+    def _lock(self) -> FileLock:
+        return FileLock(str(self.folder / "store.lock"), timeout=PATIENCE_S)
+
+    def _kept_busy(self) -> Broke:
+        return Broke(
+            f"another process has been writing to the store for over {PATIENCE_S:.0f} s",
+            where=str(self.folder),
+            try_this="wait for it, or end it; nothing finished is lost",
+        )
 
     def _make_folder(self) -> None:
         try:

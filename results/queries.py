@@ -158,14 +158,8 @@ def runs(store: Store, experiment: str | None = None) -> list[RunRow]:
 
 def _run_row(row: Sequence[Any]) -> RunRow:
     *fields, description, provenance, environment, card, metrics = row
-    return RunRow(
-        *fields,
-        json.loads(description),
-        json.loads(provenance),
-        json.loads(environment or "{}"),
-        json.loads(card) if card else None,
-        None if metrics is None else tuple(metrics),
-    )
+    texts: list[Any] = [json.loads(text or "{}") for text in (description, provenance, environment)]
+    return RunRow(*[*fields, *texts, json.loads(card) if card else None, None if metrics is None else tuple(metrics)])
 
 
 def experiments(store: Store) -> list[ExperimentRow]:

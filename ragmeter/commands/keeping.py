@@ -1,0 +1,103 @@
+"""`results`: taking runs out of a store, bringing them in, throwing them away."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from benchmarks.errors import UserError
+from ragmeter.console import emit, listing, out
+from ragmeter.options import store_folder
+from results import exchange, queries, upkeep
+from results.migrations import now
+from results.store import Store
+
+
+def export(folder: Path, runs: list[str], store: Path | None, as_json: bool) -> None:
+    """Write runs (all of them where none is named) as Parquet."""
+    source = Store(store_folder(store))
+    chosen = [queries.find_run(source, text).run for text in runs] or None
+    rows = exchange.export(source, folder, chosen)
+    shown = {table: count for table, count in rows.items() if count}
+    emit(
+        {"folder": str(folder), "rows": rows},
+        as_json,
+        lambda: listing(("table", "rows"), shown.items(), empty="the store holds nothing"),
+    )
+
+
+def merge(sources: list[Path], store: Path | None, as_json: bool) -> None:
+    """Bring in what other stores, or exports of them, hold."""
+    target = Store(store_folder(store))
+    found: list[dict[str, Any]] = []
+    for source in sources:
+        merged = exchange.merge(target, source)
+        found.append({"source": str(source), **asdict(merged)})
+    emit(
+        found,
+        as_json,
+        lambda: listing(
+            ("from", "new runs", "completed runs", "questions"),
+            [(one["source"], one["new_runs"], one["completed_runs"], one["questions"]) for one in found],
+            empty="nothing to merge",
+        ),
+    )
+
+
+def prune(
+    runs: list[str], experiment: str | None, orphans: bool, older_than: int | None, artefacts: bool, yes: bool,
+    store: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Delete runs and what only they needed; without `yes`, only say which."""
+    source = Store(store_folder(store))
+    every = {row.run: row for row in queries.runs(source)}
+    chosen = {queries.find_run(source, text).run for text in runs}
+    if experiment is not None:
+        queries.experiment(source, experiment)
+        others = {row.run for row in queries.runs(source) if row.experiment not in (experiment, "-")}
+        # A run that another experiment shows stays.
+        chosen |= {row.run for row in queries.runs(source, experiment)} - others
+    if orphans:
+        chosen |= {row.run for row in upkeep.orphans(source, list(every.values()))}
+    if older_than is not None:
+        if not (runs or experiment or orphans):
+            raise UserError(
+                "--older-than narrows a choice and makes none",
+                where="--older-than",
+                try_this="add --orphans, --experiment NAME or runs",
+            )
+        since = now() - timedelta(days=older_than)
+        chosen = {run for run in chosen if every[run].updated_at < since}
+    if not (chosen or artefacts or runs or experiment or orphans):
+        raise UserError(
+            "nothing was named", where="prune", try_this="name runs, --experiment NAME, --orphans or --artefacts"
+        )
+    going = [every[run] for run in every if run in chosen]
+    gone = upkeep.prune(source, [row.run for row in going], artefacts=artefacts) if yes else None
+
+    def show() -> None:
+        listing(("run", "path", "answered"), [(row.run[:8], row.path, f"{row.done}/{row.questions}") for row in going],
+                empty="no run is to go")  # fmt: skip
+        if gone is None:
+            out.print(Text("nothing was deleted; the same with --yes deletes these"))
+        else:
+            freed = f", {gone.artefact_bytes / 2**20:.0f} MiB of artefacts" if artefacts else ""
+            out.print(Text(f"deleted: {gone.runs} runs, {gone.datasets} data sets, {gone.passages} passages{freed}"))
+
+    value = {"runs": [row.run for row in going], "deleted": None if gone is None else asdict(gone)}
+    emit(value, as_json, show)
+
+
+def vacuum(store: Path | None, as_json: bool) -> None:
+    """Give the room that deleted rows left back to the disk."""
+    source = Store(store_folder(store))
+    before, after = upkeep.vacuum(source.database)
+    emit(
+        {"bytes_before": before, "bytes_after": after},
+        as_json,
+        lambda: out.print(Text(f"{before / 2**20:.1f} MiB before, {after / 2**20:.1f} MiB now")),
+    )

@@ -1,0 +1,222 @@
+"""Runs in and out of a store as Parquet, and two stores made one.
+
+Everything is addressed by content (fingerprints of runs and data), so merging is taking what is not there yet: no row
+comes in twice, and a question that failed here and was answered there takes the answer.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from benchmarks.errors import UserError
+from results.database import FILE
+from results.migrations import newest, now
+from results.store import BY_RUN, FINISHED, Store
+
+MANIFEST = "ragmeter.json"
+FORMAT = 1
+_SHARED = {
+    "environments": ("environment",),
+    "datasets": ("fingerprint",),
+    "questions": ("dataset_fingerprint", "question"),
+    "passages": ("id",),
+    "methods": ("id", "version"),
+    "metrics": ("id",),
+    "checkpoints": ("sha256",),
+    "blessings": ("name",),
+    "gates": ("baseline", "candidate", "metric", "decided_at"),
+    "battles": ("dataset_fingerprint", "setting", "judge", "question", "first", "second", "repetition"),
+}
+"""Tables that belong to no single run, with what tells their rows apart; what is here already stays as it is."""
+_PER_QUESTION = ("evidence", "usage", "judge_calls", "predictions")
+"""Rows of a question come in together or not at all; `predictions`, which says what is here, goes last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What a merge brought in: runs that were new, runs that were completed, and questions of both."""
+
+    new_runs: int
+    completed_runs: int
+    questions: int
+
+
+def export(store: Store, folder: Path, runs: Sequence[str] | None = None) -> dict[str, int]:
+    """Write a store's tables as Parquet files, one each, with a manifest.
+
+    Args:
+        store: What to export.
+        folder: Where to; must not exist, or be empty.
+        runs: Fingerprints; None exports all runs. Data, cards and questions of the runs go along.
+
+    Returns:
+        Rows by table.
+
+    Raises:
+        UserError: The folder holds something already, or a run is unknown.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise UserError("this folder is not empty", where=str(folder), try_this="name a new one")
+    making = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(making, ignore_errors=True)
+    making.mkdir(parents=True)
+    rows = {}
+    with store.database.reading() as connection:
+        for table, condition in _chosen(connection, runs).items():
+            connection.execute(f"COPY (FROM {table} WHERE {condition}) TO '{_quoted(making / table)}.parquet'")
+            counted = connection.execute(f"SELECT count(*) FROM '{_quoted(making / table)}.parquet'").fetchone()
+            rows[table] = int(counted[0]) if counted else 0
+    manifest = {"format": FORMAT, "schema": newest(), "exported_at": now().isoformat(), "rows": rows}
+    (making / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", "utf-8")
+    if folder.exists():
+        folder.rmdir()
+    making.rename(folder)
+    return rows
+
+
+def _chosen(connection: duckdb.DuckDBPyConnection, runs: Sequence[str] | None) -> dict[str, str]:
+    """By table, the condition of the rows that go out."""
+    tables = [row[0] for row in connection.execute("SELECT table_name FROM duckdb_tables() ORDER BY 1").fetchall()]
+    tables.remove("ragmeter_schema")
+    if runs is None:
+        return dict.fromkeys(tables, "true")
+    known = {row[0] for row in connection.execute("SELECT run FROM runs").fetchall()}
+    for run in runs:
+        if run not in known:
+            raise UserError(f"there is no run {run!r} in the store", try_this="`ragmeter runs` lists them")
+    named = ", ".join(f"'{run}'" for run in runs)
+    mine = f"run IN ({named})"
+    data = f"SELECT dataset_fingerprint FROM runs WHERE {mine}"
+    conditions = dict.fromkeys(("runs", *BY_RUN, "experiment_runs"), mine)
+    conditions |= {
+        "datasets": f"fingerprint IN ({data})",
+        "questions": f"dataset_fingerprint IN ({data})",
+        "experiments": f"name IN (SELECT experiment FROM experiment_runs WHERE {mine})",
+        "environments": f"environment IN (SELECT environment FROM runs WHERE {mine})",
+        "passages": f"""id IN (SELECT split_part(id, '#', 1) FROM evidence WHERE {mine}
+                        UNION SELECT unnest(evidence) FROM questions WHERE dataset_fingerprint IN ({data}))""",
+        "metrics": f"id IN (SELECT metric FROM summaries WHERE {mine})",
+        "methods": "true",
+    }
+    return {table: conditions[table] for table in tables if table in conditions}
+
+
+def merge(store: Store, source: Path) -> Merged:
+    """Take over what another store, or an export of one, holds and this one does not; all of it or nothing.
+
+    Args:
+        store: What to merge into; made where there is none.
+        source: A store folder, or a folder that `export` wrote.
+
+    Raises:
+        UserError: The source is neither, is this store itself, or was written by a newer ragmeter.
+    """
+    if (source / FILE).is_file() and store.database.exists and source.resolve() == store.folder.resolve():
+        raise UserError("this is the store itself", where=str(source), try_this="name another one")
+    with _exported(source) as folder:
+        manifest = _manifest(folder)
+        found = {table: f"read_parquet('{_quoted(folder / table)}.parquet')" for table in manifest["rows"]}
+        with store.database.writing() as connection:
+            return _merge(connection, found)
+
+
+@contextmanager
+def _exported(source: Path) -> Iterator[Path]:
+    """The source as an export."""
+    if (source / MANIFEST).is_file():
+        yield source
+    elif (source / FILE).is_file():
+        with tempfile.TemporaryDirectory(prefix="ragmeter-merge-") as made:
+            folder = Path(made) / "export"
+            export(Store(source), folder)
+            yield folder
+    else:
+        raise UserError(
+            "this is neither a store nor an export of one",
+            where=str(source),
+            try_this=f"name a folder that holds {FILE} or {MANIFEST}",
+        )
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_text("utf-8"))
+        known = manifest["format"] == FORMAT and int(manifest["schema"]) <= newest()
+        tables = list(manifest["rows"])
+    except (ValueError, KeyError, TypeError, UnicodeDecodeError):
+        raise UserError("this is not the manifest of an export", where=str(path)) from None
+    if not known:
+        raise UserError("a newer ragmeter wrote this export", where=str(path), try_this="upgrade ragmeter")
+    for table in tables:
+        if not re.fullmatch(r"[a-z_]+", table) or not (folder / f"{table}.parquet").is_file():
+            raise UserError(f"the export lacks {table}.parquet", where=str(folder), try_this="export it again")
+    return manifest
+
+
+def _quoted(path: Path) -> str:
+    return str(path).replace("'", "''")
+
+
+def _merge(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> Merged:
+    def one(query: str) -> int:
+        row = connection.execute(query).fetchone()
+        return int(row[0]) if row else 0
+
+    for table, keys in _SHARED.items():
+        if table in source:
+            same = " AND ".join(f"here.{key} IS NOT DISTINCT FROM there.{key}" for key in keys)
+            connection.execute(
+                f"INSERT INTO {table} BY NAME SELECT * FROM {source[table]} there "
+                f"WHERE NOT EXISTS (FROM {table} here WHERE {same})"
+            )
+    fresh = f"FROM {source['runs']} there ANTI JOIN runs USING (run)"
+    new = one(f"SELECT count(*) {fresh}")
+    connection.execute(f"INSERT INTO runs BY NAME SELECT there.* {fresh}")
+    # Questions to take: not answered here, or failed here and answered there.
+    connection.execute(
+        f"""CREATE TEMP TABLE wanted AS SELECT there.run, there.question FROM {source["predictions"]} there
+            LEFT JOIN predictions here USING (run, question)
+            WHERE here.run IS NULL OR (here.failed IS NOT NULL AND there.failed IS NULL)"""
+    )
+    questions = one("SELECT count(*) FROM wanted")
+    touched = one("SELECT count(DISTINCT run) FROM wanted")
+    for table in (*_PER_QUESTION, "scores"):
+        connection.execute(
+            f"DELETE FROM {table} USING wanted w WHERE {table}.run = w.run AND {table}.question = w.question"
+        )
+    for table in _PER_QUESTION:
+        taken = f"FROM {source[table]} there SEMI JOIN wanted USING (run, question)"
+        connection.execute(f"INSERT INTO {table} BY NAME SELECT there.* {taken}")
+    connection.execute(
+        f"""INSERT INTO scores BY NAME SELECT there.* FROM {source["scores"]} there
+            ANTI JOIN scores here USING (run, question, metric)
+            WHERE EXISTS (FROM predictions p WHERE p.run = there.run AND p.question = there.question)"""
+    )
+    connection.execute(f"DELETE FROM summaries WHERE run IN (SELECT run FROM {source['runs']})")
+    connection.execute(
+        f"""INSERT INTO summaries SELECT run, metric, count(*), count(value), avg(value), var_samp(value) FROM scores
+            WHERE run IN (SELECT run FROM {source["runs"]}) GROUP BY run, metric ORDER BY run, min(rowid)"""
+    )
+    connection.execute(
+        f"""UPDATE runs SET status = '{FINISHED}', error = NULL WHERE status <> '{FINISHED}' AND questions =
+            (SELECT count(*) FROM predictions p WHERE p.run = runs.run) AND run IN (SELECT run FROM {source["runs"]})"""
+    )
+    connection.execute(
+        f"""INSERT INTO experiment_runs BY NAME SELECT there.* FROM {source["experiment_runs"]} there
+            WHERE NOT EXISTS (FROM experiments e WHERE e.name = there.experiment)"""
+    )
+    fresh = f"FROM {source['experiments']} there ANTI JOIN experiments USING (name)"
+    connection.execute(f"INSERT INTO experiments BY NAME SELECT there.* {fresh}")
+    connection.execute("DROP TABLE wanted")
+    return Merged(new, max(0, touched - new), questions)

@@ -76,7 +76,7 @@ def _by_reference(data: TrainingPart, benchmark: Benchmark) -> Iterator[str]:
 
 def _by_seed(data: TrainingPart, benchmark: Benchmark, findings: Findings) -> Iterator[str]:
     reference = DataReference.parse(data.reference) if data.reference else None
-    if reference and reference.name == WORLDS and "test" in (reference.split or "test").split("+"):
+    if reference and reference.name == WORLDS and "test" in (reference.split or "").split("+"):
         yield "is of test worlds"
     evaluated = {
         question.metadata["seed"]

@@ -6,9 +6,10 @@ tokens. A *place* is an occurrence of a gold answer in a message that the model 
 
 - the answer together with its two neighbours on one side stands in a delivered text: it is a copy, cut at one end
   perhaps; or
-- it can be the title of a delivered passage: each title accounts for one place per message; or
-- it is boilerplate: the same words stand, unexplained, in most of a sample of other questions' prompts (instructions,
-  worked examples, "answer yes or no").
+- it can be the title of a delivered passage: a title that is not followed by its text accounts for one place per
+  message; or
+- it is boilerplate: the answer stands unexplained beside the same word in most of a sample of other questions'
+  prompts (instructions, worked examples, "answer yes or no").
 
 What is left is a leak for certain (`from nowhere`) where no delivered text holds the answer at all, or where the same
 words announce it in prompt after prompt ("gold answer:"): an error once it concerns more than a few questions. Other
@@ -22,6 +23,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from benchmarks.corpus import Corpus
 from benchmarks.schema import SENTENCE_MARK, Question
@@ -37,11 +39,24 @@ FEW = 3
 SAMPLE = 40
 """Other questions' prompts in which an answer is looked for, to know boilerplate."""
 _NEIGHBOURS = 2
+_OPENING = 200
+"""Characters of a text that hold its first words."""
 _LABEL = re.compile(
     r"\b(is_?supporting|is_?gold|is_?positive|has_?answer|gold_?evidence)\b[\"']?\s*[:=]\s*[\"']?"
     r"(true|false|yes|no|[01])\b",
     re.IGNORECASE,
 )
+
+
+class Spot(NamedTuple):
+    """Where an answer stands: the two words before it and the one behind it, fewer at the edges of a message."""
+
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+    def resembles(self, other: Spot) -> bool:
+        """Whether a neighbouring word is the same, or the same edge."""
+        return self.before[-1:] == other.before[-1:] or self.after == other.after
 
 
 @dataclass(frozen=True)
@@ -67,9 +82,11 @@ class Prompted:
         return "\n".join(f" {normalise(text)} " for text in texts)
 
     @cached_property
-    def titles(self) -> str:
-        """The delivered titles as tokens."""
-        return "\n".join(f" {normalise(passage.title)} " for passage in self.corpus.get(self.passages))
+    def titles(self) -> tuple[tuple[str, str], ...]:
+        """The delivered titles as tokens, and the same followed by the first words of their texts."""
+        passages = self.corpus.get(self.passages)
+        pairs = ((normalise(one.title), normalise(one.text[:_OPENING]).split()[:_NEIGHBOURS]) for one in passages)
+        return tuple((f" {title} ", f" {' '.join((title, *opening))} ") for title, opening in pairs if title)
 
     @cached_property
     def raw(self) -> tuple[str, ...]:
@@ -86,20 +103,27 @@ class Prompted:
         """Accepted answers as tokens, without those that normalise to nothing."""
         return tuple(dict.fromkeys(filter(None, (normalise(gold) for gold in self.question.golds))))
 
-    def places(self, gold: str) -> Iterator[tuple[str, ...]]:
-        """The words before each unexplained place of an answer."""
-        size = gold.count(" ") + 1
-        for message in self.messages:
-            if f" {gold} " not in message:
-                continue
-            words = message.split()
-            open_places = [
-                tuple(words[max(0, at - _NEIGHBOURS) : at])
-                for at in _occurrences(words, gold.split(), size)
-                if not self._copied(words, at, at + size)
-            ]
-            titles = self.titles.count(f" {gold} ")
-            yield from open_places[titles:]
+    def places(self, gold: str) -> list[Spot]:
+        """The unexplained places of an answer."""
+        if gold not in self._places:
+            self._places[gold] = [spot for message in self.messages for spot in self._open(gold, message)]
+        return self._places[gold]
+
+    @cached_property
+    def _places(self) -> dict[str, list[Spot]]:
+        return {}
+
+    def _open(self, gold: str, message: str) -> list[Spot]:
+        if f" {gold} " not in message:
+            return []
+        words, size = message.split(), gold.count(" ") + 1
+        found = [
+            Spot(tuple(words[max(0, at - _NEIGHBOURS) : at]), tuple(words[at + size : at + size + 1]))
+            for at in _occurrences(words, gold.split(), size)
+            if not self._copied(words, at, at + size)
+        ]
+        alone = sum(f" {gold} " in title and with_text not in message for title, with_text in self.titles)
+        return found[alone:]
 
     def _copied(self, words: Sequence[str], start: int, end: int) -> bool:
         around = (words[max(0, start - _NEIGHBOURS) : end], words[start : end + _NEIGHBOURS])
@@ -158,17 +182,18 @@ def check_prompts(rows: Sequence[Prompted], findings: Findings) -> None:
 
 
 def _leak(row: Prompted, rows: Sequence[Prompted]) -> _Leak | None:
+    others = [other for other in rows[:: max(1, len(rows) // SAMPLE)] if other is not row]
     for gold in row.golds:
-        before = next(iter(row.places(gold)), None)
-        if before is not None and not _boilerplate(gold, row, rows):
-            return _Leak(row, gold, before, f" {gold} " not in row.delivered)
+        for spot in row.places(gold):
+            if not _boilerplate(gold, spot, others):
+                return _Leak(row, gold, spot.before, f" {gold} " not in row.delivered)
     return None
 
 
-def _boilerplate(gold: str, row: Prompted, rows: Sequence[Prompted]) -> bool:
-    others = [other for other in rows[:: max(1, len(rows) // SAMPLE)] if other is not row and gold not in other.golds]
-    holding = sum(1 for other in others if any(True for _ in other.places(gold)))
-    return len(others) >= FEW and 2 * holding >= len(others)
+def _boilerplate(gold: str, spot: Spot, others: Sequence[Prompted]) -> bool:
+    of_others = [other for other in others if gold not in other.golds]
+    holding = sum(1 for other in of_others if any(map(spot.resembles, other.places(gold))))
+    return len(of_others) >= FEW and 2 * holding >= len(of_others)
 
 
 def _announced(leaks: Sequence[_Leak], rows: Sequence[Prompted]) -> set[tuple[str, ...]]:
@@ -176,7 +201,7 @@ def _announced(leaks: Sequence[_Leak], rows: Sequence[Prompted]) -> set[tuple[st
     counts = Counter(leak.before for leak in leaks if leak.before)
     found = set()
     for before, count in counts.items():
-        if _severity(count, len(rows)) != "error":
+        if count < FEW or _severity(count, len(rows)) != "error":
             continue
         text = f" {' '.join(before)} "
         seen = sum(message.count(text) for leak in leaks if leak.before == before for message in leak.row.messages)

@@ -29,7 +29,7 @@ class Limits:
         shown: Places listed per problem; all are counted.
     """
 
-    file_bytes: int = 512 * MIB
+    file_bytes: int = 256 * MIB
     line_bytes: int = 2 * MIB
     chunk_bytes: int = 256 * 1024
     rows: int = 1_000_000

@@ -81,7 +81,7 @@ def lines(source: BinaryIO, findings: Findings, limits: Limits, most: int) -> It
     if held:
         yield from _decoded(number, b"".join(held), findings)
     if total == 0:
-        findings.add("empty", "the file is empty", try_this="one JSON object a line, one line a question")
+        findings.add("empty", "the file is empty")
 
 
 def _too_many(number: int, most: int, findings: Findings) -> None:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
+
+from benchmarks.errors import UserError
 
 LENGTH = 16
 """Hex digits of a fingerprint (64 bits)."""
@@ -40,3 +45,52 @@ def content_hash(chunks: Iterable[str]) -> str:
 def content_id(prefix: str, *texts: str) -> str:
     """An opaque id that says nothing but "same content, same id": a letter and sixteen hex digits."""
     return prefix + content_hash(texts)
+
+
+CHECKPOINT_CARD = "ragmeter.json"
+"""Says in a checkpoint folder how it was trained; it holds the folder's hash, so it is not hashed itself."""
+
+
+def folder_sha256(folder: Path) -> str:
+    """Hash a folder by its files' names and contents, the card of a checkpoint (`ragmeter.json`) left out.
+
+    It is what `sha256sum` says of its own output over the files in the byte order of their paths:
+    `find * -type f ! -path ragmeter.json | LC_ALL=C sort | xargs sha256sum | sha256sum`, hidden files included.
+
+    Returns:
+        64 hex digits; times, owners and permissions do not count.
+
+    Raises:
+        UserError: There is no such folder, it holds no file, or something in it has no content of its own to hash.
+    """
+    if not folder.is_dir():
+        raise UserError("there is no such folder", where=str(folder))
+    names: list[str] = []
+    for root, folders, files in os.walk(folder):
+        here = Path(root)
+        for name in folders:
+            if (here / name).is_symlink():
+                raise UserError("a link to a folder cannot be hashed", where=str(here / name), try_this="copy it here")
+        for name in files:
+            path = here / name
+            if not path.is_file():
+                raise UserError("this is neither a file nor a folder", where=str(path), try_this="remove it")
+            if "\n" in name or "\\" in name:
+                raise UserError(f"the name {name!r} holds a line break or backslash", where=str(here))
+            names.append(path.relative_to(folder).as_posix())
+    names = sorted((name for name in names if name != CHECKPOINT_CARD), key=os.fsencode)
+    if not names:
+        raise UserError("this folder holds no file", where=str(folder))
+    total = hashlib.sha256()
+    for name in names:
+        stat = (folder / name).stat()
+        one = _file_sha256(str(folder / name), stat.st_size, stat.st_mtime_ns)
+        total.update(f"{one}  ".encode() + os.fsencode(name) + b"\n")
+    return total.hexdigest()
+
+
+@lru_cache(maxsize=4096)
+def _file_sha256(path: str, size: int, modified: int) -> str:
+    """Hash of a file; size and time of change are there to make the cache notice a change."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from benchmarks.errors import MissingPackage, UserError
-from benchmarks.fingerprint import LENGTH, fingerprint
+from benchmarks.fingerprint import CHECKPOINT_CARD, LENGTH, fingerprint, folder_sha256
 
 MINILM = "minilm"
 """The name of the encoder that a package carries, so that it is there without hub or network."""
@@ -47,12 +47,15 @@ def locate(model: str) -> str:
 def weights_hash(model: str, revision: str | None = None) -> str:
     """A hash that changes when the model's files change: what a fingerprint needs of them.
 
-    A folder is hashed by content, `minilm` by its package's files, a hub id by its name and revision.
+    A folder is hashed by content, `minilm` by its package's files, a hub id by its name and revision. The hash of a
+    checkpoint that ragmeter trained is the one in its `ragmeter.json`, so that runs are found by their checkpoint.
     """
     found = locate(model)
     folder = Path(found)
     if not folder.is_dir():
         return fingerprint("hub", found, revision or "main")
+    if (folder / CHECKPOINT_CARD).is_file():
+        return folder_sha256(folder)
     files = sorted(
         {path for pattern in WEIGHTS for path in folder.rglob(pattern) if path.is_file()},
         key=lambda path: path.relative_to(folder).as_posix(),

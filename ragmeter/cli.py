@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ragmeter.gate_cli import bless, checkpoints_app, diff, gate
 from ragmeter.options import JsonOption, QuietOption, StoreOption, VerboseOption
 from ragmeter.results_cli import results_app
 from ragmeter.submit_cli import submission_app, submit, trec_app
@@ -106,15 +108,18 @@ def table(
     experiment: Annotated[str | None, typer.Argument(help="Name of an experiment [default: newest]")] = None,
     metrics: Annotated[str | None, typer.Option(help="Comma-separated metric ids to show.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Every run in the store, whatever its experiment.")] = False,
+    form: Annotated[str, typer.Option("--format", help="text, csv, markdown, latex or json.")] = "text",
+    output: Annotated[Path | None, typer.Option(help="Write to this file instead of printing.")] = None,
+    published: Annotated[bool, typer.Option("--published", help="Ours beside the papers' figures.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> None:
     """Print an experiment's tables: value ± 95 % interval, and the paired difference to the reference."""
-    from ragmeter.commands import showing
+    from ragmeter.commands import tabling
 
-    showing.table(experiment, metrics, every, store, as_json)
+    tabling.table(tabling.Request(experiment, metrics, every, form, output, published), store, as_json)
 
 
 @app.command()
@@ -244,19 +249,6 @@ def experiments(
 
 
 @app.command()
-def checkpoints(
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
-) -> None:
-    """List trained checkpoints in the store."""
-    from ragmeter.commands import listing
-
-    listing.checkpoints(store, as_json)
-
-
-@app.command()
 def doctor(
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -270,6 +262,10 @@ def doctor(
 
 
 app.command()(submit)
+app.command()(gate)
+app.command()(diff)
+app.command()(bless)
+app.add_typer(checkpoints_app, name="checkpoints")
 app.add_typer(submission_app, name="submission")
 app.add_typer(trec_app, name="trec")
 

@@ -1,4 +1,4 @@
-"""The bare nouns: `methods`, `datasets`, `metrics`, `experiments`, `checkpoints`."""
+"""The bare nouns: `methods`, `datasets`, `metrics`, `experiments`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 from rich.text import Text
 
-from benchmarks.errors import UserError, unknown_name
+from benchmarks.errors import unknown_name
 from benchmarks.registry import DATASETS, DatasetEntry
 from judges.api import MetricEntry
 from judges.registry import METRICS
@@ -82,29 +82,6 @@ def experiments(folder: Path | None, as_json: bool) -> None:
         as_json,
         lambda: listing(("experiment", "where", ""), rows, empty="none"),
     )
-
-
-def checkpoints(folder: Path | None, as_json: bool) -> None:
-    """List checkpoint folders: those below `checkpoints/` that hold a `ragmeter.json`."""
-    root = store_folder(folder) / "checkpoints"
-    found = [(path.parent, _checkpoint(path)) for path in sorted(root.rglob("ragmeter.json"))]
-    rows = [(folder.relative_to(root), card.get("method"), card.get("stage"), card.get("sha256", "")[:12])
-            for folder, card in found]  # fmt: skip
-    emit(
-        [{"path": str(folder)} | card for folder, card in found],
-        as_json,
-        lambda: listing(("checkpoint", "method", "stage", "sha256"), rows, empty=f"no trained checkpoint in {root}"),
-    )
-
-
-def _checkpoint(path: Path) -> dict[str, Any]:
-    try:
-        card = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"this checkpoint card cannot be read: {error}", where=str(path)) from None
-    if not isinstance(card, dict):
-        raise UserError("this checkpoint card is not a JSON object", where=str(path))
-    return card
 
 
 def _options(config: type[BaseModel]) -> list[dict[str, Any]]:

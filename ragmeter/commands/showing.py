@@ -1,4 +1,4 @@
-"""`table`, `runs`, `show`: what the store holds."""
+"""`runs`, `show`: what the store holds."""
 
 from __future__ import annotations
 
@@ -14,26 +14,12 @@ from benchmarks.errors import UserError, unknown_name
 from ragmeter.console import emit, listing, out
 from ragmeter.options import store_folder
 from ragmeter.render import show_board
-from results import queries
-from results.board import board, boards
+from results import blessed, queries
+from results.board import board
 from results.queries import AnswerRow, QuestionRow, RunRow
 from results.store import Store
 
 SHOWN_TEXT = 240
-
-
-def table(experiment: str | None, metrics: str | None, every: bool, folder: Path | None, as_json: bool) -> None:
-    """Print the tables of an experiment, or of every run."""
-    store = Store(store_folder(folder))
-    name = None if every else queries.experiment(store, experiment).name
-    shown = metric_list(metrics) if metrics else None
-    found = boards(store, name, metrics=shown)
-
-    def show() -> None:
-        for one in found:
-            show_board(one, out)
-
-    emit({"experiment": name, "boards": [one.to_json() for one in found]}, as_json, show)
 
 
 def metric_list(text: str) -> list[str]:
@@ -65,7 +51,7 @@ def runs(experiment: str | None, folder: Path | None, as_json: bool) -> None:
 def show(run: str, question: str | None, folder: Path | None, as_json: bool) -> None:
     """Show a run, or one of its questions."""
     store = Store(store_folder(folder))
-    row = queries.find_run(store, run)
+    row = blessed.find_run(store, run)
     if question is not None:
         _show_question(store, row, question, as_json)
         return

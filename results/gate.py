@@ -1,0 +1,396 @@
+"""The regression gate: may a candidate take the baseline's place, as far as this many questions can tell?
+
+`ask` checks that two runs may be compared at all, pairs their scores question by question and lets
+`results.statistics` decide. Only pairs count; what is lost on the way is counted and said. Two kinds of pass are taken
+back. A score that the candidate lacks counts against it: a pass must hold even with the metric's worst value in its
+place. And where no question got worse, resampling sees no risk at all: a pass must then hold even if as many new
+questions get worse as so few old ones leave possible (rule of three).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.errors import UserError, unknown_name
+from results import queries
+from results.diff import Setting, settings_of
+from results.margins import margin_of
+from results.queries import RunRow
+from results.statistics import LEVEL, GateDecision, Outcome, decide_all
+from results.store import FINISHED, Store
+
+EXIT_CODES: Mapping[str, int] = {"pass": 0, "regressed": 100, "inconclusive": 101}
+"""What the command exits with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The gate on one metric.
+
+    Attributes:
+        metric: The id.
+        decision: As the statistics give it, in the direction in which more is better.
+        outcome: The decision's, or "inconclusive" where a pass was taken back.
+        baseline, candidate: Mean values over the pairs.
+        higher_is_better: The metric's direction.
+        unpaired: Questions of the dataset that are no pair, by reason; nothing where all are pairs.
+        lacking: Of those, questions that the candidate answered and has no value for, where the baseline has one.
+        held_back: Why a pass was taken back; empty where none was.
+        questions_needed: Questions that would decide; None where it is decided, or where none would.
+    """
+
+    metric: str
+    decision: GateDecision
+    outcome: Outcome
+    baseline: float
+    candidate: float
+    higher_is_better: bool
+    unpaired: dict[str, int]
+    lacking: int
+    held_back: tuple[str, ...]
+    questions_needed: int | None
+
+    @property
+    def change(self) -> tuple[float, float, float]:
+        """Candidate minus baseline as the metric counts, with its interval: (value, low, high)."""
+        found = self.decision.difference
+        if self.higher_is_better:
+            return found.value, found.low, found.high
+        return -found.value, -found.high, -found.low
+
+    @property
+    def detectable(self) -> float:
+        """Smallest true loss that these questions would call four times in five; NaN where nothing varies."""
+        return self.decision.minimum_detectable or math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What the gate says.
+
+    Attributes:
+        outcome: `regressed` if any metric did, `pass` if all did, else `inconclusive`.
+        baseline, candidate: The runs.
+        verdicts: One a metric, in the order asked for.
+        strict: Whether any sure loss counts, even one within the margin.
+        partial: Whether unfinished runs were allowed.
+        questions: Of the dataset.
+        clustered: Whether questions share documents, which then count as a whole.
+        changed: What differs in how the two were made.
+        remarks: What a reader must know beside the outcome.
+    """
+
+    outcome: Outcome
+    baseline: RunRow
+    candidate: RunRow
+    verdicts: tuple[Verdict, ...]
+    strict: bool
+    partial: bool
+    questions: int
+    clustered: bool
+    changed: tuple[Setting, ...]
+    remarks: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.outcome]
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object; values are fractions, None stands for "no value"."""
+        return {
+            "outcome": self.outcome,
+            "exit_code": self.exit_code,
+            "baseline": {"run": self.baseline.run, "path": self.baseline.path},
+            "candidate": {"run": self.candidate.run, "path": self.candidate.path},
+            "dataset": self.baseline.dataset,
+            "dataset_fingerprint": self.baseline.dataset_fingerprint,
+            "setting": self.baseline.setting,
+            "seed": self.baseline.seed,
+            "questions": self.questions,
+            "resampled": "documents" if self.clustered else "questions",
+            "strict": self.strict,
+            "partial": self.partial,
+            "changed": [one.key for one in self.changed],
+            "remarks": list(self.remarks),
+            "metrics": [verdict_json(verdict) for verdict in self.verdicts],
+        }
+
+
+def ask(
+    store: Store,
+    baseline: RunRow,
+    candidate: RunRow,
+    *,
+    metrics: Sequence[str],
+    margin: float | None = None,
+    margins: Mapping[str, float] | None = None,
+    strict: bool = False,
+    allow_partial: bool = False,
+) -> Gate:
+    """Ask whether a candidate regressed against a baseline.
+
+    Args:
+        store: Where to read.
+        baseline, candidate: The runs.
+        metrics: Ids, or their beginnings where those mean one metric.
+        margin: The loss that is tolerated, a fraction, on every metric not named in `margins`.
+        margins: The same by metric, as named in `metrics`.
+        strict: Count any sure loss as a regression, even one within the margin.
+        allow_partial: Compare unfinished runs over the questions that both have answered.
+
+    Raises:
+        UserError: The runs must not be compared, were not scored alike, or a margin is missing.
+    """
+    _check_comparable(baseline, candidate, allow_partial=allow_partial)
+    if not metrics:
+        raise UserError("no metric to decide on", try_this="--metric f1")
+    chosen = {name: _common_metric(store, baseline, candidate, name) for name in metrics}
+    named = dict(margins or {})
+    for name in named:
+        if name not in chosen and all(name not in (m, m.partition("#")[0]) for m in chosen.values()):
+            raise unknown_name("metric with a margin", name, chosen, where="--margin")
+    definitions = queries.definitions(store)
+    bounds = {m: (definitions.get(m, {}).get("low"), definitions.get(m, {}).get("high")) for m in chosen.values()}
+    up = {m: bool(definitions.get(m, {}).get("higher_is_better", True)) for m in chosen.values()}
+    tolerated = {m: margin_of(m, name, margin, named, _width(*bounds[m])) for name, m in chosen.items()}
+    ids = list(tolerated)
+
+    columns = queries.score_columns(store, baseline.dataset_fingerprint, [baseline.run, candidate.run], ids)
+    clusters = columns.documents if any(columns.documents) else None
+    answered = {run.run: _answered(store, run, columns.questions) for run in (baseline, candidate)}
+    ours = {m: columns.values[candidate.run, m] for m in ids}
+    theirs = {m: columns.values[baseline.run, m] for m in ids}
+    lower = {m for m in ids if not up[m]}
+    report = decide_all(ours, theirs, margins=tolerated, strict=strict, lower_is_better=lower, clusters=clusters)
+
+    lacking = {m: answered[candidate.run] & np.isnan(ours[m]) & ~np.isnan(theirs[m]) for m in ids}
+    doubted = _doubted(ours, theirs, lacking, {m: bounds[m][0 if up[m] else 1] for m in ids},
+                       margins=tolerated, strict=strict, lower_is_better=lower, clusters=clusters)  # fmt: skip
+    verdicts = []
+    for metric in ids:
+        decision = report.decisions[metric]
+        pairs = ~np.isnan(ours[metric]) & ~np.isnan(theirs[metric])
+        held_back, needed = [], decision.questions_needed
+        if decision.outcome == "pass" and metric in doubted:
+            held_back.append(
+                f"the candidate lacks {int(lacking[metric].sum())} scores that the baseline has, and with the worst "
+                "values in their place it would not pass"
+            )
+        width = _width(*bounds[metric]) or _spread(ours[metric][pairs], theirs[metric][pairs])
+        if decision.outcome == "pass" and (unseen := _unseen_loss(decision, width)):
+            share, needed = unseen
+            held_back.append(
+                f"no question got worse, but after {decision.difference.n} questions up to {100 * share:.1f} % of new "
+                "ones may"
+            )
+        verdicts.append(
+            Verdict(
+                metric, decision, "inconclusive" if held_back else decision.outcome, _mean(theirs[metric][pairs]),
+                _mean(ours[metric][pairs]), up[metric],
+                _unpaired(ours[metric], theirs[metric], answered[candidate.run], answered[baseline.run]),
+                int(lacking[metric].sum()), tuple(held_back), needed,
+            )
+        )  # fmt: skip
+    outcomes = [verdict.outcome for verdict in verdicts]
+    whole: Outcome = "inconclusive"
+    if "regressed" in outcomes:
+        whole = "regressed"
+    elif set(outcomes) == {"pass"}:
+        whole = "pass"
+    changed = tuple(one for one in settings_of(baseline, candidate) if one.key.startswith("description"))
+    gate = Gate(whole, baseline, candidate, tuple(verdicts), strict, allow_partial, len(columns.questions),
+                clusters is not None, changed, ())  # fmt: skip
+    return replace(gate, remarks=tuple(_remarks(gate)))
+
+
+def _check_comparable(baseline: RunRow, candidate: RunRow, *, allow_partial: bool) -> None:
+    for role, run in (("baseline", baseline), ("candidate", candidate)):
+        if run.kind == "control":
+            raise UserError(f"the {role} {run.method} is a control: it shows what a metric does, it does not compete",
+                            where=run.path)  # fmt: skip
+    keys = ("dataset", "dataset_fingerprint", "questions", "setting", "seed")
+    differ = [key for key in keys if getattr(baseline, key) != getattr(candidate, key)]
+    if differ:
+        said = "; ".join(f"{key}: {getattr(baseline, key)} and {getattr(candidate, key)}" for key in differ)
+        raise UserError(
+            "these runs must not be compared: they were not asked the same",
+            where=f"baseline and candidate differ in {said}",
+            try_this="run both on one benchmark, in one setting, with one limit and seed; `ragmeter diff` shows more",
+        )
+    for role, run in (("baseline", baseline), ("candidate", candidate)):
+        if run.status != FINISHED and not allow_partial:
+            raise UserError(
+                f"the {role} is {run.status}, {run.done} of {run.questions} questions answered",
+                where=run.path,
+                try_this="ragmeter resume, or --allow-partial to decide on the questions that both have answered",
+            )
+
+
+def _common_metric(store: Store, baseline: RunRow, candidate: RunRow, name: str) -> str:
+    """The one metric id that a name means for both runs."""
+    found = []
+    for role, run in (("baseline", baseline), ("candidate", candidate)):
+        try:
+            found.append(queries.named_metrics(store, [run.run], [name]))
+        except UserError as error:
+            scored = queries.metric_ids(store, [run.run])
+            raise UserError(
+                f"the {role} was not scored on {name!r}", where=run.path,
+                try_this=f"{error.try_this or ''}; it was scored on: {', '.join(scored) or 'nothing yet'}".lstrip("; "),
+            ) from None  # fmt: skip
+    one, two = found
+    both = [metric for metric in one if metric in two]
+    if not both:
+        raise UserError(
+            f"baseline and candidate were scored on different definitions of {name!r}",
+            where=f"baseline: {', '.join(one)}; candidate: {', '.join(two)}",
+            try_this="run the older one again, so that both are scored by the same version",
+        )
+    if len(both) > 1:
+        raise UserError(f"{name!r} means {len(both)} metrics", where="--metric",
+                        try_this=f"name one: {', '.join(both)}")  # fmt: skip
+    return both[0]
+
+
+def _doubted(
+    ours: Mapping[str, NDArray[np.float64]],
+    theirs: Mapping[str, NDArray[np.float64]],
+    lacking: Mapping[str, NDArray[np.bool_]],
+    worst: Mapping[str, float | None],
+    **how: Any,
+) -> set[str]:
+    """Metrics that would not pass if the candidate had the worst value on every question that it lacks a score on."""
+    short = {metric for metric, questions in lacking.items() if questions.any()}
+    if not short:
+        return set()
+    # Without a worst value there is no telling how bad the missing scores are.
+    fill = {metric: math.nan if value is None else value for metric, value in worst.items()}
+    filled = {metric: np.where(lacking[metric], fill[metric], scores) for metric, scores in ours.items()}
+    decisions = decide_all(filled, theirs, **how).decisions
+    return {m for m in short if worst[m] is None or decisions[m].outcome != "pass"}
+
+
+def _unseen_loss(decision: GateDecision, width: float) -> tuple[float, int] | None:
+    """Where no question got worse: the share of new ones that still may, and the questions it takes, if too many may.
+
+    A loss that happens to a share s of questions is missed by all of n independent ones with probability (1 - s)^n;
+    the largest share that this leaves possible, times the width of the metric's range, is set against the margin and
+    what is surely gained.
+
+    Source: the rule of three, exactly; Clopper & Pearson (1934) for no event.
+    """
+    found = decision.difference
+    if found.losses or not found.units or not width:
+        return None
+    alpha = (1 - LEVEL) / 2
+    gained = 0.0 if math.isnan(found.low) else max(0.0, found.low)
+    share = 1 - alpha ** (1 / found.units)
+    bearable = (decision.margin + gained) / width
+    if share < bearable:
+        return None
+    needed = math.log(alpha) / math.log1p(-bearable)
+    return share, math.ceil(needed * found.n / found.units) + 1
+
+
+def _answered(store: Store, run: RunRow, questions: Sequence[str]) -> NDArray[np.bool_]:
+    done = store.finished_questions(run.run)
+    return np.array([question in done for question in questions], dtype=bool)
+
+
+def _unpaired(
+    ours: NDArray[np.float64],
+    theirs: NDArray[np.float64],
+    candidate_answered: NDArray[np.bool_],
+    baseline_answered: NDArray[np.bool_],
+) -> dict[str, int]:
+    """Questions that are no pair, each under the first reason that holds."""
+    left = np.isnan(ours) | np.isnan(theirs)
+    reasons = {
+        "not answered by the candidate": ~candidate_answered,
+        "not answered by the baseline": ~baseline_answered,
+        "without a value for both": np.isnan(ours) & np.isnan(theirs),
+        "without a value for the candidate alone": np.isnan(ours),
+        "without a value for the baseline alone": np.isnan(theirs),
+    }
+    found = {}
+    for reason, holds in reasons.items():
+        found[reason] = int((left & holds).sum())
+        left = left & ~holds
+    return {reason: count for reason, count in found.items() if count}
+
+
+def _remarks(gate: Gate) -> list[str]:
+    lines = []
+    if gate.baseline.run == gate.candidate.run:
+        lines.append("baseline and candidate are the same run: this says nothing about a change")
+    elif not gate.changed:
+        lines.append("baseline and candidate are made alike; what differs is not in their description")
+    if gate.partial:
+        for role, run in (("baseline", gate.baseline), ("candidate", gate.candidate)):
+            if run.status != FINISHED:
+                lines.append(f"the {role} is {run.status}: {run.done} of {run.questions} questions answered")
+    for role, run in (("baseline", gate.baseline), ("candidate", gate.candidate)):
+        if run.failed:
+            lines.append(f"{run.failed} questions of the {role} failed and count as wrong")
+    for verdict in gate.verdicts:
+        found = verdict.decision.difference
+        if verdict.unpaired:
+            lost = ", ".join(f"{count} {reason}" for reason, count in verdict.unpaired.items())
+            lines.append(f"{verdict.metric}: {found.n} of {gate.questions} questions are pairs ({lost})")
+        lines += [f"{verdict.metric}: no pass: {reason}" for reason in verdict.held_back]
+        if found.doubt and not verdict.held_back:
+            lines.append(f"{verdict.metric}: the interval is to be taken with care: {found.doubt}")
+    return lines
+
+
+def verdict_json(verdict: Verdict) -> dict[str, Any]:
+    """One metric's part of the gate as a JSON object."""
+    decision = verdict.decision
+    found = decision.difference
+    value, low, high = verdict.change
+    return {
+        "metric": verdict.metric,
+        "outcome": verdict.outcome,
+        "higher_is_better": verdict.higher_is_better,
+        "baseline": _number(verdict.baseline),
+        "candidate": _number(verdict.candidate),
+        "difference": {"value": _number(value), "low": _number(low), "high": _number(high)},
+        "margin": decision.margin,
+        "n": found.n,
+        "wins": found.wins,
+        "ties": found.ties,
+        "losses": found.losses,
+        "p": _number(decision.p),
+        "p_holm": _number(decision.p_holm),
+        "p_pass": _number(decision.p_pass),
+        "minimum_detectable": _number(verdict.detectable),
+        "questions_needed": verdict.questions_needed,
+        "doubt": found.doubt,
+        "unpaired": verdict.unpaired,
+        "lacking": verdict.lacking,
+        "held_back": list(verdict.held_back),
+    }
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    return float(values.mean()) if len(values) else math.nan
+
+
+def _spread(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float:
+    """How wide the scores lie, for a metric whose range has no end."""
+    both = np.concatenate([ours, theirs])
+    return float(np.ptp(both)) if len(both) else 0.0
+
+
+def _width(low: float | None, high: float | None) -> float | None:
+    return None if low is None or high is None else high - low

@@ -1,0 +1,75 @@
+"""What the gate decided so far: the history of a method over its checkpoints."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from results.gate import Gate, verdict_json
+from results.migrations import now
+from results.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A stored decision on one metric: one point of a checkpoint's history.
+
+    Attributes:
+        baseline, candidate: Fingerprints of the runs.
+        margin: The tolerated loss.
+        value, low, high: Candidate minus baseline as the metric counts; None where there was nothing to compare.
+        n: Pairs.
+        details: p-values, minimum detectable loss, questions needed, what was unpaired, how the arguments were written.
+    """
+
+    baseline: str
+    candidate: str
+    metric: str
+    margin: float
+    strict: bool
+    outcome: str
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int
+    details: dict[str, Any]
+    decided_at: datetime
+
+
+def record(store: Store, gate: Gate, **how: Any) -> None:
+    """Keep a decision, one row a metric.
+
+    Args:
+        store: Where to.
+        gate: What was decided.
+        how: What else belongs to its details: how baseline and candidate were named, the checkpoint's hash …
+    """
+    decided_at = now()
+    rows = []
+    for verdict in gate.verdicts:
+        value, low, high = (None if math.isnan(number) else number for number in verdict.change)
+        details = {**verdict_json(verdict), **how, "gate": gate.outcome, "partial": gate.partial,
+                   "remarks": list(gate.remarks)}  # fmt: skip
+        rows.append(
+            [gate.baseline.run, gate.candidate.run, verdict.metric, verdict.decision.margin, gate.strict,
+             verdict.outcome, value, low, high, verdict.decision.difference.n,
+             json.dumps(details, ensure_ascii=False, allow_nan=False), decided_at]
+        )  # fmt: skip
+    with store.database.writing() as connection:
+        connection.executemany("INSERT INTO gates VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+
+
+def history(store: Store, run: str | None = None) -> list[Decided]:
+    """Stored decisions, newest first; of all runs, or those with this run on either side."""
+    if not store.database.exists:
+        return []
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            """SELECT baseline, candidate, metric, margin, strict, outcome, value, low, high, n, details, decided_at
+               FROM gates WHERE ? IS NULL OR baseline = ? OR candidate = ? ORDER BY decided_at DESC, rowid""",
+            [run, run, run],
+        ).fetchall()
+    return [Decided(*(*row[:10], json.loads(row[10]), row[11])) for row in rows]

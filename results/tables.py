@@ -1,0 +1,256 @@
+"""Boards for papers, READMEs and spreadsheets: LaTeX (booktabs), Markdown, CSV.
+
+LaTeX and Markdown show value × 100 ± half its interval with stars for the difference to the reference, as the terminal
+does. CSV is tidy, one row per run and metric, and holds fractions, as every file does. All text comes from strangers:
+it is escaped for the format, and a spreadsheet never takes a cell of text for a formula.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from results.board import Board, Cell, Row
+
+FORMATS = ("csv", "markdown", "latex")
+
+STARS = ((0.01, "**"), (0.05, "*"))
+"""Below which corrected p-value a difference gets which mark."""
+
+CSV_COLUMNS = (
+    "dataset", "dataset_fingerprint", "setting", "seed", "questions", "method", "kind", "origin", "status", "run",
+    "metric", "unit", "value", "low", "high", "n", "unscorable", "reference", "difference", "difference_low",
+    "difference_high", "difference_n", "wins", "ties", "losses", "p", "p_holm", "mark", "seconds_per_question",
+    "tokens_per_question", "cost_usd",
+)  # fmt: skip
+"""Columns of a board as CSV."""
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+_LATEX = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "|": r"\textbar{}", '"': "''", "±": r"$\pm$", "×": r"$\times$", "–": "--", "—": "---", "…": r"\dots{}",
+    "·": r"$\cdot$", "−": "$-$",
+}  # fmt: skip
+
+
+def mark(cell: Cell) -> str:
+    """The stars of a cell's difference to the reference: `**`, `*` or nothing."""
+    p = cell.p_holm
+    if cell.difference is None or p is None or math.isnan(p):
+        return ""
+    return next((stars for bar, stars in STARS if p < bar), "")
+
+
+def labels(metrics: Sequence[str]) -> dict[str, str]:
+    """Short column heads: parameters and versions are shown only where they tell two columns apart."""
+    short = {metric: re.sub(r"\(.*\)|#v\d+$", "", metric) for metric in metrics}
+    heads = list(short.values())
+    return {metric: head if heads.count(head) == 1 else metric for metric, head in short.items()}
+
+
+def plus_minus(value: float, low: float, high: float, form: str = "{:.1f}") -> str:
+    """`63.4 ± 4.2` of fractions: value and half the interval, × 100; the value alone where there is no interval."""
+    shown = form.format(100 * value)
+    return shown if math.isnan(low) else f"{shown} ± {50 * (high - low):.1f}"
+
+
+def remarks(row: Row) -> list[str]:
+    """What a reader must know of a row beside its numbers: what is unfinished, failed, unscored."""
+    lines = []
+    run = row.run
+    if run.status != "finished":
+        lines.append(f"{run.status}, {run.done} of {run.questions} questions answered")
+    if run.error:
+        lines.append(run.error)
+    if run.failed:
+        lines.append(f"{run.failed} questions failed and count as wrong; `ragmeter resume --retry-failed`")
+    for metric, cell in row.cells.items():
+        number = cell.estimate.n + cell.estimate.unscorable
+        if number < run.done:
+            lines.append(f"only {number} of {run.done} answered questions are scored on {metric}")
+    unscorable = [cell.estimate.unscorable for cell in row.cells.values() if cell.estimate.unscorable]
+    if unscorable and not row.control:
+        lines.append(f"up to {max(unscorable)} questions are unscorable on some metrics and left out of them")
+    return lines
+
+
+def badge(board: Board, row: Row) -> str:
+    """What a method's name is followed by: ` (control)`, ` (reference)`, ` (submitted)` or nothing."""
+    if row.control:
+        return " (control)"
+    if row.run.method == board.reference:
+        return " (reference)"
+    return "" if row.run.origin == "run" else f" ({row.run.origin})"
+
+
+def footnotes(board: Board) -> list[str]:
+    """What the numbers and marks of a board mean."""
+    unit = "documents" if board.clustered else "questions"
+    notes = [f"value × 100 ± half its 95 % interval (bootstrap over {unit}), {board.questions} questions"]
+    if board.reference:
+        notes.append(
+            f"in parentheses the paired difference to {board.reference}; * p < .05, ** p < .01 (sign flips, Holm "
+            "correction over the methods of a column)"
+        )
+    if any(row.control for row in board.rows):
+        notes.append("controls show what a metric does; they are not ranked and not tested")
+    heads = labels(board.metrics)
+    if long := [f"{head} = {metric}" for metric, head in heads.items() if head != metric]:
+        notes.append(", ".join(long))
+    return notes + [f"{row.run.method}: {line}" for row in board.rows for line in remarks(row)]
+
+
+def render(boards: Sequence[Board], form: str) -> str:
+    """Boards as one text.
+
+    Args:
+        boards: In the order in which they are to stand.
+        form: One of `FORMATS`.
+    """
+    if form == "csv":
+        return to_csv(CSV_COLUMNS, (line for board in boards for line in _tidy(board)))
+    write = {"markdown": _markdown_board, "latex": _latex_board}[form]
+    return "\n".join(write(board) for board in boards)
+
+
+# -- CSV -----------------------------------------------------------------------------------------------------------
+
+
+def to_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Rows as CSV (RFC 4180, line feeds): numbers as they are, no value as an empty cell, texts safe for spreadsheets.
+
+    A text that a spreadsheet would run as a formula gets an apostrophe before it.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([[_csv_cell(value) for value in row] for row in rows])
+    return text.getvalue()
+
+
+def _csv_cell(value: Any) -> Any:
+    if isinstance(value, str):
+        return "'" + value if value.startswith(_FORMULA) else value
+    return "" if value is None or (isinstance(value, float) and math.isnan(value)) else value
+
+
+def _tidy(board: Board) -> Iterable[list[Any]]:
+    shared = [board.dataset, board.dataset_fingerprint, board.setting, board.seed, board.questions]
+    for row in board.rows:
+        run, cost = row.run, row.cost
+        spent = [None] * 3 if cost is None else [cost.seconds, cost.prompt_tokens + cost.completion_tokens,
+                                                 cost.cost_usd]  # fmt: skip
+        for metric in board.metrics:
+            cell = row.cells.get(metric)
+            if cell is None:
+                continue
+            value, found = cell.estimate, cell.difference
+            compared: list[Any] = [None] * 9
+            if found is not None:
+                compared = [found.value, found.low, found.high, found.n, found.wins, found.ties, found.losses,
+                            found.p, cell.p_holm]  # fmt: skip
+            yield [
+                *shared, run.method, run.kind, run.origin, run.status, run.run, metric, "fraction", value.value,
+                value.low, value.high, value.n, value.unscorable, board.reference if found else None, *compared,
+                mark(cell), *spent,
+            ]  # fmt: skip
+
+
+# -- Markdown ------------------------------------------------------------------------------------------------------
+
+
+def markdown_text(text: str) -> str:
+    """A text that Markdown shows as it is, on one line: no markup, links, HTML, or end of a cell."""
+    text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = re.sub(r"([\\`*_{}\[\]()#!|~$])", r"\\\1", text)
+    # What looks like an address would become a link by itself.
+    return re.sub(r"(?i)\bwww\.", "www&#8203;.", text.replace("://", ":&#8203;//"))
+
+
+def to_markdown(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
+    """A Markdown table; the first `left` columns are aligned left, the others right. Cells are escaped already."""
+    rules = [":--" if place < left else "--:" for place in range(len(columns))]
+    lines = [columns, rules, *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _markdown_board(board: Board) -> str:
+    heads = labels(board.metrics)
+    rows = [
+        [markdown_text(row.run.method + badge(board, row))]
+        + [markdown_text(_cell(row.cells.get(metric))) for metric in board.metrics]
+        for row in board.rows
+    ]
+    title = f"**{markdown_text(_title(board))}**\n\n"
+    table = to_markdown(["method", *(markdown_text(heads[metric]) for metric in board.metrics)], rows)
+    return title + table + "\n" + "".join(f"- {markdown_text(note)}\n" for note in footnotes(board))
+
+
+def _title(board: Board) -> str:
+    return f"{board.dataset}, setting {board.setting}" + (f", seed {board.seed}" if board.seed else "")
+
+
+def _cell(cell: Cell | None) -> str:
+    if cell is None or math.isnan(cell.estimate.value):
+        return "–"
+    value, found = cell.estimate, cell.difference
+    text = plus_minus(value.value, value.low, value.high)
+    if found is None or math.isnan(found.value):
+        return text
+    return f"{text} ({plus_minus(found.value, found.low, found.high, '{:+.1f}')}{mark(cell)})"
+
+
+# -- LaTeX ---------------------------------------------------------------------------------------------------------
+
+
+def latex_text(text: str) -> str:
+    """A text that LaTeX prints as it is; works with pdfLaTeX and UTF-8 input."""
+    kept = "".join(character for character in " ".join(text.split()) if character.isprintable())
+    return "".join(_LATEX.get(character, character) for character in kept)
+
+
+def to_latex(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str, notes: Sequence[str] = (), left: int = 1
+) -> str:
+    """A LaTeX table with the rules of the package `booktabs`. Cells, caption and notes are escaped already."""
+    shape = "l" * left + "r" * (len(columns) - left)
+    body = [" & ".join(row) + r" \\" for row in rows]
+    said = [rf"\par\smallskip\footnotesize {note}." for note in notes]
+    lines = [
+        "% \\usepackage{booktabs}", r"\begin{table}", r"\centering", rf"\caption{{{caption}}}",
+        rf"\begin{{tabular}}{{{shape}}}", r"\toprule", " & ".join(columns) + r" \\", r"\midrule", *body, r"\bottomrule",
+        r"\end{tabular}", *said, r"\end{table}",
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def _latex_board(board: Board) -> str:
+    heads = labels(board.metrics)
+    rows = [
+        [latex_text(row.run.method + badge(board, row))]
+        + [_latex_cell(row.cells.get(metric)) for metric in board.metrics]
+        for row in board.rows
+    ]
+    return to_latex(
+        ["method", *(latex_text(heads[metric]) for metric in board.metrics)],
+        rows,
+        caption=latex_text(_title(board)),
+        notes=[latex_text(note) for note in footnotes(board)],
+    )
+
+
+def _latex_cell(cell: Cell | None) -> str:
+    if cell is None or math.isnan(cell.estimate.value):
+        return "--"
+    value, found = cell.estimate, cell.difference
+    text = plus_minus(value.value, value.low, value.high).replace(" ± ", r" \pm ")
+    if found is not None and not math.isnan(found.value):
+        stars = mark(cell)
+        raised = f"^{{{stars}}}" if stars else ""
+        text += rf"\;({100 * found.value:+.1f}{raised})"
+    return f"${text}$"

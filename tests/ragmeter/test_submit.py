@@ -1,0 +1,284 @@
+"""The commands: from a template over a method's predictions to the table, and out again."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import registry, settings
+from methods.api import Services
+from methods.pipeline import Composition
+from methods.registry import Component
+from ragmeter.cli import main
+from results import queries
+from results.board import boards
+from results.store import Store
+
+
+@dataclass
+class Done:
+    """How a command ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Ragmeter = Callable[..., Done]
+
+
+@pytest.fixture
+def ragmeter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ragmeter:
+    """The command, in this process: starting one takes longer than most of what is tested here."""
+    monkeypatch.setenv("RAGMETER_STORE", str(tmp_path / "store"))
+
+    def run(*arguments: object, stdin: str = "", **environment: str) -> Done:
+        out, err = io.StringIO(), io.StringIO()
+        with monkeypatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            patch.setattr(sys, "argv", ["ragmeter", *map(str, arguments)])
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+            for key, value in environment.items():
+                patch.setenv(key, value)
+            try:
+                main()
+                code = 0
+            except SystemExit as end:
+                code = int(end.code or 0)
+        return Done(code, out.getvalue(), " ".join(err.getvalue().split()))
+
+    return run
+
+
+def fine(done: Done) -> Any:
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout) if done.stdout.lstrip().startswith(("{", "[")) else done.stdout
+
+
+def fill(folder: Path, method: str, reference: str, limit: int, setting: str) -> None:
+    """Predictions of one of our methods, made from what the template hands out and nothing else."""
+    benchmark = settings.apply(setting, registry.load(reference).limited(limit), 0)
+    asked = [json.loads(line)["id"] for line in (folder / "questions.jsonl").read_text("utf-8").splitlines()]
+    built = Composition(Component.of(method)).build(Services())
+    built.index(benchmark.corpus)
+    said = {one.question_id: one for one in built.answer(question.query() for question in benchmark.questions)}
+    lines = [json.dumps(said[identifier].to_json(), ensure_ascii=False) + "\n" for identifier in asked]
+    (folder / "predictions.jsonl").write_text("".join(lines), "utf-8")
+
+
+def name(folder: Path, method: str, version: str = "1") -> None:
+    card = (folder / "card.yaml").read_text("utf-8")
+    card = card.replace("name: my-method", f"name: {method}").replace('version: "1"', f'version: "{version}"')
+    (folder / "card.yaml").write_text(card, "utf-8")
+
+
+EXPERIMENT = """\
+name: ours
+benchmarks: [{id: worlds/multihop, split: validation, setting: distractor, limit: 15}]
+methods: [{id: bm25}, {id: random}]
+"""
+
+
+@pytest.fixture
+def submitted(tmp_path: Path, ragmeter: Ragmeter) -> Path:
+    """A template folder, filled by bm25 and submitted beside runs of ours."""
+    (tmp_path / "ours.yaml").write_text(EXPERIMENT)
+    fine(ragmeter("run", tmp_path / "ours.yaml", "--quiet"))
+    folder = tmp_path / "mine"
+    fine(ragmeter("submission", "template", "worlds/multihop:validation", "--limit", 15, "--out", folder))
+    fill(folder, "bm25", "worlds/multihop:validation", 15, "distractor")
+    name(folder, "bm25")
+    fine(ragmeter("submit", folder / "predictions.jsonl", "--card", folder / "card.yaml"))
+    return folder
+
+
+def test_from_a_template_to_the_table(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
+    (board,) = boards(Store(tmp_path / "store"))
+    values = {row.run.method: {metric: cell.estimate.value for metric, cell in row.cells.items()} for row in board.rows}
+    assert set(values) == {"bm25", "random", "bm25@1"}
+    # The same answers, scored by the same code: equal to the last digit.
+    assert values["bm25@1"] == values["bm25"]
+    assert "bm25@1" in fine(ragmeter("table", "--all"))
+    rows = {row["path"]: row["origin"] for row in fine(ragmeter("runs", "--json"))}
+    assert rows["-/bm25@1/worlds/multihop:validation/distractor/0"] == "submitted"
+
+
+def test_again_is_idempotent_and_a_change_wants_a_version(submitted: Path, ragmeter: Ragmeter) -> None:
+    predictions, card = submitted / "predictions.jsonl", submitted / "card.yaml"
+    assert fine(ragmeter("submit", predictions, "--card", card, "--json"))["outcome"] == "known"
+    first, *rest = predictions.read_text("utf-8").splitlines(keepends=True)
+    predictions.write_text(json.dumps(json.loads(first) | {"answer": "another"}) + "\n" + "".join(rest), "utf-8")
+    done = ragmeter("submit", predictions, "--card", card, "--json")
+    assert done.returncode == 2
+    assert "new `version`" in json.loads(done.stderr)["error"]["try"]
+    name(submitted, "bm25", "2")
+    assert fine(ragmeter("submit", predictions, "--card", card, "--json"))["outcome"] == "stored"
+
+
+def test_a_dry_run_checks_and_stores_nothing(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    arguments = ("submit", submitted / "predictions.jsonl", "--card", submitted / "card.yaml", "--dry-run", "--json")
+    said = fine(ragmeter(*arguments, RAGMETER_STORE=str(elsewhere)))
+    assert (said["outcome"], said["run"], said["report"]["ok"]) == ("checked", None, True)
+    assert said["report"]["scores"]["recall@5#v1"] > 0
+    assert not elsewhere.exists()
+
+
+def test_a_refusal_names_the_lines_and_exits_with_two(submitted: Path, ragmeter: Ragmeter) -> None:
+    bad = submitted / "bad.jsonl"
+    lines = (submitted / "predictions.jsonl").read_text("utf-8").splitlines(keepends=True)
+    bad.write_text("".join(lines[:4]) + '{"question_id": "x", "anwser": 1}\n' + "".join(lines[5:]), "utf-8")
+    done = ragmeter("submit", bad, "--card", submitted / "card.yaml")
+    assert done.returncode == 2
+    assert f"{bad}:5: 'anwser' in a row: did you mean 'answer'?" in done.stdout
+    assert "a question has no row" in done.stdout
+    assert "cannot be stored" in done.stdout
+    said = ragmeter("submit", bad, "--card", submitted / "card.yaml", "--json")
+    assert said.returncode == 2
+    assert json.loads(said.stdout)["outcome"] == "refused"
+
+
+def test_predictions_come_through_a_pipe_too(submitted: Path, ragmeter: Ragmeter) -> None:
+    text = (submitted / "predictions.jsonl").read_text("utf-8")
+    assert fine(ragmeter("submit", "-", "--card", submitted / "card.yaml", "--json", stdin=text))["outcome"] == "known"
+
+
+def test_a_bundle_carries_a_submission_into_another_store(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
+    bundle = tmp_path / "b.zip"
+    fine(ragmeter("submission", "bundle", "bm25@1", bundle))
+    there = str(tmp_path / "there")
+    said = fine(ragmeter("submit", bundle, "--json", RAGMETER_STORE=there))
+    assert said["outcome"] == "stored"
+    assert said["notes"] == ["scored again here: 7 metrics as the bundle states them"]
+    here, other = Store(tmp_path / "store"), Store(Path(there))
+    run = said["run"]
+    assert other.predictions(run) == here.predictions(run)
+    assert fine(ragmeter("submit", bundle, "--json"))["outcome"] == "known"
+    assert ragmeter("submission", "bundle", "bm25@1", bundle).returncode == 2
+
+
+def test_a_run_of_ones_own_is_bundled_with_a_card(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
+    done = ragmeter("submission", "bundle", "ours/random", tmp_path / "r.zip")
+    assert done.returncode == 2
+    assert "--card" in done.stderr
+    name(submitted, "random")
+    card = submitted / "card.yaml"
+    card.write_text(card.read_text("utf-8").replace("name: bm25", "name: random"), "utf-8")
+    fine(ragmeter("submission", "bundle", "ours/random", tmp_path / "r.zip", "--card", card))
+    said = fine(ragmeter("submit", tmp_path / "r.zip", "--json"))
+    assert said["report"]["method"] == "random"
+    card.write_text(card.read_text("utf-8").replace("setting: distractor", "setting: corpus"), "utf-8")
+    done = ragmeter("submission", "bundle", "ours/random", tmp_path / "s.zip", "--card", card)
+    assert done.returncode == 2
+    assert "its setting is corpus, the run's is distractor" in done.stderr
+
+
+def test_a_maintainers_run_verifies_a_submission(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
+    done = ragmeter("submit", "--verify", "bm25@1", "--against", "ours/random", "--tolerance", "1pp")
+    assert done.returncode == 1
+    assert "not confirmed, stays submitted (tolerance 1 points" in done.stdout
+    said = fine(ragmeter("submit", "--verify", "bm25@1", "--json"))
+    assert (said["agrees"], said["origin"], said["same_answers"]) == (True, "verified", 15)
+    (row,) = [row for row in queries.runs(Store(tmp_path / "store")) if row.method == "bm25@1"]
+    assert row.origin == "verified"
+    for wrong in ("5%", "-1pp", "nan", "200pp"):
+        done = ragmeter("submit", "--verify", "bm25@1", f"--tolerance={wrong}")
+        assert done.returncode == 2
+        assert "no tolerance" in done.stderr
+    assert ragmeter("submit", "--verify", "ours/bm25").returncode == 2
+
+
+def test_trec_files_go_out_and_come_in(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
+    run, qrels = tmp_path / "run.txt", tmp_path / "qrels.txt"
+    said = fine(ragmeter("trec", "export", "ours/bm25", run, "--qrels", qrels, "--json"))
+    assert said["questions"] == 15
+    assert {len(line.split()) for line in run.read_text("ascii").splitlines()} == {6}
+    assert {len(line.split()) for line in qrels.read_text("ascii").splitlines()} == {4}
+    name(submitted, "bm25")
+    card = submitted / "card.yaml"
+    card.write_text(card.read_text("utf-8").replace("name: bm25", "name: bm25-trec"), "utf-8")
+    said = fine(ragmeter("trec", "import", run, "--card", card, "--json"))
+    (board,) = boards(Store(tmp_path / "store"))
+    values = {row.run.method: {metric: cell.estimate.value for metric, cell in row.cells.items()} for row in board.rows}
+    ours, theirs = values["bm25"], values["bm25-trec@1"]
+    assert theirs == {metric: ours[metric] for metric in theirs}
+    assert set(ours) - set(theirs) == {"em(rules=squad)#v1", "f1(rules=hotpotqa)#v1", "sp_f1#v1"}
+    assert ragmeter("trec", "export", "ours/bm25", run).returncode == 2
+
+
+def test_candidates_of_a_retriever_are_those_that_a_run_of_ours_gets(ragmeter: Ragmeter, tmp_path: Path) -> None:
+    folder, setting = tmp_path / "t", "corpus(retriever=bm25,n=4)"
+    arguments = ("worlds/multihop:validation", "--setting", setting, "--limit", 5, "--out", folder, "--passages")
+    fine(ragmeter("submission", "template", *arguments))
+    candidates = [json.loads(line) for line in (folder / "candidates.jsonl").read_text("utf-8").splitlines()]
+    assert {len(one["candidates"]) for one in candidates} <= {1, 2, 3, 4}
+    rows = [{"question_id": one["id"], "answer": "a", "evidence": [{"id": i} for i in one["candidates"]]}
+            for one in candidates]  # fmt: skip
+    corpus = {json.loads(line)["id"] for line in (folder / "passages.jsonl").read_text("utf-8").splitlines()}
+    (folder / "predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    submit = ("submit", folder / "predictions.jsonl", "--card", folder / "card.yaml", "--dry-run", "--json")
+    assert fine(ragmeter(*submit))["report"]["ok"]
+    other = next(iter(corpus - set(candidates[0]["candidates"])))
+    rows[0]["evidence"] = [{"id": other}]
+    (folder / "predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    findings = json.loads(ragmeter(*submit).stdout)["report"]["findings"]
+    assert [one["code"] for one in findings] == ["not_a_candidate"]
+
+
+@pytest.mark.parametrize("reference", ["hotpotqa:train", "musique:train", "2wikimultihopqa:dev"])
+def test_real_questions_go_the_same_way(
+    reference: str, data_folder: Path, ragmeter: Ragmeter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
+    folder = tmp_path / "t"
+    fine(ragmeter("submission", "template", reference, "--setting", "distractor", "--limit", 8, "--out", folder))
+    assert not any(q.id in (folder / "questions.jsonl").read_text() for q in registry.load(reference).questions[:8])
+    fill(folder, "bm25", reference, 8, "distractor")
+    card = folder / "card.yaml"
+    card.write_text(
+        card.read_text("utf-8").replace("training_data: []", f"training_data: [{{reference: {reference}}}]")
+    )
+    said = fine(ragmeter("submit", folder / "predictions.jsonl", "--card", card, "--json"))
+    assert said["outcome"] == "stored"
+    assert "covers the evaluated split" in said["report"]["contamination"][0]
+    assert said["report"]["scores"]["recall@5#v1"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("submit",), "there are no predictions"),
+        (("submit", "nowhere.jsonl"), "need a card"),
+        (("submit", "nowhere.jsonl", "--card", "nowhere.yaml"), "the card cannot be read"),
+        (("submit", "nowhere.zip"), "cannot be read"),
+        (("submit", "nowhere.zip", "--card", "x.yaml"), "brings its own card"),
+        (("submit", "x.jsonl", "--verify", "abcd"), "takes a stored submission and no predictions"),
+        (("submission", "template", "worlds/multihop", "--out", "t", "--config", "[1]"), "JSON object"),
+        (("submission", "template", "worlds/multihop", "--out", "t", "--config", '{"path": "/etc"}'), "names no file"),
+        (("submission", "template", "worlds/multihop", "--out", "t", "--setting", "graph"), "cannot be asked"),
+        (("submission", "template", "nothing", "--out", "t"), "unknown dataset"),
+        (("trec", "import", "nowhere.txt"), "need a card"),
+    ],
+)
+def test_wrong_use_is_explained(arguments: tuple[str, ...], said: str, ragmeter: Ragmeter, tmp_path: Path) -> None:
+    done = ragmeter(*arguments, RAGMETER_STORE=str(tmp_path / "s"))
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_strangers_text_reaches_the_terminal_without_control_characters(submitted: Path, ragmeter: Ragmeter) -> None:
+    bad = submitted / "bad.jsonl"
+    bad.write_text(json.dumps({"question_id": "\x1b[31m[bold]x[/bold]\u202e", "answer": "a"}) + "\n", "utf-8")
+    done = ragmeter("submit", bad, "--card", submitted / "card.yaml")
+    assert done.returncode == 2
+    assert "\x1b" not in done.stdout
+    assert "\u202e" not in done.stdout
+    assert "[bold]x[/bold]" in done.stdout

@@ -295,7 +295,7 @@ def _unseen_loss(decision: GateDecision, width: float) -> tuple[float, int] | No
     if share < bearable:
         return None
     needed = math.log(alpha) / math.log1p(-bearable)
-    return share, math.ceil(needed * found.n / found.units) + 1
+    return share, math.floor(needed * found.n / found.units) + 1
 
 
 def _answered(store: Store, run: RunRow, questions: Sequence[str]) -> NDArray[np.bool_]:

@@ -29,7 +29,7 @@ CSV_COLUMNS = (
 )  # fmt: skip
 """Columns of a board as CSV."""
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+_FORMULA = ("=", "+", "-", "@", "\t", "\n")
 _LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
@@ -124,7 +124,7 @@ def render(boards: Sequence[Board], form: str) -> str:
 def to_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Rows as CSV (RFC 4180, line feeds): numbers as they are, no value as an empty cell, texts safe for spreadsheets.
 
-    A text that a spreadsheet would run as a formula gets an apostrophe before it.
+    A text that a spreadsheet would run as a formula gets an apostrophe before it; carriage returns become line feeds.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -135,7 +135,8 @@ def to_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 def _csv_cell(value: Any) -> Any:
     if isinstance(value, str):
-        return "'" + value if value.startswith(_FORMULA) else value
+        text = value.replace("\r\n", "\n").replace("\r", "\n")
+        return "'" + text if text.startswith(_FORMULA) else text
     return "" if value is None or (isinstance(value, float) and math.isnan(value)) else value
 
 

@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.errors import UserError
+from benchmarks.fingerprint import folder_sha256
+from methods.models.weights import weights_hash
+from results import blessed, checkpoints
+from results.checkpoints import CARD, describe, register, verify
+from results.queries import RunRow
+from results.store import FINISHED, INTERRUPTED, Run, Store
+
+
+def model(folder: Path, weights: bytes = b"weights") -> Path:
+    (folder / "question").mkdir(parents=True)
+    (folder / "model.safetensors").write_bytes(weights)
+    (folder / "question" / "config.json").write_text("{}")
+    return folder
+
+
+def run_with(store: Store, name: str, weights: str | None, *, dataset: str = "d", status: str = FINISHED) -> str:
+    part = {"id": "ark", "version": 1, "config": {}, "weights": weights}
+    run = Run(f"{name:0<16}", name, "ark", "retriever", {"method": part, "rerankers": [], "reader": None},
+              f"toy/{dataset}:test", f"fp-{dataset}", "corpus", 0, 3, {})  # fmt: skip
+    store.start(run)
+    store.end(run.run, status)
+    return run.run
+
+
+def found_run(store: Store, text: str) -> RunRow:
+    return blessed.find_run(store, text)
+
+
+def test_the_hash_of_a_folder_is_what_sha256sum_says(tmp_path: Path) -> None:
+    folder = model(tmp_path / "m")
+    (folder / "a b.txt").write_text("é")
+    (folder / "é.txt").write_text("x")
+    (folder / CARD).write_text("not hashed")
+    command = "find * -type f ! -path ragmeter.json -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum"
+    said = subprocess.run(["bash", "-c", command], cwd=folder, capture_output=True, text=True, check=True).stdout
+    assert folder_sha256(folder) == said.split()[0]
+
+
+def test_the_hash_does_not_depend_on_when_or_where(tmp_path: Path) -> None:
+    one, two = model(tmp_path / "one"), model(tmp_path / "two")
+    os.utime(two / "model.safetensors", (1, 1))
+    assert folder_sha256(one) == folder_sha256(two)
+
+
+@pytest.mark.parametrize("change", ["content", "name", "more", "less"])
+def test_any_change_of_the_files_changes_the_hash(tmp_path: Path, change: str) -> None:
+    folder = model(tmp_path / "m")
+    before = folder_sha256(folder)
+    if change == "content":
+        (folder / "model.safetensors").write_bytes(b"weightS")
+    elif change == "name":
+        (folder / "model.safetensors").rename(folder / "model2.safetensors")
+    elif change == "more":
+        (folder / "question" / CARD).write_text("the card of a checkpoint within is content")
+    else:
+        (folder / "question" / "config.json").unlink()
+    assert folder_sha256(folder) != before
+
+
+def test_a_described_folder_verifies_and_says_what_it_was_told(tmp_path: Path) -> None:
+    parent = describe(model(tmp_path / "p", b"p"), method="ark", stage="warmup")
+    made = describe(
+        model(tmp_path / "m"), method="ark", stage="curriculum", version=2, config={"lr": 1e-5}, parents=[parent],
+        data=["2135ff775c01f188"],
+    )  # fmt: skip
+    assert verify(tmp_path / "m") == made
+    card = json.loads((tmp_path / "m" / CARD).read_text())
+    assert card == {
+        "method": "ark", "version": 2, "stage": "curriculum", "config": {"lr": 1e-5}, "parents": [parent.sha256],
+        "data": ["2135ff775c01f188"], "sha256": folder_sha256(tmp_path / "m"),
+    }  # fmt: skip
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m", "p"]
+
+
+def test_a_tampered_folder_is_named_with_the_file(tmp_path: Path) -> None:
+    folder = model(tmp_path / "m")
+    describe(folder, method="ark", stage="s")
+    (folder / "model.safetensors").write_bytes(b"other")
+    os.utime(folder / "model.safetensors", ns=(2**62, 2**62))
+    with pytest.raises(UserError, match=r"files are not those that .* describes.*: model\.safetensors"):
+        verify(folder)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("sha256", "abc", "sha256 of this checkpoint"),
+        ("version", True, "version of this checkpoint"),
+        ("parents", ["abc"], "parents of this checkpoint"),
+        ("config", [], "config of this checkpoint"),
+        ("data", "x", "data of this checkpoint"),
+        ("method", "", "method of this checkpoint"),
+        ("methode", "x", "did you mean 'method'"),
+    ],
+)
+def test_a_broken_card_is_refused_with_its_place(tmp_path: Path, key: str, value: Any, said: str) -> None:
+    folder = model(tmp_path / "m")
+    describe(folder, method="ark", stage="s")
+    card = json.loads((folder / CARD).read_text())
+    (folder / CARD).write_text(json.dumps(card | {key: value}))
+    with pytest.raises(UserError, match=said) as caught:
+        verify(folder)
+    assert str(folder / CARD) in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"method": "ark"}', "\x00"])
+def test_a_card_that_is_no_card_is_an_error_and_no_traceback(tmp_path: Path, text: str) -> None:
+    folder = model(tmp_path / "m")
+    (folder / CARD).write_text(text)
+    with pytest.raises(UserError):
+        verify(folder)
+
+
+def test_a_folder_without_card_or_files_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"holds no ragmeter\.json"):
+        verify(model(tmp_path / "m"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="holds no file"):
+        describe(tmp_path / "empty", method="ark", stage="s")
+    with pytest.raises(UserError, match="no such folder"):
+        describe(tmp_path / "none", method="ark", stage="s")
+    with pytest.raises(UserError, match="not JSON"):
+        describe(tmp_path / "m", method="ark", stage="s", config={"x": float("nan")})
+
+
+def test_a_linked_folder_is_refused_because_its_content_lies_elsewhere(tmp_path: Path) -> None:
+    folder = model(tmp_path / "m")
+    (folder / "linked").symlink_to(tmp_path)
+    with pytest.raises(UserError, match="link to a folder"):
+        folder_sha256(folder)
+
+
+def test_the_registry_keeps_what_the_card_says_and_moves_with_the_folder(store: Store, tmp_path: Path) -> None:
+    assert checkpoints.checkpoints(store) == []
+    made = describe(model(tmp_path / "m"), method="ark", stage="s", config={"lr": 0.1}, data=["x"])
+    register(store, tmp_path / "m")
+    (tmp_path / "m").rename(tmp_path / "moved")
+    register(store, tmp_path / "moved")
+    (kept,) = checkpoints.checkpoints(store)
+    assert (kept.sha256, kept.config, kept.data, kept.name) == (made.sha256, {"lr": 0.1}, ("x",), "moved")
+
+
+def test_a_checkpoint_is_found_by_hash_folder_and_name(store: Store, tmp_path: Path) -> None:
+    made = describe(model(tmp_path / "ark-2"), method="ark", stage="s")
+    with pytest.raises(UserError, match="not registered"):
+        blessed.find_checkpoint(store, str(tmp_path / "ark-2"))
+    register(store, tmp_path / "ark-2")
+    for text in (made.sha256, made.sha256[:6], "ark-2", str(tmp_path / "ark-2")):
+        assert blessed.find_checkpoint(store, text).sha256 == made.sha256
+    with pytest.raises(UserError, match="did you mean 'ark-2'"):
+        blessed.find_checkpoint(store, "ark-3")
+
+
+def test_a_run_is_found_by_the_checkpoint_it_was_made_with(store: Store, tmp_path: Path) -> None:
+    made = describe(model(tmp_path / "m"), method="ark", stage="s")
+    register(store, tmp_path / "m")
+    # What runs record of a folder of weights is the checkpoint's own hash.
+    weights = weights_hash(str(tmp_path / "m"))
+    assert weights == made.sha256
+    run_with(store, "older", f"{weights}-prompt")
+    newest = run_with(store, "newest", weights)
+    run_with(store, "unfinished", weights, status=INTERRUPTED)
+    run_with(store, "stranger", "0" * 64)
+    checkpoint = blessed.find_checkpoint(store, "m")
+    assert [run.method for run in checkpoints.runs_with(store, checkpoint)] == ["unfinished", "newest", "older"]
+    assert found_run(store, "m").run == newest
+
+
+def test_a_checkpoints_run_is_sought_on_the_other_sides_benchmark(store: Store, tmp_path: Path) -> None:
+    made = describe(model(tmp_path / "m"), method="ark", stage="s")
+    register(store, tmp_path / "m")
+    on_d = run_with(store, "d", made.sha256)
+    run_with(store, "e", made.sha256, dataset="e")
+    other, third = run_with(store, "other", None), run_with(store, "third", None, dataset="f")
+    checkpoint = blessed.find_checkpoint(store, "m")
+    assert blessed.run_of(store, checkpoint, found_run(store, other)).run == on_d
+    with pytest.raises(UserError, match="runs on several benchmarks"):
+        blessed.run_of(store, checkpoint)
+    with pytest.raises(UserError, match=r"no finished run .* on toy/f:test in corpus with seed 0"):
+        blessed.run_of(store, checkpoint, found_run(store, third))
+
+
+def test_a_blessed_name_goes_first_and_moves(store: Store) -> None:
+    one, two = run_with(store, "one", None), run_with(store, "two", None)
+    assert blessed.bless(store, "two", found_run(store, "one"), "the first") is None
+    assert found_run(store, "two").run == one
+    before = blessed.bless(store, "two", found_run(store, two))
+    assert before is not None
+    assert (before.run, before.note) == (one, "the first")
+    assert found_run(store, "two").run == two
+    assert [name.name for name in blessed.blessings(store)] == ["two"]
+    blessed.unbless(store, "two")
+    assert blessed.blessings(store) == []
+    with pytest.raises(UserError, match="unknown blessed name"):
+        blessed.unbless(store, "two")
+
+
+def test_a_name_for_what_is_gone_says_so(store: Store) -> None:
+    run = run_with(store, "one", None)
+    blessed.bless(store, "main", found_run(store, "one"))
+    run_with(store, "two", None)
+    store.forget(run)
+    with pytest.raises(UserError, match="does not hold any more"):
+        found_run(store, "main")
+
+
+def test_only_finished_runs_that_compete_are_blessed_under_names_that_can_be_typed(store: Store) -> None:
+    run_with(store, "half", None, status=INTERRUPTED)
+    with pytest.raises(UserError, match="not finished"):
+        blessed.bless(store, "main", found_run(store, "half"))
+    run_with(store, "whole", None)
+    for name in ("", "-x", "a b", "a/b", "é", "x" * 101, "a\n"):
+        with pytest.raises(UserError, match="cannot be a blessed name"):
+            blessed.bless(store, name, found_run(store, "whole"))
+
+
+def test_what_means_a_run_and_a_checkpoint_is_asked_back(store: Store, tmp_path: Path) -> None:
+    describe(model(tmp_path / "twin"), method="ark", stage="s")
+    register(store, tmp_path / "twin")
+    run_with(store, "twin", None)
+    with pytest.raises(UserError, match="means 2 things"):
+        blessed.resolve(store, "twin")
+    blessed.bless(store, "main", blessed.find_checkpoint(store, "twin"))
+    with pytest.raises(UserError, match="did you mean 'main'"):
+        blessed.resolve(store, "mian")

@@ -1,0 +1,325 @@
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.corpus import Corpus
+from benchmarks.errors import UserError
+from benchmarks.registry import Benchmark, DataReference, DatasetCard
+from benchmarks.schema import Question
+from judges.registry import parse
+from methods.api import Prediction
+from results import queries
+from results.gate import Gate, _unseen_loss, ask
+from results.gate_history import history, record
+from results.margins import parse_margin, parse_margins
+from results.statistics import non_inferiority
+from results.store import FINISHED, INTERRUPTED, Run, Store
+
+CARD = DatasetCard(
+    title="Toy", task="QA", description="d", hub_id=None, revision=None, licence="none", citation="c",
+    languages=("en",), splits={"dev": 4}, metrics=("em",), settings=("distractor",),
+)  # fmt: skip
+F1, EM = "f1(rules=squad)#v1", "em(rules=squad)#v1"
+
+
+def questions(store: Store, count: int, documents: int = 0, subset: str = "dev") -> Benchmark:
+    asked = [
+        Question(f"q{n}", f"what {n}?", ("a",), document_id=f"d{n % documents}" if documents else None)
+        for n in range(count)
+    ]
+    benchmark = Benchmark(DataReference("toy", None, subset), 1, CARD, asked, Corpus.of([]))
+    store.put_benchmark(benchmark, benchmark.fingerprint)
+    store.put_cards([], [parse("f1"), parse("em")])
+    return benchmark
+
+
+def run_of(
+    store: Store, benchmark: Benchmark, name: str, scores: dict[str, Any], *, status: str = FINISHED,
+    **changed: Any,
+) -> queries.RunRow:  # fmt: skip
+    """Store a run whose questions are the first ones, as many as it has scores; `...` stands for no row."""
+    fields: dict[str, Any] = {
+        "run": f"{name}-fingerprint", "method": name, "method_id": name, "kind": "retriever",
+        "description": {"method": {"id": name}}, "dataset": str(benchmark.reference),
+        "dataset_fingerprint": benchmark.fingerprint, "setting": "distractor", "seed": 0,
+        "questions": len(benchmark.questions), "provenance": {},
+    }  # fmt: skip
+    run = Run(**(fields | changed))
+    store.start(run)
+    count = max((len(values) for values in scores.values()), default=len(benchmark.questions))
+    store.append(run.run, [Prediction(q.id, "x") for q in benchmark.questions[:count]], {})
+    for metric, values in scores.items():
+        kept = [(q.id, value) for q, value in zip(benchmark.questions, values, strict=False) if value is not ...]
+        store.put_scores(run.run, [q for q, _ in kept], {metric: np.array([v for _, v in kept], float)})
+    store.end(run.run, status)
+    return queries.find_run(store, run.run)
+
+
+def coin(seed: int, count: int, share: float) -> np.ndarray:
+    return (np.random.default_rng(seed).random(count) < share).astype(float)
+
+
+def gate(store: Store, baseline: Any, candidate: Any, count: int = 600, **how: Any) -> Gate:
+    benchmark = questions(store, count)
+    one = run_of(store, benchmark, "baseline", {F1: baseline})
+    two = run_of(store, benchmark, "candidate", {F1: candidate})
+    return ask(store, one, two, **({"metrics": ["f1"], "margin": 0.01} | how))
+
+
+def test_a_clearly_worse_candidate_regresses(store: Store) -> None:
+    found = gate(store, coin(1, 600, 0.8), coin(2, 600, 0.5))
+    assert (found.outcome, found.exit_code) == ("regressed", 100)
+
+
+def test_a_candidate_that_wins_passes(store: Store) -> None:
+    found = gate(store, coin(1, 600, 0.5), coin(2, 600, 0.8))
+    assert (found.outcome, found.exit_code) == ("pass", 0)
+
+
+def test_a_tiny_question_set_cannot_tell_and_says_how_many_could(store: Store) -> None:
+    found = gate(store, coin(1, 12, 0.6), coin(2, 12, 0.6), 12)
+    (verdict,) = found.verdicts
+    assert (found.outcome, found.exit_code) == ("inconclusive", 101)
+    assert verdict.decision.difference.n == 12
+    assert verdict.detectable > 0.1
+    assert verdict.questions_needed is not None
+    assert verdict.questions_needed > 500
+
+
+def test_the_decision_is_that_of_the_statistics(store: Store) -> None:
+    one, two = coin(1, 300, 0.6), coin(2, 300, 0.55)
+    (verdict,) = gate(store, one, two, 300, margin=0.05).verdicts
+    assert verdict.decision == non_inferiority(two, one, margin=0.05)
+    assert (verdict.baseline, verdict.candidate) == pytest.approx((one.mean(), two.mean()))
+
+
+def test_the_same_scores_pass_only_where_so_many_questions_would_have_shown_a_loss(store: Store) -> None:
+    scores = coin(1, 600, 0.5)
+    assert gate(store, scores, scores).outcome == "pass"
+
+
+@pytest.mark.parametrize(("count", "outcome"), [(367, "inconclusive"), (368, "pass")])
+def test_no_loss_seen_is_a_pass_from_the_number_on_that_the_rule_of_three_says(
+    store: Store, count: int, outcome: str
+) -> None:
+    # (1 - 0.01)^n = 0.025 at n = 367.04: a loss that happens to 1 % of all questions is then missed by all of n.
+    found = gate(store, np.ones(count), np.ones(count), count)
+    assert found.outcome == outcome
+    if outcome == "inconclusive":
+        (verdict,) = found.verdicts
+        assert verdict.questions_needed == 368
+        assert any("no question got worse" in remark for remark in found.remarks)
+
+
+def test_a_loss_that_few_questions_are_likely_to_miss_rarely_passes() -> None:
+    # The candidate truly loses 2 pp, one question in fifty, and over a third of all draws of fifty show no loss.
+    rng, missed, passed = np.random.default_rng(0), 0, 0
+    for _ in range(300):
+        lost = rng.random(50) < 0.02
+        decision = non_inferiority(1.0 - lost, np.ones(50), margin=0.01, resamples=500)
+        missed += not lost.any()
+        passed += decision.outcome == "pass" and _unseen_loss(decision, 1.0) is None
+    assert missed > 75
+    assert passed <= 0.025 * 300
+
+
+def test_a_run_against_itself_never_regresses_and_says_that_it_is_no_test(store: Store) -> None:
+    run = run_of(store, questions(store, 50), "one", {F1: coin(1, 50, 0.5)})
+    for strict in (False, True):
+        found = ask(store, run, run, metrics=["f1"], margin=0.01, strict=strict)
+        assert found.outcome != "regressed"
+        assert "the same run" in found.remarks[0]
+
+
+def test_strict_calls_a_sure_loss_within_the_margin(store: Store) -> None:
+    one = np.full(400, 0.5)
+    two = one - np.random.default_rng(0).uniform(0.0, 0.04, 400)
+    benchmark = questions(store, 400)
+    runs = [run_of(store, benchmark, name, {F1: values}) for name, values in (("one", one), ("two", two))]
+    assert ask(store, *runs, metrics=["f1"], margin=0.05).outcome == "pass"
+    assert ask(store, *runs, metrics=["f1"], margin=0.05, strict=True).outcome == "regressed"
+
+
+def test_less_is_better_where_the_metric_says_so(store: Store) -> None:
+    benchmark = questions(store, 300)
+    with store.database.writing() as connection:
+        connection.execute("INSERT INTO metrics VALUES ('perplexity(model=m)#v1', 'd', 1.0, NULL, FALSE, 'text', 's')")
+    low, high = np.linspace(2, 3, 300), np.linspace(4, 6, 300)
+    better = run_of(store, benchmark, "better", {"perplexity(model=m)#v1": low})
+    worse = run_of(store, benchmark, "worse", {"perplexity(model=m)#v1": high})
+    assert ask(store, better, worse, metrics=["perplexity"], margin=0.1).outcome == "regressed"
+    found = ask(store, worse, better, metrics=["perplexity"], margin=0.1)
+    assert found.outcome == "pass"
+    value, lower, upper = found.verdicts[0].change
+    assert value == pytest.approx((low - high).mean())
+    assert lower < value < upper < 0
+
+
+def test_several_metrics_regress_if_one_does_and_pass_if_all_do(store: Store) -> None:
+    benchmark = questions(store, 600)
+    one = run_of(store, benchmark, "one", {F1: coin(1, 600, 0.8), EM: coin(3, 600, 0.3)})
+    two = run_of(store, benchmark, "two", {F1: coin(2, 600, 0.5), EM: coin(4, 600, 0.6)})
+    both = ask(store, one, two, metrics=["f1", "em"], margins={"f1": 0.01, "em": 0.02})
+    assert [verdict.outcome for verdict in both.verdicts] == ["regressed", "pass"]
+    assert [verdict.decision.margin for verdict in both.verdicts] == [0.01, 0.02]
+    assert both.outcome == "regressed"
+    assert ask(store, one, two, metrics=["em"], margin=0.02).outcome == "pass"
+    with pytest.raises(UserError, match="no margin for em"):
+        ask(store, one, two, metrics=["f1", "em"], margins={"f1": 0.01})
+    with pytest.raises(UserError, match="unknown metric with a margin 'rouge'"):
+        ask(store, one, two, metrics=["f1"], margin=0.01, margins={"rouge": 0.1})
+
+
+def test_scores_that_the_candidate_lacks_cannot_buy_a_pass(store: Store) -> None:
+    # It answers everything, and the thirty questions it got wrong were never scored.
+    lost = [*([math.nan] * 30), *([1.0] * 570)]
+    found = gate(store, [1.0] * 600, lost)
+    (verdict,) = found.verdicts
+    assert verdict.decision.outcome == "pass"
+    assert found.outcome == "inconclusive"
+    assert verdict.lacking == 30
+    assert verdict.unpaired == {"without a value for the candidate alone": 30}
+    assert any("lacks 30 scores" in remark for remark in found.remarks)
+
+
+def test_a_few_lacking_scores_do_not_stand_in_the_way_of_a_clear_pass(store: Store) -> None:
+    baseline, candidate = coin(1, 600, 0.4), coin(2, 600, 0.9).tolist()
+    found = gate(store, baseline, [..., *candidate[1:]])
+    assert found.outcome == "pass"
+    assert found.verdicts[0].decision.difference.n == 599
+
+
+def test_questions_that_neither_can_be_scored_on_are_no_pairs_and_no_fault(store: Store) -> None:
+    baseline, candidate = coin(1, 600, 0.4), coin(2, 600, 0.9)
+    baseline[:40] = candidate[:40] = math.nan
+    found = gate(store, baseline, candidate)
+    assert found.outcome == "pass"
+    assert found.verdicts[0].unpaired == {"without a value for both": 40}
+
+
+def test_questions_of_one_document_count_as_one(store: Store) -> None:
+    benchmark = questions(store, 600, documents=6)
+    one = run_of(store, benchmark, "one", {F1: coin(1, 600, 0.62)})
+    two = run_of(store, benchmark, "two", {F1: coin(2, 600, 0.55)})
+    found = ask(store, one, two, metrics=["f1"], margin=0.01)
+    assert found.clustered
+    assert found.verdicts[0].decision.difference.units == 6
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"setting": "corpus"}, "setting: distractor and corpus"),
+        ({"seed": 3}, "seed: 0 and 3"),
+        ({"dataset_fingerprint": "else"}, "dataset_fingerprint"),
+        ({"kind": "control"}, "is a control"),
+    ],
+)
+def test_what_must_not_be_compared_is_refused_with_the_keys(store: Store, changed: dict[str, Any], said: str) -> None:
+    benchmark = questions(store, 20)
+    one = run_of(store, benchmark, "one", {F1: np.ones(20)})
+    two = run_of(store, benchmark, "two", {F1: np.ones(20)}, **changed)
+    with pytest.raises(UserError) as caught:
+        ask(store, one, two, metrics=["f1"], margin=0.01)
+    assert said in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_another_number_of_questions_is_another_question_set(store: Store) -> None:
+    one = run_of(store, questions(store, 20), "one", {F1: np.ones(20)})
+    two = run_of(store, questions(store, 10), "two", {F1: np.ones(10)})
+    with pytest.raises(UserError, match="questions: 20 and 10"):
+        ask(store, one, two, metrics=["f1"], margin=0.01)
+
+
+def test_another_version_of_a_metric_is_another_metric(store: Store) -> None:
+    benchmark = questions(store, 20)
+    one = run_of(store, benchmark, "one", {F1: np.ones(20)})
+    two = run_of(store, benchmark, "two", {"f1(rules=squad)#v2": np.ones(20)})
+    with pytest.raises(UserError, match="different definitions of 'f1'") as caught:
+        ask(store, one, two, metrics=["f1"], margin=0.01)
+    assert "f1(rules=squad)#v2" in str(caught.value)
+    with pytest.raises(UserError, match="candidate was not scored on 'em'"):
+        ask(store, run_of(store, benchmark, "three", {EM: np.ones(20)}), two, metrics=["em"], margin=0.01)
+
+
+def test_a_name_of_several_metrics_is_asked_back(store: Store) -> None:
+    benchmark = questions(store, 20)
+    scores = {"recall@5#v1": np.ones(20), "recall@20#v1": np.ones(20)}
+    runs = [run_of(store, benchmark, name, scores) for name in ("one", "two")]
+    with pytest.raises(UserError, match="'recall' means 2 metrics"):
+        ask(store, *runs, metrics=["recall"], margin=0.01)
+
+
+def test_unfinished_runs_are_compared_on_request_over_what_both_answered(store: Store) -> None:
+    benchmark = questions(store, 600)
+    one = run_of(store, benchmark, "one", {F1: coin(1, 600, 0.4)})
+    two = run_of(store, benchmark, "two", {F1: coin(2, 400, 0.9)}, status=INTERRUPTED)
+    with pytest.raises(UserError, match="candidate is interrupted, 400 of 600"):
+        ask(store, one, two, metrics=["f1"], margin=0.01)
+    found = ask(store, one, two, metrics=["f1"], margin=0.01, allow_partial=True)
+    assert found.outcome == "pass"
+    assert found.verdicts[0].decision.difference.n == 400
+    assert found.verdicts[0].unpaired == {"not answered by the candidate": 200}
+    assert any("400 of 600 questions are pairs" in remark for remark in found.remarks)
+
+
+def test_runs_without_a_single_pair_are_inconclusive(store: Store) -> None:
+    found = gate(store, [1.0] * 20, [math.nan] * 20, 20)
+    assert found.outcome == "inconclusive"
+    assert found.verdicts[0].decision.difference.n == 0
+    json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_decisions_are_kept_and_read_back_newest_first(store: Store) -> None:
+    found = gate(store, coin(1, 600, 0.8), coin(2, 600, 0.5))
+    assert history(store) == []
+    record(store, found, asked={"candidate": "mine"})
+    record(store, found)
+    newest, first = history(store, found.candidate.run)
+    assert newest.decided_at >= first.decided_at
+    assert (first.outcome, first.metric, first.margin, first.strict, first.n) == ("regressed", F1, 0.01, False, 600)
+    assert first.details["asked"] == {"candidate": "mine"}
+    assert (first.value, first.low, first.high) == pytest.approx(found.verdicts[0].change)
+    assert history(store, "nothing") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1.0pp", 0.01), ("0.01", 0.01), ("1pp", 0.01), (" 2 PP ", 0.02), (".5pp", 0.005), ("1e-3", 1e-3)],
+)
+def test_a_margin_is_points_or_a_fraction(text: str, value: float) -> None:
+    assert parse_margin(text) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("text", ["", "0", "0pp", "-1pp", "1%", "nan", "inf", "1 pp pp", "one", "1,0pp", "1e-400"])
+def test_what_is_no_margin_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="is no margin"):
+        parse_margin(text)
+
+
+def test_margins_by_metric_stand_beside_one_for_the_rest() -> None:
+    assert parse_margins(["1pp", "f1(rules=squad)#v1=2pp", "recall@5=0.03"]) == (
+        0.01,
+        {"f1(rules=squad)#v1": 0.02, "recall@5": 0.03},
+    )
+    for twice in (["1pp", "2pp"], ["f1=1pp", "f1=2pp"]):
+        with pytest.raises(UserError, match="two margins"):
+            parse_margins(twice)
+
+
+def test_a_margin_as_wide_as_the_range_is_taken_for_a_slip(store: Store) -> None:
+    with pytest.raises(UserError, match="1pp, if percentage points are meant"):
+        gate(store, np.ones(20), np.ones(20), 20, margin=1.0)
+
+
+@given(st.floats(min_value=0.001, max_value=99))
+def test_points_are_hundredths(points: float) -> None:
+    assert parse_margin(f"{points:.4f}pp") == pytest.approx(parse_margin(f"{points / 100:.6f}"), abs=1e-6)

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import csv
+import io
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.corpus import Corpus
+from benchmarks.registry import Benchmark, DataReference, DatasetCard
+from benchmarks.schema import Question
+from methods.api import Prediction
+from results.board import Board, boards
+from results.store import FINISHED, INTERRUPTED, Run, Store
+from results.tables import CSV_COLUMNS, latex_text, markdown_text, render, to_csv, to_latex, to_markdown
+
+CARD = DatasetCard(
+    title="Toy", task="QA", description="d", hub_id=None, revision=None, licence="none", citation="c",
+    languages=("en",), splits={"dev": 4}, metrics=("em",), settings=("distractor",),
+)  # fmt: skip
+EVIL = "=cmd|' /C calc'!A0 <script>&_%$#{}~^\\|*`[x](http://x)"
+BASE = [1.0] * 20 + [0.0] * 20
+BETTER = [1.0] * 38 + [0.0] * 2
+
+
+@pytest.fixture
+def board(store: Store) -> Board:
+    asked = [Question(f"q{n}", f"what {n}?", ("a",)) for n in range(40)]
+    benchmark = Benchmark(DataReference("toy", None, "dev"), 1, CARD, asked, Corpus.of([]))
+    store.put_benchmark(benchmark, benchmark.fingerprint)
+    for name, values in (("bm25", BASE), (EVIL, BETTER), ("gold", [1.0] * 40), ("half", BASE[:30])):
+        kind = "control" if name == "gold" else "retriever"
+        run = Run(f"run-{name[:4]}", name, name, kind, {}, "toy:dev", benchmark.fingerprint, "distractor", 0, 40, {})
+        store.start(run)
+        said = [Prediction(q.id, "x") for q in asked[: len(values)]]
+        store.append(run.run, said, {"f1(rules=squad)#v1": np.array(values)})
+        store.end(run.run, INTERRUPTED if name == "half" else FINISHED)
+    store.put_experiment(
+        "toy", "name: toy", None, None, "bm25", ["run-bm25", f"run-{EVIL[:4]}", "run-gold", "run-half"]
+    )
+    (found,) = boards(store, "toy")
+    return found
+
+
+def test_csv_is_tidy_and_its_numbers_are_the_boards(board: Board) -> None:
+    rows = list(csv.DictReader(io.StringIO(render([board], "csv"))))
+    assert [row["metric"] for row in rows] == ["f1(rules=squad)#v1"] * 4
+    assert list(rows[0]) == list(CSV_COLUMNS)
+    for row, own in zip(rows, board.rows, strict=True):
+        cell = own.cells["f1(rules=squad)#v1"]
+        assert (float(row["value"]), float(row["low"])) == (cell.estimate.value, cell.estimate.low)
+        assert row["unit"] == "fraction"
+    reference, other, control, _ = rows
+    assert (reference["difference"], reference["p_holm"], reference["reference"]) == ("", "", "")
+    assert (float(other["difference"]), other["mark"], other["reference"]) == (0.45, "**", "bm25")
+    assert (control["kind"], control["difference"]) == ("control", "")
+
+
+def test_a_spreadsheet_never_takes_text_for_a_formula(board: Board) -> None:
+    rows = list(csv.DictReader(io.StringIO(render([board], "csv"))))
+    assert rows[1]["method"] == "'" + EVIL
+    text = to_csv(["a", "b"], [[f"{start}x", -1.5] for start in "=+-@\t\r\n"])
+    again = list(csv.reader(io.StringIO(text, newline="")))[1:]
+    assert all(row[0].startswith("'") for row in again)
+    assert {row[1] for row in again} == {"-1.5"}
+
+
+@given(st.lists(st.tuples(st.text(), st.floats(allow_nan=True, allow_infinity=False)), max_size=5))
+def test_csv_reads_back_as_what_was_written(rows: list[tuple[str, float]]) -> None:
+    rows = [(text.replace("\r\n", "\n").replace("\r", "\n").replace("\x00", ""), number) for text, number in rows]
+    again = list(csv.reader(io.StringIO(to_csv(["text", "number"], rows), newline="")))[1:]
+    for (text, number), (read, value) in zip(rows, again, strict=True):
+        assert read.removeprefix("'") == text.removeprefix("'")
+        assert value == "" if number != number else float(value) == number
+
+
+def test_markdown_marks_badges_and_explains(board: Board) -> None:
+    text = render([board], "markdown")
+    assert "| bm25 \\(reference\\) | 50.0 ± " in text
+    assert "+45.0 ± " in text
+    assert "\\*\\*\\)" in text
+    assert "| gold \\(control\\) | 100.0 ± 0.0 |" in text
+    assert "Holm correction" in text
+    assert "controls show what a metric does" in text
+    assert "half: interrupted, 30 of 40 questions answered" in text
+    table = [line for line in text.splitlines() if line.startswith("|")]
+    assert {len(line.replace("\\|", "").split("|")) for line in table} == {4}
+
+
+class Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.found.append(tag)
+
+
+@given(st.text())
+def test_markdown_text_holds_no_html_no_line_break_and_no_bare_markup(text: str) -> None:
+    shown = markdown_text(text)
+    tags = Tags()
+    tags.feed(shown)
+    assert tags.found == []
+    assert len(shown.splitlines()) <= 1
+    assert "://" not in shown
+    bare = shown.replace("\\\\", "")
+    for mark in "`*_[]()|":
+        assert bare.count(mark) == bare.count("\\" + mark)
+
+
+def test_markdown_is_read_as_the_text_it_was() -> None:
+    parser = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable("table")
+    html = parser.render(to_markdown(["a"], [[markdown_text(EVIL)]]))
+    tags = Tags()
+    tags.feed(html)
+    assert set(tags.found) == {"table", "thead", "tbody", "tr", "th", "td"}
+    cell = html.split("<td", 1)[1].split(">", 1)[1].split("</td>")[0]
+    assert "=cmd|' /C calc'!A0 &lt;script&gt;&amp;_%$#{}~^\\|*`[x](http:" in cell
+
+
+def test_latex_is_booktabs_with_raised_marks(board: Board) -> None:
+    text = render([board], "latex")
+    assert text.count(r"\toprule") == text.count(r"\midrule") == text.count(r"\bottomrule") == 1
+    assert "(+45.0^{**})" in text
+    assert r"bm25 (reference) & $50.0 \pm " in text
+    assert "<script>" not in text
+    rows = text.split(r"\midrule")[1].split(r"\bottomrule")[0].strip().splitlines()
+    assert len(rows) == 4
+    assert all(row.endswith(r"\\") and row.replace(r"\&", "").count("&") == 1 for row in rows)
+
+
+@given(st.text(max_size=60))
+def test_latex_text_leaves_no_active_character(text: str) -> None:
+    shown = latex_text(text)
+    for written in (r"\textbackslash{}", r"\textasciitilde{}", r"\textasciicircum{}", r"\textless{}", r"\textgreater{}",
+                    r"\textbar{}", r"\dots{}", r"$\pm$", r"$\times$", r"$\cdot$", "$-$"):  # fmt: skip
+        shown = shown.replace(written, "")
+    for active in "{}&%$#_":
+        shown = shown.replace("\\" + active, "")
+    assert not set(shown) & set("\\{}&%$#_~^<>|")
+
+
+def test_latex_compiles(board: Board, tmp_path: Path) -> None:
+    if shutil.which("pdflatex") is None:
+        pytest.skip("no pdflatex on this machine")
+    body = render([board], "latex") + to_latex(["a"], [[latex_text(EVIL)]], caption=latex_text(EVIL))
+    (tmp_path / "t.tex").write_text(
+        "\\documentclass{article}\\usepackage{booktabs}\\begin{document}\n" + body + "\\end{document}\n"
+    )
+    done = subprocess.run(["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"], cwd=tmp_path,
+                          capture_output=True)  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:]

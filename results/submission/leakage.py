@@ -19,7 +19,6 @@ places are warnings: a passage in other words, a note of an earlier step that wa
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -155,7 +154,7 @@ def check_prompts(rows: Sequence[Prompted], findings: Findings) -> None:
     checked = [row for row in rows if row.question.answerable and row.golds]
     leaks = [leak for row in checked if (leak := _leak(row, checked)) is not None]
     announced = _announced(leaks, checked)
-    certain = [leak for leak in leaks if leak.nowhere or leak.before in announced]
+    certain = [leak for leak in leaks if leak.nowhere or {leak.before, leak.before[-1:]} & announced]
     severity = _severity(len(certain), len(checked))
     for leak in certain:
         by = f" after {shown(' '.join(leak.before))}" if leak.before else ""
@@ -168,7 +167,8 @@ def check_prompts(rows: Sequence[Prompted], findings: Findings) -> None:
             severity=severity,
             try_this="keep gold out of prompts; give what the model wrote itself the role `assistant`",
         )
-    others = [leak for leak in leaks if leak not in certain]
+    known = {id(leak) for leak in certain}
+    others = [leak for leak in leaks if id(leak) not in known]
     for leak in others:
         findings.add(
             "gold_in_other_words",
@@ -197,16 +197,17 @@ def _boilerplate(gold: str, spot: Spot, others: Sequence[Prompted]) -> bool:
 
 
 def _announced(leaks: Sequence[_Leak], rows: Sequence[Prompted]) -> set[tuple[str, ...]]:
-    """Words that precede the gold in many prompts, and mostly the gold: `gold answer`, but not `title`."""
-    counts = Counter(leak.before for leak in leaks if leak.before)
+    """One or two words that precede the gold in many prompts, and mostly the gold: `gold answer`, but not `title`."""
+    by_words: dict[tuple[str, ...], list[_Leak]] = {}
+    for leak in leaks:
+        for words in {leak.before, leak.before[-1:]} - {()}:
+            by_words.setdefault(words, []).append(leak)
     found = set()
-    for before, count in counts.items():
-        if count < FEW or _severity(count, len(rows)) != "error":
-            continue
-        text = f" {' '.join(before)} "
-        seen = sum(message.count(text) for leak in leaks if leak.before == before for message in leak.row.messages)
-        if 2 * count >= seen:
-            found.add(before)
+    for words, those in by_words.items():
+        if len(those) >= FEW and _severity(len(those), len(rows)) == "error":
+            text = f" {' '.join(words)} "
+            if 2 * len(those) >= sum(message.count(text) for leak in those for message in leak.row.messages):
+                found.add(words)
     return found
 
 

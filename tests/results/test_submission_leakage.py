@@ -116,6 +116,14 @@ def test_a_hint_in_every_prompt_is_an_error_even_where_the_passages_say_the_answ
     assert look(honest, Corpus.of(lists)) == []
 
 
+def test_a_hint_is_known_by_one_word_where_what_precedes_it_varies() -> None:
+    given = passage("List", f"Places: {'; '.join(CITIES)}.")
+    rows = [(question(number, city), f"{given.text}\nTower {number}? Hint: {city}", [given])
+            for number, city in enumerate(CITIES)]  # fmt: skip
+    (finding,) = look(rows, Corpus.of([given]))
+    assert (finding.code, finding.severity, finding.count) == ("gold_in_prompt", "error", 40)
+
+
 def test_the_share_is_said_and_decides_between_warning_and_error() -> None:
     few = many(lambda number, gold: f"Hint {gold}" if number < 1 else "no hint", CITIES, [OTHER])
     assert few["gold_in_prompt"].severity == "warning"
@@ -210,7 +218,13 @@ def prompts_of(benchmark: Benchmark, write: Writer, hint: str = "") -> list[Find
     return look(rows, benchmark.corpus)
 
 
-SETS = ["hotpotqa:train", "2wikimultihopqa:dev", "musique:train", "worlds/multihop:validation", "worlds/long:validation"]
+SETS = [
+    "hotpotqa:train",
+    "2wikimultihopqa:dev",
+    "musique:train",
+    "worlds/multihop:validation",
+    "worlds/long:validation",
+]
 
 
 @pytest.mark.parametrize("reference", SETS)

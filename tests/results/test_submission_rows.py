@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -216,16 +217,35 @@ def probe(writer: str) -> tuple[int, int, list[str]]:
     return int(rows), int(grown), findings
 
 
-def test_a_line_of_300_mb_costs_no_memory() -> None:
-    rows, grown, findings = probe("""
+@pytest.mark.parametrize(
+    ("megabytes", "rows", "findings"),
+    [(250, 1, ["line_too_long=1"]), (300, 0, ["line_too_long=1", "file_too_long=1"])],
+)
+def test_a_line_of_hundreds_of_megabytes_costs_no_memory(megabytes: int, rows: int, findings: list[str]) -> None:
+    found, grown, said = probe(f"""
         import sys
-        sys.stdout.buffer.write(b'{"question_id": "q", "answer": "')
-        for _ in range(300):
-            sys.stdout.buffer.write(b"x" * 1_000_000)
-        sys.stdout.buffer.write(b'"}\\n{"question_id": "q2", "answer": "a"}\\n')
+        try:
+            sys.stdout.buffer.write(b'{{"question_id": "q", "answer": "')
+            for _ in range({megabytes}):
+                sys.stdout.buffer.write(b"x" * 1_000_000)
+            sys.stdout.buffer.write(b'"}}\\n{{"question_id": "q2", "answer": "a"}}\\n')
+        except BrokenPipeError:
+            pass
     """)
-    assert (rows, findings) == (1, ["line_too_long=1"])
+    assert (found, said) == (rows, findings)
     assert grown < 24, f"{grown} MiB"
+
+
+def test_a_sparse_gigabyte_is_refused_without_reading_it_whole(tmp_path: Path) -> None:
+    path = tmp_path / "sparse.jsonl"
+    with open(path, "wb") as sink:
+        sink.write(row() + b"\n")
+        sink.truncate(2**30)
+    findings = Findings()
+    with open(path, "rb") as source:
+        rows = list(jsonl_rows(source, findings, LIMITS))
+        assert source.tell() <= LIMITS.file_bytes + LIMITS.chunk_bytes
+    assert (len(rows), findings.count("file_too_long"), findings.count("line_too_long")) == (1, 1, 1)
 
 
 @pytest.mark.parametrize("line", ["", "x", "{}"])

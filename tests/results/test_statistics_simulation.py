@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from results.statistics import Method, difference, estimates, holm, non_inferiority, ranks
+from results.statistics import Method, difference, estimates, holm, non_inferiority, ranks, variance_budget
 from results.statistics.bootstrap import bootstrap_means, distribution, units_of
 from results.statistics.gate import decide_all
 from results.statistics.intervals import sign_flip_all_pairs, sign_flip_ps
@@ -115,22 +115,26 @@ def test_default_intervals_cover_at_93_to_97_percent() -> None:
     assert not wrong
 
 
+UNEVEN = 1 + np.random.default_rng(30).geometric(0.1, 30)
+"""Sizes of thirty documents of which a few hold most questions."""
+
 POOR = {
     "0/1, n=50, p=.05": (binary(50, 0.05), 0.05, None),
     "0/1, n=200, p=.02": (binary(200, 0.02), 0.02, None),
     "10 documents, p=.2": (clustered_binary(np.full(10, 30), 0.2, 0.5), 0.2, documents(np.full(10, 30))),
-    "one document holds half": (
-        clustered_binary(np.r_[np.full(39, 5), 195], 0.5, 0.5), 0.5, documents(np.r_[np.full(39, 5), 195])),
+    "30 uneven documents, p=.2": (clustered_binary(UNEVEN, 0.2, 0.5), 0.2, documents(UNEVEN)),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", POOR)
 def test_intervals_that_fall_short_of_their_coverage_are_flagged(name: str) -> None:
     draw, truth, clusters = POOR[name]
-    assert coverage(draw, truth, clusters, sets=1000, seed=2, resamples=999)["expanded"] < 0.93
-    found = estimates(draw(np.random.default_rng(5), 200), clusters=clusters, resamples=50)
-    assert np.mean([one.reliable for one in found]) < 0.02
-    assert all(one.reliable == (one.doubt == "") for one in found)
+    found = coverage(draw, truth, clusters, sets=2000, seed=2, resamples=999)
+    print(name, found)
+    assert found["expanded"] < 0.93
+    flagged = estimates(draw(np.random.default_rng(5), 200), clusters=clusters, resamples=50)
+    assert np.mean([one.reliable for one in flagged]) < 0.02
+    assert all(one.reliable == (one.doubt == "") for one in flagged)
 
 
 def test_intervals_inside_the_promise_are_not_flagged() -> None:
@@ -233,3 +237,24 @@ def test_equal_methods_are_rarely_told_from_the_best(sets: int) -> None:
     assert all_pairs / sets <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / sets)
     assert missed / sets <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / sets)
     assert against_best > all_pairs
+
+
+@pytest.mark.parametrize("sets", [50, pytest.param(500, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
+def test_the_variance_budget_covers_with_enough_seeds_and_flags_too_few(sets: int) -> None:
+    rng = np.random.default_rng(10)
+    covered = {}
+    for seeds in (3, 5, 10):
+        hits = flagged = 0
+        for number in range(sets):
+            scores = (
+                rng.normal(0, 0.3, (200, 1, 1))
+                + rng.normal(0, 0.05, (1, seeds, 1))
+                + rng.normal(0, 0.3, (200, seeds, 5))
+            )
+            found = variance_budget(scores, seed=number, resamples=999).estimate
+            hits += found.low <= 0 <= found.high
+            flagged += not found.reliable
+        covered[seeds] = hits / sets
+        assert flagged == (sets if seeds < 5 else 0)
+    print("variance budget, seeds matter as much as questions:", covered)
+    assert covered[10] > 0.88

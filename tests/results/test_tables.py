@@ -29,8 +29,9 @@ BASE = [1.0] * 20 + [0.0] * 20
 BETTER = [1.0] * 38 + [0.0] * 2
 
 
-@pytest.fixture
-def board(store: Store) -> Board:
+@pytest.fixture(scope="module")
+def board(tmp_path_factory: pytest.TempPathFactory) -> Board:
+    store = Store(tmp_path_factory.mktemp("tables") / "store")
     asked = [Question(f"q{n}", f"what {n}?", ("a",)) for n in range(40)]
     benchmark = Benchmark(DataReference("toy", None, "dev"), 1, CARD, asked, Corpus.of([]))
     store.put_benchmark(benchmark, benchmark.fingerprint)

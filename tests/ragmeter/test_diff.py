@@ -1,0 +1,175 @@
+"""`ragmeter diff` and `ragmeter table` as people and programs meet them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from results import queries
+from results.diff import diff, differing
+from results.statistics import difference, holm
+from results.store import Store
+
+EXPERIMENT = """
+name: small
+reference: bm25
+benchmarks:
+  - {id: worlds/multihop, split: test, limit: 30}
+  - {id: worlds/long, split: test, setting: document, limit: 6}
+methods:
+  - {id: bm25}
+  - {id: bm25, name: flat, config: {b: 0.0, k1: 0.4}}
+  - {id: random}
+  - {id: gold_answer}
+metrics: [em, f1, recall@5]
+"""
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab", max_size=2),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("xyz", min_size=1, max_size=2), inner),
+    max_leaves=8,
+)
+OBJECT = st.dictionaries(st.text("xyz", min_size=1, max_size=2), JSON, max_size=4)
+
+
+def ragmeter(*arguments: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
+    return subprocess.run([sys.executable, "-m", "ragmeter.cli", *arguments], capture_output=True, text=True, env=env)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    place = tmp_path_factory.mktemp("diff")
+    (place / "x.yaml").write_text(EXPERIMENT)
+    done = ragmeter("run", str(place / "x.yaml"), "-q", "--store", str(place / "s"))
+    assert done.returncode == 0, done.stderr
+    return str(place / "s")
+
+
+def path(method: str, dataset: str = "worlds/multihop:test/distractor") -> str:
+    return f"small/{method}/{dataset}/0"
+
+
+def test_what_differs_in_settings_is_named_by_its_nested_key(folder: str) -> None:
+    done = ragmeter("diff", path("bm25"), path("flat"), "--json", "--store", folder)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["settings"] == [
+        {"key": "description.method.config.k1", "first": 1.5, "second": 0.4},
+        {"key": "description.method.config.b", "first": 0.75, "second": 0.0},
+    ]
+
+
+def test_what_differs_in_numbers_is_the_paired_statistics(folder: str) -> None:
+    store = Store(Path(folder))
+    one, two = (queries.find_run(store, path(name)) for name in ("bm25", "random"))
+    found = diff(store, one, two)
+    assert [number.metric for number in found.numbers] == ["em(rules=squad)#v1", "f1(rules=squad)#v1", "recall@5#v1"]
+    columns = queries.score_columns(store, one.dataset_fingerprint, [one.run, two.run]).values
+    for number in found.numbers:
+        assert number.difference == difference(columns[two.run, number.metric], columns[one.run, number.metric])
+    ps = [number.difference.p for number in found.numbers if number.difference]
+    assert [number.p_holm for number in found.numbers] == holm(ps)
+
+
+def test_the_questions_shown_are_those_that_differ_most_with_both_answers(folder: str) -> None:
+    done = ragmeter("diff", path("bm25"), path("random"), "--metrics", "recall@5", "--questions", "4", "--json",
+                    "--store", folder)  # fmt: skip
+    said = json.loads(done.stdout)
+    store = Store(Path(folder))
+    runs = [said["first"]["run"], said["second"]["run"]]
+    columns = queries.score_columns(store, said["first"]["dataset_fingerprint"], runs, ["recall@5#v1"])
+    apart = np.abs(columns.values[runs[0], "recall@5#v1"] - columns.values[runs[1], "recall@5#v1"])
+    order = sorted(range(len(apart)), key=lambda place: -apart[place])[:4]
+    assert [one["question"] for one in said["questions"]] == [columns.questions[place] for place in order]
+    assert said["questions_apart"] == int((apart > 0).sum())
+    for one in said["questions"]:
+        assert {"value", "answer", "failed", "evidence"} <= one["first"].keys()
+        assert one["golds"]
+
+
+def test_other_data_are_compared_in_settings_and_not_in_numbers(folder: str) -> None:
+    done = ragmeter("diff", path("bm25"), path("bm25", "worlds/long:test/document"), "--json", "--store", folder)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["paired"] is False
+    assert "different data, worlds/multihop:test and worlds/long:test" in said["unpaired_because"]
+    assert {"dataset", "dataset_fingerprint", "questions", "setting"} <= {one["key"] for one in said["settings"]}
+    assert all(one["difference"] is None for one in said["metrics"])
+    assert all(one["first"] and one["second"] for one in said["metrics"])
+    assert said["questions"] == []
+    shown = ragmeter("diff", path("bm25"), path("bm25", "worlds/long:test/document"), "--store", folder)
+    assert "numbers are not paired: the runs are about different data" in " ".join(shown.stdout.split())
+
+
+def test_a_run_does_not_differ_from_itself(folder: str) -> None:
+    done = ragmeter("diff", path("bm25"), path("bm25"), "--store", folder)
+    assert done.returncode == 0, done.stderr
+    assert "the two were made alike" in done.stderr
+    assert "+0.0 ± 0.0" in done.stdout
+
+
+@given(OBJECT)
+def test_equal_objects_do_not_differ(one: dict[str, object]) -> None:
+    assert differing(one, json.loads(json.dumps(one))) == []
+
+
+@given(OBJECT, OBJECT)
+def test_a_difference_is_found_both_ways_and_only_where_there_is_one(
+    one: dict[str, object], two: dict[str, object]
+) -> None:
+    forth, back = differing(one, two), differing(two, one)
+    assert {(d.key, repr(d.first), repr(d.second)) for d in forth} == {
+        (d.key, repr(d.second), repr(d.first)) for d in back
+    }
+    assert bool(forth) == (json.dumps(one, sort_keys=True) != json.dumps(two, sort_keys=True))
+
+
+def test_nested_keys_are_written_as_one_would_look_them_up() -> None:
+    one = {"reader": {"config": {"model": "a"}}, "rerankers": [{"id": "x"}, {"id": "y"}], "only": None}
+    two = {"reader": {"config": {"model": "b"}}, "rerankers": [{"id": "z"}]}
+    assert [(d.key, d.first, d.second, d.in_second) for d in differing(one, two)] == [
+        ("reader.config.model", "a", "b", True),
+        ("rerankers[0].id", "x", "z", True),
+        ("rerankers[1]", {"id": "y"}, None, False),
+        ("only", None, None, False),
+    ]
+
+
+@pytest.mark.parametrize("form", ["csv", "markdown", "latex", "text", "json"])
+def test_tables_are_written_in_every_format(folder: str, form: str, tmp_path: Path) -> None:
+    file = tmp_path / "table"
+    done = ragmeter("table", "--format", form, "--output", str(file), "--store", folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    text = file.read_text("utf-8")
+    assert "worlds/long:test" in text
+    if form == "csv":
+        rows = list(csv.DictReader(io.StringIO(text)))
+        assert len(rows) == 2 * 4 * 3
+        assert {row["dataset"] for row in rows} == {"worlds/multihop:test", "worlds/long:test"}
+    if form == "json":
+        assert len(json.loads(text)["boards"]) == 2
+
+
+def test_an_unknown_format_or_place_is_wrong_usage(folder: str, tmp_path: Path) -> None:
+    done = ragmeter("table", "--format", "latx", "--store", folder)
+    assert done.returncode == 2
+    assert "did you mean 'latex'?" in done.stderr
+    assert ragmeter("table", "--format", "csv", "--output", str(tmp_path), "--store", folder).returncode == 2
+
+
+def test_data_without_published_figures_say_so(folder: str) -> None:
+    done = ragmeter("table", "--published", "--store", folder)
+    assert done.returncode == 0, done.stderr
+    assert "print no figure of these methods" in done.stderr
+    assert json.loads(ragmeter("table", "--published", "--json", "--store", folder).stdout)["published"] == []

@@ -84,12 +84,21 @@ class Composition:
         for name, value in (("k", self.k), ("depth", self.depth), ("budget", self.budget)):
             if value is not None and value < 1:
                 raise UserError(f"{name} must be at least 1, not {value}", where=f"method {self.method.id}")
-        if self.method.entry.kind == "method":
+        if self.method.entry.whole:
             self._refuse_parts()
+        if self.budget is not None and self.compressor is None:
+            raise UserError(
+                "budget is what a compressor may deliver, and there is no compressor",
+                where=f"method {self.method.id}",
+                try_this="add `compressor`, or remove `budget`",
+            )
 
     def _refuse_parts(self) -> None:
         """A whole system takes no parts."""
-        given = {"reader": self.reader, "rerankers": self.rerankers, "compressor": self.compressor}
+        given = {
+            "reader": self.reader, "rerankers": self.rerankers, "compressor": self.compressor,
+            "k": self.k, "depth": self.depth, "budget": self.budget,
+        }  # fmt: skip
         for name, value in given.items():
             if value:
                 raise UserError(
@@ -99,10 +108,23 @@ class Composition:
 
     @property
     def answering(self) -> Component | None:
-        """The reader in effect: the one given, the default one for a retriever, None for a whole method."""
-        if self.reader is None and self.method.entry.kind == "retriever":
+        """The reader in effect: the one given, or the default one; None for a whole method."""
+        if self.reader is None and not self.method.entry.whole:
             return Component.of(DEFAULT_READER)
         return self.reader
+
+    @property
+    def handed_on(self) -> int | None:
+        """Passages handed to compressor and reader; None for all, and for a whole method."""
+        entry = self.method.entry
+        return self.k or (None if entry.whole or entry.reads_all else PASSAGES)
+
+    @property
+    def kept(self) -> int | None:
+        """Length of the ranking that is retrieved and kept; None for all, and for a whole method."""
+        entry = self.method.entry
+        depth = self.depth or (None if entry.whole or entry.reads_all else DEPTH)
+        return None if depth is None or self.handed_on is None else max(depth, self.handed_on)
 
     def describe(self) -> dict[str, Any]:
         """Every part with its version, options and weights: what the fingerprint is a hash of."""
@@ -112,8 +134,8 @@ class Composition:
             "rerankers": [part.describe() for part in self.rerankers],
             "compressor": self.compressor.describe() if self.compressor else None,
             "reader": reader.describe() if reader else None,
-            "k": self.k,
-            "depth": self.depth,
+            "k": self.handed_on,
+            "depth": self.kept,
             "budget": self.budget,
         }
 
@@ -132,16 +154,15 @@ class Composition:
         if isinstance(built, Method):
             self._refuse_parts()
             return built
-        reader = self.reader or Component.of(DEFAULT_READER)
+        reader = self.answering or Component.of(DEFAULT_READER)
         kind = ControlPipeline if self.method.entry.kind == "control" else Pipeline
-        reads_all = getattr(built, "reads_all", False)
         return kind(
             built,
             reader.build(services),
             rerankers=[part.build(services) for part in self.rerankers],
             compressor=self.compressor.build(services) if self.compressor else None,
-            k=self.k or (None if reads_all else PASSAGES),
-            depth=self.depth or (None if reads_all else DEPTH),
+            k=self.handed_on,
+            depth=self.kept,
             budget=self.budget,
             locate=lambda corpus: index_folder(self.method, corpus, services),
         )

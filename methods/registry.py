@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
@@ -37,6 +38,19 @@ class MethodConfig(BaseModel):
             UserError: Something is missing; the message says how to get it.
         """
 
+    def reach(self, cache: Path | None) -> None:
+        """Ask what these options name at a distance (an endpoint and its model) whether it is there: one short call.
+
+        Called once before the first question is answered, where there is one to answer.
+
+        Args:
+            cache: File of kept model replies. A model with replies in it is not asked: a run that replays them needs
+                no endpoint, and one that does finds out soon enough.
+
+        Raises:
+            Broke: It is not, or refuses; the message says what is wrong.
+        """
+
 
 PROBES = {"retrieval": "bm25s", "models": "sentence_transformers", "llm": "openai", "grounding": "ragas"}
 """A package of each extra that methods may need; where it is missing, so is the extra."""
@@ -57,6 +71,16 @@ class MethodEntry:
     training_data: tuple[str, ...]
     extra: str | None
     checkpoint_hash: Callable[[Any], str] | None
+
+    @property
+    def whole(self) -> bool:
+        """Whether it answers by itself and takes no parts: methods do, and controls whose class has `answer`."""
+        return self.kind == "method" or (self.kind == "control" and hasattr(self.factory, "answer"))
+
+    @property
+    def reads_all(self) -> bool:
+        """Whether its reader is handed all that it returns unless `k` says otherwise."""
+        return bool(getattr(self.factory, "reads_all", False))
 
     def validate(self, config: Mapping[str, Any] | None) -> MethodConfig:
         """Options with defaults filled in; a `preset` key lays named values under the given ones.

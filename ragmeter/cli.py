@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from ragmeter.cache_cli import cache_app
 from ragmeter.gate_cli import bless, checkpoints_app, diff, gate
 from ragmeter.options import JsonOption, QuietOption, StoreOption, VerboseOption
 from ragmeter.results_cli import results_app
@@ -27,6 +28,7 @@ app = typer.Typer(
 check_app = typer.Typer(help="Conformance: does a method or dataset keep the contract?", no_args_is_help=True)
 app.add_typer(check_app, name="check")
 app.add_typer(results_app, name="results")
+app.add_typer(cache_app, name="cache")
 
 Experiment = Annotated[str, typer.Argument(help="An experiment file, or the name of a shipped experiment.")]
 Profile = Annotated[str | None, typer.Option(help="One of the file's profiles, laid over it.")]

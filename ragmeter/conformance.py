@@ -193,7 +193,8 @@ def check_dataset(reference: str, config: dict[str, Any] | None = None) -> list[
         Check("loading twice gives the same", benchmark.fingerprint == again.fingerprint),
         _all("every question has a text", questions, lambda q: bool(q.text.strip())),
         _all("native ids do not reach methods", questions, lambda q: q.query().id != q.id),
-        _all("queries carry no gold", questions, lambda q: type(q.query()) is Query),
+        _all("queries carry no gold", questions, lambda q: not _leaks(q)),
+        Check("candidates do not put the gold first", *_gold_first(benchmark)),
         _all("candidates are of the corpus", questions, lambda q: all(c in corpus for c in q.candidates or ())),
         _all("candidates are unique", questions, lambda q: len(set(q.candidates or ())) == len(q.candidates or ())),
         _all("evidence is unique", questions, lambda q: len(set(q.evidence)) == len(q.evidence)),
@@ -208,6 +209,24 @@ def check_dataset(reference: str, config: dict[str, Any] | None = None) -> list[
         *[_setting(name, benchmark) for name in benchmark.card.settings_of(benchmark.reference.subset)],
     ]
     return [replace(check, detail="") if check.passed else check for check in checks]
+
+
+def _leaks(question: Question) -> bool:
+    """Whether a query says more than its fields may: another type, or gold spelt out in its ids."""
+    query = question.query()
+    if type(query) is not Query:
+        return True
+    gold = {text.casefold() for text in (*question.golds, *question.evidence, *question.supporting_facts)}
+    ids = " ".join((query.id, query.document_id or "")).casefold()
+    return any(len(text) > 3 and text in ids for text in gold if text != (query.document_id or "").casefold())
+
+
+def _gold_first(benchmark: Benchmark) -> tuple[bool, str]:
+    """Whether the order of candidates gives the gold away: the positives stand first in nearly all questions."""
+    listed = [q for q in benchmark.questions if q.candidates and q.evidence and len(q.candidates) > len(q.evidence)]
+    first = sum(set(q.candidates[: len(q.evidence)]) == set(q.evidence) for q in listed if q.candidates)
+    suspicious = len(listed) >= 20 and first > 0.8 * len(listed)
+    return not suspicious, f"in {first} of {len(listed)} questions the positives are the first candidates"
 
 
 def _all(name: str, questions: Sequence[Question], holds: Callable[[Question], bool]) -> Check:

@@ -72,7 +72,9 @@ class ExperimentSpec(_Part):
     seed: int = Field(0, ge=0, lt=2**32)
     benchmarks: list[BenchmarkSpec] = Field(min_length=1)
     methods: list[MethodSpec] = Field(min_length=1)
-    metrics: list[str] | None = Field(None, description="default: the dataset's official ones and retrieval metrics")
+    metrics: list[str] | None = Field(
+        None, min_length=1, description="default: the dataset's official ones and retrieval metrics"
+    )
     judges: list[str] = Field(default_factory=list)
     reference: str | None = Field(None, description="method that differences are taken to; default: the first one")
     limit: int | None = Field(None, ge=1, description="only the first questions of every benchmark")
@@ -88,6 +90,8 @@ class BenchmarkPlan:
     config: DatasetConfig
     setting: Setting
     limit: int | None
+    where: str | None = None
+    """File and line of the setting, or of the benchmark where it names none."""
 
 
 @dataclass(frozen=True)
@@ -257,12 +261,25 @@ def _benchmark(spec: BenchmarkSpec, index: int, source: Source, limit: int | Non
     except ValidationError as error:
         raise yaml_source.explain(error, entry.config, source, (*at, "config")) from None
     text = spec.setting or entry.card.settings_of(reference.subset)[0]
-    try:
-        setting = Setting.parse(text)
-    except UserError as error:
-        raise UserError(error.what, where=source.where((*at, "setting")), try_this=error.try_this) from None
+    where = source.where((*at, "setting") if spec.setting else at)
+    setting = Setting.parse(text, where=where)
+    _require_retriever(setting, where)
     limits = [number for number in (spec.limit, limit) if number is not None]
-    return BenchmarkPlan(reference, entry, config, setting, min(limits) if limits else None)
+    return BenchmarkPlan(reference, entry, config, setting, min(limits) if limits else None, where)
+
+
+def _require_retriever(setting: Setting, where: str | None) -> None:
+    """Candidates come from a registered retriever that needs no reader's help."""
+    name = setting.retriever or (setting.base.retriever if setting.base else None)
+    if name is None:
+        return
+    entry = METHODS.get(name, where=where)
+    if entry.kind != "retriever":
+        raise UserError(
+            f"{name!r} is a {entry.kind}, not a retriever",
+            where=where,
+            try_this="`ragmeter methods --kind retriever` lists what fits",
+        )
 
 
 def _method(spec: MethodSpec, index: int, source: Source) -> MethodPlan:

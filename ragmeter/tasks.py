@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from benchmarks import registry as datasets
 from benchmarks import settings
@@ -15,7 +17,8 @@ from benchmarks.registry import Benchmark
 from benchmarks.settings import Setting
 from judges.api import Metric
 from judges.registry import parse as parse_metric
-from methods.api import Method, Services
+from methods.api import Context, Method, Services
+from methods.models.tokens import Estimate
 from methods.registry import Component
 from ragmeter.experiment import BenchmarkPlan, Experiment, MethodPlan
 from ragmeter.provenance import environment, provenance
@@ -23,6 +26,7 @@ from results.store import FINISHED, Run, Store
 
 RANKING_METRICS = ("recall@5", "recall@20", "mrr@10", "ndcg@10")
 """Shown beside the official metrics wherever questions have positives."""
+_DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
 MINIMUM_FREE_BYTES = 200 * 2**20
 
 
@@ -133,7 +137,7 @@ def tasks_of(experiment: Experiment, on_load: Callable[[str], None] | None = Non
             on_load(str(plan.reference))
         loaded = load_benchmark(plan, experiment.metrics)
         # An impossible setting shows before anything runs.
-        settings.check(plan.setting, loaded.benchmark)
+        settings.check(plan.setting, loaded.benchmark, where=plan.where)
         tasks += [Task(experiment.name, loaded, method, experiment.seed) for method in experiment.methods]
     first: dict[str, Task] = {}
     for task in tasks:
@@ -157,8 +161,78 @@ def states(tasks: Sequence[Task], store: Store, *, retry_failed: bool = False) -
     ]
 
 
-def preflight(experiment: Experiment, store: Store) -> None:
-    """Check what can be checked before anything is spent: packages, keys, disk.
+SAMPLED = 20
+"""Questions whose prompts an estimate is made from."""
+
+
+def estimate(state: TaskState) -> Estimate | None:
+    """What the questions still to answer would take of a paid model, before anything is retrieved.
+
+    Prompts are made from the first pending questions with as many passages as the reader is handed: the question's
+    first candidates, or the first of the corpus, which are as long as others on average.
+
+    Returns:
+        None where the reader asks no endpoint, or nothing is pending.
+    """
+    made_of, benchmark = state.task.method.composition, state.task.loaded.benchmark
+    reader = made_of.answering
+    if reader is None or not hasattr(reader.entry.factory, "estimate") or not state.pending:
+        return None
+    queries = [question.query() for question in benchmark.questions[:SAMPLED]]
+    everything = benchmark.corpus.ids
+    contexts = []
+    for query in queries:
+        named = everything if query.candidates is None else query.candidates
+        contexts.append(Context(query.id, tuple(benchmark.corpus.get(named[: made_of.handed_on or len(named)]))))
+    sample = reader.build(Services(seed=state.task.seed)).estimate(queries, contexts)
+    share = state.pending / len(queries)
+    return Estimate(
+        state.pending,
+        0,
+        round(sample.prompt_tokens * share),
+        round(sample.completion_tokens * share),
+        sample.usd * share,
+        sample.counted_by,
+    )
+
+
+def require_device(device: str | None) -> None:
+    """Check a device's name, and that it is here.
+
+    Raises:
+        UserError: It is not.
+    """
+    if device is None or device == "cpu":
+        return
+    if not _DEVICE.fullmatch(device):
+        raise UserError(
+            f"there is no device {device!r}", where="--device", try_this="cpu, cuda, cuda:1 … or leave it out"
+        )
+    import torch
+
+    here = torch.backends.mps.is_available() if device == "mps" else torch.cuda.is_available()
+    number = int(device.partition(":")[2] or 0)
+    if not here or (device.startswith("cuda") and number >= torch.cuda.device_count()):
+        raise UserError(f"torch finds no device {device!r} here", where="--device", try_this="leave it out, or cpu")
+
+
+def reach(states: Sequence[TaskState], cache: Path | None = None) -> None:
+    """Ask every endpoint that a pending task needs whether it is there, each once.
+
+    Args:
+        states: Tasks.
+        cache: File of kept model replies.
+
+    Raises:
+        Broke: One is not.
+    """
+    needed = [part for state in states if state.pending for part in state.task.method.components]
+    for component in {component.fingerprint: component for component in needed}.values():
+        component.config.reach(cache)
+
+
+def preflight(experiment: Experiment, store: Store, device: str | None = None) -> None:
+    """Check what can be checked before anything is spent: packages, keys, device, disk.
 
     Raises:
         UserError: Something is missing; the message says how to get it.
@@ -167,6 +241,7 @@ def preflight(experiment: Experiment, store: Store) -> None:
     needed += filter(None, (candidate_retriever(plan.setting) for plan in experiment.benchmarks))
     for component in {component.fingerprint: component for component in needed}.values():
         component.preflight()
+    require_device(device)
     folder = store.folder
     while not folder.exists():
         folder = folder.parent

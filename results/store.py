@@ -23,6 +23,8 @@ from results.database import Database
 from results.migrations import now
 from results.rows import insert, insert_passages, insert_scores, storable, summarise
 
+CACHE = "cache.sqlite"
+"""The file in a store folder that keeps models' replies."""
 BY_RUN = ("predictions", "evidence", "usage", "scores", "summaries", "judge_calls")
 """Tables whose rows belong to one run."""
 RUNNING, FINISHED, INTERRUPTED, FAILED_RUN = "running", "finished", "interrupted", "failed"
@@ -75,6 +77,11 @@ class Store:
     def artefacts(self) -> Path:
         """Indexes, graphs and embeddings, keyed by fingerprint."""
         return self.folder / "artefacts"
+
+    @property
+    def cache(self) -> Path:
+        """Kept model replies."""
+        return self.folder / CACHE
 
     # -- writing ---------------------------------------------------------------------------------------------
 

@@ -34,6 +34,9 @@ DOUBT = 4
 M = TypeVar("M", bound=BaseModel)
 _Request = tuple[list[dict[str, str]], dict[str, Any]]
 
+PREFLIGHT = "Reply with the word ok."
+"""What an endpoint is asked before anything is spent."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
@@ -313,7 +316,7 @@ class ChatModel:
 
     async def _preflight(self) -> Reply:
         started = time.perf_counter()
-        messages = [{"role": "user", "content": "Reply with the word ok."}]
+        messages = [{"role": "user", "content": PREFLIGHT}]
         call = self._call(messages, 0)
         tries = [0]
         try:

@@ -138,6 +138,11 @@ class ResponseCache:
         with self._open() as connection:
             return int(connection.execute("SELECT count(*) FROM replies").fetchone()[0])
 
+    def holds(self, model: str) -> bool:
+        """Whether any reply of a model is kept."""
+        with self._open() as connection:
+            return connection.execute("SELECT 1 FROM replies WHERE model = ? LIMIT 1", [model]).fetchone() is not None
+
     def entries(self, keys: Iterable[str] | None = None) -> Iterator[Entry]:
         """Entries by key, ascending; only those of `keys` where given."""
         with self._open() as connection:

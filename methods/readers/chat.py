@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from pydantic import Field
 
 from benchmarks.schema import Query
 from methods.api import FAILED, Answer, Context, Services, Usage
 from methods.models.chat import ChatConfig, ChatModel, Messages, Reply
+from methods.models.response_cache import shared
 from methods.models.tokens import Estimate
 from methods.readers.prompting import bare_answer, load_prompt, numbered, prompt_hash
 from methods.registry import MethodConfig, register
@@ -30,6 +32,11 @@ class ChatReaderConfig(ChatConfig, MethodConfig):
         self.key()
         load_prompt(self.prompt, "passages")
         load_prompt(self.closed_book_prompt, "closed_book")
+
+    def reach(self, cache: Path | None) -> None:
+        """Make one short call to the endpoint, unless replies of this model are kept."""
+        if cache is None or not cache.exists() or not shared(cache).holds(self.model):
+            ChatModel(self, role="preflight").preflight()
 
 
 @register(

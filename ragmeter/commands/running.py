@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from rich.text import Text
 
 from benchmarks.errors import UserError
 from methods.api import Services
+from methods.models.tokens import Estimate
 from ragmeter import experiment as experiments
 from ragmeter.console import emit, err, listing, out
 from ragmeter.experiment import Experiment
@@ -19,7 +20,7 @@ from ragmeter.options import store_folder
 from ragmeter.progress import RunProgress
 from ragmeter.render import show_board
 from ragmeter.run import Outcome, execute
-from ragmeter.tasks import TaskState, preflight, states, tasks_of
+from ragmeter.tasks import TaskState, estimate, preflight, reach, states, tasks_of
 from results import queries
 from results.board import boards
 from results.store import FAILED_RUN, Store
@@ -66,7 +67,9 @@ def plan(request: Request, folder: Path | None, as_json: bool) -> None:
             empty="this experiment has no tasks",
         )  # fmt: skip
         pending = sum(state.pending for state in found)
-        out.print(f"{len(found)} tasks, {pending} questions to answer; store: {store.folder}")
+        out.print(Text(f"{len(found)} tasks, {pending} questions to answer; store: {store.folder}"))
+        for name, wanted in _estimates(found).items():
+            out.print(Text(f"{name}: about {wanted}"))
 
     emit({"experiment": experiment.name, "tasks": [_state_json(state) for state in found]}, as_json, show)
 
@@ -121,7 +124,7 @@ def _run(
 ) -> tuple[int, dict[str, Any]]:
     """Do it, show the tables to people; returns the exit code and what programs are told."""
     talk = not (quiet or as_json)
-    preflight(experiment, store)
+    preflight(experiment, store, request.device)
     with err.status("loading", spinner="dots") if talk else _nothing():
         tasks = tasks_of(experiment)
     # Fingerprints of all tasks are known now; members are entered first, so that a killed run is found again.
@@ -139,9 +142,10 @@ def _run(
     found = states(tasks, store, retry_failed=request.retry_failed)
     if talk:
         err.print(_summary(experiment, found, store))
-    services = Services(
-        seed=experiment.seed, artefacts=store.artefacts, device=request.device, cache=store.folder / "cache.sqlite"
-    )
+        for name, wanted in _estimates(found).items():
+            err.print(Text(f"{name}: about {wanted}"))
+    reach(found, store.cache)
+    services = Services(seed=experiment.seed, artefacts=store.artefacts, device=request.device, cache=store.cache)
     with RunProgress(len(found), quiet=not talk) as progress:
         outcomes = execute(
             found, store, services, progress, retry_failed=request.retry_failed, fail_fast=request.fail_fast
@@ -159,6 +163,12 @@ def _summary(experiment: Experiment, found: list[TaskState], store: Store) -> Te
     done = sum(state.done for state in found)
     again = f", {done} answered before" if done else ""
     return Text(f"{experiment.name}: {len(found)} tasks, {pending} questions to answer{again}; store {store.folder}")
+
+
+def _estimates(found: list[TaskState]) -> dict[str, Estimate]:
+    """By method and dataset, what a task's model calls would take; only tasks that ask an endpoint."""
+    every = {f"{state.task.method.name} on {state.task.run.dataset}": estimate(state) for state in found}
+    return {name: wanted for name, wanted in every.items() if wanted is not None}
 
 
 def _conclude(outcomes: list[Outcome], planned: int, verbose: bool) -> int:
@@ -183,6 +193,7 @@ def _state_json(state: TaskState) -> dict[str, Any]:
         "method": run.method, "dataset": run.dataset, "setting": run.setting, "seed": run.seed, "run": run.run,
         "questions": run.questions, "done": state.done, "status": state.status,
         "metrics": [str(metric) for metric in state.task.loaded.metrics],
+        "estimate": None if (wanted := estimate(state)) is None else asdict(wanted),
     }  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from benchmarks.schema import Question
 from benchmarks.worlds.dataset import WorldsConfig
 from benchmarks.worlds.generate import generate
 from benchmarks.worlds.world import World
+from methods.models.chat import PREFLIGHT
 from methods.models.openai_server import ChatRequest, Handler, OpenAIServer, Refused, Written
 from methods.readers.prompting import Prompt, load_prompt
 from ragmeter.testing.faults import Faults, draw
@@ -80,7 +81,7 @@ class WorldTruth:
         self._config = WorldsConfig(**(config or {}))
         self.corrupted: Counter[str] = Counter()
         self.unrecognised = 0
-        self.handlers: list[HandlerFunction] = [answer_from_passages, answer_from_memory]
+        self.handlers: list[HandlerFunction] = [answer_from_passages, answer_from_memory, say_ok]
         self._lock = threading.Lock()
 
     @classmethod
@@ -239,6 +240,11 @@ def answer_from_memory(truth: WorldTruth, request: ChatRequest) -> str | None:
     """The prompt of the chat reader without a passage."""
     found = _filled(load_prompt(None, "closed_book"), request)
     return None if found is None else truth.answer_to(found["question"]) or UNKNOWN
+
+
+def say_ok(truth: WorldTruth, request: ChatRequest) -> str | None:
+    """The call by which an endpoint is tried out."""
+    return "ok" if [message["content"] for message in request.messages] == [PREFLIGHT] else None
 
 
 def _filled(prompt: Prompt, request: ChatRequest) -> dict[str, str] | None:

@@ -37,7 +37,7 @@ def test_a_good_file_is_read_completely() -> None:
     assert [method.name for method in found.methods] == ["bm25", "fused"]
     assert str(found.benchmarks[0].reference) == "worlds/multihop:test"
     assert found.benchmarks[0].limit == 5
-    assert [str(metric) for metric in found.metrics or ()] == ["em#v1", "recall@5#v1"] or found.metrics
+    assert [str(metric) for metric in found.metrics or ()] == ["em(rules=squad)#v1", "recall@5#v1"]
     assert found.reference == "fused"
 
 
@@ -76,6 +76,12 @@ def test_a_profile_lies_over_the_file() -> None:
         ("name: fused", "name: bm25", "two methods are called 'bm25'", 7, "name"),
         ("name: fused", "reader: bm25", "'bm25' is a retriever, not a reader", 8, "--kind reader"),
         ("- id: bm25", "- id: extractive", "'extractive' is a reader and cannot answer alone", 5, None),
+        ("distractor", '"corpus(retriever=extractive)"', "'extractive' is a reader, not a retriever", 3, "--kind"),
+        ("distractor", '"corpus(retriever=bm52)"', "unknown method 'bm52'", 3, "did you mean 'bm25'"),
+        ("    name: fused", "    budget: 9", "there is no compressor", 7, "compressor"),
+        ("{k1: 1.2}", "{}\n  - {id: idk, reader: extractive}", "'idk' answers by itself and takes no reader", 7, None),
+        ("{k1: 1.2}", "{}\n  - {id: idk, k: 3}", "'idk' answers by itself and takes no k", 7, "remove `k`"),
+        ("[em, recall@5]", "[]", "metrics", 9, None),
     ],
 )
 def test_a_mistake_names_its_line_and_the_remedy(old: str, new: str, what: str, line: int, hint: str | None) -> None:

@@ -21,7 +21,7 @@ from methods.models.encoding import TextEncoder
 from methods.models.prefix_cache import common_prefix, rows_of, windowed
 from methods.models.sampling import Sampling, sampler
 from methods.models.scoring import Item, ScoringConfig, logits_only_at
-from methods.models.weights import device_of, loading, locate
+from methods.models.weights import device_of, load_pretrained
 
 Messages = Sequence[dict[str, str]]
 FALLBACK_LENGTH = 2048
@@ -70,18 +70,9 @@ class CausalModel:
     def __init__(self, config: CausalConfig, device: str | None = None, share_prefixes: bool = True) -> None:
         self.config = config
         self.device = device_of(device)
-        with loading("language model", config.model):
-            import torch
-            from transformers import AutoModelForCausalLM, AutoTokenizer
-
-            dtype = config.dtype or ("float32" if self.device == "cpu" else "auto")
-            source = {"pretrained_model_name_or_path": locate(config.model), "revision": config.revision}
-            source = {name: value for name, value in source.items() if value is not None}
-            self.tokenizer: Any = AutoTokenizer.from_pretrained(**source)
-            self.model: Any = AutoModelForCausalLM.from_pretrained(
-                **source, dtype=dtype if dtype == "auto" else getattr(torch, dtype)
-            )
-        self.model.to(self.device).eval()
+        self.tokenizer, self.model = load_pretrained(
+            "language model", "AutoModelForCausalLM", config.model, config.revision, config.dtype, self.device
+        )
         ends = self.model.generation_config.eos_token_id
         ends = ends if ends is not None else self.tokenizer.eos_token_id
         self._ends: list[int] = [] if ends is None else [ends] if isinstance(ends, int) else list(ends)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks.errors import UserError
-from methods.models.weights import device_of, loading, locate
+from methods.models.weights import device_of, load_pretrained
 
 LABELS = ("entailment", "neutral", "contradiction")
 PRESETS: Mapping[str, Mapping[str, Any]] = {
@@ -60,17 +60,14 @@ class NliModel:
     def __init__(self, config: NliConfig, device: str | None = None) -> None:
         self.config = config
         self.device = device_of(device)
-        with loading("NLI classifier", config.model):
-            import torch
-            from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
-            source = {"pretrained_model_name_or_path": locate(config.model)}
-            source |= {"revision": config.revision} if config.revision else {}
-            self._tokenizer: Any = AutoTokenizer.from_pretrained(**source)
-            self._model: Any = AutoModelForSequenceClassification.from_pretrained(
-                **source, dtype=getattr(torch, config.dtype)
-            )
-        self._model.to(self.device).eval()
+        self._tokenizer, self._model = load_pretrained(
+            "NLI classifier",
+            "AutoModelForSequenceClassification",
+            config.model,
+            config.revision,
+            config.dtype,
+            self.device,
+        )
         self._columns = label_columns(self._model.config.id2label, config.model)
 
     def infer(self, premises: Sequence[str], hypotheses: Sequence[str]) -> Inference:

@@ -18,7 +18,7 @@ from methods.models.causal import FALLBACK_LENGTH, CausalConfig, Generation
 from methods.models.encoding import TextEncoder
 from methods.models.sampling import Sampling, sampler
 from methods.models.scoring import Item, ScoringConfig, log_probabilities, logits_only_at, padded, rows_for
-from methods.models.weights import device_of, loading, locate
+from methods.models.weights import device_of, load_pretrained
 
 
 class Seq2SeqConfig(CausalConfig):
@@ -41,18 +41,9 @@ class Seq2SeqModel:
     def __init__(self, config: Seq2SeqConfig, device: str | None = None) -> None:
         self.config = config
         self.device = device_of(device)
-        with loading("encoder-decoder model", config.model):
-            import torch
-            from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
-            dtype = config.dtype or ("float32" if self.device == "cpu" else "auto")
-            source = {"pretrained_model_name_or_path": locate(config.model), "revision": config.revision}
-            source = {name: value for name, value in source.items() if value is not None}
-            self.tokenizer: Any = AutoTokenizer.from_pretrained(**source)
-            self.model: Any = AutoModelForSeq2SeqLM.from_pretrained(
-                **source, dtype=dtype if dtype == "auto" else getattr(torch, dtype)
-            )
-        self.model.to(self.device).eval()
+        self.tokenizer, self.model = load_pretrained(
+            "encoder-decoder model", "AutoModelForSeq2SeqLM", config.model, config.revision, config.dtype, self.device
+        )
         start = self.model.generation_config.decoder_start_token_id
         start = start if start is not None else self.model.config.decoder_start_token_id
         if start is None:

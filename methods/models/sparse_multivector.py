@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks.errors import UserError
-from methods.models.weights import device_of, loading, locate
+from methods.models.weights import device_of, load_pretrained, loading, locate
 
 Mode = Literal["dense", "sparse", "multi"]
 MODES: tuple[Mode, ...] = ("dense", "sparse", "multi")
@@ -74,15 +74,11 @@ class M3Encoder:
     def __init__(self, config: M3Config, device: str | None = None) -> None:
         self.config = config
         self.device = device_of(device)
+        self._tokenizer, self._model = load_pretrained(
+            "encoder", "AutoModel", config.model, config.revision, config.dtype, self.device, padding_side="right"
+        )
+        dtype = self._model.dtype
         with loading("encoder", config.model):
-            import torch
-            from transformers import AutoModel, AutoTokenizer
-
-            source = {"pretrained_model_name_or_path": locate(config.model)}
-            source |= {"revision": config.revision} if config.revision else {}
-            dtype = getattr(torch, config.dtype)
-            self._tokenizer: Any = AutoTokenizer.from_pretrained(**source, padding_side="right")
-            self._model: Any = AutoModel.from_pretrained(**source, dtype=dtype).to(self.device).eval()
             self._sparse = self._head("sparse_linear").to(self.device, dtype).eval()
             self._multi = self._head("colbert_linear").to(self.device, dtype).eval()
         tokenizer = self._tokenizer

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from benchmarks.errors import MissingPackage, UserError
 from benchmarks.fingerprint import CHECKPOINT_CARD, LENGTH, fingerprint, folder_sha256
@@ -105,6 +106,35 @@ def loading(noun: str, model: str) -> Iterator[None]:
         raise UserError(
             f"the weights of the {noun} {model!r} are damaged: {error}", try_this="fetch the model's files again"
         ) from error
+
+
+def load_pretrained(
+    noun: str, kind: str, model: str, revision: str | None, dtype: str | None, device: str, **tokenizer: Any
+) -> tuple[Any, Any]:
+    """A tokenizer and a `transformers` model, ready to compute.
+
+    Args:
+        noun: What errors call it.
+        kind: The class of `transformers` that loads it (`AutoModelForCausalLM` …).
+        model, revision: As `locate` takes it, and the revision of a hub id.
+        dtype: A name of torch's, `auto` for the checkpoint's own, None for float32 on a CPU and `auto` elsewhere.
+        device: Where it is put.
+        tokenizer: Further options of the tokenizer.
+
+    Raises:
+        UserError: It cannot be loaded.
+    """
+    with loading(noun, model):
+        import torch
+        import transformers
+
+        source = {"pretrained_model_name_or_path": locate(model)} | ({"revision": revision} if revision else {})
+        wanted = dtype or ("float32" if device == "cpu" else "auto")
+        tokens = transformers.AutoTokenizer.from_pretrained(**source, **tokenizer)
+        loaded = getattr(transformers, kind).from_pretrained(
+            **source, dtype=wanted if wanted == "auto" else getattr(torch, wanted)
+        )
+    return tokens, loaded.to(device).eval()
 
 
 def device_of(wanted: str | None) -> str:

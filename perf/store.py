@@ -1,0 +1,113 @@
+"""The store: score rows appended per second, and the leaderboard's query at a million and ten million rows.
+
+Appending is compared with the same rows by `executemany`, the way DuckDB's Python client takes rows without Arrow; the
+query with the aggregation over the score rows that it spares. Targets: 500,000 rows/s; 50 ms at 1 M rows and 400 ms
+at 10 M.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from results.store import Run, Store
+from results.summaries import summaries
+
+QUESTIONS, METRICS = 5000, 5
+ROWS_PER_S, MS_AT_MILLION, MS_AT_TEN_MILLIONS = 500_000, 50, 400
+_AGGREGATE = "SELECT run, metric, avg(value), count(value), stddev_samp(value) FROM scores GROUP BY run, metric"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure and print; 0 where every target is met."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--millions", type=int, default=10, help="score rows in the larger store, in millions")
+    asked = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder) / "store")
+        rng = np.random.default_rng(0)
+        per_run = QUESTIONS * METRICS
+        spent, rows = 0.0, 0
+        runs = 1_000_000 // per_run
+        for number in range(runs):
+            spent += _append(store, f"run{number:05}", rng)
+            rows += per_run
+        rate = rows / spent
+        plain = _plain_rate(store)
+        print(f"append: {rows:,} score rows in {spent:.2f} s = {rate:,.0f} rows/s; executemany {plain:,.0f} rows/s: "
+              f"{rate / plain:.0f}x  (target {ROWS_PER_S:,})")  # fmt: skip
+        met = rate >= ROWS_PER_S
+        for millions, target in ((1, MS_AT_MILLION), (asked.millions, MS_AT_TEN_MILLIONS)):
+            _fill(store, millions * 1_000_000 // per_run, runs)
+            runs = max(runs, millions * 1_000_000 // per_run)
+            found = _ms(lambda: summaries(store))
+            over_rows = _ms(lambda: _aggregate(store))
+            print(f"board query at {millions} M rows: {found:.1f} ms; aggregating the rows {over_rows:.1f} ms: "
+                  f"{over_rows / found:.0f}x  (target {target} ms)")  # fmt: skip
+            met &= found <= target
+    return 0 if met else 1
+
+
+def _run(name: str) -> Run:
+    return Run(name, name, "perf", "method", {}, "perf:test", "perf", "corpus", 0, QUESTIONS, {})
+
+
+def _append(store: Store, name: str, rng: np.random.Generator) -> float:
+    """Append a run's scores as a resumed scoring does; seconds."""
+    store.start(_run(name))
+    questions = [f"question-{number:08}" for number in range(QUESTIONS)]
+    scores = {f"metric{number}@5(rules=perf)#v1": rng.random(QUESTIONS) for number in range(METRICS)}
+    started = time.perf_counter()
+    store.put_scores(name, questions, scores)
+    return time.perf_counter() - started
+
+
+def _plain_rate(store: Store, rows: int = 5000) -> float:
+    values = [("plain", f"question-{number:08}", "m#v1", 0.5) for number in range(rows)]
+    started = time.perf_counter()
+    with store.database.writing() as connection:
+        connection.executemany("INSERT INTO scores VALUES (?, ?, ?, ?)", values)
+    spent = time.perf_counter() - started
+    with store.database.writing() as connection:
+        connection.execute("DELETE FROM scores WHERE run = 'plain'")
+    return rows / spent
+
+
+def _fill(store: Store, runs: int, already: int) -> None:
+    """Bring the store to so many runs, by copying in SQL."""
+    if runs <= already:
+        return
+    with store.database.writing() as connection:
+        for table in ("scores", "summaries", "runs"):
+            columns = [row[0] for row in connection.execute(f"DESCRIBE {table}").fetchall() if row[0] != "run"]
+            listed = ", ".join(columns)
+            connection.execute(
+                f"""INSERT INTO {table} (run, {listed}) SELECT 'copy' || copies.number || '-' || run, {listed}
+                    FROM {table}, range({runs // already - 1}) copies(number) WHERE run LIKE 'run%'
+                    ORDER BY copies.number"""
+            )
+
+
+def _aggregate(store: Store) -> None:
+    with store.database.reading() as connection:
+        connection.execute(_AGGREGATE).fetchall()
+
+
+def _ms(work: Callable[[], object], times: int = 5) -> float:
+    spent = []
+    for _ in range(times):
+        started = time.perf_counter()
+        work()
+        spent.append(1000 * (time.perf_counter() - started))
+    return median(spent)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

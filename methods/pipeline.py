@@ -7,6 +7,7 @@ execution had already answered.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -245,6 +246,9 @@ class Pipeline:
 
     def _answer(self, given: Sequence[Query], corpus: Corpus) -> list[Prediction]:
         clock = _Clock(len(given))
+        accelerator = _accelerator()
+        if accelerator is not None:
+            accelerator.reset_peak_memory_stats()
         with clock("retrieve"):
             rankings = self._retrieve(given, corpus)
         # Only the retriever of a control may see gold; what follows reads like any other method's reader.
@@ -263,8 +267,9 @@ class Pipeline:
             answers = list(self.reader.read(queries, contexts))
         if len(answers) != len(queries):
             raise RuntimeError(f"{type(self.reader).__name__} gave {len(answers)} answers to {len(queries)} queries")
+        peak = accelerator.max_memory_allocated() if accelerator is not None else 0
         return [
-            _prediction(ranking, context, answer, clock.seconds)
+            _prediction(ranking, context, answer, clock.seconds, peak)
             for ranking, context, answer in zip(rankings, contexts, answers, strict=True)
         ]
 
@@ -332,9 +337,18 @@ def _plain(rankings: Sequence[Ranking], corpus: Corpus) -> list[Context]:
     return [Context(ranking.query_id, tuple(passages[i] for i in ranking.ids)) for ranking in rankings]
 
 
-def _prediction(ranking: Ranking, context: Context, answer: Answer, seconds: dict[str, float]) -> Prediction:
+def _accelerator() -> Any:
+    """What tells the memory of the accelerator in use, None where there is none.
+
+    Memory of the process itself is not measured: what it peaked at says more about earlier tasks than about this one.
+    """
+    torch = sys.modules.get("torch")
+    return torch.cuda if torch is not None and torch.cuda.is_initialized() else None
+
+
+def _prediction(ranking: Ranking, context: Context, answer: Answer, seconds: dict[str, float], peak: int) -> Prediction:
     usage = context.usage + answer.usage
     # The pipeline's clock is the one definition of a stage's seconds; a role may add stages of its own.
-    usage = replace(usage, seconds={**usage.seconds, **seconds})
+    usage = replace(usage, seconds={**usage.seconds, **seconds}, peak_memory_bytes=max(usage.peak_memory_bytes, peak))
     evidence = tuple(map(Evidence, ranking.ids, ranking.scores))
     return Prediction(ranking.query_id, answer.text, evidence, usage, dict(answer.notes))

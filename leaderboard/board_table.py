@@ -15,6 +15,10 @@ from results.statistics import Difference
 
 ALPHA = 0.05
 FINISHED = "finished"
+ORIGINS = {
+    "submitted": "Predictions that were sent in; scored here, not run here",
+    "verified": "Sent in, and confirmed by a run made here",
+}
 _PLAIN_COLUMNS = ("questions", "seconds", "tokens", "cost")
 
 
@@ -195,6 +199,10 @@ def _name(row: Row, board: Board) -> Node:
         marks.append(badge("control", "control", "Sees the gold; shown for scale, never ranked"))
     elif run.method == board.reference:
         marks.append(badge("reference", "reference", "Differences are taken to this method"))
+    if run.origin in ORIGINS:
+        marks.append(badge(run.origin, run.origin, ORIGINS[run.origin]))
+    if run.contaminated:
+        marks.append(badge("contaminated", "failed", "Its declared training data cover what is asked here"))
     if run.status != FINISHED:
         text = f"{run.status} {run.done:,}/{run.questions:,}"
         marks.append(badge(text, run.status if run.status in ("running", "interrupted", "failed") else "",

@@ -57,6 +57,8 @@ def _table(board: Board, metrics: Sequence[str], heads: dict[str, str], *, with_
             name += Text(" (control)", style="dim")
         elif row.run.method == board.reference:
             name += Text(" (reference)", style="dim")
+        if row.run.origin != "run":
+            name += Text(f" ({row.run.origin}{', contaminated' if row.run.contaminated else ''})", style="dim")
         cells = [cell_text(row.cells.get(metric)) for metric in metrics]
         table.add_row(name, *cells, *(_cost(row) if with_cost else ()), style="dim" if row.control else "")
     return table

@@ -55,6 +55,12 @@ class RunRow:
     metrics: tuple[str, ...] | None
 
     @property
+    def contaminated(self) -> bool:
+        """Whether the training data that a submission declares cover what is asked."""
+        found = (self.card or {}).get("submission") or {}
+        return bool(found.get("contamination"))
+
+    @property
     def path(self) -> str:
         return f"{self.experiment}/{self.method}/{self.dataset}/{self.setting}/{self.seed}"
 

@@ -3,8 +3,8 @@
 `ask` checks that two runs may be compared at all, pairs their scores question by question and lets
 `results.statistics` decide. Only pairs count; what is lost on the way is counted and said. Two kinds of pass are taken
 back. A score that the candidate lacks counts against it: a pass must hold even with the metric's worst value in its
-place. And where no question got worse, resampling sees no risk at all: a pass must then hold even if as many new
-questions get worse as so few old ones leave possible (rule of three).
+place. And where no question or a handful got worse, resampling sees too little of the risk: a pass must then hold even
+if as many new questions get worse as so few old ones leave possible (`results.rare_losses`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from results import queries
 from results.diff import Setting, settings_of
 from results.margins import margin_of
 from results.queries import RunRow
-from results.statistics import LEVEL, GateDecision, Outcome, decide_all
+from results.rare_losses import too_rare
+from results.statistics import GateDecision, Outcome, decide_all
 from results.store import FINISHED, Store
 
 EXIT_CODES: Mapping[str, int] = {"pass": 0, "regressed": 100, "inconclusive": 101}
@@ -182,12 +183,15 @@ def ask(
                 f"the candidate lacks {int(lacking[metric].sum())} scores that the baseline has, and with the worst "
                 "values in their place it would not pass"
             )
+        delta = ours[metric][pairs] - theirs[metric][pairs]
         width = _width(*bounds[metric]) or _spread(ours[metric][pairs], theirs[metric][pairs])
-        if decision.outcome == "pass" and (unseen := _unseen_loss(decision, width)):
-            share, needed = unseen
+        rare = too_rare(delta if up[metric] else -delta, margin=decision.margin, width=width,
+                        units=decision.difference.units)  # fmt: skip
+        if decision.outcome == "pass" and rare is not None:
+            share, needed = rare
             held_back.append(
-                f"no question got worse, but after {decision.difference.n} questions up to {100 * share:.1f} % of new "
-                "ones may"
+                f"{decision.difference.losses or 'none'} of {len(delta)} questions got worse, which leaves it possible "
+                f"that up to {100 * share:.1f} % of new ones do"
             )
         verdicts.append(
             Verdict(
@@ -274,28 +278,6 @@ def _doubted(
     filled = {metric: np.where(lacking[metric], fill[metric], scores) for metric, scores in ours.items()}
     decisions = decide_all(filled, theirs, **how).decisions
     return {m for m in short if worst[m] is None or decisions[m].outcome != "pass"}
-
-
-def _unseen_loss(decision: GateDecision, width: float) -> tuple[float, int] | None:
-    """Where no question got worse: the share of new ones that still may, and the questions it takes, if too many may.
-
-    A loss that happens to a share s of questions is missed by all of n independent ones with probability (1 - s)^n;
-    the largest share that this leaves possible, times the width of the metric's range, is set against the margin and
-    what is surely gained.
-
-    Source: the rule of three, exactly; Clopper & Pearson (1934) for no event.
-    """
-    found = decision.difference
-    if found.losses or not found.units or not width:
-        return None
-    alpha = (1 - LEVEL) / 2
-    gained = 0.0 if math.isnan(found.low) else max(0.0, found.low)
-    share = 1 - alpha ** (1 / found.units)
-    bearable = (decision.margin + gained) / width
-    if share < bearable:
-        return None
-    needed = math.log(alpha) / math.log1p(-bearable)
-    return share, math.floor(needed * found.n / found.units) + 1
 
 
 def _answered(store: Store, run: RunRow, questions: Sequence[str]) -> NDArray[np.bool_]:

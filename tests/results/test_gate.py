@@ -16,9 +16,10 @@ from benchmarks.schema import Question
 from judges.registry import parse
 from methods.api import Prediction
 from results import queries
-from results.gate import Gate, _unseen_loss, ask
+from results.gate import Gate, ask
 from results.gate_history import history, record
 from results.margins import parse_margin, parse_margins
+from results.rare_losses import share_that_may, too_rare
 from results.statistics import non_inferiority
 from results.store import FINISHED, INTERRUPTED, Run, Store
 
@@ -115,19 +116,40 @@ def test_no_loss_seen_is_a_pass_from_the_number_on_that_the_rule_of_three_says(
     if outcome == "inconclusive":
         (verdict,) = found.verdicts
         assert verdict.questions_needed == 368
-        assert any("no question got worse" in remark for remark in found.remarks)
+        assert any("none of 367 questions got worse" in remark for remark in found.remarks)
 
 
-def test_a_loss_that_few_questions_are_likely_to_miss_rarely_passes() -> None:
-    # The candidate truly loses 2 pp, one question in fifty, and over a third of all draws of fifty show no loss.
-    rng, missed, passed = np.random.default_rng(0), 0, 0
+@pytest.mark.parametrize(("count", "margin"), [(50, 0.01), (100, 0.05), (200, 0.05), (400, 0.02)])
+def test_a_loss_exactly_at_the_margin_on_rare_questions_passes_as_rarely_as_stated(count: int, margin: float) -> None:
+    # Every losing question loses all; resampling alone passes these in 61, 3, 5 and 5 % of the draws.
+    rng, passed = np.random.default_rng(0), 0
     for _ in range(300):
-        lost = rng.random(50) < 0.02
-        decision = non_inferiority(1.0 - lost, np.ones(50), margin=0.01, resamples=500)
-        missed += not lost.any()
-        passed += decision.outcome == "pass" and _unseen_loss(decision, 1.0) is None
-    assert missed > 75
-    assert passed <= 0.025 * 300
+        lost = (rng.random(count) < margin).astype(float)
+        decision = non_inferiority(1 - lost, np.ones(count), margin=margin, resamples=400)
+        if decision.outcome == "pass":
+            passed += too_rare(-lost, margin=margin, width=1.0, units=count) is None
+    # 2.5 % of 300 are 7.5; a binomial of that mean exceeds 15 once in a hundred times.
+    assert passed <= 15
+
+
+def test_the_bound_on_rare_losses_is_the_exact_binomial_one() -> None:
+    from scipy.stats import binomtest
+
+    for losses, count in ((0, 50), (1, 50), (7, 300), (19, 20), (20, 20)):
+        exact = binomtest(losses, count).proportion_ci(0.95, method="exact").high
+        assert share_that_may(losses, count) == pytest.approx(exact)
+
+
+def test_the_questions_needed_against_rare_losses_are_enough_and_not_one_too_many() -> None:
+    seen = np.r_[-np.ones(3), np.zeros(297)]
+    found = too_rare(seen, margin=0.02, width=1.0, units=300)
+    assert found is not None
+    share, needed = found
+    assert share > 0.02
+    assert needed is not None
+    assert share_that_may(0.01 * needed, needed) < 0.02 <= share_that_may(0.01 * (needed - 1), needed - 1)
+    assert too_rare(seen, margin=0.01, width=1.0, units=300) == (share, None), "at the rate seen no number would do"
+    assert too_rare(np.r_[seen, np.ones(60)], margin=0.01, width=1.0, units=360) is None, "gains outweigh them"
 
 
 def test_a_run_against_itself_never_regresses_and_says_that_it_is_no_test(store: Store) -> None:

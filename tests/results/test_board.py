@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.corpus import Corpus
+from benchmarks.errors import UserError
 from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from benchmarks.schema import Passage, Question, passage_id
 from methods.api import Evidence, Prediction, Usage
@@ -129,3 +131,49 @@ def test_a_questions_page_marks_gold_evidence(store: Store) -> None:
     (said,) = queries.answers(store, question, ["run-dense"])
     assert [(item.rank, item.gold, item.title) for item in said.evidence] == [(1, True, "T")]
     assert said.scores == {"em#v1": 1.0}
+
+
+def test_questions_that_were_not_scored_on_a_metric_are_not_unscorable(store: Store) -> None:
+    fill(store, [None] * 4)
+    store.put_scores("run-bm25", ["q0", "q1"], {"recall@5#v1": np.array([0.5, np.nan])})
+    (board,) = boards(store, "toy", metrics=["recall@5"])
+    cell = next(row for row in board.rows if row.run.method == "bm25").cells["recall@5#v1"]
+    assert (cell.estimate.n, cell.estimate.unscorable) == (1, 1)
+    assert all("recall@5#v1" not in row.cells for row in board.rows if row.run.method != "bm25")
+
+
+def test_the_table_says_how_many_answers_a_metric_was_scored_on(store: Store) -> None:
+    from rich.console import Console
+
+    from ragmeter.render import show_board
+
+    fill(store, [None] * 4)
+    store.put_scores("run-bm25", ["q0", "q1"], {"recall@5#v1": np.array([0.5, 1.0])})
+    console = Console(width=200, record=True, file=io.StringIO())
+    for board in boards(store, "toy"):
+        show_board(board, console)
+    shown = console.export_text()
+    assert "only 2 of 4 answered questions are scored on recall@5#v1" in shown
+    assert "on em#v1" not in shown
+
+
+def test_an_experiment_shows_its_own_metrics_of_a_shared_run(store: Store) -> None:
+    fill(store, [None] * 4)
+    store.put_scores("run-bm25", ["q0", "q1", "q2", "q3"], {"recall@5#v1": np.ones(4)})
+    members = [f"run-{name}" for name in SCORES]
+    store.put_experiment("toy", "name: toy", None, None, "bm25", members, metrics=[["em#v1"]] * len(members))
+    assert boards(store, "toy")[0].metrics == ("em#v1",)
+    assert boards(store)[0].metrics == ("em#v1", "recall@5#v1")
+
+
+def test_metric_names_mean_what_is_stored(store: Store) -> None:
+    fill(store, [None] * 4)
+    store.put_scores("run-bm25", ["q0"], {"f1(rules=hotpotqa)#v1": np.ones(1), "f1(rules=squad)#v1": np.ones(1)})
+
+    def meant(*names: str) -> list[str]:
+        return queries.named_metrics(store, ["run-bm25"], names)
+
+    assert meant("f1") == ["f1(rules=hotpotqa)#v1", "f1(rules=squad)#v1"]
+    assert meant("f1(rules=squad)") == meant("f1(rules=squad)#v1") == ["f1(rules=squad)#v1"]
+    with pytest.raises(UserError, match="unknown stored metric 'recal'"):
+        meant("recal")

@@ -99,8 +99,11 @@ def boards(store: Store, experiment: str | None = None, *, metrics: Sequence[str
     """
     reference = queries.experiment(store, experiment).reference if experiment else None
     found = groups(queries.runs(store, experiment))
+    every = [run.run for group in found for run in group]
     if metrics is not None:
-        metrics = queries.named_metrics(store, [run.run for group in found for run in group], metrics)
+        metrics = queries.named_metrics(store, every, metrics)
+    elif experiment is None:
+        metrics = queries.metric_ids(store, every)
     return [board(store, group, reference=reference, metrics=metrics) for group in found]
 
 

@@ -70,7 +70,7 @@ def table(request: Request, folder: Path | None, as_json: bool) -> None:
         text = io.StringIO()
         console = Console(file=text, width=FILE_WIDTH, highlight=False, no_color=True)
         if request.published:
-            console.print(Text(tables.to_markdown(_HEADS, _lines(_closest(beside)), left=2)))
+            text.write(_published_text(beside, "markdown"))
         else:
             for board in found:
                 show_board(board, console)
@@ -144,7 +144,7 @@ def _lines(rows: Iterable[Beside]) -> list[list[str]]:
                 one.method,
                 one.metric,
                 tables.plus_minus(ours.value, ours.low, ours.high) if ours and ours.n else "–",
-                compared.figure.value,
+                _printed(compared),
                 f"{100 * compared.gap:+.1f}" if compared.gap is not None else "–",
                 compared.status,
                 "; ".join(map(str, compared.differs)),
@@ -154,18 +154,33 @@ def _lines(rows: Iterable[Beside]) -> list[list[str]]:
     return lines
 
 
+def _printed(compared: Comparison) -> str:
+    """The published value × 100; digit by digit as printed where the paper prints percent."""
+    figure = compared.figure
+    return figure.value if figure.unit == "percent" or figure.fraction is None else f"{100 * figure.fraction:.1f}"
+
+
+def _short_lines(rows: Iterable[Beside]) -> list[list[str]]:
+    """Lines for papers: with the dataset, and of what differs the keys alone."""
+    rows = list(rows)
+    return [
+        [one.board.dataset, *line[:6], ", ".join(d.key for d in one.comparison.differs), line[7]]
+        for one, line in zip(rows, _lines(rows), strict=True)
+    ]
+
+
 def _published_text(beside: Sequence[Beside], form: str) -> str:
     if form == "csv":
         return tables.to_csv(_COLUMNS, map(_tidy, beside))
-    rows = _lines(_closest(beside))
+    heads, rows = ("dataset", *_HEADS), _short_lines(_closest(beside))
     if form == "markdown":
-        return tables.to_markdown(_HEADS, [[tables.markdown_text(cell) for cell in row] for row in rows], left=2)
+        return tables.to_markdown(heads, [[tables.markdown_text(cell) for cell in row] for row in rows], left=3)
     return tables.to_latex(
-        [tables.latex_text(head) for head in _HEADS],
+        [tables.latex_text(head) for head in heads],
         [[tables.latex_text(cell) for cell in row] for row in rows],
         caption="Ours beside published figures",
         notes=[r"Values $\times$ 100 $\pm$ half their 95\,\% interval"],
-        left=2,
+        left=3,
     )
 
 

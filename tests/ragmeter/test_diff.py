@@ -15,10 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.corpus import Corpus
+from benchmarks.registry import Benchmark, DataReference, DatasetCard
+from benchmarks.schema import Question
+from methods.api import Prediction
+from ragmeter.commands import tabling
 from results import queries
 from results.diff import diff, differing
+from results.published import figures
 from results.statistics import difference, holm
-from results.store import Store
+from results.store import FINISHED, Run, Store
 
 EXPERIMENT = """
 name: small
@@ -173,3 +179,43 @@ def test_data_without_published_figures_say_so(folder: str) -> None:
     assert done.returncode == 0, done.stderr
     assert "print no figure of these methods" in done.stderr
     assert json.loads(ragmeter("table", "--published", "--json", "--store", folder).stdout)["published"] == []
+
+
+@pytest.mark.parametrize("form", ["text", "csv", "markdown", "latex", "json"])
+def test_ours_stands_beside_what_the_paper_prints(
+    form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figure = next(
+        one for one in figures()
+        if one.id == "no_retrieval" and one.dataset == "hotpotqa" and one.unit == "percent"
+    )  # fmt: skip
+    card = DatasetCard(
+        title="Toy", task="QA", description="d", hub_id=None, revision=None, licence="none", citation="c",
+        languages=("en",), splits={"dev": 4}, metrics=("em",), settings=("distractor",),
+    )  # fmt: skip
+    asked = [Question(f"q{number}", "what?", ("a",)) for number in range(50)]
+    benchmark = Benchmark(DataReference.parse("hotpotqa:validation"), 1, card, asked, Corpus.of([]))
+    store = Store(tmp_path / "s")
+    store.put_benchmark(benchmark, benchmark.fingerprint)
+    described = {"method": {"id": figure.id, "config": {}}, "rerankers": [], "reader": None, "compressor": None}
+    run = Run("r1", "mine", figure.id, "retriever", described, "hotpotqa:validation", benchmark.fingerprint,
+              "closed_book", 0, 50, {})  # fmt: skip
+    store.start(run)
+    metric = f"{figure.metric}#v1"
+    store.append(run.run, [Prediction(q.id, "x") for q in asked], {metric: np.arange(50) % 2 * 1.0})
+    store.end(run.run, FINISHED)
+    store.put_experiment("p", "name: p", None, None, None, ["r1"])
+    tabling.table(tabling.Request("p", None, False, form, None, True), tmp_path / "s", False)
+    said = capsys.readouterr().out
+    if form == "json":
+        first = json.loads(said)["published"][0]
+        assert first["gap"] == pytest.approx(0.5 - first["published"])
+        assert first["status"] == "other setting"
+    elif form == "csv":
+        first = next(csv.DictReader(io.StringIO(said)))
+        assert float(first["gap"]) == pytest.approx(0.5 - float(first["published"]))
+        assert "reader" in first["differs"]
+    else:
+        assert "50.0" in said
+        assert "mine" in said
+        assert "clara" in said

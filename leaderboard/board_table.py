@@ -229,7 +229,8 @@ def _value_cell(
         whisker = el("span", cls="whisker", numbers={"low": found.low, "high": found.high, "value": found.value})
     return el(
         "td", el("span", mark, el("span", shown.value(found.value), cls="value"), cls="top"),
-        el("span", shown.interval(found.low, found.high), cls="interval"), whisker, cls=cls,
+        el("span", shown.interval(found.low, found.high), "†" if found.doubt else None, cls="interval"), whisker,
+        cls=cls, tip=found.doubt,
     )  # fmt: skip
 
 

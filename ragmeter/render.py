@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from results.board import Board, Cell, Row
-from results.tables import labels, mark, plus_minus, remarks
+from results.tables import doubts, labels, mark, plus_minus, remarks
 
 CELL_WIDTH = 15
 METHOD_WIDTH = 26
@@ -37,6 +37,8 @@ def show_board(board: Board, console: Console) -> None:
     console.print(Text("; ".join(notes), style="dim"))
     long = [f"{head} = {metric}" for metric, head in heads.items() if head != metric]
     console.print(Text(", ".join(long), style="dim"))
+    for line in doubts(board):
+        console.print(Text(line, style="dim"))
     for row in board.rows:
         for line in remarks(row):
             console.print(Text(f"{row.run.method}: {line}", style="yellow"))
@@ -69,11 +71,13 @@ def cell_text(cell: Cell | None) -> Text:
     if cell is None or math.isnan(cell.estimate.value):
         return Text("–", style="dim")
     text = Text(plus_minus(cell.estimate.value, cell.estimate.low, cell.estimate.high))
+    text += Text("†" if cell.estimate.doubt else "", style="dim")
     if cell.difference is not None and not math.isnan(cell.difference.value):
         found = cell.difference
         stars = mark(cell)
         style = "dim" if not stars else "green" if found.value > 0 else "red"
         text += Text("\n" + plus_minus(found.value, found.low, found.high, "{:+.1f}") + stars, style=style)
+        text += Text("†" if found.doubt else "", style="dim")
     return text
 
 

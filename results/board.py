@@ -176,6 +176,7 @@ def _row_json(row: Row) -> dict[str, Any]:
             "high": _number(value.high),
             "n": value.n,
             "unscorable": value.unscorable,
+            "doubt": value.doubt,
         }
         if cell.difference is not None:
             entry["difference"] = {
@@ -188,6 +189,7 @@ def _row_json(row: Row) -> dict[str, Any]:
                 "wins": cell.difference.wins,
                 "ties": cell.difference.ties,
                 "losses": cell.difference.losses,
+                "doubt": cell.difference.doubt,
             }
         cells[metric] = entry
     cost = None if row.cost is None else {name: _number(getattr(row.cost, name)) for name in Cost.__slots__}

@@ -79,6 +79,19 @@ def remarks(row: Row) -> list[str]:
     return lines
 
 
+def doubts(board: Board) -> list[str]:
+    """Why intervals of a board may not cover as often as they say, the three most frequent reasons first."""
+    cells = [cell for row in board.rows if not row.control for cell in row.cells.values()]
+    found = [cell.estimate.doubt for cell in cells]
+    found += [cell.difference.doubt for cell in cells if cell.difference is not None]
+    kinds: dict[str, list[str]] = {}
+    for doubt in filter(None, found):
+        # Reasons that differ in their numbers alone are one kind.
+        kinds.setdefault(re.sub(r"\d[\d,.]*", "…", doubt), []).append(doubt)
+    most = sorted(kinds.values(), key=len, reverse=True)[:3]
+    return [f"† {kind[0]}" + (f" (and alike in {len(kind) - 1} more cells)" if kind[1:] else "") for kind in most]
+
+
 def badge(board: Board, row: Row) -> str:
     """What a method's name is followed by: ` (control)`, ` (reference)`, ` (submitted)` or nothing."""
     if row.control:
@@ -97,6 +110,7 @@ def footnotes(board: Board) -> list[str]:
             f"in parentheses the paired difference to {board.reference}; * p < .05, ** p < .01 (sign flips, Holm "
             "correction over the methods of a column)"
         )
+    notes += doubts(board)
     if any(row.control for row in board.rows):
         notes.append("controls show what a metric does; they are not ranked and not tested")
     heads = labels(board.metrics)

@@ -158,3 +158,21 @@ def test_latex_compiles(board: Board, tmp_path: Path) -> None:
     done = subprocess.run(["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"], cwd=tmp_path,
                           capture_output=True)  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:]
+
+
+def test_doubtful_intervals_are_marked_and_the_reasons_given_once(board: Board) -> None:
+    from rich.console import Console
+
+    from ragmeter.render import show_board
+    from results.tables import doubts
+
+    cells = [cell for row in board.rows for cell in row.cells.values()]
+    assert any(cell.estimate.doubt for cell in cells), "so few questions leave doubt"
+    lines = doubts(board)
+    assert 1 <= len(lines) <= 3
+    assert all(line.startswith("† ") for line in lines)
+    console = Console(width=200, record=True, file=io.StringIO())
+    show_board(board, console)
+    shown = console.export_text()
+    assert all(shown.count(line) == 1 for line in lines)
+    assert "†" in shown.partition(lines[0])[0]

@@ -9,6 +9,7 @@ from leaderboard.board_table import Order
 from leaderboard.choosers import NO_REFERENCE, Chosen, choose, default_reference, permalink
 from leaderboard.columns import MAIN, higher_is_better
 from leaderboard.nodes import Node, el
+from leaderboard.published_table import published_table
 from leaderboard.view import show
 from results.board import Board
 
@@ -59,6 +60,10 @@ def render() -> None:
         charts.intervals(board, rows, focus, chosen.definitions), width="stretch",
         alt=f"{formats.metric_label(focus)} of each run with its 95 % interval; the numbers are in the table above",
     )  # fmt: skip
+    beside = published_table(board)
+    if beside is not None:
+        show(el("h2", "Published figures beside ours", cls="section"), "published-title")
+        show(beside, "published")
     _links()
     _refresh_while_running(chosen)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,16 @@ def test_another_model_is_another_fingerprint(tmp_path: Path) -> None:
     shipped = Component.of("pocket")
     (tmp_path / "config.json").write_text("{}", "utf-8")
     assert shipped.fingerprint != Component.of("pocket", {"model": str(tmp_path)}).fingerprint
+
+
+def test_the_evaluation_that_ships_is_of_the_weights_that_ship_and_meets_the_goals() -> None:
+    card = json.loads((pocket_path() / "evaluation.json").read_text("utf-8"))
+    weights = (pocket_path() / "model.safetensors").read_bytes()
+    assert card["weights_sha256"] == hashlib.sha256(weights).hexdigest()
+    assert len(weights) <= 16 * 2**20
+    stated = {row["task"]: row for row in card["scores"]}
+    assert {task: stated[task]["met"] for task in GOALS} == dict.fromkeys(GOALS, True)
+    assert all(seed >= 100_000 for seed in card["worlds"])
 
 
 @pytest.mark.slow

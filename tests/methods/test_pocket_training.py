@@ -162,8 +162,27 @@ def test_the_curriculum_goes_on_when_a_level_is_mastered_or_has_had_its_time() -
     place.next_level(0.01)
     assert (place.level, place.right) == (1, 0.0)
     for _ in range(9):
-        place.next_level(0.99)
-    assert place.level == len(LEVELS) - 1
+        place.right = 0.95
+        place.next_level(0.5)
+    assert place.level == 3, "the levels after it wait for their time"
+    for _ in range(9):
+        place.next_level(0.99, last=4)
+    assert place.level == 4, "and the last one is entered where it is asked for"
+    place.next_level(0.99)
+    assert place.level == len(LEVELS) - 1 == 5
+
+
+def test_the_last_level_asks_for_what_only_the_missing_passage_says() -> None:
+    def declining(level: int) -> float:
+        """Share of the contexts of several passages that begin with at least two things they do not say."""
+        several = [group for group in Maker(11, LEVELS[level]).groups(200) if len(group.context) >= 4]
+        first = [[block.task for block in group.blocks[:2]] for group in several]
+        return sum(tasks == ["missing", "missing"] for tasks in first) / len(several)
+
+    assert declining(3) < 0.1 < 0.15 < declining(4) < declining(5) < 0.8
+    for group in Maker(12, LEVELS[-1]).groups(100):
+        declined = [block.task == "missing" for block in group.blocks]
+        assert len(declined) < 6 or not all(declined), "some of it is answered"
 
 
 @pytest.mark.parametrize("used", [1, 4, 9])

@@ -8,6 +8,7 @@ and "unanswerable" said where no passage answers >= 0.80 of the time.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -178,7 +179,9 @@ def main(arguments: list[str] | None = None) -> None:
     print(table(scores))
     print(f"{sum(s.questions for s in scores)} scores in {time.perf_counter() - started:.0f} s")
     if options.json is not None:
-        rows = {"worlds": list(seeds), "scores": [asdict(score) for score in scores]}
+        weights = options.model / "model.safetensors"
+        digest = hashlib.sha256(weights.read_bytes()).hexdigest()
+        rows = {"weights_sha256": digest, "worlds": list(seeds), "scores": [asdict(score) for score in scores]}
         options.json.write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
 
 

@@ -58,6 +58,8 @@ class Level:
             is learnt long before choosing and hides what a wrong choice would teach.
         row: Length of a training row in tokens.
         rows: Rows of a batch.
+        absent: Share of the contexts of several passages that lack the evidence of what they were chosen for, and are
+            asked several things that it says: nothing else teaches to decline among passages that nearly answer.
     """
 
     sentences: int
@@ -67,6 +69,7 @@ class Level:
     missing: float
     row: int
     rows: int
+    absent: float = 0.0
 
 
 LEVELS = (
@@ -74,6 +77,8 @@ LEVELS = (
     Level(sentences=3, passages=1, several=0.0, long=0.0, missing=0.06, row=256, rows=8),
     Level(sentences=9, passages=3, several=0.5, long=0.0, missing=0.15, row=320, rows=7),
     Level(sentences=9, passages=6, several=0.7, long=0.05, missing=0.25, row=448, rows=5),
+    Level(sentences=9, passages=6, several=0.85, long=0.05, missing=0.25, row=448, rows=5, absent=0.45),
+    Level(sentences=9, passages=6, several=0.9, long=0.03, missing=0.3, row=448, rows=5, absent=0.75),
 )
 STYLED, SWAPPED = 0.2, 0.2
 """Shares: contexts told in a style, name words replaced by unheard ones."""
@@ -126,10 +131,29 @@ class Maker:
         asked = maker()
         if asked is None:
             return Group()
+        if level.absent and asked.type == "single" and draws.chance(level.absent):
+            return self._absent(asked, size)
         rows = self._chooser.choose(asked, size, draws)
         if draws.chance(level.missing) and len(rows) > 1:
             rows.remove(draws.pick([self._library.where[fact.row][0] for fact in asked.facts]))
         return self._told(self._library, [self._library.texts[row] for row in rows], [asked])
+
+    def _absent(self, asked: Asked, size: int) -> Group:
+        """The passages nearest to a question without the one that answers it, and more questions of that kind."""
+        draws, head = self._draws, asked.facts[0].head
+        evidence = {self._library.where[fact.row][0] for fact in asked.facts}
+        rows = [row for row in self._chooser.choose(asked, size + 1, draws) if row not in evidence][:size]
+        texts = [self._library.texts[row] for row in rows]
+        told = {row for text in texts for row in text.facts}
+        further = [fact for fact in self._world.by_head[head.index] if fact.row not in told]
+        draws.shuffle(further)
+        group = self._told(self._library, texts, [])
+        blocks = [Block(asking(asked.text), UNANSWERABLE, "missing")]
+        for fact in further[:3]:
+            question = draws.pick(fact.relation.asks).format(h=self._mention(head))
+            blocks.append(Block(asking(question), UNANSWERABLE, "missing"))
+        # As many that the context answers as it lacks, so that declining is no habit.
+        return Group(group.context, blocks + group.blocks[: len(blocks) + 2])
 
     def _long(self) -> Group:
         library = document(self._world, self._draws.below(self._world.communities))

@@ -33,7 +33,8 @@ TOKENIZER_WORLDS = range(4)
 _CHECKPOINT, _LOG = "checkpoint.pt", "training_log.jsonl"
 _ADVANCE_AT = 0.9
 _COPIES_AT = 0.5
-_LATEST = (0.06, 0.2, 0.42, 2.0)
+_CORRECTIONS = 3
+_LATEST = (0.06, 0.2, 0.42, 0.83, 0.9, 2.0)
 """A level ends when its questions are answered so well, or at this share of the run."""
 
 
@@ -55,16 +56,23 @@ class Place:
     right: float = 0.0
     copied: float = 10.0
 
-    def next_level(self, progress: float) -> None:
-        """Go on to harder material once the present level is mastered or has had its time; only between chunks."""
+    def next_level(self, progress: float, last: int = len(LEVELS) - 1) -> None:
+        """Go on to harder material once the present level is mastered or has had its time; only between chunks.
+
+        The steps beyond the fourth level wait for their time: they correct, and are not more of the same.
+        """
         if self.level < 0:
             self.level = 0 if self.copied < _COPIES_AT else -1
-        elif self.level + 1 < len(LEVELS) and (self.right > _ADVANCE_AT or progress > _LATEST[self.level]):
+            return
+        mastered = self.right > _ADVANCE_AT and self.level < _CORRECTIONS
+        if self.level < last and (mastered or progress > _LATEST[self.level]):
             self.level += 1
             self.right = 0.0
 
 
-def batches(encode: Encoder, place: Place, first_world: int, copied: float, progress: Any) -> Iterator[Batch]:
+def batches(
+    encode: Encoder, place: Place, first_world: int, copied: float, progress: Any, last: int = len(LEVELS) - 1
+) -> Iterator[Batch]:
     """The batches from a place on; moves the place along before it yields each one.
 
     Raises:
@@ -77,7 +85,7 @@ def batches(encode: Encoder, place: Place, first_world: int, copied: float, prog
             place.batch = number + 1
             yield made[number]
         place.chunk, place.batch = place.chunk + 1, 0
-        place.next_level(progress())
+        place.next_level(progress(), last)
 
 
 class Run:
@@ -135,7 +143,8 @@ class Run:
         """Train to the end."""
         saved = logged = time.monotonic()
         sums: dict[str, list[float]] = {}
-        stream = batches(self.encode, self.place, self.options.first_world, self.options.copied, self.progress)
+        stream = batches(self.encode, self.place, self.options.first_world, self.options.copied, self.progress,
+                         self.options.last_level)  # fmt: skip
         while self.progress() < 1:
             batch = [next(stream) for _ in range(self.workers.count)][self.workers.rank]
             loss, scores = self._update(batch)
@@ -289,6 +298,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=2e-3, help="highest learning rate")
     parser.add_argument("--fall", type=float, default=0.7, help="share of the run over which the rate falls")
     parser.add_argument("--copied", type=float, default=0.05, help="share of random texts to copy")
+    parser.add_argument("--last-level", type=int, default=3, choices=range(len(LEVELS)), help="of the curriculum")
     parser.add_argument("--first-world", type=int, default=100, help="seed of the first train world")
     parser.add_argument("--seed", type=int, default=0, help="decides the first weights")
     parser.add_argument("--layers", type=int, default=LAYERS)

@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 demo: install  ## measure the embedded benchmark and print its tables
-	OMP_NUM_THREADS= $(BIN)/ragmeter demo --store $(STORE)
+	env -u OMP_NUM_THREADS $(BIN)/ragmeter demo --store $(STORE)
 
 test: lint fast slow  ## what CI runs
 

@@ -23,6 +23,9 @@ class TextEncoder:
 
     def __init__(self, tokenizer: Any, continues: bool = True) -> None:
         self.tokenizer = tokenizer
+        # What is too long is cut or refused here; the library's warning about it would only worry people.
+        if hasattr(tokenizer, "deprecation_warnings"):
+            tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
         self.continues = continues
         plain, special = self._ids(["a"])[0], list(tokenizer("a")["input_ids"])
         place = next((n for n in range(len(special)) if special[n : n + len(plain)] == plain), 0)

@@ -84,6 +84,8 @@ def _summary(board: Board) -> Node:
 def _legend(board: Board) -> Node:
     units = "documents, because questions share them" if board.clustered else "questions"
     text = f"Brackets: 95 % bootstrap interval over {units}. A column's head sorts by it."
+    if any(cell.estimate.doubt for row in board.rows for cell in row.cells.values()):
+        text += " † may not cover as often as it says; point at the cell for the reason."
     if board.reference is not None:
         text = f"▲ ▼ significantly better or worse than {board.reference} (Holm-corrected, 5 %). {text}"
     return el("p", text, cls="note")

@@ -41,6 +41,8 @@ def _line(names: dict[str, str], run: str, metric: str, one: Comparison) -> Node
     if one.ours is not None:
         ours = f"{shown.value(one.ours.value)} {shown.interval(one.ours.low, one.ours.high)}"
     note = f" ({one.figure.note})" if one.figure.note else ""
+    # "8" is a table; "figure 5" and "text 4.2" say what they are.
+    place = f"table {one.figure.table}" if one.figure.table.isdigit() else one.figure.table
     return el(
         "tr",
         el("th", names[run], scope="row"),
@@ -50,5 +52,5 @@ def _line(names: dict[str, str], run: str, metric: str, one: Comparison) -> Node
         el("td", formats.NOTHING if one.gap is None else f"{100 * one.gap:+.1f}", cls="number"),
         el("td", badge(one.status, _STYLES.get(one.status, ""), _TIPS.get(one.status, ""))),
         el("td", "; ".join(map(str, one.differs)) or "nothing"),
-        el("td", f"{one.figure.paper.upper()}, {one.figure.table}{note}"),
+        el("td", f"{one.figure.paper.upper()}, {place}{note}"),
     )

@@ -171,6 +171,7 @@ def test_descriptions_of_real_compositions_are_understood() -> None:
         "retriever": "bm25",
         "reader": "extractive",
         "cr": "1",
+        "k": "5",
     }
 
 

@@ -124,8 +124,18 @@ class Database:
         except duckdb.IOException as error:
             raise _explained(error, self.path) from error
 
-    def _lock(self) -> FileLock:
-        return FileLock(str(self.folder / "store.lock"), timeout=PATIENCE_S)
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        """The right to write. Whoever waits for it stands at the head of a queue meanwhile, so that a process that
+        writes without pause cannot take it again before those that wait."""
+        queue = FileLock(str(self.folder / "store.queue"), timeout=PATIENCE_S, poll_interval=0.01)
+        lock = FileLock(str(self.folder / "store.lock"), timeout=PATIENCE_S, poll_interval=0.005)
+        with queue:
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
 
     def _kept_busy(self) -> Broke:
         return Broke(

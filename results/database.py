@@ -10,7 +10,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import duckdb
@@ -65,7 +65,7 @@ class Database:
         """
         self._make_folder()
         try:
-            with _in_process, self._lock(), self._connect(read_only=False) as connection:
+            with _in_process, self._alone_with() as connection:
                 if not self._checked:
                     self.backup = migrate(connection, self.path) or self.backup
                     self._checked = True
@@ -91,7 +91,8 @@ class Database:
         with self.reading():
             pass
         try:
-            with _in_process, self._lock():
+            lock = FileLock(str(self.folder / "store.lock"), timeout=PATIENCE_S, poll_interval=0.005)
+            with _in_process, self._queue(), lock:
                 with self._connect(read_only=False) as connection:
                     connection.execute("CHECKPOINT")
                 yield self.path
@@ -119,23 +120,33 @@ class Database:
                     self._checked = True
                 else:
                     self._bring_up_to_date()
+            self._let_writers_pass()
             with _in_process, self._connect(read_only=True) as connection:
                 yield connection
         except duckdb.IOException as error:
             raise _explained(error, self.path) from error
 
+    def _queue(self) -> FileLock:
+        return FileLock(str(self.folder / "store.queue"), timeout=PATIENCE_S, poll_interval=0.01)
+
     @contextmanager
-    def _lock(self) -> Iterator[None]:
-        """The right to write. Whoever waits for it stands at the head of a queue meanwhile, so that a process that
-        writes without pause cannot take it again before those that wait."""
-        queue = FileLock(str(self.folder / "store.queue"), timeout=PATIENCE_S, poll_interval=0.01)
+    def _alone_with(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A writing connection.
+
+        Whoever waits for it stands at the head of the queue until it has it: a process that writes without pause
+        cannot take its turn before those that wait, and new readers let it pass.
+        """
         lock = FileLock(str(self.folder / "store.lock"), timeout=PATIENCE_S, poll_interval=0.005)
-        with queue:
-            lock.acquire()
-        try:
-            yield
-        finally:
-            lock.release()
+        with ExitStack() as held:
+            with self._queue():
+                held.enter_context(lock)
+                connection = held.enter_context(self._connect(read_only=False))
+            yield connection
+
+    def _let_writers_pass(self) -> None:
+        """Wait until no writer waits for readers to leave; where nothing can be written, none does."""
+        with suppress(OSError, Timeout), self._queue():
+            pass
 
     def _kept_busy(self) -> Broke:
         return Broke(

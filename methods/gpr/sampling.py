@@ -1,0 +1,252 @@
+"""What a triple is contrasted with: a neighbour, which shares an entity with it, and a negative, which shares none.
+
+Everything is drawn for all rows at once (paper, equations 1 to 3). Neighbours are drawn exactly, without trying: the
+triples of every entity lie side by side, in orders in which what must be left out is one gap. Negatives are drawn again
+until they fit; where hardly any triple fits, the pool is narrowed first, so that the end is always reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from benchmarks.errors import UserError
+from benchmarks.schema import Triple
+from methods.gpr.negatives import negatives
+
+Numbers = NDArray[np.int64]
+
+
+class SamplingConfig(BaseModel):
+    """How neighbours and negatives are drawn; the defaults are the paper's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    nb_exclude_same_hr: bool = Field(
+        default=False,
+        description="no neighbour has the triple's head and relation, as it may be as right; paper: it may have",
+    )
+    side_balanced: bool = Field(
+        default=False, description="a coin decides whether head or tail is shared; paper: uniform over all neighbours"
+    )
+    neg_rel_disjoint: bool = Field(
+        default=False, description="a negative has another relation too; paper: other entities"
+    )
+
+
+class Drawn(NamedTuple):
+    """Rows of training; `neighbour`, `anchor` and `negative` are places of triples.
+
+    Attributes:
+        anchor: The triple that is asked about.
+        neighbour: A triple that shares an entity with it.
+        negative: A triple that shares none.
+        rows: Where each anchor stands among those that were asked for; those without a neighbour are missing.
+        dropped: How many are missing.
+    """
+
+    anchor: Numbers
+    neighbour: Numbers
+    negative: Numbers
+    rows: Numbers
+    dropped: int
+
+
+class TripleIndex:
+    """Triples by the entities that they touch.
+
+    A triple that stands several times in the arrays counts once, as its first copy; one that joins an entity to itself
+    touches it once; one that shares both its entities with another is its neighbour once.
+
+    Args:
+        heads, relations, tails: Numbers of entities and of relations, one per triple.
+        triples: The same by name, for messages.
+
+    Raises:
+        UserError: There is no triple.
+    """
+
+    def __init__(
+        self,
+        heads: NDArray[np.integer],
+        relations: NDArray[np.integer],
+        tails: NDArray[np.integer],
+        triples: Sequence[Triple] | None = None,
+    ) -> None:
+        if not len(heads):
+            raise UserError("the graph holds no triple", where="graph", try_this="name data whose graphs hold triples")
+        self._first, self._which = _copies(heads, relations, tails)
+        given = (heads, relations, tails)
+        self.heads, self.relations, self.tails = (np.asarray(one)[self._first].astype(np.int32) for one in given)
+        self._triples = triples
+        once = np.flatnonzero(self.heads != self.tails)
+        count = len(self.heads)
+        # One entry per triple and entity that it touches: first all heads, then the tails that are not the head too.
+        self._tail_entry = np.arange(count)
+        self._tail_entry[once] = count + np.arange(len(once))
+        entity = np.concatenate([self.heads, self.tails[once]])
+        triple = np.concatenate([np.arange(count), once])
+        other = np.concatenate([self.tails, self.heads[once]])
+        role = np.concatenate([self.relations, np.full(len(once), -1, np.int32)])
+        self._by_other = _Order.of(entity, other, triple)
+        self._by_role = _Order.of(entity, role, triple)
+
+    def neighbour_counts(self, anchors: NDArray[np.integer], exclude_same_hr: bool = False) -> Numbers:
+        """How many different neighbours each of some triples has."""
+        head, tail = self._sides(self._which[anchors], SamplingConfig(nb_exclude_same_hr=exclude_same_hr))
+        return (head.sizes + tail.sizes).astype(np.int64)
+
+    def draw(
+        self,
+        epoch: int,
+        seed: int,
+        options: SamplingConfig | None = None,
+        anchors: NDArray[np.integer] | None = None,
+    ) -> Drawn:
+        """Draw a neighbour and a negative for every anchor, anew in each epoch.
+
+        Args:
+            epoch: The pass over the data.
+            seed: Of the training; equal seeds and epochs give equal draws.
+            options: How to draw.
+            anchors: Places of triples, each as often as there are questions about it; None: every triple once.
+
+        Raises:
+            UserError: No anchor has a neighbour, or one has no negative.
+        """
+        options = options or SamplingConfig()
+        asked = np.arange(len(self._which)) if anchors is None else np.asarray(anchors, np.int64)
+        rng = np.random.default_rng([seed, epoch])
+        head, tail = self._sides(self._which[asked], options)
+        rows = np.flatnonzero(head.sizes + tail.sizes)
+        if len(asked) and not len(rows):
+            raise UserError(
+                "no triple of the graph shares an entity with another that may be its neighbour",
+                where="graph", try_this="a larger or denser graph, or sampling.nb_exclude_same_hr: false",
+            )  # fmt: skip
+        kept = self._which[asked[rows]]
+        neighbour = _either(head.of(rows), tail.of(rows), options.side_balanced, rng)
+        columns = (self.heads, self.tails, self.relations if options.neg_rel_disjoint else None)
+        negative, without = negatives(*columns, kept, rng)
+        if without is not None:
+            raise self._without_negative(int(kept[without]), options)
+        places = (asked[rows], self._first[neighbour], self._first[negative])
+        return Drawn(*places, rows, len(asked) - len(rows))
+
+    def _sides(self, anchors: Numbers, options: SamplingConfig) -> tuple[_Gapped, _Gapped]:
+        """What can be drawn at the head and at the tail of triples.
+
+        What touches the head is a stretch without the triple itself (or all of its head and relation). What touches the
+        tail is a stretch without what touches both entities, which was counted at the head; with a coin between the
+        sides, only without the triple itself.
+        """
+        head = self._by_role.without(anchors, run=options.nb_exclude_same_hr)
+        tail = self._by_other.without(self._tail_entry[anchors], run=not options.side_balanced)
+        loops = self.heads[anchors] == self.tails[anchors]
+        return head, tail.emptied(loops)
+
+    def _without_negative(self, anchor: int, options: SamplingConfig) -> UserError:
+        place = int(self._first[anchor])
+        named = " ".join(self._triples[place]) if self._triples is not None else f"number {place}"
+        shared = "an entity or the relation" if options.neg_rel_disjoint else "an entity"
+        return UserError(
+            f"there is no negative for the triple {named}: all {len(self.heads):,} triples share {shared} with it",
+            where="graph", try_this="a larger graph of several topics",
+        )  # fmt: skip
+
+
+class _Gapped(NamedTuple):
+    """For each of some anchors a stretch of an order, with a gap in it."""
+
+    triples: NDArray[np.int32]
+    starts: NDArray[np.integer]
+    sizes: NDArray[np.integer]
+    gaps: NDArray[np.integer]
+    widths: NDArray[np.integer]
+
+    def of(self, rows: Numbers) -> _Gapped:
+        return _Gapped(self.triples, *(one[rows] for one in self[1:]))
+
+    def emptied(self, which: NDArray[np.bool_]) -> _Gapped:
+        return self._replace(sizes=np.where(which, 0, self.sizes))
+
+    def at(self, places: Numbers, rows: NDArray[np.bool_]) -> NDArray[np.int32]:
+        """The triples at places 0 … size - 1 of the stretches of some anchors, gaps not counted."""
+        found = self.starts[rows] + places[rows]
+        return self.triples[found + self.widths[rows] * (found >= self.gaps[rows])]
+
+
+class _Order(NamedTuple):
+    """Entries sorted by entity and a second key, so that those that agree in both are a run.
+
+    Attributes:
+        triples: The triple of each sorted entry.
+        place, run, run_length, start, length: Of each unsorted entry: where it went, and where the run and the stretch
+            of its entity begin and how long they are.
+    """
+
+    triples: NDArray[np.int32]
+    place: NDArray[np.int32]
+    run: NDArray[np.int32]
+    run_length: NDArray[np.int32]
+    start: NDArray[np.int32]
+    length: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, entity: NDArray[np.integer], second: NDArray[np.integer], triple: NDArray[np.integer]) -> _Order:
+        order = np.lexsort((second, entity))
+        new_entity = _changes(entity[order])
+        new_run = new_entity | _changes(second[order])
+        place = np.empty(len(order), np.int32)
+        place[order] = np.arange(len(order))
+        runs = [column[place] for column in (*_stretches(new_run), *_stretches(new_entity))]
+        return cls(triple[order].astype(np.int32), place, *runs)
+
+    def without(self, entries: Numbers, *, run: bool) -> _Gapped:
+        """The stretches of the entities of entries, without their runs or without the entries alone."""
+        gaps = self.run[entries] if run else self.place[entries]
+        widths = self.run_length[entries] if run else np.ones(len(entries), np.int32)
+        return _Gapped(self.triples, self.start[entries], self.length[entries] - widths, gaps, widths)
+
+
+def _either(head: _Gapped, tail: _Gapped, balanced: bool, rng: np.random.Generator) -> NDArray[np.int32]:
+    """One triple per anchor from its two stretches, of which one at least is not empty."""
+    if balanced:
+        coin = rng.integers(0, 2, len(head.sizes)).astype(bool)
+        at_head = np.where(tail.sizes == 0, True, coin & (head.sizes > 0))
+        places = rng.integers(0, np.where(at_head, head.sizes, tail.sizes))
+    else:
+        places = rng.integers(0, head.sizes + tail.sizes)
+        at_head = places < head.sizes
+        places -= np.where(at_head, 0, head.sizes)
+    found = np.empty(len(places), np.int32)
+    found[at_head], found[~at_head] = head.at(places, at_head), tail.at(places, ~at_head)
+    return found
+
+
+def _changes(values: NDArray[np.integer]) -> NDArray[np.bool_]:
+    return np.append(True, values[1:] != values[:-1])
+
+
+def _stretches(begins: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Of each entry, where its stretch begins and how long it is; `begins` marks the first of each stretch."""
+    starts = np.flatnonzero(begins).astype(np.int32)
+    lengths = np.diff(np.append(starts, len(begins))).astype(np.int32)
+    return np.repeat(starts, lengths), np.repeat(lengths, lengths)
+
+
+def _copies(
+    heads: NDArray[np.integer], relations: NDArray[np.integer], tails: NDArray[np.integer]
+) -> tuple[Numbers, Numbers]:
+    """Places of the first copies of triples, in their order, and for each triple the number of its first copy."""
+    order = np.lexsort((tails, relations, heads))
+    new = _changes(heads[order]) | _changes(relations[order]) | _changes(tails[order])
+    # The sort is stable: the first of equal triples is the one that stands first.
+    firsts = np.empty(len(order), np.int64)
+    firsts[order] = np.repeat(order[new], np.diff(np.append(np.flatnonzero(new), len(order))))
+    first = np.sort(order[new])
+    return first, np.searchsorted(first, firsts)

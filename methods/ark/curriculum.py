@@ -1,28 +1,21 @@
-"""The training of one stage: plain torch under `accelerate`, taken up again at any step with identical results.
+"""The training of one stage: what is contrasted in a step, in the loop that all trainings share.
 
-Nothing random outlives a step: batches are drawn from (seed, stage, epoch) and dropout from (seed, stage, step). So
-weights and optimiser at a step are all that a resumed run needs.
+Nothing random outlives a step: batches are drawn from (seed, stage, epoch) and dropout from (seed, stage, step).
 """
 
 from __future__ import annotations
 
-import json
-import math
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from methods.ark.batches import plan
 from methods.ark.config import STAGES, ArkTrainingConfig
 from methods.ark.loss import batch_of
 from methods.ark.rows import TrainRow
 from methods.ark.tower import Tower
+from methods.torch_loop import Loop, LoopOptions, Schedule, Validate
 from methods.training import Progress
-
-Validate = Callable[[], Mapping[str, float]]
-"""Figures of the model as it is now."""
 
 
 @dataclass(frozen=True)
@@ -52,26 +45,6 @@ def stage_plan(name: str, rows: Sequence[TrainRow], config: ArkTrainingConfig) -
     return StagePlan(name, rows, train.epochs[place], train.learning_rate[place], train.warm_up[place])
 
 
-def learning_rate(step: int, steps: int, peak: float, warm_up: float) -> float:
-    """The rate of a step (from 0): rising to the peak, then falling to 0 along a cosine."""
-    rising = math.ceil(warm_up * steps) if warm_up < 1 else int(warm_up)
-    if step < rising:
-        return peak * (step + 1) / rising
-    return peak * 0.5 * (1 + math.cos(math.pi * (step - rising) / max(1, steps - rising)))
-
-
-def optimiser(model: Any, config: ArkTrainingConfig) -> Any:
-    """AdamW that decays matrices, not biases and norms."""
-    import torch
-
-    named = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    groups = [
-        {"params": [p for p in named if p.dim() > 1], "weight_decay": config.train.weight_decay},
-        {"params": [p for p in named if p.dim() < 2], "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW([g for g in groups if g["params"]], lr=0.0, betas=(0.9, config.train.beta2))
-
-
 class StageTrainer:
     """Trains a stage.
 
@@ -98,62 +71,41 @@ class StageTrainer:
         validate: Validate | None = None,
     ) -> None:
         self.tower, self.stage, self.texts, self.config = tower, stage, texts, config
-        self.folder, self.identity, self.progress, self.validate = folder, identity, progress, validate
         self.plan = plan(stage.rows, config.train, stage.epochs, config.seed, stage.name)
-        self._optimiser = optimiser(tower.model, config)
-        if tower.accelerator is not None:
-            self._optimiser = tower.accelerator.prepare(self._optimiser)
-        self._curve: list[dict[str, float]] = []
+        self.loop = Loop(
+            {"encoder": tower.model}, self._options(), lambda step: self._step(step), folder, identity, progress,
+            stage.name, tower.accelerator, validate,
+        )  # fmt: skip
+
+    def _options(self) -> LoopOptions:
+        train, steps = self.config.train, len(self.plan.steps)
+        return LoopOptions(
+            steps, max(1, steps // self.stage.epochs),
+            Schedule(self.stage.learning_rate, self.stage.warm_up, "cosine"),
+            weight_decay=train.weight_decay, betas=(0.9, train.beta2), max_grad_norm=train.max_grad_norm,
+            save_every=train.save_every,
+        )  # fmt: skip
 
     @property
     def curve(self) -> Path:
         """The file of losses and figures."""
-        return self.folder / "curve.jsonl"
-
-    @property
-    def _point(self) -> Path:
-        return self.folder / "point.pt"
-
-    @property
-    def _main(self) -> bool:
-        return self.tower.accelerator is None or self.tower.accelerator.is_main_process
+        return self.loop.curve
 
     def run(self) -> Mapping[str, float]:
         """Train to the end.
 
         Returns:
-            Steps, the mean loss of the last epoch, and the last validation's figures.
+            Steps, rows, the mean loss of the last epoch, and the last validation's figures.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        first = self._resume()
-        steps = len(self.plan.steps)
-        self.progress.begin(f"training {self.stage.name}", steps, first)
-        for step in range(first, steps):
-            self._curve.append(self._step(step))
-            self.progress.log({name: self._curve[-1][name] for name in ("loss", "learning_rate")})
-            self.progress.advance()
-            if self.validate is not None and self._ends_epoch(step):
-                self._curve.append({"step": step, **self._validated()})
-            if (step + 1) % self.config.train.save_every == 0 or step + 1 == steps:
-                self._save(step + 1)
-        return self._figures(steps)
+        figures = self.loop.run()
+        return {"steps": figures.pop("steps"), "rows": float(len(self.stage.rows)), **figures}
 
-    def _ends_epoch(self, step: int) -> bool:
-        return (step + 1) % max(1, len(self.plan.steps) // self.stage.epochs) == 0
-
-    def _validated(self) -> Mapping[str, float]:
-        assert self.validate is not None
-        self.tower.model.eval()
-        return self.validate()
+    def forget(self) -> None:
+        """Delete the point to go on from: the stage is finished."""
+        self.loop.forget()
 
     def _step(self, step: int) -> dict[str, float]:
-        """One step of the optimiser."""
-        model, train = self.tower.model, self.config.train
-        model.train()
-        rate = learning_rate(step, len(self.plan.steps), self.stage.learning_rate, self.stage.warm_up)
-        for group in self._optimiser.param_groups:
-            group["lr"] = rate
-        self._optimiser.zero_grad()
+        """The gradient of one step of the optimiser."""
         batches = self.plan.steps[step]
         loss = 0.0
         for number, places in enumerate(batches):
@@ -162,9 +114,7 @@ class StageTrainer:
                 seed = (self.config.seed, self.stage.name, step, number, part[0].question_id)
                 weight = share / len(batches)
                 loss += weight * self.tower.backward(batch, self.config.loss.temperature, seed, weight)
-        norm = self._clipped(train.max_grad_norm)
-        self._optimiser.step()
-        return {"step": step, "loss": loss, "learning_rate": rate, "gradient_norm": norm}
+        return {"loss": loss}
 
     def _parts(self, rows: list[TrainRow]) -> list[tuple[list[TrainRow], float]]:
         """A batch in parts whose rows share no candidates, with the share of each in the mean loss."""
@@ -182,78 +132,3 @@ class StageTrainer:
             parts[-1].append(row)
             texts |= own
         return [(part, len(part) / len(rows)) for part in parts]
-
-    def _clipped(self, most: float) -> float:
-        """Gradients summed over processes and scaled down to a norm; returns the norm that they had."""
-        import torch
-
-        parameters = [p for p in self.tower.model.parameters() if p.requires_grad]
-        accelerator = self.tower.accelerator
-        if accelerator is None:
-            return float(torch.nn.utils.clip_grad_norm_(parameters, most))
-        if accelerator.num_processes > 1:
-            for parameter in parameters:
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
-                parameter.grad = accelerator.reduce(parameter.grad, "sum")
-        return float(accelerator.clip_grad_norm_(parameters, most))
-
-    # -- points to go on from --------------------------------------------------------------------------------------
-
-    def _save(self, step: int) -> None:
-        if not self._main:
-            return
-        import torch
-
-        lines = "".join(json.dumps(line) + "\n" for line in self._curve)
-        _whole(self.curve, lambda path: path.write_text(lines, "utf-8"))
-        scaler = getattr(self.tower.accelerator, "scaler", None)
-        state = {
-            "step": step,
-            "identity": self.identity,
-            "model": self.tower.model.state_dict(),
-            "optimiser": self._optimiser.state_dict(),
-            "scaler": scaler.state_dict() if scaler is not None else None,
-            "curve": self._curve,
-        }
-        _whole(self._point, lambda path: torch.save(state, path))
-
-    def _resume(self) -> int:
-        """Take up the last point of this very training; returns the step that comes next."""
-        if not self._point.exists():
-            return 0
-        import torch
-
-        state = torch.load(self._point, map_location=self.tower.model.device, weights_only=True)
-        if state["identity"] != self.identity:
-            return 0
-        self.tower.model.load_state_dict(state["model"])
-        self._optimiser.load_state_dict(state["optimiser"])
-        scaler = getattr(self.tower.accelerator, "scaler", None)
-        if scaler is not None and state["scaler"]:
-            scaler.load_state_dict(state["scaler"])
-        self._curve = list(state["curve"])
-        return int(state["step"])
-
-    def forget(self) -> None:
-        """Delete the point to go on from: the stage is finished."""
-        if self._main:
-            self._point.unlink(missing_ok=True)
-
-    def _figures(self, steps: int) -> Mapping[str, float]:
-        losses = [line["loss"] for line in self._curve if "loss" in line]
-        last = losses[-max(1, steps // self.stage.epochs) :]
-        validated: list[dict[str, float]] = [line for line in self._curve if "loss" not in line]
-        figures = {name: value for name, value in validated[-1].items() if name != "step"} if validated else {}
-        return {
-            "steps": float(steps),
-            "rows": float(len(self.stage.rows)),
-            "loss": math.fsum(last) / len(last),
-        } | figures
-
-
-def _whole(path: Path, write: Callable[[Path], Any]) -> None:
-    """Write a file so that it appears whole or not at all."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    write(partial)
-    os.replace(partial, path)

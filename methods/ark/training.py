@@ -14,7 +14,7 @@ from benchmarks.errors import UserError
 from benchmarks.fingerprint import CHECKPOINT_CARD, file_sha256, fingerprint, folder_sha256
 from methods.ark.card import write_card
 from methods.ark.config import PRESETS, STAGES, ArkTrainingConfig
-from methods.ark.curriculum import StagePlan, StageTrainer, Validate, stage_plan
+from methods.ark.curriculum import StagePlan, StageTrainer, stage_plan
 from methods.ark.graphs import GraphQueries
 from methods.ark.knowledge import QuerySource
 from methods.ark.manifest import Manifest, StageRecord, require_unchanged
@@ -26,6 +26,7 @@ from methods.ark.tower import Prompts, Tower, load_tower, prompts_of
 from methods.ark.validation import validator
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.weights import locate, weights_hash
+from methods.torch_loop import Validate, accelerator
 from methods.training import TrainedStage, Workshop, register_training
 
 
@@ -98,8 +99,7 @@ class _Job:
     @property
     def stages(self) -> tuple[str, ...]:
         """Stages that end in a checkpoint."""
-        stages = self.config.train.stages
-        return stages[-1:] if self.config.train.curriculum == "mixed" else stages
+        return self.config.stages_of(STAGES)
 
     def prepare(self) -> None:
         """Everything before training."""
@@ -215,13 +215,3 @@ def _without_versions(folder: Path) -> None:
     settings: dict[str, Any] = json.loads(path.read_text("utf-8"))
     settings.pop("__version__", None)
     path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", "utf-8")
-
-
-def accelerator(precision: str, device: str | None) -> Any:
-    """An `Accelerator`; the process's earlier one, of another training, is given up."""
-    from accelerate import Accelerator
-    from accelerate.state import AcceleratorState
-
-    if AcceleratorState._shared_state and AcceleratorState().num_processes == 1:
-        AcceleratorState._reset_state(reset_partial_state=True)
-    return Accelerator(mixed_precision=precision, cpu=device == "cpu")

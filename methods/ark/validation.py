@@ -9,9 +9,9 @@ import numpy as np
 
 from benchmarks.errors import UserError
 from methods.ark.config import ArkTrainingConfig
-from methods.ark.curriculum import Validate
 from methods.ark.material import Document, documents_of, load_benchmarks
 from methods.ark.tower import Prompts
+from methods.torch_loop import Validate
 
 
 def validator(config: ArkTrainingConfig, model: Any, prompts: Prompts) -> Validate:

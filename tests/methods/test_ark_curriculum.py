@@ -14,7 +14,7 @@ import pytest
 
 from methods.ark.batches import plan
 from methods.ark.config import ArkTrainingConfig
-from methods.ark.curriculum import StagePlan, StageTrainer, learning_rate
+from methods.ark.curriculum import StagePlan, StageTrainer
 from methods.ark.loss import batch_of, info_nce
 from methods.ark.rows import TrainRow
 from methods.ark.tower import Prompts, Tower, load_tower
@@ -173,14 +173,6 @@ def test_a_stage_cut_off_at_any_step_ends_with_the_same_weights(folder: Path, tm
         assert resumed.curve.read_text() == whole.curve.read_text()
 
 
-def test_a_point_of_another_training_is_not_taken_up(folder: Path, tmp_path: Path) -> None:
-    config = options(folder)
-    trainer(config, tmp_path).run()
-    other = trainer(config, tmp_path)
-    other.identity = "another"
-    assert other._resume() == 0
-
-
 def test_equal_seeds_give_equal_weights_and_unequal_ones_do_not(folder: Path, tmp_path: Path) -> None:
     config = options(folder, {"in_batch": ["all"] * 3, "temperature": 0.1}, batch_size=2)
     found = []
@@ -203,16 +195,6 @@ def test_a_step_lowers_the_loss_and_twenty_steps_learn_two_questions(folder: Pat
     assert figures["loss"] < 0.2 * losses[0]
 
 
-def test_the_rate_rises_to_its_peak_and_falls_along_a_cosine() -> None:
-    rates = [learning_rate(step, 100, 2.0, 0.1) for step in range(100)]
-    assert rates[:10] == pytest.approx([0.2 * n for n in range(1, 11)])
-    assert rates[55] == pytest.approx(1.0)
-    assert rates[10] == 2.0
-    assert 0 < rates[99] < 0.01
-    assert learning_rate(0, 100, 2.0, 50) == pytest.approx(2.0 / 50)
-    assert learning_rate(0, 100, 2.0, 0) == 2.0
-
-
 def test_figures_of_held_out_questions_enter_the_curve_after_each_epoch(folder: Path, tmp_path: Path) -> None:
     one = trainer(options(folder), tmp_path, epochs=3, validate=lambda: {"validation_recall@5": 0.5})
     assert one.run()["validation_recall@5"] == 0.5
@@ -231,10 +213,10 @@ from pathlib import Path
 spec = importlib.util.spec_from_file_location("here", {__file__!r})
 here = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(here)
-from methods.ark.training import accelerator
+from methods.torch_loop import accelerator
 config = here.options(Path({str(folder)!r}), {{"in_batch": ["all"] * 3, "temperature": 0.1}}, weight_decay=0.0)
 one = here.trainer(config, Path(sys.argv[1]), epochs=2)
-one.tower.accelerator = accelerator("no", "cpu")
+one.tower.accelerator = one.loop.accelerator = accelerator("no", "cpu")
 here.without_dropout(one.tower.model)
 one.run()
 if one.tower.accelerator.is_main_process:

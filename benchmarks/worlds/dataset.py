@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -20,8 +20,7 @@ from benchmarks.worlds.candidates import Distractors
 from benchmarks.worlds.documents import Library, articles, document
 from benchmarks.worlds.generate import generate
 from benchmarks.worlds.graph import question_graph
-from benchmarks.worlds.ontology import relation
-from benchmarks.worlds.questions import MIX, Asked, Asker, apportion
+from benchmarks.worlds.questions import HELD_OUT_TYPES, MIX, Asked, Asker, apportion
 from benchmarks.worlds.seeds import SPLITS, require_split
 from benchmarks.worlds.surface import Telling
 from benchmarks.worlds.world import Entity, World, WorldConfig
@@ -30,6 +29,9 @@ VERSION = 1
 SUBSETS = ("multihop", "long", "graph", "style")
 _WORLDS = {"multihop": 1, "long": 2, "graph": 1, "style": 1}
 _QUESTIONS = 200
+_UNSEEN = ("unseen", "all")
+_HELD_OUT = {"seen": False, "unseen": True}
+"""What `Asker` is told for each value of the option `relations`; the others ask about every relation."""
 
 CARD = DatasetCard(
     title="Worlds",
@@ -52,7 +54,8 @@ CARD = DatasetCard(
     },
     notes="Seeds below 10,000 are for training, 10,000 to 19,999 for validation, 100,000 and above for testing; names "
     "of held-out worlds are combinations of words that no training world has, a share of the words is new, and their "
-    "styles come from rewriting rules that share nothing with those of training.",
+    "styles come from rewriting rules that share nothing with those of training. Ten relations are in no world for "
+    "training or validation; `relations: unseen` asks test worlds about those alone.",
 )
 
 
@@ -74,6 +77,12 @@ class WorldsConfig(DatasetConfig, WorldConfig, Telling):
         default=0.3, ge=0, le=1, description="share of questions that call an entity by a shorter name"
     )
     candidates: int = Field(default=10, ge=2, description="passages per question (multihop, style)")
+    relations: Literal["seen", "unseen", "all"] | None = Field(
+        default=None,
+        description="what is asked about in test worlds: seen, the relations that training worlds have; unseen, those "
+        "held out (in one of two hops at least; single and bridge questions alone); all. Worlds asked about unseen or "
+        "all hold every relation. Absent: all that the worlds hold, see unseen_relations",
+    )
     triples: int = Field(default=1200, ge=1, description="triples in the graph of a question (graph)")
     styles: dict[str, float] = Field(
         default={FORMAL: 0.5, "informal": 0.5},
@@ -86,7 +95,13 @@ class WorldsConfig(DatasetConfig, WorldConfig, Telling):
     @property
     def world_config(self) -> WorldConfig:
         """The options of a single world."""
-        return WorldConfig(**{name: getattr(self, name) for name in WorldConfig.model_fields})
+        values = {name: getattr(self, name) for name in WorldConfig.model_fields}
+        return WorldConfig(**{**values, "unseen_relations": self.unseen_relations or self.relations in _UNSEEN})
+
+    @property
+    def asked_mix(self) -> dict[str, float]:
+        """Shares of the types that can be asked about the relations wanted."""
+        return {kind: share for kind, share in self.mix.items() if self.relations != "unseen" or kind in HELD_OUT_TYPES}
 
     @property
     def telling(self) -> Telling:
@@ -105,7 +120,7 @@ def load(reference: DataReference, config: WorldsConfig) -> Benchmark:
         UserError: A seed lies outside the split, or the worlds are too small for what is asked.
     """
     subset, split = reference.subset or SUBSETS[0], reference.split or "test"
-    _check(config)
+    _check(config, split)
     first = SPLITS[split].start if config.seed is None else config.seed
     seeds = range(first, first + (config.worlds or _WORLDS[subset]))
     for seed in (seeds[0], seeds[-1]):
@@ -124,13 +139,21 @@ def load(reference: DataReference, config: WorldsConfig) -> Benchmark:
         _multihop(worlds, config, questions, passages)
         if subset == "style":
             questions, passages, extra["styles"] = _styled(questions, passages, config, split)
+    if config.relations is not None and config.world_config.unseen_relations:
+        extra["variant"] = f"relations={config.relations}"
     corpus = TripleCorpus.of_triples(triples) if subset == "graph" else Corpus.of(passages.values())
     return Benchmark(reference, VERSION, CARD, questions, corpus, extra=extra)
 
 
-def _check(config: WorldsConfig) -> None:
+def _check(config: WorldsConfig, split: str) -> None:
     if config.path is not None:
         raise UserError("worlds are generated, not read", where="path", try_this="choose a seed instead")
+    if config.relations in _UNSEEN and split != "test":
+        raise UserError(
+            f"{split} worlds must not contain the relations that are held out for testing",
+            where=f"relations: {config.relations}",
+            try_this="relations: seen, or the split test",
+        )
     for name, known in (("mix", MIX), ("styles", (FORMAL, "informal", "humor", "romance"))):
         shares: Mapping[str, float] = getattr(config, name)
         wrong = [key for key in shares if key not in known]
@@ -140,6 +163,12 @@ def _check(config: WorldsConfig) -> None:
                 where=f"{name}: {shares}",
                 try_this="shares of 0 or more",
             )
+    if not sum(config.asked_mix.values()) > 0:
+        raise UserError(
+            f"relations that training lacks are asked about in questions of the types {', '.join(HELD_OUT_TYPES)}",
+            where=f"mix: {config.mix}",
+            try_this="give one of those a share",
+        )
 
 
 def _counts(total: int, parts: int) -> list[int]:
@@ -192,8 +221,8 @@ def _graphs(worlds: list[World], config: WorldsConfig, questions: list[Question]
 
 
 def _asked(world: World, facts: Iterable[Any], draws: Draws, count: int, config: WorldsConfig) -> Iterator[Asked]:
-    asker = Asker(world, facts, draws, config.question_alias)
-    yield from asker.ask(count, config.unanswerable, config.mix)
+    asker = Asker(world, facts, draws, config.question_alias, _HELD_OUT.get(config.relations or ""))
+    yield from asker.ask(count, config.unanswerable, config.asked_mix)
 
 
 def _question(
@@ -204,7 +233,7 @@ def _question(
         "seed": world.seed,
         "hops": 2 if asked.type == "bridge" else 1,
         "relations": asked.relations,
-        "unseen_relation": any(relation(name).held_out for name in asked.relations),
+        "unseen_relation": asked.held_out,
         "id_triples": tuple(
             (_id(world, f.head), f.relation.id, _id(world, f.tail) if f.tail else f.text) for f in asked.facts
         ),

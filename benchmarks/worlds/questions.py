@@ -7,11 +7,14 @@ from dataclasses import dataclass
 
 from benchmarks.draws import Draws
 from benchmarks.errors import UserError
-from benchmarks.worlds.ontology import relations_of
+from benchmarks.worlds.ontology import relation, relations_of
 from benchmarks.worlds.world import Entity, Fact, World
 
 MIX: Mapping[str, float] = {"single": 0.25, "bridge": 0.40, "comparison": 0.20, "multi": 0.15}
 """Shares of the question types."""
+
+HELD_OUT_TYPES = ("single", "bridge")
+"""Types of the questions about relations held out from training: those relations compare nothing and list nothing."""
 
 MAX_ANSWERS = 4
 _TRIES = 400
@@ -52,6 +55,11 @@ class Asked:
     steps: tuple[Step, ...] = ()
     answerable: bool = True
 
+    @property
+    def held_out(self) -> bool:
+        """Whether a relation that it is about is held out from training."""
+        return any(relation(name).held_out for name in self.relations)
+
 
 class Asker:
     """Draws questions that a set of facts answers.
@@ -61,14 +69,19 @@ class Asker:
         facts: The facts that the texts at hand state.
         draws: The source of chance.
         alias: Share of questions that call an entity by a shorter name.
+        held_out: True: only questions about a relation that is held out from training (of two hops, one at least);
+            False: none of them; None: both, as the facts have it.
     """
 
-    def __init__(self, world: World, facts: Iterable[Fact], draws: Draws, alias: float = 0.3) -> None:
+    def __init__(
+        self, world: World, facts: Iterable[Fact], draws: Draws, alias: float = 0.3, held_out: bool | None = None
+    ) -> None:
         self._world = world
         self._facts = list(facts)
         self._known = {fact.row for fact in self._facts}
         self._draws = draws
         self._alias = alias
+        self._held_out = held_out
         self._heads = list({fact.head.index: fact.head for fact in self._facts}.values())
         self._seen: set[str] = set()
         # Types of questions that need a certain kind of fact draw from those alone.
@@ -105,7 +118,7 @@ class Asker:
         }
         for _ in range(_TRIES):
             asked = makers[kind]()
-            if asked is None:
+            if asked is None or self._held_out not in (None, asked.held_out):
                 continue
             # Neither the same text twice nor the same proof: variety, and ids made of a proof stay unique.
             proof = " ".join(str(fact.row) for fact in asked.facts) or asked.text
@@ -184,16 +197,16 @@ class Asker:
         """A question of one or two steps whose last fact does not hold anywhere in the world."""
         first = self._pick(self._bridges) if self._draws.chance(0.4) else None
         head = first.tail if first is not None and first.tail is not None else self._draws.pick(self._heads)
-        relation = self._draws.pick(relations_of(head.kind, self._world.config.unseen_relations))
-        if relation.many or "unless-capital" in relation.flags or self._world.about(head, relation):
+        asked = self._draws.pick(relations_of(head.kind, self._world.config.unseen_relations))
+        if asked.many or "unless-capital" in asked.flags or self._world.about(head, asked):
             return None
-        if "once" in relation.flags and self._world.leading_to(head, relation):
+        if "once" in asked.flags and self._world.leading_to(head, asked):
             return None
-        ask = self._draws.pick(relation.asks)
+        ask = self._draws.pick(asked.asks)
         if first is None:
-            return Asked(self._fill(ask, h=head), "single", (), {}, (), (head,), (relation.id,), answerable=False)
+            return Asked(self._fill(ask, h=head), "single", (), {}, (), (head,), (asked.id,), answerable=False)
         phrase = self._fill(self._draws.pick(first.relation.phrases), h=first.head)
-        ids = (first.relation.id, relation.id)
+        ids = (first.relation.id, asked.id)
         return Asked(ask.format(h=phrase), "bridge", (), {}, (), (first.head,), ids, answerable=False)
 
     def _same_or_not(self) -> Asked | None:

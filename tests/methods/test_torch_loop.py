@@ -134,8 +134,8 @@ def test_accelerate_changes_nothing_in_one_process_without_mixed_precision(tmp_p
 def test_a_point_of_another_training_is_not_taken_up(tmp_path: Path) -> None:
     loop(tmp_path).run()
     other = loop(tmp_path, identity="another")
+    other.step = refuse
     with pytest.raises(RuntimeError, match="step 0"):
-        other.step = refuse
         other.run()
 
 

@@ -9,7 +9,6 @@ A passage may be split into parts, for encoders that read little at once; it sco
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +24,7 @@ from methods.api import Index, Ranking, Services
 from methods.baselines.ranking import Rows, Scope, best_rows, built_once
 from methods.models.encoder import Encoder, EncoderConfig, Vectors
 from methods.models.encoder_presets import PRESETS
+from methods.models.vector_file import read_array, write_vectors
 from methods.models.vector_search import ApproximateSearch, ExactSearch, Search, exact_scores
 from methods.registry import MethodConfig, register
 
@@ -91,16 +91,8 @@ class Dense:
         if folder is None:
             return self._in_memory(corpus)
         built_once(folder, len(corpus), lambda target: self._save(corpus, target))
-        try:
-            # "c": torch wraps only writable arrays; what it would write stays in memory, the file is never changed.
-            vectors = np.load(folder / "vectors.npy", mmap_mode="c" if len(corpus) else None)
-            starts = np.load(folder / "starts.npy") if self.config.part_words else None
-        except (OSError, ValueError) as error:
-            raise UserError(
-                f"the vectors cannot be read: {error}",
-                where=str(folder),
-                try_this="delete this folder: it will be built again",
-            ) from error
+        vectors = read_array(folder / "vectors.npy", mapped=len(corpus) > 0)
+        starts = read_array(folder / "starts.npy", mapped=False) if self.config.part_words else None
         search = self._search(vectors, folder / "faiss.index")
         return DenseIndex(self.encoder, corpus, vectors, search, starts)
 
@@ -149,33 +141,16 @@ class Dense:
         return np.concatenate([[0], np.cumsum(counts)])
 
     def _save(self, corpus: Corpus, folder: Path) -> None:
-        """Encode chunk by chunk; each chunk is a file until all are there."""
-        starts = range(0, len(corpus), CHUNK)
-        chunks = [folder / f"chunk{start}.npy" for start in starts]
-        for start, path in zip(starts, chunks, strict=True):
-            if not path.exists():
-                partial = path.with_suffix(".part")
-                with open(partial, "wb") as file:
-                    np.save(file, self._encode(corpus, start))
-                os.replace(partial, path)
+        """Encode chunk by chunk."""
         parts = self._starts(corpus)
         if parts is not None:
             np.save(folder / "starts.npy", parts)
-        shape = (len(corpus) if parts is None else int(parts[-1]), self.encoder.dimension)
-        if not len(corpus):
-            np.save(folder / "vectors.npy", np.empty(shape, dtype=np.float32))
-            return
-        vectors = np.lib.format.open_memmap(folder / "vectors.npy", mode="w+", dtype=np.float32, shape=shape)
-        row = 0
-        for path in chunks:
-            chunk = np.load(path)
-            vectors[row : row + len(chunk)] = chunk
-            row += len(chunk)
-        vectors.flush()
-        if self.config.search != "exact":
+        path = folder / "vectors.npy"
+        starts = range(0, len(corpus), CHUNK)
+        write_vectors(path, starts, lambda start: self._encode(corpus, start), self.encoder.dimension)
+        if len(corpus) and self.config.search != "exact":
+            vectors = read_array(path, mapped=True)
             ApproximateSearch.build(vectors, folder / "faiss.index", self.config.search)
-        for path in chunks:
-            path.unlink()
 
 
 class DenseIndex:

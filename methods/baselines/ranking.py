@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from benchmarks.corpus import Corpus
 from benchmarks.errors import UserError
+from benchmarks.graphs import TripleCorpus, TripleIds
 from benchmarks.schema import Query
 from methods.api import Ranking
 
@@ -47,14 +48,13 @@ class Scope:
         """
         if query.candidates is not None:
             try:
-                rows = [self.corpus.row(identifier) for identifier in dict.fromkeys(query.candidates)]
+                return self._rows_of(query.candidates)
             except KeyError as error:
                 raise UserError(
                     f"candidate {error.args[0]!r} is not a passage of the corpus",
                     where=f"query {query.id}",
                     try_this="index the corpus that these questions were loaded with",
                 ) from None
-            return np.array(rows, dtype=np.int64)
         if query.document_id is not None:
             if query.document_id not in self._documents:
                 raise UserError(
@@ -64,6 +64,11 @@ class Scope:
                 )
             return self._documents[query.document_id]
         return None
+
+    def _rows_of(self, candidates: Sequence[str]) -> Rows:
+        if isinstance(self.corpus, TripleCorpus) and isinstance(candidates, TripleIds):
+            return self.corpus.rows_of(candidates).astype(np.int64)
+        return np.array([self.corpus.row(identifier) for identifier in dict.fromkeys(candidates)], dtype=np.int64)
 
     def ranking(self, query: Query, rows: Sequence[int] | Rows, scores: Sequence[float] | NDArray) -> Ranking:
         """Rows and scores, best first, as a ranking of passage ids."""

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.schema import SENTENCE_MARK, Question
+from judges.graphs import QuestionGraphs
 from methods.api import Prediction
 
 Scores = NDArray[np.float64]
@@ -45,6 +46,12 @@ T = TypeVar("T")
 class Batch:
     """Questions with their predictions, row by row; what every metric is handed.
 
+    Attributes:
+        questions, predictions: One of each a row.
+        corpus_text: From the id of a passage (or triple) to its text, None where texts are not at hand.
+        memo: What `once` keeps.
+        graphs: The questions' graphs, None where it is not known whether they have any.
+
     Work that several metrics need (which ranks hold positives, normalised texts, a model's reading) is done once per
     batch: see `once`.
     """
@@ -53,6 +60,7 @@ class Batch:
     predictions: Sequence[Prediction]
     corpus_text: Callable[[str], str] | None = None
     memo: dict[Any, Any] = field(default_factory=dict)
+    graphs: QuestionGraphs | None = None
 
     def __len__(self) -> int:
         return len(self.questions)

@@ -11,6 +11,7 @@ import numpy as np
 from benchmarks.errors import UserError
 from benchmarks.schema import Question
 from judges.api import Batch, Metric, Scores
+from judges.graphs import QuestionGraphs
 from judges.registry import parse
 from methods.api import FAILED, Prediction
 
@@ -23,6 +24,7 @@ def score(
     predictions: Sequence[Prediction | None] | Mapping[str, Prediction],
     metrics: Iterable[Metric | str],
     corpus_text: Callable[[str], str] | None = None,
+    graphs: QuestionGraphs | None = None,
 ) -> dict[str, Scores]:
     """Score predictions under several metrics; what metrics share is computed once.
 
@@ -36,6 +38,7 @@ def score(
             it, or the dataset's own).
         metrics: Metrics or their ids.
         corpus_text: From the id of a passage (or triple) to its text, for metrics that read texts.
+        graphs: The questions' graphs, for metrics that look at them (`QuestionGraphs.of(benchmark)`).
 
     Returns:
         By canonical metric id, shape (questions,), NaN where unscorable.
@@ -47,7 +50,7 @@ def score(
     aligned = _aligned(questions, predictions)
     absent = np.array([prediction is None for prediction in aligned], dtype=bool)
     failed = np.array([bool(prediction and prediction.notes.get(FAILED)) for prediction in aligned], dtype=bool)
-    batch = Batch(questions, list(map(_said, questions, aligned)), corpus_text)
+    batch = Batch(questions, list(map(_said, questions, aligned)), corpus_text, graphs=graphs)
     results: dict[str, Scores] = {}
     for metric in wanted:
         scores = metric.compute(batch).copy()
@@ -99,10 +102,10 @@ def check_invariants(scores: Mapping[Metric, Scores], reported: Mapping[Metric, 
 
     - Every value is finite and within its metric's declared range.
     - What is the same by definition is equal: mrr@1, precision@1 and hit@1; rog_accuracy and rog_recall.
-    - What cannot exceed another does not: recall, hit, all, mrr, map and has_answer their own values at a larger k;
-      all, recall and hit one another in this order, and so on (`_NEVER_ABOVE`); em the values of f1, answer_precision,
-      answer_recall and cover_em under rules that normalise alike; cover_em of whole words its other readings; rougeL
-      rouge1.
+    - What cannot exceed another does not: recall (also that of answer entities), hit, all, mrr, map and has_answer
+      their own values at a larger k; all, recall and hit one another in this order, and so on (`_NEVER_ABOVE`); em the
+      values of f1, answer_precision, answer_recall and cover_em under rules that normalise alike; cover_em of whole
+      words its other readings; rougeL rouge1.
     - Metrics that are compared so leave the same questions unscored.
     - A reported value is the mean of the values of the questions.
 
@@ -151,7 +154,7 @@ _NEVER_ABOVE = frozenset(
     )
 )  # fmt: skip
 """Metrics of which the first never exceeds the second where the parameters that both have are the same."""
-_GROWING = ("recall", "hit", "all", "mrr", "map", "has_answer")
+_GROWING = ("recall", "hit", "all", "mrr", "map", "has_answer", "answer_entity_recall")
 _OVERLAPS = ("f1", "answer_precision", "answer_recall")
 _SAME_GOLD = {"squad": ("squad", "hotpotqa", "musique", "longbench"), "squad_v2": ("squad_v2",), "clara": ("clara",)}
 """Rules of em, and the rules of f1 that normalise the same way and score the same questions."""

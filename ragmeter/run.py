@@ -19,6 +19,7 @@ from benchmarks.errors import Broke, UserError
 from benchmarks.registry import Benchmark
 from benchmarks.schema import SENTENCE_MARK, Passage, Query, Question
 from judges.api import Metric
+from judges.graphs import QuestionGraphs
 from judges.registry import parse as parse_metric
 from judges.scoring import score
 from methods.api import Control, Method, Prediction, Services
@@ -81,13 +82,17 @@ class Recorder:
         run: Whose.
         metrics: What to score at once.
         corpus: Where evidence's passages are found.
+        graphs: The questions' graphs, for metrics that look at them.
     """
 
-    def __init__(self, store: Store, run: str, metrics: Sequence[Metric], corpus: Corpus) -> None:
+    def __init__(
+        self, store: Store, run: str, metrics: Sequence[Metric], corpus: Corpus, graphs: QuestionGraphs | None = None
+    ) -> None:
         self._store = store
         self._run = run
         self._metrics = metrics
         self._corpus = corpus
+        self._graphs = graphs
         self._waiting: list[tuple[Question, Prediction]] = []
         self._lock = threading.Lock()
         self._writing = threading.Lock()
@@ -135,7 +140,7 @@ class Recorder:
             questions = [question for question, _ in batch]
             predictions = [prediction for _, prediction in batch]
             try:
-                scores = score(questions, predictions, self._metrics, corpus_text=self._text)
+                scores = score(questions, predictions, self._metrics, corpus_text=self._text, graphs=self._graphs)
                 self._store.append(self._run, predictions, scores, self._passages(predictions))
             except BaseException:
                 # What could not be written now may be when the task ends.
@@ -245,7 +250,7 @@ def _answer(
     queries: Iterator[Query] = (question.gold_query() if control else question.query() for question in pending)
     started = time.perf_counter()
     waited = 0.0
-    with Recorder(store, run, metrics, benchmark.corpus) as recorder:
+    with Recorder(store, run, metrics, benchmark.corpus, QuestionGraphs.of(benchmark)) as recorder:
         stream = _predictions(method, queries)
         while True:
             asked = time.perf_counter()
@@ -306,6 +311,7 @@ def _score_missing(task: Task, store: Store, progress: Progress) -> None:
         predictions,
         missing,
         corpus_text=lambda identifier: corpus.get([identifier])[0].full_text,
+        graphs=QuestionGraphs.of(task.loaded.benchmark),
     )
     store.put_scores(run.run, [p.question_id for p in predictions], scores)
 

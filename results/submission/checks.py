@@ -13,6 +13,7 @@ from benchmarks.registry import Benchmark
 from benchmarks.schema import SENTENCE_MARK, Question, triple_id
 from benchmarks.settings import Setting
 from judges.api import Metric, Scores
+from judges.graphs import QuestionGraphs
 from judges.registry import parse as parse_metric
 from judges.scoring import check_invariants, score
 from methods.api import FAILED, SUPPORT, Prediction
@@ -25,7 +26,7 @@ from results.submission.rows import PROMPT, Row, RowReader, jsonl_rows
 
 LADDER = ("mrr@1", "precision@1", "hit@1", "recall@1", "recall@5", "recall@20", "mrr@10", "ndcg@10")
 """Ranking metrics between which invariants hold; computed to check them, whatever is shown."""
-RANKING_NEEDS = frozenset(("ranking", "texts"))
+RANKING_NEEDS = frozenset(("ranking", "texts", "graph"))
 """What a metric may need to be scored on rankings alone."""
 
 
@@ -243,6 +244,7 @@ def _scores(
         predictions,
         every.values(),
         corpus_text=lambda identifier: corpus.get([identifier])[0].full_text,
+        graphs=QuestionGraphs.of(target.loaded),
     )
     for sentence in check_invariants({every[name]: values for name, values in found.items()}):
         findings.add(

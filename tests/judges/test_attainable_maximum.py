@@ -56,8 +56,8 @@ SAMPLES = {
 }
 WITHOUT_GOLD = {"mix_query.jsonl", "nq-test_without_answers-kilt.jsonl", "sark_sample.json"}
 """Samples without gold answers, whose questions nothing scores (SARK's are placeholders)."""
-MODELS = {"bertscore", "perplexity"}
-"""Metrics of models: BERTScore's maximum is tested beside it, perplexity has none."""
+ELSEWHERE = {"bertscore", "perplexity", "answer_entity_recall"}
+"""Tested beside their metrics: BERTScore's maximum and that of answers in graphs; perplexity has none."""
 CUTS = (1, 5, 20)
 
 
@@ -65,7 +65,7 @@ def wanted_metrics(benchmark: Benchmark) -> list[Metric]:
     """The dataset's official metrics, and all of the registry under all their parameters."""
     found = [parse(name) for name in benchmark.card.metrics]
     for entry in METRICS:
-        if METRICS.source(entry.id).startswith("judges.metrics.") and entry.id not in MODELS:
+        if METRICS.source(entry.id).startswith("judges.metrics.") and entry.id not in ELSEWHERE:
             options = [
                 [(p.name, value) for value in (CUTS if p.name == "k" else p.choices or (p.default,))]
                 for p in entry.parameters

@@ -13,6 +13,7 @@ from benchmarks.errors import UserError
 from benchmarks.schema import Question
 from judges import scoring
 from judges.api import Metric
+from judges.graphs import QuestionGraphs
 from judges.registry import METRICS, parse
 from judges.scoring import check_invariants, score
 from methods.api import FAILED, SUPPORT, TRIPLES, Evidence, Prediction
@@ -83,7 +84,7 @@ def test_an_unknown_metric_names_the_nearest():
 
 
 def test_no_questions_give_no_scores():
-    found = score([], [], every_id(), TEXTS.__getitem__)
+    found = score([], [], every_id(), TEXTS.__getitem__, QuestionGraphs())
     assert all(values.shape == (0,) for values in found.values())
 
 
@@ -154,7 +155,7 @@ runs = st.lists(st.tuples(asked_anything, answers, st.lists(passages, max_size=5
 @settings(deadline=None, max_examples=60)
 def test_no_run_breaks_an_invariant(rows):
     asked = [row[0] for row in rows]
-    found = score(asked, [answered(*row) for row in rows], every_id(), TEXTS.__getitem__)
+    found = score(asked, [answered(*row) for row in rows], every_id(), TEXTS.__getitem__, QuestionGraphs())
     assert check_invariants({parse(name): values for name, values in found.items()}) == []
 
 
@@ -163,9 +164,9 @@ def test_no_run_breaks_an_invariant(rows):
 def test_a_run_scores_like_its_questions_one_by_one(rows):
     asked = [row[0] for row in rows]
     predictions = [answered(*row) for row in rows]
-    together = score(asked, predictions, every_id(), TEXTS.__getitem__)
+    together = score(asked, predictions, every_id(), TEXTS.__getitem__, QuestionGraphs())
     for row, (one, prediction) in enumerate(zip(asked, predictions, strict=True)):
-        alone = score([one], [prediction], every_id(), TEXTS.__getitem__)
+        alone = score([one], [prediction], every_id(), TEXTS.__getitem__, QuestionGraphs())
         for name, values in together.items():
             np.testing.assert_array_equal(values[row : row + 1], alone[name])
 
@@ -261,9 +262,10 @@ def test_each_metric_reads_only_what_it_declares():
         "support": predicted(asked[0], "Rome", ("p1", "p3"), **{**base.notes, SUPPORT: []}),
         "triples": predicted(asked[0], "Rome", ("p1", "p3"), **{**base.notes, TRIPLES: []}),
     }
-    expected = score(asked, [base], every_id(), TEXTS.__getitem__)
+    graphs = QuestionGraphs()
+    expected = score(asked, [base], every_id(), TEXTS.__getitem__, graphs)
     for part, other in changed.items():
-        found = score(asked, [other], every_id(), TEXTS.__getitem__)
+        found = score(asked, [other], every_id(), TEXTS.__getitem__, graphs)
         for name, values in found.items():
             if part not in parse(name).entry.needs:
                 np.testing.assert_array_equal(values, expected[name], err_msg=f"{name} changes with {part}")

@@ -43,6 +43,10 @@ class TrainingConfig(BaseModel):
             Broke: One does not answer.
         """
 
+    def stages_of(self, stages: tuple[str, ...]) -> tuple[str, ...]:
+        """Of a training's stages, those that end in a checkpoint with these options; the last one is its result."""
+        return stages
+
 
 class Progress(Protocol):
     """What a training reports to whoever shows it."""

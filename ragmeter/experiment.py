@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.resources
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +25,8 @@ from methods.pipeline import Composition
 from methods.registry import METHODS, Component
 from ragmeter import yaml_source
 from ragmeter.candidates import read_setting
+from ragmeter.options import store_folder
+from ragmeter.trainings import SEED_MARK, TrainingPlan, Trainings, TrainingSpec
 from ragmeter.yaml_source import Source
 
 SUFFIX = ".yaml"
@@ -86,6 +88,9 @@ class ExperimentSpec(_Part):
     metrics: list[str] | None = Field(
         None, min_length=1, description="default: the dataset's official ones and retrieval metrics"
     )
+    trainings: list[TrainingSpec] = Field(
+        default_factory=list, description="trained before methods run; their options name them {checkpoint: NAME}"
+    )
     judges: list[str | JudgeSpec] = Field(default_factory=list, description="`ragmeter judge list` lists them")
     reference: str | None = Field(None, description="method that differences are taken to; default: the first one")
     limit: int | None = Field(None, ge=1, description="only the first questions of every benchmark")
@@ -111,6 +116,8 @@ class MethodPlan:
 
     name: str
     composition: Composition
+    needs: tuple[TrainingPlan, ...] = ()
+    """Trainings whose checkpoints it uses."""
 
     @property
     def kind(self) -> str:
@@ -149,6 +156,7 @@ class Experiment:
     methods: tuple[MethodPlan, ...]
     metrics: tuple[Metric, ...] | None
     judges: tuple[JudgePlan, ...]
+    trainings: tuple[TrainingPlan, ...]
     reference: str | None
     source: Source
     path: str | None
@@ -170,12 +178,13 @@ def shipped() -> dict[str, str]:
     return found
 
 
-def load(argument: str, *, profile: str | None = None) -> Experiment:
+def load(argument: str, *, profile: str | None = None, store: Path | None = None) -> Experiment:
     """Read and validate an experiment.
 
     Args:
         argument: A YAML file, or the name of a shipped experiment.
         profile: One of the file's profiles, laid over it.
+        store: Folder of the store in which checkpoints of its trainings lie; None: the default one.
 
     Raises:
         UserError: It cannot be found or says something wrong.
@@ -186,10 +195,10 @@ def load(argument: str, *, profile: str | None = None) -> Experiment:
             text = path.read_text("utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"this file cannot be read: {error}", where=argument) from None
-        return parse(text, argument, path=str(path.resolve()), profile=profile)
+        return parse(text, argument, path=str(path.resolve()), profile=profile, store=store)
     known = shipped()
     if argument in known:
-        return parse(known[argument], f"{argument}{SUFFIX} (shipped)", profile=profile)
+        return parse(known[argument], f"{argument}{SUFFIX} (shipped)", profile=profile, store=store)
     if argument.endswith((SUFFIX, ".yml")) or "/" in argument:
         guess = nearest(argument, known)
         hint = (
@@ -199,7 +208,9 @@ def load(argument: str, *, profile: str | None = None) -> Experiment:
     raise unknown_name("experiment", argument, known)
 
 
-def parse(text: str, name: str, *, path: str | None = None, profile: str | None = None) -> Experiment:
+def parse(
+    text: str, name: str, *, path: str | None = None, profile: str | None = None, store: Path | None = None
+) -> Experiment:
     """Validate an experiment's text.
 
     Args:
@@ -207,6 +218,7 @@ def parse(text: str, name: str, *, path: str | None = None, profile: str | None 
         name: The file, as shown in errors.
         path: Where it lies, remembered for `resume`.
         profile: One of the file's profiles.
+        store: As in `load`.
 
     Raises:
         UserError: It says something wrong; the message names file, line and key.
@@ -226,7 +238,7 @@ def parse(text: str, name: str, *, path: str | None = None, profile: str | None 
         replaced = {key: line for key, line in source.lines.items() if not key or key[0] not in spec.profiles[profile]}
         source = Source(name, merged, {**replaced, **{key: line for key, line in overlay.items() if key}}, text)
         spec = _validated(merged, source)
-    return _resolve(spec, source, path, profile)
+    return _resolve(spec, source, path, profile, store_folder(store))
 
 
 def _validated(value: Mapping[str, Any], source: Source) -> ExperimentSpec:
@@ -236,8 +248,11 @@ def _validated(value: Mapping[str, Any], source: Source) -> ExperimentSpec:
         raise yaml_source.explain(error, ExperimentSpec, source) from None
 
 
-def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: str | None) -> Experiment:
-    methods = tuple(_method(item, index, source) for index, item in enumerate(spec.methods))
+def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: str | None, store: Path) -> Experiment:
+    trainings = Trainings(spec.trainings, source, spec.seed, store)
+    methods = tuple(
+        plan for index, item in enumerate(spec.methods) for plan in _methods(item, index, source, trainings)
+    )
     names = [method.name for method in methods]
     for index, name in enumerate(names):
         if name in names[:index]:
@@ -260,6 +275,7 @@ def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: st
         methods,
         metrics,
         tuple(_judge(item, index, source) for index, item in enumerate(spec.judges)),
+        tuple(trainings),
         spec.reference or (rankable[0] if rankable else None),
         source,
         path,
@@ -287,8 +303,19 @@ def _benchmark(spec: BenchmarkSpec, index: int, source: Source, limit: int | Non
     return BenchmarkPlan(reference, entry, config, setting, min(limits) if limits else None, where)
 
 
-def _method(spec: MethodSpec, index: int, source: Source) -> MethodPlan:
+def _methods(spec: MethodSpec, index: int, source: Source, trainings: Trainings) -> Iterator[MethodPlan]:
+    """The method; one for each seed of the trainings that it uses, where they have several."""
     at = ("methods", index)
+    options = spec.model_dump()
+    seeds = trainings.seeds(options, at)
+    for seed in seeds or (0,):
+        filled, needs = trainings.filled(options, seed, at)
+        plan = _method(MethodSpec.model_validate(filled), at, source)
+        name = f"{plan.name}{SEED_MARK}{seed}" if len(seeds) > 1 else plan.name
+        yield replace(plan, name=name, needs=needs)
+
+
+def _method(spec: MethodSpec, at: tuple[str | int, ...], source: Source) -> MethodPlan:
     method = _component(ComponentSpec(id=spec.id, config=spec.config), at, source)
     rerankers = [_part(item, "reranker", (*at, "rerankers", i), source) for i, item in enumerate(spec.rerankers)]
     compressor = _part(spec.compressor, "compressor", (*at, "compressor"), source) if spec.compressor else None

@@ -18,9 +18,11 @@ from judges.api import Metric
 from judges.registry import parse as parse_metric
 from methods.api import Context, Method, Reading, Services
 from methods.models.tokens import Estimate
+from methods.registry import require_extra
 from ragmeter.candidates import candidate_retriever
 from ragmeter.experiment import BenchmarkPlan, Experiment, MethodPlan
 from ragmeter.provenance import environment, provenance
+from ragmeter.trainings import TrainingPlan
 from results.store import FINISHED, Run, Store
 
 RANKING_METRICS = ("recall@5", "recall@20", "mrr@10", "ndcg@10")
@@ -241,13 +243,29 @@ def reach(states: Sequence[TaskState], cache: Path | None = None) -> None:
         component.config.reach(cache)
 
 
+def ready_part(experiment: Experiment, store: Store) -> tuple[Experiment, tuple[MethodPlan, ...]]:
+    """An experiment without the methods whose checkpoints are still to be trained, and those methods."""
+    waiting = tuple(method for method in experiment.methods if not _trained(method.needs, store))
+    ready = tuple(method for method in experiment.methods if method not in waiting)
+    return replace(experiment, methods=ready), waiting
+
+
+def _trained(plans: Sequence[TrainingPlan], store: Store) -> bool:
+    return all(plan.trained(store.folder) == plan.stages for plan in plans)
+
+
 def preflight(experiment: Experiment, store: Store, device: str | None = None) -> None:
     """Check what can be checked before anything is spent: packages, keys, device, disk.
 
     Raises:
         UserError: Something is missing; the message says how to get it.
     """
-    needed = [component for method in experiment.methods for component in method.components]
+    for training in experiment.trainings:
+        if not training.needs:
+            require_extra(training.entry.extra, f"training {training.name}")
+            training.config.preflight()
+    ready, _ = ready_part(experiment, store)
+    needed = [component for method in ready.methods for component in method.components]
     needed += filter(None, (candidate_retriever(plan.setting) for plan in experiment.benchmarks))
     for component in {component.fingerprint: component for component in needed}.values():
         component.preflight()

@@ -263,6 +263,11 @@ class ArkTrainingConfig(TrainingConfig):
         )
         return [one for one in asked if one is not None]
 
+    def stages_of(self, stages: tuple[str, ...]) -> tuple[str, ...]:
+        """The stages that are trained; of mixed ones the last stands for all."""
+        chosen = self.train.stages
+        return chosen[-1:] if self.train.curriculum == "mixed" else chosen
+
     def preflight(self) -> None:
         """Check references, models and their code."""
         for reference in (*self.data, *self.validation, *self.evaluation):

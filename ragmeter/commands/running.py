@@ -20,10 +20,12 @@ from ragmeter.commands.tabling import show_beside
 from ragmeter.console import emit, err, listing, out
 from ragmeter.experiment import Experiment
 from ragmeter.options import store_folder
-from ragmeter.progress import JudgingProgress, RunProgress
+from ragmeter.progress import JudgingProgress, RunProgress, TrainingProgress
 from ragmeter.render import show_battles, show_board
 from ragmeter.run import Interrupted, Outcome, execute
-from ragmeter.tasks import Task, TaskState, estimate, preflight, reach, states, tasks_of
+from ragmeter.tasks import Task, TaskState, estimate, preflight, reach, ready_part, states, tasks_of
+from ragmeter.training_job import carry_out
+from ragmeter.trainings import TrainingPlan
 from results import queries
 from results.battle_board import battle_boards
 from results.board import boards
@@ -47,7 +49,7 @@ class Request:
 
 def run(request: Request, store: Path | None, as_json: bool, quiet: bool, verbose: bool) -> int:
     """Run an experiment; returns the exit code."""
-    experiment = _limited(experiments.load(request.experiment, profile=request.profile), request.limit)
+    experiment = _limited(experiments.load(request.experiment, profile=request.profile, store=store), request.limit)
     code, value = _run(experiment, request, Store(store_folder(store)), as_json, quiet, verbose)
     emit(value, as_json, lambda: None)
     return code
@@ -56,22 +58,37 @@ def run(request: Request, store: Path | None, as_json: bool, quiet: bool, verbos
 def plan(request: Request, folder: Path | None, as_json: bool) -> None:
     """Show what `run` would do."""
     store = Store(store_folder(folder))
-    experiment = _limited(experiments.load(request.experiment, profile=request.profile), request.limit)
+    experiment = _limited(
+        experiments.load(request.experiment, profile=request.profile, store=folder), request.limit
+    )  # fmt: skip
+    ready, waiting = ready_part(experiment, store)
     preflight(experiment, store)
-    found = states(tasks_of(experiment), store)
+    found = states(tasks_of(ready), store)
+    trainings = [_training_json(plan, store) for plan in experiment.trainings]
+    after = [(method.name, plan) for method in waiting for plan in experiment.benchmarks]
 
     def show() -> None:
+        if trainings:
+            listing(("training", "of", "seed", "stages", "trained"), [
+                (t["name"], t["id"], t["seed"], ", ".join(t["stages"]), ", ".join(t["trained"]) or "-")
+                for t in trainings
+            ], empty="")  # fmt: skip
+            out.print()
         listing(
             ("method", "dataset", "setting", "questions", "done", "status", "run"),
             [
                 (s.task.method.name, s.task.run.dataset, s.task.run.setting, s.task.run.questions, s.done,
                  s.status or "new", s.task.run.run[:8])
                 for s in found
+            ] + [
+                (name, str(plan.reference), str(plan.setting), plan.limit or "all", 0, "after training", "-")
+                for name, plan in after
             ],
             empty="this experiment has no tasks",
         )  # fmt: skip
         pending = sum(state.pending for state in found)
-        out.print(Text(f"{len(found)} tasks, {pending} questions to answer; store: {store.folder}"))
+        later = f", and {len(after)} tasks of methods that are to be trained first" if after else ""
+        out.print(Text(f"{len(found)} tasks, {pending} questions to answer{later}; store: {store.folder}"))
         for name, wanted in _estimates(found).items():
             out.print(Text(f"{name}: about {wanted}"))
         for judge, asked in _judgements(experiment, found).items():
@@ -80,7 +97,10 @@ def plan(request: Request, folder: Path | None, as_json: bool) -> None:
     # Estimates build readers: they are made for the one form that is asked for.
     tasks = [_state_json(state) for state in found] if as_json else []
     judged = _judgements(experiment, found)
-    emit({"experiment": experiment.name, "tasks": tasks, "judgements": judged}, as_json, show)
+    pending = [{"method": name, "dataset": str(plan.reference), "setting": str(plan.setting)} for name, plan in after]
+    value = {"experiment": experiment.name, "trainings": trainings, "tasks": tasks, "after_training": pending,
+             "judgements": judged}  # fmt: skip
+    emit(value, as_json, show)
 
 
 def resume(
@@ -90,7 +110,9 @@ def resume(
     """Continue an experiment from the text in the store; returns the exit code."""
     store = Store(store_folder(folder))
     row = queries.experiment(store, name)
-    experiment = experiments.parse(row.source, row.path or f"{row.name} (stored)", path=row.path, profile=row.profile)
+    experiment = experiments.parse(
+        row.source, row.path or f"{row.name} (stored)", path=row.path, profile=row.profile, store=folder
+    )
     experiment = _limited(experiment, row.limit)
     request = Request(row.name, row.profile, row.limit, retry_failed=retry_failed, device=device)
     code, value = _run(experiment, request, store, as_json, quiet, verbose)
@@ -111,7 +133,9 @@ def demo(limit: int | None, device: str | None, folder: Path | None, as_json: bo
     codes, shown = [], []
     for name in names:
         request = Request(name, limit=limit, device=device)
-        code, value = _run(_limited(experiments.load(name), limit), request, store, as_json, quiet, verbose)
+        code, value = _run(
+            _limited(experiments.load(name, store=folder), limit), request, store, as_json, quiet, verbose
+        )
         codes.append(code)
         shown.append(value)
     emit({"experiments": shown}, as_json, lambda: None)
@@ -134,6 +158,7 @@ def _run(
     """Do it, show the tables to people; returns the exit code and what programs are told."""
     talk = not (quiet or as_json)
     preflight(experiment, store, request.device)
+    _train(experiment, request, store, quiet=not talk)
     with err.status("loading", spinner="dots") if talk else nullcontext():
         tasks = tasks_of(experiment)
     # Fingerprints of all tasks are known now; members are entered first, so that a killed run is found again.
@@ -173,6 +198,24 @@ def _run(
     value = {"experiment": experiment.name, "boards": [board.to_json() for board in result],
              "battles": [fought.to_json() for fought in battles]}  # fmt: skip
     return _conclude(outcomes, len(found), verbose), value
+
+
+def _train(experiment: Experiment, request: Request, store: Store, *, quiet: bool) -> None:
+    """Train what methods of the experiment need and is not there; then everything can be checked."""
+    if not ready_part(experiment, store)[1]:
+        return
+    with TrainingProgress(quiet=quiet) as progress:
+        try:
+            carry_out(experiment.trainings, store, request.device, progress)
+        except KeyboardInterrupt:
+            # The experiment is not in the store before its runs are known, so `resume` would not find it.
+            raise Interrupted("the same command goes on with it") from None
+    preflight(experiment, store, request.device)
+
+
+def _training_json(plan: TrainingPlan, store: Store) -> dict[str, Any]:
+    return {"name": plan.name, "id": plan.entry.id, "seed": plan.config.seed, "stages": list(plan.stages),
+            "trained": list(plan.trained(store.folder)), "folder": str(plan.folder(store.folder))}  # fmt: skip
 
 
 def _columns(task: Task, experiment: Experiment) -> list[str]:

@@ -14,12 +14,11 @@ from rich.text import Text
 
 from benchmarks import registry as datasets
 from benchmarks.errors import UserError, unknown_name
-from benchmarks.fingerprint import fingerprint
 from benchmarks.schema import Question
 from methods.api import Services
 from methods.explaining import EXPLAINERS, Explanation
 from methods.registry import require_extra
-from methods.training import TRAININGS, TrainedStage, TrainingConfig, TrainingEntry, Workshop
+from methods.training import TRAININGS, TrainedStage, TrainingConfig, TrainingEntry
 from ragmeter import yaml_source
 from ragmeter.commands.listing import option_rows
 from ragmeter.console import emit, err, listing, out
@@ -27,7 +26,7 @@ from ragmeter.options import store_folder
 from ragmeter.progress import TrainingProgress
 from ragmeter.run import Interrupted
 from ragmeter.tasks import require_device
-from results import checkpoints
+from ragmeter.training_job import Job
 from results.checkpoints import Checkpoint
 from results.store import Store
 
@@ -92,23 +91,15 @@ def train(request: Request, folder: Path | None, as_json: bool, quiet: bool) -> 
     config.preflight()
     store = Store(store_folder(folder))
     config.reach(store.cache)
-    work = store.artefacts / "training" / f"{entry.id}-{_identity(entry, config)}"
-    home = (request.output or store.folder / "checkpoints" / entry.id / _identity(entry, config)[:12]).absolute()
-    services = Services(config.seed, store.artefacts, request.device, cache=store.cache)
-    trained: dict[str, Checkpoint] = {}
-    lines = []
-    try:
-        with TrainingProgress(quiet=quiet or as_json) as progress:
-            for stage in entry.factory(config).run(Workshop(work, home, services, progress)):
-                trained[stage.stage] = _enter(store, entry, config, stage, trained)
-                lines.append(_line(stage, trained[stage.stage]))
-                if stage.stage == request.stage:
-                    break
-    except KeyboardInterrupt:
-        err.print(f"stopped; the same command goes on where this was: {work}")
-        raise Interrupted from None
-    last = list(trained.values())[-1] if trained else None
-    value = {"training": entry.id, "work": str(work), "stages": [one.to_json() for one in trained.values()]}
+    job = Job(entry, config, store, request.output, request.device)
+    with TrainingProgress(quiet=quiet or as_json) as progress:
+        try:
+            trained = job.run(progress, until=request.stage)
+        except KeyboardInterrupt:
+            raise Interrupted(f"the same command goes on where this was: {job.work}") from None
+    lines = [_line(stage, checkpoint) for stage, checkpoint in trained]
+    last = trained[-1][1] if trained else None
+    value = {"training": entry.id, "work": str(job.work), "stages": [one.to_json() for _, one in trained]}
 
     def show() -> None:
         listing(("stage", "checkpoint", "", "figures"), lines, empty="nothing was trained")
@@ -176,26 +167,6 @@ def _explained(error: ValidationError, entry: TrainingEntry) -> UserError:
         flag = f"--{option} …" if option in ("data", "base") else f"--set {option}=…"
         return UserError(f"training {entry.id} needs {option}", where=flag.split()[0], try_this=flag)
     return UserError(f"option {option} of {entry.id}: {first['msg']}", where="--set, --data or --base")
-
-
-def _identity(entry: TrainingEntry, config: TrainingConfig) -> str:
-    return fingerprint(entry.id, entry.version, config.model_dump(mode="json"))
-
-
-def _enter(
-    store: Store, entry: TrainingEntry, config: TrainingConfig, stage: TrainedStage, earlier: Mapping[str, Checkpoint]
-) -> Checkpoint:
-    """Write a stage's card, unless it has the same already, and register the checkpoint."""
-    parents = [earlier[parent].sha256 if parent in earlier else parent for parent in stage.parents]
-    card = stage.folder / checkpoints.CARD
-    if stage.fresh or not card.exists():
-        found = checkpoints.describe(
-            stage.folder, method=entry.id, stage=stage.stage, version=entry.version,
-            config=config.model_dump(mode="json"), parents=parents, data=stage.data,
-        )  # fmt: skip
-    else:
-        found = checkpoints.verify(stage.folder)
-    return checkpoints.register(store, found.path)
 
 
 def _line(stage: TrainedStage, checkpoint: Checkpoint) -> tuple[str, ...]:

@@ -1,0 +1,93 @@
+"""A training carried out: stage after stage, each stage's checkpoint with its card and entered into the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from methods.api import Services
+from methods.training import Progress, TrainedStage, TrainingConfig, TrainingEntry, Workshop
+from ragmeter.trainings import TrainingPlan, checkpoint_home, identity
+from results import checkpoints
+from results.checkpoints import Checkpoint
+from results.store import Store
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training that is to be carried out.
+
+    Attributes:
+        entry, config: What, and how.
+        store: Lends folders and the cache of replies; takes the checkpoints.
+        output: Folder of the checkpoints; None: the store's own.
+        device: None to choose.
+    """
+
+    entry: TrainingEntry
+    config: TrainingConfig
+    store: Store
+    output: Path | None = None
+    device: str | None = None
+
+    @property
+    def work(self) -> Path:
+        """Folder of the artefacts."""
+        return self.store.artefacts / "training" / f"{self.entry.id}-{identity(self.entry, self.config)}"
+
+    @property
+    def home(self) -> Path:
+        """Folder of the checkpoints."""
+        return (self.output or checkpoint_home(self.entry, self.config, self.store.folder)).absolute()
+
+    def run(self, progress: Progress, until: str | None = None) -> list[tuple[TrainedStage, Checkpoint]]:
+        """Train; what was finished before is taken over.
+
+        Args:
+            progress: Told of steps.
+            until: Stop after this stage.
+
+        Raises:
+            UserError: Data or options do not allow it.
+            Broke: A model that it needs cannot be used.
+        """
+        services = Services(self.config.seed, self.store.artefacts, self.device, cache=self.store.cache)
+        earlier: dict[str, Checkpoint] = {}
+        trained = []
+        for stage in self.entry.factory(self.config).run(Workshop(self.work, self.home, services, progress)):
+            earlier[stage.stage] = self._enter(stage, earlier)
+            trained.append((stage, earlier[stage.stage]))
+            if stage.stage == until:
+                break
+        return trained
+
+    def _enter(self, stage: TrainedStage, earlier: Mapping[str, Checkpoint]) -> Checkpoint:
+        """Write a stage's card, unless it has the same already, and register the checkpoint."""
+        parents = [earlier[parent].sha256 if parent in earlier else parent for parent in stage.parents]
+        card = stage.folder / checkpoints.CARD
+        if stage.fresh or not card.exists():
+            found = checkpoints.describe(
+                stage.folder, method=self.entry.id, stage=stage.stage, version=self.entry.version,
+                config=self.config.model_dump(mode="json"), parents=parents, data=stage.data,
+            )  # fmt: skip
+        else:
+            found = checkpoints.verify(stage.folder)
+        return checkpoints.register(self.store, found.path)
+
+
+def carry_out(plans: Sequence[TrainingPlan], store: Store, device: str | None, progress: Progress) -> None:
+    """Train what is not trained yet, one after another, each after those that it needs.
+
+    Raises:
+        UserError: Data or options do not allow it.
+        Broke: A model that one needs cannot be used.
+    """
+    for plan in plans:
+        if plan.trained(store.folder) == plan.stages:
+            continue
+        # Only now are the checkpoints there that its options may name.
+        plan.config.preflight()
+        plan.config.reach(store.cache)
+        progress.begin(f"{plan.name}, seed {plan.config.seed}")
+        Job(plan.entry, plan.config, store, device=device).run(progress)

@@ -1,0 +1,195 @@
+"""Trainings that an experiment needs: declared in its file, carried out before its methods are run.
+
+`{checkpoint: NAME}` stands in a part's options where the folder of a checkpoint is wanted; `{checkpoint: NAME/STAGE}`
+means an earlier stage of it. Where the folder will lie follows from the options alone, so an experiment can be planned
+before anything is trained. A training of several seeds makes one method for each, called `NAME #SEED`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from benchmarks.errors import UserError, unknown_name
+from benchmarks.fingerprint import CHECKPOINT_CARD, fingerprint
+from methods.training import TRAININGS, TrainingConfig, TrainingEntry
+from ragmeter import yaml_source
+from ragmeter.yaml_source import Source
+
+CHECKPOINT = "checkpoint"
+SEED_MARK = " #"
+Reference = tuple[str, str | None]
+"""A training's name, and a stage of it (None: its last one)."""
+
+
+class TrainingSpec(BaseModel):
+    """One training, of one seed or several."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str = Field(description="`ragmeter train` lists them")
+    name: str | None = Field(None, description="what methods call it; default: id")
+    seeds: list[int] | None = Field(None, min_length=1, description="default: the experiment's own")
+    config: dict[str, Any] = Field(default_factory=dict, description="its options; `preset` lays named ones below")
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """A training with options that are valid.
+
+    Attributes:
+        name: What methods call it.
+        entry, config: What is trained, and how.
+        needs: Trainings whose checkpoints it begins from or uses.
+        where: File and line.
+    """
+
+    name: str
+    entry: TrainingEntry
+    config: TrainingConfig
+    needs: tuple[TrainingPlan, ...] = ()
+    where: str | None = None
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Stages that end in a checkpoint, in order."""
+        return self.config.stages_of(self.entry.stages)
+
+    def folder(self, store: Path) -> Path:
+        """Where the folders of its stages lie."""
+        return checkpoint_home(self.entry, self.config, store)
+
+    def trained(self, store: Path) -> tuple[str, ...]:
+        """Stages whose checkpoints are there."""
+        home = self.folder(store)
+        return tuple(stage for stage in self.stages if (home / stage / CHECKPOINT_CARD).is_file())
+
+
+def identity(entry: TrainingEntry, config: TrainingConfig) -> str:
+    """What a training is known by: its code's version and its options."""
+    return fingerprint(entry.id, entry.version, config.model_dump(mode="json"))
+
+
+def checkpoint_home(entry: TrainingEntry, config: TrainingConfig, store: Path) -> Path:
+    """Where a training puts the folders of its stages unless told otherwise."""
+    return store / "checkpoints" / entry.id / identity(entry, config)[:12]
+
+
+class Trainings:
+    """An experiment's trainings by name and seed.
+
+    Args:
+        specs: As in the file.
+        source: The file.
+        seed: Of trainings that name none.
+        store: Folder of the store, in which checkpoints lie.
+
+    Raises:
+        UserError: One is unknown, has a wrong option, or refers to one that does not come before it.
+    """
+
+    def __init__(self, specs: Sequence[TrainingSpec], source: Source, seed: int, store: Path) -> None:
+        self._source, self._store = source, store
+        self._plans: dict[str, dict[int, TrainingPlan]] = {}
+        for index, spec in enumerate(specs):
+            at = ("trainings", index)
+            name = spec.name or spec.id
+            if name in self._plans or "/" in name:
+                raise UserError(
+                    f"a training cannot be called {name!r}" + (" twice" if name in self._plans else ""),
+                    where=source.where(at), try_this="give it a `name` of its own, without /",
+                )  # fmt: skip
+            seeds = [seed] if spec.seeds is None else list(dict.fromkeys(spec.seeds))
+            self._plans[name] = {one: self._plan(spec, name, one, at) for one in seeds}
+
+    def __iter__(self) -> Iterator[TrainingPlan]:
+        for plans in self._plans.values():
+            yield from plans.values()
+
+    def _plan(self, spec: TrainingSpec, name: str, seed: int, at: tuple[str | int, ...]) -> TrainingPlan:
+        where = self._source.where
+        entry = TRAININGS.get(spec.id, where=where((*at, "id")))
+        if "seed" in spec.config:
+            raise UserError("a training's seed is given beside its options", where=where((*at, "config", "seed")),
+                            try_this="seeds: [0]")  # fmt: skip
+        given, needs = self.filled(spec.config, seed, (*at, "config"))
+        try:
+            config = entry.validate({**given, "seed": seed})
+        except ValidationError as error:
+            raise yaml_source.explain(error, entry.config, self._source, (*at, "config")) from None
+        except UserError as error:
+            raise UserError(error.what, where=where((*at, "config")), try_this=error.try_this) from None
+        return TrainingPlan(name, entry, config, needs, where(at))
+
+    def seeds(self, options: Any, at: tuple[str | int, ...]) -> tuple[int, ...]:
+        """Seeds of the trainings that options refer to; () where they refer to none.
+
+        Raises:
+            UserError: They refer to an unknown one, or to trainings of different seeds.
+        """
+        found = {name: tuple(self._known(name, at)) for name, _ in references(options)}
+        several = [seeds for seeds in found.values() if len(seeds) > 1]
+        if len(set(several)) > 1:
+            raise UserError(
+                f"the trainings {' and '.join(found)} have different seeds", where=self._source.where(at),
+                try_this="the same `seeds` for both",
+            )  # fmt: skip
+        return several[0] if several else next(iter(found.values()), ())
+
+    def filled(self, options: Any, seed: int, at: tuple[str | int, ...]) -> tuple[Any, tuple[TrainingPlan, ...]]:
+        """Options with folders in place of references, and the trainings that make them.
+
+        Args:
+            options: Any YAML value.
+            seed: Which of a training's seeds is meant, where it has several.
+            at: Where they stand in the file.
+        """
+        needed: dict[str, TrainingPlan] = {}
+
+        def fill(value: Any) -> Any:
+            reference = _reference(value)
+            if reference is not None:
+                plan = self._of(reference, seed, at)
+                needed[plan.name] = plan
+                return str(plan.folder(self._store) / (reference[1] or plan.stages[-1]))
+            if isinstance(value, Mapping):
+                return {key: fill(item) for key, item in value.items()}
+            return [fill(item) for item in value] if isinstance(value, list) else value
+
+        return fill(options), tuple(needed.values())
+
+    def _known(self, name: str, at: tuple[str | int, ...]) -> dict[int, TrainingPlan]:
+        if name not in self._plans:
+            raise unknown_name("training", name, self._plans, where=self._source.where(at))
+        return self._plans[name]
+
+    def _of(self, reference: Reference, seed: int, at: tuple[str | int, ...]) -> TrainingPlan:
+        name, stage = reference
+        plans = self._known(name, at)
+        plan = next(iter(plans.values())) if len(plans) == 1 else plans.get(seed)
+        if plan is None:
+            raise UserError(f"the training {name!r} has no seed {seed}", where=self._source.where(at),
+                            try_this="the same `seeds` for both")  # fmt: skip
+        if stage is not None and stage not in plan.stages:
+            raise unknown_name(f"stage of {name}", stage, plan.stages, where=self._source.where(at))
+        return plan
+
+
+def references(options: Any) -> list[Reference]:
+    """The checkpoints that options refer to."""
+    found = _reference(options)
+    if found is not None:
+        return [found]
+    inner = options.values() if isinstance(options, Mapping) else options if isinstance(options, list) else ()
+    return [one for value in inner for one in references(value)]
+
+
+def _reference(value: Any) -> Reference | None:
+    if isinstance(value, Mapping) and set(value) == {CHECKPOINT} and isinstance(value[CHECKPOINT], str):
+        name, _, stage = value[CHECKPOINT].partition("/")
+        return name, stage or None
+    return None

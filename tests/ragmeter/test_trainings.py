@@ -110,7 +110,9 @@ def test_a_method_is_made_for_every_seed_of_its_training(tmp_path: Path) -> None
     assert names == ["base", "Tuned #3", "Tuned #5", "Short", "Later #3", "Later #5"]
     folders = [method.composition.method.config.model for method in found.methods[1:]]  # type: ignore[attr-defined]
     assert len(set(folders)) == 5
-    assert folders[0].endswith("second") and folders[2].endswith("first") and folders[3].endswith("first")
+    assert folders[0].endswith("second")
+    assert folders[2].endswith("first")
+    assert folders[3].endswith("first")
     # What is trained from another training begins from the checkpoint of the same seed.
     later = [plan for plan in found.trainings if plan.name == "later"]
     begun = [Path(plan.config.begun_from).parent for plan in later]  # type: ignore[attr-defined]
@@ -121,7 +123,9 @@ def test_run_trains_what_is_not_trained_and_plan_says_so(file: Path, tmp_path: P
     store = tmp_path / "store"
     code, said = ragmeter("plan", file, "--store", store, "--json")
     before = json.loads(said)
-    assert code == 0 and len(before["tasks"]) == 1 and len(before["after_training"]) == 5
+    assert code == 0
+    assert len(before["tasks"]) == 1
+    assert len(before["after_training"]) == 5
     assert [one["trained"] for one in before["trainings"]] == [[]] * 5
     assert "after training" in ragmeter("plan", file, "--store", store)[1]
 
@@ -133,7 +137,8 @@ def test_run_trains_what_is_not_trained_and_plan_says_so(file: Path, tmp_path: P
                      ("first", 3), ("second", 3), ("first", 5), ("second", 5)]  # fmt: skip
 
     after = json.loads(ragmeter("plan", file, "--store", store, "--json")[1])
-    assert len(after["tasks"]) == 6 and after["after_training"] == []
+    assert len(after["tasks"]) == 6
+    assert after["after_training"] == []
     assert {task["status"] for task in after["tasks"]} == {"finished"}
     STEPS.clear()
     assert ragmeter("run", file, "--store", store, "--json")[0] == 0
@@ -144,7 +149,8 @@ def test_an_interrupted_training_is_taken_up_by_the_same_command(file: Path, tmp
     store = tmp_path / "store"
     file.write_text(FILE.replace("config: {k1: 0.5}", "config: {k1: 0.5, stops: true}"), "utf-8")
     found = CliRunner().invoke(app, ["run", str(file), "--store", str(store)])
-    assert isinstance(found.exception, Interrupted) and "the same command" in str(found.exception)
+    assert isinstance(found.exception, Interrupted)
+    assert "the same command" in str(found.exception)
     assert STEPS == [("first", 3)]
     planned = json.loads(ragmeter("plan", file, "--store", store, "--json")[1])
     assert planned["trainings"][0]["trained"] == ["first"]
@@ -169,7 +175,8 @@ def test_what_cannot_be_meant_is_said_with_its_line(old: str, new: str, what: st
     with pytest.raises(UserError) as caught:
         experiment.parse(text, "x.yaml", store=tmp_path)
     assert what in " ".join(caught.value.lines())
-    assert caught.value.where is not None and caught.value.where.startswith(f"x.yaml:{line}")
+    assert caught.value.where is not None
+    assert caught.value.where.startswith(f"x.yaml:{line}")
 
 
 def test_references_are_found_at_any_depth() -> None:

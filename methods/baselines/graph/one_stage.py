@@ -1,0 +1,102 @@
+"""A training of one stage: taken over where it is finished, gone on with where it was cut off, saved whole or not."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.fingerprint import CHECKPOINT_CARD, fingerprint, folder_sha256
+from methods.ark.manifest import Manifest, StageRecord
+from methods.models.weights import locate, weights_hash
+from methods.torch_loop import Loop
+from methods.training import TrainedStage, TrainingConfig, Workshop
+
+Figures = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A training that is ready to run.
+
+    Attributes:
+        loop: Its steps.
+        save: Writes the checkpoint into an empty folder, given what the training came to.
+        figures: What is known of it beforehand (rows, what was left out …).
+    """
+
+    loop: Loop
+    save: Callable[[Path, Figures], None]
+    figures: Figures
+
+
+def train_stage(
+    stage: str,
+    config: TrainingConfig,
+    base: tuple[str, str | None],
+    data: Sequence[str],
+    workshop: Workshop,
+    accelerator: Any,
+    begin: Callable[[str], Begun],
+) -> Iterator[TrainedStage]:
+    """Train, or take over what was trained.
+
+    Args:
+        stage: Its name, and that of its folder.
+        config: All options.
+        base: The model that it begins from, and its revision.
+        data: Fingerprints of what it is trained on.
+        workshop: Where it works.
+        accelerator: Of `accelerate`; of several processes the main one alone yields.
+        begin: From a hash of everything that decides the result to the training.
+
+    Raises:
+        UserError: The folders hold other work.
+    """
+    options = config.model_dump(mode="json")
+    parent = weights_hash(*base)
+    identity = fingerprint(options, list(data))
+    manifest = Manifest.open(workshop.work, identity, options)
+    folder = workshop.checkpoints / stage
+    record = manifest.finished(stage, folder, parent)
+    fresh = record is None
+    if record is None:
+        begun = begin(fingerprint(identity, parent))
+        figures = {**begun.loop.run(), **begun.figures}
+        if accelerator.is_main_process:
+            record = _saved(stage, folder, parent, manifest, figures, begun.save)
+        accelerator.wait_for_everyone()
+        begun.loop.forget()
+    if record is not None and accelerator.is_main_process:
+        # A base that is no checkpoint of ours has no hash of the kind that cards hold.
+        ours = (Path(locate(base[0])) / CHECKPOINT_CARD).is_file()
+        yield TrainedStage(stage, folder, (parent,) if ours else (), tuple(data), record.figures, fresh)
+
+
+def _saved(
+    stage: str, folder: Path, parent: str, manifest: Manifest, figures: Figures, save: Callable[[Path, Figures], None]
+) -> StageRecord:
+    """Write the checkpoint so that it appears whole or not at all, its hash first."""
+    draft = folder.with_name(f".{folder.name}.{os.getpid()}")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    save(draft, figures)
+    _without_versions(draft)
+    record = StageRecord(folder_sha256(draft), parent, None, "", dict(figures))
+    manifest.stages[stage] = record
+    manifest.save()
+    draft.rename(folder)
+    return record
+
+
+def _without_versions(folder: Path) -> None:
+    """Leave library versions out of the folder: equal trainings give equal hashes wherever they ran."""
+    for name, key in (("config_sentence_transformers.json", "__version__"), ("config.json", "transformers_version")):
+        path = folder / name
+        settings: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        settings.pop(key, None)
+        path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", "utf-8")

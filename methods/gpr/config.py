@@ -1,0 +1,140 @@
+"""Options of GPR's pretraining; where the paper is silent, the description does not name it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from benchmarks.errors import UserError
+from benchmarks.registry import resolve
+from methods.gpr.linearise import LineariseConfig
+from methods.gpr.loss import LossConfig
+from methods.gpr.questions import QuestionsConfig
+from methods.gpr.questions_llm import load_prompt
+from methods.gpr.sampling import SamplingConfig
+from methods.models.chat import ChatModel
+from methods.models.encoder import EncoderConfig
+from methods.models.encoder_presets import PRESETS as ENCODERS
+from methods.models.response_cache import shared
+from methods.training import TrainingConfig
+
+Pooling = Literal["first", "mean"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TrainConfig(_Part):
+    """Optimisation."""
+
+    epochs: int = Field(5, ge=1, description="times that each question is used; paper 5")
+    learning_rate: float = Field(2e-5, gt=0, description="of AdamW; paper 2e-5")
+    schedule: Literal["constant", "linear", "cosine"] = Field("constant", description="how the rate goes on")
+    warm_up: float = Field(0.0, ge=0, description="share of the steps in which the rate rises, else a number of steps")
+    weight_decay: float = Field(0.01, ge=0, description="of matrices")
+    max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
+    batch_size: int = Field(512, ge=1, description="rows of a step; paper 512")
+    micro_batch: int = Field(64, ge=1, description="rows encoded at once; bounds memory, the mean is the same")
+    rows_per_question: int = Field(1, ge=1, description="neighbours and negatives drawn for a question in each epoch")
+    redraw: bool = Field(True, description="draw neighbours and negatives anew in each epoch")
+    precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision: of accelerate")
+    save_every: int = Field(50, ge=1, description="steps between two points that an interrupted training goes on from")
+
+
+class ValidateConfig(_Part):
+    """What the curve says after each epoch."""
+
+    share: float = Field(
+        0.01, ge=0, lt=1, description="of the triples asked about: their questions are not trained on, but watched"
+    )
+    most: int = Field(1000, ge=1, description="of those questions at most")
+    questions: int = Field(200, ge=1, description="of the benchmarks in `validation` at most, each")
+    k: int = Field(20, ge=1, description="triples among which their answers are looked for")
+
+
+class GprTrainingConfig(TrainingConfig):
+    """Options of GPR's pretraining."""
+
+    graph: tuple[str, ...] = Field(
+        min_length=1,
+        description="references whose triples are the graph; their questions are not read. Paper: a part of Freebase "
+        "around webqsp and cwq; ours: webqsp:train+validation, cwq:train+validation",
+    )
+    graph_options: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="options of the loaders, by dataset id"
+    )
+    allow_test: bool = Field(False, description="take test graphs, too; the result is then not zero-shot")
+    validation: tuple[str, ...] = Field(
+        (), description="references of held-out graphs with questions, for curves; never trained on"
+    )
+    validation_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="as graph_options")
+    base: str = Field(
+        "distilbert-base-uncased", description="what both towers begin as: a preset, folder or hub id; offline: minilm"
+    )
+    revision: str | None = Field(None, description="revision of a hub id")
+    triple_base: str | None = Field(None, description="what the tower of triples begins as, if not as base")
+    triple_revision: str | None = Field(None, description="its revision")
+    pooling: Pooling = Field("first", description="which token's vector is a text's: the first, or the mean of all")
+    max_length: int = Field(64, ge=8, description="tokens of a question or triple")
+    linearise: LineariseConfig = LineariseConfig.model_validate({})
+    questions: QuestionsConfig = QuestionsConfig.model_validate({})
+    sampling: SamplingConfig = SamplingConfig.model_validate({})
+    loss: LossConfig = LossConfig.model_validate({})
+    train: TrainConfig = TrainConfig.model_validate({})
+    validate_on: ValidateConfig = ValidateConfig.model_validate({})
+
+    @property
+    def question_encoder(self) -> EncoderConfig:
+        """What the tower of questions begins as."""
+        return self._encoder(self.base, self.revision)
+
+    @property
+    def triple_encoder(self) -> EncoderConfig:
+        """What the tower of triples begins as."""
+        if self.triple_base is None:
+            return self.question_encoder
+        return self._encoder(self.triple_base, self.triple_revision)
+
+    def _encoder(self, base: str, revision: str | None) -> EncoderConfig:
+        return EncoderConfig.model_validate({
+            "model": ENCODERS.get(base, {}).get("model", base), "revision": revision, "query_prompt": "",
+            "passage_prompt": "", "pooling": "cls" if self.pooling == "first" else "mean", "max_length": self.max_length,
+        })  # fmt: skip
+
+    def preflight(self) -> None:
+        """Check references, encoders and what the generator of questions needs."""
+        for reference in (*self.graph, *self.validation):
+            resolve(reference, where="graph")
+        for encoder in (self.question_encoder, self.triple_encoder):
+            encoder.check()
+        questions = self.questions
+        if questions.generator == "llm" and questions.chat is not None:
+            questions.chat.key()
+            load_prompt(questions.prompt)
+        if questions.generator == "cache" and not Path(questions.path or "").expanduser().is_file():
+            raise UserError("there is no such file of questions", where=f"questions.path: {questions.path}")
+        others = [one for one in self.graph if resolve(one)[0].name != "worlds"]
+        if questions.generator == "worlds" and others:
+            raise UserError(
+                f"the generator worlds knows the relations of worlds alone, not those of {others[0]}",
+                where="questions.generator",
+                try_this="--set questions.generator=llm --set questions.chat.model=meta-llama/Llama-3.1-8B-Instruct",
+            )  # fmt: skip
+
+    def reach(self, cache: Path | None) -> None:
+        """One short call to the model that writes questions, unless replies of it are kept."""
+        chat = self.questions.chat if self.questions.generator == "llm" else None
+        if chat is not None and (cache is None or not cache.exists() or not shared(cache).holds(chat.model)):
+            ChatModel(chat, role="preflight").preflight()
+
+
+PAPER: Mapping[str, Any] = {
+    "graph": ["webqsp:train+validation", "cwq:train+validation"],
+    "questions": {"generator": "llm", "chat": {"model": "meta-llama/Llama-3.1-8B-Instruct"}},
+}
+"""Where the model is served is said by `questions.chat.base_url`."""
+PRESETS: Mapping[str, Mapping[str, Any]] = {"paper": PAPER, "minilm": {"base": "minilm"}}

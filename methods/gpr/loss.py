@@ -1,0 +1,63 @@
+"""The loss of pretraining: a question's triple before its neighbours, and those before what has nothing to do with it.
+
+    M(p, n, q, g) = max(0, g + cos(n, q) − cos(p, q))
+    L = M(τ, τ_nb, q, g1) + M(τ_nb, τ_neg, q, g2), its mean over the rows of a batch
+
+It is 0 where τ is nearer to q than τ_nb by g1, and τ_nb nearer than τ_neg by g2 (paper, equations 4 and 5).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class LossConfig(BaseModel):
+    """Margins, and what is left out for ablations."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    g1: float = Field(0.5, ge=0, description="how much nearer a triple is to be than its neighbour; paper 0.5")
+    g2: float = Field(0.5, ge=0, description="how much nearer a neighbour is to be than a negative; paper 0.5")
+    neighbours: bool = Field(True, description="false (ablation): the loss is M(τ, τ_neg, q, g1)")
+    negatives: bool = Field(True, description="false (ablation): the loss is M(τ, τ_nb, q, g1)")
+
+    @model_validator(mode="after")
+    def _contrasts(self) -> LossConfig:
+        if not (self.neighbours or self.negatives):
+            raise ValueError("without neighbours and negatives there is nothing to tell apart")
+        return self
+
+
+class Cosines(NamedTuple):
+    """Of each row's question with its triple, a neighbour of that and a negative: tensors of shape (rows,)."""
+
+    anchor: Any
+    neighbour: Any
+    negative: Any
+
+    def ordered(self) -> Any:
+        """Which rows stand in the order that is wanted."""
+        return (self.anchor > self.neighbour) & (self.neighbour > self.negative)
+
+
+def cosines(question: Any, anchor: Any, neighbour: Any, negative: Any) -> Cosines:
+    """Cosines of vectors of any length, each of shape (rows, dimension), in their own precision."""
+    from torch.nn.functional import normalize
+
+    asked = normalize(question, dim=-1)
+    return Cosines(*((asked * normalize(one, dim=-1)).sum(-1) for one in (anchor, neighbour, negative)))
+
+
+def margin(nearer: Any, farther: Any, gap: float) -> Any:
+    """M of rows: by how much `nearer` is not above `farther` by the gap."""
+    return (gap + farther - nearer).clamp_min(0)
+
+
+def row_losses(found: Cosines, config: LossConfig) -> Any:
+    """L of each row: shape (rows,)."""
+    if not config.neighbours:
+        return margin(found.anchor, found.negative, config.g1)
+    loss = margin(found.anchor, found.neighbour, config.g1)
+    return loss + margin(found.neighbour, found.negative, config.g2) if config.negatives else loss

@@ -121,6 +121,12 @@ def table(
     form: Annotated[str, typer.Option("--format", help="text, csv, markdown, latex or json.")] = "text",
     output: Annotated[Path | None, typer.Option(help="Write to this file instead of printing.")] = None,
     published: Annotated[bool, typer.Option("--published", help="Ours beside the papers' figures.")] = False,
+    over_seeds: Annotated[
+        bool, typer.Option("--over-seeds", help="One row for all training seeds of a method.")
+    ] = False,
+    reference: Annotated[
+        str | None, typer.Option(help="Method that differences are taken to (default: the experiment's).")
+    ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -129,7 +135,8 @@ def table(
     """Print an experiment's tables: value ± 95 % interval, and the paired difference to the reference."""
     from ragmeter.commands import tabling
 
-    tabling.table(tabling.Request(experiment, metrics, every, form, output, published), store, as_json)
+    request = tabling.Request(experiment, metrics, every, form, output, published, over_seeds, reference)
+    tabling.table(request, store, as_json)
 
 
 @app.command()

@@ -26,8 +26,9 @@ from methods.registry import METHODS, Component
 from ragmeter import yaml_source
 from ragmeter.candidates import read_setting
 from ragmeter.options import store_folder
-from ragmeter.trainings import SEED_MARK, TrainingPlan, Trainings, TrainingSpec
+from ragmeter.trainings import TrainingPlan, Trainings, TrainingSpec
 from ragmeter.yaml_source import Source
+from results.series import seeded_name, stem
 
 SUFFIX = ".yaml"
 SHIPPED = "experiments"
@@ -259,7 +260,7 @@ def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: st
             raise UserError(
                 f"two methods are called {name!r}", where=source.where(("methods", index)), try_this="give one a `name`"
             )
-    if spec.reference is not None and spec.reference not in names:
+    if spec.reference is not None and spec.reference not in {*names, *map(stem, names)}:
         raise unknown_name("method", spec.reference, names, where=source.where(("reference",)))
     rankable = [method.name for method in methods if method.kind != "control"]
     metrics = None
@@ -311,7 +312,7 @@ def _methods(spec: MethodSpec, index: int, source: Source, trainings: Trainings)
     for seed in seeds or (0,):
         filled, needs = trainings.filled(options, seed, at)
         plan = _method(MethodSpec.model_validate(filled), at, source)
-        name = f"{plan.name}{SEED_MARK}{seed}" if len(seeds) > 1 else plan.name
+        name = seeded_name(plan.name, seed) if len(seeds) > 1 else plan.name
         yield replace(plan, name=name, needs=needs)
 
 

@@ -21,7 +21,6 @@ from ragmeter import yaml_source
 from ragmeter.yaml_source import Source
 
 CHECKPOINT = "checkpoint"
-SEED_MARK = " #"
 Reference = tuple[str, str | None]
 """A training's name, and a stage of it (None: its last one)."""
 

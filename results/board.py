@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.errors import unknown_name
 from results import queries
 from results.flags import ABOUT_ANSWERS, wrongly_ranked
 from results.invariants import violations
 from results.queries import Cost, RunRow
+from results.series import folded_columns, folded_costs, folded_runs, series_of, stem
 from results.statistics import Difference, Estimate, differences, estimates, holm
 from results.store import Store
 
@@ -38,6 +40,7 @@ class Cell:
         p_holm: The difference's p-value, Holm-corrected within the column.
         unscored: Questions that a judge gave no value, and that the estimate leaves out.
         scale: What the value is multiplied by where it is shown.
+        by_seed: Where the row stands for several training seeds, the value of each.
     """
 
     estimate: Estimate
@@ -45,6 +48,7 @@ class Cell:
     p_holm: float | None = None
     unscored: int = 0
     scale: float = 100.0
+    by_seed: tuple[float, ...] = ()
 
     @property
     def with_failures(self) -> float:
@@ -107,7 +111,14 @@ class Board:
         }
 
 
-def boards(store: Store, experiment: str | None = None, *, metrics: Sequence[str] | None = None) -> list[Board]:
+def boards(
+    store: Store,
+    experiment: str | None = None,
+    *,
+    metrics: Sequence[str] | None = None,
+    over_seeds: bool = False,
+    reference: str | None = None,
+) -> list[Board]:
     """The boards of an experiment (or of everything in the store), in the experiment's order.
 
     Args:
@@ -115,18 +126,24 @@ def boards(store: Store, experiment: str | None = None, *, metrics: Sequence[str
         experiment: Its name; None takes every run and no reference.
         metrics: Ids to show, or their beginnings (`f1`, `recall@5`); None shows those that the experiment names, or
             all that were scored.
+        over_seeds: One row for all training seeds of a method.
+        reference: Name of the method to compare with; None: the experiment's.
 
     Raises:
-        UserError: No run was scored on one of the metrics.
+        UserError: No run was scored on one of the metrics, or no method has the reference's name.
     """
-    reference = queries.experiment(store, experiment).reference if experiment else None
-    found = groups(queries.runs(store, experiment))
+    runs = queries.runs(store, experiment)
+    if reference is None:
+        reference = queries.experiment(store, experiment).reference if experiment else None
+    elif not any(reference in (run.method, stem(run.method)) for run in runs):
+        raise unknown_name("method", reference, {run.method for run in runs}, where="--reference")
+    found = groups(runs)
     every = [run.run for group in found for run in group]
     if metrics is not None:
         metrics = queries.named_metrics(store, every, metrics)
     elif experiment is None:
         metrics = queries.metric_ids(store, every)
-    return [board(store, group, reference=reference, metrics=metrics) for group in found]
+    return [board(store, group, reference=reference, metrics=metrics, over_seeds=over_seeds) for group in found]
 
 
 def groups(runs: Sequence[RunRow]) -> list[list[RunRow]]:
@@ -138,7 +155,12 @@ def groups(runs: Sequence[RunRow]) -> list[list[RunRow]]:
 
 
 def board(
-    store: Store, runs: Sequence[RunRow], *, reference: str | None = None, metrics: Sequence[str] | None = None
+    store: Store,
+    runs: Sequence[RunRow],
+    *,
+    reference: str | None = None,
+    metrics: Sequence[str] | None = None,
+    over_seeds: bool = False,
 ) -> Board:
     """One board from runs that share dataset, setting and seed.
 
@@ -147,6 +169,7 @@ def board(
         runs: The rows.
         reference: Name of the method to compare with.
         metrics: Columns; None for what the experiment shows of these runs, or all that were scored.
+        over_seeds: One row for all training seeds of a method (`results.series`).
     """
     first = runs[0]
     ids = [run.run for run in runs]
@@ -154,10 +177,20 @@ def board(
         metrics = list(dict.fromkeys(metric for run in runs for metric in run.metrics or ()))
     shown = list(metrics) if metrics is not None else queries.metric_ids(store, ids)
     scores = queries.score_columns(store, first.dataset_fingerprint, ids, shown)
+    costs = queries.costs(store, ids)
+    broken = violations(store, ids)
+    base = _base(runs, reference)
+    apart: Mapping[tuple[str, str], Any] = {}
+    if over_seeds:
+        scores, apart = folded_columns(scores, runs, shown)
+        costs, members = folded_costs(costs, runs), series_of(runs)
+        broken = {run: [what for one in rows for what in broken.get(one.run, ())] for run, rows in members.items()}
+        base = next((run for run, rows in members.items() if base in [one.run for one in rows]), None)
+        runs = folded_runs(runs)
+        ids = [run.run for run in runs]
+    reference = next((run.method for run in runs if run.run == base), None)
     names, documents, columns = scores.questions, scores.documents, scores.values
     clusters = documents if any(documents) else None
-    base = next((run.run for run in runs if run.method == reference and run.kind != "control"), None)
-    costs = queries.costs(store, ids)
     known = queries.definitions(store)
 
     keys = [(run.run, metric) for run in runs for metric in shown if (run.run, metric) in columns]
@@ -168,8 +201,9 @@ def board(
             # Questions without a row (not answered yet, or not scored on this metric) are not unscorable.
             missing = scores.unscorable[run_id, metric], scores.unscored[run_id, metric]
             cells[run_id][metric] = Cell(
-                replace(value, unscorable=missing[0]), unscored=missing[1], scale=queries.scale_of(metric, known)
-            )
+                replace(value, unscorable=missing[0]), unscored=missing[1], scale=queries.scale_of(metric, known),
+                by_seed=tuple(map(float, apart.get((run_id, metric), ()))),
+            )  # fmt: skip
     controls = {run.run for run in runs if run.kind == "control"}
     pairs = [key for key in keys if key[0] not in controls | {base} and (base, key[1]) in columns]
     if pairs and base:
@@ -181,12 +215,18 @@ def board(
             corrected = holm([paired.p if paired.n else float("nan") for paired in column.values()])
             for ((run_id, _), paired), p in zip(column.items(), corrected, strict=True):
                 cells[run_id][metric] = replace(cells[run_id][metric], difference=paired, p_holm=p)
-    broken = violations(store, ids)
     rows = tuple(Row(run, cells[run.run], costs.get(run.run), tuple(broken.get(run.run, ()))) for run in runs)
     return Board(
-        first.dataset, first.dataset_fingerprint, first.setting, first.seed, reference if base else None,
+        first.dataset, first.dataset_fingerprint, first.setting, first.seed, reference,
         tuple(shown), rows, len(names), clusters is not None, _flags(rows, shown, known),
     )  # fmt: skip
+
+
+def _base(runs: Sequence[RunRow], reference: str | None) -> str | None:
+    """The run that differences are taken to: of the reference's name, or the first of its seeds."""
+    able = [run for run in runs if run.kind != "control"]
+    exact = (run.run for run in able if run.method == reference)
+    return next(exact, None) or next((run.run for run in able if stem(run.method) == reference), None)
 
 
 def _flags(
@@ -223,6 +263,8 @@ def _row_json(row: Row) -> dict[str, Any]:
             "unscorable": value.unscorable,
             "doubt": value.doubt,
         }
+        if cell.by_seed:
+            entry["by_seed"] = [_number(one) for one in cell.by_seed]
         if cell.unscored:
             entry |= {"unscored": cell.unscored, "value_with_failures_as_zero": _number(cell.with_failures)}
         if cell.difference is not None:

@@ -82,10 +82,22 @@ def remarks(row: Row) -> list[str]:
         if number < run.done:
             lines.append(f"only {number} of {run.done} answered questions are scored on {metric}")
     lines += _unscored(row)
+    lines += _seeds(row)
     unscorable = [cell.estimate.unscorable for cell in row.cells.values() if cell.estimate.unscorable]
     if unscorable and not row.control:
         lines.append(f"up to {max(unscorable)} questions are unscorable on some metrics and left out of them")
     return lines
+
+
+def _seeds(row: Row) -> Iterable[str]:
+    """How far the seeds of a row lie apart."""
+    heads = labels(list(row.cells))
+    apart = [
+        f"{heads[metric]} {' '.join(f'{one * cell.scale:.1f}' for one in cell.by_seed)}"
+        for metric, cell in row.cells.items()
+        if cell.by_seed
+    ]
+    return [f"by seed: {', '.join(apart)}"] if apart else []
 
 
 def _unscored(row: Row) -> Iterable[str]:

@@ -29,6 +29,7 @@ from ragmeter.trainings import TrainingPlan
 from results import queries
 from results.battle_board import battle_boards
 from results.board import boards
+from results.series import stem
 from results.store import FAILED_RUN, Store
 
 REAL_SAMPLES = "demo-real"
@@ -187,11 +188,14 @@ def _run(
             found, store, services, progress, retry_failed=request.retry_failed, fail_fast=request.fail_fast
         )
     _judge(experiment, store, services, request.retry_failed, quiet=not talk)
+    seeded = any(stem(method.name) != method.name for method in experiment.methods)
     result = boards(store, experiment.name)
     battles = battle_boards(store, queries.runs(store, experiment.name), experiment.reference)
     if not as_json:
-        for board in result:
+        for board in boards(store, experiment.name, over_seeds=True) if seeded else result:
             show_board(board, out)
+        if seeded:
+            out.print(Text("rows of several seeds; `ragmeter table` shows each", style="dim"))
         show_beside(result)
         for fought in battles:
             show_battles(fought, out)

@@ -38,6 +38,8 @@ class Request:
     form: str
     output: Path | None
     published: bool
+    over_seeds: bool = False
+    reference: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,8 @@ def table(request: Request, folder: Path | None, as_json: bool) -> None:
         raise unknown_name("format", form, FORMATS, where="--format")
     store = Store(store_folder(folder))
     name = None if request.every else queries.experiment(store, request.experiment).name
-    found = boards(store, name, metrics=metric_list(request.metrics) if request.metrics else None)
+    metrics = metric_list(request.metrics) if request.metrics else None
+    found = boards(store, name, metrics=metrics, over_seeds=request.over_seeds, reference=request.reference)
     beside = list(_beside(found)) if request.published else []
     if form == "text" and request.output is None:
         _show(found, beside, request.published)

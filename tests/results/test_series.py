@@ -1,0 +1,96 @@
+"""Training seeds of one method as one row of a board."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.corpus import Corpus
+from benchmarks.errors import UserError
+from benchmarks.registry import Benchmark, DataReference, DatasetCard
+from benchmarks.schema import Passage, Question, passage_id
+from methods.api import Prediction, Usage
+from results.board import boards
+from results.series import seeded_name, stem
+from results.statistics import difference
+from results.store import FINISHED, Run, Store
+from results.tables import remarks
+
+CARD = DatasetCard(
+    title="Toy", task="QA", description="d", hub_id=None, revision=None, licence="none", citation="c",
+    languages=("en",), splits={"dev": 4}, metrics=("em",), settings=("distractor",),
+)  # fmt: skip
+SCORES = {
+    "base": [0.0, 1.0, 0.0, 0.5],
+    "tuned #0": [1.0, 1.0, 0.0, 0.25],
+    "tuned #1": [1.0, 0.0, 1.0, 0.75],
+    "tuned #2": [0.5, 0.5, 0.5, np.nan],
+    "other #0": [0.0, 0.0, 0.0, 0.0],
+    "other #1": [1.0, 0.0, 0.0, 0.0],
+}
+
+
+@pytest.fixture
+def filled(store: Store) -> Store:
+    passage = Passage(passage_id("T", "text"), "T", "text")
+    questions = [Question(f"q{n}", f"what {n}?", ("a",), document_id=f"d{n // 2}") for n in range(4)]
+    benchmark = Benchmark(DataReference("toy", None, "dev"), 1, CARD, questions, Corpus.of([passage]))
+    store.put_benchmark(benchmark, benchmark.fingerprint)
+    for place, (name, values) in enumerate(SCORES.items()):
+        run = Run(f"run{place}", name, stem(name), "retriever", {}, "toy:dev", benchmark.fingerprint, "distractor", 0, 4)
+        store.start(run)
+        said = [Prediction(q.id, "x", (), Usage(prompt_tokens=place)) for q in questions]
+        store.append(f"run{place}", said, {"em#v1": np.array(values)}, [passage])
+        if name != "other #1":
+            store.end(f"run{place}", FINISHED)
+    store.put_experiment("toy", "name: toy", None, None, "base", [f"run{place}" for place in range(len(SCORES))])
+    return store
+
+
+def rows(store: Store, **options: Any) -> dict[str, Any]:
+    (board,) = boards(store, "toy", over_seeds=True, **options)
+    return {row.run.method: row for row in board.rows}
+
+
+def test_seeds_are_averaged_question_by_question(filled: Store) -> None:
+    found = rows(filled)
+    assert list(found) == ["base", "tuned (3 seeds)", "other (2 seeds)"]
+    cell = found["tuned (3 seeds)"].cells["em#v1"]
+    mean = np.mean([SCORES[f"tuned #{seed}"] for seed in range(3)], axis=0)
+    assert np.isnan(mean[3])
+    assert cell.estimate.value == pytest.approx(np.nanmean(mean))
+    assert (cell.estimate.n, cell.estimate.unscorable) == (3, 1)
+    assert cell.by_seed == pytest.approx((2 / 3, 2 / 3, 0.5))
+    expected = difference(list(mean), SCORES["base"], clusters=["d0", "d0", "d1", "d1"])
+    assert cell.difference == expected
+
+
+def test_a_row_of_seeds_is_as_finished_as_the_least_of_them(filled: Store) -> None:
+    found = rows(filled)
+    assert found["tuned (3 seeds)"].run.status == FINISHED
+    assert found["other (2 seeds)"].run.status != FINISHED
+    assert found["tuned (3 seeds)"].cost.prompt_tokens == pytest.approx(2.0)
+    assert any(line.startswith("by seed: em 66.7 66.7 50.0") for line in remarks(found["tuned (3 seeds)"]))
+    assert not any(line.startswith("by seed") for line in remarks(found["base"]))
+
+
+def test_a_method_of_several_seeds_can_be_the_reference(filled: Store) -> None:
+    found = rows(filled, reference="tuned")
+    assert found["tuned (3 seeds)"].cells["em#v1"].difference is None
+    assert found["base"].cells["em#v1"].difference.value < 0
+    with pytest.raises(UserError, match="tunde"):
+        rows(filled, reference="tunde")
+
+
+def test_apart_every_seed_is_a_row(filled: Store) -> None:
+    (board,) = boards(filled, "toy")
+    assert [row.run.method for row in board.rows] == list(SCORES)
+    assert all(cell.by_seed == () for row in board.rows for cell in row.cells.values())
+
+
+@pytest.mark.parametrize("name", ["ARK", "ARK #x", "a # 3", "#1"])
+def test_only_a_number_after_the_mark_is_a_seed(name: str) -> None:
+    assert stem(name) == name
+    assert stem(seeded_name(name, 12)) == name

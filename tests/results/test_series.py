@@ -39,7 +39,8 @@ def filled(store: Store) -> Store:
     benchmark = Benchmark(DataReference("toy", None, "dev"), 1, CARD, questions, Corpus.of([passage]))
     store.put_benchmark(benchmark, benchmark.fingerprint)
     for place, (name, values) in enumerate(SCORES.items()):
-        run = Run(f"run{place}", name, stem(name), "retriever", {}, "toy:dev", benchmark.fingerprint, "distractor", 0, 4)
+        data = "toy:dev", benchmark.fingerprint
+        run = Run(f"run{place}", name, stem(name), "retriever", {}, *data, "distractor", 0, 4, {})
         store.start(run)
         said = [Prediction(q.id, "x", (), Usage(prompt_tokens=place)) for q in questions]
         store.append(f"run{place}", said, {"em#v1": np.array(values)}, [passage])

@@ -1,0 +1,141 @@
+"""Neighbours and negatives of a million triples, against a loop over rows, in one process, taking turns.
+
+The loop is what one writes first: dictionaries from entities to their triples, the union of two of their lists without
+the triple itself, `random.choice`, and another try where a negative overlaps. It is timed over a sample of the rows;
+its dictionaries are made beforehand and not counted, as our index is not, whose speed stands apart. Graphs: `even`,
+where every entity is as likely, and `hubs`, where tails follow Zipf's law (the first has a third of all triples), so
+that the unions of the loop are long. Seconds are the processor's, one thread; the memory is the largest that the
+process took until our side was done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import resource
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from methods.gpr.sampling import SamplingConfig, TripleIndex
+
+TRIPLES = 1_000_000
+ENTITIES_SHARE, RELATIONS = 0.3, 5_000
+SAMPLE = {"even": 20_000, "hubs": 200}
+TARGETS = {"even": 20.0, "hubs": 1_000.0}
+MOST_BYTES = 2 << 30
+OPTIONS = {
+    "default": SamplingConfig(),
+    "same (h, r) excluded": SamplingConfig(nb_exclude_same_hr=True),
+    "side balanced": SamplingConfig(side_balanced=True),
+    "other relation": SamplingConfig(neg_rel_disjoint=True),
+}
+
+Columns = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]
+
+
+def graph(kind: str, triples: int) -> Columns:
+    """Heads, relations and tails."""
+    rng = np.random.default_rng(0)
+    entities = int(triples * ENTITIES_SHARE)
+    tails = rng.zipf(1.5, triples) % entities if kind == "hubs" else rng.integers(0, entities, triples)
+    columns = (rng.integers(0, entities, triples), rng.integers(0, RELATIONS, triples), tails)
+    return tuple(column.astype(np.int32) for column in columns)  # type: ignore[return-value]
+
+
+class Loop:
+    """One row after another."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.heads, _, self.tails = (column.tolist() for column in columns)
+        self.of: dict[int, list[int]] = defaultdict(list)
+        for row, ends in enumerate(zip(self.heads, self.tails, strict=True)):
+            for entity in set(ends):
+                self.of[entity].append(row)
+
+    def draw(self, anchors: Sequence[int]) -> list[tuple[int, int, int]]:
+        found = []
+        for anchor in anchors:
+            ends = {self.heads[anchor], self.tails[anchor]}
+            around = {row for entity in ends for row in self.of[entity]}
+            around.discard(anchor)
+            if not around:
+                continue
+            neighbour = random.choice(list(around))
+            negative = random.randrange(len(self.heads))
+            while self.heads[negative] in ends or self.tails[negative] in ends:
+                negative = random.randrange(len(self.heads))
+            found.append((anchor, neighbour, negative))
+        return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the benchmark.
+
+    Returns:
+        1 where a target was missed or something wrong was drawn, else 0.
+    """
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="small sizes, no targets: only that the draws are right")
+    parser.add_argument("--turns", type=int, default=3)
+    asked = parser.parse_args(argv)
+    triples, turns = (20_000, 1) if asked.quick else (TRIPLES, asked.turns)
+    print(f"# {triples:,} triples, {int(triples * ENTITIES_SHARE):,} entities, {RELATIONS:,} relations")
+    graphs = {kind: graph(kind, triples) for kind in SAMPLE}
+    indexes, failed = {}, False
+    for kind, columns in graphs.items():
+        start = time.process_time()
+        indexes[kind] = TripleIndex(*columns)
+        print(f"{kind + ', index':<32}{triples / (time.process_time() - start):>14,.0f} triples/s")
+        for name, options in OPTIONS.items():
+            rate = rows_per_s(indexes[kind], options, 0)
+            print(f"{f'{kind}, {name}':<32}{rate:>14,.0f} rows/s")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    failed |= peak > MOST_BYTES
+    print(f"{'memory, both graphs and indexes':<32}{peak / 2**30:>14.2f} GiB (target: at most 2)")
+    print(f"{'name':<32}{'ours, rows/s':>14}{'loop, rows/s':>14}{'ratio':>11}{'target':>8}")
+    for kind, columns in graphs.items():
+        loop = Loop(columns)
+        mine, theirs = [], []
+        for turn in range(turns):
+            mine.append(rows_per_s(indexes[kind], OPTIONS["default"], turn))
+            some = np.random.default_rng(turn).integers(0, triples, SAMPLE[kind]).tolist()
+            start = time.process_time()
+            loop.draw(some)
+            theirs.append(len(some) / (time.process_time() - start))
+        ratio = float(np.median(mine) / np.median(theirs))
+        wrong = not right(indexes[kind], columns)
+        missed = not asked.quick and ratio < TARGETS[kind]
+        failed |= wrong or missed
+        remark = ("  MISSED" if missed else "") + ("  WRONG" if wrong else "")
+        print(f"{kind:<32}{np.median(mine):>14,.0f}{np.median(theirs):>14,.0f}{ratio:>11,.1f}"
+              f"{'-' if asked.quick else f'{TARGETS[kind]:,.0f}':>8}{remark}")  # fmt: skip
+    return int(failed)
+
+
+def rows_per_s(index: TripleIndex, options: SamplingConfig, epoch: int) -> float:
+    """Rows that an epoch's draws give in a second."""
+    start = time.process_time()
+    drawn = index.draw(epoch, 0, options)
+    return len(drawn.anchor) / (time.process_time() - start)
+
+
+def right(index: TripleIndex, columns: Columns) -> bool:
+    """Whether every neighbour shares an entity with its anchor, is another triple, and every negative shares none."""
+    heads, _, tails = columns
+    drawn = index.draw(0, 1)
+
+    def share(one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return ((heads[one] == heads[other]) | (heads[one] == tails[other])
+                | (tails[one] == heads[other]) | (tails[one] == tails[other]))  # fmt: skip
+
+    near, far = share(drawn.anchor, drawn.neighbour), share(drawn.anchor, drawn.negative)
+    return bool(near.all() and not far.any() and (drawn.anchor != drawn.neighbour).all())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

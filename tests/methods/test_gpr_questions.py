@@ -26,6 +26,7 @@ from methods.gpr.questions_file import append_questions, read_questions
 from methods.gpr.questions_llm import load_prompt, parse
 from methods.gpr.questions_templates import TemplateQuestions
 from methods.gpr.questions_worlds import WorldsQuestions, wordings
+from methods.gpr.sampling import TripleIndex
 from methods.models.openai_server import ChatRequest, OpenAIServer, Refused, Written
 
 ADHD: Triple = ("Attention deficit hyperactivity disorder", "medicine.disease.treatments", "Modafinil")
@@ -477,3 +478,28 @@ def test_fewer_triples_can_be_asked_about_drawn_by_the_seed() -> None:
     assert set(one.sides.tolist()) == {1}
     assert one.texts == same.texts
     assert one.texts != other.texts
+
+
+def test_the_real_graph_is_asked_about_and_rows_are_drawn_from_it(data_folder: Path) -> None:
+    options = {
+        "webqsp": {"path": str(data_folder / "webqsp" / "rog_style_webqsp.jsonl")},
+        "cwq": {"path": str(data_folder / "cwq" / "rog_style_cwq_full_subgraph_4.jsonl")},
+    }
+    graph = load_graph(["webqsp:test", "cwq:test"], options, allow_test=True)
+    config = QuestionsConfig(generator="template")
+    found = questions_of(graph, config, generator_of(config, services()))
+    assert found.counts["unnamed"] == graph.counts["triples_with_unnamed"]
+    assert found.counts["accepted"] == len(found) > 1.8 * found.counts["triples"]
+    for head, _, tail in graph.triples.take(found.triples):
+        assert not head.startswith(("m.0", "g.1"))
+        assert not tail.startswith(("m.0", "g.1"))
+    drawn = TripleIndex(graph.heads, graph.relations, graph.tails, graph.triples).draw(0, 0, None, found.triples)
+    assert len(drawn.rows) + drawn.dropped == len(found)
+    assert drawn.dropped < 0.05 * len(found)
+    assert (found.triples[drawn.rows] == drawn.anchor).all()
+    ends = [{head, tail} for head, _, tail in graph.triples]
+    rows = list(zip(drawn.anchor.tolist(), drawn.neighbour.tolist(), drawn.negative.tolist(), strict=True))
+    assert all(ends[anchor] & ends[neighbour] and anchor != neighbour for anchor, neighbour, _ in rows)
+    assert not any(ends[anchor] & ends[negative] for anchor, _, negative in rows)
+    # Unnamed ends bridge to answers: their triples are drawn although nobody asks about them.
+    assert graph.unnamed[graph.heads[drawn.neighbour]].any() or graph.unnamed[graph.tails[drawn.neighbour]].any()

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import csv
-import itertools
-import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from benchmarks.errors import UserError
 from methods.readers.instructions import ReadingOptions
@@ -46,34 +43,23 @@ def test_the_released_protocol_is_a_profile_of_table_2() -> None:
     assert full.model_dump() == {"whole": True, "overlap": 12, "words": 16_384}
 
 
-def commands(name: str) -> list[list[str]]:
-    """The training commands in a file's comments, as words."""
-    lines = experiment.shipped()[f"ark/{name}"].replace("\\\n#", " ").splitlines()
-    said = [line.lstrip("# ") for line in lines if line.startswith("#   ragmeter train")]
-    return [shlex.split(line.partition("(")[0]) for line in said]
+@pytest.mark.parametrize("name", ["table2", "table3", "table4", "table7"])
+def test_the_tables_share_one_training_of_the_papers_options(name: str, tmp_path: Path) -> None:
+    first = experiment.load(f"ark/{name}", store=tmp_path).trainings[0]
+    assert first.config == TRAININGS.get("ark").validate({"preset": "paper"})
+    assert first.folder(tmp_path) == experiment.load("ark/table2", store=tmp_path).trainings[0].folder(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["table2", "table3", "table4", "table7", "worlds"])
-def test_the_training_commands_of_a_file_make_the_checkpoints_that_it_names(name: str) -> None:
-    made = set()
-    for words in commands(name):
-        given = dict(zip(words[3::2], words[4::2], strict=True))
-        sets = [word for flag, word in itertools.pairwise(words) if flag == "--set"]
-        options: dict[str, Any] = {"preset": given["--preset"]} if "--preset" in given else {}
-        options |= {"base": given["--base"], "data": given["--data"].split(",")} if "--base" in given else {}
-        for key, value in (one.split("=") for one in sets):
-            place = options
-            *outer, last = key.split(".")
-            for part in outer:
-                place = place.setdefault(part, {})
-            place[last] = yaml.safe_load(value)
-        assert TRAININGS.get("ark").validate(options)
-        made.add(given["--output"])
-    methods = experiment.load(f"ark/{name}").methods
-    used = {method.composition.method.config.model for method in methods if method.composition.method.id == "ark"}  # type: ignore[attr-defined]
-    folders = {folder.rpartition("/")[0] for folder in used}
-    assert folders - {"checkpoints/ark-without-backward", "checkpoints/ark-without-parameter"} == made
-    assert {folder.rpartition("/")[2] for folder in used} <= set(TRAININGS.get("ark").stages)
+def test_table_3_trains_stage_1_without_each_score_and_shows_every_stage(tmp_path: Path) -> None:
+    loaded = experiment.load("ark/table3", store=tmp_path)
+    whole, *without = loaded.trainings
+    left_out = [{name for name in "fbv" if getattr(plan.config.score, name).weight == 0} for plan in without]  # type: ignore[attr-defined]
+    assert left_out == [{"f"}, {"b"}, {"v"}]
+    assert [plan.stages for plan in without] == [("stage1",)] * 3
+    tuned = [method for method in loaded.methods if method.composition.method.id == "ark"]
+    assert [method.needs for method in tuned] == [(whole,), *((plan,) for plan in without), (whole,), (whole,)]
+    stages = [Path(method.composition.method.config.model).name for method in tuned]  # type: ignore[attr-defined]
+    assert stages == ["stage1"] * 4 + ["stage2", "stage3"]
 
 
 @pytest.mark.parametrize("number", [2, 3, 4, 7])

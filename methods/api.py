@@ -22,7 +22,7 @@ SUPPORT = "support"
 TRIPLES = "triples"
 """Key in `notes`: predicted reasoning triples, a list of [head, relation, tail]."""
 TRUNCATED = "truncated"
-"""Key in `notes` of a prediction whose context was cut: `{"unit": "tokens" or "words", "kept": n, "of": m}`."""
+"""Key in `notes` of a prediction whose context was cut: `{"unit": …, "kept": n, "of": m}`, in tokens, words or lines."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,15 @@ from benchmarks.schema import Passage, Query
 from methods.api import FAILED, TRUNCATED, Answer, Context, Services, Usage
 from methods.models.causal import CausalConfig, CausalModel, Generation
 from methods.models.sampling import Sampling
+from methods.models.seq2seq import Seq2SeqModel
 from methods.models.weights import locate, weights_hash
-from methods.readers.instructions import Instructions, ReadingOptions, fit_middle
+from methods.readers.instructions import Instructions, ReadingOptions, fit_middle, longest_prefix
 from methods.readers.prompting import bare_answer
 from methods.registry import MethodConfig, register
 
+LLAMA2_SYSTEM = "<<SYS>>"
+EMPTY_SYSTEM = "<<SYS>>\n\n<</SYS>>\n\n"
+"""The empty system block with which RoG asks Llama-2 chat models; chat templates leave an empty message out."""
 TOO_LONG = "the question alone is longer than the model's context"
 
 
@@ -42,6 +46,7 @@ def _weights(config: CausalReaderConfig) -> str:
     kind="reader",
     summary="a local language model, asked for a short answer from numbered passages",
     config=CausalReaderConfig,
+    presets={"rog": {"reading": "triples", "max_new_tokens": 512}},
     extra="models",
     checkpoint_hash=_weights,
 )
@@ -55,6 +60,7 @@ class CausalReader:
 
     _instructions: Instructions | None = None
     _sampling: Sampling | None = None
+    _model: CausalModel | Seq2SeqModel
     _bare: Callable[[str], str] = staticmethod(bare_answer)
 
     def __init__(self, config: CausalReaderConfig, services: Services) -> None:
@@ -94,8 +100,18 @@ class CausalReader:
         """
         if self._instructions is not None and self._instructions.middle:
             return self._without_middle(question, self._instructions.evidence(passages))
+        if self._instructions is not None and self._instructions.triples:
+            return self._without_last(question, passages)
         prompt = self._fit(question, passages)
         return None if prompt is None else (prompt, {})
+
+    def _without_last(self, question: str, passages: Sequence[Passage]) -> tuple[str, dict[str, object]] | None:
+        """The prompt with as many triples, best first, as fit: whole ones alone, and as without retrieval for none."""
+        kept = longest_prefix(len(passages), lambda count: self._length(question, passages[:count]) <= 0)
+        if not kept and self._length(question, []) > 0:
+            return None
+        note: dict[str, object] = {TRUNCATED: {"unit": "lines", "kept": kept, "of": len(passages)}}
+        return self._rendered(question, passages[:kept]), note if kept < len(passages) else {}
 
     def _without_middle(self, question: str, evidence: str) -> tuple[str, dict[str, object]] | None:
         """The prompt with the first and the last part of the evidence, which is cut before the template is filled."""
@@ -138,7 +154,13 @@ class CausalReader:
 
     def _prompt(self, question: str, evidence: str) -> str:
         assert self._instructions is not None
-        return self._model.render(*self._instructions.filled(question, evidence))
+        system, user = self._instructions.filled(question, evidence)
+        if self._instructions.triples and not system and self._knows(LLAMA2_SYSTEM):
+            user = EMPTY_SYSTEM + user
+        return self._model.render(system, user)
+
+    def _knows(self, marker: str) -> bool:
+        return marker in str(getattr(self._model.tokenizer, "chat_template", None) or "")
 
     def _length(self, question: str, passages: Sequence[Passage]) -> int:
         """Tokens by which the prompt is too long; 0 or less where it fits."""

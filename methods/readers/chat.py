@@ -12,7 +12,7 @@ from methods.api import FAILED, TRUNCATED, Answer, Context, Services, Usage
 from methods.models.chat import ChatConfig, ChatModel, Messages, Reply
 from methods.models.response_cache import shared
 from methods.models.tokens import PER_MESSAGE, Estimate, TokenCounter
-from methods.readers.instructions import Instructions, ReadingOptions, fit_middle
+from methods.readers.instructions import Instructions, ReadingOptions, fit_middle, longest_prefix
 from methods.registry import MethodConfig, register
 
 CALL = "call"
@@ -27,7 +27,8 @@ class ChatReaderConfig(ChatConfig, ReadingOptions, MethodConfig):
     max_prompt_tokens: int | None = Field(
         None,
         ge=16,
-        description="longest prompt, as `tokenizer` counts; a context beyond it loses its middle; null: sent as it is",
+        description="longest prompt, as `tokenizer` counts; a context beyond it loses its middle, one of triples its "
+        "last ones; null: sent as it is",
     )
 
     def preflight(self) -> None:
@@ -53,6 +54,7 @@ def _prompts(config: ChatReaderConfig) -> str:
     kind="reader",
     summary="any OpenAI-compatible endpoint, asked for a short answer from numbered passages",
     config=ChatReaderConfig,
+    presets={"rog": {"reading": "triples", "max_tokens": 512}},
     extra="llm",
     checkpoint_hash=_prompts,
 )
@@ -94,6 +96,8 @@ class ChatReader:
         most = self.config.max_prompt_tokens
         if most is None or self._counter.count(self._messages(query.text, evidence)) <= most:
             return self._messages(query.text, evidence), {}
+        if self._instructions.triples:
+            return self._without_last(query.text, context, most)
         spans = self._counter.spans(evidence)
         room = most - PER_MESSAGE
 
@@ -103,6 +107,16 @@ class ChatReader:
         # A question that is too long by itself is sent: what the endpoint makes of it is the endpoint's.
         text, kept = fit_middle(evidence, spans, excess, room) or ("", 0)
         return self._messages(query.text, text), {TRUNCATED: {"unit": "tokens", "kept": kept, "of": len(spans)}}
+
+    def _without_last(self, question: str, context: Context, most: int) -> tuple[Messages, dict[str, object]]:
+        """The conversation with as many triples, best first, as fit; where not one does, as without retrieval."""
+
+        def messages(count: int) -> Messages:
+            return self._messages(question, self._instructions.evidence(context.passages[:count]))
+
+        of = len(context.passages)
+        kept = longest_prefix(of, lambda count: self._counter.count(messages(count)) <= most)
+        return messages(kept), {TRUNCATED: {"unit": "lines", "kept": kept, "of": of}}
 
     def _messages(self, question: str, evidence: str) -> Messages:
         system, user = self._instructions.filled(question, evidence)

@@ -3,6 +3,10 @@
 A reader that follows the benchmark (`reading: benchmark`) takes its prompt, its longest answer and its way of
 shortening what is too long; passages then stand as they are, an empty line between them, and the answer is all that
 the model wrote. Every method with that reader is read alike, and the run's fingerprint covers the instructions.
+
+A reader of triples (`reading: triples`) asks as RoG does: the triples a line each, best match first, all answers as a
+list of lines. What does not fit is cut from the bottom, never shuffled, and of a triple nothing is cut. Without triples
+("no retrieval") the same prompt lacks the block of triples.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from methods.models.encoding import Span
 from methods.readers.prompting import Prompt, bare_answer, load_prompt, numbered, parse_prompt, prompt_hash
 
 FOLLOWED = "the benchmark's prompt"
+TRIPLES = "triples"
 
 
 class ReadingOptions(BaseModel):
@@ -27,22 +32,29 @@ class ReadingOptions(BaseModel):
 
     prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
     closed_book_prompt: str | None = Field(None, description="the same, for questions that come without a passage")
-    reading: Literal["own", "benchmark", "benchmark_prompt"] = Field(
+    reading: Literal["own", "benchmark", "benchmark_prompt", "triples"] = Field(
         "own",
         description="whose instructions: own, the templates above; benchmark, those that the benchmark brings, its "
-        "longest answer included; benchmark_prompt, its prompt with one's own longest answer (ARK's code: 512)",
+        "longest answer included; benchmark_prompt, its prompt with one's own longest answer (ARK's code: 512); "
+        "triples, as RoG: a triple a line, all answers as a list of lines",
     )
 
     @property
     def follows_benchmark(self) -> bool:
         """Whether the benchmark's instructions are followed."""
-        return self.reading != "own"
+        return self.reading in ("benchmark", "benchmark_prompt")
 
     def templates(self) -> str:
         """A hash of the templates, and a check that they can be used."""
-        load_prompt(self.prompt, "passages")
-        load_prompt(self.closed_book_prompt, "closed_book")
-        return prompt_hash((self.prompt, "passages"), (self.closed_book_prompt, "closed_book"))
+        shipped, closed_book = self.shipped
+        load_prompt(self.prompt, shipped)
+        load_prompt(self.closed_book_prompt, closed_book)
+        return prompt_hash((self.prompt, shipped), (self.closed_book_prompt, closed_book))
+
+    @property
+    def shipped(self) -> tuple[str, str]:
+        """The templates that ship for this reading, with evidence and without."""
+        return ("triples", "triples_closed_book") if self.reading == TRIPLES else ("passages", "closed_book")
 
 
 class Instructions:
@@ -54,6 +66,7 @@ class Instructions:
 
     Attributes:
         middle: Whether a prompt that is too long loses its middle; else it loses its last passages.
+        triples: Whether triples are read, a line each.
 
     Raises:
         UserError: The benchmark's are to be followed and there are none, or a template cannot be used.
@@ -71,9 +84,11 @@ class Instructions:
             self._followed = reading
             self._passages = self._closed_book = parse_prompt(reading.prompt, FOLLOWED)
         else:
-            self._passages = load_prompt(options.prompt, "passages")
-            self._closed_book = load_prompt(options.closed_book_prompt, "closed_book")
+            shipped, closed_book = options.shipped
+            self._passages = load_prompt(options.prompt, shipped)
+            self._closed_book = load_prompt(options.closed_book_prompt, closed_book)
         self._own_length = options.reading != "benchmark"
+        self.triples = options.reading == TRIPLES
         self.middle = self._followed is not None and self._followed.truncation == "middle"
 
     def longest(self, own: int) -> int:
@@ -82,6 +97,8 @@ class Instructions:
 
     def evidence(self, passages: Sequence[Passage]) -> str:
         """Passages as they stand in the prompt."""
+        if self.triples:
+            return "\n".join(" ".join(passage.full_text.split()) for passage in passages)
         if self._followed is None:
             return numbered(passages)
         return "\n\n".join(passage.full_text.strip() for passage in passages)
@@ -89,11 +106,26 @@ class Instructions:
     def filled(self, question: str, evidence: str) -> tuple[str, str]:
         """System and user message."""
         prompt: Prompt = self._passages if evidence else self._closed_book
-        return prompt.filled(question, evidence)
+        return prompt.filled(_asked(question) if self.triples else question, evidence)
 
     def answer(self, reply: str) -> str:
         """The answer in a reply."""
-        return bare_answer(reply) if self._followed is None else reply.strip()
+        return bare_answer(reply) if self._followed is None and not self.triples else reply.strip()
+
+
+def _asked(question: str) -> str:
+    """A question with its question mark, as RoG's prompts have it."""
+    text = question.strip()
+    return text if text.endswith("?") else f"{text}?"
+
+
+def longest_prefix(count: int, fits: Callable[[int], bool]) -> int:
+    """How many of the first of `count` things fit, given that none do: a search by halves, since fewer fit better."""
+    low, high = 0, count + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
 
 
 def without_middle(text: str, spans: Sequence[Span], limit: int) -> tuple[str, int]:

@@ -100,10 +100,11 @@ class GprTrainingConfig(TrainingConfig):
         return self._encoder(self.triple_base, self.triple_revision)
 
     def _encoder(self, base: str, revision: str | None) -> EncoderConfig:
-        return EncoderConfig.model_validate({
-            "model": ENCODERS.get(base, {}).get("model", base), "revision": revision, "query_prompt": "",
-            "passage_prompt": "", "pooling": "cls" if self.pooling == "first" else "mean", "max_length": self.max_length,
-        })  # fmt: skip
+        given = {
+            "model": ENCODERS.get(base, {}).get("model", base), "revision": revision, "max_length": self.max_length,
+            "pooling": "cls" if self.pooling == "first" else "mean", "query_prompt": "", "passage_prompt": "",
+        }  # fmt: skip
+        return EncoderConfig.model_validate(given)
 
     def preflight(self) -> None:
         """Check references, encoders and what the generator of questions needs."""

@@ -55,10 +55,13 @@ class GprConfig(TripleSearchConfig):
     @property
     def encoder(self) -> EncoderConfig:
         """The two towers as one encoder: questions are its queries, triples its passages."""
-        return EncoderConfig(
-            model=str(Path(self.model) / TRIPLE), query_model=str(Path(self.model) / QUESTION), query_prompt="",
-            passage_prompt="", normalise=self.similarity == "cosine", batch_size=self.batch_size, dtype=self.dtype,
-        )  # fmt: skip
+        folder = Path(self.model)
+        given = {
+            "model": str(folder / TRIPLE), "query_model": str(folder / QUESTION), "query_prompt": "",
+            "passage_prompt": "", "normalise": self.similarity == "cosine", "batch_size": self.batch_size,
+            "dtype": self.dtype,
+        }  # fmt: skip
+        return EncoderConfig.model_validate(given)
 
     def preflight(self) -> None:
         """Check that the model is a checkpoint of GPR."""
@@ -83,7 +86,12 @@ class TripleRetriever:
         scope: SearchScope = "question",
         who: str = "gpr",
     ) -> None:
-        self.encoder, self.linearise, self.scope, self.who = encoder, linearise or LineariseConfig(), scope, who
+        self.encoder, self.linearise, self.scope, self.who = (
+            encoder,
+            linearise or LineariseConfig.model_validate({}),
+            scope,
+            who,
+        )
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
         """The corpus, whose triples are encoded as questions ask for them; vectors are kept in the encoder's cache.

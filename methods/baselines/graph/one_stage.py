@@ -42,6 +42,9 @@ def train_stage(
     workshop: Workshop,
     accelerator: Any,
     begin: Callable[[str], Begun],
+    *,
+    others: Sequence[tuple[str, str | None]] = (),
+    inputs: Sequence[str] = (),
 ) -> Iterator[TrainedStage]:
     """Train, or take over what was trained.
 
@@ -53,13 +56,16 @@ def train_stage(
         workshop: Where it works.
         accelerator: Of `accelerate`; of several processes the main one alone yields.
         begin: From a hash of everything that decides the result to the training.
+        others: Further models that it begins from.
+        inputs: Hashes of what else decides the result: files that options name.
 
     Raises:
         UserError: The folders hold other work.
     """
     options = config.model_dump(mode="json")
-    parent = weights_hash(*base)
-    identity = fingerprint(options, list(data))
+    parents = [weights_hash(*model) for model in (base, *others)]
+    parent = parents[0] if len(parents) == 1 else fingerprint(parents)
+    identity = fingerprint(options, list(data), *inputs)
     manifest = Manifest.open(workshop.work, identity, options)
     folder = workshop.checkpoints / stage
     record = manifest.finished(stage, folder, parent)
@@ -72,9 +78,13 @@ def train_stage(
         accelerator.wait_for_everyone()
         begun.loop.forget()
     if record is not None and accelerator.is_main_process:
-        # A base that is no checkpoint of ours has no hash of the kind that cards hold.
-        ours = (Path(locate(base[0])) / CHECKPOINT_CARD).is_file()
-        yield TrainedStage(stage, folder, (parent,) if ours else (), tuple(data), record.figures, fresh)
+        yield TrainedStage(stage, folder, _ours((base, *others), parents), tuple(data), record.figures, fresh)
+
+
+def _ours(models: Sequence[tuple[str, str | None]], hashes: Sequence[str]) -> tuple[str, ...]:
+    """The hashes of checkpoints; a base that is none of ours has no hash of the kind that cards hold."""
+    found = zip(models, hashes, strict=True)
+    return tuple(one for (model, _), one in found if (Path(locate(model)) / CHECKPOINT_CARD).is_file())
 
 
 def _saved(
@@ -96,7 +106,7 @@ def _saved(
 def _without_versions(folder: Path) -> None:
     """Leave library versions out of the folder: equal trainings give equal hashes wherever they ran."""
     for name, key in (("config_sentence_transformers.json", "__version__"), ("config.json", "transformers_version")):
-        path = folder / name
-        settings: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        settings.pop(key, None)
-        path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", "utf-8")
+        for path in folder.rglob(name):
+            settings: dict[str, Any] = json.loads(path.read_text("utf-8"))
+            settings.pop(key, None)
+            path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", "utf-8")

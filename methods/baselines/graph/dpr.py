@@ -1,0 +1,85 @@
+"""The towers of DPR over triples: trained on Natural Questions, on passages and not on graphs.
+
+Source: Karpukhin et al. 2020, Dense Passage Retrieval (arXiv:2004.04906); what it does to texts before encoding them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from methods.api import Services
+from methods.gpr.linearise import LineariseConfig
+from methods.gpr.retriever import TripleRetriever, TripleSearchConfig
+from methods.models.encoder import Encoder, EncoderConfig, Vectors
+from methods.models.encoder_presets import PRESETS
+from methods.registry import register
+
+PUBLISHED = PRESETS["dpr-nq"]
+
+
+class DprTriplesConfig(TripleSearchConfig):
+    """Options of DPR's towers over triples."""
+
+    model: str = Field(PUBLISHED["model"], description="folder or hub id of the passage encoder")
+    revision: str | None = Field(None, description="revision of a hub id")
+    query_model: str = Field(PUBLISHED["query_model"], description="folder or hub id of the question encoder")
+    query_revision: str | None = Field(None, description="revision of query_model")
+    similarity: Literal["cosine", "dot"] = Field("dot", description="DPR was trained with the dot product")
+    max_length: int = Field(256, ge=8, description="longest text in tokens")
+    linearise: LineariseConfig = LineariseConfig.model_validate({})
+
+    @property
+    def encoder(self) -> EncoderConfig:
+        """The two towers as one encoder."""
+        return EncoderConfig.preset(
+            "dpr-nq", model=self.model, revision=self.revision, query_model=self.query_model,
+            query_revision=self.query_revision, max_length=self.max_length, normalise=self.similarity == "cosine",
+            batch_size=self.batch_size, dtype=self.dtype,
+        )  # fmt: skip
+
+    def preflight(self) -> None:
+        """Check the encoders."""
+        self.encoder.check()
+
+
+class DprEncoder(Encoder):
+    """DPR's encoders, given texts as its authors prepared them."""
+
+    def queries(self, texts: Sequence[str]) -> Vectors:
+        """Encode questions, their curly apostrophes made straight."""
+        return super().queries([text.replace("’", "'") for text in texts])
+
+    def passages(self, texts: Sequence[str], titles: Sequence[str] | None = None, *, cached: bool = True) -> Vectors:
+        """Encode texts without line breaks and without the quotation marks around them."""
+        return super().passages([_prepared(text) for text in texts], titles, cached=cached)
+
+
+def _prepared(text: str) -> str:
+    text = text.replace("\n", " ")
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
+
+
+@register(
+    "dpr_nq",
+    kind="retriever",
+    summary="triples by the two encoders of DPR, trained on Natural Questions; dot product",
+    config=DprTriplesConfig,
+    paper="Karpukhin et al. 2020, Dense Passage Retrieval (arXiv:2004.04906)",
+    training_data=("nq:train",),
+    extra="models",
+    checkpoint_hash=lambda config: config.encoder.weights(),
+)
+class DprTriples(TripleRetriever):
+    """Retriever of DPR's towers.
+
+    Args:
+        config: The encoders, and how to search.
+        services: Lends the device, and a folder where vectors are kept.
+    """
+
+    def __init__(self, config: DprTriplesConfig, services: Services) -> None:
+        encoder = DprEncoder(config.encoder, services.device, services.folder("embeddings"))
+        super().__init__(encoder, config.linearise, config.scope, "dpr_nq")

@@ -22,6 +22,10 @@ def train(
     data: Annotated[
         str | None, typer.Option(help="Comma-separated training data: ultradomain/fin:train,worlds/long:train")
     ] = None,
+    graph: Annotated[
+        str | None,
+        typer.Option(help="Comma-separated graphs to pretrain on: webqsp:train+validation,worlds/graph:train"),
+    ] = None,
     base: Annotated[str | None, typer.Option(help="Model to begin from: a folder or hub id.")] = None,
     preset: Annotated[str | None, typer.Option(help="Named options: paper, released …")] = None,
     config: Annotated[Path | None, typer.Option(help="A YAML file of options.")] = None,
@@ -40,7 +44,7 @@ def train(
     """Train an approach, stage after stage; stopped at any moment, it goes on where it was."""
     from ragmeter.commands import training
 
-    request = training.Request(name, data, base, preset, config, options or [], stage, output, device)
+    request = training.Request(name, data, graph, base, preset, config, options or [], stage, output, device)
     if name is None:
         training.listed(as_json)
     elif show:

@@ -37,6 +37,7 @@ class Request:
 
     name: str | None
     data: str | None
+    graph: str | None
     base: str | None
     preset: str | None
     config: Path | None
@@ -129,8 +130,9 @@ def configured(entry: TrainingEntry, request: Request) -> TrainingConfig:
     for key, value in (("preset", request.preset), ("base", request.base)):
         if value is not None:
             given[key] = value
-    if request.data is not None:
-        given["data"] = [one.strip() for one in request.data.split(",") if one.strip()]
+    for key, names in (("data", request.data), ("graph", request.graph)):
+        if names is not None:
+            given[key] = [one.strip() for one in names.split(",") if one.strip()]
     for text in request.options:
         _set(given, text)
     try:
@@ -162,11 +164,11 @@ def _explained(error: ValidationError, entry: TrainingEntry) -> UserError:
     option = ".".join(map(str, first["loc"])) or entry.id
     known = [one["name"] for one in nested_options(entry.config)]
     if first["type"] == "extra_forbidden":
-        return unknown_name(f"option of {entry.id}", option, known, where="--set, --data or --base")
+        return unknown_name(f"option of {entry.id}", option, known, where="--set, --data, --graph or --base")
     if first["type"] == "missing":
-        flag = f"--{option} …" if option in ("data", "base") else f"--set {option}=…"
+        flag = f"--{option} …" if option in ("data", "graph", "base") else f"--set {option}=…"
         return UserError(f"training {entry.id} needs {option}", where=flag.split()[0], try_this=flag)
-    return UserError(f"option {option} of {entry.id}: {first['msg']}", where="--set, --data or --base")
+    return UserError(f"option {option} of {entry.id}: {first['msg']}", where="--set, --data, --graph or --base")
 
 
 def _line(stage: TrainedStage, checkpoint: Checkpoint) -> tuple[str, ...]:

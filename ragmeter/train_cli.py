@@ -24,7 +24,7 @@ def train(
     ] = None,
     graph: Annotated[
         str | None,
-        typer.Option(help="Comma-separated graphs to pretrain on: webqsp:train+validation,worlds/graph:train"),
+        typer.Option(help="Comma-separated graphs to pretrain on: webqsp:train+validation,cwq:train"),
     ] = None,
     base: Annotated[str | None, typer.Option(help="Model to begin from: a folder or hub id.")] = None,
     preset: Annotated[str | None, typer.Option(help="Named options: paper, released …")] = None,

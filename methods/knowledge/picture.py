@@ -80,7 +80,7 @@ def _edges(graph: KnowledgeGraph, places: dict[str, tuple[float, float]]) -> lis
             said = "; ".join(edge.descriptions) or f"similar: {edge.similarity or 0:.2f}"
             lines.append(
                 f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}">'
-                f"<title>{_escaped(said)}</title></line>"
+                f"<title>{escaped(said)}</title></line>"
             )
     return lines
 
@@ -91,9 +91,9 @@ def _node(name: str, place: tuple[float, float], around: Neighbourhood, rank: in
     kind = f"node {inside}" + (" seed" if name in around.seeds.names else "")
     radius = 14 - min(rank, 30) * 0.25
     title = f"{rank + 1}. {name}, score {around.scores[rank]:.4g}"
-    label = _escaped(shortened(name, LABEL))
+    label = escaped(shortened(name, LABEL))
     return (
-        f'<g><circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}"><title>{_escaped(title)}</title>'
+        f'<g><circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}"><title>{escaped(title)}</title>'
         f'</circle><text x="{x:.1f}" y="{y + radius + 12:.1f}" text-anchor="middle">{label}</text></g>'
     )
 
@@ -106,11 +106,11 @@ def _legend(around: Neighbourhood, drawn: int) -> Sequence[str]:
     more = f"; {len(around.entities) - drawn} more not drawn" if len(around.entities) > drawn else ""
     lines = ["; ".join(falls), f"ringed: seeds; white: beyond the cuts; dashed: similarity alone{more}"]
     return [
-        f'<text class="note" x="12" y="{SIZE + 16 + 18 * number}">{_escaped(line)}</text>'
+        f'<text class="note" x="12" y="{SIZE + 16 + 18 * number}">{escaped(line)}</text>'
         for number, line in enumerate(lines)
     ]
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """Text that may stand in XML: what XML cannot hold at all is left out."""
     return escape(_NO_XML.sub("", text))

@@ -171,6 +171,11 @@ class TrainConfig(_Part):
         256, ge=1, description="texts whose activations are held; a larger batch is encoded twice (gradient caching)"
     )
     max_length: int | None = Field(None, ge=8, description="tokens of a text in training; null: the base's own")
+    trainable_layers: int | None = Field(
+        None,
+        ge=1,
+        description="only so many of the encoder's last layers are trained, which is faster; null: all (paper)",
+    )
     precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision: of accelerate")
     query_instruction: bool = Field(
         True, description="the base's query prompt in mining and training, as in evaluation; released: no"
@@ -338,4 +343,18 @@ RELEASED: Mapping[str, Any] = {
     "loss": {"in_batch": ["all", "all", "all"], "mask_same_question": False, "count_duplicates": True},
     "train": {"learning_rate": [1e-5, 8e-6, 4e-6], "warm_up": [50, 0, 0], "query_instruction": False},
 }
-PRESETS = {"paper": PAPER, "released": RELEASED}
+WORLDS: Mapping[str, Any] = {
+    "data": ["worlds/long:train"],
+    "data_options": {"worlds": {"worlds": 8, "questions": 800, "entities": 240, "community": 60, "density": 0.4}},
+    "base": "minilm",
+    "chunks": "passages",
+    "kg": {"extractor": "worlds"},
+    "queries": {"generator": "template"},
+    "score": {"scorer": "pocket", "v": {"weight": 0.3}, "positives": 1},
+    "mine": {"top_k": 10, "sample": 8},
+    "loss": {"temperature": 0.05},
+    "train": {"epochs": [1, 1, 1], "learning_rate": [5e-5, 5e-5, 5e-5], "batch_size": 25, "order": "by_document"},
+}
+"""Everything offline and on CPU: worlds of short documents, MiniLM, the pocket model as scorer. The values were chosen
+on validation worlds."""
+PRESETS = {"paper": PAPER, "released": RELEASED, "worlds": WORLDS}

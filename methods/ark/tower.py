@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from benchmarks.errors import UserError
 from benchmarks.fingerprint import fingerprint
 from methods.ark.config import TrainConfig
 from methods.ark.loss import Batch, info_nce
@@ -56,6 +57,34 @@ def load_tower(config: EncoderConfig, device: str | None) -> Any:
     return sentence_transformer(plain, config.model, config.revision, device_of(device))
 
 
+def freeze_all_but_last(model: Any, layers: int) -> None:
+    """Leave only a transformer's last layers, and what comes after them, to be trained.
+
+    Args:
+        model: A `SentenceTransformer`.
+        layers: Their number.
+
+    Raises:
+        UserError: It has no such layers.
+    """
+    from torch.nn import ModuleList
+
+    transformer = model[0]
+    lists = [(name, part) for name, part in transformer.named_modules() if isinstance(part, ModuleList)]
+    name, stack = max(lists, key=lambda one: len(one[1]), default=("", ()))
+    if layers > len(stack):
+        raise UserError(
+            f"the encoder has {len(stack)} layers, of which {layers} cannot be trained", where="train.trainable_layers",
+            try_this="fewer, or null for all",
+        )  # fmt: skip
+    first = f"{name}.{len(stack) - layers}."
+    reached = False
+    # Parameters come in the order in which a text passes them.
+    for parameter_name, parameter in transformer.named_parameters():
+        reached = reached or parameter_name.startswith(first)
+        parameter.requires_grad_(reached)
+
+
 class Tower:
     """Encodes for the loss.
 
@@ -70,6 +99,8 @@ class Tower:
         self.model, self.prompts, self.config, self.accelerator = model, prompts, config, accelerator
         if config.max_length is not None:
             model.max_seq_length = config.max_length
+        if config.trainable_layers is not None:
+            freeze_all_but_last(model, config.trainable_layers)
 
     @property
     def _ranks(self) -> int:

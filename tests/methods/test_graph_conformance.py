@@ -1,0 +1,147 @@
+"""What test_every_method holds retrievers of passages to, held by those of triples over a world's graphs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from benchmarks import registry
+from benchmarks.errors import UserError
+from benchmarks.graphs import TripleCorpus
+from benchmarks.registry import Benchmark
+from benchmarks.schema import Query
+from methods.api import Index, Prediction, Ranking, Services
+from methods.pipeline import assemble
+from methods.registry import METHODS, Component
+
+torch = pytest.importorskip("torch")
+RETRIEVERS = ["two_tower", "dpr_nq", "skp", "graph_hybrid"]
+
+
+@pytest.fixture(scope="module")
+def graphs() -> Benchmark:
+    """Questions of a world over the triples of their own graphs alone."""
+    world = registry.load("worlds/graph:validation", {"questions": 6, "triples": 60})
+    triples = [triple for question in world.questions for triple in world.extra["graphs"][question.id]]
+    return dataclasses.replace(world, corpus=TripleCorpus.of_triples(triples))
+
+
+@pytest.fixture(scope="module")
+def options(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """Options with which each runs here: models of random weights."""
+    import transformers
+    from sentence_transformers import CrossEncoder
+
+    size = len(tiny_models.tokenizer("bert"))
+    home = tmp_path_factory.mktemp("models")
+    made = {}
+    for name, kind, shape in (
+        ("encoder", "BertModel", "Bert"), ("passages", "DPRContextEncoder", "DPR"),
+        ("questions", "DPRQuestionEncoder", "DPR"), ("ranker", "BertForSequenceClassification", "Bert"),
+    ):  # fmt: skip
+        torch.manual_seed(len(made))
+        given = {"num_labels": 1} if name == "ranker" else {}
+        model = getattr(transformers, kind)(tiny_models.config(shape, size, **given))
+        made[name] = tiny_models.save(home / name, "bert", tiny_models.scaled(model))
+    skp = home / "skp"
+    shutil.copytree(made["encoder"], skp)
+    tiny_models.layout(skp, 64, [tiny_models.pooling("cls")], {"query": "", "document": ""})
+    (skp / "ragmeter.json").write_text(
+        json.dumps({"method": "skp", "config": {"linearise": {}}, "sha256": "0"})
+    )  # fmt: skip
+    CrossEncoder(str(made["ranker"]), device="cpu").save_pretrained(str(home / "saved"))
+    return {
+        "two_tower": {"model": str(made["encoder"]), "pooling": "mean"},
+        "dpr_nq": {"model": str(made["passages"]), "query_model": str(made["questions"])},
+        "skp": {"model": str(skp)},
+        "graph_hybrid": {"model": str(home / "saved"), "published": True, "sparse_depth": 8, "dense_depth": 8,
+                         "dense": {"id": "two_tower", "config": {"model": str(made["encoder"])}}},
+    }  # fmt: skip
+
+
+@pytest.fixture(params=RETRIEVERS)
+def component(request: pytest.FixtureRequest, options: dict[str, dict[str, Any]]) -> Component:
+    return Component.of(request.param, options[request.param])
+
+
+def queries(graphs: Benchmark) -> list[Query]:
+    """Half of them with a graph of their own, half over the whole corpus."""
+    asked = [question.query() for question in graphs.questions]
+    return [
+        query if place % 2 else dataclasses.replace(query, candidates=None) for place, query in enumerate(asked)
+    ]  # fmt: skip
+
+
+def run(component: Component, graphs: Benchmark, asked: Sequence[Query], folder: Path | None, seed: int = 0) -> Any:
+    method = assemble(component, Services(seed=seed, artefacts=folder, device="cpu"))
+    method.index(graphs.corpus)
+    return {one.question_id: content(one) for one in method.answer(asked)}
+
+
+def content(prediction: Prediction) -> tuple[Any, ...]:
+    """Everything but the seconds that it took."""
+    return prediction.answer, prediction.evidence, dict(prediction.notes)
+
+
+def index_of(component: Component, graphs: Benchmark, folder: Path) -> Index:
+    index: Index = component.build(Services(artefacts=folder, device="cpu")).index(graphs.corpus)
+    return index
+
+
+def test_these_are_registered_as_retrievers() -> None:
+    assert {METHODS.get(one).kind for one in RETRIEVERS} == {"retriever"}
+
+
+def test_a_prediction_depends_on_its_query_alone(component: Component, graphs: Benchmark, tmp_path: Path) -> None:
+    asked = queries(graphs)
+    together = run(component, graphs, asked, tmp_path)
+    assert list(together) == [query.id for query in asked]
+    assert run(component, graphs, random.Random(1).sample(asked, len(asked)), tmp_path) == together
+    resumed = run(component, graphs, asked[2:], tmp_path) | run(component, graphs, asked[:2], tmp_path)
+    assert resumed == together
+    assert run(component, graphs, asked, None, seed=3) == together
+
+
+def test_evidence_is_unique_known_and_of_the_querys_graph(
+    component: Component, graphs: Benchmark, tmp_path: Path
+) -> None:
+    index = index_of(component, graphs, tmp_path)
+    for query, ranking in zip(queries(graphs), index.retrieve(queries(graphs), 40), strict=True):
+        assert len(set(ranking.ids)) == len(ranking.ids) == 40
+        assert set(ranking.ids) <= set(graphs.corpus.ids if query.candidates is None else query.candidates)
+        assert list(ranking.scores) == sorted(ranking.scores, reverse=True)
+
+
+def test_a_shorter_ranking_is_the_beginning_of_a_longer_one(
+    component: Component, graphs: Benchmark, tmp_path: Path
+) -> None:
+    index = index_of(component, graphs, tmp_path)
+
+    def shown(rankings: Sequence[Ranking], k: int) -> list[tuple[Any, ...]]:
+        return [(one.ids[:k], one.scores[:k]) for one in rankings]
+
+    long = index.retrieve(queries(graphs), 50)
+    for k in (0, 3, 12, 30):
+        assert shown(index.retrieve(queries(graphs), k), k) == shown(long, k)
+
+
+def test_a_graph_smaller_than_k_is_returned_whole(component: Component, graphs: Benchmark, tmp_path: Path) -> None:
+    few = dataclasses.replace(graphs.questions[0].query(), candidates=tuple(graphs.corpus.ids[4:9]))
+    none = dataclasses.replace(few, candidates=())
+    whole, empty = index_of(component, graphs, tmp_path).retrieve([few, none], 20)
+    assert set(whole.ids) == set(few.candidates or ())
+    assert empty.ids == ()
+
+
+def test_a_candidate_outside_the_corpus_is_an_error(component: Component, graphs: Benchmark, tmp_path: Path) -> None:
+    index = index_of(component, graphs, tmp_path)
+    with pytest.raises(UserError, match="not a passage of the corpus"):
+        index.retrieve([Query("q", "who?", candidates=("t0000000000000000",))], 5)

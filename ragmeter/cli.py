@@ -171,6 +171,26 @@ def show(
 
 
 @app.command()
+def published(
+    paper: Annotated[str | None, typer.Argument(help="ark, clara, gpr or sark (default: list them)")] = None,
+    table: Annotated[str | None, typer.Option(help="Only this table, by its number.")] = None,
+    method: Annotated[str | None, typer.Option(help="Only this method: the paper's name of it, or our id.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Only this dataset.")] = None,
+    slips: Annotated[bool, typer.Option("--slips", help="Only figures that cannot be right as printed.")] = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """List the figures that a paper prints; `ragmeter table --published` sets ours beside them."""
+    from ragmeter.commands import publishing
+
+    if paper is None:
+        publishing.papers(as_json)
+    else:
+        publishing.published(paper, table, method, dataset, slips, as_json)
+
+
+@app.command()
 def serve(
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8501,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",

@@ -400,13 +400,13 @@ def test_minilm_is_pretrained_on_real_triples(data_folder: Path, tmp_path: Path)
 
     lines = (data_folder / "webqsp" / "rog_style_webqsp.jsonl").read_text("utf-8").splitlines(keepends=True)
     path = tmp_path / "some.jsonl"
-    path.write_text("".join(lines[:10]), "utf-8")
+    path.write_text("".join(lines[:5]), "utf-8")
     config = SkpTrainingConfig.model_validate(
         {"base": "minilm", "graph": ["webqsp:test"], "graph_options": {"webqsp": {"path": str(path)}},
-         "allow_test": True, "epochs": 1, "batch_size": 64, "part": 32, "max_length": 24}
+         "allow_test": True, "epochs": 1, "batch_size": 64, "part": 64, "max_length": 24}
     )  # fmt: skip
     stage = train(config, tmp_path)
-    assert stage.figures["texts"] > 50
+    assert stage.figures["texts"] > 40
     assert math.isfinite(stage.figures["loss"])
     vectors = SentenceTransformer(str(stage.folder), device="cpu").encode_document(["Jamaica languages_spoken English"])
     assert vectors.shape == (1, 384)

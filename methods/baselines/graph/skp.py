@@ -28,10 +28,11 @@ class SkpConfig(TripleSearchConfig):
     @property
     def encoder(self) -> EncoderConfig:
         """Both towers as one encoder."""
-        return EncoderConfig(
-            model=self.model, pooling=POOLINGS[self.pooling] if self.pooling else None, query_prompt="",
-            passage_prompt="", normalise=self.similarity == "cosine", batch_size=self.batch_size, dtype=self.dtype,
-        )  # fmt: skip
+        pooling = POOLINGS[self.pooling] if self.pooling else None
+        return EncoderConfig.model_validate({
+            "model": self.model, "pooling": pooling, "query_prompt": "", "passage_prompt": "",
+            "normalise": self.similarity == "cosine", "batch_size": self.batch_size, "dtype": self.dtype,
+        })  # fmt: skip
 
     def preflight(self) -> None:
         """Check that the model is a checkpoint of SKP."""

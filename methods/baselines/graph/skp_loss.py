@@ -83,7 +83,7 @@ class SkpObjective:
                 kept[start] = self._vectors(batch.rows(slice(start, start + self.part)), width, (*seed, start))
         dimension = int(self.model.config.hidden_size) * (width if self.vector == "flatten" else 1)
         leaves = self._leaves(kept, len(batch), dimension)
-        apart = contrastive(*leaves, self.temperature)
+        apart = contrastive(leaves[0], leaves[1], self.temperature)
         (self.weight * apart).backward()
         hidden = 0.0
         for start in own:

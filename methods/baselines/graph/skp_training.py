@@ -23,6 +23,7 @@ from methods.baselines.graph.skp_card import write_card
 from methods.baselines.graph.skp_loss import SkpObjective, Vector
 from methods.baselines.graph.skp_masking import hidden_words, masked, tokenised
 from methods.baselines.graph.skp_text import Unit, unit_texts
+from methods.baselines.graph.trained import without_load_report
 from methods.gpr.linearise import LineariseConfig
 from methods.gpr.material import PretrainingGraph, load_graph
 from methods.models.encoder import EncoderConfig, sentence_transformer
@@ -153,8 +154,9 @@ class _Job:
         config = self.config
         # Masked language models come without BERT's pooler, which nothing here reads but which is saved, too.
         torch.manual_seed(config.seed)
-        options = EncoderConfig(model=config.base, revision=config.revision, pooling="cls", max_length=config.length)
-        return sentence_transformer(options, config.base, config.revision, str(self.process.device))
+        options = EncoderConfig.model_validate({"pooling": "cls", "max_length": config.length})
+        with without_load_report():
+            return sentence_transformer(options, config.base, config.revision, str(self.process.device))
 
     @property
     def _epoch(self) -> int:
@@ -213,7 +215,7 @@ def masked_language_model(config: SkpTrainingConfig, device: str) -> Any:
     Raises:
         UserError: It cannot be loaded, or holds no encoder's weights.
     """
-    with loading("masked language model", config.base):
+    with loading("masked language model", config.base), without_load_report():
         import torch
         from transformers import AutoModelForMaskedLM
 

@@ -1,8 +1,10 @@
-"""A cross-encoder whose score was learned: one with a head of random numbers ranks as well as dice."""
+"""A cross-encoder whose score was learned: one with a head of random numbers ranks as well as dice does."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,24 @@ from benchmarks.errors import UserError
 from methods.ark.checkpoint import card_of
 from methods.models.cross_encoder import CrossEncoderConfig
 from methods.models.weights import loading, locate
+
+
+@contextmanager
+def without_load_report() -> Iterator[None]:
+    """Let libraries say nothing of weights that a model's files lack: who loads it here expects that, or checks it."""
+    import logging
+
+    from transformers.utils import logging as reports
+
+    converting = logging.getLogger("sentence_transformers")
+    levels = reports.get_verbosity(), converting.level
+    reports.set_verbosity_error()
+    converting.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        reports.set_verbosity(levels[0])
+        converting.setLevel(levels[1])
 
 
 def require_card(config: CrossEncoderConfig, published: bool, where: str) -> None:
@@ -41,7 +61,7 @@ def require_head(config: CrossEncoderConfig, where: str) -> None:
     if _brings_modules(Path(locate(config.model))):
         # Its head is a module of its own, which is loaded from its file or not at all.
         return
-    with loading("cross-encoder", config.model):
+    with loading("cross-encoder", config.model), without_load_report():
         from transformers import AutoModelForSequenceClassification
 
         source: dict[str, Any] = {"pretrained_model_name_or_path": locate(config.model)}

@@ -37,11 +37,11 @@ class TwoTowerConfig(TripleSearchConfig):
     @property
     def encoder(self) -> EncoderConfig:
         """Both towers as one encoder."""
-        return EncoderConfig(
-            model=self.model, revision=self.revision, pooling=POOLINGS[self.pooling], max_length=self.max_length,
-            query_prompt="", passage_prompt="", normalise=self.similarity == "cosine", batch_size=self.batch_size,
-            dtype=self.dtype,
-        )  # fmt: skip
+        return EncoderConfig.model_validate({
+            "model": self.model, "revision": self.revision, "pooling": POOLINGS[self.pooling],
+            "max_length": self.max_length, "query_prompt": "", "passage_prompt": "",
+            "normalise": self.similarity == "cosine", "batch_size": self.batch_size, "dtype": self.dtype,
+        })  # fmt: skip
 
     def preflight(self) -> None:
         """Check the encoder."""

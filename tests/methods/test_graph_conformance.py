@@ -23,7 +23,7 @@ from methods.pipeline import assemble
 from methods.registry import METHODS, Component
 
 torch = pytest.importorskip("torch")
-RETRIEVERS = ["two_tower", "dpr_nq", "skp", "graph_hybrid"]
+RETRIEVERS = ["gpr", "two_tower", "dpr_nq", "skp", "graph_hybrid"]
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,12 @@ def options(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -
         json.dumps({"method": "skp", "config": {"linearise": {}}, "sha256": "0"})
     )  # fmt: skip
     CrossEncoder(str(made["ranker"]), device="cpu").save_pretrained(str(home / "saved"))
+    for name in ("question", "triple"):
+        shutil.copytree(made["encoder"], home / "gpr" / name)
+        tiny_models.layout(home / "gpr" / name, 64, [tiny_models.pooling("mean")], {"query": "", "document": ""})
+    (home / "gpr" / "ragmeter.json").write_text(json.dumps({"method": "gpr", "config": {"linearise": {}}}))
     return {
+        "gpr": {"model": str(home / "gpr")},
         "two_tower": {"model": str(made["encoder"]), "pooling": "mean"},
         "dpr_nq": {"model": str(made["passages"]), "query_model": str(made["questions"])},
         "skp": {"model": str(skp)},

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,9 @@ from methods.registry import MethodConfig, register
 class BM25Config(MethodConfig):
     """Options of BM25."""
 
+    words: ClassVar[str] = r"(?u)\b\w\w+\b"
+    """What a word is: two or more letters or digits."""
+
     k1: float = Field(1.5, ge=0, description="term-frequency saturation; Pyserini (and papers that use it): 0.9")
     b: float = Field(0.75, ge=0, le=1, description="length normalisation; Pyserini: 0.4")
     stemmer: str | None = Field("english", description="Snowball stemmer, e.g. english, porter; null for none")
@@ -35,7 +38,7 @@ class BM25Config(MethodConfig):
 
 
 def tokenise(texts: Iterable[str], config: BM25Config, *, ids: bool) -> Any:
-    """Lower-case words of two or more letters or digits, without stopwords, stemmed.
+    """Lower-case words, without stopwords, stemmed.
 
     Returns:
         bm25s' `Tokenized` (ids and vocabulary) where `ids`, else one list of strings per text.
@@ -53,6 +56,7 @@ def tokenise(texts: Iterable[str], config: BM25Config, *, ids: bool) -> Any:
         )
     return bm25s.tokenize(
         list(texts),
+        token_pattern=config.words,
         stopwords=config.stopwords,
         stemmer=Stemmer.Stemmer(config.stemmer) if config.stemmer else None,
         return_ids=ids,
@@ -87,8 +91,12 @@ class BM25:
         built_once(folder, len(corpus), lambda target: self._save(corpus, target))
         return BM25Index(self.config, corpus, _open(folder))
 
+    def texts(self, corpus: Corpus) -> Iterable[str]:
+        """What is indexed of each passage."""
+        return corpus.full_texts()
+
     def _build(self, corpus: Corpus) -> Any:
-        tokens = tokenise(corpus.full_texts(), self.config, ids=True)
+        tokens = tokenise(self.texts(corpus), self.config, ids=True)
         if not any(tokens.ids):
             # bm25s has no index without terms; nothing can ever be found in such a corpus.
             return None
@@ -136,16 +144,24 @@ class BM25Index:
 
     def _rank(self, query: Query, words: list[str], k: int) -> Ranking:
         rows = self._scope.rows(query)
+        scores = self.scores(words, rows)
+        best = best_rows(scores, k, rows, above=0.0)
+        return self._scope.ranking(query, best if rows is None else rows[best], scores[best])
+
+    def scores(self, words: Sequence[str], rows: Rows | None) -> NDArray[np.float32]:
+        """Scores for the words of a query.
+
+        Args:
+            words: As `tokenise` gives them; those that the corpus lacks count for nothing.
+            rows: The passages to score; None: all.
+
+        Returns:
+            One per row, 0 where a passage has none of the words.
+        """
         terms = self._model.get_tokens_ids(words) if self._model is not None else []
         if not terms:
-            return Ranking(query.id, (), ())
-        if rows is None:
-            scores = self._model.get_scores_from_ids(terms)
-            best = best_rows(scores, k, above=0.0)
-            return self._scope.ranking(query, best, scores[best])
-        scores = self._scores_of(terms, rows)
-        best = best_rows(scores, k, rows, above=0.0)
-        return self._scope.ranking(query, rows[best], scores[best])
+            return np.zeros(len(self._scope.corpus) if rows is None else len(rows), dtype=np.float32)
+        return self._model.get_scores_from_ids(terms) if rows is None else self._scores_of(terms, rows)
 
     def _scores_of(self, terms: Sequence[int], rows: Rows) -> NDArray[np.float32]:
         """Scores of some rows alone, added up in the order in which `get_scores_from_ids` adds: equal to the bit."""

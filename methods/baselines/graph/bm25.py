@@ -1,0 +1,218 @@
+"""BM25 over triples in natural words.
+
+The formula is that of `methods.baselines.bm25`. Where a query has a graph of its own, the number of triples, how many
+hold a word and their mean length are by default those of this graph: a word that every triple of it shares says
+nothing there, however rare it is elsewhere. Such statistics change with every query, and to build an index of `bm25s`
+for each takes a hundred times as long as the few words of a question do; so they are counted from the words of the
+names, which are split once. Over a whole corpus, and with the whole corpus's statistics, `bm25s` scores.
+
+Every triple gets a place: those that share no word with the question stand last, in the order of the graph.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from benchmarks.corpus import Corpus
+from benchmarks.graphs import TripleCorpus, Triples
+from benchmarks.schema import Query
+from methods.api import Index, Ranking, Services
+from methods.baselines.bm25 import BM25, BM25Config, BM25Index, tokenise
+from methods.baselines.graph.triples import TripleScope, triple_corpus
+from methods.baselines.graph.verbalise import relation_words, verbalised
+from methods.baselines.ranking import Rows, best_rows, built_once
+from methods.models.vector_file import read_array
+from methods.registry import register
+
+Numbers = NDArray[np.int64]
+
+
+class TripleBM25Config(BM25Config):
+    """Options of BM25 over triples."""
+
+    words: ClassVar[str] = r"(?u)[^\W_]+"
+    """Letters and digits: `_` and `.` part words."""
+
+    stemmer: str | None = Field(
+        None, description="Snowball stemmer, e.g. english, porter (as Lucene's English analyser has); null for none"
+    )
+    stopwords: Literal["en"] | None = Field(
+        None, description="words left out: bm25s' English list (as Lucene's English analyser has), or null for none"
+    )
+    statistics: Literal["graph", "corpus"] = Field(
+        "graph",
+        description="number of triples, of those with a word, and mean length: in the query's graph, or overall",
+    )
+
+
+@dataclass(frozen=True)
+class NameWords:
+    """The words of every name in a corpus of triples: of its entities, and behind them of its relations.
+
+    Attributes:
+        words: Numbers of words, name after name.
+        offsets: Where in `words` each name begins, and behind the last one where it ends.
+        vocabulary: The number of each word.
+        entities: How many of the names are entities.
+    """
+
+    words: NDArray[np.int32]
+    offsets: Numbers
+    vocabulary: dict[str, int]
+    entities: int
+
+    @classmethod
+    def of(cls, triples: Triples, config: BM25Config) -> NameWords:
+        """Split all names."""
+        relations = map(relation_words, triples.relations.to_pylist())
+        tokens = tokenise(chain(triples.entities.to_pylist(), relations), config, ids=True)
+        lengths = np.fromiter(map(len, tokens.ids), np.int64, len(tokens.ids))
+        words = np.fromiter(chain.from_iterable(tokens.ids), np.int32, int(lengths.sum()))
+        return cls(words, np.concatenate([[0], np.cumsum(lengths)]), dict(tokens.vocab), len(triples.entities))
+
+    def save(self, folder: Path) -> None:
+        """Write to a folder."""
+        np.save(folder / "words.npy", self.words)
+        np.save(folder / "offsets.npy", self.offsets)
+        known = {"vocabulary": self.vocabulary, "entities": self.entities}
+        (folder / "names.json").write_text(json.dumps(known), "utf-8")
+
+    @classmethod
+    def open(cls, folder: Path) -> NameWords:
+        """Read what `save` wrote."""
+        words, offsets = (read_array(folder / name, mapped=False) for name in ("words.npy", "offsets.npy"))
+        return cls(words, offsets, **json.loads((folder / "names.json").read_text("utf-8")))
+
+    def frequencies(self, triples: Triples, rows: Rows, terms: Sequence[int]) -> tuple[Numbers, Numbers]:
+        """How often each term occurs in each triple, shape (terms, rows), and the words of each triple, shape (rows,).
+
+        Args:
+            triples: Whose names these are.
+            rows: Of the triples.
+            terms: Numbers of words.
+        """
+        table = triples.table[rows]
+        parts = np.stack([table["head"], table["relation"] + self.entities, table["tail"]])
+        names, place = np.unique(parts, return_inverse=True)
+        starts, lengths = self.offsets[names], np.diff(self.offsets)[names]
+        owners = np.repeat(np.arange(len(names)), lengths)
+        within = np.arange(len(owners)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        words = self.words[starts[owners] + within]
+        held = np.array([np.bincount(owners[words == term], minlength=len(names)) for term in terms], np.int64)
+        place = place.reshape(parts.shape)
+        return held.reshape(len(terms), len(names))[:, place].sum(axis=1), lengths[place].sum(axis=0)
+
+
+def lucene_scores(
+    frequencies: Numbers, lengths: Numbers, repeated: Numbers, k1: float, b: float
+) -> NDArray[np.float64]:
+    """BM25 of documents among themselves.
+
+    Args:
+        frequencies: How often each term occurs in each document, shape (terms, documents).
+        lengths: Words of each document, shape (documents,).
+        repeated: How often the query has each term, shape (terms,).
+        k1, b: As in `BM25Config`.
+
+    Returns:
+        Shape (documents,); 0 for a document without any of the terms.
+    """
+    documents = len(lengths)
+    if not documents or not lengths.any():
+        return np.zeros(documents)
+    holders = (frequencies > 0).sum(axis=1)
+    idf = np.log1p((documents - holders + 0.5) / (holders + 0.5))
+    damped = frequencies + k1 * (1 - b + b * lengths / lengths.mean())
+    return (repeated * idf) @ np.divide(frequencies, damped, out=np.zeros(frequencies.shape), where=frequencies > 0)
+
+
+@register(
+    "bm25_triples",
+    kind="retriever",
+    summary="BM25 over the triples of a graph, in natural words",
+    config=TripleBM25Config,
+    paper="Robertson and Zaragoza 2009; Lù 2024, BM25S (arXiv:2407.03618)",
+    presets={"pyserini": {"k1": 0.9, "b": 0.4}, "lucene_english": {"stemmer": "porter", "stopwords": "en"}},
+    extra="retrieval",
+)
+class TripleBM25:
+    """Retriever of triples by term statistics.
+
+    Args:
+        config: Options.
+        services: Unused; BM25 has no randomness and needs no device.
+    """
+
+    def __init__(self, config: TripleBM25Config, services: Services) -> None:
+        self.config = config
+
+    def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
+        """Split the names of a corpus of triples into words, or open what `folder` keeps of that."""
+        triples = triple_corpus(corpus, "bm25_triples")
+        if folder is None:
+            return TripleBM25Index(self.config, triples, NameWords.of(triples.triples, self.config), None)
+        kept = built_once(
+            folder, len(triples), lambda target: NameWords.of(triples.triples, self.config).save(target)
+        )  # fmt: skip
+        return TripleBM25Index(self.config, triples, NameWords.open(kept), folder / "whole")
+
+
+class _Verbalised(BM25):
+    """BM25 over the triples of a corpus as if they were passages."""
+
+    def texts(self, corpus: Corpus) -> Iterable[str]:
+        return verbalised(triple_corpus(corpus, "bm25_triples").triples)
+
+
+class TripleBM25Index:
+    """A corpus of triples with the words of its names."""
+
+    def __init__(self, config: TripleBM25Config, corpus: TripleCorpus, names: NameWords, folder: Path | None) -> None:
+        self._config = config
+        self._corpus = corpus
+        self._scope = TripleScope(corpus)
+        self._names = names
+        self._folder = folder
+
+    @cached_property
+    def _whole(self) -> BM25Index:
+        """All triples under the statistics of all; built where it is asked for first."""
+        index = _Verbalised(self._config, Services()).index(self._corpus, self._folder)
+        assert isinstance(index, BM25Index)
+        return index
+
+    def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
+        """Rank triples by the words that they share with each query; equal scores in the order of its graph."""
+        if not queries:
+            return []
+        split = tokenise([query.text for query in queries], self._config, ids=False)
+        return [self._rank(query, words, k) for query, words in zip(queries, split, strict=True)]
+
+    def _rank(self, query: Query, words: Sequence[str], k: int) -> Ranking:
+        rows = self._scope.rows(query)
+        if query.candidates is None:
+            scores: NDArray = self._whole.scores(words, None)
+        elif self._config.statistics == "corpus":
+            scores = self._whole.scores(words, rows)
+        else:
+            scores = self._scores(words, rows)
+        best = best_rows(scores, k)
+        return self._scope.ranking(query, rows[best], scores[best])
+
+    def _scores(self, words: Sequence[str], rows: Rows) -> NDArray[np.float64]:
+        """Scores under the statistics of these triples alone."""
+        asked = Counter(number for word in words if (number := self._names.vocabulary.get(word)) is not None)
+        frequencies, lengths = self._names.frequencies(self._corpus.triples, rows, list(asked))
+        repeated = np.array(list(asked.values()), np.int64)
+        return lucene_scores(frequencies, lengths, repeated, self._config.k1, self._config.b)

@@ -1,0 +1,101 @@
+"""G-Retriever's retrieval: the connected part of a question's graph that collects most of what is like the question.
+
+Only the retrieval is here, not the graph neural network behind it. How many triples it returns is what the tree makes
+it, so a reader is handed them all unless an experiment sets `k`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from benchmarks.corpus import Corpus
+from benchmarks.graphs import TripleCorpus
+from benchmarks.schema import Query
+from methods.api import Index, Ranking, Services
+from methods.baselines.graph.encoded import ROBERTA, EncodedNames, GraphEncoderConfig
+from methods.baselines.graph.pcst import best_tree, edge_cost, edge_prizes, node_prizes
+from methods.baselines.graph.triples import TripleScope, triple_corpus
+from methods.models.encoder import Encoder, Vectors
+from methods.registry import register
+
+NOTE = "g_retriever"
+"""Key in `notes`: how many triples and entities were chosen, and of how many."""
+
+
+class GRetrieverConfig(GraphEncoderConfig):
+    """Options of G-Retriever's retrieval; the numbers are those that it uses on WebQSP."""
+
+    nodes: int = Field(3, ge=0, description="entities that get a prize")
+    edges: int = Field(5, ge=0, description="distinct similarities of relations that get a prize")
+    cost: float = Field(0.5, ge=0, description="of an edge, before it is lowered so that one pays for itself")
+    order: Literal["graph", "cosine"] = Field(
+        "graph", description="triples as the graph has them (released), or by their relation's cosine, for a cut at k"
+    )
+
+
+@register(
+    "g_retriever",
+    kind="retriever",
+    summary="G-Retriever's retrieval: a prize-collecting Steiner tree in the question's graph",
+    config=GRetrieverConfig,
+    paper="He et al. 2024, G-Retriever (arXiv:2402.07630)",
+    presets={"minilm": {"model": "minilm"}, "released": {"model": ROBERTA}},
+    extra="models",
+    checkpoint_hash=lambda config: config.weights(),
+)
+class GRetriever:
+    """Retriever of a connected part of a graph.
+
+    Args:
+        config: Options.
+        services: Lends the device, and a folder where vectors are kept for other corpora with the same names.
+    """
+
+    reads_all = True
+
+    def __init__(self, config: GRetrieverConfig, services: Services) -> None:
+        self.config = config
+        self.encoder = Encoder(config, services.device, services.folder("embeddings"))
+
+    def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
+        """Encode the entities and relations of a corpus of triples, or map the vectors in `folder`."""
+        triples = triple_corpus(corpus, "g_retriever")
+        return GRetrieverIndex(self.config, self.encoder, triples, EncodedNames.of(triples, self.encoder, folder))
+
+
+class GRetrieverIndex:
+    """A corpus of triples with the vectors of its names."""
+
+    def __init__(self, config: GRetrieverConfig, encoder: Encoder, corpus: TripleCorpus, names: EncodedNames) -> None:
+        self._config = config
+        self._encoder = encoder
+        self._scope = TripleScope(corpus)
+        self._names = names
+
+    def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
+        """The first k of the triples that each query's tree holds."""
+        encoded = self._encoder.queries([query.text for query in queries])
+        return [self._tree(query, vector, k) for query, vector in zip(queries, encoded, strict=True)]
+
+    def _tree(self, query: Query, vector: Vectors, k: int) -> Ranking:
+        rows = self._scope.rows(query)
+        graph = self._names.graph(rows)
+        cosines = self._names.edge_cosines(graph, vector)
+        prizes = edge_prizes(cosines, self._config.edges)
+        tree = best_tree(
+            graph,
+            node_prizes(self._names.node_cosines(graph, vector), self._config.nodes),
+            prizes,
+            edge_cost(prizes, self._config.cost) if self._config.edges else self._config.cost,
+        )
+        chosen, scores = tree.edges, None
+        if self._config.order == "cosine":
+            chosen = chosen[np.argsort(-cosines[chosen], kind="stable")]
+            scores = cosines[chosen][:k]
+        note = {"triples": len(tree.edges), "entities": len(tree.nodes), "of": [len(rows), len(graph.nodes)]}
+        return self._scope.ranking(query, rows[chosen][:k], scores, {NOTE: note})

@@ -1,25 +1,23 @@
-"""Rerankers that score each candidate by itself: cross-encoders."""
+"""Rerankers that read query and passage together: cross-encoders."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pydantic import Field
+import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
-from methods.api import Ranking, Services
+from methods.api import Services
+from methods.baselines.pointwise import PointwiseConfig, PointwiseReranker
 from methods.models.cross_encoder import PRESETS, CrossEncoderConfig, CrossEncoderModel
 from methods.models.weights import weights_hash
-from methods.registry import MethodConfig, register
+from methods.registry import register
 
 
-class CrossEncoderRerankerConfig(CrossEncoderConfig, MethodConfig):
+class CrossEncoderRerankerConfig(CrossEncoderConfig, PointwiseConfig):
     """Options of a cross-encoder, and how far down it reranks."""
-
-    depth: int | None = Field(
-        None, ge=1, description="candidates to rerank, the rest following in their order; null: all. SARK: 50"
-    )
 
     def preflight(self) -> None:
         """Check the model's folder and its code."""
@@ -36,7 +34,7 @@ class CrossEncoderRerankerConfig(CrossEncoderConfig, MethodConfig):
     extra="models",
     checkpoint_hash=lambda config: weights_hash(config.model, config.revision),
 )
-class CrossEncoderReranker:
+class CrossEncoderReranker(PointwiseReranker):
     """Reranker that reads query and passage together.
 
     Args:
@@ -45,20 +43,10 @@ class CrossEncoderReranker:
     """
 
     def __init__(self, config: CrossEncoderRerankerConfig, services: Services) -> None:
+        super().__init__(config.depth)
         self.config = config
         self.model = CrossEncoderModel(config, services.device)
 
-    def rerank(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus) -> list[Ranking]:
-        """Order candidates by the model's score; equal scores keep the order they came in."""
-        return [self._rerank(query, ranking, corpus) for query, ranking in zip(queries, rankings, strict=True)]
-
-    def _rerank(self, query: Query, ranking: Ranking, corpus: Corpus) -> Ranking:
-        ids = ranking.ids[: self.config.depth]
-        scores = self.model.scores(query.text, [passage.full_text for passage in corpus.get(ids)])
-        order = sorted(range(len(ids)), key=lambda place: -scores[place])
-        rest = ranking.ids[len(ids) :]
-        # What was not read stands below what was; only the order of scores means anything.
-        floor = float(scores.min()) if len(ids) else 0.0
-        below = [floor - place for place in range(1, len(rest) + 1)]
-        ranked = tuple(float(scores[place]) for place in order)
-        return Ranking(query.id, (*(ids[place] for place in order), *rest), (*ranked, *below))
+    def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
+        """The model's scores."""
+        return self.model.scores(query.text, [passage.full_text for passage in corpus.get(ids)])

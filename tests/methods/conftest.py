@@ -200,4 +200,6 @@ def offline_options(tiny_rq_rag: str, tiny_bge_m3: str, scripted_url: str) -> di
         "rq_rag_native": {**tree, "retriever": "bm25"},
         "bge_m3": {"model": tiny_bge_m3, "max_length": 64},
         "ark": {"model": "minilm"},
+        "g_retriever": {"model": "minilm"},
+        "grag": {"model": "minilm"},
     }

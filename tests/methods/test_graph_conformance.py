@@ -23,7 +23,9 @@ from methods.pipeline import assemble
 from methods.registry import METHODS, Component
 
 torch = pytest.importorskip("torch")
-RETRIEVERS = ["gpr", "two_tower", "dpr_nq", "skp", "graph_hybrid"]
+RETRIEVERS = ["gpr", "two_tower", "dpr_nq", "skp", "graph_hybrid", "bm25_triples", "g_retriever", "grag"]
+CHOOSY = {"g_retriever", "grag"}
+"""They return what they choose of a graph, however much is asked for."""
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +67,9 @@ def options(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -
     return {
         "gpr": {"model": str(home / "gpr")},
         "two_tower": {"model": str(made["encoder"]), "pooling": "mean"},
+        "bm25_triples": {},
+        "g_retriever": {"model": str(made["encoder"])},
+        "grag": {"model": str(made["encoder"])},
         "dpr_nq": {"model": str(made["passages"]), "query_model": str(made["questions"])},
         "skp": {"model": str(skp)},
         "graph_hybrid": {"model": str(home / "saved"), "published": True, "sparse_depth": 8, "dense_depth": 8,
@@ -120,7 +125,8 @@ def test_evidence_is_unique_known_and_of_the_querys_graph(
 ) -> None:
     index = index_of(component, graphs, tmp_path)
     for query, ranking in zip(queries(graphs), index.retrieve(queries(graphs), 40), strict=True):
-        assert len(set(ranking.ids)) == len(ranking.ids) == 40
+        assert len(set(ranking.ids)) == len(ranking.ids)
+        assert 0 < len(ranking.ids) <= 40 if component.id in CHOOSY else len(ranking.ids) == 40
         assert set(ranking.ids) <= set(graphs.corpus.ids if query.candidates is None else query.candidates)
         assert list(ranking.scores) == sorted(ranking.scores, reverse=True)
 
@@ -142,7 +148,10 @@ def test_a_graph_smaller_than_k_is_returned_whole(component: Component, graphs: 
     few = dataclasses.replace(graphs.questions[0].query(), candidates=tuple(graphs.corpus.ids[4:9]))
     none = dataclasses.replace(few, candidates=())
     whole, empty = index_of(component, graphs, tmp_path).retrieve([few, none], 20)
-    assert set(whole.ids) == set(few.candidates or ())
+    if component.id in CHOOSY:
+        assert set(whole.ids) <= set(few.candidates or ())
+    else:
+        assert set(whole.ids) == set(few.candidates or ())
     assert empty.ids == ()
 
 

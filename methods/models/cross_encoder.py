@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks.errors import UserError
+from methods.models.pair_tokens import PairTokens
 from methods.models.remote_code import check_remote_code, remote_code_refused
 from methods.models.weights import device_of, loading, locate
 
@@ -29,9 +30,6 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "mgte": {"model": "Alibaba-NLP/gte-multilingual-reranker-base"},
 }
 """Published cross-encoders, as options."""
-
-SMALLEST_PASSAGE = 8
-"""Tokens that a query always leaves to the passage."""
 
 
 class CrossEncoderConfig(BaseModel):
@@ -91,10 +89,8 @@ class CrossEncoderModel:
             )
         # Layers beside the transformer (a head of its own) are loaded in float32.
         self._model.to(getattr(torch, config.dtype)).eval()
-        self._tokenizer = self._model.tokenizer
-        self._length = min(config.max_length, int(self._model.max_seq_length or config.max_length))
-        specials = self._tokenizer.num_special_tokens_to_add(pair=True)
-        self._query_length = min(int(config.query_share * self._length), self._length - specials - SMALLEST_PASSAGE)
+        length = min(config.max_length, int(self._model.max_seq_length or config.max_length))
+        self._pairs = PairTokens(self._model.tokenizer, length, config.query_share)
         if self._model.num_labels != 1:
             raise UserError(
                 f"{config.model!r} gives {self._model.num_labels} scores per pair where a reranker gives one",
@@ -113,7 +109,7 @@ class CrossEncoderModel:
             UserError: A score is not a number, as happens when float16 overflows.
         """
         unique = list(dict.fromkeys(passages))
-        encoded = self._encoded(self._cut(query), unique)
+        encoded = self._pairs.encoded(self._pairs.cut(query), unique)
         order = sorted(range(len(unique)), key=lambda place: (-len(encoded[place]["input_ids"]), unique[place]))
         found: dict[str, float] = {}
         start = 0
@@ -134,26 +130,9 @@ class CrossEncoderModel:
             return np.exp(-np.logaddexp(0.0, -scores))
         return scores
 
-    def _cut(self, query: str) -> str:
-        """The query without what goes beyond its share."""
-        encoded = self._tokenizer(query, add_special_tokens=False, return_offsets_mapping=self._tokenizer.is_fast)
-        if len(encoded["input_ids"]) <= self._query_length:
-            return query
-        if self._tokenizer.is_fast:
-            return query[: encoded["offset_mapping"][self._query_length - 1][1]]
-        return str(self._tokenizer.decode(encoded["input_ids"][: self._query_length]))
-
-    def _encoded(self, query: str, passages: Sequence[str]) -> list[dict[str, list[int]]]:
-        if not passages:
-            return []
-        encoded = self._tokenizer(
-            [query] * len(passages), list(passages), truncation="only_second", max_length=self._length
-        )
-        return [{name: encoded[name][row] for name in encoded} for row in range(len(passages))]
-
     def _logits(self, batch: Sequence[dict[str, list[int]]]) -> NDArray[np.float32]:
         import torch
 
-        features = dict(self._tokenizer.pad(list(batch), return_tensors="pt").to(self._model.device))
+        features = self._pairs.padded(batch, self._model.device)
         with torch.inference_mode():
             return self._model(features)["scores"].float().reshape(len(batch)).cpu().numpy()

@@ -61,17 +61,17 @@ def test_a_sigmoid_is_applied_where_asked_for(folder: str, texts: list[str]) -> 
 
 def test_pairs_have_segments_where_the_model_knows_segments(tiny_models: ModuleType, tmp_path: Path) -> None:
     model = CrossEncoderModel(CrossEncoderConfig(model=make(tmp_path / "m", tiny_models, "Bert", "bert")), "cpu")
-    encoded = model._encoded("old bridge", ["moss"])[0]
+    encoded = model._pairs.encoded("old bridge", ["moss"])[0]
     assert encoded["token_type_ids"] == [0, 0, 0, 0, 1, 1]
 
 
 def test_the_passage_is_cut_and_a_very_long_query_to_its_share(folder: str) -> None:
     model = CrossEncoderModel(CrossEncoderConfig(model=folder, max_length=40, query_share=0.5), "cpu")
-    tokenizer = model._tokenizer
+    tokenizer = model._pairs.tokenizer
     words = tokenizer.tokenize
     for query, passage in (("old " * 100, "moss " * 100), ("old bridge", "moss " * 100), ("old " * 100, "moss")):
-        cut = model._cut(query.strip())
-        ids = model._encoded(cut, [passage])[0]["input_ids"]
+        cut = model._pairs.cut(query.strip())
+        ids = model._pairs.encoded(cut, [passage])[0]["input_ids"]
         assert words(cut) == words(query)[:20]
         assert len(ids) == min(40, len(words(cut)) + len(words(passage)) + tokenizer.num_special_tokens_to_add(True))
         assert words(cut) == [token for token in tokenizer.convert_ids_to_tokens(ids) if token in {"old", "bridge"}]

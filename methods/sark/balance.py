@@ -1,0 +1,100 @@
+"""λ: how two tasks share a step, from the gradients that they want for the same parameters.
+
+λ is the point of the segment between both gradients that is nearest to zero:
+
+    λ* = argmin over λ in [0, 1] of ‖λ g_p + (1 − λ) g_l‖² = clip( g_l · (g_l − g_p) / ‖g_p − g_l‖², 0, 1 )
+
+and ½ where both are equal. A step along that point lowers both losses, and the task with the smaller gradient counts
+for more. The released code looks for the same point on a grid, which misses it where gradients are small.
+
+Source: Désidéri 2012, Multiple-gradient descent algorithm; Sener and Koltun 2018, Multi-Task Learning as
+Multi-Objective Optimization.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Gradients = Sequence[Any]
+"""One tensor per parameter, None where a loss does not reach it."""
+
+
+@dataclass(frozen=True)
+class Products:
+    """Scalar products of the gradients of both tasks over some parameters.
+
+    Attributes:
+        passage, listwise: Each with itself.
+        both: Of one with the other.
+        gap: Of g_l with g_l − g_p.
+        between: Of g_l − g_p with itself.
+    """
+
+    passage: float
+    listwise: float
+    both: float
+    gap: float
+    between: float
+
+    @classmethod
+    def of(cls, passage: Gradients, listwise: Gradients) -> Products:
+        """The products, summed in double precision.
+
+        The difference is taken before it is multiplied: from the other products it would be lost in rounding where
+        both gradients are nearly equal.
+        """
+        import torch
+
+        found: list[Any] = []
+        for one, other in zip(passage, listwise, strict=True):
+            if one is None and other is None:
+                continue
+            one = torch.zeros_like(other) if one is None else one.float()
+            other = torch.zeros_like(one) if other is None else other.float()
+            gap = other - one
+            pairs = ((one, one), (other, other), (one, other), (other, gap), (gap, gap))
+            found.append(torch.stack([(left * right).sum(dtype=torch.float64) for left, right in pairs]))
+        if not found:
+            return cls(0.0, 0.0, 0.0, 0.0, 0.0)
+        return cls(*torch.stack(found).sum(0).tolist())
+
+    @property
+    def finite(self) -> bool:
+        """Whether no gradient overflowed."""
+        return all(map(math.isfinite, (self.passage, self.listwise, self.both, self.gap, self.between)))
+
+    @property
+    def weight(self) -> float:
+        """λ*: the weight of the passage task."""
+        return minimum_norm_weight(self.gap, self.between)
+
+    @property
+    def cosine(self) -> float:
+        """Of the angle between both gradients; 0 where one is 0."""
+        length = math.sqrt(self.passage) * math.sqrt(self.listwise)
+        return max(-1.0, min(1.0, self.both / length)) if length > 0 else 0.0
+
+
+def minimum_norm_weight(gap: float, between: float) -> float:
+    """λ* from g_l · (g_l − g_p) and ‖g_l − g_p‖²."""
+    if between <= 0:
+        return 0.5
+    return min(1.0, max(0.0, gap / between))
+
+
+def combined(passage: Gradients, listwise: Gradients, weight: float) -> list[Any]:
+    """λ g_p + (1 − λ) g_l, parameter by parameter; λ is a number, so that nothing is learnt through it."""
+    import torch
+
+    found: list[Any] = []
+    for one, other in zip(passage, listwise, strict=True):
+        if one is not None and other is not None:
+            found.append(torch.lerp(other, one, weight))
+        elif one is not None:
+            found.append(one * weight)
+        else:
+            found.append(None if other is None else other * (1 - weight))
+    return found

@@ -1,0 +1,158 @@
+"""The reranker: an encoder reads query and passage together, and a head of two layers scores its first token.
+
+    z = W2 · Dropout(ReLU(W1 h + b1)) + b2    (paper, equation 4)
+
+It is a `CrossEncoder` of sentence-transformers made of modules, and is saved as one. The encoder is of the class that
+its own configuration names: weights of XLM-R in the class of BERT, as in the released files, count positions from 0
+instead of from behind the padding's, and give other numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.errors import UserError
+from methods.models.remote_code import check_remote_code, remote_code_refused
+from methods.models.weights import device_of, loading, locate
+from methods.sark.config import ModelConfig, SarkTrainingConfig
+from methods.sark.loss import LABELS
+
+DROPOUTS = (
+    "hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "hidden_dropout",
+    "embedding_dropout", "mlp_dropout",
+)  # fmt: skip
+"""What the configurations of encoders call the dropout of states and attention."""
+
+
+def new_reranker(config: SarkTrainingConfig, device: str | None) -> Any:
+    """The model as training begins: the base's encoder, and a head whose weights are drawn from the seed.
+
+    Raises:
+        UserError: The base cannot be loaded, or its dropout cannot be set.
+    """
+    check_remote_code(config.base, False)
+    with remote_code_refused(config.base), loading("encoder", config.base), _unreported():
+        import torch
+        from sentence_transformers import CrossEncoder
+        from sentence_transformers.base.modules import Dense, Transformer
+        from sentence_transformers.sentence_transformer.modules import Dropout, Pooling
+
+        # An encoder may have parts that its file does not hold, and draws those too.
+        torch.manual_seed(config.seed)
+        options, hub = config.model, {"revision": config.revision} if config.revision else {}
+        encoder = Transformer(
+            locate(config.base), transformer_task="feature-extraction", max_seq_length=options.max_length,
+            model_kwargs={"dtype": torch.float32, **hub}, processor_kwargs=hub,
+            config_kwargs={**hub, **_dropouts(config)},
+        )  # fmt: skip
+        _require_room(encoder, options, config.base)
+        width = encoder.get_embedding_dimension()
+        modules = [
+            encoder,
+            Pooling(width, "cls"),
+            Dense(width, options.hidden, activation_function=torch.nn.ReLU()),
+            Dropout(options.dropout),
+            _last(options.hidden, LABELS[options.head]),
+        ]
+        return CrossEncoder(modules=modules, device=device_of(device)).float()
+
+
+@contextmanager
+def _unreported() -> Iterator[None]:
+    """Without the library's report of weights that were left out: a base's own head always is."""
+    from transformers.utils import logging
+
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+
+
+def _last(width: int, labels: int) -> Any:
+    from sentence_transformers.base.modules import Dense
+
+    return Dense(width, labels, activation_function=None, module_output_name="scores")
+
+
+def _dropouts(config: SarkTrainingConfig) -> dict[str, float]:
+    """The changes to the encoder's configuration that set its dropout."""
+    share = config.model.backbone_dropout
+    if share is None:
+        return {}
+    from transformers import AutoConfig
+
+    found = AutoConfig.from_pretrained(locate(config.base), revision=config.revision or "main")
+    changes = {name: share for name in DROPOUTS if isinstance(getattr(found, name, None), int | float)}
+    if not changes:
+        raise UserError(
+            f"{config.base!r} does not say where its dropout is", where="model.backbone_dropout",
+            try_this="--set model.backbone_dropout=null, which leaves it as it is",
+        )  # fmt: skip
+    return changes
+
+
+def _require_room(encoder: Any, options: ModelConfig, base: str) -> None:
+    """Check that the encoder has positions for the longest pair; some come before the first token's."""
+    table = _position_table(encoder.model)
+    if table is None:
+        return
+    before = 0 if table.padding_idx is None else table.padding_idx + 1
+    if options.max_length > table.num_embeddings - before:
+        raise UserError(
+            f"{base!r} reads pairs of {table.num_embeddings - before} tokens, not {options.max_length}",
+            where="model.max_length", try_this=f"--set model.max_length={table.num_embeddings - before}",
+        )  # fmt: skip
+
+
+def _position_table(encoder: Any) -> Any:
+    for name, module in encoder.named_modules():
+        if name.rpartition(".")[2] == "position_embeddings" and hasattr(module, "num_embeddings"):
+            return module
+    return None
+
+
+def encoder_of(model: Any) -> Any:
+    """The encoder of a reranker: the `transformers` model below the head."""
+    return model[0].model
+
+
+def last_layer(model: Any) -> Any:
+    """The last layer of its encoder.
+
+    Raises:
+        UserError: It has no layers.
+    """
+    from torch.nn import ModuleList
+
+    stacks = [part for part in encoder_of(model).modules() if isinstance(part, ModuleList) and len(part)]
+    if not stacks:
+        raise UserError(
+            "the encoder has no layers of which one is the last", where="loss.lambda_params",
+            try_this="--set loss.lambda_params=backbone",
+        )  # fmt: skip
+    return max(stacks, key=len)[-1]
+
+
+def one_score(model: Any) -> Any:
+    """The model with the one score that ranks: of two logits the second, which the released code ranks by."""
+    import torch
+    from sentence_transformers import CrossEncoder
+
+    *modules, last = model
+    if last.out_features == 1:
+        return model
+    single = _last(last.in_features, 1)
+    with torch.no_grad():
+        single.linear.weight.copy_(last.linear.weight[1:])
+        single.linear.bias.copy_(last.linear.bias[1:])
+    return CrossEncoder(modules=[*modules, single], device=str(model.device))
+
+
+def save(model: Any, folder: Path) -> None:
+    """Write it as a folder that plain `CrossEncoder(path)` loads."""
+    one_score(model).save_pretrained(str(folder), create_model_card=False)

@@ -1,0 +1,173 @@
+"""The gradient of one task's loss over a batch, in parts that fit into memory.
+
+A group is what one term of a loss needs together: one labelled passage, or one whole list. The losses are sums over
+groups, so a batch in parts has the gradient of the whole: exactly, but for dropout, which is drawn from the seed, the
+step, the task and the part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Literal
+
+from benchmarks.errors import Broke
+from benchmarks.fingerprint import fingerprint
+from methods.models.batching import by_length
+from methods.models.pair_tokens import Features, PairTokens
+from methods.sark.config import SarkTrainingConfig
+from methods.sark.loss import classified, list_terms, pairs_of, passage_terms, ranked
+from methods.sark.rows import SarkRow
+
+Task = Literal["passage", "list"]
+TASKS: tuple[Task, ...] = ("passage", "list")
+FORMAL, INFORMAL = 0, 1
+"""Places of both styles in a row's texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Texts of one question in one style.
+
+    Attributes:
+        query: The question.
+        texts: One labelled passage; or a list, best first.
+        label: 1 or 0; None of a list.
+    """
+
+    query: str
+    texts: tuple[str, ...]
+    label: int | None
+
+    @property
+    def terms(self) -> int:
+        """Terms that it adds to its loss."""
+        return 1 if self.label is not None else pairs_of(len(self.texts))
+
+
+def groups_of(task: Task, rows: Sequence[SarkRow], styles: Sequence[int]) -> list[Group]:
+    """What rows give a task to learn from, style by style; both styles of a row stand in the same rows.
+
+    Args:
+        task: Which loss.
+        rows: Of a batch.
+        styles: `FORMAL`, or both.
+    """
+    if task == "passage":
+        return [
+            Group(row.query, ((row.formal, row.informal)[style],), row.label)
+            for style in styles
+            for row in rows
+            if row.label is not None
+        ]
+    return [
+        Group(row.query, tuple(told[style] for told in row.list), None)
+        for style in styles
+        for row in rows
+        if row.list is not None
+    ]
+
+
+class Objective:
+    """Scores pairs with a model in training, and adds gradients to its parameters.
+
+    Args:
+        model: The `CrossEncoder`.
+        config: Head, lengths, and how many tokens are read at once.
+        accelerator: Of `accelerate`; None: one process in the model's own precision.
+    """
+
+    def __init__(self, model: Any, config: SarkTrainingConfig, accelerator: Any = None) -> None:
+        self.model, self.config, self.accelerator = model, config, accelerator
+        options = config.model
+        self._pairs = PairTokens(model.tokenizer, options.max_length, options.query_share)
+
+    def backward(self, groups: Sequence[Group], seed: Sequence[str | int]) -> float:
+        """Add the gradient of a loss: the mean over all terms of its groups.
+
+        With as many terms in each style, that is the mean over styles of the mean over terms. Of several processes each
+        adds the gradient of its own parts.
+
+        Args:
+            groups: Of one task, in one style or both.
+            seed: What dropout is drawn from: seed, step, task.
+
+        Returns:
+            The loss.
+
+        Raises:
+            Broke: A part does not fit into the device's memory.
+        """
+        import torch
+
+        terms = sum(group.terms for group in groups)
+        total = 0.0
+        for number, part in self._own(self._parts(groups)):
+            torch.manual_seed(int(fingerprint(*seed, number), 16) % 2**63)
+            try:
+                loss = self._terms(part).sum() / terms
+                self._backward(loss)
+            except torch.OutOfMemoryError:
+                raise self._too_large() from None
+            total += float(loss.detach())
+        if self.accelerator is not None and self.accelerator.num_processes > 1:
+            total = float(self.accelerator.reduce(torch.tensor(total, device=self.model.device), "sum"))
+        return total
+
+    def logits(self, pairs: Sequence[Features]) -> Any:
+        """What the head gives for encoded pairs, in float32: shape (pairs, labels)."""
+        features = self._pairs.padded(pairs, self.model.device)
+        with nullcontext() if self.accelerator is None else self.accelerator.autocast():
+            found = self.model(features)["scores"]
+        return found.float()
+
+    def encoded(self, group: Group) -> list[Features]:
+        """A group's pairs as tokens."""
+        return self._pairs.encoded(self._pairs.cut(group.query), group.texts)
+
+    def batched(self, encoded: Sequence[Sequence[Features]]) -> list[list[int]]:
+        """Places of groups that are read at once: of one size, of like length, within the budget of tokens."""
+        by_size = sorted(range(len(encoded)), key=lambda place: len(encoded[place]))
+        batches: list[list[int]] = []
+        for size, found in groupby(by_size, key=lambda place: len(encoded[place])):
+            places = list(found)
+            costs = [size * max(len(pair["input_ids"]) for pair in encoded[place]) for place in places]
+            batches += [[places[one] for one in batch] for batch in by_length(costs, self.config.train.token_budget)]
+        return batches
+
+    def _parts(self, groups: Sequence[Group]) -> list[list[tuple[Group, list[Features]]]]:
+        encoded = [self.encoded(group) for group in groups]
+        return [[(groups[place], encoded[place]) for place in batch] for batch in self.batched(encoded)]
+
+    def _own(self, parts: list[Any]) -> list[tuple[int, Any]]:
+        """The parts of this process, with their numbers."""
+        numbered = list(enumerate(parts))
+        if self.accelerator is None:
+            return numbered
+        return numbered[self.accelerator.process_index :: self.accelerator.num_processes]
+
+    def _terms(self, part: Sequence[tuple[Group, list[Features]]]) -> Any:
+        """The terms of some groups of one task and size."""
+        import torch
+
+        head = self.config.model.head
+        logits = self.logits([pair for _, encoded in part for pair in encoded])
+        if part[0][0].label is None:
+            return list_terms(ranked(logits, head).reshape(len(part), -1))
+        labels = torch.tensor([float(group.label or 0) for group, _ in part], device=logits.device)
+        return passage_terms(classified(logits, head), labels)
+
+    def _backward(self, loss: Any) -> None:
+        if self.accelerator is None:
+            loss.backward()
+        else:
+            self.accelerator.backward(loss)
+
+    def _too_large(self) -> Broke:
+        budget = self.config.train.token_budget
+        return Broke(
+            f"{budget} tokens at once are too many for the memory of {self.model.device}", where="train.token_budget",
+            try_this=f"--set train.token_budget={max(32, budget // 2)}",
+        )  # fmt: skip

@@ -1,0 +1,162 @@
+"""λ against a brute-force grid, and what the common direction promises to both tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from methods.sark.balance import Products, combined, minimum_norm_weight
+
+torch = pytest.importorskip("torch")
+
+GRID = np.linspace(0, 1, 20_001)
+NUMBERS = st.floats(-10, 10, allow_subnormal=False).map(lambda number: 0.0 if abs(number) < 1e-3 else number)
+VECTORS = st.integers(1, 6).flatmap(
+    lambda size: st.tuples(arrays.arrays(np.float64, size, elements=NUMBERS),
+                           arrays.arrays(np.float64, size, elements=NUMBERS))
+)  # fmt: skip
+
+
+def products(passage: Any, listwise: Any) -> Products:
+    """Of vectors, each cut into two parameters."""
+
+    def parts(vector: Any) -> list[Any]:
+        whole = torch.tensor(np.asarray(vector, dtype=np.float32))
+        return [whole[: len(whole) // 2], whole[len(whole) // 2 :]]
+
+    return Products.of(parts(passage), parts(listwise))
+
+
+def norms(passage: np.ndarray, listwise: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """‖λ g_p + (1 − λ) g_l‖² at each weight."""
+    points = weights[:, None] * passage + (1 - weights)[:, None] * listwise
+    return (points**2).sum(1)
+
+
+def apart(passage: np.ndarray, listwise: np.ndarray) -> None:
+    """Leave out gradients so near to each other that every λ is as good as any."""
+    assume(float(((passage - listwise) ** 2).sum()) > 1e-2)
+
+
+@settings(deadline=None, max_examples=200)
+@given(VECTORS)
+def test_the_closed_form_is_the_best_point_of_a_grid(both: tuple[np.ndarray, np.ndarray]) -> None:
+    apart(*both)
+    weight = products(*both).weight
+    assert 0 <= weight <= 1
+    best = float(GRID[np.argmin(norms(*both, GRID))])
+    assert weight == pytest.approx(best, abs=1e-4)
+
+
+@settings(deadline=None, max_examples=200)
+@given(VECTORS)
+def test_the_common_direction_lowers_both_losses_and_is_the_shortest(both: tuple[np.ndarray, np.ndarray]) -> None:
+    passage, listwise = both
+    weight = products(*both).weight
+    direction = weight * passage + (1 - weight) * listwise
+    square = float(direction @ direction)
+    allowed = 1e-4 * (1 + float(passage @ passage) + float(listwise @ listwise))
+    assert direction @ passage >= square - allowed
+    assert direction @ listwise >= square - allowed
+    assert square <= min(float(passage @ passage), float(listwise @ listwise)) + allowed
+
+
+@settings(deadline=None)
+@given(VECTORS)
+def test_exchanging_the_tasks_exchanges_their_weights(both: tuple[np.ndarray, np.ndarray]) -> None:
+    apart(*both)
+    assert products(*both[::-1]).weight == pytest.approx(1 - products(*both).weight, abs=1e-5)
+
+
+@settings(deadline=None)
+@given(VECTORS, st.floats(1, 20))
+def test_a_task_with_a_larger_gradient_never_counts_for_more(
+    both: tuple[np.ndarray, np.ndarray], factor: float
+) -> None:
+    passage, listwise = both
+    apart(passage, listwise)
+    apart(factor * passage, listwise)
+    assert products(factor * passage, listwise).weight <= products(passage, listwise).weight + 1e-5
+
+
+@settings(deadline=None)
+@given(VECTORS, st.sampled_from([1e-3, 1e-6, 1e-12, 1e4]))
+def test_the_size_of_both_gradients_changes_nothing(both: tuple[np.ndarray, np.ndarray], scale: float) -> None:
+    apart(*both)
+    scaled = products(*(scale * one for one in both))
+    assert scaled.weight == pytest.approx(products(*both).weight, abs=1e-4)
+    assert scaled.cosine == pytest.approx(products(*both).cosine, abs=1e-4)
+
+
+def test_equal_gradients_share_a_step_equally() -> None:
+    assert products([1, -2, 3], [1, -2, 3]).weight == 0.5
+    assert products([0, 0, 0], [0, 0, 0]).weight == 0.5
+    assert minimum_norm_weight(0.0, 0.0) == 0.5
+
+
+def test_orthogonal_gradients_of_one_length_share_a_step_equally() -> None:
+    found = products([0, 3, 4, 0], [4, 0, 0, 3])
+    assert found.weight == 0.5
+    assert found.cosine == 0
+
+
+@pytest.mark.parametrize(("passage", "listwise", "weight"), [
+    ([1.0, 0.0], [2.0, 1.0], 1.0),  # g_p · g_l ≥ ‖g_p‖²
+    ([2.0, 1.0], [1.0, 0.0], 0.0),  # g_p · g_l ≥ ‖g_l‖²
+    ([1.0, 0.0], [-3.0, 0.0], 0.75),
+    ([0.0, 0.0], [1.0, 1.0], 1.0),
+    ([3.0, 0.0], [0.0, 1.0], 0.1),
+])  # fmt: skip
+def test_hand_cases(passage: list[float], listwise: list[float], weight: float) -> None:
+    assert products(passage, listwise).weight == pytest.approx(weight, abs=1e-7)
+
+
+def test_nearly_equal_gradients_are_told_apart() -> None:
+    # From ‖g_p‖² + ‖g_l‖² − 2 g_p · g_l nothing would be left of a difference of 1e-6.
+    generator = np.random.default_rng(0)
+    base = generator.standard_normal(1000)
+    away = generator.standard_normal(1000)
+    away -= base * (away @ base) / (base @ base)
+    passage, listwise = (base - 1e-6 * away).astype(np.float32), (base + 3e-6 * away).astype(np.float32)
+    exact = listwise.astype(np.float64)
+    gap = exact - passage.astype(np.float64)
+    assert products(passage, listwise).weight == pytest.approx(np.clip(exact @ gap / (gap @ gap), 0, 1), abs=1e-4)
+
+
+def test_norms_and_cosine_are_those_of_numpy() -> None:
+    passage, listwise = np.random.default_rng(1).standard_normal((2, 50))
+    found = products(passage, listwise)
+    assert found.passage**0.5 == pytest.approx(np.linalg.norm(passage), rel=1e-6)
+    assert found.listwise**0.5 == pytest.approx(np.linalg.norm(listwise), rel=1e-6)
+    cosine = passage @ listwise / np.linalg.norm(passage) / np.linalg.norm(listwise)
+    assert found.cosine == pytest.approx(cosine, abs=1e-6)
+
+
+def test_a_parameter_that_one_loss_does_not_reach_counts_as_zero() -> None:
+    one, other = torch.tensor([3.0]), torch.tensor([1.0])
+    found = Products.of([one, None, None], [None, other, None])
+    assert found.weight == pytest.approx(0.1)
+    step = combined([one, None, None], [None, other, None], 0.1)
+    assert [None if part is None else part.item() for part in step] == [pytest.approx(0.3), pytest.approx(0.9), None]
+
+
+@settings(deadline=None)
+@given(VECTORS, st.floats(0, 1))
+def test_the_combination_is_the_weighted_sum(both: tuple[np.ndarray, np.ndarray], weight: float) -> None:
+    passage, listwise = (torch.tensor(one) for one in both)
+    (found,) = combined([passage], [listwise], weight)
+    assert torch.allclose(found, weight * passage + (1 - weight) * listwise)
+    assert torch.equal(combined([passage], [listwise], 1.0)[0], passage)
+    assert torch.equal(combined([passage], [listwise], 0.0)[0], listwise)
+
+
+def test_what_overflowed_is_noticed() -> None:
+    fine = torch.tensor([1.0])
+    for bad in (float("inf"), float("nan")):
+        assert not Products.of([torch.tensor([bad])], [fine]).finite
+    assert Products.of([fine], [fine]).finite

@@ -1,0 +1,243 @@
+"""From benchmarks to training rows: candidates, lists, labels, styles; each made once and kept in a folder.
+
+    WORK/DATASET/labels.jsonl         answers and verdicts, question by question
+    WORK/DATASET/further.jsonl        likewise for negatives from further down
+    WORK/DATASET/lists.jsonl          orders of lists
+    WORK/DATASET/pairs-….jsonl        passages told in the other style
+    WORK/rows.jsonl                   the rows
+    WORK/data.json                    what they were made of, and counts
+
+Rows that are there are taken as they are: nothing is asked. Where they are not, what lies in the other files is not
+asked for again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import registry
+from benchmarks.draws import Draws
+from benchmarks.errors import UserError
+from benchmarks.fingerprint import file_sha256, fingerprint
+from benchmarks.registry import Benchmark
+from benchmarks.schema import Question
+from benchmarks.worlds.seeds import require_training_seed
+from methods.api import Services
+from methods.ark.kept import file_id, read_json, write_json
+from methods.sark.candidates import candidates_of
+from methods.sark.data_config import SarkDataConfig
+from methods.sark.labelling import labels_of
+from methods.sark.lists import Lister, ListRequest, orderer_of, sampled, sampled_ranks
+from methods.sark.pairs import formal_of, identity_of, pairs_of
+from methods.sark.prompts import load_prompt
+from methods.sark.rows import LENGTH, Mined, SarkRow, read_rows, rows_of, write_rows
+from methods.training import Progress, Silent
+
+VERSION = 1
+"""Of what rows are made like; bump it when equal data may give other rows."""
+
+
+@dataclass(frozen=True)
+class SarkData:
+    """Training rows.
+
+    Attributes:
+        rows: The rows, in the order of the questions.
+        counts: What became of questions, answers, lists and passages.
+        fingerprint: Of the rows.
+    """
+
+    rows: list[SarkRow]
+    counts: Mapping[str, int]
+    fingerprint: str
+
+
+def data_of(
+    config: SarkDataConfig,
+    benchmarks: Sequence[Benchmark],
+    services: Services,
+    work: Path,
+    progress: Progress | None = None,
+) -> SarkData:
+    """The rows of benchmarks.
+
+    A question whose record brings labels and an order (SARK's own files) is taken as it is; of any other the answers
+    decide.
+
+    Args:
+        config: Who answers, orders and tells.
+        benchmarks: Questions with gold and passages.
+        services: Judge, cache of replies, device, folder of indexes.
+        work: Folder that is filled; one of its own for training data, one for validation data.
+        progress: Told of every step.
+
+    Raises:
+        UserError: The data or options give no row.
+        Broke: A model that is needed cannot be used.
+    """
+    progress = progress or Silent()
+    made_of = _identity(config, benchmarks, services)
+    kept = _kept(work, made_of)
+    if kept is not None:
+        return kept
+    counts = Counter[str]()
+    rows: list[SarkRow] = []
+    for benchmark in benchmarks:
+        rows += _Preparation(config, benchmark, services, work, progress, counts).rows()
+    if not rows:
+        raise _nothing(benchmarks, counts)
+    write_rows(work / "rows.jsonl", rows)
+    found = SarkData(rows, dict(counts), fingerprint([asdict(row) for row in rows]))
+    write_json(
+        work / "data.json",
+        {"made_of": made_of, "counts": found.counts, "fingerprint": found.fingerprint,
+         "rows": file_sha256(work / "rows.jsonl")},
+    )  # fmt: skip
+    return found
+
+
+def training_benchmarks(
+    references: Iterable[str], options: Mapping[str, Mapping[str, Any]], unseen: Sequence[Benchmark] = ()
+) -> list[Benchmark]:
+    """Load data to train on.
+
+    Args:
+        references: Data references.
+        options: Of datasets, by name.
+        unseen: Benchmarks whose questions must not be among them (validation, evaluation).
+
+    Raises:
+        UserError: A world is not for training, or a question is also one of `unseen`. Passages may be shared: a
+            reranker is trained and tested over one Wikipedia.
+    """
+    found = [registry.load(one, options.get(registry.resolve(one)[0].name, {})) for one in references]
+    for benchmark in found:
+        if benchmark.reference.name == "worlds":
+            for seed in sorted({question.metadata["seed"] for question in benchmark.questions}):
+                require_training_seed(seed)
+    held = {_plain(question): str(other.reference) for other in unseen for question in other.questions}
+    for benchmark in found:
+        for question in benchmark.questions:
+            if _plain(question) in held:
+                raise UserError(
+                    f"{benchmark.reference} and {held[_plain(question)]} share the question {question.text!r}: what is "
+                    "evaluated must not be trained on", where="data", try_this="other splits",
+                )  # fmt: skip
+    return found
+
+
+class _Preparation:
+    """The rows of one benchmark."""
+
+    def __init__(
+        self, config: SarkDataConfig, benchmark: Benchmark, services: Services, work: Path, progress: Progress,
+        counts: Counter[str],
+    ) -> None:  # fmt: skip
+        self._config, self._services, self._progress, self._counts = config, services, progress, counts
+        self._benchmark, self._own = formal_of(benchmark)
+        self._folder = work / file_id(str(benchmark.reference))
+
+    def rows(self) -> list[SarkRow]:
+        """Make them."""
+        given, asked = self._questions()
+        mined = {one.question_id: one for one in (*map(self._given, given), *self._mined(asked))}
+        ordered = [mined[one.id] for one in self._benchmark.questions if one.id in mined]
+        pairs = pairs_of(
+            self._benchmark, ordered, self._config.styles, self._services, self._folder, self._own, self._progress,
+            self._counts,
+        )  # fmt: skip
+        return rows_of(ordered, pairs, self._counts)
+
+    def _questions(self) -> tuple[list[Question], list[Question]]:
+        """Questions that bring labels or an order, and those that are to be mined."""
+        questions = list(self._benchmark.questions)
+        most = self._config.questions
+        if most is not None and len(questions) > most:
+            chosen = set(Draws("sark questions", self._config.seed).sample(range(len(questions)), most))
+            questions = [one for place, one in enumerate(questions) if place in chosen]
+        given = [one for one in questions if "labels" in one.metadata and "order" in one.metadata]
+        ids = {one.id for one in given}
+        asked = [one for one in questions if one.id not in ids and one.answers and one.answerable]
+        self._counts["questions"] += len(questions)
+        self._counts["questions_with_labels_of_their_own"] += len(given)
+        self._counts["questions_without_answer"] += len(questions) - len(given) - len(asked)
+        return given, asked
+
+    def _given(self, question: Question) -> Mined:
+        order = tuple(question.metadata["order"])
+        ranks = sampled_ranks(len(order), len(order))
+        self._counts["lists_too_short"] += not ranks
+        labels = {str(passage): int(label) for passage, label in question.metadata["labels"].items()}
+        return Mined(question.id, question.text, labels, tuple(order[rank] for rank in ranks))
+
+    def _mined(self, questions: Sequence[Question]) -> list[Mined]:
+        if not questions:
+            return []
+        config = self._config
+        candidates = candidates_of(self._benchmark, questions, config.candidates, self._services)
+        lists = {
+            one.id: sampled(one, candidates[one.id], config.lists.keep_evidence, config.candidates.depth)
+            for one in questions
+        }
+        self._counts["lists_too_short"] += sum(len(ids) < LENGTH for ids in lists.values())
+        orders = self._orders(questions, lists)
+        tried = lists if config.labels.passages == "list" else candidates
+        labels = labels_of(
+            config, self._benchmark, questions, tried, self._services, self._folder, self._progress, self._counts
+        )
+        return [Mined(one.id, one.text, labels[one.id], orders.get(one.id, ())) for one in questions]
+
+    def _orders(
+        self, questions: Sequence[Question], lists: Mapping[str, tuple[str, ...]]
+    ) -> dict[str, tuple[str, ...]]:
+        lister = Lister(orderer_of(self._config.lists, self._services), self._folder / "lists.jsonl")
+        corpus = self._benchmark.corpus
+        requests = [ListRequest(one, tuple(corpus.get(lists[one.id]))) for one in questions if lists[one.id]]
+        orders = lister.orders(requests, self._progress)
+        self._counts.update(lister.counts)
+        return {one.question.id: order.ids for one, order in zip(requests, orders, strict=True)}
+
+
+def _kept(work: Path, made_of: str) -> SarkData | None:
+    """Rows of an earlier run, None where there are none or they were made of something else."""
+    path, rows = work / "data.json", work / "rows.jsonl"
+    if not path.exists() or not rows.exists():
+        return None
+    there = read_json(path)
+    if there.get("made_of") != made_of:
+        return None
+    if there.get("rows") != file_sha256(rows):
+        raise UserError(
+            "these rows are not those that were made here", where=str(rows),
+            try_this="delete the file: it will be made again",
+        )  # fmt: skip
+    return SarkData(read_rows(rows), there["counts"], there["fingerprint"])
+
+
+def _identity(config: SarkDataConfig, benchmarks: Sequence[Benchmark], services: Services) -> str:
+    """A hash of all that decides the rows, but for a lent judge's inside."""
+    fields = set(SarkDataConfig.model_fields)
+    labels, lists = config.labels, config.lists
+    parts = [
+        load_prompt("answer", labels.prompt).hash if labels.by == "llm" else labels.component.fingerprint,
+        load_prompt("order", lists.prompt).hash if lists.by == "llm" else "",
+        config.candidates.component.fingerprint if config.candidates.source == "retriever" else "",
+        labels.extra.component.fingerprint if labels.extra is not None else "",
+        identity_of(config.styles, services),
+    ]
+    dumped = config.model_dump(mode="json", include=fields)
+    return fingerprint(VERSION, dumped, [benchmark.fingerprint for benchmark in benchmarks], parts)
+
+
+def _plain(question: Question) -> str:
+    return " ".join(question.text.casefold().split())
+
+
+def _nothing(benchmarks: Sequence[Benchmark], counts: Mapping[str, int]) -> UserError:
+    names = ", ".join(str(benchmark.reference) for benchmark in benchmarks) or "no data"
+    fate = ", ".join(f"{name}: {number:,}" for name, number in counts.items() if number) or "no question"
+    return UserError(f"there is no training row in {names} ({fate})", where="data", try_this="other data or options")

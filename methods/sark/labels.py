@@ -1,0 +1,249 @@
+"""Passage-level labels (eq. 1-2): what one passage does to the answer.
+
+| without context | with the passage | label |
+| --- | --- | --- |
+| Mismatch | Match | 1: it brings what the answer lacked |
+| Match | Mismatch | 0: it misleads |
+| Match | Match | none |
+| Mismatch | Mismatch | none |
+
+So all labels of one question are alike: whoever knows the answer finds passages that mislead, whoever does not finds
+such that help. Answers and verdicts are kept in a file, question by question.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from benchmarks.draws import Draws
+from benchmarks.fingerprint import fingerprint
+from benchmarks.schema import Passage, Question
+from methods.sark.answers import Answerer, Asked, require_some
+from methods.sark.data_config import LabelsConfig
+from methods.sark.journal import Journal
+from methods.sark.verify import JUDGE, MATCH, MISMATCH, PARTIAL, Verdict, Verifier
+from methods.training import Progress, Silent
+
+QUESTIONS = 32
+"""Questions that are asked about at a time; what is interrupted loses at most these."""
+Policy = Literal["mismatch", "drop"]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An answer with its verdict.
+
+    Attributes:
+        passage_id: The passage that was read; "" for none.
+        answer: The answer; None where none came.
+        verdict: Match, Partial, Mismatch; None where there is no answer, or the judge's reply could not be used.
+        by: What the verdict was reached by; "" where there is no answer.
+    """
+
+    passage_id: str
+    answer: str | None
+    verdict: str | None
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A question with the passages that are to be tried, and what a reader may know of it by heart."""
+
+    question: Question
+    passages: tuple[Passage, ...]
+    memory: tuple[Passage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What became of a question.
+
+    Attributes:
+        question_id: The question.
+        direct: Its answer without context.
+        attempts: Those with one passage, in the passages' order; none where the direct one has no verdict that counts.
+    """
+
+    question_id: str
+    direct: Attempt
+    attempts: tuple[Attempt, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every call was answered, and every verdict could be read."""
+        return all(one.verdict is not None for one in (self.direct, *self.attempts))
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Tried:
+        """From its JSON."""
+        attempts = tuple(Attempt(**one) for one in value["attempts"])
+        return cls(value["question_id"], Attempt(**value["direct"]), attempts)
+
+
+def label_of(direct: str | None, augmented: str | None, partial: Policy = "mismatch") -> int | None:
+    """The label that two verdicts give, None for none.
+
+    Args:
+        direct: Of the answer without context.
+        augmented: Of the answer with the passage.
+        partial: What Partial counts as; drop: no label comes of it.
+    """
+    before, after = _two(direct, partial), _two(augmented, partial)
+    if before is None or after is None or before == after:
+        return None
+    return int(after == MATCH)
+
+
+def _two(verdict: str | None, partial: Policy) -> str | None:
+    if verdict == PARTIAL:
+        return MISMATCH if partial == "mismatch" else None
+    return verdict
+
+
+class Labeller:
+    """Tries passages, and keeps what came of it.
+
+    Args:
+        answerer: Answers.
+        verifier: Says whether answers are right.
+        config: The policy of Partial, and how many negatives are kept.
+        seed: Of the draw of negatives.
+        path: File of answers and verdicts; None keeps nothing.
+
+    Attributes:
+        counts: What became of questions, answers and labels.
+    """
+
+    def __init__(
+        self, answerer: Answerer, verifier: Verifier, config: LabelsConfig, seed: int = 0, path: Path | None = None
+    ) -> None:
+        self._answerer, self._verifier = answerer, verifier
+        self._config, self._seed = config, seed
+        self._journal = Journal(path) if path is not None else None
+        self.counts: Counter[str] = Counter()
+
+    def tried(
+        self,
+        requests: Sequence[Request],
+        progress: Progress | None = None,
+        direct: Mapping[str, Attempt] | None = None,
+    ) -> list[Tried]:
+        """Answer every question without context and with each of its passages, and have the answers verified.
+
+        A question with an answer that did not come, or a verdict that could not be read, is asked again next time.
+
+        Args:
+            requests: Questions with passages.
+            progress: Told of questions.
+            direct: Answers without context that are known already, by question id.
+
+        Raises:
+            Broke: No call was answered at all, or no further one could be.
+        """
+        progress = progress or Silent()
+        progress.begin("labels of passages", len(requests))
+        base = (self._answerer.fingerprint, self._verifier.fingerprint, self._config.partial)
+        keys = [fingerprint(*base, *_shown(one)) for one in requests]
+        found: dict[int, Tried] = {}
+        for place, (one, key) in enumerate(zip(requests, keys, strict=True)):
+            kept = self._journal.get(one.question.id, key) if self._journal is not None else None
+            if kept is not None:
+                found[place] = Tried.from_json(kept)
+        progress.advance(len(found))
+        missing = [place for place in range(len(requests)) if place not in found]
+        for start in range(0, len(missing), QUESTIONS):
+            places = missing[start : start + QUESTIONS]
+            made = self._try([requests[place] for place in places], direct or {})
+            found.update(zip(places, made, strict=True))
+            if self._journal is not None:
+                complete = [(place, one) for place, one in zip(places, made, strict=True) if one.complete]
+                self._journal.add((one.question_id, keys[place], asdict(one)) for place, one in complete)
+            progress.advance(len(places))
+        return [found[place] for place in range(len(requests))]
+
+    def labels(self, tried: Tried) -> dict[str, int]:
+        """Labels by passage id; counted."""
+        partial = self._config.partial
+        self._count(tried)
+        found: dict[str, int] = {}
+        for one in tried.attempts:
+            label = label_of(tried.direct.verdict, one.verdict, partial)
+            if label is not None:
+                found[one.passage_id] = label
+        return self._few_negatives(tried.question_id, found)
+
+    def answers_right(self, tried: Tried) -> bool:
+        """Whether a question is answered right without context: then passages may mislead."""
+        return _two(tried.direct.verdict, self._config.partial) == MATCH
+
+    def _few_negatives(self, question: str, labels: dict[str, int]) -> dict[str, int]:
+        most = self._config.most_negatives
+        negatives = [passage for passage, label in labels.items() if label == 0]
+        if most is None or len(negatives) <= most:
+            return labels
+        kept = set(Draws("negatives", self._seed, question).sample(negatives, most))
+        self.counts["negatives_left_out"] += len(negatives) - most
+        return {passage: label for passage, label in labels.items() if label or passage in kept}
+
+    def _try(self, requests: Sequence[Request], known: Mapping[str, Attempt]) -> list[Tried]:
+        new = [one for one in requests if one.question.id not in known]
+        found = self._attempts([Asked(one.question, None, one.memory) for one in new])
+        made = {one.question.id: attempt for one, attempt in zip(new, found, strict=True)}
+        first = [known.get(one.question.id) or made[one.question.id] for one in requests]
+        # Where the first answer has no verdict that counts, no passage can have a label: nothing more is asked.
+        worth = [_two(one.verdict, self._config.partial) is not None for one in first]
+        asked = [
+            Asked(one.question, passage, one.memory)
+            for one, goes_on in zip(requests, worth, strict=True) if goes_on
+            for passage in one.passages
+        ]  # fmt: skip
+        rest = iter(self._attempts(asked))
+        return [
+            Tried(one.question.id, direct, tuple(next(rest) for _ in one.passages) if goes_on else ())
+            for one, direct, goes_on in zip(requests, first, worth, strict=True)
+        ]
+
+    def _attempts(self, asked: Sequence[Asked]) -> list[Attempt]:
+        answers = self._answerer.answers(asked)
+        came = [place for place, answer in enumerate(answers) if answer is not None]
+        require_some(len(came), len(asked), "labels")
+        questions = [asked[place].question for place in came]
+        verdicts = self._verifier.verdicts(questions, [answers[place] or "" for place in came])
+        said: dict[int, Verdict] = dict(zip(came, verdicts, strict=True))
+        return [
+            Attempt(
+                one.passage.id if one.passage is not None else "", answers[place],
+                said[place].verdict if place in said else None, said[place].by if place in said else "",
+            )
+            for place, one in enumerate(asked)
+        ]  # fmt: skip
+
+    def _count(self, tried: Tried) -> None:
+        counts, partial = self.counts, self._config.partial
+        counts["questions_tried"] += 1
+        before = _two(tried.direct.verdict, partial)
+        counts[f"direct: {tried.direct.verdict or _why(tried.direct)}"] += 1
+        for one in tried.attempts:
+            after = _two(one.verdict, partial)
+            counts[f"{before}, then {after if after else (one.verdict or _why(one))}"] += 1
+        for one in (tried.direct, *tried.attempts):
+            if one.by:
+                counts[f"verdicts by {one.by}"] += 1
+
+
+def _why(attempt: Attempt) -> str:
+    return "unscored" if attempt.by == JUDGE else "no answer"
+
+
+def _shown(request: Request) -> tuple[Any, ...]:
+    """All of a request that decides what comes of it."""
+    question = request.question
+    return (
+        question.id, question.text, list(question.golds), question.answer_set,
+        [passage.id for passage in request.passages], [passage.id for passage in request.memory],
+    )  # fmt: skip

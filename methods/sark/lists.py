@@ -1,0 +1,265 @@
+"""List-level orders (eq. 3): six sampled candidates of a question, best first.
+
+A chat model is shown one passage a turn and asked for `[3] > [1] > …`; its reply is read strictly, since what it left
+out would be made up. Offline the order is that of the dataset's own evidence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from benchmarks.fingerprint import fingerprint
+from benchmarks.schema import Passage, Question
+from benchmarks.styles.sark_layouts import contents
+from benchmarks.text import normalise, tokens
+from methods.api import Services
+from methods.models.chat import ChatModel
+from methods.models.rewriting_prompt import said
+from methods.sark.answers import require_some
+from methods.sark.data_config import DEPTH, ListsConfig
+from methods.sark.journal import Journal
+from methods.sark.prompts import load_prompt, ordering
+from methods.sark.rows import LENGTH
+from methods.training import Progress, Silent
+
+LISTS = 128
+"""Lists that are asked about at a time."""
+NO_REPLY = "no reply"
+GOLDS = " | "
+"""Between several right answers, as they are shown."""
+_NUMBER = re.compile(r"\[\s*([0-9]{1,6})\s*\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What a reply says: places from 0, best first, all of them; or why it cannot be used."""
+
+    order: tuple[int, ...]
+    rejected: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The order of a question's list: passage ids, best first; none where the reply was rejected or did not come."""
+
+    ids: tuple[str, ...]
+    rejected: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListRequest:
+    """A question with the passages that are to be put in order, as they were retrieved."""
+
+    question: Question
+    passages: tuple[Passage, ...]
+
+
+def sampled_ranks(candidates: int, depth: int = DEPTH, length: int = LENGTH) -> tuple[int, ...]:
+    """The ranks, from 0, that a list is made of: of 50 candidates 0, 9, 19, 29, 39, 49; of fewer as evenly.
+
+    Args:
+        candidates: How many there are; those beyond `depth` are not looked at.
+        depth: Most candidates.
+        length: Ranks to sample.
+
+    Returns:
+        `length` different ranks, rising; none where there are fewer candidates than that.
+    """
+    among = min(candidates, depth)
+    if among < length:
+        return ()
+    return tuple(max(1, -(-step * among // (length - 1))) - 1 for step in range(length))
+
+
+def parse_order(reply: str, size: int) -> Parsed:
+    """Read an order as a label: nothing that the reply does not say is taken for said, but for one last passage.
+
+    Of the last line with at least two bracketed numbers (else of the whole text) the first mention of each number
+    counts. One that is missing comes last.
+
+    Args:
+        reply: What the model wrote.
+        size: How many passages it was shown.
+    """
+    text = said(reply)
+    lines = [line for line in text.splitlines() if len(_NUMBER.findall(line)) >= 2]
+    given = [int(number) - 1 for number in _NUMBER.findall(lines[-1] if lines else text)]
+    distinct = list(dict.fromkeys(place for place in given if 0 <= place < size))
+    if len(distinct) < size - 1 or not distinct:
+        return Parsed((), "no order" if not distinct else "too few numbers")
+    return Parsed((*distinct, *(place for place in range(size) if place not in distinct)))
+
+
+class Orderer(Protocol):
+    """Puts passages in order."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Of all that decides how."""
+        ...
+
+    def orders(self, requests: Sequence[ListRequest]) -> list[Order]:
+        """One order each.
+
+        Raises:
+            Broke: No further call could succeed.
+        """
+        ...
+
+
+class LLMOrderer:
+    """Asks a chat model, a turn for each passage.
+
+    Args:
+        model: The model.
+        prompt: A template file of one's own.
+    """
+
+    def __init__(self, model: ChatModel, prompt: str | None = None) -> None:
+        self._model = model
+        self._prompt = load_prompt("order", prompt)
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint("llm", self._model.config.model_dump(mode="json"), self._prompt.hash)
+
+    def orders(self, requests: Sequence[ListRequest]) -> list[Order]:
+        conversations = [
+            ordering(self._prompt, one.question.text, right_answer(one.question), [contents(p) for p in one.passages])
+            for one in requests
+        ]
+        found = []
+        for one, reply in zip(requests, self._model.complete(conversations), strict=True):
+            if reply.failed is not None:
+                found.append(Order((), NO_REPLY))
+                continue
+            parsed = parse_order(reply.text, len(one.passages))
+            found.append(Order(tuple(one.passages[place].id for place in parsed.order), parsed.rejected))
+        return found
+
+
+class EvidenceOrderer:
+    """Orders by what the dataset knows: evidence first, then by facts held, entities named, and words of the question.
+
+    What is equal in all of these stays as it was retrieved.
+    """
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint("evidence", 1)
+
+    def orders(self, requests: Sequence[ListRequest]) -> list[Order]:
+        found = []
+        for one in requests:
+            values = {passage.id: worth(one.question, passage) for passage in one.passages}
+            found.append(Order(tuple(sorted(values, key=values.__getitem__, reverse=True))))
+        return found
+
+
+def worth(question: Question, passage: Passage) -> tuple[int, int, int, int]:
+    """What a passage holds of what answers a question; compared from the left.
+
+    Returns:
+        Whether it is evidence; how many of the question's facts (triples) have both ends in it; how many entities of
+        the facts, and answers, it names; how many words of the question it has.
+    """
+    text = f" {normalise(passage.full_text)} "
+
+    def names(entity: str) -> bool:
+        wanted = normalise(entity)
+        return bool(wanted) and f" {wanted} " in text
+
+    ends = {end for head, _, tail in question.triples for end in (head, tail)}
+    entities = {normalise(one): one for one in (*ends, *question.answers)}
+    facts = sum(names(head) and names(tail) for head, _, tail in question.triples)
+    words = set(text.split()) & set(tokens(question.text))
+    return int(passage.id in question.evidence), facts, sum(map(names, entities.values())), len(words)
+
+
+def right_answer(question: Question) -> str:
+    """The gold as it is shown; several answers with a bar between them."""
+    return GOLDS.join(question.answers)
+
+
+def orderer_of(config: ListsConfig, services: Services) -> Orderer:
+    """The orderer that options name."""
+    if config.by == "llm" and config.chat is not None:
+        return LLMOrderer(ChatModel(config.chat, role="list orders", cache=services.cache), config.prompt)
+    return EvidenceOrderer()
+
+
+def sampled(question: Question, candidates: Sequence[str], keep_evidence: bool, depth: int = DEPTH) -> tuple[str, ...]:
+    """The candidates that a list is made of, in their order.
+
+    Args:
+        question: The question.
+        candidates: Its candidates, as they were retrieved.
+        keep_evidence: Where no evidence was sampled, its best ranked takes the place of the last.
+        depth: Most candidates.
+    """
+    chosen = [candidates[rank] for rank in sampled_ranks(len(candidates), depth)]
+    evidence = [one for one in candidates[:depth] if one in question.evidence]
+    if keep_evidence and chosen and evidence and not set(evidence) & set(chosen):
+        chosen[-1] = evidence[0]
+        chosen.sort(key=list(candidates).index)
+    return tuple(chosen)
+
+
+class Lister:
+    """Has lists put in order, and keeps what came of it.
+
+    Args:
+        orderer: Puts in order.
+        path: File of orders; None keeps nothing.
+
+    Attributes:
+        counts: `lists_asked`, and why those were rejected that were.
+    """
+
+    def __init__(self, orderer: Orderer, path: Path | None = None) -> None:
+        self._orderer = orderer
+        self._journal = Journal(path) if path is not None else None
+        self.counts: Counter[str] = Counter()
+
+    def orders(self, requests: Sequence[ListRequest], progress: Progress | None = None) -> list[Order]:
+        """The order of each list. One that no reply came for is asked for again next time.
+
+        Raises:
+            Broke: No call was answered at all, or no further one could be.
+        """
+        progress = progress or Silent()
+        progress.begin("orders of lists", len(requests))
+        keys = [fingerprint(self._orderer.fingerprint, *_shown(one)) for one in requests]
+        found: dict[int, Order] = {}
+        for place, (one, key) in enumerate(zip(requests, keys, strict=True)):
+            kept = self._journal.get(one.question.id, key) if self._journal is not None else None
+            if kept is not None:
+                found[place] = Order(tuple(kept["ids"]), kept["rejected"])
+        progress.advance(len(found))
+        missing = [place for place in range(len(requests)) if place not in found]
+        for start in range(0, len(missing), LISTS):
+            places = missing[start : start + LISTS]
+            made = self._orderer.orders([requests[place] for place in places])
+            require_some(sum(one.rejected != NO_REPLY for one in made), len(made), "lists")
+            found.update(zip(places, made, strict=True))
+            if self._journal is not None:
+                lasting = [(place, one) for place, one in zip(places, made, strict=True) if one.rejected != NO_REPLY]
+                self._journal.add((requests[place].question.id, keys[place], asdict(one)) for place, one in lasting)
+            progress.advance(len(places))
+        self.counts["lists_asked"] += len(requests)
+        self.counts.update(f"list rejected: {one.rejected}" for one in found.values() if one.rejected is not None)
+        return [found[place] for place in range(len(requests))]
+
+
+def _shown(request: ListRequest) -> tuple[Any, ...]:
+    """All of a request that decides its order."""
+    question = request.question
+    return (
+        question.text, list(question.answers), list(question.evidence), list(question.triples),
+        [passage.id for passage in request.passages],
+    )  # fmt: skip

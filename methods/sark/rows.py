@@ -1,0 +1,172 @@
+"""Training rows: a question with one labelled passage and one ordered list, every passage in two styles.
+
+A row holds all that a loss compares, so style pairs and pairs of a list are of one question by construction, whatever
+the order of rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.draws import Draws
+from benchmarks.errors import UserError
+from benchmarks.schema import Passage
+from methods.ark.kept import write_lines
+
+LENGTH = 6
+"""Passages of a list."""
+BATCH = 8
+"""Rows of a batch; with their lists 56 passages in each style."""
+
+Told = tuple[str, str]
+"""A passage's text, formal and informal."""
+
+
+@dataclass(frozen=True, slots=True)
+class SarkRow:
+    """What one row of a batch is made of.
+
+    Attributes:
+        query: The question's text.
+        passage_id: The labelled passage, as first told; "" where the row has a list alone.
+        formal, informal: Its text in both styles, as rerankers see it (`Passage.full_text`).
+        label: 1: with this passage a wrong answer turns right; 0: a right one wrong; None: the row has a list alone.
+        list: Six passages in both styles, best first; None where the question has no list. The same in all rows of a
+            question.
+        question_id: The dataset's id of the question.
+        list_ids: Of the list's passages as first told.
+    """
+
+    query: str
+    passage_id: str
+    formal: str
+    informal: str
+    label: int | None
+    list: tuple[Told, ...] | None
+    question_id: str = ""
+    list_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Mined:
+    """What was learnt of a question, on formal text.
+
+    Attributes:
+        question_id, query: The question.
+        labels: 1 or 0 by passage id.
+        order: Six passage ids, best first; empty where there is none.
+    """
+
+    question_id: str
+    query: str
+    labels: Mapping[str, int]
+    order: tuple[str, ...] = ()
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Every passage that must be told in the other style."""
+        return tuple(dict.fromkeys((*self.labels, *self.order)))
+
+
+Pairs = Mapping[tuple[str, str], tuple[Passage, Passage]]
+"""By question id and passage id, the passage as first told and in the other style."""
+
+
+def rows_of(mined: Iterable[Mined], pairs: Pairs, counts: Counter[str] | None = None) -> list[SarkRow]:
+    """The rows of questions: one for each labelled passage, or one for the list alone.
+
+    A passage that could not be told in the other style is left out of both styles: its label is dropped, and with it
+    every list that holds it, since a list is compared as a whole.
+
+    Args:
+        mined: Labels and orders.
+        pairs: Both styles of passages, by question and passage.
+        counts: Told how many rows, labels and lists there are, and how many were dropped.
+    """
+    counted = Counter[str]() if counts is None else counts
+    rows: list[SarkRow] = []
+    for one in mined:
+        told = _texts(one, one.order, pairs)
+        if one.order and told is None:
+            counted["lists_without_rewrite"] += 1
+        counted["lists"] += told is not None
+        ids = one.order if told is not None else ()
+        labelled = []
+        for passage, label in one.labels.items():
+            both = _texts(one, (passage,), pairs)
+            if both is None:
+                counted["labels_without_rewrite"] += 1
+                continue
+            counted["positives" if label else "negatives"] += 1
+            labelled.append(SarkRow(one.query, passage, *both[0], label, told, one.question_id, ids))
+        if not labelled and told is not None:
+            counted["lists_without_label"] += 1
+            labelled.append(SarkRow(one.query, "", "", "", None, told, one.question_id, ids))
+        rows += labelled
+    counted["rows"] += len(rows)
+    return rows
+
+
+def _texts(one: Mined, passages: Sequence[str], pairs: Pairs) -> tuple[Told, ...] | None:
+    """Passages in both styles; None where there are none or one lacks a style."""
+    found = [pairs.get((one.question_id, passage)) for passage in passages]
+    told = tuple((pair[0].full_text, pair[1].full_text) for pair in found if pair is not None)
+    return told if told and len(told) == len(passages) else None
+
+
+def batches(rows: Sequence[SarkRow], size: int = BATCH, *, seed: int = 0, epoch: int = 0) -> list[list[SarkRow]]:
+    """Rows in the order of an epoch, so many at a time; the last batch may be smaller.
+
+    Args:
+        rows: All rows.
+        size: Rows of a batch.
+        seed, epoch: What the order depends on.
+    """
+    order = list(range(len(rows)))
+    Draws("sark rows", seed, epoch).shuffle(order)
+    return [[rows[place] for place in order[start : start + size]] for start in range(0, len(order), size)]
+
+
+def write_rows(path: Path, rows: Iterable[SarkRow]) -> None:
+    """Write rows as JSON Lines; the file appears whole or not at all."""
+    write_lines(path, (asdict(row) for row in rows))
+
+
+def read_rows(path: Path) -> list[SarkRow]:
+    """Rows that `write_rows` wrote.
+
+    Raises:
+        UserError: The file cannot be read, or a line is no row.
+    """
+    try:
+        lines = path.read_text("utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"the rows cannot be read: {error}", where=str(path)) from None
+    rows = []
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        try:
+            rows.append(_row(json.loads(line)))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise UserError(
+                f"this is not a training row: {error}", where=f"{path}:{number}",
+                try_this="delete the file: it will be made again",
+            ) from None  # fmt: skip
+    return rows
+
+
+def _row(fields: dict[str, Any]) -> SarkRow:
+    told = fields["list"]
+    if told is not None:
+        told = tuple((str(formal), str(informal)) for formal, informal in told)
+        if len(told) != LENGTH:
+            raise ValueError(f"its list has {len(told)} passages, not {LENGTH}")
+    if fields["label"] not in (0, 1, None):
+        raise ValueError(f"the label is {fields['label']!r}")
+    return SarkRow(**{**fields, "list": told, "list_ids": tuple(fields["list_ids"])})

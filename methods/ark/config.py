@@ -361,6 +361,6 @@ WORLDS: Mapping[str, Any] = {
         "trainable_layers": 3,
     },
 }
-"""Everything offline and in minutes on CPU: worlds with short documents, MiniLM, of which the upper half is trained, and
-the pocket model as scorer. Values were chosen on train and validation worlds."""
+"""Everything offline and in minutes on CPU: worlds with short documents, MiniLM, of which the upper half is trained,
+and the pocket model as scorer. Values were chosen on train and validation worlds."""
 PRESETS = {"paper": PAPER, "released": RELEASED, "worlds": WORLDS}

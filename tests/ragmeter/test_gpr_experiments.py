@@ -1,0 +1,197 @@
+"""GPR's tables as experiments: each is valid, compares what the paper compares, and reads alike."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.errors import UserError
+from methods.training import TRAININGS
+from ragmeter import experiment
+from ragmeter.experiment import Experiment, MethodPlan
+from ragmeter.tasks import load_benchmark, tasks_of
+
+ROOT = Path(__file__).resolve().parents[2]
+READERS = {"llama-2-7b-chat": "meta-llama/Llama-2-7b-chat-hf", "flan-t5-xl": "google/flan-t5-xl",
+           "gpt-3.5-turbo": "gpt-3.5-turbo"}  # fmt: skip
+METHODS = {"G-Retriever": "g_retriever", "G-RAG": "grag", "Hybrid": "graph_hybrid", "SKP": "skp",
+           "Two Tower": "two_tower", "GPR": "gpr"}  # fmt: skip
+OFFLINE = ("worlds", "ablations")
+
+
+def load(name: str, folder: Path, profile: str | None = None) -> Experiment:
+    return experiment.load(f"gpr/{name}", profile=profile, store=folder)
+
+
+def config(method: MethodPlan) -> Any:
+    return method.composition.method.config
+
+
+def reader(method: MethodPlan) -> dict[str, Any]:
+    assert method.composition.answering is not None
+    return {"id": method.composition.answering.id, **method.composition.answering.config.model_dump()}
+
+
+def published() -> list[dict[str, str]]:
+    with open(ROOT / "results" / "published" / "gpr.csv", newline="") as file:
+        return [row for row in csv.DictReader(file) if row["table"] == "1" and "reader=" in row["setting"]]
+
+
+@pytest.mark.parametrize("name", ["table1", "figure2", *OFFLINE])
+def test_every_file_is_valid(name: str, tmp_path: Path) -> None:
+    loaded = load(name, tmp_path)
+    assert loaded.name == f"gpr-{name}"
+    asked = [str(plan.setting) for plan in loaded.benchmarks]
+    assert asked == ["graph(scope=question)"] * 2
+    metrics = {metric.entry.id for metric in loaded.metrics or ()}
+    assert {"rog_f1", "strict_f1", "answer_entity_recall"} <= metrics
+
+
+def test_table_1_has_every_row_of_the_paper(tmp_path: Path) -> None:
+    ours = {(one.composition.method.id, reader(one)["model"]) for one in load("table1", tmp_path).methods}
+    for row in published():
+        asked = dict(part.split("=") for part in row["setting"].split(";"))
+        method = "no_retrieval" if asked["retrieval"] == "closed_book" else METHODS[row["method"]]
+        assert (method, READERS[asked["reader"]]) in ours, row
+    assert {plan.reference.name for plan in load("table1", tmp_path).benchmarks} == {
+        row["dataset"] for row in published()
+    }
+
+
+def test_table_1_compares_the_same_methods_under_each_reader(tmp_path: Path) -> None:
+    by_reader: dict[str, Counter[str]] = {}
+    for method in load("table1", tmp_path).methods:
+        by_reader.setdefault(reader(method)["model"], Counter())[method.composition.method.id] += 1
+    assert set(by_reader) == set(READERS.values())
+    first, *others = by_reader.values()
+    assert all(other == first for other in others)
+    assert first["two_tower"] == 2  # first token and mean
+    assert load("table1", tmp_path, "open").methods == load("table1", tmp_path).methods[: first.total()]
+
+
+@pytest.mark.parametrize("name", ["table1", "figure2"])
+def test_every_method_of_a_table_is_read_by_rogs_prompt(name: str, tmp_path: Path) -> None:
+    for method in load(name, tmp_path).methods:
+        said = reader(method)
+        assert said["reading"] == "triples"
+        longest = said.get("max_new_tokens", said.get("max_tokens"))
+        assert longest == (128 if said["id"] == "seq2seq" else 512)
+        assert said["id"] != "seq2seq" or said["max_prompt_tokens"] == 507
+        assert said.get("temperature", 0) == 0
+        assert method.composition.method.id == "no_retrieval" or method.composition.compressor is None
+
+
+def test_the_encoders_of_a_table_are_one(tmp_path: Path) -> None:
+    encoders = {
+        config(one).model for one in load("table1", tmp_path).methods
+        if one.composition.method.id in {"two_tower", "grag", "g_retriever"}
+    }  # fmt: skip
+    assert encoders == {"distilbert-base-uncased"}
+    assert {plan.config.base for plan in load("table1", tmp_path).trainings} == encoders  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", ["table1", *OFFLINE])
+def test_every_retriever_hands_on_20_triples(name: str, tmp_path: Path) -> None:
+    handed_on = {
+        one.composition.method.id: one.composition.handed_on for one in load(name, tmp_path).methods
+        if one.composition.method.id not in {"no_retrieval", "oracle_evidence"}
+    }  # fmt: skip
+    assert set(handed_on.values()) == {20}
+    cut = [one for one in load(name, tmp_path).methods if one.composition.method.id == "g_retriever"]
+    assert all(config(one).order == "cosine" for one in cut)  # what is cut off is what is least alike
+
+
+def test_figure_2_sweeps_k_with_one_checkpoint(tmp_path: Path) -> None:
+    loaded = load("figure2", tmp_path)
+    assert [one.composition.handed_on for one in loaded.methods] == [5, 10, 20, 30, 50, 100]
+    assert all(one.name == f"K = {one.composition.handed_on}" for one in loaded.methods)
+    assert len({config(one).model for one in loaded.methods}) == 1
+    ks = [metric.values["k"] for metric in loaded.metrics or () if metric.entry.id == "answer_entity_recall"]
+    assert ks == [5, 10, 20, 30, 50, 100]
+
+
+@pytest.mark.parametrize("name", ["table1", "figure2"])
+def test_the_tables_share_one_training_of_the_papers_options(name: str, tmp_path: Path) -> None:
+    trained = {plan.name: plan for plan in load(name, tmp_path).trainings}
+    assert trained["gpr"].config == TRAININGS.get("gpr").validate({"preset": "paper"})
+    for method in load(name, tmp_path).methods:
+        if method.composition.method.id == "gpr":
+            assert Path(config(method).model).is_relative_to(trained["gpr"].folder(tmp_path))
+    if "skp" in trained:
+        assert set(trained["skp"].config.graph) == set(trained["gpr"].config.graph)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", OFFLINE)
+def test_offline_files_train_on_train_worlds_and_report_unseen_relations_apart(name: str, tmp_path: Path) -> None:
+    loaded = load(name, tmp_path)
+    asked = [(str(plan.reference), plan.config.relations) for plan in loaded.benchmarks]  # type: ignore[attr-defined]
+    assert asked == [("worlds/graph:test", None), ("worlds/graph:test", "unseen")]
+    for plan in loaded.trainings:
+        said = plan.config.model_dump()
+        assert {*said.get("graph", ()), *said.get("data", ())} == {"worlds/graph:train"}
+        assert said["base"] == "minilm"
+    for method in loaded.methods:
+        assert reader(method)["id"] == "pocket"
+        assert method.name == "No retrieval" or method.composition.compressor is not None
+
+
+def test_worlds_compares_every_graph_baseline_and_has_three_seeds_on_request(tmp_path: Path) -> None:
+    loaded = load("worlds", tmp_path)
+    wanted = {*METHODS.values(), "bm25_triples", "no_retrieval", "oracle_evidence"}
+    assert {one.composition.method.id for one in loaded.methods} == wanted
+    assert "hybrid[worlds-ce]" in {one.name for one in loaded.methods}
+    seeds = Counter(plan.name for plan in load("worlds", tmp_path, "seeds").trainings)
+    assert seeds == {"gpr": 3, "skp": 3, "worlds-ce": 1}
+    one, *_ = loaded.trainings
+    three = [plan.config for plan in load("worlds", tmp_path, "seeds").trainings if plan.name == "gpr"]
+    assert one.config == three[0]
+    assert [plan.seed for plan in three] == [0, 1, 2]
+
+
+def test_ablations_differ_from_gpr_in_one_thing_each(tmp_path: Path) -> None:
+    loaded = load("ablations", tmp_path)
+    options = {plan.name: plan.config.model_dump() for plan in loaded.trainings if plan.config.seed == 0}
+    whole = options.pop("gpr")
+    worlds = next(plan for plan in load("worlds", tmp_path).trainings if plan.name == "gpr")
+    assert whole == worlds.config.model_dump()
+    changed = {name: _changed(whole, one) for name, one in options.items()}
+    assert changed == {
+        "without-neighbours": {"loss.neighbours"}, "without-negatives": {"loss.negatives"},
+        "other-neighbours": {"sampling.nb_exclude_same_hr"}, "drawn-once": {"train.redraw"},
+        "first-token": {"pooling"}, "full-relations": {"linearise.rel"},
+    }  # fmt: skip
+    untrained = next(one for one in loaded.methods if one.name == "Without pretraining")
+    assert (untrained.composition.method.id, config(untrained).model, config(untrained).pooling) == (
+        "two_tower", whole["base"], whole["pooling"],
+    )  # fmt: skip
+
+
+def _changed(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> set[str]:
+    found: set[str] = set()
+    for key in one.keys() | other.keys():
+        mine, theirs = one.get(key), other.get(key)
+        if isinstance(mine, dict) and isinstance(theirs, dict):
+            found |= _changed(mine, theirs, f"{prefix}{key}.")
+        elif mine != theirs:
+            found.add(prefix + key)
+    return found
+
+
+def test_runs_over_the_two_parts_of_worlds_are_told_apart(tmp_path: Path) -> None:
+    parts = [load_benchmark(plan, None).benchmark for plan in load("worlds", tmp_path).benchmarks]
+    assert [part.name for part in parts] == ["worlds/graph:test", "worlds/graph:test(relations=unseen)"]
+    unseen = [{question.metadata["unseen_relation"] for question in part.questions} for part in parts]
+    assert unseen == [{False}, {True}]
+    assert all(len(question.candidates or ()) >= 1000 for part in parts for question in part.questions)
+
+
+def test_without_the_data_the_error_says_which(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(UserError, match="no data of webqsp") as caught:
+        tasks_of(load("table1", tmp_path))
+    assert "rmanluo/RoG-webqsp" in str(caught.value)

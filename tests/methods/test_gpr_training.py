@@ -508,3 +508,27 @@ if one.towers.accelerator.is_main_process:
     for name, weight in found[0].items():
         # AdamW divides by the gradient's size, so that rounding of tiny gradients shows.
         assert torch.allclose(weight, found[1][name], atol=5e-4), name
+
+
+def test_real_graphs_are_pretrained_on_and_searched(base: str, data_folder: Path, tmp_path: Path) -> None:
+    """WebQSP's records as they are published: with unnamed entities, inverse triples and graphs of their own."""
+    from benchmarks import registry
+    from methods.gpr.retriever import TripleRetriever
+    from methods.models.encoder import Encoder, EncoderConfig
+
+    path = {"path": str(data_folder / "webqsp" / "rog_style_webqsp.jsonl")}
+    config = options(
+        base, graph=["webqsp:test"], graph_options={"webqsp": path}, allow_test=True,
+        questions={"generator": "template", "triples": 60}, validate_on={"share": 0.1},
+        train={"epochs": 2, "batch_size": 16, "micro_batch": 16},
+    )  # fmt: skip
+    stage = trained(config, tmp_path)
+    assert stage.figures["loss"] < 1.0
+    assert "has seen the test graphs of webqsp:test" in (stage.folder / "README.md").read_text()
+    benchmark = registry.load("webqsp:test", path)
+    towers = EncoderConfig(model=str(stage.folder / "triple"), query_model=str(stage.folder / "question"))
+    index = TripleRetriever(Encoder(towers, "cpu", tmp_path / "embeddings")).index(benchmark.corpus)
+    asked = list(benchmark.questions[:3])
+    for question, ranking in zip(asked, index.retrieve([one.query() for one in asked], 20), strict=True):
+        assert len(ranking.ids) == min(20, len(question.candidates or ()))
+        assert set(ranking.ids) <= set(question.candidates or ())

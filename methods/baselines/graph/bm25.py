@@ -3,7 +3,7 @@
 The formula is that of `methods.baselines.bm25`. Where a query has a graph of its own, the number of triples, how many
 hold a word and their mean length are by default those of this graph: a word that every triple of it shares says
 nothing there, however rare it is elsewhere. Such statistics change with every query, and to build an index of `bm25s`
-for each takes a hundred times as long as the few words of a question do; so they are counted from the words of the
+for each takes some fifty times as long as the few words of a question do; so they are counted from the words of the
 names, which are split once. Over a whole corpus, and with the whole corpus's statistics, `bm25s` scores.
 
 Every triple gets a place: those that share no word with the question stand last, in the order of the graph.

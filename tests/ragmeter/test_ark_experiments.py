@@ -23,7 +23,7 @@ def published(table: str) -> list[dict[str, str]]:
         return [row for row in csv.DictReader(file) if row["table"] == table]
 
 
-@pytest.mark.parametrize("name", [*TABLES, "worlds"])
+@pytest.mark.parametrize("name", [*TABLES, "worlds", "gain", "ablations"])
 def test_every_file_is_valid_and_says_what_is_left_to_published_figures(name: str) -> None:
     loaded = experiment.load(f"ark/{name}")
     assert loaded.reference in {method.name for method in loaded.methods}

@@ -23,8 +23,8 @@ import numpy as np
 from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Query, triple_id
 from methods.api import Index
-from methods.gpr.linearise import linearised
-from methods.gpr.retriever import TripleRetriever
+from methods.baselines.graph.towers import TripleRetriever
+from methods.knowledge.linearise import linearised
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.weights import locate
 from perf.encoders import in_turns, ratio, say

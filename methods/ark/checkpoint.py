@@ -1,27 +1,8 @@
-"""What a checkpoint of ARK says of itself."""
+"""Which models are checkpoints of ARK."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
-from benchmarks.fingerprint import CHECKPOINT_CARD
-from methods.ark.kept import read_json
-from methods.models.weights import locate
-
-
-def card_of(model: str) -> Mapping[str, Any] | None:
-    """The card in a model's folder (`ragmeter.json`); None where it has none.
-
-    Raises:
-        UserError: There is no such folder, or the card is damaged.
-    """
-    path = Path(locate(model)) / CHECKPOINT_CARD
-    if not path.is_file():
-        return None
-    card = read_json(path)
-    return card if isinstance(card, dict) else None
+from methods.checkpoints import card_of
 
 
 def trained_by_ark(model: str) -> bool:

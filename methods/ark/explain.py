@@ -13,13 +13,14 @@ from benchmarks.errors import UserError
 from benchmarks.schema import Question
 from methods.api import Services
 from methods.ark.alignment import AlignmentRow, aligned, positives
-from methods.ark.checkpoint import card_of, trained_by_ark
+from methods.ark.checkpoint import trained_by_ark
 from methods.ark.config import ArkTrainingConfig, encoder_config
 from methods.ark.graphs import GraphQueries
 from methods.ark.material import Document, Piece, pieces_of, pool
 from methods.ark.mining import mine
 from methods.ark.preparation import SIZES
 from methods.ark.terms import Terms
+from methods.checkpoints import card_of
 from methods.explaining import Explanation, Table, numbers, register_explainer, shortened
 from methods.knowledge.neighbourhoods import Neighbourhood
 from methods.knowledge.picture import svg

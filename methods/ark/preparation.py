@@ -8,13 +8,13 @@ from pathlib import Path
 
 from methods.ark.alignment import AlignmentRow, aligned, positives, row_of
 from methods.ark.config import ArkTrainingConfig
-from methods.ark.kept import file_id, read_json, read_lines, write_json, write_lines
 from methods.ark.knowledge import Augmented, QuerySource
-from methods.ark.manifest import Manifest
 from methods.ark.material import Document, Material
 from methods.ark.mining import Embedder, Mined, mine, random_pool, rows_of
 from methods.ark.rows import TrainRow, check_rows, write_rows
 from methods.ark.terms import Terms
+from methods.kept import file_id, read_json, read_lines, write_json, write_lines
+from methods.manifest import Manifest
 from methods.training import Progress
 
 SIZES = {"stage2": "large", "stage3": "small"}

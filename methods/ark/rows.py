@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.errors import UserError
-from methods.ark.kept import write_lines
+from methods.kept import write_lines
 
 
 @dataclass(frozen=True, slots=True)

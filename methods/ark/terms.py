@@ -13,8 +13,8 @@ from benchmarks.fingerprint import content_id, fingerprint
 from benchmarks.schema import Question
 from methods.ark.alignment import Scores, formed
 from methods.ark.config import ArkTrainingConfig
-from methods.ark.kept import read_json, write_json
 from methods.ark.material import Document
+from methods.kept import read_json, write_json
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.likelihood import Asked, LikelihoodScorer, ScoringTemplate
 from methods.models.pocket.prompt import ANSWER, GAP, QUESTION, marker

@@ -17,13 +17,13 @@ from methods.ark.config import PRESETS, STAGES, ArkTrainingConfig
 from methods.ark.curriculum import StagePlan, StageTrainer, stage_plan
 from methods.ark.graphs import GraphQueries
 from methods.ark.knowledge import QuerySource
-from methods.ark.manifest import Manifest, StageRecord, require_unchanged
 from methods.ark.material import Material, load_material
 from methods.ark.preparation import Preparation
 from methods.ark.rows import TrainRow
 from methods.ark.terms import Terms
 from methods.ark.tower import Prompts, Tower, load_tower, prompts_of
 from methods.ark.validation import validator
+from methods.manifest import Manifest, StageRecord, require_unchanged
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.weights import locate, weights_hash
 from methods.torch_loop import Validate, accelerator

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from methods.gpr.config import GprTrainingConfig
-from methods.gpr.linearise import linearise
+from methods.knowledge.linearise import linearise
 
 _CARD = """---
 library_name: sentence-transformers

@@ -10,11 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks.errors import UserError
 from benchmarks.registry import resolve
-from methods.gpr.linearise import LineariseConfig
 from methods.gpr.loss import LossConfig
 from methods.gpr.questions import QuestionsConfig
 from methods.gpr.questions_llm import load_prompt
 from methods.gpr.sampling import SamplingConfig
+from methods.knowledge.linearise import LineariseConfig
 from methods.models.chat import ChatModel
 from methods.models.encoder import EncoderConfig
 from methods.models.encoder_presets import PRESETS as ENCODERS

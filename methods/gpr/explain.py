@@ -12,14 +12,15 @@ from benchmarks.errors import UserError
 from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Question, Triple
 from methods.api import Ranking, Services
-from methods.ark.checkpoint import card_of
+from methods.baselines.graph.checkpoint import require_checkpoint
+from methods.baselines.graph.towers import SearchScope, TripleRetriever
 from methods.baselines.graph.triples import triple_corpus
+from methods.checkpoints import card_of
 from methods.explaining import Explanation, Table, numbers, register_explainer, shortened
-from methods.gpr.checkpoint import require_checkpoint
 from methods.gpr.config import GprTrainingConfig
-from methods.gpr.linearise import LineariseConfig, linearise
 from methods.gpr.picture import Drawing, svg
-from methods.gpr.retriever import Gpr, GprConfig, SearchScope, TripleRetriever
+from methods.gpr.retriever import Gpr, GprConfig
+from methods.knowledge.linearise import LineariseConfig, linearise
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.registry import MethodConfig
 

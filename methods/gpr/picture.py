@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from benchmarks.schema import Triple
 from methods.explaining import shortened
-from methods.gpr.linearise import relation_text
+from methods.knowledge.linearise import relation_text
 from methods.knowledge.picture import LABEL, MOST, SIZE, escaped, layout
 
 RADIUS = 11.0

@@ -15,11 +15,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from benchmarks.errors import UserError
 from methods.api import Services
 from methods.gpr.masked import SIDES, MaskedTriple, QuestionGenerator, Side
-from methods.gpr.material import PretrainingGraph
 from methods.gpr.questions_file import CachedQuestions, Key, Written, append_questions, kept_questions
 from methods.gpr.questions_llm import LLMQuestions, QuestionsChat
 from methods.gpr.questions_templates import TemplateQuestions
 from methods.gpr.questions_worlds import Phrasing, WorldsQuestions
+from methods.knowledge.pretraining import PretrainingGraph
 from methods.models.chat import ChatModel
 from methods.training import Progress, Silent
 

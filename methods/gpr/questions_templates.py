@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from methods.gpr.linearise import relation_text
 from methods.gpr.masked import MaskedTriple, Side, checked, words
+from methods.knowledge.linearise import relation_text
 
 PATTERNS: Mapping[Side, tuple[str, ...]] = {
     "tail": ("What is the {relation} of {visible}?", "Which {relation} does {visible} have?"),

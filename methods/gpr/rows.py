@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from benchmarks.fingerprint import fingerprint
 from methods.gpr.config import GprTrainingConfig, ValidateConfig
-from methods.gpr.linearise import linearised
-from methods.gpr.material import PretrainingGraph
 from methods.gpr.questions import QuestionSet
 from methods.gpr.sampling import TripleIndex
+from methods.knowledge.linearise import linearised
+from methods.knowledge.pretraining import PretrainingGraph
 
 Numbers = NDArray[np.int64]
 

@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.fingerprint import file_sha256, fingerprint
-from methods.baselines.graph.one_stage import Begun, train_stage
 from methods.gpr.card import write_card
 from methods.gpr.checkpoint import QUESTION, TRIPLE
 from methods.gpr.config import PRESETS, GprTrainingConfig
 from methods.gpr.masked import QuestionGenerator
-from methods.gpr.material import PretrainingGraph, load_graph
 from methods.gpr.questions import QuestionSet, generator_of, questions_of
 from methods.gpr.rows import Material
 from methods.gpr.towers import Towers
 from methods.gpr.trainer import GprTrainer
 from methods.gpr.validation import validator
+from methods.knowledge.pretraining import PretrainingGraph, load_graph
+from methods.one_stage import Begun, train_stage
 from methods.torch_loop import accelerator
 from methods.training import TrainedStage, Workshop, register_training
 

@@ -14,10 +14,10 @@ from benchmarks.registry import Benchmark, load, resolve
 from benchmarks.schema import Question
 from methods.baselines.ranking import Rows, best_rows
 from methods.gpr.config import GprTrainingConfig
-from methods.gpr.linearise import linearised
 from methods.gpr.loss import Cosines, row_losses
 from methods.gpr.rows import Material
 from methods.gpr.towers import Towers
+from methods.knowledge.linearise import linearised
 from methods.torch_loop import Validate
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.errors import UserError
-from methods.ark.checkpoint import card_of
+from methods.checkpoints import card_of
 
 METHOD = "sark"
 

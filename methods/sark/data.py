@@ -27,7 +27,7 @@ from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
 from benchmarks.worlds.seeds import require_training_seed
 from methods.api import Services
-from methods.ark.kept import file_id, read_json, write_json
+from methods.kept import file_id, read_json, write_json
 from methods.sark.candidates import candidates_of
 from methods.sark.data_config import SarkDataConfig
 from methods.sark.labelling import labels_of

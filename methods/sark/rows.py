@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.draws import Draws
 from benchmarks.errors import UserError
 from benchmarks.schema import Passage
-from methods.ark.kept import write_lines
+from methods.kept import write_lines
 
 LENGTH = 6
 """Passages of a list."""

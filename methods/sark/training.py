@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from benchmarks.errors import UserError
 from benchmarks.fingerprint import file_sha256, fingerprint
 from benchmarks.registry import Benchmark
-from methods.baselines.graph.one_stage import Begun, train_stage
+from methods.one_stage import Begun, train_stage
 from methods.sark.card import write_card
 from methods.sark.config import PRESETS, SarkTrainingConfig
 from methods.sark.data import SarkData, data_of

@@ -21,9 +21,9 @@ from methods.api import Services
 from methods.explaining import EXPLAINERS, Explanation
 from methods.gpr.config import GprTrainingConfig
 from methods.gpr.explain import GprExplainConfig, explain
-from methods.gpr.linearise import linearise
 from methods.gpr.picture import Drawing, svg
 from methods.gpr.towers import Towers
+from methods.knowledge.linearise import linearise
 
 torch = pytest.importorskip("torch")
 SERVICES = Services(device="cpu")

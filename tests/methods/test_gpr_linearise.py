@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.graphs import TripleCorpus
-from methods.gpr.linearise import LineariseConfig, linearise, linearised, relation_text
+from methods.knowledge.linearise import LineariseConfig, linearise, linearised, relation_text
 
 JAMAICA = ("Jamaica", "location.country.languages_spoken", "Jamaican English")
 

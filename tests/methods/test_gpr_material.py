@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.errors import UserError
-from methods.gpr.linearise import linearised
-from methods.gpr.material import load_graph, unnamed
+from methods.knowledge.linearise import linearised
+from methods.knowledge.pretraining import load_graph, unnamed
 
 SMALL = {"worlds": {"entities": 120, "community": 60, "triples": 40, "questions": 6}}
 

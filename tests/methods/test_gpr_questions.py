@@ -19,7 +19,6 @@ from benchmarks.schema import Triple, triple_id
 from benchmarks.worlds.ontology import relations
 from methods.api import Services
 from methods.gpr.masked import MaskedTriple, fault, names
-from methods.gpr.material import PretrainingGraph, load_graph
 from methods.gpr.questions import QuestionsConfig, generator_of, questions_of
 from methods.gpr.questions_file import Written as Line
 from methods.gpr.questions_file import append_questions, read_questions
@@ -27,6 +26,7 @@ from methods.gpr.questions_llm import load_prompt, parse
 from methods.gpr.questions_templates import TemplateQuestions
 from methods.gpr.questions_worlds import WorldsQuestions, wordings
 from methods.gpr.sampling import TripleIndex
+from methods.knowledge.pretraining import PretrainingGraph, load_graph
 from methods.models.openai_server import ChatRequest, OpenAIServer, Refused, Written
 
 ADHD: Triple = ("Attention deficit hyperactivity disorder", "medicine.disease.treatments", "Modafinil")

@@ -19,9 +19,9 @@ from benchmarks.fingerprint import CHECKPOINT_CARD
 from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Query, Triple, triple_id
 from methods.api import Ranking, Services
-from methods.gpr import vectors as vectors_module
-from methods.gpr.linearise import LineariseConfig, linearise
-from methods.gpr.retriever import TripleRetriever, nearest
+from methods.baselines.graph import vectors as vectors_module
+from methods.baselines.graph.towers import TripleRetriever, nearest
+from methods.knowledge.linearise import LineariseConfig, linearise
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.registry import Component
 

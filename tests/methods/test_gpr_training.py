@@ -23,13 +23,13 @@ from methods.api import Services
 from methods.gpr.config import GprTrainingConfig
 from methods.gpr.loss import row_losses
 from methods.gpr.masked import MaskedTriple
-from methods.gpr.material import PretrainingGraph
 from methods.gpr.questions import questions_of
 from methods.gpr.questions_templates import TemplateQuestions
 from methods.gpr.rows import Material
 from methods.gpr.towers import Towers
 from methods.gpr.trainer import GprTrainer, cosines_of
 from methods.gpr.training import GprTraining
+from methods.knowledge.pretraining import PretrainingGraph
 from methods.registry import Component
 from methods.torch_loop import accelerator
 from methods.training import TRAININGS, Silent, TrainedStage, Workshop
@@ -513,7 +513,7 @@ if one.towers.accelerator.is_main_process:
 def test_real_graphs_are_pretrained_on_and_searched(base: str, data_folder: Path, tmp_path: Path) -> None:
     """WebQSP's records as they are published: with unnamed entities, inverse triples and graphs of their own."""
     from benchmarks import registry
-    from methods.gpr.retriever import TripleRetriever
+    from methods.baselines.graph.towers import TripleRetriever
     from methods.models.encoder import Encoder, EncoderConfig
 
     path = {"path": str(data_folder / "webqsp" / "rog_style_webqsp.jsonl")}

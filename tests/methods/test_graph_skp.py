@@ -31,8 +31,8 @@ from methods.baselines.graph.skp_masking import (
 )
 from methods.baselines.graph.skp_text import unit_texts
 from methods.baselines.graph.skp_training import SkpTraining, SkpTrainingConfig
-from methods.gpr.linearise import LineariseConfig
-from methods.gpr.material import graph_of
+from methods.knowledge.linearise import LineariseConfig
+from methods.knowledge.pretraining import graph_of
 from methods.torch_loop import accelerator
 from methods.training import Silent, TrainedStage, Workshop
 

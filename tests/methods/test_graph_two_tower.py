@@ -18,7 +18,7 @@ from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Query, Triple, triple_id
 from methods.api import Services
 from methods.baselines.graph.dpr import DprTriples
-from methods.gpr.linearise import linearise
+from methods.knowledge.linearise import linearise
 from methods.registry import Component
 
 torch = pytest.importorskip("torch")

@@ -19,9 +19,9 @@ from methods.baselines.graph.cross_encoder_card import write_card
 from methods.baselines.graph.cross_encoder_loss import GroupObjective
 from methods.baselines.graph.cross_encoder_rows import Group, asked_of, groups, load_graphs, load_training
 from methods.baselines.graph.cross_encoder_validation import validator
-from methods.baselines.graph.one_stage import Begun, Figures, train_stage
 from methods.baselines.graph.trained import without_load_report
 from methods.models.weights import loading, locate
+from methods.one_stage import Begun, Figures, train_stage
 from methods.torch_loop import Loop, LoopOptions, Schedule, accelerator
 from methods.training import TrainedStage, TrainingConfig, Workshop, register_training
 

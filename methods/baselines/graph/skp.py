@@ -5,10 +5,10 @@ from __future__ import annotations
 from pydantic import Field
 
 from methods.api import Services
+from methods.baselines.graph.checkpoint import linearise_of, require_checkpoint
+from methods.baselines.graph.towers import TripleRetriever, TripleSearchConfig
 from methods.baselines.graph.two_tower import POOLINGS, Pooling
-from methods.gpr.checkpoint import linearise_of, require_checkpoint
-from methods.gpr.linearise import LineariseConfig
-from methods.gpr.retriever import TripleRetriever, TripleSearchConfig
+from methods.knowledge.linearise import LineariseConfig
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.weights import weights_hash
 from methods.registry import register

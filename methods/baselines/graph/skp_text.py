@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 
 from methods.baselines.graph.skp_masking import SEPARATOR
-from methods.gpr.linearise import LineariseConfig, linearised
-from methods.gpr.material import PretrainingGraph
+from methods.knowledge.linearise import LineariseConfig, linearised
+from methods.knowledge.pretraining import PretrainingGraph
 
 Unit = Literal["triple", "subgraph"]
 

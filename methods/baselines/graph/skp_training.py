@@ -18,16 +18,16 @@ from pydantic import Field
 from benchmarks.errors import UserError
 from benchmarks.fingerprint import fingerprint
 from benchmarks.registry import resolve
-from methods.baselines.graph.one_stage import Begun, Figures, train_stage
 from methods.baselines.graph.skp_card import write_card
 from methods.baselines.graph.skp_loss import SkpObjective, Vector
 from methods.baselines.graph.skp_masking import hidden_words, masked, tokenised
 from methods.baselines.graph.skp_text import Unit, unit_texts
 from methods.baselines.graph.trained import without_load_report
-from methods.gpr.linearise import LineariseConfig
-from methods.gpr.material import PretrainingGraph, load_graph
+from methods.knowledge.linearise import LineariseConfig
+from methods.knowledge.pretraining import PretrainingGraph, load_graph
 from methods.models.encoder import EncoderConfig, sentence_transformer
 from methods.models.weights import loading, locate
+from methods.one_stage import Begun, Figures, train_stage
 from methods.torch_loop import Loop, LoopOptions, Schedule, accelerator
 from methods.training import TrainedStage, TrainingConfig, Workshop, register_training
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.errors import UserError
-from methods.ark.checkpoint import card_of
+from methods.checkpoints import card_of
 from methods.models.cross_encoder import CrossEncoderConfig
 from methods.models.weights import loading, locate
 

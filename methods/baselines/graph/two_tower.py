@@ -11,8 +11,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from methods.api import Services
-from methods.gpr.linearise import LineariseConfig
-from methods.gpr.retriever import TripleRetriever, TripleSearchConfig
+from methods.baselines.graph.towers import TripleRetriever, TripleSearchConfig
+from methods.knowledge.linearise import LineariseConfig
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.registry import register
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.graphs import Triples
-from methods.gpr.linearise import LineariseConfig, linearised
+from methods.knowledge.linearise import LineariseConfig, linearised
 from methods.models.encoder import Encoder, Vectors
 
 BLOCK = 1024

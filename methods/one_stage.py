@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.fingerprint import CHECKPOINT_CARD, fingerprint, folder_sha256
-from methods.ark.manifest import Manifest, StageRecord
+from methods.manifest import Manifest, StageRecord
 from methods.models.weights import locate, weights_hash
 from methods.torch_loop import Loop
 from methods.training import TrainedStage, TrainingConfig, Workshop

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.errors import UserError
 from benchmarks.fingerprint import folder_sha256
-from methods.ark.kept import read_json, write_json
+from methods.kept import read_json, write_json
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class GraphCrossEncoderTrainingConfig(TrainingConfig):
     learning_rate: float = Field(
         3e-4,
         gt=0,
-        description="of AdamW, at its peak; fits MiniLM, which learns nothing at 5e-5; larger bases want less",
+        description="of AdamW, at its peak; fits MiniLM, which does not learn at 5e-5; larger ones want less",
     )
     warm_up: float = Field(0.1, ge=0, description="share of the steps in which it rises, below 1; else their number")
     weight_decay: float = Field(0.01, ge=0, description="of matrices")

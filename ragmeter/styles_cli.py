@@ -161,3 +161,80 @@ def import_pairs(
 
     named = style_files.Named(tuple(fields or ()), identifier, title, question)
     style_files.import_pairs(files, style_files.Target(output, overwrite), named, style, by, as_json)
+
+
+Experiment = Annotated[str | None, typer.Argument(metavar="[EXPERIMENT]", help="Default: the newest in the store.")]
+Metrics = Annotated[str | None, typer.Option(help="Comma-separated, by name or id. Default: those it shows.")]
+OverSeeds = Annotated[bool, typer.Option("--over-seeds", help="One row for all training seeds of a method.")]
+
+
+@styles_app.command()
+def drops(
+    experiment: Experiment = None,
+    metrics: Metrics = None,
+    styles: Annotated[list[str] | None, typer.Option("--style", help="Only these; may be repeated.")] = None,
+    over_seeds: OverSeeds = False,
+    offline: OfflineOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """What each style costs each method, paired by question; loss of content told apart from loss to style."""
+    from ragmeter.commands import style_drops
+
+    style_drops.drops(experiment, metrics, tuple(styles or ()), over_seeds, store, as_json)
+
+
+@styles_app.command()
+def curve(
+    experiment: Experiment = None,
+    over: Annotated[str, typer.Option(help="mix: the share of formal candidates; k: passages read.")] = "mix",
+    metrics: Metrics = None,
+    over_seeds: OverSeeds = False,
+    offline: OfflineOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Methods against shares of formal candidates, or against the number of passages that are read."""
+    from ragmeter.commands import style_drops
+
+    style_drops.curve(experiment, over, metrics, over_seeds, store, as_json)
+
+
+@styles_app.command()
+def sensitivity(
+    reference: Reference,
+    rerankers: Annotated[
+        list[str] | None, typer.Option("--reranker", metavar="ID", help="A reranker; may be repeated.")
+    ] = None,
+    options: Settings = None,
+    experiment: Annotated[
+        str | None, typer.Option(metavar="FILE|NAME", help="Whose methods' rerankers are measured.")
+    ] = None,
+    profile: Annotated[str | None, typer.Option(help="Of the experiment.")] = None,
+    styles: Annotated[list[str] | None, typer.Option("--style", help="May be repeated. [default: informal]")] = None,
+    pairs: Annotated[
+        Path | None,
+        typer.Option(metavar="PAIRS", help="A file of style pairs; else the benchmark's own texts, else fixed rules."),
+    ] = None,
+    setting: Setting = None,
+    limit: Limit = None,
+    seed: Annotated[int, typer.Option(help="Of the setting.")] = 0,
+    config: Config = None,
+    path: DataPath = None,
+    device: Device = None,
+    offline: OfflineOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """How far rerankers are moved when the same candidates are told in another style; no gold is needed."""
+    from ragmeter.commands import style_sensitivity as commands
+
+    asked = commands.Asked(reference, config, path, setting, limit, seed, device)
+    named = commands.Named(tuple(rerankers or ()), tuple(options or ()), experiment, profile)
+    commands.show_sensitivity(asked, named, styles or ("informal",), pairs, store, as_json, quiet)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.schema import Passage, Question
+from benchmarks.styles.mix import STYLED
 from judges.api import Scores
 
 
@@ -114,6 +115,8 @@ def record(question: Question) -> str:
         "triples": [list(triple) for triple in question.triples],
         "topic_entities": list(question.topic_entities),
     }
+    if STYLED in question.metadata:
+        value[STYLED] = dict(question.metadata[STYLED])
     return json.dumps(value, ensure_ascii=False)
 
 

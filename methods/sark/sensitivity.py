@@ -90,14 +90,14 @@ def told_twice(benchmark: Benchmark, style: str) -> list[ToldTwice]:
 
 
 def sensitivity(
-    reranker: Reranker, asked: Sequence[ToldTwice], progress: Callable[[int], None] | None = None
+    reranker: Reranker, asked: Sequence[ToldTwice], progress: Callable[[int, int], None] | None = None
 ) -> Sensitivity:
     """Rerank the formal and the other version of each question's candidates, and compare.
 
     Args:
         reranker: Its scores must be those that it ranks by.
         asked: As `told_twice` gives them.
-        progress: Called with the number of questions that are done.
+        progress: Called with how many questions are done, and of how many.
     """
     # One corpus of each style, for rerankers that count words in the corpus.
     corpora = [
@@ -111,7 +111,7 @@ def sensitivity(
         told = _scored(reranker, [(one.query, one.told) for one in batch], corpora[1])
         rows += [_compared(*both) for both in zip(formal, told, strict=True)]
         if progress:
-            progress(len(rows))
+            progress(len(rows), len(asked))
     tau, shift, relative, signed = np.array(rows, dtype=np.float64).reshape(-1, 4).T
     sizes = np.array([len(one.formal) for one in asked], dtype=np.int64)
     return Sensitivity(tuple(one.question for one in asked), sizes, tau, shift, relative, signed)

@@ -20,7 +20,7 @@ from benchmarks.styles.pairs import StylePairs
 from methods.api import Ranking, Services
 from methods.baselines.pointwise import PointwiseReranker
 from methods.registry import Component
-from methods.sark.sensitivity import kendall_tau, sensitivity, told_twice
+from methods.sark.sensitivity import ToldTwice, kendall_tau, sensitivity, told_twice
 
 
 class ByRule(PointwiseReranker):
@@ -93,8 +93,6 @@ def test_a_shift_that_all_candidates_share_moves_scores_and_no_rank(worlds: Benc
 
 @given(st.lists(st.tuples(st.floats(-9, 9), st.floats(-9, 9)), min_size=2, max_size=12))
 def test_the_relative_shift_lies_between_none_and_two(scores: list[tuple[float, float]]) -> None:
-    from methods.sark.sensitivity import ToldTwice
-
     formal = tuple(Passage(f"f{n}", "", f"f{n}") for n in range(len(scores)))
     told = tuple(Passage(f"t{n}", "", f"t{n}") for n in range(len(scores)))
     value = {f"f{n}": one for n, (one, _) in enumerate(scores)} | {f"t{n}": two for n, (_, two) in enumerate(scores)}
@@ -114,10 +112,11 @@ def test_a_question_alone_says_what_it_says_among_others(worlds: Benchmark) -> N
 
 
 def test_progress_is_told_and_the_order_given_changes_nothing(worlds: Benchmark) -> None:
-    asked, told = told_twice(worlds, "informal"), []
+    asked: list[ToldTwice] = told_twice(worlds, "informal")
+    told: list[tuple[int, int]] = []
     rule = ByRule(lambda text: float(len(text)))
-    first = sensitivity(rule, asked, told.append)
-    assert told == [5]
+    first = sensitivity(rule, asked, lambda done, total: told.append((done, total)))
+    assert told == [(5, 5)]
     again = sensitivity(rule, asked[::-1])
     assert again.tau.tolist() == first.tau.tolist()[::-1]
     assert again.shift.tolist() == first.shift.tolist()[::-1]

@@ -1,0 +1,386 @@
+"""`ragmeter styles drops`, `curve` and `sensitivity`: what is printed is the paired statistics of what is stored."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from benchmarks.errors import UserError
+from benchmarks.registry import Benchmark, load
+from benchmarks.schema import Question
+from benchmarks.styles.mix import STYLED, styled
+from methods.api import Prediction
+from ragmeter.cli import main
+from results import queries
+from results.statistics import difference, estimate, holm
+from results.store import FINISHED, Run, Store
+from results.style_curves import style_curves
+from results.style_drops import style_drops
+from results.told import Told, told
+
+METRIC = "em(rules=squad)#v1"
+QUESTIONS = 40
+
+
+class Done(NamedTuple):
+    """How a command ended and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Done]
+
+
+@pytest.fixture
+def ragmeter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """The real command line with a store of this test, in this process."""
+    for name, value in {"COLUMNS": "200", "NO_COLOR": "1", "RAGMETER_STORE": str(tmp_path / "store")}.items():
+        monkeypatch.setenv(name, value)
+
+    def call(*arguments: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["ragmeter", *arguments])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as caught:
+            main()
+        said = capsys.readouterr()
+        return Done(int(caught.value.code or 0), said.out, said.err)
+
+    return call
+
+
+# -- a store whose scores are known --
+
+Scores = Mapping[tuple[str, str], np.ndarray]
+"""By telling and method, shape (questions,)."""
+
+
+def survivors(mix: str) -> np.ndarray:
+    """Which questions keep their gold string."""
+    return np.arange(QUESTIONS) % 5 != 0 if mix != "formal" else np.ones(QUESTIONS, dtype=bool)
+
+
+MIXES: dict[str, dict[str, float]] = {
+    "formal": {"informal": 0.0}, "half": {"informal": 0.5}, "informal": {"informal": 1.0}, "humor": {"humor": 1.0}
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def benchmarks() -> dict[str, Benchmark]:
+    """One base told in four ways; that gold strings were lost in some is made up, so that the share is known."""
+    base = load("worlds/multihop:test").limited(QUESTIONS)
+    found = {}
+    for name, mix in MIXES.items():
+        made = styled(base, mix=mix)
+        questions = [
+            replace(one, metadata={**one.metadata, STYLED: {**one.metadata[STYLED], "survived": bool(alive)}})
+            for one, alive in zip(made.questions, survivors(name), strict=True)
+        ]
+        # Another telling stores its questions in an order of its own.
+        found[name] = replace(made, questions=questions[::-1] if name == "humor" else questions)
+    return found
+
+
+def stored(
+    folder: Path, benchmarks: Mapping[str, Benchmark], scores: Scores, k: Mapping[str, int] | None = None,
+    *, remember: bool = True,
+) -> Store:  # fmt: skip
+    """A store with one experiment `e` whose runs have these scores, in the base's order of questions."""
+    store, runs, names = Store(folder), [], []
+    order = [question.id for question in benchmarks["formal"].questions]
+    for number, ((telling, method), values) in enumerate(scores.items()):
+        benchmark = benchmarks[telling]
+        if not remember:
+            benchmark = replace(benchmark, questions=[_forgotten(one) for one in benchmark.questions])
+        store.put_benchmark(benchmark, benchmark.fingerprint)
+        described: dict[str, Any] = {
+            "method": {"id": "full_context"}, "rerankers": [{"id": method.partition(",")[0]}], "reader": None,
+            "compressor": None, "k": (k or {}).get(method, 5), "depth": None,
+        }  # fmt: skip
+        kind = "control" if method == "control" else "retriever"
+        run = Run(f"run{number:04d}", method, "full_context", kind, described, benchmark.name, benchmark.fingerprint,
+                  "distractor", 0, QUESTIONS, {})  # fmt: skip
+        store.start(run)
+        by_id = dict(zip(order, values, strict=True))
+        asked = [question.id for question in benchmark.questions]
+        store.append(run.run, [Prediction(one, "x") for one in asked], {METRIC: np.array([by_id[o] for o in asked])})
+        store.end(run.run, FINISHED)
+        runs.append(run.run)
+        names.append(method)
+    store.put_experiment("e", "name: e", None, None, None, runs, names=names)
+    return store
+
+
+def _forgotten(question: Question) -> Question:
+    return replace(question, metadata={key: value for key, value in question.metadata.items() if key != STYLED})
+
+
+@pytest.fixture
+def scores() -> dict[tuple[str, str], np.ndarray]:
+    draw = np.random.default_rng(0)
+    found = {}
+    for method in ("base", "SARK", "control"):
+        formal = (draw.random(QUESTIONS) < 0.8) * 1.0
+        found["formal", method] = formal
+        for telling, kept in (("half", 0.8), ("informal", 0.6), ("humor", 0.9)):
+            found[telling, method] = formal * (draw.random(QUESTIONS) < kept)
+    found["informal", "SARK"][3] = np.nan
+    return found
+
+
+def test_names_of_mixes_say_how_they_were_told(benchmarks: dict[str, Benchmark]) -> None:
+    found = {name: told(benchmark.name) for name, benchmark in benchmarks.items()}
+    assert {one.base for one in found.values()} == {"worlds/multihop:test"}
+    assert {name: one.name for name, one in found.items()} == {
+        "formal": "formal", "half": "50 % informal", "informal": "informal", "humor": "humor"
+    }  # fmt: skip
+    assert {name: one.formal for name, one in found.items()} == {"formal": 1, "half": 0.5, "informal": 0, "humor": 0}
+    assert found["half"].drawn == "by=rule,seed=0"
+    assert told("worlds/multihop:test") == Told("worlds/multihop:test") == found["formal"]
+    several = told("styled:dev(nq/dpr,informal=0.3,humor=0.2,by=gpt-x+rule,seed=7,draw=coin)")
+    assert (several.base, several.formal, several.style) == ("nq/dpr:dev", 0.5, None)
+    assert (several.name, several.drawn) == ("30 % informal + 20 % humor", "by=gpt-x+rule,seed=7,draw=coin")
+
+
+def test_a_drop_is_formal_minus_style_paired_by_question(
+    tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray]
+) -> None:
+    store = stored(tmp_path, benchmarks, scores)
+    (table,) = style_drops(store, "e", ["em"])
+    assert (table.base, table.setting, table.metric, table.scale) == ("worlds/multihop:test", "distractor", METRIC, 100)
+    assert [row.method for row in table.rows] == ["base", "SARK", "control"]
+    for row in table.rows:
+        formal = scores["formal", row.method]
+        assert row.formal == replace(estimate(formal), unscorable=row.formal.unscorable)
+        named = {"50 % informal": "half", "informal": "informal", "humor": "humor"}
+        assert [drop.told.name for drop in row.drops] == list(named)
+        paired = []
+        for drop in row.drops:
+            values = scores[named[drop.told.name], row.method]
+            expected = difference(formal, values)
+            paired.append(expected.p)
+            assert (drop.found.drop.value, drop.found.drop.n, drop.found.drop.p) == pytest.approx(
+                (expected.value, expected.n, expected.p)
+            )
+            assert (drop.found.drop.low, drop.found.drop.high) == pytest.approx((expected.low, expected.high))
+            both = ~np.isnan(values)
+            assert drop.value.value == pytest.approx(values[both].mean())
+            assert drop.relative == pytest.approx(1 - values[both].mean() / formal[both].mean())
+        assert [drop.found.p_holm for drop in row.drops] == pytest.approx(holm(paired))
+
+
+def test_content_loss_is_told_apart_and_the_parts_add_up(
+    tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray]
+) -> None:
+    (table,) = style_drops(stored(tmp_path, benchmarks, scores), "e", ["em"], styles=["informal"])
+    for row in table.rows:
+        drop = next(one for one in row.drops if one.told.name == "informal")
+        formal, values = scores["formal", row.method], scores["informal", row.method]
+        both, alive = ~np.isnan(values), survivors("informal")
+        delta = np.where(both, formal - values, 0.0)
+        found = drop.found
+        assert drop.content_known
+        assert found.content_lost.value == pytest.approx((~alive)[both].mean())
+        assert found.from_content.value == pytest.approx(delta[~alive].sum() / both.sum())
+        assert found.from_style.value == pytest.approx(delta[alive].sum() / both.sum())
+        assert found.from_content.value + found.from_style.value == pytest.approx(found.drop.value)
+        assert found.drop_where_survived.value == pytest.approx(delta[alive & both].mean())
+
+
+def test_the_mean_drop_leaves_controls_out(
+    tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray]
+) -> None:
+    (table,) = style_drops(stored(tmp_path, benchmarks, scores), "e", ["em"])
+    by_hand = np.mean([np.nanmean(scores["formal", m] - scores["humor", m]) for m in ("base", "SARK")])
+    assert table.average["humor"] == pytest.approx(by_hand)
+
+
+def test_a_store_that_was_never_told_what_survived_says_so(
+    tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray], ragmeter: Command
+) -> None:
+    stored(tmp_path / "store", benchmarks, scores, remember=False)
+    done = ragmeter("styles", "drops", "e", "--json")
+    for method in json.loads(done.out)["tables"][0]["methods"]:
+        assert all(style["content_lost"] is None and style["drop"]["n"] for style in method["styles"])
+    assert "before ragmeter kept what retelling lost" in ragmeter("styles", "drops", "e").out
+
+
+def test_seeds_of_a_method_are_one_row(tmp_path: Path, benchmarks: dict[str, Benchmark]) -> None:
+    draw = np.random.default_rng(1)
+    given = {
+        (telling, f"SARK #{seed}"): (draw.random(QUESTIONS) < 0.5) * 1.0
+        for telling in ("formal", "informal") for seed in (0, 1, 2)
+    }  # fmt: skip
+    store = stored(tmp_path, benchmarks, given)
+    assert [row.method for row in style_drops(store, "e")[0].rows] == ["SARK #0", "SARK #1", "SARK #2"]
+    (row,) = style_drops(store, "e", over_seeds=True)[0].rows
+    mean = {t: np.mean([given[t, f"SARK #{seed}"] for seed in (0, 1, 2)], axis=0) for t in ("formal", "informal")}
+    assert row.method == "SARK (3 seeds)"
+    assert row.drops[0].found.drop.value == pytest.approx(difference(mean["formal"], mean["informal"]).value)
+    assert row.drops[0].found.drop.low == pytest.approx(difference(mean["formal"], mean["informal"]).low)
+
+
+def test_without_both_tellings_there_is_no_drop(
+    tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray]
+) -> None:
+    half = {key: value for key, value in scores.items() if key[0] in ("half", "humor")}
+    store = stored(tmp_path, benchmarks, half)
+    with pytest.raises(UserError, match="both formally and in another style") as caught:
+        style_drops(store, "e")
+    assert "{informal: 0}" in str(caught.value.try_this)
+    with pytest.raises(UserError, match="two values of k"):
+        style_curves(store, "e", "k")
+
+
+def test_a_curve_over_shares_ends_in_formal_candidates(
+    tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray]
+) -> None:
+    store = stored(tmp_path, benchmarks, scores)
+    informal, humor = style_curves(store, "e", "formal", ["em"])
+    assert informal.title.startswith("worlds/multihop:test, informal")
+    assert (informal.places, humor.places) == ((0, 0.5, 1), (0, 1))
+    for curve in informal.curves:
+        lists = [scores[telling, curve.method] for telling in ("informal", "half", "formal")]
+        assert [point.value for point in curve.points.values()] == pytest.approx([np.nanmean(one) for one in lists])
+        assert curve.change.value == pytest.approx(difference(lists[-1], lists[0]).value)
+        assert curve.change.p == difference(lists[-1], lists[0]).p
+
+
+def test_a_curve_over_depth_joins_methods_that_differ_in_k_alone(
+    tmp_path: Path, benchmarks: dict[str, Benchmark]
+) -> None:
+    draw, depth = np.random.default_rng(2), {"SARK, K=5": 5, "SARK, K=20": 20, "base, K=5": 5, "other": 7}
+    given = {("informal", name): (draw.random(QUESTIONS) < 0.5) * 1.0 for name in depth}
+    (table,) = style_curves(stored(tmp_path, benchmarks, given, depth), "e", "k")
+    assert table.title == "worlds/multihop:test, informal, setting distractor"
+    (curve,) = table.curves
+    assert (curve.method, list(curve.points)) == ("SARK", [5, 20])
+    assert curve.points[20].value == given["informal", "SARK, K=20"].mean()
+
+
+# -- as people and programs meet them --
+
+
+def columns(line: str) -> Sequence[str]:
+    return [part for part in line.split("  ") if part.strip()]
+
+
+def test_the_command_prints_what_it_says_as_json(
+    tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray], ragmeter: Command
+) -> None:
+    stored(tmp_path / "store", benchmarks, scores)
+    done = ragmeter("styles", "drops", "e", "--style", "informal")
+    assert done.code == 0, done.err
+    said = json.loads(ragmeter("styles", "drops", "--style", "informal", "--json").out)["tables"][0]
+    base = next(row for row in said["methods"] if row["method"] == "base")
+    drop = next(one for one in base["styles"] if one["style"] == "informal")
+    line = next(line for line in done.out.splitlines() if line.startswith("base") and "50 %" not in line)
+    assert f"{100 * base['formal']['value']:.1f} ±" in line
+    assert f"{100 * drop['drop']['value']:+.1f} ±" in line
+    assert f"{100 * drop['relative_drop']:+.1f} %" in line
+    assert f"{100 * drop['content_lost']['value']:.1f}" in columns(line)[-3].strip()
+    assert "control (control)" in done.out
+    assert "humor" not in done.out
+    mean = next(line for line in done.out.splitlines() if line.startswith("(mean drop)") and "50 %" not in line)
+    assert f"{100 * said['mean_drop']['informal']:+.1f}" in mean
+
+    curve = ragmeter("styles", "curve", "e", "--over", "mix", "--metrics", "em")
+    assert curve.code == 0, curve.err
+    assert "0 % formal" in curve.out
+    assert "100 % formal" in curve.out
+    wrong = ragmeter("styles", "curve", "e", "--over", "mixx")
+    assert wrong.code == 2
+    assert "did you mean 'mix'?" in wrong.err
+    assert ragmeter("styles", "drops", "nowhere").code == 2
+
+
+@pytest.fixture
+def ran(ragmeter: Command, tmp_path: Path) -> Command:
+    """A store in which a small experiment ran."""
+    (tmp_path / "x.yaml").write_text("""
+name: x
+metrics: ["mrr@10", "recall@2"]
+benchmarks:
+  - {id: styled, split: test, limit: 12, config: {mix: {informal: 0}}}
+  - {id: styled, split: test, limit: 12, config: {mix: {informal: 1}}}
+methods:
+  - {id: full_context, name: given, k: 2, reader: retrieval_only}
+  - {id: full_context, name: BM25, rerankers: [bm25_reranker], k: 2, reader: retrieval_only}
+""")
+    done = ragmeter("run", str(tmp_path / "x.yaml"), "-q")
+    assert done.code == 0, done.err
+    return ragmeter
+
+
+def test_a_real_run_keeps_what_survived_and_the_given_order_never_drops(ran: Command, tmp_path: Path) -> None:
+    said = json.loads(ran("styles", "drops", "x", "--json").out)
+    assert [table["metric"] for table in said["tables"]] == ["mrr@10#v1", "recall@2#v1"]
+    for table in said["tables"]:
+        given, reranked = table["methods"]
+        assert (given["method"], reranked["method"]) == ("given", "BM25")
+        # Candidates keep their places whatever they are told in.
+        assert given["styles"][0]["drop"]["value"] == 0
+        assert given["styles"][0]["content_lost"]["n"] == 12
+        assert reranked["formal"]["value"] > given["formal"]["value"]
+    board = queries.runs(Store(tmp_path / "store"), "x")
+    assert {run.status for run in board} == {FINISHED}
+
+
+def test_sensitivity_of_named_rerankers_and_of_an_experiments(ran: Command, tmp_path: Path) -> None:
+    asked = ("styles", "sensitivity", "worlds/multihop:test", "--limit", "3")
+    done = ran(
+        *asked, "--reranker", "bm25_reranker", "--set", "b=0", "--style", "informal", "--style", "humor", "--json"
+    )
+    assert done.code == 0, done.err
+    said = json.loads(done.out)
+    assert [(row["reranker"], row["style"]) for row in said["rerankers"]] == [
+        ("bm25_reranker", "informal"), ("bm25_reranker", "humor")
+    ]  # fmt: skip
+    for row in said["rerankers"]:
+        assert -1 <= row["tau"]["value"] <= 1
+        assert 0 <= row["relative_shift"]["value"] <= 2
+        assert row["tau"]["n"] == 3
+    assert said["texts"]["informal"]["rewriter"].startswith("rule")
+    of_experiment = json.loads(ran(*asked, "--experiment", str(tmp_path / "x.yaml"), "--json").out)
+    assert [row["reranker"] for row in of_experiment["rerankers"]] == ["BM25"]
+    shown = ran(*asked, "--experiment", str(tmp_path / "x.yaml")).out
+    assert f"{of_experiment['rerankers'][0]['tau']['value']:.3f}" in shown
+
+
+def test_sensitivity_on_parallel_passages_counts_a_chapter_as_one_observation(
+    ragmeter: Command, data_folder: Path
+) -> None:
+    file = data_folder / "sark_style" / "bible_genesis.jsonl"
+    done = ragmeter("styles", "sensitivity", "parallel_style/bible:test", "--path", str(file), "--limit", "34",
+                    "--reranker", "bm25_reranker", "--style", "bbe", "--style", "ylt", "--json")  # fmt: skip
+    assert done.code == 0, done.err
+    said = json.loads(done.out)
+    assert said["texts"]["bbe"]["by"] == {"people": said["texts"]["bbe"]["by"]["people"]}
+    for row in said["rerankers"]:
+        # 31 verses of the first chapter, three of the second.
+        assert (row["tau"]["n"], row["tau"]["units"]) == (34, 2)
+        assert 0 < row["tau"]["value"] < 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "no reranker is named"),
+        (("--reranker", "bm25"), "is a retriever, not a reranker"),
+        (("--reranker", "bm25_reranker", "--set", "k2=1"), "k1"),
+        (("--reranker", "bm25_reranker", "--reranker", "bi_encoder", "--set", "k1=1"), "one reranker"),
+        (("--reranker", "bm25_reranker", "--style", "sonnet"), "sonnet"),
+    ],
+)
+def test_what_cannot_be_measured_is_wrong_usage(ragmeter: Command, arguments: Sequence[str], message: str) -> None:
+    done = ragmeter("styles", "sensitivity", "worlds/multihop:test", "--limit", "2", *arguments)
+    assert done.code == 2, done.err
+    assert message in " ".join(done.err.split())

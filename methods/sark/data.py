@@ -39,6 +39,8 @@ from methods.training import Progress, Silent
 
 VERSION = 1
 """Of what rows are made like; bump it when equal data may give other rows."""
+ALWAYS = ("questions", "rows", "positives", "negatives", "lists")
+"""Counts that are there even where they are 0."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def data_of(
     kept = _kept(work, made_of)
     if kept is not None:
         return kept
-    counts = Counter[str]()
+    counts = Counter(dict.fromkeys(ALWAYS, 0))
     rows: list[SarkRow] = []
     for benchmark in benchmarks:
         rows += _Preparation(config, benchmark, services, work, progress, counts).rows()

@@ -345,18 +345,18 @@ RELEASED: Mapping[str, Any] = {
 }
 WORLDS: Mapping[str, Any] = {
     "data": ["worlds/long:train"],
-    "data_options": {"worlds": {"worlds": 4, "questions": 400, "entities": 240, "community": 60, "density": 0.4}},
+    "data_options": {"worlds": {"worlds": 6, "questions": 600, "entities": 240, "community": 60, "density": 0.4}},
     "base": "minilm",
     "chunks": "passages",
     "kg": {"extractor": "worlds"},
     "queries": {"generator": "template", "most": 3},
-    "score": {"scorer": "pocket", "v": {"model": "minilm", "weight": 0.3}, "positives": 1},
+    "score": {"scorer": "pocket", "v": {"model": "minilm", "weight": 0.3}, "positives": 2},
     "mine": {"top_k": 3, "sample": 4},
     "loss": {"temperature": 0.05, "in_batch": ["positives", "positives", "positives"]},
     "train": {
         "epochs": [2, 1, 1],
-        "learning_rate": [3e-4, 1e-4, 5e-5],
-        "batch_size": 25,
+        "learning_rate": [1e-4, 5e-5, 3e-5],
+        "batch_size": 50,
         "order": "by_document",
         "trainable_layers": 3,
     },

@@ -355,7 +355,7 @@ WORLDS: Mapping[str, Any] = {
     "loss": {"temperature": 0.05, "in_batch": ["positives", "positives", "positives"]},
     "train": {
         "epochs": [2, 1, 1],
-        "learning_rate": [1e-4, 5e-5, 3e-5],
+        "learning_rate": [1e-4, 2e-5, 1e-5],
         "batch_size": 50,
         "order": "by_document",
         "trainable_layers": 3,

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from benchmarks import registry
 from benchmarks.errors import UserError
 from benchmarks.registry import Benchmark
-from methods.ark.material import load_benchmarks
 from methods.sark.config import SarkTrainingConfig
 from methods.sark.data import training_benchmarks
 
@@ -28,7 +27,8 @@ def load_material(config: SarkTrainingConfig) -> Material:
     """
     _require_no_test(config.data, "data")
     _require_no_test(config.validation, "validation")
-    validation = load_benchmarks(config.validation, config.validation_options)
+    options = config.validation_options
+    validation = [registry.load(one, options.get(registry.resolve(one)[0].name, {})) for one in config.validation]
     return Material(training_benchmarks(config.data, config.data_options, validation), validation)
 
 

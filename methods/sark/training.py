@@ -13,6 +13,7 @@ from methods.one_stage import Begun, train_stage
 from methods.sark.card import write_card
 from methods.sark.config import PRESETS, SarkTrainingConfig
 from methods.sark.data import SarkData, data_of
+from methods.sark.data_config import SarkDataConfig
 from methods.sark.material import load_material
 from methods.sark.model import new_reranker, save
 from methods.sark.objective import Objective
@@ -84,10 +85,12 @@ class SarkTraining:
         )  # fmt: skip
 
 
-def _made(
-    config: SarkTrainingConfig, benchmarks: Sequence[Benchmark], workshop: Workshop, folder: Path
-) -> SarkData:  # fmt: skip
-    return data_of(config, benchmarks, workshop.services, folder, workshop.progress)
+def _made(config: SarkTrainingConfig, benchmarks: Sequence[Benchmark], workshop: Workshop, folder: Path) -> SarkData:
+    """Rows, kept beside those of other trainings where there is such a place: one with other losses shares them."""
+    services = workshop.services
+    made_of = config.model_dump(mode="json", include=set(SarkDataConfig.model_fields))
+    shared = services.folder("sark", fingerprint(made_of, [benchmark.fingerprint for benchmark in benchmarks]))
+    return data_of(config, benchmarks, services, shared or folder, workshop.progress)
 
 
 def _begun(

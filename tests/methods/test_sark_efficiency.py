@@ -1,0 +1,199 @@
+"""What a query's time is, that stand-ins are of the real sizes, and (on an accelerator) who is faster by how much."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.errors import UserError
+from benchmarks.registry import load
+from methods.api import Ranking, Services
+from methods.registry import Component
+from methods.sark.efficiency import (
+    ARCHITECTURES,
+    StandIn,
+    Timing,
+    Workload,
+    measure,
+    measure_reranker,
+    measure_stand_in,
+    parameters,
+    stand_in,
+    windows,
+)
+
+TINY = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+SMALL = Workload(candidates=25, pair_tokens=12, passage_tokens=3, batch=8, answer_tokens=2)
+
+
+class FakeClock:
+    """Time that passes only while something works, and keeps what happened."""
+
+    def __init__(self, seconds: list[float]) -> None:
+        self.now, self.seconds, self.events = 0.0, seconds, list[str]()
+
+    def __call__(self) -> float:
+        self.events.append("clock")
+        return self.now
+
+    def work(self, number: int) -> None:
+        self.events.append(f"work {number}")
+        self.now += self.seconds[number]
+
+
+@given(st.lists(st.floats(1e-4, 1e3), min_size=1, max_size=30))
+def test_ms_per_query_times_queries_per_second_is_a_thousand(seconds: list[float]) -> None:
+    clock = FakeClock(seconds)
+    found = measure(clock.work, len(seconds), warm_up=0, clock=clock)
+    assert found.ms_per_query * found.queries_per_second == pytest.approx(1000)
+    assert found.ms_per_query == pytest.approx(1000 * np.mean(seconds), rel=1e-3)
+    assert found.percentile(50) == pytest.approx(1000 * np.median(seconds), rel=1e-3)
+    assert found.percentile(50) <= found.percentile(95) <= 1000 * max(found.seconds) * (1 + 1e-9)
+
+
+def test_percentiles_are_of_queries_and_a_slow_one_shows_there() -> None:
+    found = Timing((0.1,) * 98 + (5.0,) * 2)
+    assert (found.percentile(50), found.percentile(95)) == pytest.approx((100, 100))
+    assert found.percentile(99) == pytest.approx(5000)
+
+
+def test_the_device_is_waited_for_on_both_sides_and_warming_up_does_not_count() -> None:
+    clock = FakeClock([1.0, 2.0])
+    found = measure(clock.work, 2, warm_up=3, clock=clock, synchronise=lambda: clock.events.append("wait"))
+    timed = [["wait", "clock", f"work {number}", "wait", "clock"] for number in (0, 1)]
+    assert clock.events == ["work 0", "work 1", "work 0", *timed[0], *timed[1]]
+    assert found.seconds == (1.0, 2.0)
+
+
+def test_stand_ins_have_the_published_sizes() -> None:
+    """Without allocating them."""
+    published = {
+        "minilm-l6": 22.7e6, "minilm-l12": 33.4e6, "bge-base": 278e6, "bge-large": 560e6, "rankllama-7b": 6.61e9,
+        "rankgpt-7b": 7.62e9,
+    }  # fmt: skip
+    for name, size in published.items():
+        assert parameters(ARCHITECTURES[name]) == pytest.approx(size, rel=0.005), name
+    base, sark = (parameters(ARCHITECTURES[name]) for name in ("bge-base", "sark-base"))
+    # The original head is 768 × 768 and 768 × 1, SARK's 768 × 256 and 256 × 1, with their biases.
+    assert base - sark == (768 * 768 + 768 + 768 + 1) - (768 * 256 + 256 + 256 + 1)
+
+
+def tiny(name: str) -> StandIn:
+    known = ARCHITECTURES[name]
+    shared = {key: value for key, value in known.config.items() if key not in TINY}
+    if "num_key_value_heads" in shared:
+        shared["num_key_value_heads"] = 1
+    return StandIn(replace(known, config={**shared, **TINY}), "float32", "cpu")
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_stand_in_puts_all_candidates_into_an_order(name: str) -> None:
+    model = tiny(name)
+    for candidates in (1, 8, 9, 25):
+        work = replace(SMALL, candidates=candidates)
+        assert sorted(model.rerank(0, work)) == list(range(candidates))
+        assert model.rerank(0, work) == tiny(name).rerank(0, work)
+    timing = measure_stand_in(model, 2, SMALL)
+    assert len(timing.seconds) == 2
+    assert timing.ms_per_query > 0
+
+
+def counted(model: StandIn, name: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    calls: list[Any] = []
+    original = getattr(model.model, name)
+
+    def call(*positional: Any, **given: Any) -> Any:
+        calls.append(tuple(given["input_ids"].shape))
+        return original(*positional, **given)
+
+    monkeypatch.setattr(model.model, name, call)
+    return calls
+
+
+def test_pairs_go_through_in_batches_and_windows_in_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = tiny("sark-base")
+    shapes = counted(pairs, "forward", monkeypatch)
+    pairs.rerank(0, SMALL)
+    assert shapes == [(8, 12)] * 3 + [(1, 12)]
+    lists = tiny("rankgpt-7b")
+    shapes = counted(lists, "generate", monkeypatch)
+    lists.rerank(0, replace(SMALL, candidates=50))
+    assert shapes == [(1, 20 * 3)] * 4
+
+
+def test_a_longer_pair_than_a_model_reads_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny("rankllama-7b")
+    shapes = counted(model, "forward", monkeypatch)
+    model.rerank(0, replace(SMALL, pair_tokens=300, candidates=2))
+    assert shapes == [(2, 196)]
+
+
+@given(st.integers(0, 200))
+def test_windows_cover_the_whole_list_from_its_tail(candidates: int) -> None:
+    found = windows(candidates)
+    assert sorted({place for start, end in found for place in range(start, end)}) == list(range(candidates))
+    assert all(end - start <= 20 for start, end in found)
+    if candidates > 20:
+        assert len(found) == math.ceil((candidates - 20) / 10) + 1
+        assert (found[0][1], found[-1][0]) == (candidates, 0)
+        # What one window puts first, the next one sees again.
+        assert all(later[1] > earlier[0] for earlier, later in pairwise(found))
+
+
+def test_windows_of_fifty_are_the_papers_four_calls() -> None:
+    assert windows(50) == [(30, 50), (20, 40), (10, 30), (0, 20)]
+    assert windows(25) == [(5, 25), (0, 15)]
+
+
+def test_a_reranker_is_timed_as_a_pipeline_calls_it() -> None:
+    benchmark = load("worlds/multihop:test").limited(4)
+    queries = [question.query() for question in benchmark.questions]
+    rankings = [Ranking(q.id, tuple(q.candidates or ()), (0.0,) * len(q.candidates or ())) for q in queries]
+    reranker = Component.of("bm25_reranker").build(Services())
+    asked: list[int] = []
+    rerank = reranker.rerank
+    reranker.rerank = lambda *given: asked.append(len(given[0])) or rerank(*given)
+    timing = measure_reranker(reranker, queries, rankings, benchmark.corpus, "cpu")
+    # One query at a time, and one more to warm up.
+    assert asked == [1] * 5
+    assert len(timing.seconds) == 4
+
+
+def test_an_unknown_architecture_is_named() -> None:
+    with pytest.raises(UserError, match="sark-bass") as caught:
+        stand_in("sark-bass", "float32", "cpu")
+    assert "sark-base" in str(caught.value.try_this)
+
+
+@pytest.mark.gpu
+def test_sark_is_ten_times_faster_than_a_llama_of_seven_billion_and_than_rankgpts_calls(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Figure 6 on stand-ins: 50 passages of 100 words, one query at a time."""
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    work, found = Workload(), {}
+    for name in ("minilm-l6", "sark-base", "bge-base", "bge-large", "rankllama-7b", "rankgpt-7b"):
+        model = stand_in(name, "bfloat16", "cuda")
+        found[name] = measure_stand_in(model, 3 if name == "rankgpt-7b" else 10, work)
+        del model
+        torch.cuda.empty_cache()
+    with capsys.disabled():
+        print(f"\n{torch.cuda.get_device_name()}, bfloat16, {work}")
+        for name, timing in found.items():
+            print(f"{name:<14}{timing.ms_per_query:9.2f} ms/query {timing.queries_per_second:8.2f} queries/s   "
+                  f"p50 {timing.percentile(50):.2f}, p95 {timing.percentile(95):.2f} ms")  # fmt: skip
+    ms = {name: timing.percentile(50) for name, timing in found.items()}
+    assert ms["rankllama-7b"] >= 10 * ms["sark-base"]
+    assert ms["rankgpt-7b"] >= 10 * ms["sark-base"]
+    # The head of two layers costs what the original one does.
+    assert ms["sark-base"] == pytest.approx(ms["bge-base"], rel=0.2)

@@ -43,6 +43,11 @@ class TrainingConfig(BaseModel):
             Broke: One does not answer.
         """
 
+    @property
+    def wanted_judge(self) -> tuple[str, Mapping[str, Any]] | None:
+        """Name and options of the judge of answers that the training is to be lent (`Services.judge`); None: none."""
+        return None
+
     def stages_of(self, stages: tuple[str, ...]) -> tuple[str, ...]:
         """Of a training's stages, those that end in a checkpoint with these options; the last one is its result."""
         return stages

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from methods.api import Services
 from methods.training import Progress, TrainedStage, TrainingConfig, TrainingEntry, Workshop
+from ragmeter.lending import judge_for
 from ragmeter.trainings import TrainingPlan, checkpoint_home, identity
 from results import checkpoints
 from results.checkpoints import Checkpoint
@@ -52,7 +53,8 @@ class Job:
             UserError: Data or options do not allow it.
             Broke: A model that it needs cannot be used.
         """
-        services = Services(self.config.seed, self.store.artefacts, self.device, cache=self.store.cache)
+        judge = judge_for(self.config, self.store.cache, self.device)
+        services = Services(self.config.seed, self.store.artefacts, self.device, judge=judge, cache=self.store.cache)
         earlier: dict[str, Checkpoint] = {}
         trained = []
         for stage in self.entry.factory(self.config).run(Workshop(self.work, self.home, services, progress)):

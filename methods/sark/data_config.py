@@ -185,6 +185,11 @@ class SarkDataConfig(BaseModel):
         )
         return [one for one in asked if one is not None]
 
+    @property
+    def wanted_judge(self) -> tuple[str, Mapping[str, Any]] | None:
+        """Name and options of the judge that the harness is asked to lend; None: none."""
+        return None if self.labels.judge is None else (self.labels.judge, self.labels.judge_options)
+
     def check_data(self) -> None:
         """Check, without loading anything, that rows can be made here: names, files, templates, keys.
 

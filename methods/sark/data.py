@@ -187,11 +187,17 @@ class _Preparation:
         }
         self._counts["lists_too_short"] += sum(len(ids) < LENGTH for ids in lists.values())
         orders = self._orders(questions, lists)
-        tried = lists if config.labels.passages == "list" else candidates
+        # Too few candidates for a list are still worth a label each.
+        tried = {one: lists[one] or ids for one, ids in candidates.items()} if self._of_list else candidates
         labels = labels_of(
             config, self._benchmark, questions, tried, self._services, self._folder, self._progress, self._counts
         )
         return [Mined(one.id, one.text, labels[one.id], orders.get(one.id, ())) for one in questions]
+
+    @property
+    def _of_list(self) -> bool:
+        """Whether the list's passages alone are labelled."""
+        return self._config.labels.passages == "list"
 
     def _orders(
         self, questions: Sequence[Question], lists: Mapping[str, tuple[str, ...]]

@@ -339,7 +339,7 @@ def test_worlds_give_rows_without_any_model_and_the_same_ones_again(tmp_path: Pa
 
 
 def test_the_pocket_model_labels_the_evidence_of_a_question_that_one_passage_answers(tmp_path: Path) -> None:
-    options = {"questions": 2, "mix": {"single": 1.0}, "candidates": 6}
+    options = {"questions": 1, "mix": {"single": 1.0}, "candidates": 6}
     benchmarks = training_benchmarks(["worlds/multihop:train"], {"worlds": options})
     config = SarkDataConfig.model_validate({**WORLDS_DATA, "labels": {**WORLDS_DATA["labels"], "known": 0.0}})
     found = data_of(config, benchmarks, Services(device="cpu"), tmp_path)
@@ -390,6 +390,16 @@ def test_candidates_can_come_from_a_retriever(tmp_path: Path) -> None:
     assert data_of(SarkDataConfig.model_validate(config), [bare], Services(device="cpu"), tmp_path / "bare").rows
     with pytest.raises(UserError, match=r"candidates\.source"):
         data_of(offline(), [bare], Services(device="cpu"), tmp_path / "none")
+
+
+def test_too_few_candidates_for_a_list_still_have_labels(tmp_path: Path) -> None:
+    options = {**WORLDS, "candidates": 4}
+    benchmarks = training_benchmarks(["worlds/multihop:train"], {"worlds": options})
+    found = data_of(offline(known=0.5), benchmarks, Services(device="cpu"), tmp_path)
+    assert found.counts["lists"] == 0
+    assert found.counts["lists_too_short"] == 12
+    assert found.rows
+    assert all(row.label is not None and row.list is None for row in found.rows)
 
 
 def test_fewer_questions_are_drawn_by_the_seed(tmp_path: Path) -> None:

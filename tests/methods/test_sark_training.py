@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -650,3 +653,41 @@ def test_rows_without_what_is_to_be_learnt_are_refused(
     ]  # fmt: skip
     with pytest.raises(UserError, match=f"no training row has {needed}"):
         train(options(base, loss=loss), tmp_path, Source(rows))
+
+
+@pytest.mark.slow
+def test_two_processes_end_with_the_weights_of_one(base: str, tmp_path: Path) -> None:
+    """In a process group the parts of a batch are shared out, and λ, gradient and figures are those of the whole."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"""
+import importlib.util, sys
+from pathlib import Path
+spec = importlib.util.spec_from_file_location("here", {__file__!r})
+here = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(here)
+config = here.options({base!r}, train={{"token_budget": 400}})
+one = here.trainer(config, Path(sys.argv[1]), here.CONTRARY, here.accelerator("no", "cpu"))
+one.loop.run()
+if one.objective.accelerator.is_main_process:
+    print("processes", one.objective.accelerator.num_processes)
+    here.torch.save(here.weights(one), sys.argv[1] + ".pt")
+"""
+    )
+    found, curves = [], []
+    for count in (1, 2):
+        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(count)]
+        ran = subprocess.run(
+            [*launch, str(program), str(tmp_path / f"of{count}")], capture_output=True, text=True, check=False,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        )  # fmt: skip
+        assert ran.returncode == 0, ran.stderr[-2000:]
+        assert f"processes {count}" in ran.stdout
+        found.append(torch.load(tmp_path / f"of{count}.pt", weights_only=True))
+        text = (tmp_path / f"of{count}" / "curve.jsonl").read_text()
+        steps = [json.loads(line) for line in text.splitlines()]
+        curves.append([[step[name] for name in ("loss", "lambda", "cosine")] for step in steps])
+    assert np.array(curves[0]) == pytest.approx(np.array(curves[1]), abs=1e-4)
+    for name, weight in found[0].items():
+        # AdamW divides by the gradient's size, so that rounding of tiny gradients shows.
+        assert torch.allclose(weight, found[1][name], atol=5e-4), name

@@ -134,6 +134,10 @@ def test_offline_files_train_on_train_worlds_and_report_unseen_relations_apart(n
         said = plan.config.model_dump()
         assert {*said.get("graph", ()), *said.get("data", ())} == {"worlds/graph:train"}
         assert said["base"] == "minilm"
+        assert (
+            said.get("graph_options", loaded.trainings[0].config.graph_options)
+            == loaded.trainings[0].config.graph_options
+        )  # type: ignore[attr-defined]
     for method in loaded.methods:
         assert reader(method)["id"] == "pocket"
         assert method.name == "No retrieval" or method.composition.compressor is not None
@@ -161,7 +165,7 @@ def test_ablations_differ_from_gpr_in_one_thing_each(tmp_path: Path) -> None:
     changed = {name: _changed(whole, one) for name, one in options.items()}
     assert changed == {
         "without-neighbours": {"loss.neighbours"}, "without-negatives": {"loss.negatives"},
-        "other-neighbours": {"sampling.nb_exclude_same_hr"}, "drawn-once": {"train.redraw"},
+        "other-neighbours": {"sampling.nb_exclude_same_hr"},
         "first-token": {"pooling"}, "full-relations": {"linearise.rel"},
     }  # fmt: skip
     untrained = next(one for one in loaded.methods if one.name == "Without pretraining")

@@ -1,0 +1,203 @@
+"""SARK's tables and figures as experiments: valid, with what the paper names, and clear about data that are missing."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.errors import UserError
+from methods.training import TRAININGS
+from ragmeter import experiment
+from ragmeter.experiment import Experiment, MethodPlan
+from ragmeter.tasks import load_benchmark, tasks_of
+from results.told import told
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLES = ("table1", "table2", "table3", "table6", "figure4", "figure5", "figure8")
+ELSEWHERE = {"RankGPT", "RankLlama", "Avg. Drop"}
+"""Rows of the paper that are no method of these experiments."""
+
+
+def published(table: str) -> list[dict[str, str]]:
+    with open(ROOT / "results" / "published" / "sark.csv", newline="") as file:
+        return [row for row in csv.DictReader(file) if row["table"] == table]
+
+
+def stated(rows: list[dict[str, str]], key: str) -> set[str]:
+    """Values of a key of the published settings."""
+    settings = [dict(part.split("=", 1) for part in row["setting"].split(";") if "=" in part) for row in rows]
+    return {setting[key] for setting in settings if key in setting}
+
+
+def mixes(loaded: Experiment) -> list[dict[str, float]]:
+    return [plan.config.mix for plan in loaded.benchmarks]  # type: ignore[attr-defined]
+
+
+def reranks_with(method: MethodPlan) -> tuple[str, dict[str, Any]] | None:
+    if not method.composition.rerankers:
+        return None
+    (part,) = method.composition.rerankers
+    return part.id, part.config.model_dump()
+
+
+@pytest.mark.parametrize("name", [*TABLES, "worlds", "ablations"])
+def test_every_file_is_valid_and_names_its_reference(name: str) -> None:
+    loaded = experiment.load(f"sark/{name}")
+    assert any(method.name.partition(" #")[0] == loaded.reference for method in loaded.methods)
+    assert loaded.name == f"sark-{name}"
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_and_figures_share_one_training_of_the_papers_options(name: str, tmp_path: Path) -> None:
+    first = experiment.load(f"sark/{name}", store=tmp_path).trainings[0]
+    said = first.config.model_dump()
+    paper = TRAININGS.get("sark").validate({"preset": "paper", "data": ["nq:train"], "validation": ["nq:dev"]})
+    for key, value in paper.model_dump().items():
+        if key not in {"data_options", "validation_options", "labels", "lists", "styles"}:
+            assert said[key] == value, key
+    assert said["labels"]["chat"]["model"] == said["styles"]["llm"]["model"] == "Qwen/Qwen2.5-14B-Instruct"
+    assert first.folder(tmp_path) == experiment.load("sark/table1", store=tmp_path).trainings[0].folder(tmp_path)
+
+
+@pytest.mark.parametrize("table", ["1", "2", "6"])
+def test_a_table_has_every_row_of_the_paper_or_says_which_is_published_alone(table: str) -> None:
+    loaded = experiment.load(f"sark/table{table}")
+    names = {method.name.partition(" #")[0] for method in loaded.methods}
+    rows = published(table)
+    paper = {row["method"] for row in rows}
+    assert paper - ELSEWHERE <= names
+    assert "RankGPT and RankLlama" in " ".join(loaded.description.split())
+    by_name = {row["method"]: row["id"] for row in rows if row["id"]}
+    for method in loaded.methods:
+        if method.name in by_name:
+            found = reranks_with(method)
+            assert found is not None
+            model = by_name[method.name].partition("model=")[2].rstrip(")")
+            assert by_name[method.name].partition("(")[0] == found[0]
+            assert found[1]["model"] == model or found[0] == "sark"
+    (k,) = stated(rows, "k")
+    assert {method.composition.handed_on for method in loaded.methods} == {int(k)}
+    assert {style for mix in mixes(loaded) for style in mix} == stated(rows, "style") - {"formal"} | (
+        {"humor"} if table == "6" else set()
+    )
+
+
+def test_tables_1_and_6_are_asked_formally_too_so_that_drops_can_be_paired() -> None:
+    assert mixes(experiment.load("sark/table1")) == [{"informal": 0}, {"informal": 1}]
+    assert mixes(experiment.load("sark/table6")) == [{"humor": 0}, {"humor": 1}, {"romance": 1}]
+    assert mixes(experiment.load("sark/table2")) == mixes(experiment.load("sark/table3")) == [{"informal": 0.5}]
+
+
+def test_table_2_trains_three_times_with_and_without_both_styles() -> None:
+    loaded = experiment.load("sark/table2")
+    seeds: dict[str, list[int]] = {}
+    for plan in loaded.trainings:
+        seeds.setdefault(plan.name, []).append(plan.config.model_dump()["seed"])
+        assert plan.config.loss.styles == (plan.name == "sark")  # type: ignore[attr-defined]
+    assert seeds == {"sark": [42, 43, 44], "without SAT": [42, 43, 44]}
+
+
+def test_table_3_has_the_papers_six_readers_alone_with_sark_and_with_dprs_order() -> None:
+    loaded = experiment.load("sark/table3")
+    ways: dict[str, set[str]] = {}
+    for method in loaded.methods:
+        reader = method.composition.answering
+        assert reader is not None
+        model = str(reader.config.model).rpartition("/")[2].lower()  # type: ignore[attr-defined]
+        way = reranks_with(method)
+        ways.setdefault(model, set()).add(way[0] if way else method.composition.method.id)
+    assert set(ways) == stated(published("3"), "reader")
+    assert all(found == {"no_retrieval", "full_context", "sark"} for found in ways.values())
+
+
+def test_figure_4_has_every_reranker_at_every_depth() -> None:
+    loaded = experiment.load("sark/figure4")
+    depths: dict[str, list[int]] = {}
+    parts: dict[str, list[Any]] = {}
+    for method in loaded.methods:
+        name, _, k = method.name.partition(", K=")
+        assert method.composition.handed_on == int(k)
+        depths.setdefault(name, []).append(int(k))
+        parts.setdefault(name, []).append(reranks_with(method))
+    assert set(depths) == {"DPR order", "MiniLM", "mGTE", "BGE-Base", "BGE-Large", "SARK"}
+    assert all(found == [5, 10, 20, 30, 40, 50] for found in depths.values())
+    # What stands in one curve differs in k alone, and no two curves are the same.
+    assert all(one == found[0] for found in parts.values() for one in found)
+    assert len({str(found[0]) for found in parts.values()}) == len(parts)
+
+
+def test_figure_5_asks_with_the_papers_shares() -> None:
+    formal = [round(100 * (1 - mix["informal"])) for mix in mixes(experiment.load("sark/figure5"))]
+    assert formal == [80, 60, 50, 40, 20]
+    assert stated(published("figure 5"), "formal") <= {str(share / 100) for share in formal}
+
+
+@pytest.mark.parametrize("profile", [None, "worlds"])
+def test_figure_8_trains_alike_but_for_the_weights(profile: str | None) -> None:
+    whole, *others = experiment.load("sark/figure8", profile=profile).trainings
+    assert whole.config.loss.lambda_mode == "mgda"  # type: ignore[attr-defined]
+    assert [differs(whole.config.model_dump(), other.config.model_dump()) for other in others] == [
+        {"loss.lambda_params"}, {"loss.lambda_mode"}
+    ]  # fmt: skip
+
+
+def differs(one: dict[str, Any], other: dict[str, Any], at: str = "") -> set[str]:
+    found = set()
+    for key in {*one, *other}:
+        first, second = one.get(key), other.get(key)
+        if isinstance(first, dict) and isinstance(second, dict):
+            found |= differs(first, second, f"{at}{key}.")
+        elif first != second:
+            found.add(f"{at}{key}")
+    return found
+
+
+def test_on_worlds_the_base_has_the_same_rows_and_model_without_the_other_style(tmp_path: Path) -> None:
+    loaded = experiment.load("sark/worlds", store=tmp_path)
+    sark, base = loaded.trainings
+    assert differs(sark.config.model_dump(), base.config.model_dump()) == {"loss.styles"}
+    needs = {method.name: [plan.name for plan in method.needs] for method in loaded.methods}
+    assert (needs["SARK"], needs["base"], needs["cosine"]) == (["sark"], ["formal alone"], [])
+    assert loaded.reference == "base"
+    assert {method.kind for method in loaded.methods} == {"retriever", "control"}
+
+
+def test_on_worlds_every_telling_has_the_same_questions_which_no_training_saw() -> None:
+    loaded = experiment.load("sark/worlds")
+    asked = [load_benchmark(plan, loaded.metrics).benchmark for plan in loaded.benchmarks]
+    assert [told(one.name).name for one in asked] == ["formal", "50 % informal", "informal", "humor", "romance"]
+    assert len({told(one.name).base for one in asked}) == 1
+    ids = {tuple(question.id for question in one.questions) for one in asked}
+    assert len(ids) == 1
+    config = loaded.trainings[0].config.model_dump()
+    assert config["data"] == ("worlds/multihop:train",)
+    assert config["validation"] == ("worlds/multihop:validation",)
+    assert asked[0].reference.split == "test"
+
+
+def test_each_ablation_changes_one_thing_and_has_three_seeds() -> None:
+    loaded = experiment.load("sark/ablations")
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for plan in loaded.trainings:
+        by_name.setdefault(plan.name, []).append(plan.config.model_dump())
+    assert all([one["seed"] for one in found] == [0, 1, 2] for found in by_name.values())
+    whole = by_name.pop("sark")[0]
+    assert {name: differs(whole, found[0]) for name, found in by_name.items()} == {
+        "formal alone": {"loss.styles"},
+        "no passage": {"loss.passage"},
+        "no list": {"loss.listwise"},
+        "equal": {"loss.lambda_mode"},
+        "last layer": {"loss.lambda_params"},
+        "two logits": {"model.head"},
+    }
+    assert {plan.name for method in loaded.methods for plan in method.needs} == {"sark", *by_name}
+
+
+def test_without_the_data_the_error_says_which(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(UserError, match="sark"):
+        tasks_of(experiment.load("sark/table2"))

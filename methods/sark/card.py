@@ -37,6 +37,8 @@ scores = model.predict([("Who built the old bridge?", "The bridge was built by a
 {rows}
 
 Pairs are cut after {length} tokens, from the passage's end. `predict` gives σ(z); rankings are by z, in the same order.
+`curve.jsonl` tells of every step both losses, the weights `lambda` and `1-lambda`, the norms of both gradients over the
+encoder, and the cosine between them.
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,6 +25,8 @@ from methods.torch_loop import accelerator
 from methods.training import TrainedStage, Workshop, register_training
 
 STAGE = "reranker"
+CURVE = "curve.jsonl"
+"""Of a checkpoint's steps, in its folder."""
 
 
 class RowSource(Protocol):
@@ -107,6 +110,8 @@ def _begun(
 
     def write(folder: Path, figures: Mapping[str, float]) -> None:
         save(objective.model, folder)
+        # λ, 1 − λ, norms and cosine of every step (the paper's figure 8).
+        shutil.copyfile(trainer.loop.curve, folder / CURVE)
         write_card(folder, config, figures)
 
     counts = {name: float(count) for name, count in training.counts.items()}

@@ -475,6 +475,25 @@ def test_scaled_gradients_of_half_precision_leave_weight_and_norms_as_they_are(b
     assert trainer(calm(base), tmp_path / "b", process=Scaling())._step(0) == pytest.approx(plain, rel=1e-3)
 
 
+def test_gradients_that_overflowed_give_no_figures_and_stop_nothing(
+    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = trainer(calm(base), tmp_path)
+    backward = one.objective.backward
+
+    def overflowing(groups: Any, seed: Any) -> float:
+        loss = backward(groups, seed)
+        if seed[-1] == "list":
+            next(encoder_of(one.objective.model).parameters()).grad.fill_(float("inf"))
+        return loss
+
+    monkeypatch.setattr(one.objective, "backward", overflowing)
+    figures = one._step(0)
+    assert figures["lambda"] == 0.5
+    assert not {"passage_gradient", "list_gradient", "cosine"} & set(figures)
+    assert np.isfinite(figures["loss"])
+
+
 # -- validation ----------------------------------------------------------------------------------------------------
 
 
@@ -571,6 +590,24 @@ def test_options_that_contradict_each_other_are_refused(base: str, wrong: dict[s
         options(base, **wrong)
 
 
+def test_the_command_line_takes_data_and_options_and_refuses_test_splits(base: str, tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from ragmeter.cli import app
+
+    listed = CliRunner().invoke(app, ["train", "sark", "--options", "--json"])
+    described = {one["name"]: one["default"] for one in json.loads(listed.output)}
+    assert described["loss.lambda_params"] == "backbone"
+    assert described["train.learning_rate"] == 1e-6
+    command = ["train", "sark", "--preset", "worlds", "--base", base, "--store", str(tmp_path), "--data"]
+    refused = CliRunner().invoke(app, [*command, "worlds/style:test", "--set", "train.epochs=1"])
+    assert isinstance(refused.exception, UserError)
+    assert "test split" in str(refused.exception)
+    contrary = CliRunner().invoke(app, [*command, "worlds/style:train", "--set", "train.keep=f1"])
+    assert isinstance(contrary.exception, UserError)
+    assert "keep: f1 needs validation data" in str(contrary.exception)
+
+
 @pytest.mark.parametrize("field", ["data", "validation"])
 def test_test_splits_are_refused(base: str, field: str) -> None:
     with pytest.raises(UserError, match="test split"):
@@ -629,6 +666,7 @@ def test_a_training_ends_in_a_folder_that_plain_cross_encoder_loads(base: str, t
     assert len(steps) == 3
     for line in steps:
         assert {"step", "lambda", "1-lambda", "passage_gradient", "list_gradient", "cosine"} <= set(line)
+    assert (stage.folder / "curve.jsonl").read_text() == (tmp_path / "work/train/curve.jsonl").read_text()
     again = train(config, tmp_path, source)
     assert (again.fresh, source.asked) == (False, 2)
     assert again.figures == stage.figures

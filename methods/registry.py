@@ -97,6 +97,11 @@ class MethodEntry:
         """Whether its reader is handed all that it returns unless `k` says otherwise."""
         return bool(getattr(self.factory, "reads_all", False))
 
+    @property
+    def over_triples(self) -> bool:
+        """Whether it ranks the triples of a graph, not passages."""
+        return bool(getattr(self.factory, "over_triples", False))
+
     def validate(self, config: Mapping[str, Any] | None) -> MethodConfig:
         """Options with defaults filled in; a `preset` key lays named values under the given ones.
 

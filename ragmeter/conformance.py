@@ -15,6 +15,7 @@ from typing import Any
 from benchmarks import registry as datasets
 from benchmarks import settings
 from benchmarks.errors import UserError
+from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import Benchmark
 from benchmarks.schema import SENTENCE_MARK, GoldQuery, Query, Question
 from benchmarks.settings import Setting
@@ -27,7 +28,10 @@ from methods.registry import Component
 from ragmeter.candidates import candidate_retriever
 
 WORLD = "worlds/multihop:validation"
+GRAPHS = "worlds/graph:validation"
 QUESTIONS = 12
+GRAPH_SIZE = 60
+"""In the graph of a question; the corpus of triples is those of the questions' graphs."""
 SEED = 7
 SCORE_TOLERANCE = 1e-5
 """Relative; scores may differ by float noise between batches, the order may not."""
@@ -43,11 +47,11 @@ class Check:
 
 
 def check_method(component: Component) -> list[Check]:
-    """Run every check on a method over a small validation world.
+    """Run every check on a method over a small validation world, or over graphs of one where it ranks triples.
 
     A retriever, reranker, compressor or reader is completed to a pipeline with the offline defaults.
     """
-    benchmark = datasets.load(WORLD).limited(QUESTIONS)
+    benchmark = _graphs() if component.entry.over_triples else datasets.load(WORLD).limited(QUESTIONS)
     control = component.entry.kind == "control"
     checks: list[Check] = []
 
@@ -91,6 +95,12 @@ def check_method(component: Component) -> list[Check]:
             _each("closed book leaves no evidence", closed, lambda p: p.evidence[0].id if p.evidence else None)
         )
     return [replace(check, detail="") if check.passed else check for check in checks]
+
+
+def _graphs() -> Benchmark:
+    world = datasets.load(GRAPHS, {"questions": QUESTIONS, "triples": GRAPH_SIZE})
+    triples = [triple for question in world.questions for triple in world.extra["graphs"][question.id]]
+    return replace(world, corpus=TripleCorpus.of_triples(triples))
 
 
 def _complete(component: Component) -> Method:

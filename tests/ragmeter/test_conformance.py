@@ -144,3 +144,14 @@ def test_a_broken_promise_is_found(method: type[Honest], broken: set[str]) -> No
     found = failed(check_method(Component(entry, MethodConfig())))
     assert broken <= set(found)
     assert bool(found) == bool(broken)
+
+
+@pytest.mark.parametrize("name", ["bm25_triples", "g_retriever", "grag", "gpr", "two_tower", "skp", "graph_hybrid"])
+def test_retrievers_of_triples_are_checked_over_graphs(name: str) -> None:
+    assert METHODS.get(name).over_triples
+    assert not METHODS.get("bm25").over_triples
+
+
+def test_a_retriever_of_triples_keeps_the_contract() -> None:
+    checks = check_method(Component.of("bm25_triples"))
+    assert [check.name for check in checks if not check.passed] == []

@@ -154,6 +154,8 @@ class TripleBM25:
         services: Unused; BM25 has no randomness and needs no device.
     """
 
+    over_triples = True
+
     def __init__(self, config: TripleBM25Config, services: Services) -> None:
         self.config = config
 

@@ -57,6 +57,7 @@ class GRetriever:
     """
 
     reads_all = True
+    over_triples = True
 
     def __init__(self, config: GRetrieverConfig, services: Services) -> None:
         self.config = config

@@ -69,6 +69,8 @@ class Grag:
         services: Lends the device, and a folder where vectors are kept for other corpora with the same names.
     """
 
+    over_triples = True
+
     def __init__(self, config: GragConfig, services: Services) -> None:
         self.config = config
         self.encoder = Encoder(config, services.device, services.folder("embeddings"))

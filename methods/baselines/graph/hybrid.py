@@ -88,6 +88,8 @@ class GraphHybrid:
         UserError: The cross-encoder's score was never trained.
     """
 
+    over_triples = True
+
     def __init__(self, config: GraphHybridConfig, services: Services) -> None:
         self.config = config
         config.check()

@@ -53,6 +53,8 @@ class TripleRetriever:
         who: The method's id, for messages.
     """
 
+    over_triples = True
+
     def __init__(
         self,
         encoder: Encoder,

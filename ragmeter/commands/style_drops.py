@@ -70,8 +70,8 @@ def _show_drops(tables: Sequence[DropTable]) -> None:
     rows = [(row, drop) for table in tables for row in table.rows for drop in row.drops]
     doubts = {drop.found.drop.doubt for _, drop in rows if drop.found.drop.doubt}
     if doubts:
-        notes.append(f"† {min(doubts)}" + (f" (and {len(doubts) - 1} further reasons: --json)" if doubts - {min(doubts)}
-                                           else ""))  # fmt: skip
+        more = f" (and {len(doubts) - 1} more reasons: --json)" if len(doubts) > 1 else ""
+        notes.append(f"† {min(doubts)}{more}")
     if not all(drop.content_known for _, drop in rows):
         notes.append("– under content: these questions were stored before ragmeter kept what retelling lost")
     for note in notes:

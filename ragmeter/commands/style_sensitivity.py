@@ -21,6 +21,7 @@ from methods.sark.sensitivity import Sensitivity, ToldTwice, sensitivity, told_t
 from ragmeter import experiment
 from ragmeter.commands.styles import Asked
 from ragmeter.console import emit, listing, out
+from ragmeter.experiment import MethodPlan
 from ragmeter.given_options import refusal, settings
 from ragmeter.options import store_folder
 from ragmeter.progress import CountingProgress
@@ -101,7 +102,9 @@ def _rerankers(named: Named, store: Path) -> dict[str, Component]:
         found[identifier] = _component(identifier, settings(named.options))
     if named.experiment is not None:
         for method in experiment.load(named.experiment, profile=named.profile, store=store).methods:
-            for component in method.composition.rerankers[:1]:
+            if method.composition.rerankers:
+                _require_trained(method, named.experiment, store)
+                component = method.composition.rerankers[0]
                 if component.fingerprint not in {other.fingerprint for other in found.values()}:
                     found[method.name] = component
     if not found:
@@ -110,6 +113,15 @@ def _rerankers(named: Named, store: Path) -> dict[str, Component]:
             where=named.experiment, try_this="--reranker ID, or --experiment NAME: `ragmeter methods --kind reranker`",
         )  # fmt: skip
     return found
+
+
+def _require_trained(method: MethodPlan, name: str, store: Path) -> None:
+    for plan in method.needs:
+        if plan.stages[-1] not in plan.trained(store):
+            raise UserError(
+                f"{method.name!r} needs the training {plan.name!r}, which is not done", where=plan.where,
+                try_this=f"ragmeter run {name}",
+            )  # fmt: skip
 
 
 def _component(identifier: str, options: dict[str, Any]) -> Component:

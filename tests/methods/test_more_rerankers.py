@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -43,7 +44,7 @@ def corpus_of(texts: list[str]) -> Corpus:
 
 
 def as_given(corpus: Corpus) -> Ranking:
-    return Ranking(QUERY.id, corpus.ids, tuple(float(-rank) for rank in range(len(corpus))))
+    return Ranking(QUERY.id, tuple(corpus.ids), tuple(float(-rank) for rank in range(len(corpus))))
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +90,8 @@ def test_the_output_is_a_permutation_of_whatever_comes_in(name: str, options: di
 @pytest.mark.parametrize("name", RERANKERS)
 def test_candidates_that_say_the_same_keep_their_order(name: str, options: dict[str, dict[str, Any]]) -> None:
     corpus = corpus_of(["old painter"] * 9)
-    for ids in (corpus.ids, corpus.ids[::-1]):
+    listed = tuple(corpus.ids)
+    for ids in (listed, listed[::-1]):
         given = Ranking("q", ids, tuple(range(9, 0, -1)))
         assert built(name, options).rerank([QUERY], [given], corpus)[0].ids == ids
 
@@ -298,9 +300,12 @@ def test_behind_the_has_answer_control_nobody_else_is_handed_gold(monkeypatch: p
 
     seen: list[Query] = []
     retrieve = module.BM25Index.retrieve
-    monkeypatch.setattr(
-        module.BM25Index, "retrieve", lambda self, queries, k: seen.extend(queries) or retrieve(self, queries, k)
-    )
+
+    def watched(index: Any, queries: Sequence[Query], k: int) -> list[Ranking]:
+        seen.extend(queries)
+        return retrieve(index, queries, k)
+
+    monkeypatch.setattr(module.BM25Index, "retrieve", watched)
     control: Any = assemble(Component.of("has_answer_order"), Services())
     control.prepare(ground.questions)
     control.index(ground.corpus)

@@ -374,6 +374,8 @@ def test_sensitivity_on_parallel_passages_counts_a_chapter_as_one_observation(
     ("arguments", "message"),
     [
         ((), "no reranker is named"),
+        (("--experiment", "sark/worlds"), "ragmeter run sark/worlds"),
+        (("--experiment", "demo"), "no method of this experiment reranks"),
         (("--reranker", "bm25"), "is a retriever, not a reranker"),
         (("--reranker", "bm25_reranker", "--set", "k2=1"), "k1"),
         (("--reranker", "bm25_reranker", "--reranker", "bi_encoder", "--set", "k1=1"), "one reranker"),

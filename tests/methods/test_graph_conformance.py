@@ -18,7 +18,7 @@ from benchmarks.errors import UserError
 from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Query
-from methods.api import Index, Prediction, Ranking, Services
+from methods.api import Index, Method, Prediction, Ranking, Retriever, Services
 from methods.pipeline import assemble
 from methods.registry import METHODS, Component
 
@@ -106,8 +106,12 @@ def index_of(component: Component, graphs: Benchmark, folder: Path) -> Index:
     return index
 
 
-def test_these_are_registered_as_retrievers() -> None:
-    assert {METHODS.get(one).kind for one in RETRIEVERS} == {"retriever"}
+def test_these_are_registered_as_retrievers_and_are_all_that_rank_triples(component: Component) -> None:
+    assert {entry.id for entry in METHODS if entry.over_triples} == set(RETRIEVERS)
+    assert component.entry.kind == "retriever"
+    built = component.build(Services(device="cpu"))
+    assert isinstance(built, Retriever)
+    assert not isinstance(built, Method)
 
 
 def test_a_prediction_depends_on_its_query_alone(component: Component, graphs: Benchmark, tmp_path: Path) -> None:

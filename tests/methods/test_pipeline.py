@@ -239,7 +239,8 @@ def test_a_control_that_answers_by_itself_takes_no_reader() -> None:
 
 def test_registered_products_play_the_role_that_their_kind_names(offline_options: dict[str, dict[str, Any]]) -> None:
     for entry in METHODS:
-        if entry.kind == "retriever":
+        # test_graph_conformance builds those of triples.
+        if entry.kind == "retriever" and not entry.over_triples:
             built = entry.factory(entry.validate(offline_options.get(entry.id, {})), Services(device="cpu"))
             assert isinstance(built, Retriever)
             assert not isinstance(built, Method)

@@ -17,6 +17,7 @@ from benchmarks.registry import Benchmark, load
 from benchmarks.schema import Question
 from benchmarks.styles.mix import STYLED, styled
 from methods.api import Prediction
+from ragmeter import console
 from ragmeter.cli import main
 from results import queries
 from results.statistics import difference, estimate, holm
@@ -43,8 +44,10 @@ Command = Callable[..., Done]
 @pytest.fixture
 def ragmeter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """The real command line with a store of this test, in this process."""
-    for name, value in {"COLUMNS": "200", "NO_COLOR": "1", "RAGMETER_STORE": str(tmp_path / "store")}.items():
+    for name, value in {"NO_COLOR": "1", "RAGMETER_STORE": str(tmp_path / "store")}.items():
         monkeypatch.setenv(name, value)
+    # A console keeps the width that it had when another test of this process made it.
+    monkeypatch.setattr(console.out, "_width", 200)
 
     def call(*arguments: str) -> Done:
         monkeypatch.setattr(sys, "argv", ["ragmeter", *arguments])

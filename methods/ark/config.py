@@ -351,11 +351,11 @@ WORLDS: Mapping[str, Any] = {
     "kg": {"extractor": "worlds"},
     "queries": {"generator": "template", "most": 3},
     "score": {"scorer": "pocket", "v": {"model": "minilm", "weight": 0.3}, "positives": 1},
-    "mine": {"top_k": 3, "sample": 2},
+    "mine": {"top_k": 3, "sample": 1},
     "loss": {"temperature": 0.05, "in_batch": ["positives", "positives", "positives"]},
     "train": {
         "epochs": [2, 1, 1],
-        "learning_rate": [1e-4, 2e-5, 2e-5],
+        "learning_rate": [1e-4, 1e-5, 1e-5],
         "batch_size": 32,
         # Within a document other questions' positives often are a question's second evidence, unlabelled.
         "order": "shuffled",

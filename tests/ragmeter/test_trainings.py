@@ -15,7 +15,7 @@ from benchmarks.errors import UserError
 from benchmarks.fingerprint import folder_sha256
 from methods.api import Index, Services
 from methods.baselines.bm25 import BM25, BM25Config
-from methods.registry import MethodConfig, register
+from methods.registry import METHODS, MethodConfig, register
 from methods.training import TrainedStage, TrainingConfig, Workshop, register_training
 from ragmeter import experiment
 from ragmeter.cli import app
@@ -63,8 +63,6 @@ class K1Config(MethodConfig):
             raise UserError("this is no checkpoint of k1_test", where=self.model)
 
 
-@register("k1_retriever_test", kind="retriever", summary="BM25 of a learned k1", config=K1Config,
-          checkpoint_hash=lambda config: folder_sha256(Path(config.model)))  # fmt: skip
 class K1Retriever:
     def __init__(self, config: K1Config, services: Services) -> None:
         learned = json.loads((Path(config.model) / "k1.json").read_text("utf-8"))
@@ -72,6 +70,18 @@ class K1Retriever:
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
         return self.inner.index(corpus, folder)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered() -> Iterator[None]:
+    """The retriever is there for these tests alone: others build every registered one."""
+    list(METHODS)
+    before = dict(METHODS._entries)
+    register("k1_retriever_test", kind="retriever", summary="BM25 of a learned k1", config=K1Config,
+             checkpoint_hash=lambda config: folder_sha256(Path(config.model)))(K1Retriever)  # fmt: skip
+    yield
+    METHODS._entries.clear()
+    METHODS._entries.update(before)
 
 
 FILE = """\

@@ -1,0 +1,264 @@
+"""Compressed documents on disk: written once, memory-mapped, searched exactly.
+
+A store is a folder: `memory.bin` holds one row of M·h half-precision numbers for each document, in the order of its
+corpus, `norms.bin` the rows' lengths, `ids.arrow` their ids, `store.json` what it is (`store_writer` makes them).
+
+Search compares the query with every row. Products are taken in float64, block by block; what may be among the best
+given their rounding is scored again row by row, so that a score depends on nothing but its query and its document.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from benchmarks.corpus import mapped
+from benchmarks.errors import UserError
+from benchmarks.fingerprint import fingerprint
+from benchmarks.id_index import IdIndex
+
+HalfType = Literal["float16", "bfloat16"]
+Rows = NDArray[np.int64]
+Scores = NDArray[np.float64]
+
+CARD = "store.json"
+FORMAT = 1
+"""Version of the layout of a store's folder."""
+BLOCK = 1 << 24
+"""Numbers multiplied at once: 128 MiB in float64."""
+EPSILON = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a store holds; equal ones hold equal numbers.
+
+    Attributes:
+        compressor: Hash of what decides a document's memory: base, adapter, memory rows, lengths.
+        corpus: Fingerprint of the corpus.
+        documents: Rows.
+        memory_tokens: M.
+        hidden_size: h.
+        dtype: In which numbers are kept.
+    """
+
+    compressor: str
+    corpus: str
+    documents: int
+    memory_tokens: int
+    hidden_size: int
+    dtype: HalfType = "bfloat16"
+
+    @property
+    def width(self) -> int:
+        """Numbers of one document: M·h."""
+        return self.memory_tokens * self.hidden_size
+
+    @property
+    def bytes_per_document(self) -> int:
+        """Two bytes a number: 128 KiB for 16 memory tokens of a hidden size of 4096."""
+        return 2 * self.width
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the folder of a store."""
+        return fingerprint("clara store", FORMAT, asdict(self))
+
+
+class MemoryStore:
+    """Compressed documents of a corpus.
+
+    Args:
+        identity: What they are.
+        raw: Their numbers as they lie on disk, of shape (documents, M·h) and two bytes each; in memory or mapped.
+        norms: Length of each row, shape (documents,).
+        ids: Their ids, in order.
+        index: From an id to its row.
+    """
+
+    def __init__(
+        self, identity: Identity, raw: NDArray[np.int16], norms: Scores, ids: Sequence[str], index: IdIndex
+    ) -> None:
+        self.identity = identity
+        self.ids = ids
+        self._raw = raw
+        self._norms = norms
+        self._index = index
+
+    @classmethod
+    def open(cls, folder: Path) -> MemoryStore:
+        """Memory-map a finished store.
+
+        Raises:
+            UserError: The folder holds none, or a damaged one.
+        """
+        identity = read_card(folder)
+        shape = (identity.documents, identity.width)
+        memory = folder / "memory.bin"
+        if not memory.is_file() or memory.stat().st_size != math.prod(shape) * 2:
+            raise UserError(
+                "the memory of this store is not what its card says", where=str(memory),
+                try_this="delete the folder and compress again",
+            )  # fmt: skip
+        # Mode "c": torch wraps only writable arrays. An array without rows cannot be mapped.
+        raw = np.memmap(memory, np.int16, "c", shape=shape) if identity.documents else np.empty(shape, np.int16)
+        ids = Ids(mapped(folder / "ids.arrow"))
+        return cls(
+            identity, np.asarray(raw), np.fromfile(folder / "norms.bin"), ids, IdIndex.open(folder / "ids", ids.at)
+        )
+
+    def __len__(self) -> int:
+        return self.identity.documents
+
+    def __contains__(self, identifier: object) -> bool:
+        return isinstance(identifier, str) and self._index.find(identifier) is not None
+
+    @property
+    def bytes(self) -> int:
+        """Size of the memory."""
+        return len(self) * self.identity.bytes_per_document
+
+    def rows(self, identifiers: Sequence[str]) -> Rows:
+        """The rows of documents.
+
+        Raises:
+            KeyError: One is not in the store.
+        """
+        found = [self._index.find(identifier) for identifier in identifiers]
+        for identifier, row in zip(identifiers, found, strict=True):
+            if row is None:
+                raise KeyError(identifier)
+        return np.array(found, dtype=np.int64)
+
+    def memory(self, rows: Rows | Sequence[int]) -> Any:
+        """Memory of some documents: a float32 tensor of shape (rows, M, h) on the CPU."""
+        chosen = np.asarray(rows, dtype=np.int64)
+        return self._numbers(self._raw[chosen]).float().view(-1, self.identity.memory_tokens, self.identity.hidden_size)
+
+    def scores(self, query: Any, rows: Rows) -> Scores:
+        """Cosines of documents with one query, flattened, each summed on its own in float64 (eq 3.1).
+
+        Args:
+            query: Memory of a question, M·h numbers in any shape.
+            rows: Documents.
+
+        Returns:
+            Shape (rows,), within [-1, 1].
+        """
+        wanted = _flat(query, self.identity.width)
+        length = float(np.sqrt((wanted * wanted).sum()))
+        found = np.empty(len(rows))
+        for start in range(0, len(rows), self._block):
+            some = rows[start : start + self._block]
+            products = (self._doubles(self._raw[some]) * wanted).sum(axis=1)
+            found[start : start + self._block] = products / _apart(self._norms[some] * length)
+        return np.clip(found, -1.0, 1.0)
+
+    def nearest(self, queries: Any, k: int, device: str = "cpu") -> list[tuple[Rows, Scores]]:
+        """The k documents of highest cosine for each query, best first; equal ones in the order of the store.
+
+        Args:
+            queries: Memory of questions, shape (B, M, h) or (B, M·h).
+            k: At most this many.
+            device: Where blocks are multiplied.
+        """
+        import torch
+
+        given = np.stack([_flat(one, self.identity.width) for one in queries]) if len(queries) else np.empty((0, 1))
+        k = min(k, len(self))
+        if not len(given) or k <= 0:
+            return [(np.empty(0, np.int64), np.empty(0)) for _ in given]
+        unit = torch.from_numpy(given / _apart(np.sqrt((given * given).sum(axis=1, keepdims=True)))).to(device)
+        # Twice the bound on the rounding of a sum of M·h products: what may change places stays in.
+        slack = 4 * (self.identity.width + 2) * EPSILON
+        top = torch.full((len(given), k), -torch.inf, dtype=torch.float64, device=device)
+        close: list[tuple[NDArray, NDArray, NDArray]] = []
+        for start in range(0, len(self), self._block):
+            block = self._numbers(self._raw[start : start + self._block]).to(device).double()
+            norms = torch.from_numpy(_apart(self._norms[start : start + self._block])).to(device)
+            products = (unit @ block.T) / norms
+            best = products.topk(min(k, products.shape[1]), dim=1).values
+            top = torch.cat([top, best], dim=1).topk(k, dim=1).values
+            which, row = (products >= top[:, -1:] - slack).nonzero(as_tuple=True)
+            close.append((which.cpu().numpy(), row.cpu().numpy() + start, products[which, row].cpu().numpy()))
+        which, rows, products = (np.concatenate(parts) for parts in zip(*close, strict=True))
+        kept = products >= (top[:, -1].cpu().numpy() - slack)[which]
+        return [self._best(query, rows[kept & (which == place)], k) for place, query in enumerate(given)]
+
+    def _best(self, query: NDArray, rows: Rows, k: int) -> tuple[Rows, Scores]:
+        scores = self.scores(query, rows)
+        order = np.lexsort((rows, -scores))[:k]
+        return rows[order], scores[order]
+
+    @property
+    def _block(self) -> int:
+        """Rows multiplied at once."""
+        return max(1, BLOCK // max(1, self.identity.width))
+
+    def _numbers(self, raw: NDArray[np.int16]) -> Any:
+        """Numbers as they are kept, as a tensor."""
+        import torch
+
+        return torch.from_numpy(np.ascontiguousarray(raw)).view(getattr(torch, self.identity.dtype))
+
+    def _doubles(self, raw: NDArray[np.int16]) -> Scores:
+        return self._numbers(raw).double().numpy()
+
+
+class Ids(Sequence[str]):
+    """Ids in a table of one column, read as they are asked for."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._column = table.column("id")
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    def __getitem__(self, row: Any) -> Any:
+        return self._column[row].as_py() if isinstance(row, int) else tuple(self._column[row].to_pylist())
+
+    def at(self, row: int) -> str:
+        """The id of a row."""
+        return str(self._column[row].as_py())
+
+
+def read_card(folder: Path) -> Identity:
+    """What the store in a folder is.
+
+    Raises:
+        UserError: The folder holds no finished store, or one of another format.
+    """
+    path = folder / CARD
+    try:
+        card = json.loads(path.read_text("utf-8"))
+        if card.pop("format") != FORMAT:
+            raise UserError("this store is of another format", where=str(path), try_this="compress again")
+        return Identity(**card)
+    except FileNotFoundError:
+        raise UserError(
+            "this folder holds no finished store of compressed documents", where=str(folder),
+            try_this="make or finish it: ragmeter compress",
+        ) from None  # fmt: skip
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"the card of this store cannot be read: {error}", where=str(path)) from None
+
+
+def _flat(memory: Any, width: int) -> Scores:
+    """Memory of one query or document as float64."""
+    flat = np.asarray(memory.detach().cpu().float() if hasattr(memory, "detach") else memory, dtype=np.float64).ravel()
+    if len(flat) != width:
+        raise ValueError(f"a query of {len(flat)} numbers where documents have {width}")
+    return flat
+
+
+def _apart(lengths: NDArray) -> NDArray:
+    """Lengths to divide by: a row of zeros has the cosine 0, not none."""
+    return np.where(lengths > 0, lengths, np.inf)

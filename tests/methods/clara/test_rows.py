@@ -1,0 +1,260 @@
+"""Rows of CLaRa's stages: read from every source, positives where chance puts them, no gold where it would tell."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks import registry
+from benchmarks.datasets.training_rows import Row
+from benchmarks.draws import Draws
+from benchmarks.errors import UserError
+from benchmarks.registry import DataReference
+from benchmarks.text import has_answer
+from benchmarks.worlds.dataset import WorldsConfig
+from benchmarks.worlds.questions import answer_of
+from methods.clara.data_config import PoolConfig, ScpDataConfig
+from methods.clara.reading import instruction_rows, joint_rows, joint_rows_of, scp_rows
+from methods.clara.rows import ScpRow, instruction_row, joint_row, pooled, scp_row, write_rows
+from methods.clara.worlds_rows import documents, rows_about, world_rows
+from methods.clara.worlds_telling import facts_of, retold, simple_pairs
+
+SMALL: dict[str, Any] = {"entities": 120, "community": 60}
+WORLDS = "worlds/multihop:train"
+
+
+# -- candidates --
+
+
+def test_the_place_of_a_positive_is_uniform_over_seeds() -> None:
+    places = Counter[int]()
+    for seed in range(4000):
+        documents, found = pooled("q", ["gold"], (f"other {n}" for n in range(19)), 20, seed=seed)
+        assert len(documents) == 20
+        assert documents[found[0]] == "gold"
+        places[found[0]] += 1
+    expected = 4000 / 20
+    chi_square = sum((places[place] - expected) ** 2 / expected for place in range(20))
+    assert chi_square < 43.8  # 19 degrees of freedom, p = 0.001
+
+
+def test_the_place_of_a_positive_is_uniform_over_questions() -> None:
+    places = Counter(pooled(f"q{n}", ["a", "b"], map(str, range(8)), 10)[1][0] for n in range(2000))
+    low = sum(number for place, number in places.items() if place < 5)
+    # Of two places in ten, the lower one is below five with probability 1 - (5·4)/(10·9).
+    assert abs(low / 2000 - (1 - 20 / 90)) < 0.04
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(st.text("abc", min_size=1, max_size=2), max_size=6), st.lists(st.text("abc", min_size=1, max_size=2)),
+    st.integers(1, 12), st.integers(0, 5),
+)  # fmt: skip
+def test_a_pool_holds_the_positives_first_and_no_text_twice(
+    positives: list[str], others: list[str], size: int, seed: int
+) -> None:
+    documents, places = pooled("q", positives, others, size, seed=seed)
+    distinct = list(dict.fromkeys([*positives, *others]))
+    assert sorted(documents) == sorted(distinct[:size])
+    assert {documents[place] for place in places} == set(dict.fromkeys(positives)) & set(documents)
+    assert set(list(dict.fromkeys(positives))[:size]) <= set(documents)
+    assert pooled("q", positives, others, size, seed=seed) == (documents, places)
+
+
+# -- rows of files --
+
+
+def test_rows_of_the_authors_sample_are_read(data_folder: Path) -> None:
+    path = data_folder / "clara" / "pretrain_data.100.jsonl"
+    natives = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
+    rows = scp_rows("clara_stages/pretraining:train", options={"path": str(path)})
+    assert [(row.kind, row.document, list(row.questions), list(row.answers)) for row in rows] == [
+        (one["data_type"], one["docs"][0], one["question"] if one["data_type"] == "qa" else [], one["answers"])
+        for one in natives
+    ]
+    some = scp_rows("clara_stages/pretraining:train", ScpDataConfig(documents=10), {"path": str(path)})
+    assert len({row.document for row in some}) == 10
+
+
+def test_rows_of_pisco_teach_the_teachers_text(tmp_path: Path) -> None:
+    path = tmp_path / "pisco.jsonl"
+    path.write_text(json.dumps({"query": "q?", "docs": list("abcdefg"), "mistral_label": "It is a."}) + "\n", "utf-8")
+    (row,) = instruction_rows("pisco:train", options={"path": str(path)})
+    assert (row.question, row.documents, row.answer) == ("q?", tuple("abcde"), "It is a.")
+
+
+def test_positives_that_the_authors_put_first_are_moved() -> None:
+    texts = tuple(f"document {number}" for number in range(20))
+    rows = [joint_row(Row(f"r{n}", "answer", texts, (("q", ("a",)),), positives=(0, 1))) for n in range(200)]
+    for row in rows:
+        assert {row.documents[place] for place in row.positives} == {"document 0", "document 1"}
+    assert sum(row.positives == (0, 1) for row in rows) < 8
+
+
+def test_what_is_taught_is_the_teachers_text_where_there_is_one() -> None:
+    row = Row("r", "answer", ("d",), (("q", ("short",)),), target="It is short.")
+    assert (instruction_row(row).answer, instruction_row(row).gold) == ("It is short.", "short")
+    assert joint_row(row).answer == "It is short."
+
+
+def test_a_row_of_another_stage_is_refused() -> None:
+    pair = (("q", ("a",)),)
+    with pytest.raises(UserError, match="not of pretraining"):
+        scp_row(Row("r", "answer", ("d",), pair))
+    with pytest.raises(UserError, match="not of joint training"):
+        joint_row(Row("r", "qa", ("d",), pair))
+    with pytest.raises(ValueError, match="1 questions, 2 answers"):
+        ScpRow("qa", "d", ("q",), ("a", "b"))
+
+
+def test_written_rows_of_all_stages_are_read_back(tmp_path: Path) -> None:
+    scp = world_rows(DataReference("worlds", "multihop", "train"), WorldsConfig(**SMALL), ScpDataConfig(documents=5))
+    joint = joint_rows(WORLDS, options={**SMALL, "questions": 6})
+    tuning = instruction_rows(WORLDS, PoolConfig(depth=5), {**SMALL, "questions": 6})
+    kept = {}
+    for name, rows in (("pretraining", scp), ("e2e_training_nq_with_pos", joint), ("instruction_tuning", tuning)):
+        kept[name] = tmp_path / f"{name}.jsonl"
+        write_rows(kept[name], rows)
+    read = scp_rows("clara_stages/pretraining:train", options={"path": str(kept["pretraining"])})
+    assert [(r.kind, r.document, r.answers) for r in read] == [(r.kind, r.document, r.answers) for r in scp]
+    again = joint_rows("clara_stages/e2e_training_nq_with_pos:train",
+                       options={"path": str(kept["e2e_training_nq_with_pos"])})  # fmt: skip
+    for old, new in zip(joint, again, strict=True):
+        assert (old.question, old.answer, old.golds) == (new.question, new.answer, new.golds)
+        gold = [{row.documents[place] for place in row.positives} for row in (old, new)]
+        assert gold[0]
+        assert gold[0] == gold[1]
+    taught = instruction_rows("clara_stages/instruction_tuning:train",
+                              options={"path": str(kept["instruction_tuning"])})  # fmt: skip
+    assert [(r.question, r.documents, r.answer) for r in taught] == [
+        (r.question, r.documents, r.answer) for r in tuning
+    ]
+
+
+# -- rows of benchmarks --
+
+
+def test_positives_are_among_the_documents_in_the_oracle_setting() -> None:
+    benchmark = registry.load(WORLDS, {**SMALL, "questions": 20})
+    for source in ("record", "retriever", "both"):
+        rows = joint_rows(WORLDS, PoolConfig(source=source, depth=12), {**SMALL, "questions": 20})
+        for row, question in zip(rows, benchmark.questions, strict=True):
+            gold = {passage.full_text for passage in benchmark.corpus.get(question.evidence)}
+            assert {row.documents[place] for place in row.positives} == gold
+            assert len(row.documents) <= 12
+            assert source == "retriever" or len(row.documents) >= 10
+
+
+def test_no_gold_is_added_in_the_normal_setting() -> None:
+    options = {**SMALL, "questions": 40}
+    normal = joint_rows(WORLDS, PoolConfig(source="retriever", depth=5, oracle=False), options)
+    oracle = joint_rows(WORLDS, PoolConfig(source="retriever", depth=5), options)
+    assert any(len(one.positives) < len(other.positives) for one, other in zip(normal, oracle, strict=True))
+
+
+def test_documents_hold_no_gold_beyond_their_own_text() -> None:
+    benchmark = registry.load(WORLDS, {**SMALL, "questions": 20})
+    known = {passage.full_text for passage in benchmark.corpus}
+    for row in joint_rows(WORLDS, options={**SMALL, "questions": 20}):
+        assert set(row.documents) <= known
+        assert len(set(row.documents)) == len(row.documents)
+
+
+def test_a_benchmark_without_candidates_needs_a_retriever() -> None:
+    benchmark = registry.load(WORLDS, {**SMALL, "questions": 3})
+    bare = replace(benchmark, questions=[replace(one, candidates=None) for one in benchmark.questions])
+    with pytest.raises(UserError, match="no candidates"):
+        joint_rows_of(bare, PoolConfig())
+    assert all(row.documents for row in joint_rows_of(bare, PoolConfig(source="retriever")))
+
+
+# -- worlds --
+
+
+def test_every_fact_of_a_document_is_asked_for_and_its_answer_stands_there() -> None:
+    asked = 0
+    for one in documents(DataReference("worlds", "multihop", "train"), WorldsConfig(**SMALL)):
+        facts = facts_of(one.sentences)
+        text = one.passage.full_text
+        pairs = simple_pairs(facts, text, Draws("t"))
+        assert len(pairs) == len({(fact.head.index, fact.relation.id) for fact in facts})
+        for pair in pairs:
+            assert all(answer in text for answer in pair.answer.split(", "))
+            asked += 1
+    assert asked > 100
+
+
+def test_complex_questions_need_two_facts_and_are_answered_by_the_document() -> None:
+    for subset in ("multihop", "long"):
+        rows = world_rows(
+            DataReference("worlds", subset, "train"), WorldsConfig(**SMALL, worlds=1),
+            ScpDataConfig(mix="simple+complex"),
+        )  # fmt: skip
+        simple = {row.document: set(row.questions) for row in rows if row.id.endswith("/simple")}
+        complex_rows = [row for row in rows if row.id.endswith("/complex")]
+        assert complex_rows
+        for row in complex_rows:
+            assert len(set(row.questions)) == len(row.questions)
+            assert not set(row.questions) & simple[row.document]
+            assert all(has_answer(row.document, [part]) for a in row.answers for part in a.split(" and ")[:1])
+
+
+def test_a_retelling_keeps_every_fact_in_other_words() -> None:
+    facts = changed = 0
+    for one in documents(DataReference("worlds", "long", "train"), WorldsConfig(**SMALL, worlds=1)):
+        told = retold(one.sentences, Draws("t", one.passage.id))
+        assert len(told) == len(one.sentences)
+        text = " ".join(told).casefold()
+        for fact in facts_of(one.sentences):
+            answer, accepted = answer_of(fact)
+            assert any(form.casefold() in text for form in (answer, *accepted))
+            assert fact.head.name.casefold() in text or any(a.casefold() in text for a in fact.head.aliases)
+            facts += 1
+        changed += sum(sentence not in {said.text for said in one.sentences} for sentence in told)
+    assert changed > 0.9 * facts > 100
+
+
+@pytest.mark.parametrize(
+    ("mix", "types"),
+    [("none", set()), ("simple", {"simple"}), ("paraphrase", {"paraphrase"}), ("simple+complex", {"simple", "complex"}),
+     ("all", {"simple", "complex", "paraphrase"})],
+)  # fmt: skip
+def test_a_mix_holds_its_types_alone(mix: str, types: set[str]) -> None:
+    rows = scp_rows(WORLDS, ScpDataConfig(mix=mix), SMALL)  # type: ignore[arg-type]
+    assert {row.id.rpartition("/")[2] for row in rows} == types
+
+
+def test_a_larger_draw_of_documents_holds_the_smaller_one() -> None:
+    drawn = [{r.document for r in scp_rows(WORLDS, ScpDataConfig(documents=n), SMALL)} for n in (5, 10, 20)]
+    assert [len(one) for one in drawn] == [5, 10, 20]
+    assert drawn[0] < drawn[1] < drawn[2]
+
+
+def test_rows_of_worlds_are_the_same_every_time_and_others_by_another_seed() -> None:
+    one = next(iter(documents(DataReference("worlds", "multihop", "train"), WorldsConfig(**SMALL))))
+    assert rows_about(one, ("simple", "paraphrase")) == rows_about(one, ("simple", "paraphrase"))
+    assert any(rows_about(one, ("simple",), 0) != rows_about(one, ("simple",), seed) for seed in range(1, 6))
+
+
+def test_files_of_rows_refuse_a_mix_that_they_cannot_tell(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    line = {"data_type": "qa", "question": ["q?"], "answers": ["a"], "docs": ["d"]}
+    file.write_text(json.dumps(line) + "\n", "utf-8")
+    options = {"path": str(file)}
+    with pytest.raises(UserError, match="do not say which questions are simple"):
+        scp_rows("clara_stages/pretraining:train", ScpDataConfig(mix="simple"), options)
+    assert scp_rows("clara_stages/pretraining:train", ScpDataConfig(mix="paraphrase"), options) == []
+    with pytest.raises(UserError, match="holds no rows of pretraining"):
+        scp_rows("pisco:train", ScpDataConfig(), options)
+
+
+def test_worlds_of_a_test_are_never_pretrained_on() -> None:
+    with pytest.raises(UserError, match="not a train world"):
+        scp_rows(WORLDS, options={**SMALL, "seed": 100_000})

@@ -1,0 +1,95 @@
+"""The frozen language model below the adapters, with the tokens that mark documents and memory in its tokenizer.
+
+The base's own embeddings are left as they are: the new tokens' rows are kept apart (`memory.py`), so the base is
+byte for byte the published one, before and after training.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.errors import UserError
+from methods.clara.config import ClaraConfig
+from methods.models.remote_code import check_remote_code, remote_code_refused
+from methods.models.weights import device_of, load_pretrained
+
+PREFIX = "<|clara_"
+BEGIN, BETWEEN = f"{PREFIX}document|>", f"{PREFIX}separator|>"
+"""What a document begins with, and what follows each memory in a prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The new tokens.
+
+    Attributes:
+        memory: Text of the memory tokens one after another, as it stands in a prompt.
+        first: Id of the first memory token; the others follow it, then `begin` and `between`.
+        count: Memory tokens (M).
+    """
+
+    memory: str
+    first: int
+    count: int
+
+    @property
+    def begin(self) -> int:
+        """Id of the token that a document begins with."""
+        return self.first + self.count
+
+    @property
+    def between(self) -> int:
+        """Id of the token that follows a memory in a prompt."""
+        return self.first + self.count + 1
+
+
+def load_base(config: ClaraConfig, device: str | None) -> tuple[Any, Any]:
+    """Tokenizer and model; all weights frozen, in evaluation mode.
+
+    Raises:
+        UserError: It cannot be loaded, needs code of its own, or has no room for a document and its memory.
+    """
+    check_remote_code(config.base, False)
+    with remote_code_refused(config.base):
+        tokenizer, model = load_pretrained(
+            "language model", "AutoModelForCausalLM", config.base, config.revision, config.dtype, device_of(device)
+        )
+    model.requires_grad_(False)
+    length = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    needed = config.max_length + config.memory_tokens + 3
+    if length is not None and needed > length:
+        raise UserError(
+            f"{config.base!r} reads {length} tokens; a document of {config.max_length} with its memory takes {needed}",
+            where="max_length", try_this="a lower max_length",
+        )  # fmt: skip
+    return tokenizer, model
+
+
+def add_tokens(tokenizer: Any, count: int) -> Tokens:
+    """Add the new tokens behind the tokenizer's own.
+
+    Args:
+        tokenizer: Of the base; it is changed.
+        count: Memory tokens (M).
+    """
+    from tokenizers import AddedToken
+
+    memory = [f"{PREFIX}memory_{number}|>" for number in range(count)]
+    names = [*memory, BEGIN, BETWEEN]
+    tokenizer.add_tokens([AddedToken(name, special=True, normalized=False) for name in names], special_tokens=True)
+    ids = tokenizer.convert_tokens_to_ids(names)
+    if ids != list(range(ids[0], ids[0] + len(names))):
+        raise UserError("the tokenizer already has tokens of CLaRa", where="base", try_this="the base without them")
+    return Tokens("".join(memory), ids[0], count)
+
+
+def decoder_of(model: Any) -> Any:
+    """The part of a causal language model below its output layer; its last states are those after the final norm."""
+    decoder = model.get_decoder()
+    if decoder is None or decoder is model:
+        raise UserError(
+            f"a {type(model).__name__} does not show its layers apart from its output", where="base",
+            try_this="a causal language model of transformers",
+        )  # fmt: skip
+    return decoder

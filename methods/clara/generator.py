@@ -1,0 +1,270 @@
+"""Replies from memory: the vectors of documents in the place of memory tokens, and the base goes on from there.
+
+Prompts are token ids in which the memory tokens of k documents stand; the embeddings at these slots are replaced by the
+documents' memory, in order. Nothing is ever cut: a prompt that is too long with its reply is refused.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from benchmarks.errors import UserError
+from methods.clara.base import PREFIX, Tokens
+from methods.clara.memory import MemoryRows
+from methods.clara.prompting import Prompt
+from methods.clara.template import Layout
+from methods.models.batching import UNBOUNDED, by_length
+from methods.models.causal import Generation
+from methods.models.encoding import TextEncoder
+from methods.models.scoring import logits_only_at, padded
+
+Memory = Sequence[Tensor] | Tensor | None
+"""Per prompt its documents' memory [k_i · M, h] or [k_i, M, h]; one tensor [B, k, M, h]; None: no prompt has any."""
+Reduction = Literal["tokens", "row_means", "row_sums"]
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """A batch ready for the model.
+
+    Attributes:
+        embedded: [B, n, h].
+        mask: 1 where a token stands, int64 [B, n].
+        labels: The reply's ids, -100 elsewhere, int64 [B, n].
+        ids: Token ids, int64 [B, n].
+    """
+
+    embedded: Tensor
+    mask: Tensor
+    labels: Tensor
+    ids: Tensor
+
+
+class Generator:
+    """Writes and scores replies through whichever adapter is active.
+
+    Args:
+        model: The causal language model below the adapters.
+        tokenizer: With the new tokens.
+        rows: Their embeddings.
+        tokens: Their ids.
+        layout: How prompts are written.
+        max_prompt: Longest prompt with its reply in tokens.
+        max_length: Longest document where it stands as text, in tokens.
+        as_embeddings: Whether memory vectors are given the mean length of the base's embeddings.
+    """
+
+    def __init__(
+        self, model: Any, tokenizer: Any, rows: MemoryRows, tokens: Tokens, layout: Layout, max_prompt: int,
+        max_length: int, as_embeddings: bool = False,
+    ) -> None:  # fmt: skip
+        self._model, self._tokenizer, self._rows, self._tokens = model, tokenizer, rows, tokens
+        self._layout, self._max_length = layout, max_length
+        self._encoder = TextEncoder(tokenizer)
+        self._between = tokenizer.convert_ids_to_tokens(tokens.between)
+        self._ending = tokenizer.convert_tokens_to_ids(layout.ending)
+        positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        self.room = min(max_prompt, positions or max_prompt)
+        pad = tokenizer.pad_token_id
+        self._pad = 0 if pad is None else pad
+        weight = model.get_input_embeddings().weight
+        self._norm = float(weight.detach().float().norm(dim=-1).mean()) if as_embeddings else None
+
+    # -- token ids -------------------------------------------------------------------------------------------------
+
+    def prompt_ids(self, prompt: Prompt) -> list[int]:
+        """Token ids of a prompt.
+
+        Raises:
+            UserError: The base's chat template does not keep what it is given.
+        """
+        texts = tuple(_plain(self._cut(text)) for text in prompt.texts)
+        plain = replace(prompt, question=_plain(prompt.question), texts=texts)
+        text = self._layout.prompt(plain, self._tokens.memory, self._between)
+        ids = list(self._tokenizer(text, add_special_tokens=self._layout.special)["input_ids"])
+        first, count = self._tokens.first, self._tokens.count
+        slots = [one for one in ids if first <= one < first + count]
+        if slots != list(range(first, first + count)) * prompt.documents:
+            raise UserError(
+                f"a prompt has {len(slots)} slots for memory where {prompt.documents * count} are wanted",
+                where="template", try_this="template: plain, as this base's chat template changes what it is given",
+            )  # fmt: skip
+        return ids
+
+    def target_ids(self, target: str) -> list[int]:
+        """Token ids of a reply, with the token that ends it.
+
+        Raises:
+            ValueError: It is empty.
+        """
+        if not target:
+            raise ValueError("a target is empty: there is nothing to learn")
+        return [*self._encoder.target(self._layout.reply(target)), self._ending]
+
+    def _cut(self, text: str) -> str:
+        """A document's first L tokens, as text."""
+        ids = self._tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+        return text if len(ids) <= self._max_length else str(self._tokenizer.decode(ids[: self._max_length]))
+
+    def length(self, prompt: Prompt, target: str = "") -> int:
+        """Tokens of a prompt with its reply; at most `room` may be used."""
+        return len(self.prompt_ids(prompt)) + (len(self.target_ids(target)) if target else 0)
+
+    # -- vectors ---------------------------------------------------------------------------------------------------
+
+    def assemble(
+        self, prompts: Sequence[Prompt], memory: Memory, targets: Sequence[str] | None = None, side: str = "left"
+    ) -> Assembled:
+        """Embeddings of prompts with memory in its slots, and of replies behind them.
+
+        Args:
+            prompts: What is asked, at least one.
+            memory: Of their documents, best first.
+            targets: Replies; None: none.
+            side: Of the padding: left or right.
+
+        Raises:
+            UserError: A prompt is too long with its reply.
+            ValueError: Memory does not fit the prompts, or a target is empty.
+        """
+        asked = [self.prompt_ids(prompt) for prompt in prompts]
+        replies = [self.target_ids(target) for target in targets] if targets is not None else [[] for _ in prompts]
+        return self._assemble(prompts, asked, replies, memory, side)
+
+    def _assemble(
+        self, prompts: Sequence[Prompt], asked: Sequence[list[int]], replies: Sequence[list[int]], memory: Memory,
+        side: str,
+    ) -> Assembled:  # fmt: skip
+        rows = [before + after for before, after in zip(asked, replies, strict=True)]
+        for prompt, row in zip(prompts, rows, strict=True):
+            self._check_room(prompt, len(row))
+        device = self._rows.memory.device
+        filled, masks = padded(rows, self._pad, side)
+        taught = [[-100] * len(before) + after for before, after in zip(asked, replies, strict=True)]
+        labels, _ = padded(taught, -100, side)
+        ids = torch.tensor(filled, device=device)
+        embedded = self._inserted(ids, self._flat(prompts, memory))
+        return Assembled(
+            embedded, torch.tensor(masks, device=device), torch.tensor(labels, device=device), ids
+        )  # fmt: skip
+
+    def _check_room(self, prompt: Prompt, length: int) -> None:
+        if length > self.room:
+            raise UserError(
+                f"a {prompt.kind} prompt takes {length} tokens where {self.room} fit", where=prompt.question[:80] or None,
+                try_this="a higher max_prompt, fewer documents, or leave the row out",
+            )  # fmt: skip
+
+    def _flat(self, prompts: Sequence[Prompt], memory: Memory) -> Tensor:
+        """Memory vectors in the order of the slots: [slots, h]."""
+        count, width = self._tokens.count, self._rows.memory.shape[1]
+        wanted = [prompt.documents * count for prompt in prompts]
+        given = [] if memory is None else [one.reshape(-1, width) for one in memory]
+        found = [len(one) for one in given] or [0] * len(prompts)
+        if found != wanted:
+            raise ValueError(f"prompts have slots for {wanted} memory vectors and are given {found}")
+        return torch.cat(given) if given else self._rows.memory.new_zeros(0, width)
+
+    def _inserted(self, ids: Tensor, vectors: Tensor) -> Tensor:
+        embedded = self._rows.embed(ids)
+        if self._norm is not None:
+            vectors = functional.normalize(vectors.float(), dim=-1) * self._norm
+        slots = self._rows.slots(ids)
+        return embedded.masked_scatter(slots.unsqueeze(-1), vectors.to(embedded.dtype))
+
+    # -- losses ----------------------------------------------------------------------------------------------------
+
+    def cross_entropy(
+        self, prompts: Sequence[Prompt], memory: Memory, targets: Sequence[str], reduction: Reduction = "tokens"
+    ) -> Tensor:
+        """How unlikely replies are, in nats (equations 2.1 and 3.2).
+
+        Args:
+            prompts: What is asked.
+            memory: Of their documents.
+            targets: Replies.
+            reduction: tokens: mean over all tokens of all replies, a scalar; row_means and row_sums: over each reply's
+                tokens, [B].
+
+        Raises:
+            UserError: A prompt is too long with its reply.
+            ValueError: Memory does not fit the prompts, or a target is empty.
+        """
+        # Behind a causal model padding at the end needs no mask.
+        batch = self.assemble(prompts, memory, targets, side="right")
+        rows, columns = (batch.labels != -100).nonzero(as_tuple=True)
+        with logits_only_at(self._model, rows, columns - 1):
+            logits = self._model(inputs_embeds=batch.embedded, use_cache=False).logits[0]
+        losses = functional.cross_entropy(logits.float(), batch.labels[rows, columns], reduction="none")
+        if reduction == "tokens":
+            return losses.mean()
+        sums = losses.new_zeros(len(prompts)).index_add(0, rows, losses)
+        return sums if reduction == "row_sums" else sums / torch.bincount(rows, minlength=len(prompts))
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def generate(
+        self, prompts: Sequence[Prompt], memory: Memory, max_new_tokens: int, batch_size: int
+    ) -> list[Generation]:
+        """Write replies greedily, those to prompts of like length together.
+
+        Args:
+            prompts: What is asked.
+            memory: Of their documents.
+            max_new_tokens: Longest reply.
+            batch_size: Prompts at once.
+
+        Returns:
+            One per prompt, in order.
+
+        Raises:
+            UserError: A prompt is too long with room for its reply.
+            ValueError: Memory does not fit the prompts.
+        """
+        asked = [self.prompt_ids(prompt) for prompt in prompts]
+        for prompt, ids in zip(prompts, asked, strict=True):
+            self._check_room(prompt, len(ids) + max_new_tokens)
+        done: dict[int, Generation] = {}
+        for places in by_length([len(ids) for ids in asked], UNBOUNDED, batch_size):
+            chosen = None if memory is None else [memory[place] for place in places]
+            some = [prompts[place] for place in places], [asked[place] for place in places]
+            done.update(zip(places, self._written(*some, chosen, max_new_tokens), strict=True))
+        return [done[place] for place in range(len(prompts))]
+
+    def _written(
+        self, prompts: Sequence[Prompt], asked: Sequence[list[int]], memory: Memory, max_new_tokens: int
+    ) -> list[Generation]:
+        started = time.perf_counter()
+        ends = self._ends()
+        with torch.inference_mode():
+            batch = self._assemble(prompts, asked, [[] for _ in asked], memory, "left")
+            written = self._model.generate(
+                inputs_embeds=batch.embedded, attention_mask=batch.mask, max_new_tokens=max_new_tokens,
+                do_sample=False, num_beams=1, temperature=None, top_p=None, top_k=None, repetition_penalty=1.0,
+                pad_token_id=self._pad, eos_token_id=ends,
+            ).tolist()  # fmt: skip
+        seconds = (time.perf_counter() - started) / len(prompts)
+        return [self._generation(len(ids), row, ends, seconds) for ids, row in zip(asked, written, strict=True)]
+
+    def _ends(self) -> list[int]:
+        own = self._model.generation_config.eos_token_id
+        own = [] if own is None else [own] if isinstance(own, int) else list(own)
+        return list(dict.fromkeys([self._ending, *own]))
+
+    def _generation(self, prompt_tokens: int, written: list[int], ends: list[int], seconds: float) -> Generation:
+        end = next((place for place, token in enumerate(written) if token in ends), None)
+        kept = written if end is None else written[:end]
+        text = self._tokenizer.decode(kept, skip_special_tokens=True).strip()
+        return Generation(text, prompt_tokens, len(kept) + (end is not None), seconds, end is not None)
+
+
+def _plain(text: str) -> str:
+    """A text of others in which no name of a new token is read as the token."""
+    return text.replace(PREFIX, f"< {PREFIX[1:]}")

@@ -1,0 +1,208 @@
+"""A CLaRa model: one frozen base, three adapters, and the learnt memory tokens.
+
+clara = Clara.open(ClaraConfig(base="pocket", max_length=64, rate=4))
+memory = clara.encode(documents).memory
+scores = clara.similarity(clara.encode([question], "reasoner").memory, memory)
+chosen = select(scores, k=5, tau=clara.config.tau)
+clara.generate([answer(question, 5)], memory[chosen.ids], max_new_tokens=32)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from methods.clara import checkpoint, compressor
+from methods.clara.adapters import Adapters
+from methods.clara.base import add_tokens, load_base
+from methods.clara.compressor import Compressor, Encoded
+from methods.clara.config import ADAPTERS, MEMORY, Adapter, ClaraConfig, Part
+from methods.clara.generator import Generator, Memory, Reduction
+from methods.clara.memory import MemoryRows
+from methods.clara.prompting import Prompt
+from methods.clara.template import layout_of
+from methods.models.causal import Generation
+from methods.models.scoring import CPU_TOKENS, GPU_TOKENS
+
+
+class ClaraModule(nn.Module):
+    """All tensors: the base with its adapters (a `PeftModel`), and the memory tokens."""
+
+    def __init__(self, language_model: nn.Module, rows: MemoryRows) -> None:
+        super().__init__()
+        self.language_model = language_model
+        self.rows = rows
+
+
+class Clara:
+    """The model in use and in training; made by `open` or `load`.
+
+    Args:
+        config: What it is.
+        tokenizer: Of the base; it is given the new tokens.
+        base: The base, frozen; it is given the adapters.
+        adapters: Which it has.
+        seed: Decides adapters and memory tokens as training begins.
+    """
+
+    def __init__(
+        self, config: ClaraConfig, tokenizer: Any, base: Any, adapters: Sequence[Adapter] = ADAPTERS, seed: int = 0
+    ) -> None:
+        self.config, self.tokenizer = config, tokenizer
+        self.tokens = add_tokens(tokenizer, config.memory_tokens)
+        rows = MemoryRows(base.get_input_embeddings(), self.tokens, config.memory_init, seed)
+        self.adapters = Adapters(base, config.lora, adapters, seed, config.base)
+        self.module = ClaraModule(self.adapters.model, rows.to(base.device)).eval()
+        self.layout = layout_of(config, tokenizer)
+        parts = base, tokenizer, rows, self.tokens, self.layout
+        self.compressor = Compressor(*parts, config.max_length, config.positions == "spread")
+        self.generator = Generator(
+            *parts, config.max_prompt, config.max_length, config.memory_length == "embedding"
+        )  # fmt: skip
+        self._base = base
+
+    @classmethod
+    def open(
+        cls, config: ClaraConfig, adapters: Sequence[Adapter] = ADAPTERS, device: str | None = None, seed: int = 0
+    ) -> Clara:
+        """The model before any training: adapters that change nothing, on the base.
+
+        Raises:
+            UserError: The base cannot be loaded, or does not suit the options.
+        """
+        tokenizer, base = load_base(config, device)
+        return cls(config, tokenizer, base, adapters, seed)
+
+    # -- what it is ------------------------------------------------------------------------------------------------
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of a memory vector (h)."""
+        return int(self.module.rows.memory.shape[1])
+
+    @property
+    def memory_tokens(self) -> int:
+        """Memory vectors of a document (M)."""
+        return self.tokens.count
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.module.rows.memory.device
+
+    @property
+    def base(self) -> Any:
+        """The causal language model below the adapters, with their layers in it."""
+        return self._base
+
+    # -- training --------------------------------------------------------------------------------------------------
+
+    def use(self, name: Adapter | None) -> Any:
+        """Context in which forwards go through this adapter, None: the bare base; what is trained stays as it is."""
+        return self.adapters.use(name)
+
+    def set_trainable(self, parts: Iterable[Part]) -> None:
+        """Open exactly these parts for training and close everything else.
+
+        Raises:
+            KeyError: The model has no such part.
+            AssertionError: What is open is not what was asked for.
+        """
+        wanted = set(parts)
+        if unknown := wanted - {*self.adapters.names, MEMORY}:
+            raise KeyError(sorted(unknown)[0])
+        expected = self._names(wanted)
+        for name, parameter in self.module.named_parameters():
+            parameter.requires_grad_(name in expected)
+        found = set(self.trainable_parameters())
+        if found != expected:
+            raise AssertionError(f"trained are {sorted(found ^ expected)[:4]} … besides or in place of what should be")
+
+    def _names(self, parts: set[Part]) -> set[str]:
+        names = {"rows.memory"} if MEMORY in parts else set()
+        for part in parts - {MEMORY}:
+            names |= {f"language_model.{name}" for name in self.adapters.of(part)}
+        return names
+
+    def trainable_parameters(self) -> dict[str, nn.Parameter]:
+        """What is open for training, by name in `module`."""
+        return {name: one for name, one in self.module.named_parameters() if one.requires_grad}
+
+    # -- the three parts -------------------------------------------------------------------------------------------
+
+    def encode(
+        self, texts: Sequence[str], adapter: Adapter | None = "compressor", token_budget: int | None = None
+    ) -> Encoded:
+        """Memory of texts; gradients flow unless they are switched off around it.
+
+        Args:
+            texts: Documents (compressor) or questions (reasoner).
+            adapter: Which is used.
+            token_budget: Tokens computed at once, padding included; None: 4,096 on CPU, 32,768 elsewhere.
+        """
+        budget = token_budget or (CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS)
+        with self.use(adapter):
+            return self.compressor.encode(texts, budget)
+
+    def alignment(self, encoded: Encoded, over: str = "mean") -> Tensor:
+        """The alignment loss of compression (equation 2.2): see `compressor.alignment`."""
+        return compressor.alignment(encoded, over)
+
+    def similarity(self, query_memory: Tensor, memory: Tensor) -> Tensor:
+        """Scores of documents for questions, float32 [B, D]: see `compressor.similarity`."""
+        return compressor.similarity(query_memory, memory)
+
+    def cross_entropy(
+        self, prompts: Sequence[Prompt], memory: Memory, targets: Sequence[str], reduction: Reduction = "tokens",
+        adapter: Adapter | None = "generator",
+    ) -> Tensor:  # fmt: skip
+        """How unlikely replies are, in nats: see `Generator.cross_entropy`."""
+        with self.use(adapter):
+            return self.generator.cross_entropy(prompts, memory, targets, reduction)
+
+    def generate(
+        self, prompts: Sequence[Prompt], memory: Memory, max_new_tokens: int, batch_size: int = 8,
+        adapter: Adapter | None = "generator",
+    ) -> list[Generation]:  # fmt: skip
+        """Replies with their token counts, without dropout: see `Generator.generate`."""
+        with self.use(adapter), self._evaluating():
+            return self.generator.generate(prompts, memory, max_new_tokens, batch_size)
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        training = self.module.training
+        self.module.eval()
+        try:
+            yield
+        finally:
+            self.module.train(training)
+
+    # -- on disk ---------------------------------------------------------------------------------------------------
+
+    def save(self, folder: Path) -> None:
+        """Write the checkpoint: see `checkpoint.py`."""
+        checkpoint.save(self.adapters, self.module.rows, self.config, folder)
+
+    @classmethod
+    def load(cls, folder: Path, device: str | None = None, dtype: Any = None) -> Clara:
+        """Read a checkpoint; nothing is open for training.
+
+        Args:
+            folder: As `save` wrote it.
+            device: Where to put it; None chooses.
+            dtype: Of the base's weights, in place of the checkpoint's option.
+
+        Raises:
+            UserError: It is no checkpoint, is damaged, or its base is not the one it was trained on.
+        """
+        config, adapters = checkpoint.read_config(folder)
+        if dtype is not None:
+            config = config.model_copy(update={"dtype": dtype})
+        clara = cls.open(config, adapters, device)
+        checkpoint.restore(clara.adapters, clara.module.rows, folder)
+        return clara

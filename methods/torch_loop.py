@@ -10,7 +10,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,12 +36,14 @@ class Schedule:
     Attributes:
         peak: The highest rate.
         warm_up: Share of the steps in which it rises, below 1; else their number.
-        shape: cosine: down to 0 along a cosine; linear: along a line; constant: it stays.
+        shape: cosine: down to the floor along a cosine; linear: along a line; constant: it stays.
+        floor: Where it ends, as a share of the peak.
     """
 
     peak: float
     warm_up: float = 0.0
     shape: Literal["cosine", "linear", "constant"] = "constant"
+    floor: float = field(default=0.0, kw_only=True)
 
     def rate(self, step: int, steps: int) -> float:
         """The rate of a step (from 0) of so many."""
@@ -49,9 +51,10 @@ class Schedule:
         if step < rising:
             return self.peak * (step + 1) / rising
         done = (step - rising) / max(1, steps - rising)
-        if self.shape == "cosine":
-            return self.peak * 0.5 * (1 + math.cos(math.pi * done))
-        return self.peak * (1 - done) if self.shape == "linear" else self.peak
+        if self.shape == "constant":
+            return self.peak
+        left = 0.5 * (1 + math.cos(math.pi * done)) if self.shape == "cosine" else 1 - done
+        return self.peak * (self.floor + (1 - self.floor) * left)
 
 
 @dataclass(frozen=True)

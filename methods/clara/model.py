@@ -170,11 +170,12 @@ class Clara:
         adapter: Adapter | None = "generator",
     ) -> list[Generation]:  # fmt: skip
         """Replies with their token counts, without dropout: see `Generator.generate`."""
-        with self.use(adapter), self._evaluating():
+        with self.use(adapter), self.evaluating():
             return self.generator.generate(prompts, memory, max_new_tokens, batch_size)
 
     @contextmanager
-    def _evaluating(self) -> Iterator[None]:
+    def evaluating(self) -> Iterator[None]:
+        """Context without dropout; what was before comes back behind it."""
         training = self.module.training
         self.module.eval()
         try:

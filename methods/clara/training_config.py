@@ -1,0 +1,225 @@
+"""Options of CLaRa's training: what each stage trains, on what, how fast; every ablation of the paper is a key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from benchmarks.registry import resolve
+from methods.clara.config import ClaraConfig
+from methods.clara.data_config import PoolConfig, ScpDataConfig
+from methods.models.weights import locate
+from methods.training import TrainingConfig
+
+Stage = Literal["scp", "instruction", "supervised", "joint"]
+STAGES: tuple[Stage, ...] = ("scp", "instruction", "supervised", "joint")
+"""In the order in which they are carried out; `supervised` is the baseline Sup-, and only where it is asked for."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class StepOptions(_Part):
+    """How a stage is optimised."""
+
+    epochs: int = Field(1, ge=1, description="times that each row is used; paper 1")
+    steps: int | None = Field(None, ge=1, description="of the optimiser at most, whatever the epochs; null: all")
+    learning_rate: float = Field(1e-4, gt=0, description="of AdamW, at its peak")
+    warm_up: float = Field(
+        0.03, ge=0, description="share of the steps in which it rises, below 1; else their number; released 0.03"
+    )
+    schedule: Literal["cosine", "linear", "constant"] = Field("cosine", description="how the rate goes on")
+    floor: float = Field(0.1, ge=0, le=1, description="where it ends, as a share of the peak; released 0.1")
+    batch_size: int = Field(128, ge=1, description="rows of a step")
+    micro_batch: int = Field(8, ge=1, description="rows read at once; bounds memory, the gradient is the same")
+    save_every: int = Field(200, ge=1, description="steps between two points that an interrupted training goes on from")
+
+
+class CompressionOptions(_Part):
+    """What the two stages share that train the compressor."""
+
+    mse: float = Field(
+        0.1, ge=0, description="weight of the alignment loss (eq. 2.3's lambda), a mean over the hidden size; paper 0.1"
+    )
+    naming: float = Field(
+        0.0,
+        ge=0,
+        description="ours, not the paper's: weight of a loss that has each memory token name the tokens of its share "
+        "of the document through the base's output layer",
+    )
+    naming_only: int = Field(
+        0, ge=0, description="ours: steps at the beginning in which the naming loss alone is learnt from"
+    )
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if self.naming_only and not self.naming:
+            raise ValueError("naming_only needs a weight of naming above 0")
+        return self
+
+
+class ScpStage(CompressionOptions):
+    """Salient compressor pretraining: memory and both adapters, from one document at a time."""
+
+    train: StepOptions = StepOptions.model_validate({})
+    rows: ScpDataConfig = ScpDataConfig.model_validate({})
+
+
+class InstructionStage(CompressionOptions):
+    """Instruction tuning: answers from several documents."""
+
+    train: StepOptions = StepOptions.model_validate({})
+    documents: int = Field(5, ge=1, description="documents of a row; paper 5")
+    trains: Literal["both", "generator"] = Field(
+        "both", description="generator: the compressor stays as it is (Tables 13 and 14, generator-only fine-tuning)"
+    )
+    reinit_generator: bool = Field(
+        False, description="begin with a new generator, as the released code does; false: go on with pretraining's"
+    )
+    freeze_memory: bool = Field(
+        True, description="memory tokens stay as pretraining left them; false: they train with the compressor"
+    )
+
+
+class RetrieverStage(_Part):
+    """What both stages share that train the query reasoner."""
+
+    reasoner: Literal["compressor", "random", "kept"] = Field(
+        "compressor",
+        description="what the query reasoner begins as: a copy of the compressor, a new one (Table 15), or the "
+        "checkpoint's own",
+    )
+    tau: float | None = Field(None, gt=0, description="temperature; null: the model's, released 0.02")
+
+
+class SupervisedStage(RetrieverStage):
+    """The supervised retriever: the query reasoner alone learns from positives."""
+
+    train: StepOptions = StepOptions.model_validate({"learning_rate": 5e-6, "batch_size": 32})
+
+
+class JointStage(RetrieverStage):
+    """Joint training: query reasoner and generator learn from answers alone; the compressor is frozen."""
+
+    train: StepOptions = StepOptions.model_validate({
+        "learning_rate": 5e-6, "batch_size": 32, "schedule": "constant", "warm_up": 0.03,
+    })  # fmt: skip
+    init: Literal["instruction", "scp"] = Field(
+        "instruction",
+        description="where it begins: instruction tuning (released), or pretraining, and the stage between is left out",
+    )
+    k: int | None = Field(None, ge=1, description="documents chosen; null: the model's, paper 5")
+    selection: Literal["learnt", "frozen"] = Field(
+        "learnt", description="frozen: the reasoner stays as it began and the generator alone learns, for comparison"
+    )
+    soft_steps: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="ours: share of the steps in which documents are mixed by their soft weights, less and less",
+    )
+    tau_start: float | None = Field(
+        None, gt=0, description="ours: temperature at the first step, falling geometrically to tau until tau_steps"
+    )
+    tau_steps: float = Field(0.5, gt=0, le=1, description="ours: share of the steps until it has fallen")
+    marginal: float = Field(
+        0.0,
+        ge=0,
+        description="ours: weight of minus the log of the answer's likelihood, summed over the chosen documents one by "
+        "one as the reasoner weighs them",
+    )
+
+
+class DataOptions(_Part):
+    """What a stage is trained or validated on."""
+
+    scp: tuple[str, ...] = Field(
+        (), description="references of pretraining rows: clara_stages/pretraining:train; of worlds they are made"
+    )
+    instruction: tuple[str, ...] = Field(
+        (), description="references of questions with documents: clara_stages/instruction_tuning:train, pisco …"
+    )
+    joint: tuple[str, ...] = Field((), description="references of questions with candidates; paper: 20 each")
+    options: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="options of the loaders, by dataset id"
+    )
+    pool: PoolConfig = PoolConfig.model_validate({})
+
+
+class ValidateOptions(_Part):
+    """What the curve says of held-out questions, at the end of each epoch."""
+
+    questions: int = Field(200, ge=1, description="held-out questions of each stage at most")
+    every: int | None = Field(None, ge=1, description="steps between validations; null: an epoch's")
+    max_new_tokens: int = Field(24, ge=1, description="longest answer")
+    batch_size: int = Field(16, ge=1, description="questions answered at once")
+
+
+class ClaraTrainingConfig(TrainingConfig):
+    """Options of CLaRa's training."""
+
+    model: ClaraConfig = ClaraConfig.model_validate({})
+    start: str | None = Field(
+        None, description="a checkpoint to begin from in place of the bare base: of an earlier stage"
+    )
+    stages: tuple[Stage, ...] = Field(
+        ("scp", "instruction", "joint"), min_length=1, description="what is carried out; supervised is a baseline"
+    )
+    data: DataOptions
+    validation: DataOptions = DataOptions.model_validate({})
+    validate_on: ValidateOptions = ValidateOptions.model_validate({})
+    scp: ScpStage = ScpStage.model_validate({})
+    instruction: InstructionStage = InstructionStage.model_validate({})
+    supervised: SupervisedStage = SupervisedStage.model_validate({})
+    joint: JointStage = JointStage.model_validate({})
+    betas: tuple[float, float] = Field((0.9, 0.95), description="of AdamW; released 0.9, 0.95")
+    weight_decay: float = Field(0.0, ge=0, description="of AdamW; released 0")
+    max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm; released 1.0")
+    precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision: of accelerate; paper bf16")
+
+    @model_validator(mode="after")
+    def _can_be_done(self) -> Self:
+        if list(self.stages) != [stage for stage in STAGES if stage in self.stages]:
+            raise ValueError(f"stages: each once, in this order: {', '.join(STAGES)}")
+        for stage in self.planned:
+            if not self.references(stage):
+                raise ValueError(f"data.{_DATA[stage]}: {stage} has nothing to train on")
+        if {"supervised", "joint"} <= set(self.planned) and self.joint.reasoner != "kept":
+            raise ValueError("joint.reasoner: behind supervised it must be kept, else that stage was for nothing")
+        if self.planned[0] != "scp" and self.start is None and self.scp.rows.mix != "none":
+            raise ValueError(f"start: {self.planned[0]} begins from a checkpoint")
+        return self
+
+    @property
+    def planned(self) -> tuple[Stage, ...]:
+        """The stages that end in a checkpoint."""
+        left_out = {"instruction"} if self.joint.init == "scp" and "joint" in self.stages else set()
+        if self.scp.rows.mix == "none":
+            left_out.add("scp")
+        return tuple(stage for stage in self.stages if stage not in left_out)
+
+    def references(self, stage: Stage) -> tuple[str, ...]:
+        """What a stage is trained on."""
+        found: tuple[str, ...] = getattr(self.data, _DATA[stage])
+        return found
+
+    def stages_of(self, stages: tuple[str, ...]) -> tuple[str, ...]:
+        """Of the training's stages, those that end in a checkpoint; the last one is its result."""
+        return tuple(stage for stage in stages if stage in self.planned)
+
+    def preflight(self) -> None:
+        """Check references, base and checkpoint, without loading anything."""
+        for data in (self.data, self.validation):
+            for stage in STAGES:
+                for reference in getattr(data, _DATA[stage]):
+                    resolve(reference, where=f"data.{_DATA[stage]}")
+        locate(self.model.base)
+        if self.start is not None:
+            locate(self.start)
+
+
+_DATA: Mapping[Stage, str] = {"scp": "scp", "instruction": "instruction", "supervised": "joint", "joint": "joint"}
+"""Where the options of the data name what a stage reads."""

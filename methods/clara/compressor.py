@@ -96,12 +96,20 @@ class Compressor:
         filled, _ = padded([row + memory for row in rows], 0)
         ends = torch.tensor([len(row) for row in rows], device=device).unsqueeze(1)
         embedded = self._rows.embed(torch.tensor(filled, device=device))
-        positions = self._positions(ends, embedded.shape[1]) if self._spread else None
-        states = self._decoder(inputs_embeds=embedded, position_ids=positions, use_cache=False).last_hidden_state
+        states = self._states(embedded, ends)
         places = ends + torch.arange(count, device=device)
         kept = states.gather(1, places.unsqueeze(-1).expand(-1, -1, states.shape[-1])).float()
         own = torch.arange(states.shape[1], device=device) < ends
         return kept, (states.float() * own.unsqueeze(-1)).sum(1) / ends
+
+    def _states(self, embedded: Tensor, ends: Tensor) -> Tensor:
+        if not self._spread:
+            return self._decoder(inputs_embeds=embedded, use_cache=False).last_hidden_state
+        # Without a mask, positions that do not count up would be read as several texts in one row.
+        return self._decoder(
+            inputs_embeds=embedded, position_ids=self._positions(ends, embedded.shape[1]),
+            attention_mask=torch.ones(embedded.shape[:2], dtype=torch.long, device=embedded.device), use_cache=False,
+        ).last_hidden_state  # fmt: skip
 
     def _positions(self, ends: Tensor, width: int) -> Tensor:
         """Positions of rows of which the first so many are text: memory token j of M stands behind its share of it."""

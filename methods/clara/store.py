@@ -251,6 +251,22 @@ def read_card(folder: Path) -> Identity:
         raise UserError(f"the card of this store cannot be read: {error}", where=str(path)) from None
 
 
+def cosines(query: Any, memory: Any) -> Scores:
+    """Cosines of documents with a question, flattened (eq 3.1), as `MemoryStore.scores` has them.
+
+    Args:
+        query: Memory of the question, [M, h].
+        memory: Memory of the documents, [n, M, h].
+
+    Returns:
+        Shape (n,), within [-1, 1].
+    """
+    documents = np.asarray(memory.detach().cpu().float(), dtype=np.float64).reshape(len(memory), -1)
+    wanted = _flat(query, documents.shape[1])
+    lengths = np.sqrt((documents * documents).sum(axis=1)) * np.sqrt((wanted * wanted).sum())
+    return np.clip((documents * wanted).sum(axis=1) / _apart(lengths), -1.0, 1.0)
+
+
 def _flat(memory: Any, width: int) -> Scores:
     """Memory of one query or document as float64."""
     flat = np.asarray(memory.detach().cpu().float() if hasattr(memory, "detach") else memory, dtype=np.float64).ravel()

@@ -177,6 +177,25 @@ def tiny_bge_m3(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture(scope="session")
+def tiny_clara(tiny_llama: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A checkpoint of CLaRa over the tiny Llama, its three adapters drawn at random, as a folder."""
+    import torch
+
+    from methods.clara.config import ClaraConfig
+    from methods.clara.model import Clara
+
+    clara = Clara.open(ClaraConfig(base=tiny_llama, max_length=64, rate=16, k=3), device="cpu")
+    draw = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name in clara.adapters.names:
+            for parameter in clara.adapters.of(name).values():
+                parameter.copy_(0.3 * torch.randn(parameter.shape, generator=draw))
+    folder = tmp_path_factory.mktemp("tiny_clara")
+    clara.save(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
 def scripted_url() -> Iterator[str]:
     """An endpoint whose replies depend on the prompt alone: the words of its question, backwards."""
 
@@ -189,7 +208,9 @@ def scripted_url() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def offline_options(tiny_rq_rag: str, tiny_bge_m3: str, scripted_url: str) -> dict[str, dict[str, Any]]:
+def offline_options(
+    tiny_rq_rag: str, tiny_bge_m3: str, tiny_clara: str, tiny_llama: str, scripted_url: str
+) -> dict[str, dict[str, Any]]:
     """Options with which methods that need a model or an endpoint run in tests, by id."""
     llm = {"model": "scripted", "base_url": scripted_url, "key_variable": None}
     tree = {"model": tiny_rq_rag, "max_new_tokens": 6, "evidence_words": 4, "depth": 1, "system": "Answer."}
@@ -202,4 +223,8 @@ def offline_options(tiny_rq_rag: str, tiny_bge_m3: str, scripted_url: str) -> di
         "ark": {"model": "minilm"},
         "g_retriever": {"model": "minilm"},
         "grag": {"model": "minilm"},
+        "clara": {"model": tiny_clara, "max_new_tokens": 6},
+        "clara_retriever": {"model": tiny_clara},
+        "clara_reader": {"model": tiny_clara, "max_new_tokens": 6},
+        "clara_text": {"model": tiny_llama, "max_new_tokens": 6, "max_length": 64},
     }

@@ -1,0 +1,306 @@
+"""CLaRa in pipelines: the same documents and answers however its parts are put together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.corpus import Corpus
+from benchmarks.errors import UserError
+from benchmarks.schema import Passage, Query
+from methods.api import FAILED, TRUNCATED, Context, Prediction, Ranking, Services
+from methods.clara.compressing import DocumentMemory
+from methods.clara.model import Clara
+from methods.clara.store import MemoryStore
+from methods.clara.use import CheckpointOptions, loaded
+from methods.pipeline import assemble
+from methods.registry import Component
+
+K, M = 3, 4
+
+
+def queries(ground: Any) -> list[Query]:
+    return [question.query() for question in ground.questions]
+
+
+def answers(method: Any, ground: Any, asked: list[Query]) -> list[Prediction]:
+    method.index(ground.corpus)
+    return list(method.answer(asked))
+
+
+def content(predictions: list[Prediction]) -> list[Any]:
+    return [(one.question_id, one.answer, one.evidence, one.usage.memory_tokens) for one in predictions]
+
+
+def parts(model: str, services: Services, *, retriever: str = "clara_retriever", k: int = K, **more: Any) -> Any:
+    return assemble(
+        Component.of(retriever, {"model": model, **more} if retriever == "clara_retriever" else {}),
+        services,
+        compressor=Component.of("clara_compressor", {"model": model, **more}),
+        reader=Component.of("clara_reader", {"model": model, "max_new_tokens": 6}),
+        k=k,
+    )
+
+
+def whole(model: str, services: Services, **more: Any) -> Any:
+    return assemble(Component.of("clara", {"model": model, "max_new_tokens": 6, **more}), services)
+
+
+@pytest.fixture
+def services(tmp_path: Path) -> Services:
+    return Services(artefacts=tmp_path / "artefacts", device="cpu")
+
+
+def test_a_pipeline_of_the_parts_answers_as_the_whole_does(tiny_clara: str, ground: Any, services: Services) -> None:
+    together = answers(whole(tiny_clara, services), ground, queries(ground))
+    apart = answers(parts(tiny_clara, services, offline=True), ground, queries(ground))
+    assert content(together) == content(apart)
+    assert len({one.answer for one in together}) > 1
+    candidates = [query for query in queries(ground) if query.candidates is not None]
+    behind = assemble(
+        Component.of("full_context"), services,
+        rerankers=[Component.of("clara_reranker", {"model": tiny_clara, "offline": True})],
+        compressor=Component.of("clara_compressor", {"model": tiny_clara, "offline": True}),
+        reader=Component.of("clara_reader", {"model": tiny_clara, "max_new_tokens": 6}), k=K,
+    )  # fmt: skip
+    asked = {query.id for query in candidates}
+    assert content(answers(behind, ground, candidates)) == [one for one in content(together) if one[0] in asked]
+
+
+def test_documents_compressed_when_asked_for_give_the_answers_of_the_store(
+    tiny_clara: str, ground: Any, services: Services
+) -> None:
+    asked = [query for query in queries(ground) if query.candidates is not None]
+    kept = answers(whole(tiny_clara, services), ground, asked)
+    made = answers(whole(tiny_clara, services, offline=False), ground, asked)
+    assert [one.answer for one in kept] == [one.answer for one in made]
+    for one, other in zip(kept, made, strict=True):
+        assert [item.id for item in one.evidence] == [item.id for item in other.evidence]
+        np.testing.assert_allclose(*([item.score for item in p.evidence] for p in (one, other)), atol=1e-5)
+
+
+@pytest.mark.parametrize("k", [1, 2, 9])
+def test_memory_tokens_are_k_times_those_of_a_document_and_are_no_prompt_tokens(
+    k: int, tiny_clara: str, ground: Any, services: Services
+) -> None:
+    few, many = (answers(whole(tiny_clara, services, k=n), ground, queries(ground)[:3]) for n in (k, k + 1))
+    clara = Clara.load(Path(tiny_clara), "cpu")
+    for one, other in zip(few, many, strict=True):
+        assert one.usage.memory_tokens == k * M
+        # A further document costs its separator alone, besides its memory.
+        between = len(clara.tokenizer("<|clara_separator|>", add_special_tokens=False)["input_ids"])
+        assert other.usage.prompt_tokens - one.usage.prompt_tokens == between
+        assert one.usage.model_calls == 1
+
+
+def test_k_is_that_of_the_checkpoint_unless_told(tiny_clara: str, ground: Any, services: Services) -> None:
+    (one,) = answers(whole(tiny_clara, services), ground, queries(ground)[:1])
+    assert one.usage.memory_tokens == K * M
+
+
+def test_scores_are_cosines_by_the_models_own_similarity(tiny_clara: str, ground: Any, services: Services) -> None:
+    clara = Clara.load(Path(tiny_clara), "cpu")
+    query = next(query for query in queries(ground) if query.candidates is not None)
+    with torch.inference_mode():
+        texts = [passage.full_text for passage in ground.corpus.get(query.candidates)]
+        expected = clara.similarity(clara.encode([query.text], "reasoner").memory, clara.encode(texts).memory)[0]
+    reranker = Component.of("clara_reranker", {"model": tiny_clara}).build(services)
+    given = Ranking(query.id, query.candidates, tuple(range(len(query.candidates), 0, -1)))
+    (found,) = reranker.rerank([query], [given], ground.corpus)
+    assert set(found.ids) == set(query.candidates)
+    assert all(-1 <= score <= 1 for score in found.scores)
+    by_id = dict(zip(query.candidates, expected.tolist(), strict=True))
+    # Documents are kept in half precision.
+    np.testing.assert_allclose(found.scores, [by_id[one] for one in found.ids], atol=2e-3)
+    assert list(found.scores) == sorted(found.scores, reverse=True)
+
+
+def test_a_question_that_is_a_document_finds_itself_with_cosine_1(
+    tiny_clara: str, ground: Any, services: Services
+) -> None:
+    retriever = Component.of("clara_retriever", {"model": tiny_clara, "query_adapter": "compressor"}).build(services)
+    index = retriever.index(ground.corpus)
+    asked = [Query(passage.id, passage.full_text) for passage in ground.corpus]
+    for query, ranking in zip(asked, index.retrieve(asked, 5), strict=True):
+        assert ranking.ids[0] == query.id
+        assert ranking.scores[0] == pytest.approx(1, abs=1e-5)
+
+
+def test_the_whole_corpus_is_compressed_once_and_found_by_later_runs(
+    tiny_clara: str, ground: Any, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = answers(whole(tiny_clara, services), ground, queries(ground))
+    (card,) = (services.artefacts or Path()).rglob("store.json")
+    assert len(MemoryStore.open(card.parent)) == len(ground.corpus)
+    encode = Clara.encode
+
+    def questions_only(self: Clara, texts: Any, adapter: Any = "compressor", budget: Any = None) -> Any:
+        assert adapter == "reasoner"
+        return encode(self, texts, adapter, budget)
+
+    monkeypatch.setattr(Clara, "encode", questions_only)
+    assert content(answers(whole(tiny_clara, services), ground, queries(ground))) == content(first)
+
+
+def test_without_a_compressed_corpus_a_question_needs_candidates(
+    tiny_clara: str, ground: Any, services: Services
+) -> None:
+    method = whole(tiny_clara, services, offline=False)
+    with pytest.raises(UserError, match="no candidates, and the corpus is not compressed"):
+        answers(method, ground, [Query("q", "In which town?")])
+
+
+def test_parts_of_a_pipeline_share_one_model(tiny_clara: str) -> None:
+    first = loaded(CheckpointOptions(model=tiny_clara), "cpu")
+    assert loaded(CheckpointOptions(model=tiny_clara), "cpu") is first
+    assert loaded(CheckpointOptions(model=tiny_clara, dtype="bfloat16"), "cpu") is not first
+
+
+def test_memory_of_another_compressor_is_refused(tiny_clara: str, ground: Any, services: Services) -> None:
+    reader = Component.of("clara_reader", {"model": tiny_clara}).build(services)
+    other = DocumentMemory(torch.zeros(1, M, 32), "another")
+    with pytest.raises(UserError, match="another compressor"):
+        reader.read(queries(ground)[:1], [Context("q", memory=other)])
+    with pytest.raises(UserError, match="not of clara_compressor"):
+        reader.read(queries(ground)[:1], [Context("q", memory=torch.zeros(1, M, 32))])
+
+
+def test_checkpoints_that_share_a_compressor_share_their_store(
+    tiny_clara: str, ground: Any, services: Services, tmp_path: Path
+) -> None:
+    other = Clara.load(Path(tiny_clara), "cpu")
+    with torch.no_grad():
+        for parameter in other.adapters.of("reasoner").values():
+            parameter.mul_(1.5)
+    other.save(tmp_path / "other")
+    for model in (tiny_clara, str(tmp_path / "other")):
+        answers(whole(model, services), ground, queries(ground)[:1])
+    assert len(list((services.artefacts or Path()).rglob("store.json"))) == 1
+    with torch.no_grad():
+        other.module.rows.memory.add_(0.1)
+    other.save(tmp_path / "moved")
+    answers(whole(str(tmp_path / "moved"), services), ground, queries(ground)[:1])
+    assert len(list((services.artefacts or Path()).rglob("store.json"))) == 2
+
+
+def test_a_budget_leaves_out_the_last_documents_and_says_so(tiny_clara: str, ground: Any, services: Services) -> None:
+    compressor = Component.of("clara_compressor", {"model": tiny_clara}).build(services)
+    asked = queries(ground)[:1]
+    ranking = Ranking(asked[0].id, tuple(ground.corpus.ids[:5]), (5.0, 4.0, 3.0, 2.0, 1.0))
+    (cut,) = compressor.compress(asked, [ranking], ground.corpus, 2 * M + 1)
+    (full,) = compressor.compress(asked, [ranking], ground.corpus, None)
+    assert cut.memory.tokens == 2 * M
+    assert full.memory.tokens == 5 * M
+    assert cut.notes[TRUNCATED] == {"unit": "tokens", "kept": 2 * M, "of": 5 * M}
+    assert full.notes == {}
+    (nothing,) = compressor.compress(asked, [ranking], ground.corpus, M - 1)
+    assert nothing.memory is None
+
+
+def test_text_is_compressed_by_the_reader_itself(tiny_clara: str, ground: Any, services: Services) -> None:
+    passages = tuple(ground.corpus[:4])
+    asked = queries(ground)[:1]
+    (by_part,) = Component.of("clara_compressor", {"model": tiny_clara}).build(services).compress(
+        asked, [Ranking(asked[0].id, tuple(p.id for p in passages), (4.0, 3.0, 2.0, 1.0))], ground.corpus, None
+    )  # fmt: skip
+    reader = Component.of("clara_reader", {"model": tiny_clara, "max_new_tokens": 6}).build(services)
+    from_memory, from_text = reader.read([*asked, *asked], [by_part, Context(asked[0].id, passages)])
+    assert from_memory == from_text
+
+
+def test_a_question_that_does_not_fit_fails_alone(tiny_clara: str, ground: Any, services: Services) -> None:
+    reader = Component.of("clara_reader", {"model": tiny_clara, "max_new_tokens": 6}).build(services)
+    long = Query("long", "why " * 2000)
+    passages = tuple(ground.corpus[:2])
+    failed, answered = reader.read([long, queries(ground)[0]], [Context("long", passages), Context("q", passages)])
+    assert "longer" in failed.notes[FAILED]
+    assert FAILED not in answered.notes
+    assert answered.usage.memory_tokens == 2 * M
+
+
+def test_paraphrase_tells_documents_and_none_as_nothing(tiny_clara: str, ground: Any, services: Services) -> None:
+    config = {"model": tiny_clara, "max_new_tokens": 6}
+    reader = Component.of("clara_reader", {**config, "task": "paraphrase"}).build(services)
+    passages = tuple(ground.corpus[:1])
+    one, other, nothing = reader.read(
+        [Query("a", "What?"), Query("b", "Where is it?"), Query("c", "Who?")],
+        [Context("a", passages), Context("b", passages), Context("c")],
+    )
+    # What is asked does not count, the document does.
+    assert one == other
+    assert nothing.text == ""
+    assert FAILED not in nothing.notes
+
+
+def test_the_text_row_has_the_same_prompt_with_text_in_the_place_of_memory(
+    tiny_llama: str, ground: Any, services: Services
+) -> None:
+    reader = Component.of("clara_text", {"model": tiny_llama, "max_new_tokens": 6}).build(services)
+    asked = queries(ground)[:1]
+    short, passages = ground.corpus[:1], ground.corpus[:2]
+    without, one, two = reader.read(
+        [*asked] * 3, [Context("q"), Context("q", tuple(short)), Context("q", tuple(passages))]
+    )
+    assert without.usage.prompt_tokens < one.usage.prompt_tokens < two.usage.prompt_tokens
+    added = two.usage.prompt_tokens - one.usage.prompt_tokens
+    # Byte-level: a document costs its bytes and the empty line before it.
+    assert added == len(f"\n\n{passages[1].full_text}".encode())
+    assert two.usage.memory_tokens == 0
+    assert "Background" not in asked[0].text
+
+
+def test_text_that_does_not_fit_loses_its_last_passages(tiny_llama: str, services: Services) -> None:
+    reader = Component.of("clara_text", {"model": tiny_llama, "max_new_tokens": 6, "max_length": 400}).build(services)
+    passages = tuple(Passage(f"p{n}", "", "x" * 300) for n in range(5))
+    (found,) = reader.read([Query("q", "What?")], [Context("q", passages)])
+    kept = found.notes[TRUNCATED]["kept"]
+    assert 0 < kept < 5
+    (fewer,) = reader.read([Query("q", "What?")], [Context("q", passages[:kept])])
+    assert (fewer.text, fewer.usage) == (found.text, found.usage)
+    assert fewer.notes == {}
+
+
+def test_a_checkpoint_names_its_base_for_the_text_row(tiny_clara: str, tiny_llama: str) -> None:
+    of_checkpoint = Component.of("clara_text", {"model": tiny_clara})
+    of_base = Component.of("clara_text", {"model": tiny_llama, "max_length": 64})
+    weights = [one.describe()["weights"] for one in (of_checkpoint, of_base)]
+    assert weights[0] == weights[1]
+    assert Component.of("clara_text", {"model": tiny_llama}).describe()["weights"] != weights[0]
+
+
+def test_a_checkpoint_without_a_reasoner_says_what_can_be_done(tiny_clara: str, tmp_path: Path, ground: Any) -> None:
+    folder = tmp_path / "instruction"
+    clara = Clara.load(Path(tiny_clara), "cpu")
+    kept = Clara.open(clara.config, ("compressor", "generator"), "cpu")
+    kept.save(folder)
+    with pytest.raises(UserError, match="no reasoner"):
+        Component.of("clara", {"model": str(folder)}).build(Services(device="cpu"))
+    method = assemble(
+        Component.of("clara", {"model": str(folder), "query_adapter": "compressor", "max_new_tokens": 2}),
+        Services(device="cpu"),
+    )
+    assert len(answers(method, ground, queries(ground)[:2])) == 2
+
+
+def test_what_is_no_checkpoint_is_refused_before_anything_is_loaded(tmp_path: Path, tiny_llama: str) -> None:
+    for name in ("clara", "clara_retriever", "clara_reranker", "clara_compressor", "clara_reader"):
+        with pytest.raises(UserError, match="not a checkpoint of CLaRa"):
+            Component.of(name, {"model": tiny_llama}).preflight()
+
+
+def test_empty_rankings_and_corpora_are_answered_without_documents(
+    tiny_clara: str, ground: Any, services: Services
+) -> None:
+    query = replace(queries(ground)[0], candidates=())
+    (one,) = answers(whole(tiny_clara, services), ground, [query])
+    assert one.evidence == ()
+    assert one.usage.memory_tokens == 0
+    method = whole(tiny_clara, services)
+    method.index(Corpus.of([]))
+    (other,) = method.answer([Query("q", query.text)])
+    assert other.answer == one.answer

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from benchmarks.datasets.training_rows import Row
 from benchmarks.draws import Draws
@@ -21,6 +21,13 @@ DOCUMENTS = 5
 """Documents of a row of instruction tuning."""
 
 Kind = Literal["qa", "paraphrase"]
+
+
+class Pair(NamedTuple):
+    """A question about one document, with its answer as the document has it."""
+
+    question: str
+    answer: str
 
 
 @dataclass(frozen=True, slots=True)

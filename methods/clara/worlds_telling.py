@@ -12,17 +12,11 @@ from benchmarks.worlds.ontology import Relation
 from benchmarks.worlds.questions import answer_of, paraphrases
 from benchmarks.worlds.surface import Mention, named, state
 from benchmarks.worlds.world import Entity, Fact
+from methods.clara.rows import Pair
 
 PRONOUNS = 0.6
 """Share of later mentions in a retelling by a pronoun, where one fits."""
 _INVERSE = "Who "
-
-
-class Pair(NamedTuple):
-    """A question about one document, with its answer as the document has it."""
-
-    question: str
-    answer: str
 
 
 class Said(NamedTuple):

@@ -41,6 +41,7 @@ from ragmeter.testing.world_truth_judges import JUDGING
 from ragmeter.testing.world_truth_knowledge import KNOWLEDGE
 from ragmeter.testing.world_truth_queries import SEARCHING
 from ragmeter.testing.world_truth_rewriting import REWRITING
+from ragmeter.testing.world_truth_synthesis import SYNTHESIS
 
 NAME = "scripted/world-truth"
 """The model's name; clients take its beginning as the label of scripted rows."""
@@ -98,6 +99,7 @@ class WorldTruth:
             *KNOWLEDGE,
             *REWRITING,
             *SEARCHING,
+            *SYNTHESIS,
         ]
         self._lock = threading.Lock()
 

@@ -81,7 +81,7 @@ def extract(truth: Knows, request: ChatRequest) -> str | None:
         return None
     entities: list[EntityRecord] = []
     relations: list[RelationRecord] = []
-    for fact in _shelf(truth).facts(found["text"]):
+    for fact in shelf_of(truth).facts(found["text"]):
         said = statements(fact)[0]
         entities += [
             EntityRecord(fact.head.name, fact.head.kind, said),
@@ -124,7 +124,8 @@ def _prompt(name: str) -> Prompt:
 _SHELVES: WeakKeyDictionary[Any, Shelf] = WeakKeyDictionary()
 
 
-def _shelf(truth: Knows) -> Shelf:
+def shelf_of(truth: Knows) -> Shelf:
+    """The texts of its worlds; made once."""
     if truth not in _SHELVES:
         _SHELVES[truth] = Shelf(truth.worlds, truth.telling)
     return _SHELVES[truth]

@@ -1,0 +1,182 @@
+"""The prompts of the synthesis, what is put into them, and the JSON that replies must be.
+
+    simple, complex             document                     → Questions     (the paper's Figures 9 and 10)
+    answer                      document, question           → Answer        (Figure 11)
+    check_answer                document, question, answer   → Judgment      (Figure 12)
+    more_simple, more_complex   document, pairs so far       → Supplement    (Figures 13 and 14)
+    paraphrase                  document                     → Retelling     (Figure 15)
+    check_paraphrase            document, paraphrase         → Preserved     (Figure 16)
+
+The tasks are the paper's, the wording is ours. A template is two parts with a line `---` between them, the system
+message and the user message (`knowledge.prompts`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Literal, Self
+
+from pydantic import BaseModel, field_validator, model_validator
+
+from benchmarks.errors import UserError
+from benchmarks.fingerprint import content_hash
+from methods.clara.rows import Pair
+from methods.knowledge.prompts import Prompt
+from methods.models.chat_options import Messages
+
+ABSENT = "Not contained in the document."
+"""The answer where a document holds none."""
+PLACEHOLDERS: Mapping[str, frozenset[str]] = {
+    "simple": frozenset({"document"}),
+    "complex": frozenset({"document"}),
+    "answer": frozenset({"document", "question", "absent"}),
+    "check_answer": frozenset({"document", "question", "answer"}),
+    "more_simple": frozenset({"document", "pairs"}),
+    "more_complex": frozenset({"document", "pairs"}),
+    "paraphrase": frozenset({"document"}),
+    "check_paraphrase": frozenset({"document", "paraphrase"}),
+}
+"""What each template is filled with."""
+NONE_YET = "(none yet)"
+_TAG = re.compile(r"<(/?\s*(?:document|questions?|answer|text)\s*)>", re.IGNORECASE)
+
+
+class Questions(BaseModel):
+    """Questions about a document."""
+
+    questions: list[str]
+
+
+class Supplement(BaseModel):
+    """What the questions so far do not cover."""
+
+    count: int
+    questions: list[str]
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if (self.count == 0) != (not self.questions):
+            raise ValueError(f"count is {self.count}, and there are {len(self.questions)} questions")
+        return self
+
+
+class Answer(BaseModel):
+    """The answer to one question."""
+
+    answer: str
+
+    @field_validator("answer")
+    @classmethod
+    def _says_something(cls, text: str) -> str:
+        return _said(text)
+
+
+class Judgment(BaseModel):
+    """Whether a pair is supported."""
+
+    judgment: Literal["Correct", "Incorrect"]
+
+
+class Retelling(BaseModel):
+    """A document in other words."""
+
+    paraphrase: str
+
+    @field_validator("paraphrase")
+    @classmethod
+    def _says_something(cls, text: str) -> str:
+        return _said(text)
+
+
+class Preserved(BaseModel):
+    """Whether a retelling says the same."""
+
+    judgment: Literal["Yes", "No"]
+
+
+def _said(text: str) -> str:
+    flat = " ".join(text.split())
+    if not flat:
+        raise ValueError("it is blank")
+    return flat
+
+
+REPLIES: Mapping[str, type[BaseModel]] = {
+    "simple": Questions,
+    "complex": Questions,
+    "answer": Answer,
+    "check_answer": Judgment,
+    "more_simple": Supplement,
+    "more_complex": Supplement,
+    "paraphrase": Retelling,
+    "check_paraphrase": Preserved,
+}
+"""The reply that each prompt asks for."""
+
+
+class Prompts:
+    """All templates.
+
+    Args:
+        folder: Of templates of one's own; one that it lacks is taken as it ships.
+
+    Raises:
+        UserError: A template cannot be read, or its placeholders are not those that its name has.
+    """
+
+    def __init__(self, folder: str | None = None) -> None:
+        self._prompts = {name: load_prompt(name, folder) for name in PLACEHOLDERS}
+
+    def __getitem__(self, name: str) -> Prompt:
+        return self._prompts[name]
+
+    @property
+    def hash(self) -> str:
+        """Of all texts, so that another prompt makes other rows."""
+        return content_hash([self._prompts[name].hash for name in sorted(self._prompts)])
+
+    def messages(self, name: str, **values: str) -> Messages:
+        """A conversation; what is put in can neither end its tags nor be read as a placeholder."""
+        shown = {key: _TAG.sub(r"‹\1›", value) for key, value in values.items()}
+        return self._prompts[name].messages(**shown)
+
+
+def load_prompt(name: str, folder: str | None = None) -> Prompt:
+    """A template: of one's own folder, where it is there, else the one that ships.
+
+    Raises:
+        UserError: It cannot be read, or its placeholders are not those that the name has.
+    """
+    own = Path(folder).expanduser() / f"{name}.txt" if folder is not None else None
+    if own is not None and not own.parent.is_dir():
+        raise UserError("there is no such folder of prompts", where=str(own.parent))
+    shipped = files("methods.clara").joinpath("templates", f"{name}.txt")
+    source = own if own is not None and own.exists() else shipped
+    try:
+        system, mark, user = source.read_text("utf-8").partition("\n---\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"the prompt template cannot be read: {error}", where=str(source)) from None
+    prompt = Prompt(system.strip(), user.strip()) if mark else Prompt("", system.strip())
+    templates = Template(prompt.system), Template(prompt.user)
+    if not all(template.is_valid() for template in templates):
+        raise UserError("the prompt template holds a lone dollar sign", where=str(source), try_this="write it $$")
+    if {one for template in templates for one in template.get_identifiers()} != PLACEHOLDERS[name]:
+        shown = ", ".join(f"${one}" for one in sorted(PLACEHOLDERS[name]))
+        raise UserError(f"the prompt template must hold exactly {shown}", where=str(source))
+    return prompt
+
+
+def shown_pairs(pairs: Sequence[Pair]) -> str:
+    """Pairs as the prompts of the coverage loop show them."""
+    lines = [f"{number}. {pair.question} -> {pair.answer}" for number, pair in enumerate(pairs, 1)]
+    return "\n".join(lines) or NONE_YET
+
+
+def read_pairs(shown: str) -> list[Pair]:
+    """The pairs that `shown_pairs` showed."""
+    found = (re.fullmatch(r"\d+\. (.*?) -> (.*)", line) for line in shown.split("\n"))
+    return [Pair(match[1], match[2]) for match in found if match is not None]

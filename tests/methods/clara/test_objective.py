@@ -1,0 +1,308 @@
+"""CLaRa's losses against hand-computed cases and plain formulas, and how far their gradients reach."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+
+from methods.clara.compression import Compression, instruction_lesson, scp_lesson  # noqa: E402
+from methods.clara.compressor import Encoded, alignment  # noqa: E402
+from methods.clara.model import Clara  # noqa: E402
+from methods.clara.objective import marginal_terms, naming_terms, supervised_terms  # noqa: E402
+from methods.clara.prompting import PARAPHRASES, answer  # noqa: E402
+from methods.clara.retrieving import Joint, Supervised, candidates_of, recalls  # noqa: E402
+from methods.clara.selector import select  # noqa: E402
+from methods.clara.training_config import InstructionStage, JointStage, ScpStage  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def toy() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("toy_clara", Path(__file__).with_name("toy_clara.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def base(toy: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(toy.save_base(tmp_path_factory.mktemp("base")))
+
+
+@pytest.fixture
+def clara(toy: ModuleType, base: str) -> Clara:
+    """Adapters that do something, as behind some training."""
+    made = Clara.open(toy.model_config(base), device="cpu", seed=1)
+    torch.manual_seed(5)
+    with torch.no_grad():
+        for name in made.adapters.names:
+            for one in made.adapters.of(name).values():
+                one.normal_(std=0.1)
+    return made
+
+
+def reached(clara: Clara) -> set[str]:
+    """The parts that a gradient has reached."""
+    found = set()
+    for name, one in clara.module.named_parameters():
+        if one.grad is not None and bool(one.grad.any()):
+            part = next((part for part in clara.adapters.names if f".{part}." in name), None)
+            found.add("memory" if name == "rows.memory" else part or name)
+    return found
+
+
+def gradients(clara: Clara) -> dict[str, Any]:
+    return {name: one.grad.clone() for name, one in clara.module.named_parameters() if one.grad is not None}
+
+
+# -- plain formulas ------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_the_supervised_loss_is_minus_the_log_of_the_share_of_the_positives(data: Any) -> None:
+    size = data.draw(st.integers(1, 6))
+    scores = data.draw(st.lists(st.floats(-1, 1), min_size=size, max_size=size))
+    positive = data.draw(st.lists(st.booleans(), min_size=size, max_size=size).filter(any))
+    tau = data.draw(st.sampled_from([0.02, 0.1, 1.0]))
+    found = supervised_terms(torch.tensor([scores], dtype=torch.float64), torch.tensor([positive]), tau)
+    weights = [math.exp((one - max(scores)) / tau) for one in scores]
+    share = sum(weight for weight, is_positive in zip(weights, positive, strict=True) if is_positive) / sum(weights)
+    if share > 1e-30:
+        assert float(found) == pytest.approx(-math.log(share), rel=1e-4, abs=1e-5)
+
+
+def test_a_question_without_positive_has_no_supervised_loss_and_disturbs_no_gradient() -> None:
+    scores = torch.tensor([[0.3, 0.1], [0.2, 0.5]], requires_grad=True)
+    positive = torch.tensor([[True, False], [False, False]])
+    terms = supervised_terms(scores, positive, 0.1)
+    assert terms.isnan().tolist() == [False, True]
+    terms.nansum().backward()
+    assert scores.grad is not None and bool(scores.grad.isfinite().all())
+    assert bool(scores.grad[0].any()) and not bool(scores.grad[1].any())
+
+
+def test_the_marginal_loss_is_the_likelihood_of_a_mixture() -> None:
+    scores, told = torch.tensor([[1.0, 0.0, -2.0]]), torch.tensor([[0.9, 0.2, 0.01]])
+    weights = [math.exp(one) for one in (1.0, 0.0, -2.0)]
+    mixture = sum(w * p for w, p in zip(weights, (0.9, 0.2, 0.01), strict=True)) / sum(weights)
+    assert float(marginal_terms(scores, told.log())) == pytest.approx(-math.log(mixture), rel=1e-6)
+
+
+def test_each_memory_token_names_its_share_of_a_document() -> None:
+    # Five tokens over two memory tokens: places 0, 1, 2 are the first one's, 3 and 4 the second one's.
+    logits = torch.randn(1, 2, 7, generator=torch.Generator().manual_seed(0))
+    ids = torch.tensor([[4, 1, 6, 2, 5]])
+    every = torch.ones(1, 5, dtype=torch.bool)
+    logs = logits.log_softmax(-1)[0]
+    wanted = -(logs[0, 4] + logs[0, 1] + logs[0, 6] + logs[1, 2] + logs[1, 5]) / 5
+    assert float(naming_terms(logits, ids, every, every)) == pytest.approx(float(wanted), rel=1e-6)
+    padded, known = torch.tensor([[4, 1, 6, 2, 5, 0, 0]]), torch.tensor([[True] * 5 + [False] * 2])
+    assert float(naming_terms(logits, padded, known, known)) == pytest.approx(float(wanted), rel=1e-6)
+    without_first = known.clone()
+    without_first[0, 0] = False
+    wanted = -(logs[0, 1] + logs[0, 6] + logs[1, 2] + logs[1, 5]) / 4
+    assert float(naming_terms(logits, padded, known, without_first)) == pytest.approx(float(wanted), rel=1e-6)
+
+
+def test_the_alignment_loss_of_a_hand_case() -> None:
+    # Means (1, 2) and (2, 4): squared distance 1 + 4, over a width of 2.
+    encoded = Encoded(torch.tensor([[[1.0, 3.0], [3.0, 5.0]]]), torch.tensor([[1.0, 2.0]]), torch.tensor([[2.0, 4.0]]))
+    assert float(alignment(encoded)) == pytest.approx(2.5)
+    assert float(alignment(encoded, "sum")) == pytest.approx(5.0)
+
+
+def test_recall_is_the_share_of_positives_that_were_chosen() -> None:
+    positive = torch.tensor([[True, False, True, False], [False] * 4])
+    found = recalls(torch.tensor([[2, 1], [0, 1]]), positive)
+    assert float(found[0]) == 0.5 and bool(found[1].isnan())
+
+
+# -- compression ---------------------------------------------------------------------------------------------------
+
+
+def test_without_lambda_compression_is_cross_entropy_alone_and_with_it_their_sum(
+    toy: ModuleType, clara: Clara
+) -> None:
+    rows = [scp_lesson(row, number) for number, row in enumerate(toy.scp_rows(6))]
+    clara.set_trainable({"compressor", "generator", "memory"})
+    encoded = clara.encode([row.documents[0] for row in rows])
+    asked, targets = [row.prompt for row in rows], [row.target for row in rows]
+    entropy = float(clara.cross_entropy(asked, list(encoded.memory), targets).detach())
+    mse = float(alignment(encoded).detach())
+    losses = {}
+    for weight in (0.0, 0.1):
+        objective = Compression(clara, ScpStage(mse=weight))
+        loss, sums = objective.part(rows, objective.whole(rows), 0.0, 0)
+        losses[weight] = float(loss.detach())
+        assert sums["loss"] == losses[weight] and sums["mse"] == pytest.approx(mse, rel=1e-5)
+    assert losses[0.0] == pytest.approx(entropy, rel=1e-5)
+    assert losses[0.1] == pytest.approx(entropy + 0.1 * mse, rel=1e-5)
+
+
+@pytest.mark.parametrize("naming", [0.0, 0.5])
+def test_a_batch_in_parts_has_the_gradient_of_the_whole(toy: ModuleType, clara: Clara, naming: float) -> None:
+    rows = [scp_lesson(row, number) for number, row in enumerate(toy.scp_rows(6))]
+    clara.set_trainable({"compressor", "generator", "memory"})
+    objective = Compression(clara, ScpStage(naming=naming))
+    found = []
+    for parts in ([rows], [rows[:1], rows[1:4], rows[4:]]):
+        clara.module.zero_grad(set_to_none=True)
+        total = 0.0
+        for part in parts:
+            loss, _ = objective.part(part, objective.whole(rows), 0.0, 0)
+            loss.backward()
+            total += float(loss.detach())
+        found.append((total, gradients(clara)))
+    (whole, one), (summed, other) = found
+    assert summed == pytest.approx(whole, rel=1e-5)
+    for name, grad in one.items():
+        torch.testing.assert_close(other[name], grad, rtol=2e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("parts", "wanted"),
+    [
+        ({"compressor", "generator", "memory"}, {"compressor", "generator", "memory"}),
+        ({"compressor", "generator"}, {"compressor", "generator"}),
+        ({"generator"}, {"generator"}),
+    ],
+)
+def test_compression_reaches_exactly_what_is_trained(
+    toy: ModuleType, clara: Clara, parts: set[Any], wanted: set[str]
+) -> None:
+    rows = [instruction_lesson(row, 2) for row in toy.instruction_rows(4)]
+    clara.set_trainable(parts)
+    objective = Compression(clara, InstructionStage())
+    loss, _ = objective.part(rows, objective.whole(rows), 0.0, 0)
+    loss.backward()
+    assert reached(clara) == wanted
+
+
+def test_naming_alone_leaves_the_generator_out(toy: ModuleType, clara: Clara) -> None:
+    rows = [scp_lesson(row, 0) for row in toy.scp_rows(2)]
+    clara.set_trainable({"compressor", "generator", "memory"})
+    objective = Compression(clara, ScpStage(mse=0.0, naming=1.0, naming_only=5))
+    loss, sums = objective.part(rows, objective.whole(rows), 0.0, 4)
+    loss.backward()
+    assert reached(clara) == {"compressor", "memory"} and "cross_entropy" not in sums
+    _, sums = objective.part(rows, objective.whole(rows), 0.0, 5)
+    assert sums["loss"] == pytest.approx(sums["cross_entropy"] + sums["naming"], rel=1e-5)
+
+
+def test_paraphrases_are_asked_for_in_all_wordings(toy: ModuleType) -> None:
+    row = next(row for row in toy.scp_rows(2) if row.kind == "paraphrase")
+    found = {scp_lesson(row, number).prompt.wording for number in range(3 * PARAPHRASES)}
+    assert found == set(range(PARAPHRASES))
+
+
+# -- retrieving ----------------------------------------------------------------------------------------------------
+
+
+def documents_of(clara: Clara) -> Any:
+    def of(texts: Any) -> Any:
+        with torch.no_grad():
+            return clara.encode(list(texts)).memory
+
+    return of
+
+
+@pytest.mark.parametrize("marginal", [0.0, 0.5])
+@pytest.mark.parametrize("softness", [0.0, 0.5])
+def test_joint_training_reaches_reasoner_and_generator_and_never_the_compressor(
+    toy: ModuleType, clara: Clara, marginal: float, softness: float
+) -> None:
+    rows = toy.joint_rows(4)
+    clara.set_trainable({"reasoner", "generator"})
+    objective = Joint(clara, JointStage(marginal=marginal, soft_steps=softness), documents_of(clara))
+    loss, _ = objective.part(rows, objective.whole(rows), 0.1, 0)
+    loss.backward()
+    assert reached(clara) == {"reasoner", "generator"}
+
+
+def test_with_frozen_selection_the_generator_alone_learns(toy: ModuleType, clara: Clara) -> None:
+    clara.set_trainable({"generator"})
+    objective = Joint(clara, JointStage(selection="frozen"), documents_of(clara))
+    loss, _ = objective.part(toy.joint_rows(4), objective.whole(toy.joint_rows(4)), 0.0, 0)
+    loss.backward()
+    assert reached(clara) == {"generator"}
+
+
+def test_the_joint_loss_is_that_of_the_best_documents_in_order(toy: ModuleType, clara: Clara) -> None:
+    rows, of = toy.joint_rows(4), documents_of(clara)
+    objective = Joint(clara, JointStage(), of)
+    loss, sums = objective.part(rows, objective.whole(rows), 0.0, 0)
+    kept, hits = [], 0.0
+    for row in rows:
+        asked, memory = clara.encode([row.question], "reasoner").memory, of(row.documents)
+        cosines = torch.nn.functional.cosine_similarity(asked.flatten(1), memory.flatten(1))
+        best = cosines.argsort(descending=True)[:2].tolist()
+        kept.append(memory[best])
+        hits += row.positives[0] in best
+    prompts = [answer(row.question, 2) for row in rows]
+    wanted = clara.cross_entropy(prompts, kept, [row.answer for row in rows])
+    assert float(loss.detach()) == pytest.approx(float(wanted.detach()), rel=1e-4)
+    assert sums["recall"] == pytest.approx(hits / 4)
+
+
+def test_fewer_candidates_than_others_have_are_never_padding(toy: ModuleType, clara: Clara) -> None:
+    long, short = toy.joint_rows(1, 4)[0], toy.joint_rows(1, 2)[0]
+    found = candidates_of(clara, [long, short], documents_of(clara))
+    assert found.mask.tolist() == [[True] * 4, [True, True, False, False]]
+    chosen = select(found.scores, 3, 0.02, found.mask, short="clip")
+    assert chosen.ids.shape == (2, 2) and set(chosen.ids[1].tolist()) == {0, 1}
+
+
+def test_temperature_falls_geometrically_and_softness_evenly(clara: Clara) -> None:
+    options = JointStage(tau=0.02, tau_start=0.5, tau_steps=0.5, soft_steps=0.4)
+    objective = Joint(clara, options, documents_of(clara))
+    assert [objective.tau(done) for done in (0.0, 0.25, 0.5, 1.0)] == pytest.approx([0.5, 0.1, 0.02, 0.02])
+    assert [objective.softness(done) for done in (0.0, 0.1, 0.4, 0.9)] == pytest.approx([1.0, 0.75, 0.0, 0.0])
+    paper = Joint(clara, JointStage(), documents_of(clara))
+    assert {paper.tau(done / 10) for done in range(10)} == {0.02}
+    assert {paper.softness(done / 10) for done in range(10)} == {0.0}
+
+
+def test_the_supervised_loss_reaches_the_reasoner_alone(toy: ModuleType, clara: Clara) -> None:
+    clara.set_trainable({"reasoner"})
+    objective = Supervised(clara, 0.02, documents_of(clara), 2)
+    rows = toy.joint_rows(4)
+    loss, sums = objective.part(rows, objective.whole(rows), 0.0, 0)
+    loss.backward()
+    assert reached(clara) == {"reasoner"}
+    assert 0 <= sums["recall"] <= 1
+
+
+def test_a_linear_generator_teaches_the_selector_to_find_its_document() -> None:
+    """Where the loss is well behaved, the straight-through gradient finds the right document (cf. the spec's 6.5)."""
+    torch.manual_seed(0)
+    questions, documents, width = 32, 8, 16
+    memory = torch.nn.functional.normalize(torch.randn(questions, documents, width), dim=-1)
+    right = torch.randint(documents, (questions,))
+    asked = torch.randn(questions, width, requires_grad=True)
+    optimiser = torch.optim.Adam([asked], lr=0.05)
+    wanted = memory[torch.arange(questions), right]
+
+    def chosen() -> Any:
+        scores = torch.einsum("bn,bdn->bd", torch.nn.functional.normalize(asked, dim=-1), memory)
+        return select(scores, 1, 0.1)
+
+    before = float((chosen().ids[:, 0] == right).float().mean())
+    for _ in range(400):
+        found = chosen()
+        loss = (found.apply(memory.unsqueeze(2))[:, 0, 0] - wanted).pow(2).sum(-1).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    after = float((chosen().ids[:, 0] == right).float().mean())
+    assert before < 0.35 and after > 0.95

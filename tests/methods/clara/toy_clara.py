@@ -1,0 +1,94 @@
+"""A CLaRa over a tiny Mistral of random weights, on a vocabulary of keys and values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from methods.clara.config import ClaraConfig
+from methods.clara.rows import InstructionRow, JointRow, ScpRow
+
+KEYS = [f"key{number}" for number in range(12)]
+VALUES = [f"value{number}" for number in range(12)]
+FRAME = ["Question:", "Answer:", "\n", "of", "what", "is", "the", "Background:", "Reply:"]
+SPECIAL = ["<unk>", "<s>", "</s>", "<pad>"]
+
+
+def tokenizer() -> Any:
+    """One token a word; unknown words are all the same."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = {word: number for number, word in enumerate([*SPECIAL, *FRAME, *KEYS, *VALUES])}
+    raw = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=raw, unk_token="<unk>", bos_token="<s>", eos_token="</s>", pad_token="<pad>"
+    )
+
+
+def save_base(folder: Path, kind: str = "Mistral", hidden: int = 32) -> str:
+    """A base of random weights, large enough that it can be certain of a token."""
+    import transformers
+
+    words = tokenizer()
+    torch.manual_seed(3)
+    given = {"head_dim": hidden // 4} if kind == "Qwen3" else {}
+    config = getattr(transformers, f"{kind}Config")(
+        vocab_size=len(words), hidden_size=hidden, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        intermediate_size=2 * hidden, max_position_embeddings=512, initializer_range=0.15, tie_word_embeddings=False,
+        pad_token_id=3, bos_token_id=1, eos_token_id=2, **given,
+    )  # fmt: skip
+    model = getattr(transformers, f"{kind}ForCausalLM")(config)
+    torch.nn.init.normal_(model.lm_head.weight, std=0.35)
+    model.save_pretrained(folder)
+    words.save_pretrained(folder)
+    return str(folder)
+
+
+def model_config(base: str, **more: Any) -> ClaraConfig:
+    """Documents of eight tokens in two memory vectors."""
+    lora = {"r": 4, "alpha": 8, "dropout": 0.0, **more.pop("lora", {})}
+    given = {"base": base, "max_length": 8, "rate": 4, "template": "plain", "memory_init": "spread", "k": 2, **more}
+    return ClaraConfig.model_validate({**given, "lora": lora})
+
+
+def document(number: int) -> str:
+    """Says which value a key has; the hidden rule of values is that there is none."""
+    return f"{KEYS[number % 12]} is {VALUES[(7 * number + number // 12) % 12]}"
+
+
+def scp_rows(count: int = 12) -> list[ScpRow]:
+    """Half of the rows ask for the pair, half for the document."""
+    rows = []
+    for number in range(count):
+        key, _, value = document(number).split()
+        if number % 2:
+            rows.append(ScpRow("paraphrase", document(number), (), (f"the {value} of {key}",), f"p{number}"))
+        else:
+            rows.append(ScpRow("qa", document(number), (f"what is {key}",), (value,), f"q{number}"))
+    return rows
+
+
+def instruction_rows(count: int = 8) -> list[InstructionRow]:
+    """Two documents each, the first of which answers."""
+    rows = []
+    for number in range(count):
+        key, _, value = document(number).split()
+        texts = (document(number), document(number + 1))
+        rows.append(InstructionRow(f"what is {key}", texts, value, value, f"i{number}"))
+    return rows
+
+
+def joint_rows(count: int = 8, documents: int = 4) -> list[JointRow]:
+    """So many candidates each; the positive one stands at another place each time."""
+    rows = []
+    for number in range(count):
+        key, _, value = document(number).split()
+        texts = [document(number + other) for other in range(documents)]
+        place = number % documents
+        texts[0], texts[place] = texts[place], texts[0]
+        rows.append(JointRow(f"j{number}", f"what is {key}", tuple(texts), value, (place,), (value,)))
+    return rows

@@ -20,6 +20,7 @@ from ragmeter.options import JsonOption, OfflineOption, QuietOption, StoreOption
 from ragmeter.results_cli import results_app
 from ragmeter.styles_cli import styles_app
 from ragmeter.submit_cli import submission_app, submit, trec_app
+from ragmeter.synthesis_cli import synthesise_app
 from ragmeter.train_cli import explain, train
 
 app = typer.Typer(
@@ -290,6 +291,7 @@ def doctor(
 app.add_typer(judge_app, name="judge")
 app.add_typer(annotate_app, name="annotate")
 app.add_typer(styles_app, name="styles")
+app.add_typer(synthesise_app, name="synthesise")
 app.command()(score)
 app.command()(train)
 app.command()(explain)

@@ -5,6 +5,8 @@ Files of rows have the authors' formats, so that the loader `clara_stages` reads
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +15,6 @@ from typing import Any, Literal, NamedTuple
 from benchmarks.datasets.training_rows import Row
 from benchmarks.draws import Draws
 from benchmarks.errors import UserError
-from methods.kept import write_lines
 
 CANDIDATES = 20
 """D: documents that joint training chooses among."""
@@ -206,8 +207,15 @@ def joint_record(row: JointRow) -> dict[str, Any]:
 
 
 def write_rows(path: Path, rows: Iterable[ScpRow | InstructionRow | JointRow]) -> None:
-    """Write rows of one stage as JSON Lines; the file appears whole or not at all."""
-    write_lines(path, map(_record, rows))
+    """Write rows of one stage as JSON Lines, one at a time; the file appears whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with partial.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(json.dumps(_record(row), ensure_ascii=False) + "\n" for row in rows)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _record(row: ScpRow | InstructionRow | JointRow) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
@@ -55,6 +56,14 @@ class Document(NamedTuple):
 
     id: str
     text: str
+
+
+class _Replies(NamedTuple):
+    """What was replied to calls: None where nothing could be read; how often that was; and by whom."""
+
+    values: list[BaseModel | None]
+    unreadable: int
+    by: set[str]
 
 
 class Model(Protocol):
@@ -158,21 +167,22 @@ class Synthesis:
             replies = self._replies(calls, loop)
             if replies is None:
                 break
-            found, unreadable = replies
-            loop = advanced(loop, found, self.config.rounds, self.config.most_questions).counted(
-                calls=len(calls) + unreadable - sum(one is None for one in found), unreadable=unreadable
+            unreadable = replies.unreadable
+            loop = advanced(loop, replies.values, self.config.rounds, self.config.most_questions).counted(
+                calls=len(calls) + unreadable - replies.values.count(None), unreadable=unreadable
             )
+            loop = replace(loop, by=tuple(sorted({*loop.by, *replies.by})))
             self.states.add(identifier, made_of, loop.to_json())
         return loop
 
-    def _replies(self, calls: Sequence[Ask], loop: Loop) -> tuple[list[BaseModel | None], int] | None:
-        """What was replied to calls of one prompt, and how many replies could not be read; None: one was lost for good.
+    def _replies(self, calls: Sequence[Ask], loop: Loop) -> _Replies | None:
+        """What was replied to calls of one prompt; None: one was lost for good.
 
         A reply that cannot be read is asked for again as another draw; each round has draws of its own.
         """
         shape = REPLIES[calls[0].prompt]
         found: list[BaseModel | None] = [None] * len(calls)
-        waiting, unreadable = list(range(len(calls))), 0
+        waiting, unreadable, by = list(range(len(calls))), 0, set[str]()
         for number in range(self.config.tries):
             replies = self.model.complete_structured(
                 [calls[place].messages for place in waiting], shape, repetition=loop.round * self.config.tries + number
@@ -183,11 +193,12 @@ class Synthesis:
                 return None
             for place, reply in zip(waiting, replies, strict=True):
                 found[place] = reply.value
+            by |= {one.reply.model for one in replies} - {""}
             waiting = [place for place in waiting if found[place] is None]
             unreadable += len(waiting)
             if not waiting:
                 break
-        return found, unreadable
+        return _Replies(found, unreadable, by)
 
 
 def _name(document: Document, kind: Type) -> str:

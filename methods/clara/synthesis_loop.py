@@ -62,6 +62,7 @@ class Loop:
         pairs: What was accepted; of a paraphrase one pair without a question.
         pending: What is on its way in this round; answers are "" until they are there.
         counts: What became of replies and questions.
+        by: The models that replied, by the names that their endpoint gives them.
     """
 
     kind: Type
@@ -71,20 +72,21 @@ class Loop:
     pairs: tuple[Pair, ...] = ()
     pending: tuple[Pair, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
+    by: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
         return {
             "kind": self.kind, "round": self.round, "step": self.step, "status": self.status,
             "pairs": [list(pair) for pair in self.pairs], "pending": [list(pair) for pair in self.pending],
-            "counts": dict(self.counts),
+            "counts": dict(self.counts), "by": list(self.by),
         }  # fmt: skip
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Loop:
         """Read what `to_json` made."""
         pairs = {name: tuple(Pair(*pair) for pair in value[name]) for name in ("pairs", "pending")}
-        return cls(**{**value, **pairs})
+        return cls(**{**value, **pairs, "by": tuple(value["by"])})
 
     def counted(self, **more: int) -> Loop:
         """The same with higher counts."""

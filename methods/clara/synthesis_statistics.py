@@ -38,6 +38,7 @@ class TypeStatistics:
         unfinished: Documents that are not at an end.
         rounds: Documents by the round in which they ended.
         counts: What became of calls and questions, dropped documents included.
+        by: The models that replied; [] where none was asked.
     """
 
     documents: int = 0
@@ -49,6 +50,7 @@ class TypeStatistics:
     unfinished: int = 0
     rounds: Counter[int] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
+    by: list[str] = field(default_factory=list)
 
     def add(self, row: ScpRow) -> None:
         """Count a row."""
@@ -92,6 +94,7 @@ def of_synthesis(synthesis: Synthesis, documents: Iterable[Document], types: Seq
         for kind, one in found.items():
             loop = synthesis.loop(document, kind)
             one.counts.update(loop.counts)
+            one.by = sorted({*one.by, *loop.by})
             one.uncovered += loop.status == "uncovered"
             one.unfinished += loop.status == "open"
             one.covered_without_pairs += loop.status == "covered" and not loop.pairs

@@ -1,0 +1,215 @@
+"""The loop over one document, without any model: where replies lead, when it ends, what it counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from benchmarks.errors import UserError
+from methods.clara.rows import Pair
+from methods.clara.synthesis_loop import ROUNDS, Ask, Loop, advanced, asks, row_of
+from methods.clara.synthesis_prompts import (
+    ABSENT,
+    Answer,
+    Judgment,
+    Preserved,
+    Prompts,
+    Questions,
+    Retelling,
+    Supplement,
+    load_prompt,
+    read_pairs,
+    shown_pairs,
+)
+
+PROMPTS = Prompts()
+DOCUMENT = "Ada Rin was born in Korv in 1850."
+Model = Callable[[Ask, int], BaseModel | None]
+
+
+def followed(loop: Loop, model: Model, rounds: int = ROUNDS) -> tuple[Loop, list[str]]:
+    """The loop at its end, and the prompts on the way."""
+    names: list[str] = []
+    while calls := asks(loop, DOCUMENT, PROMPTS):
+        names += [call.prompt for call in calls]
+        loop = advanced(loop, [model(call, loop.round) for call in calls], rounds)
+        loop = Loop.from_json(loop.to_json())
+    return loop, names
+
+
+def always(prompt: str, questions: Sequence[str] = ("Where?", "When?")) -> BaseModel:
+    """A model that accepts whatever it writes, and is content with its first questions."""
+    return {
+        "simple": Questions(questions=list(questions)), "complex": Questions(questions=list(questions)),
+        "answer": Answer(answer="Korv"), "check_answer": Judgment(judgment="Correct"),
+        "more_simple": Supplement(count=0, questions=[]), "more_complex": Supplement(count=0, questions=[]),
+        "paraphrase": Retelling(paraphrase="In Korv was Ada Rin born."), "check_paraphrase": Preserved(judgment="Yes"),
+    }[prompt]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["simple", "complex"])
+def test_a_covered_document_ends_with_its_pairs(kind: str) -> None:
+    loop, names = followed(Loop(kind), lambda call, _: always(call.prompt))  # type: ignore[arg-type]
+    assert names == [kind, "answer", "answer", "check_answer", "check_answer", f"more_{kind}"]
+    assert (loop.status, loop.round) == ("covered", 1)
+    assert loop.pairs == (Pair("Where?", "Korv"), Pair("When?", "Korv"))
+    row = row_of(loop, DOCUMENT, "d")
+    assert row is not None
+    assert (row.kind, row.questions, row.answers) == ("qa", ("Where?", "When?"), ("Korv", "Korv"))
+
+
+def test_missing_questions_join_the_first_ones() -> None:
+    def model(call: Ask, turn: int) -> BaseModel:
+        if call.prompt == "more_simple" and turn < 3:
+            return Supplement(count=1, questions=[f"Why {turn}?"])
+        return always(call.prompt)
+
+    loop, names = followed(Loop("simple"), model)
+    assert [pair.question for pair in loop.pairs] == ["Where?", "When?", "Why 1?", "Why 2?"]
+    assert names.count("more_simple") == 3
+    assert loop.status == "covered"
+
+
+def test_a_document_that_is_never_covered_is_dropped_after_ten_rounds() -> None:
+    def model(call: Ask, turn: int) -> BaseModel:
+        if call.prompt == "more_simple":
+            return Supplement(count=1, questions=[f"Why {turn}?"])
+        return always(call.prompt)
+
+    loop, names = followed(Loop("simple"), model)
+    assert names.count("simple") == 1
+    assert names.count("more_simple") == 10
+    assert (loop.status, loop.round) == ("uncovered", 10)
+    assert row_of(loop, DOCUMENT, "d") is None
+
+
+def test_unsupported_pairs_and_questions_without_an_answer_are_dropped() -> None:
+    def model(call: Ask, turn: int) -> BaseModel:
+        text = call.messages[-1]["content"]
+        if call.prompt == "answer" and "When?" in text:
+            return Answer(answer=ABSENT.lower().rstrip("."))
+        if call.prompt == "check_answer":
+            return Judgment(judgment="Incorrect" if "Where?" in text else "Correct")
+        return always(call.prompt, ("Where?", "When?", "Who?"))
+
+    loop, names = followed(Loop("simple"), model)
+    assert loop.pairs == (Pair("Who?", "Korv"),)
+    assert names.count("check_answer") == 2
+    assert loop.counts == {"questions": 3, "not_contained": 1, "unsupported": 1}
+
+
+def test_a_question_asked_twice_counts_once() -> None:
+    def model(call: Ask, turn: int) -> BaseModel:
+        if call.prompt == "more_simple" and turn == 1:
+            return Supplement(count=2, questions=["WHERE", " the when ?"])
+        return always(call.prompt, ("Where?", "where ?", "When?", "  "))
+
+    loop, _ = followed(Loop("simple"), model)
+    assert [pair.question for pair in loop.pairs] == ["Where?", "When?"]
+    assert loop.counts["repeated"] == 4
+    assert loop.status == "covered"
+
+
+def test_a_refused_question_may_be_asked_again() -> None:
+    def model(call: Ask, turn: int) -> BaseModel:
+        if call.prompt == "more_simple" and turn == 1:
+            return Supplement(count=1, questions=["Where?"])
+        if call.prompt == "check_answer" and turn == 0:
+            return Judgment(judgment="Incorrect")
+        return always(call.prompt, ("Where?",))
+
+    loop, _ = followed(Loop("simple"), model)
+    assert loop.pairs == (Pair("Where?", "Korv"),)
+
+
+def test_a_paraphrase_is_written_again_until_it_is_accepted() -> None:
+    def model(call: Ask, turn: int) -> BaseModel:
+        if call.prompt == "check_paraphrase":
+            return Preserved(judgment="Yes" if turn == 2 else "No")
+        return Retelling(paraphrase=f"Try {turn}.")
+
+    loop, names = followed(Loop("paraphrase"), model)
+    assert names == ["paraphrase", "check_paraphrase"] * 3
+    row = row_of(loop, DOCUMENT, "d")
+    assert row is not None
+    assert (row.kind, row.questions, row.paraphrase) == ("paraphrase", (), "Try 2.")
+    refused, names = followed(
+        Loop("paraphrase"), lambda call, _: None if call.prompt == "check_paraphrase" else always(call.prompt)
+    )  # fmt: skip
+    assert (refused.status, names.count("paraphrase")) == ("uncovered", 11)
+
+
+def test_questions_beyond_the_most_are_not_asked() -> None:
+    loop = advanced(Loop("simple"), [Questions(questions=[f"q{n}?" for n in range(9)])], most=4)
+    assert len(loop.pending) == 4
+    assert loop.counts == {"questions": 4, "beyond_the_most": 5}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.randoms(use_true_random=False), st.sampled_from(["simple", "complex", "paraphrase"]), st.integers(0, 3))
+def test_every_loop_ends_and_every_question_is_accounted_for(random, kind, rounds) -> None:  # type: ignore[no-untyped-def]
+    def model(call: Ask, turn: int) -> BaseModel | None:
+        if random.random() < 0.3:
+            return None
+        if call.prompt in ("simple", "complex"):
+            return Questions(questions=[f"q{random.randrange(9)}?" for _ in range(4)])
+        if call.prompt.startswith("more_") and random.random() < 0.7:
+            return Supplement(count=2, questions=[f"q{random.randrange(9)}?" for _ in range(2)])
+        if call.prompt == "answer" and random.random() < 0.3:
+            return Answer(answer=ABSENT)
+        if call.prompt == "check_answer" and random.random() < 0.3:
+            return Judgment(judgment="Incorrect")
+        return always(call.prompt)
+
+    loop, names = followed(Loop(kind), model, rounds)
+    assert loop.status in ("covered", "uncovered")
+    assert loop.round <= rounds
+    assert sum(name in (kind, f"more_{kind}") for name in names) <= rounds + 1
+    counts = loop.counts
+    if kind != "paraphrase":
+        lost = sum(counts.get(name, 0) for name in ("unanswered", "not_contained", "unchecked", "unsupported"))
+        assert counts.get("questions", 0) == len(loop.pairs) + lost
+    assert len({pair.question for pair in loop.pairs}) == len(loop.pairs)
+
+
+# -- prompts and replies --
+
+
+def test_a_supplement_that_contradicts_itself_is_no_reply() -> None:
+    for count, questions in ((0, ["Why?"]), (2, [])):
+        with pytest.raises(ValueError, match="count is"):
+            Supplement(count=count, questions=questions)
+    with pytest.raises(ValueError, match="blank"):
+        Answer(answer="  ")
+
+
+def test_what_is_put_into_a_prompt_cannot_end_its_tags_or_be_filled() -> None:
+    text = "x</document><question>$answer?</question> $document"
+    (system, user) = PROMPTS.messages("answer", document=text, question="Why?", absent=ABSENT)
+    assert user["content"].count("</document>") == 1
+    assert user["content"].count("<question>") == 1
+    assert "$answer? " not in system["content"]
+    assert "$document" in user["content"]
+    assert ABSENT in system["content"]
+
+
+def test_pairs_are_read_as_they_are_shown() -> None:
+    pairs = [Pair("Where?", "Korv"), Pair("Who -> what?", "Ada")]
+    assert read_pairs(shown_pairs(pairs))[0] == pairs[0]
+    assert read_pairs(shown_pairs([])) == []
+
+
+def test_a_template_of_ones_own_is_taken_and_a_wrong_one_refused(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "answer.txt").write_text("$document $question $absent", "utf-8")
+    prompts = Prompts(str(tmp_path))
+    assert prompts.messages("answer", document="d", question="q", absent="a") == [{"role": "user", "content": "d q a"}]
+    assert prompts.hash != PROMPTS.hash
+    (tmp_path / "answer.txt").write_text("$document", "utf-8")
+    with pytest.raises(UserError, match="exactly"):
+        load_prompt("answer", str(tmp_path))
+    with pytest.raises(UserError, match="no such folder"):
+        Prompts(str(tmp_path / "none"))

@@ -73,6 +73,7 @@ def begin(config: ClaraTrainingConfig, stage: Stage, parent: str | None, device:
             clara.adapters.copy("compressor", "reasoner")
         elif begins == "random":
             clara.adapters.reset("reasoner", _seed(config, stage))
+    clara.recompute_activations(config.recompute)
     clara.set_trainable(trained(config, stage))
     return clara
 

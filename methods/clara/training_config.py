@@ -38,6 +38,16 @@ class StepOptions(_Part):
     save_every: int = Field(200, ge=1, description="steps between two points that an interrupted training goes on from")
 
 
+class SelectionSteps(StepOptions):
+    """How the query reasoner is optimised: far more gently, in smaller steps."""
+
+    learning_rate: float = Field(5e-6, gt=0, description="of AdamW, at its peak; paper 5e-6")
+    schedule: Literal["cosine", "linear", "constant"] = Field(
+        "constant", description="how the rate goes on; paper cosine, released constant"
+    )
+    batch_size: int = Field(32, ge=1, description="rows of a step; paper 32")
+
+
 class CompressionOptions(_Part):
     """What the two stages share that train the compressor."""
 
@@ -98,15 +108,13 @@ class RetrieverStage(_Part):
 class SupervisedStage(RetrieverStage):
     """The supervised retriever: the query reasoner alone learns from positives."""
 
-    train: StepOptions = StepOptions.model_validate({"learning_rate": 5e-6, "batch_size": 32})
+    train: SelectionSteps = SelectionSteps.model_validate({})
 
 
 class JointStage(RetrieverStage):
     """Joint training: query reasoner and generator learn from answers alone; the compressor is frozen."""
 
-    train: StepOptions = StepOptions.model_validate({
-        "learning_rate": 5e-6, "batch_size": 32, "schedule": "constant", "warm_up": 0.03,
-    })  # fmt: skip
+    train: SelectionSteps = SelectionSteps.model_validate({})
     init: Literal["instruction", "scp"] = Field(
         "instruction",
         description="where it begins: instruction tuning (released), or pretraining, and the stage between is left out",
@@ -179,6 +187,9 @@ class ClaraTrainingConfig(TrainingConfig):
     weight_decay: float = Field(0.0, ge=0, description="of AdamW; released 0")
     max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm; released 1.0")
     precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision: of accelerate; paper bf16")
+    recompute: bool = Field(
+        False, description="compute layers again at backward in place of keeping their activations: slower, less memory"
+    )
 
     @model_validator(mode="after")
     def _can_be_done(self) -> Self:

@@ -28,7 +28,8 @@ from methods.clara.training_config import InstructionStage, JointStage, ScpStage
 @pytest.fixture(scope="module")
 def toy() -> ModuleType:
     spec = importlib.util.spec_from_file_location("toy_clara", Path(__file__).with_name("toy_clara.py"))
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -88,8 +89,10 @@ def test_a_question_without_positive_has_no_supervised_loss_and_disturbs_no_grad
     terms = supervised_terms(scores, positive, 0.1)
     assert terms.isnan().tolist() == [False, True]
     terms.nansum().backward()
-    assert scores.grad is not None and bool(scores.grad.isfinite().all())
-    assert bool(scores.grad[0].any()) and not bool(scores.grad[1].any())
+    assert scores.grad is not None
+    assert bool(scores.grad.isfinite().all())
+    assert bool(scores.grad[0].any())
+    assert not bool(scores.grad[1].any())
 
 
 def test_the_marginal_loss_is_the_likelihood_of_a_mixture() -> None:
@@ -125,15 +128,14 @@ def test_the_alignment_loss_of_a_hand_case() -> None:
 def test_recall_is_the_share_of_positives_that_were_chosen() -> None:
     positive = torch.tensor([[True, False, True, False], [False] * 4])
     found = recalls(torch.tensor([[2, 1], [0, 1]]), positive)
-    assert float(found[0]) == 0.5 and bool(found[1].isnan())
+    assert float(found[0]) == 0.5
+    assert bool(found[1].isnan())
 
 
 # -- compression ---------------------------------------------------------------------------------------------------
 
 
-def test_without_lambda_compression_is_cross_entropy_alone_and_with_it_their_sum(
-    toy: ModuleType, clara: Clara
-) -> None:
+def test_without_lambda_compression_is_cross_entropy_alone_and_with_it_their_sum(toy: ModuleType, clara: Clara) -> None:
     rows = [scp_lesson(row, number) for number, row in enumerate(toy.scp_rows(6))]
     clara.set_trainable({"compressor", "generator", "memory"})
     encoded = clara.encode([row.documents[0] for row in rows])
@@ -145,7 +147,8 @@ def test_without_lambda_compression_is_cross_entropy_alone_and_with_it_their_sum
         objective = Compression(clara, ScpStage(mse=weight))
         loss, sums = objective.part(rows, objective.whole(rows), 0.0, 0)
         losses[weight] = float(loss.detach())
-        assert sums["loss"] == losses[weight] and sums["mse"] == pytest.approx(mse, rel=1e-5)
+        assert sums["loss"] == losses[weight]
+        assert sums["mse"] == pytest.approx(mse, rel=1e-5)
     assert losses[0.0] == pytest.approx(entropy, rel=1e-5)
     assert losses[0.1] == pytest.approx(entropy + 0.1 * mse, rel=1e-5)
 
@@ -195,7 +198,8 @@ def test_naming_alone_leaves_the_generator_out(toy: ModuleType, clara: Clara) ->
     objective = Compression(clara, ScpStage(mse=0.0, naming=1.0, naming_only=5))
     loss, sums = objective.part(rows, objective.whole(rows), 0.0, 4)
     loss.backward()
-    assert reached(clara) == {"compressor", "memory"} and "cross_entropy" not in sums
+    assert reached(clara) == {"compressor", "memory"}
+    assert "cross_entropy" not in sums
     _, sums = objective.part(rows, objective.whole(rows), 0.0, 5)
     assert sums["loss"] == pytest.approx(sums["cross_entropy"] + sums["naming"], rel=1e-5)
 
@@ -260,7 +264,8 @@ def test_fewer_candidates_than_others_have_are_never_padding(toy: ModuleType, cl
     found = candidates_of(clara, [long, short], documents_of(clara))
     assert found.mask.tolist() == [[True] * 4, [True, True, False, False]]
     chosen = select(found.scores, 3, 0.02, found.mask, short="clip")
-    assert chosen.ids.shape == (2, 2) and set(chosen.ids[1].tolist()) == {0, 1}
+    assert chosen.ids.shape == (2, 2)
+    assert set(chosen.ids[1].tolist()) == {0, 1}
 
 
 def test_temperature_falls_geometrically_and_softness_evenly(clara: Clara) -> None:
@@ -305,4 +310,5 @@ def test_a_linear_generator_teaches_the_selector_to_find_its_document() -> None:
         loss.backward()
         optimiser.step()
     after = float((chosen().ids[:, 0] == right).float().mean())
-    assert before < 0.35 and after > 0.95
+    assert before < 0.35
+    assert after > 0.95

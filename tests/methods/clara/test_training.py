@@ -1,0 +1,419 @@
+"""CLaRa's stages: exactly what each trains, what stays as it was, training that goes on where it was cut off."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+torch = pytest.importorskip("torch")
+
+from benchmarks.errors import UserError  # noqa: E402
+from methods.api import Services  # noqa: E402
+from methods.clara import material  # noqa: E402
+from methods.clara.frozen_documents import FrozenDocuments  # noqa: E402
+from methods.clara.model import Clara  # noqa: E402
+from methods.clara.prompting import qa_pairs, qa_target  # noqa: E402
+from methods.clara.rows import ScpRow  # noqa: E402
+from methods.clara.stages import begin, finish, prepare  # noqa: E402
+from methods.clara.trainer import StageTrainer  # noqa: E402
+from methods.clara.training import ClaraTraining  # noqa: E402
+from methods.clara.training_config import ClaraTrainingConfig  # noqa: E402
+from methods.clara.validation import answered, losses, validator  # noqa: E402
+from methods.torch_loop import Schedule  # noqa: E402
+from methods.training import TRAININGS, Silent, TrainedStage, Workshop  # noqa: E402
+
+PRETRAINED = {"compressor", "generator", "memory"}
+
+
+@pytest.fixture(scope="module")
+def toy() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("toy_clara", Path(__file__).with_name("toy_clara.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def base(toy: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(toy.save_base(tmp_path_factory.mktemp("base")))
+
+
+@pytest.fixture
+def config(toy: ModuleType, base: str) -> Any:
+    """Options by what a test changes."""
+
+    def of(**more: Any) -> ClaraTrainingConfig:
+        train = {"batch_size": 4, "micro_batch": 2, "learning_rate": 1e-2, "steps": 4, "epochs": 9, "save_every": 2}
+        stages = ("scp", "instruction", "supervised", "joint")
+        model = toy.model_config(base, **more.pop("model", {})).model_dump()
+        parts = {stage: {**more.pop(stage, {})} for stage in stages}
+        for part in parts.values():
+            part["train"] = {**train, **part.get("train", {})}
+        data = {"scp": ["worlds:train"], "instruction": ["worlds:train"], "joint": ["worlds:train"]}
+        given = {"model": model, "data": data, "seed": 3, **parts, **more}
+        return TRAININGS.get("clara").validate(given)  # type: ignore[return-value]
+
+    return of
+
+
+def rows_of(toy: ModuleType, stage: str) -> list[Any]:
+    made = {"scp": toy.scp_rows, "instruction": toy.instruction_rows}
+    return list(made.get(stage, toy.joint_rows)())
+
+
+def trainer(config: ClaraTrainingConfig, stage: Any, clara: Clara, rows: Sequence[Any], folder: Path) -> StageTrainer:
+    ready = prepare(config, stage, clara, rows, folder / "documents", Silent())
+    return StageTrainer(
+        stage, clara.module, ready.objective, ready.rows, ready.train, config, folder / "train", "same", Silent()
+    )  # fmt: skip
+
+
+def state(clara: Clara) -> dict[str, Any]:
+    return {name: one.detach().clone() for name, one in clara.module.state_dict().items()}
+
+
+def changed(before: dict[str, Any], clara: Clara) -> set[str]:
+    """The parts whose tensors are others now; a tensor of the base by its own name."""
+    found = set()
+    for name, one in clara.module.state_dict().items():
+        if not torch.equal(before[name], one):
+            part = next((part for part in clara.adapters.names if f".{part}." in name), None)
+            found.add("memory" if name == "rows.memory" else part or name)
+    return found
+
+
+# -- schedule and options ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", ["cosine", "linear"])
+def test_a_rate_falls_to_its_floor_and_without_one_as_before(shape: Any) -> None:
+    with_floor, without = Schedule(2.0, 10, shape, floor=0.1), Schedule(2.0, 10, shape)
+    for step in range(10, 110):
+        left = without.rate(step, 110) / 2.0
+        assert with_floor.rate(step, 110) == pytest.approx(2.0 * (0.1 + 0.9 * left))
+    assert with_floor.rate(110, 110) == pytest.approx(0.2)
+    assert with_floor.rate(4, 110) == without.rate(4, 110) == pytest.approx(1.0)
+    half = 0.5 * (1 + math.cos(math.pi / 2)) if shape == "cosine" else 0.5
+    assert without.rate(60, 110) == pytest.approx(2.0 * half)
+    assert Schedule(2.0, 0, "constant", floor=0.1).rate(99, 100) == 2.0
+
+
+def test_presets_differ_where_paper_and_released_scripts_do() -> None:
+    entry = TRAININGS.get("clara")
+    paper, released, worlds = (entry.validate({"preset": name}) for name in ("paper", "released", "worlds"))
+    assert isinstance(paper, ClaraTrainingConfig)
+    assert isinstance(released, ClaraTrainingConfig)
+    assert (paper.joint.train.schedule, released.joint.train.schedule) == ("cosine", "constant")
+    assert (paper.instruction.reinit_generator, released.instruction.reinit_generator) == (False, True)
+    for one in (paper, released):
+        assert (one.scp.train.learning_rate, one.joint.train.learning_rate) == (1e-4, 5e-6)
+        assert (one.scp.mse, one.scp.naming, one.joint.soft_steps, one.joint.marginal) == (0.1, 0, 0, 0)
+        assert (one.scp.train.floor, one.betas, one.weight_decay) == (0.1, (0.9, 0.95), 0)
+    worlds.preflight()
+
+
+def test_joint_training_from_pretraining_leaves_instruction_tuning_out(config: Any) -> None:
+    entry = TRAININGS.get("clara")
+    assert config().stages_of(entry.stages) == ("scp", "instruction", "joint")
+    assert config(joint={"init": "scp"}).stages_of(entry.stages) == ("scp", "joint")
+    assert config(stages=["scp", "instruction", "supervised"]).stages_of(entry.stages)[-1] == "supervised"
+    without = config(scp={"rows": {"mix": "none"}})
+    assert without.stages_of(entry.stages) == ("instruction", "joint")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"stages": ["joint", "scp"]}, "in this order"),
+        ({"stages": ["joint"]}, "begins from a checkpoint"),
+        ({"stages": ["scp", "supervised", "joint"]}, "must be kept"),
+        ({"data": {"scp": ["worlds:train"]}}, "has nothing to train on"),
+        ({"scp": {"naming_only": 3}}, "weight of naming"),
+    ],
+)
+def test_options_that_cannot_be_carried_out_are_refused(config: Any, given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        config(**given)
+
+
+def test_a_test_split_is_never_trained_on_or_validated_with(config: Any) -> None:
+    for stage in ("scp", "instruction", "joint"):
+        data = {"scp": ["worlds:test"], "instruction": ["worlds:test"], "joint": ["worlds:test"]}
+        with pytest.raises(UserError, match="test split"):
+            material.training_rows(config(data=data), stage, Services())  # type: ignore[arg-type]
+    held_out = config(validation={"scp": ["worlds:test"], "joint": ["worlds:train+test"]})
+    with pytest.raises(UserError, match="test split"):
+        material.held_out_pretraining(held_out)
+    with pytest.raises(UserError, match="test split"):
+        material.held_out(held_out, "joint", Services(), [])
+
+
+# -- what is trained -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stage", "options", "parts"),
+    [
+        ("scp", {}, PRETRAINED),
+        ("instruction", {}, {"compressor", "generator"}),
+        ("instruction", {"freeze_memory": False}, PRETRAINED),
+        ("instruction", {"trains": "generator"}, {"generator"}),
+        ("supervised", {}, {"reasoner"}),
+        ("joint", {}, {"reasoner", "generator"}),
+        ("joint", {"selection": "frozen"}, {"generator"}),
+    ],
+)
+def test_a_stage_changes_exactly_what_it_trains(
+    toy: ModuleType, config: Any, tmp_path: Path, stage: Any, options: dict[str, Any], parts: set[str]
+) -> None:
+    chosen = config(**{stage: options})
+    clara = begin(chosen, stage, None, "cpu")
+    expected = {"rows.memory"} if "memory" in parts else set()
+    for part in parts - {"memory"}:
+        expected |= {name for name, _ in clara.module.named_parameters() if f".{part}." in name}
+    assert set(clara.trainable_parameters()) == expected
+    run = trainer(chosen, stage, clara, rows_of(toy, stage), tmp_path)
+    before = state(clara)
+    run.loop.run()
+    # Two steps at least: a new adapter's first factor has no gradient while its second is zero.
+    assert changed(before, clara) == parts
+    assert set(clara.trainable_parameters()) == expected
+
+
+def test_documents_are_compressed_alike_before_and_after_joint_training(
+    toy: ModuleType, config: Any, tmp_path: Path
+) -> None:
+    chosen = config()
+    clara = begin(chosen, "joint", None, "cpu")
+    texts = [toy.document(number) for number in range(8)]
+    with torch.no_grad():
+        memory, asked = clara.encode(texts).memory, clara.encode(texts, "reasoner").memory
+    trainer(chosen, "joint", clara, toy.joint_rows(), tmp_path).loop.run()
+    clara.module.eval()
+    with torch.no_grad():
+        assert torch.equal(clara.encode(texts).memory, memory)
+        assert not torch.equal(clara.encode(texts, "reasoner").memory, asked)
+
+
+def test_the_reasoner_begins_as_the_compressor_or_anew(toy: ModuleType, config: Any, tmp_path: Path) -> None:
+    clara = begin(config(), "scp", None, "cpu")
+    trainer(config(), "scp", clara, toy.scp_rows(), tmp_path).loop.run()
+    torch.manual_seed(0)
+    for one in clara.adapters.of("reasoner").values():
+        one.data.normal_()
+    clara.save(tmp_path / "checkpoint")
+
+    def weights(model: Clara, name: str) -> list[Any]:
+        return [one.detach().clone() for one in model.adapters.of(name).values()]
+
+    def same(one: list[Any], other: list[Any]) -> bool:
+        return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+    found = {
+        kind: begin(config(joint={"reasoner": kind}), "joint", str(tmp_path / "checkpoint"), "cpu")
+        for kind in ("compressor", "random", "kept")
+    }
+    for model in found.values():
+        assert same(weights(model, "compressor"), weights(clara, "compressor"))
+    assert same(weights(found["compressor"], "reasoner"), weights(clara, "compressor"))
+    assert same(weights(found["kept"], "reasoner"), weights(clara, "reasoner"))
+    fresh = weights(found["random"], "reasoner")
+    assert not same(fresh, weights(clara, "reasoner"))
+    assert not same(fresh, weights(clara, "compressor"))
+    assert any(not bool(one.any()) for one in fresh)
+
+
+def test_a_new_generator_behind_pretraining_is_as_a_fresh_one(toy: ModuleType, config: Any, tmp_path: Path) -> None:
+    clara = begin(config(), "scp", None, "cpu")
+    trainer(config(), "scp", clara, toy.scp_rows(), tmp_path).loop.run()
+    clara.save(tmp_path / "checkpoint")
+    for again in (False, True):
+        chosen = config(instruction={"reinit_generator": again})
+        found = begin(chosen, "instruction", str(tmp_path / "checkpoint"), "cpu").adapters.of("generator")
+        second = [one for name, one in found.items() if "lora_B" in name]
+        assert all(bool(one.any()) for one in second) is not again
+
+
+def test_a_checkpoint_of_another_model_is_refused(toy: ModuleType, config: Any, tmp_path: Path) -> None:
+    begin(config(), "scp", None, "cpu").save(tmp_path / "checkpoint")
+    with pytest.raises(UserError, match="other options"):
+        begin(config(model={"rate": 2}), "joint", str(tmp_path / "checkpoint"), "cpu")
+
+
+def test_checkpoints_before_joint_training_rank_by_the_compressor(toy: ModuleType, config: Any, tmp_path: Path) -> None:
+    clara = begin(config(), "scp", None, "cpu")
+    trainer(config(), "scp", clara, toy.scp_rows(), tmp_path).loop.run()
+    finish(config(), "scp", clara)
+    clara.module.eval()
+    text = [toy.document(2)]
+    memory = clara.encode(text).memory
+    assert float(clara.similarity(clara.encode(text, "reasoner").memory, memory.unsqueeze(0))) == pytest.approx(1.0)
+    chosen = config(joint={"k": 1, "tau": 0.5})
+    finish(chosen, "joint", clara)
+    assert (clara.config.k, clara.config.tau) == (1, 0.5)
+
+
+# -- going on ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stage", ["scp", "joint"])
+@pytest.mark.parametrize("after", [1, 3])
+def test_a_stage_that_was_cut_off_ends_bit_for_bit_as_one_that_was_not(
+    toy: ModuleType, config: Any, tmp_path: Path, stage: Any, after: int
+) -> None:
+    chosen = config(model={"lora": {"dropout": 0.2}})
+    whole = begin(chosen, stage, None, "cpu")
+    run = trainer(chosen, stage, whole, rows_of(toy, stage), tmp_path / "whole")
+    run.loop.run()
+    curve = run.loop.curve.read_text()
+
+    cut = trainer(chosen, stage, begin(chosen, stage, None, "cpu"), rows_of(toy, stage), tmp_path / "cut")
+    step = cut.loop.step
+
+    def until(number: int) -> Any:
+        if number == after:
+            raise KeyboardInterrupt
+        return step(number)
+
+    cut.loop.step = until
+    with pytest.raises(KeyboardInterrupt):
+        cut.loop.run()
+    torch.manual_seed(99)
+    again = begin(chosen, stage, None, "cpu")
+    resumed = trainer(chosen, stage, again, rows_of(toy, stage), tmp_path / "cut")
+    resumed.loop.run()
+    assert resumed.loop.curve.read_text() == curve
+    for name, one in state(whole).items():
+        assert torch.equal(one, again.module.state_dict()[name]), name
+
+
+def test_points_hold_adapters_and_memory_but_not_the_base(toy: ModuleType, config: Any, tmp_path: Path) -> None:
+    clara = begin(config(), "scp", None, "cpu")
+    run = trainer(config(), "scp", clara, toy.scp_rows(), tmp_path)
+    run.loop.run()
+    point = torch.load(run.loop.folder / "point.pt", weights_only=True)
+    assert set(point["modules"]["clara"]) == set(clara.trainable_parameters())
+
+
+def test_frozen_documents_are_encoded_once_and_go_on_in_blocks(tmp_path: Path) -> None:
+    asked: list[list[str]] = []
+
+    def encode(texts: Sequence[str]) -> Any:
+        asked.append(list(texts))
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return torch.tensor([[[float(len(text)), 1.0]] * 3 for text in texts])
+
+    texts = ["a", "bb", "ccc", "bb", "dddd", "eeeee"]
+    given = ((3, 2), torch.float32, tmp_path, 2, Silent())
+    with pytest.raises(KeyboardInterrupt):
+        FrozenDocuments(texts, encode, *given)
+    found = FrozenDocuments(texts, encode, *given)
+    assert asked == [["a", "bb"], ["ccc", "dddd"], ["ccc", "dddd"], ["eeeee"]]
+    assert len(found) == 5
+    assert found.of(["eeeee", "bb"])[:, 0, 0].tolist() == [5.0, 2.0]
+    FrozenDocuments(texts, encode, *given)
+    assert len(asked) == 4
+    with pytest.raises(KeyError):
+        found.of(["unknown"])
+
+
+# -- from end to end -----------------------------------------------------------------------------------------------
+
+
+def test_three_stages_end_in_checkpoints_and_are_taken_over(
+    toy: ModuleType, config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(material, "training_rows", lambda config, stage, services: (rows_of(toy, stage), ["data"]))
+    monkeypatch.setattr(material, "held_out", lambda config, stage, services, rows: toy.joint_rows(3))
+    shop = Workshop(tmp_path / "work", tmp_path / "checkpoints", Services(device="cpu"))
+
+    def run() -> list[TrainedStage]:
+        return list(ClaraTraining(config()).run(shop))
+
+    stages = run()
+    assert [one.stage for one in stages] == ["scp", "instruction", "joint"]
+    assert all(one.fresh for one in stages)
+    for one in stages:
+        lines = [json.loads(line) for line in (one.folder / "curve.jsonl").read_text().splitlines()]
+        assert [line["step"] for line in lines if "loss" in line] == list(range(4))
+        assert one.figures["steps"] == 4
+        assert math.isfinite(one.figures["loss"])
+        assert "validation_cover_em" in one.figures
+        assert (one.folder / "README.md").is_file()
+    assert "validation_recall@1" in stages[2].figures
+    assert "validation_recall@1" not in stages[1].figures
+    scp, instruction, joint = (Clara.load(one.folder, "cpu") for one in stages)
+    assert torch.equal(scp.module.rows.memory, joint.module.rows.memory)
+    texts = [toy.document(4)]
+    with torch.no_grad():
+        assert torch.equal(instruction.encode(texts).memory, joint.encode(texts).memory)
+        assert not torch.equal(scp.encode(texts).memory, joint.encode(texts).memory)
+    again = run()
+    assert [one.fresh for one in again] == [False] * 3
+    assert [one.figures for one in again] == [one.figures for one in stages]
+    assert not list((tmp_path / "work").glob("*/documents-*"))
+
+
+def test_held_out_figures_are_those_of_answers_and_of_the_choice(toy: ModuleType, config: Any) -> None:
+    clara = begin(config(), "joint", None, "cpu")
+    options = config().validate_on
+    rows = toy.joint_rows(6)
+    figures = answered(clara, rows, options, selects=True)
+    assert figures["recall@3"] >= figures["recall@1"]
+    assert figures["recall@5"] == 1.0
+    assert 0 <= figures["cover_em"] <= 1
+    assert validator(clara, [], [], options, selects=True) is None
+    ready = prepare(config(), "scp", clara, toy.scp_rows(4), Path("unused"), Silent())
+    found = losses(clara, ready.rows, 3)
+    whole = losses(clara, ready.rows, 4)
+    assert found == pytest.approx(whole, rel=1e-5)
+
+
+# -- learning ------------------------------------------------------------------------------------------------------
+
+
+def test_supervised_training_finds_the_positive_of_nearly_every_question(
+    toy: ModuleType, config: Any, tmp_path: Path
+) -> None:
+    train = {"steps": 80, "batch_size": 12, "micro_batch": 12, "learning_rate": 5e-3, "epochs": 80, "save_every": 80}
+    chosen = config(supervised={"train": train, "tau": 0.1})
+    clara = begin(chosen, "supervised", None, "cpu")
+    rows = toy.joint_rows(12)
+    before = answered(clara, rows, chosen.validate_on, selects=True)["recall@1"]
+    trainer(chosen, "supervised", clara, rows, tmp_path).loop.run()
+    clara.module.eval()
+    after = answered(clara, rows, chosen.validate_on, selects=True)["recall@1"]
+    assert after >= 0.95 > before
+
+
+@pytest.mark.slow
+def test_pretraining_learns_to_tell_what_a_document_says(toy: ModuleType, config: Any, tmp_path: Path) -> None:
+    """Any key may have any value, so that only the memory can say which: at least 95 % after at most 500 steps."""
+    pairs = [(key, value) for key in toy.KEYS for value in toy.VALUES]
+    rows = [ScpRow("qa", f"{key} {value}", (key,), (value,), f"{key}{value}") for key, value in pairs]
+    train = {"steps": 400, "batch_size": 48, "micro_batch": 48, "learning_rate": 4e-3, "epochs": 500, "save_every": 400}
+    model = {"lora": {"r": 16, "alpha": 32}, "max_length": 4, "rate": 2}
+    chosen = config(scp={"train": train}, model=model)
+    clara = begin(chosen, "scp", None, "cpu")
+    kept, held_out = [row for n, row in enumerate(rows) if n % 8], [row for n, row in enumerate(rows) if not n % 8]
+    run = trainer(chosen, "scp", clara, kept, tmp_path)
+    run.loop.run()
+    lines = [json.loads(line) for line in run.loop.curve.read_text().splitlines()]
+    assert lines[-1]["cross_entropy"] < 0.2 * lines[0]["cross_entropy"]
+    clara.module.eval()
+    with torch.no_grad():
+        memory = clara.encode([row.document for row in held_out]).memory
+    replies = clara.generate([qa_pairs()] * len(held_out), list(memory), 8, 32)
+    told = [reply.text == qa_target(row.questions, row.answers) for reply, row in zip(replies, held_out, strict=True)]
+    assert sum(told) / len(told) >= 0.95, [reply.text for reply in replies][:5]

@@ -8,6 +8,7 @@ what is trained is said once, apart from what is active.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -41,7 +42,9 @@ class Adapters:
         )  # type: ignore[call-arg]  # fmt: skip
         self.seed = seed
         self.names: list[str] = list(names)
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+            # PEFT asks the base by an old name whether it recomputes activations.
+            warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
             torch.manual_seed(seed)
             try:
                 self.model = get_peft_model(base, self._copied(), adapter_name=names[0])

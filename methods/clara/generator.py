@@ -158,8 +158,8 @@ class Generator:
     def _check_room(self, prompt: Prompt, length: int) -> None:
         if length > self.room:
             raise UserError(
-                f"a {prompt.kind} prompt takes {length} tokens where {self.room} fit", where=prompt.question[:80] or None,
-                try_this="a higher max_prompt, fewer documents, or leave the row out",
+                f"a {prompt.kind} prompt takes {length} tokens where {self.room} fit",
+                where=prompt.question[:80] or None, try_this="a higher max_prompt, fewer documents, or leave the row out",
             )  # fmt: skip
 
     def _flat(self, prompts: Sequence[Prompt], memory: Memory) -> Tensor:

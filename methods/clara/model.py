@@ -10,7 +10,7 @@ clara.generate([answer(question, 5)], memory[chosen.ids], max_new_tokens=32)
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +102,7 @@ class Clara:
 
     # -- training --------------------------------------------------------------------------------------------------
 
-    def use(self, name: Adapter | None) -> Any:
+    def use(self, name: str | None) -> AbstractContextManager[None]:
         """Context in which forwards go through this adapter, None: the bare base; what is trained stays as it is."""
         return self.adapters.use(name)
 
@@ -132,6 +132,22 @@ class Clara:
     def trainable_parameters(self) -> dict[str, nn.Parameter]:
         """What is open for training, by name in `module`."""
         return {name: one for name, one in self.module.named_parameters() if one.requires_grad}
+
+    def recompute_activations(self, on: bool) -> None:
+        """Whether layers are computed again at backward in place of keeping their activations: slower, less memory.
+
+        At backward another adapter may be active than in the forward, so each layer is computed again through the
+        adapter it was computed through; switched on at the base itself, that would go wrong.
+        """
+        # Newer versions of transformers call it activation checkpointing.
+        word = "activation" if hasattr(self._base, "activation_checkpointing_enable") else "gradient"
+        if not on:
+            getattr(self._base, f"{word}_checkpointing_disable")()
+            return
+        getattr(self._base, f"{word}_checkpointing_enable")({
+            "use_reentrant": False,
+            "context_fn": lambda: (nullcontext(), self.use(self.adapters.active)),
+        })  # fmt: skip
 
     # -- the three parts -------------------------------------------------------------------------------------------
 

@@ -1,0 +1,69 @@
+"""Bases for the tests of CLaRa's parts."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+
+def _beside(name: str) -> ModuleType:
+    """A file beside this one: tests are no package, so it is loaded by its path."""
+    spec = importlib.util.spec_from_file_location(f"clara_{name}", Path(__file__).with_name(f"{name}.py"))
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+BASES = _beside("bases")
+
+
+@pytest.fixture(scope="session")
+def bases() -> ModuleType:
+    return BASES
+
+
+@pytest.fixture(scope="session")
+def base_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A base of each class, by class; Phi-3 and Qwen3 with rows of embeddings that no token has."""
+    rows = {"Phi3": 64, "Qwen3": 128}
+    return {
+        kind: BASES.save(tmp_path_factory.mktemp(kind), kind, padded_vocabulary=rows.get(kind, 0))
+        for kind in BASES.KINDS
+    }
+
+
+@pytest.fixture(params=BASES.KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """A class of base."""
+    return str(request.param)
+
+
+@pytest.fixture
+def make_clara(base_folders: dict[str, str]) -> Callable[..., Any]:
+    """A model on a base of a class; `drawn`: its adapters do something, as after training."""
+
+    def make(kind: str = "Llama", drawn: bool = True, seed: int = 0, **options: Any) -> Any:
+        import torch
+
+        from methods.clara.config import ClaraConfig
+        from methods.clara.model import Clara
+
+        base = base_folders.get(kind, kind)
+        given = {"base": base, "max_length": 16, "rate": 4, "memory_init": "spread", **options}
+        clara = Clara.open(ClaraConfig.model_validate(given), device="cpu", seed=seed)
+        if drawn:
+            draw = torch.Generator().manual_seed(seed)
+            with torch.no_grad():
+                for name in clara.adapters.names:
+                    for parameter in clara.adapters.of(name).values():
+                        parameter.copy_(0.2 * torch.randn(parameter.shape, generator=draw))
+        return clara
+
+    return make

@@ -1,0 +1,337 @@
+"""Many loops beside each other: bad JSON, lost calls, what is kept, and the world-truth LLM as the teacher."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from benchmarks.errors import Broke, UserError
+from benchmarks.registry import Benchmark, load
+from benchmarks.text import em
+from benchmarks.worlds.questions import answer_of, paraphrases
+from methods.clara.data_config import TYPES, Type
+from methods.clara.reading import scp_rows
+from methods.clara.rows import write_rows
+from methods.clara.synthesis import Document, Synthesis, SynthesisConfig
+from methods.clara.synthesis_prompts import Answer, Judgment, Preserved, Questions, Retelling, Supplement
+from methods.clara.synthesis_states import StateFile
+from methods.clara.synthesis_statistics import most_calls, of_rows, of_synthesis, outlook
+from methods.models.chat import Messages
+from methods.models.replies import Reply, Structured
+from methods.models.structured import parse
+from ragmeter.testing.world_truth import NAME, WorldTruth
+
+WORLD: dict[str, Any] = {"entities": 120, "community": 60, "questions": 12}
+DOCUMENTS = [Document(f"d{n}", f"Entity {n}\nEntity {n} was made in {1800 + n}.") for n in range(5)]
+Written = Callable[[type[BaseModel], str, int], str]
+
+
+def content(shape: type[BaseModel], text: str, repetition: int) -> str:
+    """What a model writes that is content with two questions."""
+    return {
+        Questions: '{"questions": ["Which entity?", "Which year?"]}', Answer: '{"answer": "1800"}',
+        Judgment: '{"judgment": "Correct"}', Supplement: '{"count": 0, "questions": []}',
+        Retelling: '{"paraphrase": "It was then that it was made."}', Preserved: '{"judgment": "Yes"}',
+    }[shape]  # fmt: skip
+
+
+class Script:
+    """A model that a function plays.
+
+    Args:
+        writes: From the shape asked for, the prompt and the number of the draw to the reply.
+        breaks_after: Raise instead of replying to any further batch of calls.
+    """
+
+    def __init__(self, writes: Written = content, breaks_after: int | None = None) -> None:
+        self.writes, self.breaks_after = writes, breaks_after
+        self.calls: list[tuple[str, int]] = []
+        self._lock = threading.Lock()
+
+    def complete_structured(
+        self, conversations: Sequence[Messages], model: type[Any], *, repetition: int = 0
+    ) -> list[Structured[Any]]:
+        with self._lock:
+            if self.breaks_after is not None and len(self.calls) >= self.breaks_after:
+                raise Broke("killed")
+            # Equal questions of two loops are equal calls; the kind of the loop tells them apart no more.
+            self.calls += [(json.dumps(list(one)), repetition) for one in conversations]
+        texts = [self.writes(model, one[-1]["content"], repetition) for one in conversations]
+        return [Structured(Reply(text, model="m"), parse(text, model)) for text in texts]
+
+
+def config(**more: Any) -> SynthesisConfig:
+    return SynthesisConfig(model="m", key_variable=None, **more)
+
+
+@contextmanager
+def made(folder: Path, model: Script, **more: Any) -> Iterator[Synthesis]:
+    with StateFile(folder / "rows.states.jsonl") as states:
+        yield Synthesis(config(**more), states, model=model)
+
+
+def test_every_document_gets_a_row_of_every_type(tmp_path: Path) -> None:
+    with made(tmp_path, Script()) as synthesis:
+        synthesis.run(DOCUMENTS)
+        rows = list(synthesis.rows(DOCUMENTS))
+        found = of_synthesis(synthesis, DOCUMENTS)
+    assert [row.id for row in rows] == [f"{one.id}/{kind}" for one in DOCUMENTS for kind in TYPES]
+    assert [one.documents for one in found.values()] == [5, 5, 5]
+    # Six calls for two questions that cover a document, two for a paraphrase that is accepted.
+    assert {kind: one.counts["calls"] for kind, one in found.items()} == {"simple": 30, "complex": 30, "paraphrase": 10}
+    assert found["simple"].by == ["m"]
+
+
+def test_written_rows_are_read_back_by_the_loader(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    with made(tmp_path, Script()) as synthesis:
+        synthesis.run(DOCUMENTS)
+        rows = list(synthesis.rows(DOCUMENTS))
+    write_rows(file, rows)
+    lines = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    assert all(list(line) == ["data_type", "question", "answers", "docs"] and len(line["docs"]) == 1 for line in lines)
+    read = scp_rows("clara_stages/pretraining:train", options={"path": str(file)})
+    assert [(r.kind, r.document, r.questions, r.answers) for r in read] == [
+        (r.kind, r.document, r.questions, r.answers) for r in rows
+    ]
+
+
+def test_bad_json_is_asked_for_again_as_another_draw(tmp_path: Path) -> None:
+    def writes(shape: type[BaseModel], text: str, repetition: int) -> str:
+        return "I cannot say." if repetition % 3 == 0 else content(shape, text, repetition)
+
+    model = Script(writes)
+    with made(tmp_path, model) as synthesis:
+        synthesis.run(DOCUMENTS[:1], ["simple"])
+        loop = synthesis.loop(DOCUMENTS[0], "simple")
+    assert loop.status == "covered"
+    assert loop.counts["unreadable"] == 6
+    assert loop.counts["calls"] == len(model.calls) == 12
+    assert Counter(repetition for _, repetition in model.calls) == {0: 5, 1: 5, 3: 1, 4: 1}
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_model_that_never_writes_json_is_asked_so_often_and_no_more(tmp_path: Path, kind: Type) -> None:
+    model = Script(lambda *_: "no")
+    with made(tmp_path, model, rounds=4, tries=2) as synthesis:
+        synthesis.run(DOCUMENTS[:2], [kind])
+        found = of_synthesis(synthesis, DOCUMENTS[:2], [kind])[kind]
+        assert not list(synthesis.rows(DOCUMENTS[:2], [kind]))
+    assert len(model.calls) == 2 * 5 * 2
+    assert (found.documents, found.uncovered, found.counts["calls"]) == (0, 2, 20)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_no_model_takes_more_than_the_most_calls(tmp_path: Path, kind: Type) -> None:
+    """The greediest one: as many new questions as it may in every round, each reply good at the last try only."""
+
+    def writes(shape: type[BaseModel], text: str, repetition: int) -> str:
+        if repetition % 2 == 0:
+            return "no"
+        questions = [f"q {repetition} {n}" for n in range(9)]
+        return {
+            Questions: json.dumps({"questions": questions}),
+            Supplement: json.dumps({"count": 9, "questions": questions}),
+            Preserved: '{"judgment": "No"}',
+        }.get(shape) or content(shape, text, repetition)
+
+    model = Script(writes)
+    with made(tmp_path, model, rounds=3, tries=2, most_questions=5) as synthesis:
+        synthesis.run(DOCUMENTS[:1], [kind])
+        assert synthesis.loop(DOCUMENTS[0], kind).status == "uncovered"
+        assert len(model.calls) == most_calls(kind, synthesis.config)
+
+
+@pytest.mark.parametrize("after", [0, 1, 7, 20, 41, 69])
+def test_a_run_that_was_cut_off_makes_no_call_twice(tmp_path: Path, after: int) -> None:
+    whole = Script()
+    with made(tmp_path / "whole", whole, documents_at_once=1) as synthesis:
+        synthesis.run(DOCUMENTS)
+        expected = list(synthesis.rows(DOCUMENTS))
+    first, second = Script(breaks_after=after), Script()
+    with made(tmp_path / "cut", first, documents_at_once=1) as synthesis, pytest.raises(Broke):
+        synthesis.run(DOCUMENTS)
+    with made(tmp_path / "cut", second, documents_at_once=1) as synthesis:
+        synthesis.run(DOCUMENTS)
+        assert list(synthesis.rows(DOCUMENTS)) == expected
+    assert Counter(first.calls) + Counter(second.calls) == Counter(whole.calls)
+    third = Script(breaks_after=0)
+    with made(tmp_path / "cut", third) as synthesis:
+        synthesis.run(DOCUMENTS)
+        assert list(synthesis.rows(DOCUMENTS)) == expected
+
+
+def test_a_changed_document_prompt_or_model_begins_anew(tmp_path: Path) -> None:
+    with made(tmp_path, Script()) as synthesis:
+        synthesis.run(DOCUMENTS)
+        assert outlook(synthesis, DOCUMENTS).done == 15
+        assert outlook(synthesis, [Document("d0", "Other text.")]).done == 0
+    with made(tmp_path, Script(), max_tokens=100) as synthesis:
+        assert outlook(synthesis, DOCUMENTS).done == 0
+    with made(tmp_path, Script(), base_url="http://elsewhere/v1", concurrency=2) as synthesis:
+        assert outlook(synthesis, DOCUMENTS).done == 15
+
+
+def test_a_call_that_failed_for_good_puts_its_document_aside(tmp_path: Path) -> None:
+    class Lost(Script):
+        def complete_structured(
+            self, conversations: Sequence[Messages], model: type[Any], *, repetition: int = 0
+        ) -> list[Structured[Any]]:
+            replies = super().complete_structured(conversations, model, repetition=repetition)
+            lost = [n for n, one in enumerate(conversations) if "Entity 3" in one[-1]["content"] and model is Judgment]
+            for place in lost:
+                failed = Reply("", "limit: run_tokens 5, and this call may need 9")
+                replies[place] = Structured(failed, parse("", model))
+            return replies
+
+    with made(tmp_path, Lost()) as synthesis:
+        synthesis.run(DOCUMENTS)
+        found = of_synthesis(synthesis, DOCUMENTS)
+        assert {kind: one.unfinished for kind, one in found.items()} == {"simple": 1, "complex": 1, "paraphrase": 0}
+        assert synthesis.put_aside == {"limit": 2}
+        assert synthesis.loop(DOCUMENTS[3], "simple").step == "check"
+    again = Script()
+    with made(tmp_path, again) as synthesis:
+        synthesis.run(DOCUMENTS)
+        assert len(list(synthesis.rows(DOCUMENTS))) == 15
+    # Only the checks that were lost and what follows them.
+    assert len(again.calls) == 2 * (2 + 1)
+
+
+def test_an_empty_reply_is_asked_for_again(tmp_path: Path) -> None:
+    class Empty(Script):
+        def complete_structured(
+            self, conversations: Sequence[Messages], model: type[Any], *, repetition: int = 0
+        ) -> list[Structured[Any]]:
+            replies = super().complete_structured(conversations, model, repetition=repetition)
+            if repetition % 3:
+                return replies
+            return [Structured(Reply("", "the reply is empty", model="m"), parse("", model)) for _ in replies]
+
+    with made(tmp_path, Empty()) as synthesis:
+        synthesis.run(DOCUMENTS[:1], ["paraphrase"])
+        assert synthesis.loop(DOCUMENTS[0], "paraphrase").counts == {"calls": 4, "unreadable": 2}
+
+
+# -- states --
+
+
+def test_a_line_that_was_cut_off_is_removed_and_a_damaged_one_named(tmp_path: Path) -> None:
+    path = tmp_path / "states.jsonl"
+    with StateFile(path) as states:
+        states.add("a/1", "x", {"n": 1})
+        states.add("b", "x", {"n": 2})
+        states.add("a/1", "x", {"n": 3, "text": "ü\ud800"})
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"id": "c", "made')
+    with StateFile(path) as states:
+        assert len(states) == 2
+        assert states.get("a/1", "x") == {"n": 3, "text": "ü\ud800"}
+        assert states.get("a/1", "y") is None
+        assert states.get("c", "x") is None
+        states.add("c", "x", {"n": 4})
+        assert states.get("c", "x") == {"n": 4}
+    assert path.read_bytes().startswith(whole)
+    path.write_bytes(b"nonsense\n" + whole)
+    with pytest.raises(UserError, match="cannot be read"):
+        StateFile(path)
+
+
+# -- the world-truth LLM --
+
+
+@pytest.fixture(scope="module")
+def world() -> Benchmark:
+    return load("worlds/multihop:train", WORLD)
+
+
+@contextmanager
+def taught(world: Benchmark, folder: Path, corruption: float = 0.0) -> Iterator[tuple[WorldTruth, Synthesis]]:
+    truth = WorldTruth([world], corruption=corruption, config=WORLD)
+    with truth.server().running() as url, StateFile(folder / "rows.states.jsonl") as states:
+        options = config(base_url=url, backoff_s=0.001, rounds=4, documents_at_once=4)
+        yield truth, Synthesis(options, states, cache=folder / "replies.sqlite")
+
+
+def passages(world: Benchmark, number: int) -> list[Document]:
+    return [Document(passage.id, passage.full_text) for passage in list(world.corpus)[:number]]
+
+
+def test_the_world_truth_llm_teaches_rows_that_are_true(world: Benchmark, tmp_path: Path) -> None:
+    documents = passages(world, 10)
+    with taught(world, tmp_path) as (truth, synthesis):
+        synthesis.run(documents)
+        rows = list(synthesis.rows(documents))
+        found = of_synthesis(synthesis, documents)
+        known = {
+            question: answer_of(fact)
+            for fact in truth.worlds[0].facts if not fact.relation.many for question in paraphrases(fact)
+        }  # fmt: skip
+    simple = [
+        pair for row in rows if row.id.endswith("simple") for pair in zip(row.questions, row.answers, strict=True)
+    ]
+    scores = [em(answer, [known[q][0], *known[q][1]]) for q, answer in simple if q in known]
+    assert len(scores) > 15
+    assert sum(scores) / len(scores) >= 0.9
+    assert all(one.uncovered == one.unfinished == 0 for one in found.values())
+    # It leaves a third out at first, so that the loop has to find the rest.
+    assert found["simple"].rounds[2] > 0
+    assert of_rows(rows)["simple"].pairs == found["simple"].pairs
+    kept = {row.document: row.answers for row in rows if row.kind == "paraphrase"}
+    assert len(kept) == 10
+
+
+def test_with_a_fifth_of_its_replies_spoilt_every_failure_is_counted(world: Benchmark, tmp_path: Path) -> None:
+    documents = passages(world, 6)
+    with taught(world, tmp_path, 0.2) as (truth, synthesis):
+        synthesis.run(documents)
+        found = of_synthesis(synthesis, documents)
+        loops = [synthesis.loop(document, kind) for document in documents for kind in TYPES]
+    assert truth.corrupted.total() > 0
+    assert all(loop.status != "open" for loop in loops)
+    for kind, one in found.items():
+        assert one.documents + one.uncovered + one.covered_without_pairs == len(documents)
+        if kind == "paraphrase":
+            continue
+        pairs = sum(len(loop.pairs) for loop in loops if loop.kind == kind)
+        names = ("unanswered", "not_contained", "unchecked", "unsupported")
+        assert one.counts["questions"] == pairs + sum(one.counts[name] for name in names)
+    # Spoilt replies that can be mended or unwrapped are none; every other one was met as unreadable.
+    spoilt = sum(truth.corrupted[kind] for kind in ("empty", "refusal", "garbage"))
+    assert sum(one.counts["unreadable"] for one in found.values()) >= spoilt > 0
+    assert {name for one in found.values() for name in one.by} == {NAME}
+
+
+def test_a_second_run_of_the_world_truth_llm_makes_no_call(world: Benchmark, tmp_path: Path) -> None:
+    documents = passages(world, 3)
+    with taught(world, tmp_path) as (_, synthesis):
+        synthesis.run(documents)
+        first = list(synthesis.rows(documents))
+    with taught(world, tmp_path) as (truth, synthesis):
+        truth.handlers.clear()
+        synthesis.run(documents)
+        assert list(synthesis.rows(documents)) == first
+        assert truth.unrecognised == 0
+
+
+def test_an_outlook_names_calls_and_tokens(world: Benchmark, tmp_path: Path) -> None:
+    documents = passages(world, 5)
+    with made(tmp_path, Script()) as synthesis:
+        wanted = outlook(synthesis, documents)
+        assert (wanted.documents, wanted.loops, wanted.done) == (5, 15, 0)
+        assert wanted.fewest_calls == 30
+        # Per document 2 + 2·7.80, 2 + 2·4.62 and 2.
+        assert wanted.calls == round(5 * (17.6 + 11.24 + 2))
+        assert wanted.fewest_calls < wanted.calls < wanted.most_calls
+        assert wanted.prompt_tokens > wanted.calls * 100
+        synthesis.run(documents)
+        after = outlook(synthesis, documents)
+        assert (after.done, after.calls, after.prompt_tokens) == (15, 0, 0)

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from ragmeter.cache_cli import cache_app
+from ragmeter.compress_cli import compress
 from ragmeter.datasets_cli import datasets_app
 from ragmeter.gate_cli import bless, checkpoints_app, diff, gate
 from ragmeter.judge_cli import annotate_app, judge_app, score
@@ -293,6 +294,7 @@ app.add_typer(annotate_app, name="annotate")
 app.add_typer(styles_app, name="styles")
 app.add_typer(synthesise_app, name="synthesise")
 app.command()(score)
+app.command()(compress)
 app.command()(train)
 app.command()(explain)
 app.command()(submit)

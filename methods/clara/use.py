@@ -51,9 +51,11 @@ class Loaded:
         self.clara = Clara.load(folder, device, dtype)
         config = self.clara.config
         parts = folder / ROWS, folder / "compressor" / "adapter_model.safetensors"
+        # What only the generator, the selector and training read is left out.
+        reads = config.model_dump(mode="json", exclude={"base", "revision", "dtype", "max_prompt", "tau", "mask", "k"})
         self.compressor = fingerprint(
-            VERSION, weights_hash(config.base, config.revision), config.max_length, config.rate, config.template,
-            config.lora.model_dump(mode="json"), str(self.clara.base.dtype), [file_sha256(part) for part in parts],
+            VERSION, weights_hash(config.base, config.revision), str(self.clara.base.dtype), reads,
+            [file_sha256(part) for part in parts],
         )  # fmt: skip
 
     def require(self, adapter: Adapter) -> None:

@@ -117,8 +117,15 @@ def random_clara(name: str, rate: int, dtype: str = "bfloat16", device: str = "c
         torch.manual_seed(0)
         base = transformers.AutoModelForCausalLM.from_config(config)
     base.requires_grad_(False)
-    options = ClaraConfig(base=name, dtype=dtype, rate=rate, max_length=max_length, template="plain", max_prompt=4096)  # type: ignore[arg-type]  # a name of torch's is one of the four
-    return Clara(options, _tokenizer(), base.eval())
+    options = {
+        "base": name,
+        "dtype": dtype,
+        "rate": rate,
+        "max_length": max_length,
+        "template": "plain",
+        "max_prompt": 4096,
+    }
+    return Clara(ClaraConfig.model_validate(options), _tokenizer(), base.eval())
 
 
 @contextmanager

@@ -47,9 +47,8 @@ def explain(question: Question, corpus: Corpus, config: ClaraExplainConfig, serv
     (ranking,) = retriever.index(corpus).retrieve([query], max(k, config.shown, 100))
     ids = ranking.ids[:k]
     memory = DocumentMemory(retriever.documents.of(corpus, ids), model.compressor) if ids else None
-    reader = ClaraReader(
-        ClaraReaderConfig(model=config.model, dtype=config.dtype, max_new_tokens=config.max_new_tokens), services
-    )
+    written = {"model": config.model, "dtype": config.dtype, "max_new_tokens": config.max_new_tokens}
+    reader = ClaraReader(ClaraReaderConfig.model_validate(written), services)
     (answer,) = reader.read([query], [Context(query.id, memory=memory)])
     (asked,) = topics(model.clara, [question.text], config.query_adapter, config.top)
     gold = [passage.full_text for passage in corpus.get(one for one in question.evidence if one in corpus)]

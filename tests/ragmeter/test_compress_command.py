@@ -24,7 +24,7 @@ CONFIG = '{"questions": 4}'
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
-    clara = Clara.open(ClaraConfig(base="pocket", max_length=64, rate=16), device="cpu")
+    clara = Clara.open(ClaraConfig.model_validate({"base": "pocket", "max_length": 64, "rate": 16}), device="cpu")
     folder = tmp_path_factory.mktemp("checkpoint")
     clara.save(folder)
     return str(folder)

@@ -62,7 +62,7 @@ def test_the_timed_reply_is_the_one_that_the_model_writes(clara: Clara, monkeypa
         forward = type(clara.base).forward
 
         def noted(self: object, *given: object, **named: object) -> object:
-            said = forward(self, *given, **named)  # type: ignore[arg-type]
+            said = forward(self, *given, **named)
             written.append(said.logits[:, -1].argmax(-1).tolist())
             return said
 

@@ -18,6 +18,7 @@ from methods.clara.model import Clara
 from methods.clara.picture import States
 from methods.clara.probe import Topics, topics
 from methods.clara.prompting import PARAPHRASES
+from methods.explaining import shortened
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +60,14 @@ def test_what_the_reasoner_adds_is_in_the_documents_and_not_in_the_question() ->
 
 def test_an_explanation_ranks_as_the_model_does_and_answers(tiny_clara: str, clara: Clara, ground: Any) -> None:
     question = next(one for one in ground.questions if one.candidates is not None)
-    config = ClaraExplainConfig(model=tiny_clara, k=2, shown=6, max_new_tokens=4)
+    config = ClaraExplainConfig.model_validate({"model": tiny_clara, "k": 2, "shown": 6, "max_new_tokens": 4})
     found = explain(question, ground.corpus, config, Services(device="cpu"))
     ranking, positions, documents = found.tables
     with torch.inference_mode():
         texts = [passage.full_text for passage in ground.corpus.get(question.candidates)]
         scores = clara.similarity(clara.encode([question.text], "reasoner").memory, clara.encode(texts).memory)[0]
     expected = [texts[place] for place in torch.argsort(scores, descending=True, stable=True).tolist()][:6]
-    assert [row[4] for row in ranking.rows] == [" ".join(text.split())[:100] for text in expected]
+    assert [row[4] for row in ranking.rows] == [shortened(text, 100) for text in expected]
     assert [row[2] for row in ranking.rows] == ["read", "read", "", "", "", ""]
     assert {row[3] for row in ranking.rows} <= {"", "evidence"}
     assert [row[0] for row in positions.rows] == list(range(1, clara.memory_tokens + 1))
@@ -77,7 +78,7 @@ def test_an_explanation_ranks_as_the_model_does_and_answers(tiny_clara: str, cla
 
 def test_a_question_without_candidates_is_explained_over_the_whole_corpus(tiny_clara: str, ground: Any) -> None:
     question = next(one for one in ground.questions if one.candidates is None)
-    config = ClaraExplainConfig(model=tiny_clara, shown=50, max_new_tokens=2)
+    config = ClaraExplainConfig.model_validate({"model": tiny_clara, "shown": 50, "max_new_tokens": 2})
     found = explain(question, ground.corpus, config, Services(device="cpu"))
     assert len(found.tables[0].rows) == len(ground.corpus)
     assert sum(row[3] == "evidence" for row in found.tables[0].rows) == 1

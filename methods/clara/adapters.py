@@ -34,6 +34,7 @@ class Adapters:
     def __init__(self, base: Any, options: LoraOptions, names: Sequence[str], seed: int, reference: str) -> None:
         import torch
         from peft import LoraConfig, get_peft_model
+        from peft.tuners.tuners_utils import BaseTunerLayer
 
         targets = options.targets if isinstance(options.targets, str) else list(options.targets)
         self._settings = LoraConfig(
@@ -56,6 +57,7 @@ class Adapters:
                 self.model.add_adapter(name, self._copied())
         for settings in self.model.peft_config.values():
             settings.base_model_name_or_path = reference
+        self._layers = [one for one in self.model.modules() if isinstance(one, BaseTunerLayer)]
         self._parameters = [one for name, one in self.model.named_parameters() if MARK in name]
         self._active: str | None = names[-1]
         for one in self._parameters:
@@ -92,12 +94,12 @@ class Adapters:
         if name == self._active:
             return
         flags = [one.requires_grad for one in self._parameters]
-        if name is None:
-            self.model.base_model.disable_adapter_layers()
-        else:
-            if self._active is None:
-                self.model.base_model.enable_adapter_layers()
-            self.model.set_adapter(name)
+        # The model's own `set_adapter` does the same after a search through all modules, at every switch.
+        for layer in self._layers:
+            if (name is None) != (self._active is None):
+                layer.enable_adapters(name is not None)
+            if name is not None:
+                layer.set_adapter(name)
         self._active = name
         for one, flag in zip(self._parameters, flags, strict=True):
             one.requires_grad_(flag)

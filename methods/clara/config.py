@@ -21,7 +21,7 @@ class LoraOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     r: int = Field(16, ge=1, description="rank; released 16")
-    alpha: float = Field(32, gt=0, description="updates are scaled by alpha / r; released 32")
+    alpha: float = Field(32.0, gt=0, description="updates are scaled by alpha / r; released 32")
     dropout: float = Field(0.1, ge=0, lt=1, description="of what enters an update, in training; released 0.1")
     targets: Literal["all-linear"] | tuple[str, ...] = Field(
         "all-linear", description="layers by the end of their names; all-linear: all but the output layer"

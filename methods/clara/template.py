@@ -141,7 +141,8 @@ class ChatLayout:
 
     def _first_special(self, tail: str) -> str:
         """What ends a turn: the first special token behind a reply."""
-        special = set(self._tokenizer.all_special_ids)
+        # Not all special tokens have one of the tokenizer's named parts.
+        special = {number for number, token in self._tokenizer.added_tokens_decoder.items() if token.special}
         ids = self._tokenizer(tail, add_special_tokens=False)["input_ids"] if tail else []
         found = next((one for one in ids if one in special), None)
         return "" if found is None else str(self._tokenizer.convert_ids_to_tokens(found))

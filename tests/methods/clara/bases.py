@@ -33,7 +33,7 @@ TURN_ENDS = {"Mistral": "</s>", "Llama": "<|eot|>", "Phi3": "<|end|>", "Qwen3": 
 
 def tokenizer(kind: str) -> Any:
     """Words and their parts in bytes, with white space kept, so that decoding gives back the text."""
-    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -44,6 +44,9 @@ def tokenizer(kind: str) -> Any:
     raw.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(False, use_regex=False)])
     raw.decoder = decoders.ByteLevel()
     raw.add_special_tokens([AddedToken(one, special=True, normalized=False) for one in SPECIAL[kind]])
+    if kind != "Qwen3":
+        begin = [("<s>", raw.token_to_id("<s>"))]
+        raw.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=begin)
     given = {"eos_token": "</s>", "bos_token": "<s>", "pad_token": "<pad>"}
     if kind == "Mistral":
         given |= {"pad_token": None, "unk_token": "<unk>"}

@@ -115,7 +115,7 @@ def _selected(
     for start in range(0, len(questions), batch_size):
         rows = questions[start : start + batch_size]
         scored = candidates_of(clara, rows, of, learns=False)
-        order = scored.scores.masked_fill(~scored.mask, -torch.inf).sort(-1, descending=True, stable=True).indices
+        order = scored.scores.masked_fill(~scored.mask, -torch.inf).sort(dim=-1, descending=True, stable=True).indices
         for k in RECALLS:
             found[k] += recalls(order[:, :k], scored.positive).tolist()
         chosen += [

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ from methods.models.causal import Generation
 from methods.models.encoding import TextEncoder
 from methods.models.scoring import logits_only_at, padded
 
-Memory = Sequence[Tensor] | Tensor | None
+Memory: TypeAlias = Sequence[Tensor] | Tensor | None
 """Per prompt its documents' memory [k_i · M, h] or [k_i, M, h]; one tensor [B, k, M, h]; None: no prompt has any."""
 Reduction = Literal["tokens", "row_means", "row_sums"]
 
@@ -159,14 +159,15 @@ class Generator:
         if length > self.room:
             raise UserError(
                 f"a {prompt.kind} prompt takes {length} tokens where {self.room} fit",
-                where=prompt.question[:80] or None, try_this="a higher max_prompt, fewer documents, or leave the row out",
+                where=prompt.question[:80] or None,
+                try_this="a higher max_prompt, fewer documents, or leave the row out",
             )  # fmt: skip
 
     def _flat(self, prompts: Sequence[Prompt], memory: Memory) -> Tensor:
         """Memory vectors in the order of the slots: [slots, h]."""
         count, width = self._tokens.count, self._rows.memory.shape[1]
         wanted = [prompt.documents * count for prompt in prompts]
-        given = [] if memory is None else [one.reshape(-1, width) for one in memory]
+        given: list[Tensor] = [] if memory is None else [one.reshape(-1, width) for one in memory]
         found = [len(one) for one in given] or [0] * len(prompts)
         if found != wanted:
             raise ValueError(f"prompts have slots for {wanted} memory vectors and are given {found}")

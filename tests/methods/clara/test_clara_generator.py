@@ -307,12 +307,13 @@ def test_memory_that_is_the_tokens_own_embeddings_gives_what_the_tokens_give(
     try:
         embeddings.weight.data = wide
         for row, prompt in enumerate(PROMPTS):
+            ends = clara.tokenizer.convert_tokens_to_ids([bases.TURN_ENDS[kind], clara.tokenizer.eos_token])
             ids = torch.tensor([[pad] * 3 + clara.generator.prompt_ids(prompt)])
             mask = torch.tensor([[0] * 3 + [1] * (ids.shape[1] - 3)])
             with clara.use("generator"):
                 written = clara.adapters.model.generate(
                     input_ids=ids, attention_mask=mask, max_new_tokens=6, do_sample=False, pad_token_id=pad,
-                    eos_token_id=clara.tokenizer.convert_tokens_to_ids([bases.TURN_ENDS[kind], clara.tokenizer.eos_token]),
+                    eos_token_id=ends,
                 )[0, ids.shape[1] :].tolist()  # fmt: skip
             assert found[row].text == clara.tokenizer.decode(written, skip_special_tokens=True).strip()
             assert found[row].completion_tokens == len(written)

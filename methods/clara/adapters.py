@@ -40,7 +40,7 @@ class Adapters:
         self._settings = LoraConfig(
             r=options.r, lora_alpha=options.alpha, lora_dropout=options.dropout, target_modules=targets,
             task_type="CAUSAL_LM",
-        )  # type: ignore[call-arg]  # fmt: skip
+        )  # fmt: skip
         self.seed = seed
         self.names: list[str] = list(names)
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():

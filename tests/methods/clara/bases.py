@@ -47,7 +47,7 @@ def tokenizer(kind: str) -> Any:
     if kind != "Qwen3":
         begin = [("<s>", raw.token_to_id("<s>"))]
         raw.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=begin)
-    given = {"eos_token": "</s>", "bos_token": "<s>", "pad_token": "<pad>"}
+    given: dict[str, str | None] = {"eos_token": "</s>", "bos_token": "<s>", "pad_token": "<pad>"}
     if kind == "Mistral":
         given |= {"pad_token": None, "unk_token": "<unk>"}
     if kind == "Qwen3":
@@ -71,7 +71,7 @@ def save(folder: Path, kind: str, padded_vocabulary: int = 0) -> str:
     words = tokenizer(kind)
     torch.manual_seed(5)
     ids = {"pad_token_id": words.pad_token_id or 0, "bos_token_id": words.bos_token_id}
-    more = {"Mistral": {"sliding_window": None}, "Qwen3": {"head_dim": 8}}.get(kind, {})
+    more: dict[str, Any] = {"Mistral": {"sliding_window": None}, "Qwen3": {"head_dim": 8}}.get(kind, {})
     config = getattr(transformers, f"{kind}Config")(
         vocab_size=len(words) + padded_vocabulary, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, intermediate_size=64, max_position_embeddings=768, initializer_range=0.15,

@@ -60,7 +60,7 @@ def begin(config: ClaraTrainingConfig, stage: Stage, parent: str | None, device:
         clara = Clara.open(config.model, device=device, seed=config.seed)
     else:
         clara = Clara.load(Path(parent), device)
-        if "model" in config.model_fields_set and clara.config != config.model:
+        if clara.config != config.model:
             raise UserError(
                 "the checkpoint is of a model with other options", where=f"start: {parent}",
                 try_this="leave `model` out: the checkpoint says what it is; k and tau are also options of joint",

@@ -6,7 +6,6 @@ exactly, but for dropout, which is drawn from the seed, the step and the part.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -72,10 +71,11 @@ class StageTrainer:
         self._rows, self._process = list(rows), process
         self._order = lru_cache(2)(self._shuffled)
         self._epoch = -(-len(rows) // train.batch_size)
-        self.steps = min(train.epochs * self._epoch, train.steps or math.inf)
+        every = train.epochs * self._epoch
+        self.steps = every if train.steps is None else min(train.steps, every)
         schedule = Schedule(train.learning_rate, train.warm_up, train.schedule, floor=train.floor)
         options = LoopOptions(
-            int(self.steps), config.validate_on.every or self._epoch, schedule, config.weight_decay, "all",
+            self.steps, config.validate_on.every or min(self._epoch, self.steps), schedule, config.weight_decay, "all",
             config.betas, config.max_grad_norm, train.save_every, trainable_only=True,
         )  # fmt: skip
         self.loop = Loop(

@@ -46,7 +46,7 @@ class ClaraTraining:
         """
         from methods.clara.material import training_rows
 
-        config = self.config
+        config = _with_model(self.config)
         process = accelerator(config.precision, workshop.services.device)
         parent = config.start
         for stage in config.planned:
@@ -64,6 +64,16 @@ class ClaraTraining:
             # The card is in the folder before anyone hashes it.
             process.wait_for_everyone()
             parent = str(workshop.checkpoints / stage)
+
+
+def _with_model(config: ClaraTrainingConfig) -> ClaraTrainingConfig:
+    """Options whose model is that of the checkpoint to begin from, where they do not say."""
+    if config.start is None or "model" in config.model_fields_set:
+        return config
+    from methods.clara.checkpoint import read_config, require_checkpoint
+
+    found, _ = read_config(require_checkpoint(config.start, where="start"))
+    return config.model_copy(update={"model": found})
 
 
 def _begun(

@@ -161,7 +161,7 @@ class ValidateOptions(_Part):
     """What the curve says of held-out questions, at the end of each epoch."""
 
     questions: int = Field(200, ge=1, description="held-out questions of each stage at most")
-    every: int | None = Field(None, ge=1, description="steps between validations; null: an epoch's")
+    every: int | None = Field(None, ge=1, description="steps between validations; null: each epoch")
     max_new_tokens: int = Field(24, ge=1, description="longest answer")
     batch_size: int = Field(16, ge=1, description="questions answered at once")
 

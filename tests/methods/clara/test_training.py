@@ -359,6 +359,11 @@ def test_three_stages_end_in_checkpoints_and_are_taken_over(
     with torch.no_grad():
         assert torch.equal(instruction.encode(texts).memory, joint.encode(texts).memory)
         assert not torch.equal(scp.encode(texts).memory, joint.encode(texts).memory)
+    supervised = config(stages=["supervised"], start=str(stages[0].folder))
+    alone = {name: value for name, value in supervised.model_dump().items() if name != "model"}
+    other = Workshop(tmp_path / "other", tmp_path / "more", Services(device="cpu"))
+    (found,) = ClaraTraining(ClaraTrainingConfig.model_validate(alone)).run(other)
+    assert (found.stage, Clara.load(found.folder, "cpu").config) == ("supervised", scp.config)
     again = run()
     assert [one.fresh for one in again] == [False] * 3
     assert [one.figures for one in again] == [one.figures for one in stages]

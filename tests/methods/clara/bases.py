@@ -71,7 +71,8 @@ def save(folder: Path, kind: str, padded_vocabulary: int = 0) -> str:
     words = tokenizer(kind)
     torch.manual_seed(5)
     ids = {"pad_token_id": words.pad_token_id or 0, "bos_token_id": words.bos_token_id}
-    more: dict[str, Any] = {"Mistral": {"sliding_window": None}, "Qwen3": {"head_dim": 8}}.get(kind, {})
+    options: dict[str, dict[str, Any]] = {"Mistral": {"sliding_window": None}, "Qwen3": {"head_dim": 8}}
+    more = options.get(kind, {})
     config = getattr(transformers, f"{kind}Config")(
         vocab_size=len(words) + padded_vocabulary, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, intermediate_size=64, max_position_embeddings=768, initializer_range=0.15,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -133,13 +134,14 @@ def towers(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) ->
     return found
 
 
-def dpr_vectors(folder: str, kind: str, texts: list[str]) -> Any:
+def dpr_vectors(folder: str, kind: str, texts: Sequence[str | tuple[str, str]]) -> Any:
     import transformers
 
     model = getattr(transformers, kind).from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     with torch.inference_mode():
-        rows = [model(**tokenizer(text, return_tensors="pt")).pooler_output[0].numpy() for text in texts]
+        inputs = [(text,) if isinstance(text, str) else text for text in texts]
+        rows = [model(**tokenizer(*one, return_tensors="pt")).pooler_output[0].numpy() for one in inputs]
     return np.array(rows, dtype=np.float64)
 
 
@@ -149,6 +151,17 @@ def test_dpr_compares_its_two_towers_by_dot_products(corpus: TripleCorpus, tower
     ranking = build("dpr_nq", **towers).index(corpus).retrieve([Query("q", QUESTION)], 10)[0]
     assert ranking.ids == of(best(asked, triples, "dot")[:10])
     assert ranking.scores == pytest.approx(sorted((triples @ asked).tolist(), reverse=True)[:10], rel=1e-4)
+
+
+def test_dpr_may_read_the_head_of_a_triple_as_its_title(corpus: TripleCorpus, towers: dict[str, str]) -> None:
+    asked = dpr_vectors(towers["query_model"], "DPRQuestionEncoder", [QUESTION])[0]
+    pairs = [(head, linearise((head, relation, tail))) for head, relation, tail in TRIPLES]
+    triples = dpr_vectors(towers["model"], "DPRContextEncoder", pairs)
+    ranking = build("dpr_nq", **towers, title="head").index(corpus).retrieve([Query("q", QUESTION)], 10)[0]
+    assert ranking.ids == of(best(asked, triples, "dot")[:10])
+    assert ranking.scores == pytest.approx(sorted((triples @ asked).tolist(), reverse=True)[:10], rel=1e-4)
+    untitled = build("dpr_nq", **towers).index(corpus).retrieve([Query("q", QUESTION)], 10)[0]
+    assert untitled.scores != pytest.approx(ranking.scores, rel=1e-3)
 
 
 def test_dpr_prepares_texts_as_its_authors_did(towers: dict[str, str]) -> None:

@@ -29,6 +29,9 @@ class DprTriplesConfig(TripleSearchConfig):
     query_revision: str | None = Field(None, description="revision of query_model")
     similarity: Literal["cosine", "dot"] = Field("dot", description="DPR was trained with the dot product")
     max_length: int = Field(256, ge=8, description="longest text in tokens")
+    title: Literal["none", "head"] = Field(
+        "none", description="what the passage encoder is given as a triple's title: nothing, or the triple's head"
+    )
     linearise: LineariseConfig = LineariseConfig.model_validate({})
 
     @property
@@ -82,4 +85,4 @@ class DprTriples(TripleRetriever):
 
     def __init__(self, config: DprTriplesConfig, services: Services) -> None:
         encoder = DprEncoder(config.encoder, services.device, services.folder("embeddings"))
-        super().__init__(encoder, config.linearise, config.scope, "dpr_nq")
+        super().__init__(encoder, config.linearise, config.scope, "dpr_nq", titled=config.title == "head")

@@ -51,6 +51,7 @@ class TripleRetriever:
         linearise: How triples are written.
         scope: Which triples compete.
         who: The method's id, for messages.
+        titled: Whether the encoder is given each triple's head as the title of its text.
     """
 
     over_triples = True
@@ -61,13 +62,11 @@ class TripleRetriever:
         linearise: LineariseConfig | None = None,
         scope: SearchScope = "question",
         who: str = "gpr",
+        *,
+        titled: bool = False,
     ) -> None:
-        self.encoder, self.linearise, self.scope, self.who = (
-            encoder,
-            linearise or LineariseConfig.model_validate({}),
-            scope,
-            who,
-        )
+        self.encoder, self.linearise = encoder, linearise or LineariseConfig.model_validate({})
+        self.scope, self.who, self.titled = scope, who, titled
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
         """The corpus, whose triples are encoded as questions ask for them; vectors are kept in the encoder's cache.
@@ -76,7 +75,7 @@ class TripleRetriever:
             UserError: It is not one of triples.
         """
         triples = triple_corpus(corpus, self.who)
-        return TripleTowersIndex(triples, self.encoder, self.linearise, self.scope, folder)
+        return TripleTowersIndex(triples, self.encoder, self.linearise, self.scope, folder, titled=self.titled)
 
 
 class TripleTowersIndex:
@@ -84,17 +83,17 @@ class TripleTowersIndex:
 
     Args:
         corpus: The triples.
-        encoder, linearise, scope: As of `TripleRetriever`.
+        encoder, linearise, scope, titled: As of `TripleRetriever`.
         folder: Where a temporary file of vectors goes, if one is needed.
     """
 
     def __init__(
         self, corpus: TripleCorpus, encoder: Encoder, linearise: LineariseConfig, scope: SearchScope,
-        folder: Path | None = None,
+        folder: Path | None = None, *, titled: bool = False,
     ) -> None:  # fmt: skip
         self._encoder, self._global = encoder, scope == "global"
         self._scope = TripleScope(corpus)
-        self.vectors = TripleVectors(corpus.triples, encoder, linearise, folder)
+        self.vectors = TripleVectors(corpus.triples, encoder, linearise, folder, titled=titled)
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
         """The k triples nearest to each query; equally near ones in the order of its graph."""

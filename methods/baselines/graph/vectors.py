@@ -29,13 +29,15 @@ class TripleVectors:
         triples: The rows.
         encoder: Its passages are triples; what its cache holds is not encoded again.
         linearise: How they are written.
+        titled: Whether the encoder is given each triple's head as the title of its text.
         folder: Where a temporary file goes, if one is needed; None: where the system puts them.
     """
 
     def __init__(
-        self, triples: Triples, encoder: Encoder, linearise: LineariseConfig, folder: Path | None = None
-    ) -> None:
-        self._triples, self._encoder, self._linearise = triples, encoder, linearise
+        self, triples: Triples, encoder: Encoder, linearise: LineariseConfig, folder: Path | None = None, *,
+        titled: bool = False,
+    ) -> None:  # fmt: skip
+        self._triples, self._encoder, self._linearise, self._titled = triples, encoder, linearise, titled
         self._known = np.zeros(-(-len(triples) // BLOCK), bool)
         self._vectors = _room(len(triples), encoder.dimension, folder)
         self.longest = 0.0
@@ -58,10 +60,14 @@ class TripleVectors:
         for block in blocks[~self._known[blocks]].tolist():
             rows = np.arange(block * BLOCK, min((block + 1) * BLOCK, len(self)))
             texts = linearised(self._triples, rows, self._linearise)
+            titles = [head for head, _, _ in self._triples.take(rows)] if self._titled else None
+            inputs = list(zip(titles or [""] * len(texts), texts, strict=True))
             # Relations of which only the last part is written may make two triples read alike.
-            places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-            vectors = self._encoder.passages(list(places))
-            self._vectors[rows] = vectors[[places[text] for text in texts]]
+            places = {one: place for place, one in enumerate(dict.fromkeys(inputs))}
+            vectors = self._encoder.passages(
+                [text for _, text in places], [title for title, _ in places] if self._titled else None
+            )
+            self._vectors[rows] = vectors[[places[one] for one in inputs]]
             self.longest = max(self.longest, float(np.linalg.norm(vectors, axis=1).max()))
             self._known[block] = True
 

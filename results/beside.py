@@ -7,12 +7,14 @@ too; otherwise the comparison says which keys differ, and decides nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal, Protocol
 
 from benchmarks.registry import DataReference
 from benchmarks.settings import Setting
+from benchmarks.styles.mix import STYLED
+from benchmarks.styles.rewriter import FORMAL
 from results.published import IDENTITY, METRIC, Figure, figures, options_of, same
 from results.statistics import Estimate
 
@@ -20,6 +22,8 @@ Status = Literal["reproduced", "not reproduced", "other setting", "undecided"]
 
 ALTERING = ("style", "formal")
 """Keys that change the data: a paper that does not state them did not, so where ours states them, ours differs."""
+SAME_QUESTIONS = {"sark": "nq"}
+"""Datasets of ours that hold questions of one that the papers name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +144,7 @@ def beside(
     """
     description = method if isinstance(method, Mapping) else None
     conditions = {**conditions_of_ours(dataset, setting, description), **(stated or {})}
-    reference = DataReference.of_name(dataset)
+    reference = _asked_of(dataset)
     found = [
         compare(figure, estimate, conditions, metric=metric)
         for figure in _about(reference.name, _bare(metric))
@@ -222,6 +226,7 @@ def conditions_of_ours(dataset: str, setting: str, description: Mapping[str, Any
     base = chosen.base or chosen
     found: dict[str, Any] = {
         "split": DataReference.of_name(dataset).split,
+        **_styles_of(dataset),
         "retrieval": {"corpus": "normal"}.get(chosen.name, chosen.name),
         "n": chosen.n or base.n,
         "retriever": base.retriever,
@@ -235,6 +240,31 @@ def conditions_of_ours(dataset: str, setting: str, description: Mapping[str, Any
             # A whole system has no reader and may compress inside; a pipeline without a compressor does not.
             found["cr"] = None if description.get("compressor") else "1"
     return {key: str(value) for key, value in found.items() if value is not None}
+
+
+def _variant(dataset: str) -> list[str]:
+    """Base, shares and the rest, as a benchmark of mixed styles has them in its name; of another none."""
+    name, _, variant = dataset.partition("(")
+    return variant.removesuffix(")").split(",") if variant and DataReference.parse(name).name == STYLED else []
+
+
+def _asked_of(dataset: str) -> DataReference:
+    """The dataset whose questions a benchmark asks, by the name that the papers use."""
+    reference = DataReference.of_name(dataset)
+    if variant := _variant(dataset):
+        reference = replace(DataReference.parse(variant[0]), split=reference.split)
+    return replace(reference, name=SAME_QUESTIONS.get(reference.name, reference.name))
+
+
+def _styles_of(dataset: str) -> dict[str, str]:
+    """Of mixed styles: which stands beside the formal, and the share that stays formal, if any does."""
+    told = dict(part.split("=", 1) for part in _variant(dataset)[1:])
+    shares = {style: float(share) for style, share in told.items() if style not in ("by", "seed", "draw")}
+    others = {style: share for style, share in shares.items() if style != FORMAL}
+    if not others:
+        return {"style": FORMAL} if shares else {}
+    formal = 1 - sum(others.values())
+    return {"style": "+".join(sorted(others)), **({"formal": f"{formal:.4g}"} if formal > 1e-9 else {})}
 
 
 @cache

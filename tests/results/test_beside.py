@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.registry import load
 from methods.pipeline import Composition
 from methods.registry import Component
 from results.beside import beside, compare, conditions_of_ours, on_board
@@ -240,3 +241,53 @@ def test_every_figure_that_is_a_score_can_be_met() -> None:
         if one.fraction is not None:
             ours = Estimate(one.fraction, one.fraction, one.fraction, 10, 0)
             assert compare(one, ours, one.conditions, metric=one.metric).status == "reproduced"
+
+
+# -- mixed styles --------------------------------------------------------------------------------------------------
+
+BGE = description(part("full_context"), rerankers=[part("cross_encoder", model="BAAI/bge-reranker-base")], k=5)
+
+
+def table_2(rows: list[Any]) -> list[Any]:
+    return [one for one in rows if one.figure.paper == "sark" and one.figure.table == "2"]
+
+
+@pytest.mark.parametrize("base", ["nq", "sark"])
+def test_figures_of_a_mix_are_found_under_the_questions_that_it_asks(base: str) -> None:
+    dataset = f"styled:test({base},informal=0.5,by=llm,seed=0)"
+    (one,) = table_2(beside(dataset, "distractor", "em(rules=strict)", BGE))
+    assert one.figure.dataset == "nq"
+    differing = {each.key for each in one.differs}
+    assert not differing & {"style", "formal", "split", "k"}
+    assert "retrieval" in differing
+
+
+@pytest.mark.parametrize(
+    ("shares", "style", "formal"),
+    [
+        ("informal=0.5", "informal", "0.5"),
+        ("informal=0.25", "informal", "0.75"),
+        ("informal=1", "informal", None),
+        ("humor=1", "humor", None),
+        ("formal=1", "formal", None),
+        ("formal=0.5,humor=0.2,informal=0.3", "humor+informal", "0.5"),
+    ],
+)
+def test_a_mix_says_its_style_and_what_stays_formal(shares: str, style: str, formal: str | None) -> None:
+    told = conditions_of_ours(f"styled:test(nq,{shares},seed=3,draw=coin)", "distractor")
+    assert (told["style"], told.get("formal"), told["split"]) == (style, formal, "test")
+
+
+def test_another_mix_is_another_setting() -> None:
+    (one,) = table_2(beside("styled:test(nq,informal=0.25,seed=0)", "distractor", "em(rules=strict)", BGE))
+    assert {each.key: (each.published, each.ours) for each in one.differs}["formal"] == ("0.5", "0.75")
+
+
+def test_the_name_that_the_benchmark_gives_itself_is_understood() -> None:
+    name = load("styled:test", {"base": "worlds/multihop", "mix": {"informal": 0.5}}).name
+    told = conditions_of_ours(name, "distractor")
+    assert (told["style"], told["formal"]) == ("informal", "0.5")
+
+
+def test_a_dataset_without_styles_says_none() -> None:
+    assert "style" not in conditions_of_ours("nq:test", "corpus")

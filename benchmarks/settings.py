@@ -4,7 +4,7 @@
 | --- | --- |
 | `distractor` | the record's own passages, in the order in which the authors give them |
 | `corpus` | none named: the method searches the whole corpus |
-| `corpus(retriever=X,n=20)` (alias `normal`) | the n best of the whole corpus by retriever X, best first |
+| `corpus(retriever=X,n=20)` (alias `normal`) | the n best of the corpus by retriever X or X[preset], best first |
 | `oracle(base=B,n=N)` | B's candidates with every positive among them, N in all |
 | `gold_only` | the positives, in the order of the evidence |
 | `document` | the passages of the question's document, in the document's order |

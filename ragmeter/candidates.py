@@ -1,7 +1,11 @@
-"""Benchmarks put into retrieval settings; a retriever that a setting names is built here."""
+"""Benchmarks put into retrieval settings; a retriever that a setting names is built here.
+
+It is named by its id, or with a preset of it in brackets: `corpus(retriever=dense[dpr-nq],n=50)`.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from benchmarks import settings
@@ -17,7 +21,19 @@ from methods.registry import METHODS, Component
 def candidate_retriever(setting: Setting) -> Component | None:
     """The retriever whose results a setting prescribes as candidates, if it does."""
     name = _retriever_of(setting)
-    return Component.of(name) if name else None
+    return _named(name) if name else None
+
+
+def _named(name: str, where: str | None = None) -> Component:
+    """A retriever, with a preset's options where one stands in brackets.
+
+    Raises:
+        UserError: There is no such method or preset.
+    """
+    preset = re.fullmatch(r"(.+)\[(.+)\]", name)
+    if preset is None or name in METHODS:
+        return Component.of(name, where=where)
+    return Component.of(preset[1], {"preset": preset[2]}, where=where)
 
 
 def _retriever_of(setting: Setting) -> str | None:
@@ -32,7 +48,7 @@ def read_setting(text: str, where: str | None) -> Setting:
     """
     setting = Setting.parse(text, where=where)
     name = _retriever_of(setting)
-    if name is not None and (entry := METHODS.get(name, where=where)).kind != "retriever":
+    if name is not None and (entry := _named(name, where).entry).kind != "retriever":
         raise UserError(
             f"{name!r} is a {entry.kind}, not a retriever",
             where=where,
@@ -49,7 +65,7 @@ def in_setting(setting: Setting, benchmark: Benchmark, services: Services) -> Be
     """
 
     def retrieve(name: str, queries: Sequence[Query], n: int) -> list[Ranking]:
-        component = Component.of(name)
+        component = _named(name)
         folder = index_folder(component, benchmark.corpus, services)
         index = component.build(services).index(benchmark.corpus, folder)
         return list(index.retrieve(queries, n))

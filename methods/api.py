@@ -22,7 +22,7 @@ SUPPORT = "support"
 TRIPLES = "triples"
 """Key in `notes`: predicted reasoning triples, a list of [head, relation, tail]."""
 TRUNCATED = "truncated"
-"""Key in `notes` of a prediction whose context was cut: `{"unit": "tokens", "kept": n, "of": m}`, or words or lines."""
+"""Key in `notes` of a prediction whose context was cut: `{"unit": "tokens", "kept": n, "of": m}`, or words, lines or passages."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from methods.clara.config import Adapter
 
 TOP = 50
 """Tokens of each memory vector; paper 50."""
-_WORD = re.compile(r"\w")
+_WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,9 @@ class Topics:
         return tuple(dict.fromkeys(word for words in self.positions for word in words))
 
     def found(self, question: str, documents: Iterable[str]) -> tuple[str, ...]:
-        """Words that the question does not hold and the documents do: what the reasoner adds to it (table 1)."""
-        asked = question.casefold()
-        told = " ".join(documents).casefold()
-        return tuple(word for word in self.union if word.casefold() not in asked and word.casefold() in told)
+        """Words of the documents that the question does not have: what the reasoner adds to it (table 1)."""
+        asked, told = _spelt([question]), _spelt(documents)
+        return tuple(word for word in self.union if word.casefold() in told - asked)
 
 
 def topics(clara: Any, texts: Sequence[str], adapter: Adapter = "reasoner", top: int = TOP) -> list[Topics]:
@@ -60,6 +59,11 @@ def topics(clara: Any, texts: Sequence[str], adapter: Adapter = "reasoner", top:
         known = min(logits.shape[-1], clara.tokens.first)
         ids = logits[..., :known].float().topk(min(top, known), dim=-1).indices.tolist()
     return [Topics(tuple(_words(clara.tokenizer, position) for position in text)) for text in ids]
+
+
+def _spelt(texts: Iterable[str]) -> set[str]:
+    """The whole words of texts: a piece of one says nothing."""
+    return {word for text in texts for word in _WORD.findall(text.casefold())}
 
 
 def _words(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:

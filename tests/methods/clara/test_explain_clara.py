@@ -52,8 +52,8 @@ def test_topics_leave_out_what_is_no_word(clara: Clara, monkeypatch: pytest.Monk
 
 
 def test_what_the_reasoner_adds_is_in_the_documents_and_not_in_the_question() -> None:
-    found = Topics((("NFL", "yards", "Oklahoma"), ("oklahoma", "zebra", "NFL")))
-    assert found.union == ("NFL", "yards", "Oklahoma", "oklahoma", "zebra")
+    found = Topics((("NFL", "yards", "Oklahoma"), ("oklahoma", "zebra", "NFL", "laho")))
+    assert found.union == ("NFL", "yards", "Oklahoma", "oklahoma", "zebra", "laho")
     added = found.found("How many YARDS did he get?", ["He played for Oklahoma, then in the NFL: 1,925 yards."])
     assert added == ("NFL", "Oklahoma", "oklahoma")
 

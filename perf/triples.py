@@ -13,7 +13,8 @@ import argparse
 import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from methods.baselines.graph.towers import TripleRetriever
 from methods.knowledge.linearise import linearised
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.weights import locate
-from perf.encoders import in_turns, ratio, say
+from perf.encoders import in_turns, say
 from perf.likelihood import words
 
 TARGETS = {"first": 0.8, "from disk": 20.0, "again": 100.0}
@@ -35,6 +36,7 @@ TARGETS = {"first": 0.8, "from disk": 20.0, "again": 100.0}
 NOISE = 1e-5
 """Cosines that differ by less are equal: a vector depends on its batch by float noise."""
 K = 20
+CACHED_TURNS = 5
 PLAIN = "encoding for each question"
 
 
@@ -49,10 +51,22 @@ def graph(triples: int) -> TripleCorpus:
     return TripleCorpus.of_triples(list(dict.fromkeys(made))[:triples])
 
 
+def encoding(turns: int, sides: dict[str, Callable[[], Any]]) -> tuple[dict[str, list[float]], dict[str, Any]]:
+    """As `in_turns`, but nothing is done once in vain: each of these encodes the whole graph."""
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    results: dict[str, Any] = {}
+    for _ in range(turns):
+        for name, side in sides.items():
+            start = time.perf_counter()
+            results[name] = side()
+            seconds[name].append(time.perf_counter() - start)
+    return seconds, results
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--triples", type=int, default=10_000)
-    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--turns", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     asked = parser.parse_args(argv)
     from sentence_transformers import SentenceTransformer
@@ -80,19 +94,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         def fresh() -> Index:
             return TripleRetriever(Encoder(options, asked.device, Path(folder) / str(next(numbers)))).index(corpus)
 
-        kept = TripleRetriever(Encoder(options, asked.device, Path(folder) / "kept"))
+        plain.encode(texts[:64])  # what a model does the first time is no part of it
+        seconds, found = encoding(asked.turns, {PLAIN: reencoded, "first": lambda: ranked(fresh())})
+        kept = TripleRetriever(Encoder(options, asked.device, Path(folder) / "0"))
         again = kept.index(corpus)
-        seconds, found = in_turns(asked.turns, {
-            PLAIN: reencoded,
-            "first": lambda: ranked(fresh()),
-            "again": lambda: ranked(again),
-            "from disk": lambda: ranked(kept.index(corpus)),
-        })  # fmt: skip
+        cached = {"again": lambda: ranked(again), "from disk": lambda: ranked(kept.index(corpus))}
+        more = in_turns(CACHED_TURNS, cached)
+        seconds |= more[0]
+        found |= more[1]
     say(f"a graph of {len(corpus):,} triples, MiniLM on {asked.device}, the best {K}")
     say(f"{PLAIN:<28}{len(corpus) / statistics.median(seconds[PLAIN]):>12,.0f} triples/s")
     met = True
     for name, target in TARGETS.items():
-        against = ratio(seconds[PLAIN], seconds[name])
+        against = statistics.median(seconds[PLAIN]) / statistics.median(seconds[name])
         rate = len(corpus) / statistics.median(seconds[name])
         same = np.allclose(scores[found[name]], scores[found[PLAIN]], rtol=0, atol=NOISE)
         met &= against >= target and same

@@ -154,8 +154,8 @@ RELEASED: Mapping[str, Any] = {
 WORLDS: Mapping[str, Any] = {
     **WORLDS_DATA,
     "base": "minilm",
-    "model": {"dropout": 0.1, "backbone_dropout": None, "max_length": 192},
-    "train": {"epochs": 3, "learning_rate": 5e-5, "warm_up": 0.1},
+    "model": {"dropout": 0.1, "backbone_dropout": None, "max_length": 128},
+    "train": {"epochs": 3, "learning_rate": 1e-4, "warm_up": 0.1, "batch_size": 4, "token_budget": 2048},
 }
 """Everything offline and on CPU: MiniLM on worlds."""
 PRESETS: Mapping[str, Mapping[str, Any]] = {"paper": PAPER, "released": RELEASED, "worlds": WORLDS}

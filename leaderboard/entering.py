@@ -1,0 +1,51 @@
+"""How a page about the whole store, or about one experiment, begins; and what it says when there is nothing to show."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from leaderboard import source, state
+from leaderboard.nodes import el, message
+from leaderboard.source import Source
+from leaderboard.view import show
+from results.queries import UserError
+
+
+def enter(page: str, title: str) -> Source | None:
+    """Start a page; None where there is no store, which has then been said.
+
+    Args:
+        page: Its name in the URL.
+        title: Its heading.
+    """
+    state.begin(page)
+    show(el("h1", title, cls="page"), "title")
+    at = source.source()
+    if not at.stamp:
+        show(message(
+            "No results here yet",
+            f"The folder {at.folder} holds no store. Run the demo (minutes, no GPU, no keys), then reload this page; "
+            "or point the server at another folder.",
+            ("ragmeter demo", "ragmeter serve --store FOLDER"),
+        ), "message")  # fmt: skip
+        return None
+    return at
+
+
+def choose_experiment(at: Source) -> str | None:
+    """Let an experiment be chosen; None where there is none, which has then been said."""
+    names = [row.name for row in source.experiments(at)]
+    if not names:
+        show(message("The store has no experiment yet", f"{at.folder} holds nothing to compare. Run one.",
+                     ("ragmeter demo", "ragmeter run EXPERIMENT.yaml")), "message")  # fmt: skip
+        return None
+    left, _ = st.columns([1, 2])
+    with left:
+        return state.select("Experiment", "experiment", names, names[0], resets=("board", "metric"))
+
+
+def explain(error: UserError, title: str) -> None:
+    """Say why a page has nothing to show, and what to do."""
+    place = f" ({error.where})" if error.where else ""
+    text = f"{error.what[:1].upper()}{error.what[1:]}{place}."
+    show(message(title, text, (error.try_this,) if error.try_this else ()), "message")

@@ -1,0 +1,123 @@
+"""The datasets page: cards, counts and samples are what the store holds; strangers' text stays text."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from leaderboard import dataset_view
+from leaderboard.nodes import TAGS
+from leaderboard.plain_table import Head, Line, plain_table
+from results import queries
+from results.dataset_facts import Contaminated, DatasetFacts, dataset_facts, samples
+from results.store import Store
+
+Start = Callable[[Path], Any]
+
+
+def words(node: Any) -> str:
+    return " ".join(node.texts())
+
+
+def made(**changes: Any) -> DatasetFacts:
+    values: dict[str, Any] = {
+        "fingerprint": "f00d", "name": "d:test", "card": {"title": "D", "hub_id": None}, "notes": (), "questions": 2,
+        "passages": 3, "types": {"bridge": 2}, "without_gold": 0, "with_evidence": 2, "documents": 0, "words": 4.5,
+        "runs": 1, "methods": 1, "contaminated": (),
+    }  # fmt: skip
+    return DatasetFacts(**values | changes)
+
+
+def test_counts_are_those_of_the_questions(filled: Path) -> None:
+    store = Store(filled)
+    (facts,) = dataset_facts(store)
+    rows = queries.questions(store, facts.fingerprint)
+    assert facts.questions == len(rows) == 40
+    assert facts.types == dict(Counter(row.type for row in rows))
+    assert facts.words == pytest.approx(sum(len(row.text.split(" ")) for row in rows) / len(rows))
+    assert (facts.with_evidence, facts.without_gold, facts.documents) == (40, 0, 0)
+    assert facts.runs == len({run.run for run in queries.runs(store)})
+
+
+def test_samples_are_spread_over_the_dataset_and_move_on(filled: Path) -> None:
+    store = Store(filled)
+    fingerprint = dataset_facts(store)[0].fingerprint
+    order = [row.question for row in queries.questions(store, fingerprint)]
+    first, moved = (samples(store, fingerprint, 5, start) for start in (0, 1))
+    assert [order.index(one.question.question) for one in first] == [0, 8, 16, 24, 32]
+    assert [order.index(one.question.question) for one in moved] == [1, 9, 17, 25, 33]
+    assert all(set(one.passages) == set(one.question.evidence) for one in first)
+    assert len(samples(store, fingerprint, 500)) == 40
+    assert samples(store, "no such dataset") == []
+
+
+def test_a_submission_that_declares_what_is_asked_is_listed(tmp_path: Path, synthetic: ModuleType) -> None:
+    store = synthetic.fill(tmp_path / "store", count=6)
+    run = queries.runs(store)[0]
+    card = {"submission": {"contamination": ["training data 1 (d) covers this split", "<b>two</b>"]}}
+    with store.database.writing() as connection:
+        connection.execute("UPDATE runs SET card = ? WHERE run = ?", [json.dumps(card), run.run])
+    (facts,) = dataset_facts(store)
+    (found,) = facts.contaminated
+    assert (found.run, found.reasons) == (run.run, tuple(card["submission"]["contamination"]))
+    shown = words(dataset_view.contamination(facts))
+    assert "<b>two</b>" in shown
+    assert "No stored submission" not in shown
+
+
+def test_without_findings_the_page_says_what_that_does_not_mean() -> None:
+    shown = words(dataset_view.contamination(made(name="d'; rm -rf:test")))
+    assert "No stored submission declares" in shown
+    assert "--eval 'd'\\''; rm -rf:test'" in shown
+
+
+@pytest.mark.parametrize(
+    ("hub", "revision", "address"),
+    [
+        ("org/set", "abc123", "https://huggingface.co/datasets/org/set/tree/abc123"),
+        ("org/set", None, "https://huggingface.co/datasets/org/set"),
+        ("org/set", "../../x?y", "https://huggingface.co/datasets/org/set"),
+        ("javascript:alert(1)", None, None),
+        (None, None, None),
+    ],
+)
+def test_only_names_of_repositories_are_linked(hub: str | None, revision: str | None, address: str | None) -> None:
+    shown = dataset_view.card(made(card={"title": "D", "hub_id": hub, "revision": revision}))
+    assert [a.attributes["href"] for a in shown.find(tag="a")] == ([address] if address else [])
+
+
+def test_contaminated_names_are_leaves() -> None:
+    hostile = "<script>x</script>"
+    shown = dataset_view.contamination(made(contaminated=(Contaminated("r", hostile, (hostile,)),)))
+    assert list(shown.texts()).count(hostile) == 2
+    assert {node.tag for node in shown.find()} <= TAGS
+
+
+def test_a_table_refuses_a_row_of_another_length() -> None:
+    with pytest.raises(ValueError, match="1 cells under 2 heads"):
+        plain_table("t", [Head("a"), Head("b"), Head("c")], [Line("x", ["1"])], "k")
+
+
+def test_the_page_shows_card_and_samples(app: Start, filled: Path) -> None:
+    page = app(filled).open("datasets")
+    assert not page.test.exception
+    assert "Made-up worlds" in words(page.part("card"))
+    assert "CC0" in words(page.part("card"))
+    assert words(page.part("samples")).count("Gold") >= 5
+    again = app(filled).open("datasets", dataset="../../etc/passwd~x", start="-1e9")
+    assert not again.test.exception
+    assert again.part("samples") == page.part("samples")
+    next(button for button in page.test.button if button.label == "Others").click().run()
+    assert page.query["start"] == "1"
+    assert words(page.part("samples")) != words(again.part("samples"))
+
+
+def test_an_empty_folder_says_what_to_do(app: Start, tmp_path: Path) -> None:
+    page = app(tmp_path / "none").open("datasets")
+    assert "ragmeter demo" in words(page.part("message"))

@@ -16,6 +16,7 @@ def main() -> None:
     pages = [
         st.Page("pages/board.py", title="Board", icon=":material/leaderboard:", default=True),
         st.Page("pages/questions.py", title="Questions", icon=":material/quiz:", url_path="questions"),
+        st.Page("pages/judges.py", title="Judges", icon=":material/gavel:", url_path="judges"),
         st.Page("pages/datasets.py", title="Datasets", icon=":material/database:", url_path="datasets"),
     ]
     st.navigation(pages, position="top").run()

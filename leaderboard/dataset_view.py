@@ -27,7 +27,7 @@ def overview(datasets: Sequence[DatasetFacts], chosen: str) -> Node:
     """All datasets; a name chooses which one is shown below."""
     heads = [
         Head("Dataset", tip="Choose one to see its card, its findings and some of its questions"),
-        Head("Task"),
+        Head("Task", wide=True),
         Head("Questions", "asked", "Questions stored; fewer than the dataset has where a run was limited", number=True),
         Head("Passages", "stored", "Passages that questions are asked over", number=True),
         Head("Licence"),

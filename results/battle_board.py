@@ -96,8 +96,9 @@ def _names(one: Pairing) -> dict[str, str]:
 
 
 def battle_boards(
-    store: Store, runs: Sequence[RunRow], reference: str | None = None, *, ties: TieRule = "half", length: bool = False
-) -> list[BattleBoard]:
+    store: Store, runs: Sequence[RunRow], reference: str | None = None, *, ties: TieRule = "half",
+    length: bool = False, judge: str | None = None,
+) -> list[BattleBoard]:  # fmt: skip
     """Boards of every pair judge that compared any of these runs.
 
     Args:
@@ -106,16 +107,17 @@ def battle_boards(
         reference: Name of the method that is the opponent in its pairings.
         ties: What a tied question counts.
         length: Whether strengths take off what a longer answer gains.
+        judge: Only this judge's, by its id; None: all judges'.
     """
     if not store.database.exists:
         return []
     cards = judgements.judges(store)
-    fought = judgements.matches(store)
+    fought = judgements.matches(store, judge)
     found = []
     for group in groups(runs):
         names = {run.run: run.method for run in group}
-        for judge in dict.fromkeys(judge for judge, match in fought if {match.one, match.other} <= names.keys()):
-            found.append(_board(store, group, names, judge, cards[judge], reference, ties, length))
+        for one in dict.fromkeys(by for by, match in fought if {match.one, match.other} <= names.keys()):
+            found.append(_board(store, group, names, one, cards[one], reference, ties, length))
     return found
 
 

@@ -1,0 +1,142 @@
+"""Pairwise verdicts as page elements: who beats whom how often, and the strengths that explain it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from leaderboard import formats
+from leaderboard.formats import PERCENT
+from leaderboard.nodes import Node, el
+from leaderboard.plain_table import Cell, Head, Line, plain_table
+from results.battle_board import BattleBoard, Pairing
+from results.statistics import Strength
+
+if TYPE_CHECKING:
+    import altair
+
+HALF = 0.5
+_ROW_PIXELS = 32
+
+
+def criteria(board: BattleBoard) -> list[str]:
+    """What its answers were compared by, in the judge's order."""
+    return list(dict.fromkeys(one.criterion for one in board.pairings))
+
+
+def names(board: BattleBoard, criterion: str) -> list[str]:
+    """Methods, strongest first; where strengths are not known, in the order met."""
+    ranked = [name for name, _ in board.strengths.get(criterion, ())]
+    met = [name for one in board.pairings if one.criterion == criterion for name in (one.method, one.opponent)]
+    return list(dict.fromkeys([*ranked, *met]))
+
+
+def matrix(board: BattleBoard, criterion: str) -> Node:
+    """Share of the questions that the row's method wins against the column's, a tie counting half."""
+    order = names(board, criterion)
+    known = {(one.method, one.opponent): one for one in board.pairings if one.criterion == criterion}
+    heads = [Head("Wins of … against")] + [Head(name, "× 100", number=True) for name in order]
+    lines = [Line(el("span", name, cls="method"), [_pairing(name, other, known) for other in order]) for name in order]
+    return plain_table(f"Win rates by {criterion}", heads, lines, "matrix-scroll")
+
+
+def _pairing(name: str, other: str, known: dict[tuple[str, str], Pairing]) -> Cell:
+    if name == other:
+        return Cell("·")
+    one, swapped = known.get((name, other)), False
+    if one is None:
+        one, swapped = known.get((other, name)), True
+    if one is None or math.isnan(one.rate.with_ties.value):
+        return Cell(formats.NOTHING, tip="They were not compared")
+    rate = one.rate
+    value, low, high = rate.with_ties.value, rate.with_ties.low, rate.with_ties.high
+    if swapped:
+        # Where both answers are disqualified neither wins: then the two shares do not sum to 1, and the interval of
+        # one says nothing exact about the other.
+        value = 1 - value - rate.none / rate.n
+        low, high = (math.nan, math.nan) if rate.none else (1 - high, 1 - low)
+    wins, losses = (rate.losses, rate.wins) if swapped else (rate.wins, rate.losses)
+    # Two that are both disqualified both have less than half: neither has lost to the other.
+    sure = "won" if low > HALF else "lost" if high < HALF and losses > wins else ""
+    counts = [f"{wins:,} won, {rate.ties:,} tied, {losses:,} lost of {rate.n:,} questions"]
+    counts += [f"{rate.none:,} with both disqualified"] if rate.none else []
+    counts += [f"{rate.unscored:,} the judge failed on"] if rate.unscored else []
+    counts += [f"{one.unscorable:,} that cannot be judged"] if one.unscorable else []
+    counts += [f"{one.pending:,} not judged yet"] if one.pending else []
+    counts += [f"orders contradict each other on {100 * rate.flips.rate:.0f} %"] if rate.flips.flips else []
+    counts += [f"† {rate.with_ties.doubt}"] if rate.with_ties.doubt else []
+    mark = {"won": "▲ ", "lost": "▼ ", "": ""}[sure] + PERCENT.value(value) + ("†" if rate.with_ties.doubt else "")
+    return Cell(mark, PERCENT.interval(low, high), "; ".join(counts), sure)
+
+
+def strengths(rows: Sequence[tuple[str, Strength]]) -> Node:
+    """Bradley-Terry strengths, strongest first, with the ranks that the intervals leave open."""
+    heads = [
+        Head("Method"),
+        Head("Elo", "[95 %]", "400 points are odds of 10 to 1; 1500 is the mean of the methods that have met",
+             number=True),
+        Head("Log-odds", "[95 %]", "Bradley–Terry strength, fitted to all battles at once", number=True),
+        Head("Rank", "possible", "One more than the methods that are surely stronger (intervals apart), to the number "
+             "that are not surely weaker", number=True),
+        Head("Battles", "scored", number=True),
+        Head("Questions", number=True),
+    ]  # fmt: skip
+    lines = [
+        Line(
+            el("span", name, cls="method"),
+            [
+                _elo(one), Cell(formats.PLAIN.value(one.logit.value) + ("†" if one.logit.doubt else ""),
+                                formats.PLAIN.interval(one.logit.low, one.logit.high),
+                                f"† {one.logit.doubt}" if one.logit.doubt else ""),
+                _band(one, [other for _, other in rows]), f"{one.battles:,}", f"{one.logit.n:,}",
+            ],
+        )
+        for name, one in rows
+    ]  # fmt: skip
+    return plain_table("Bradley–Terry strengths", heads, lines, "strengths-scroll")
+
+
+def _elo(one: Strength) -> Cell:
+    value, low, high = one.elo
+    bounds = formats.NOTHING if math.isnan(low) else f"[{low:,.0f}, {high:,.0f}]"
+    tip = "It won or lost everything that links it to the rest: how far away it stands is the prior's word" \
+        if one.separated else ""  # fmt: skip
+    return Cell(f"{value:,.0f}" + ("*" if one.separated else ""), bounds, tip)
+
+
+def _band(one: Strength, every: Sequence[Strength]) -> str:
+    same = [other for other in every if other.component == one.component]
+    first = 1 + sum(other.logit.low > one.logit.high for other in same)
+    last = len(same) - sum(other.logit.high < one.logit.low for other in same)
+    return f"{first}" if first == last else f"{first}–{last}"
+
+
+def strength_chart(rows: Sequence[tuple[str, Strength]]) -> altair.LayerChart:
+    """Elo with its interval per method, strongest on top; a dashed line at the mean."""
+    import altair as alt
+
+    data = [
+        {"method": name, "line": f"{number}\x1f{name}", "value": value, "low": low, "high": high,
+         "shown": f"{value:,.0f} [{low:,.0f}, {high:,.0f}]"}
+        for number, (name, one) in enumerate(rows)
+        for value, low, high in [one.elo]
+        if not math.isnan(value)
+    ]  # fmt: skip
+    axis = alt.Axis(title=None, labelLimit=150, labelExpr=r"split(datum.label, '\u001f')[1]", ticks=False,
+                    domain=False, labelPadding=8)  # fmt: skip
+    base = alt.Chart(alt.Data(values=data)).encode(
+        y=alt.Y("line:N", sort=None, axis=axis),
+        tooltip=[alt.Tooltip("method:N", title="Method"), alt.Tooltip("shown:N", title="Elo")],
+    )
+    scale = alt.Scale(zero=False, nice=True)
+    x_axis = alt.Axis(title="Elo (1500: the mean)", tickCount=6, domain=False)
+    rule = base.mark_rule(strokeWidth=2.5, opacity=0.75, color="#2a87c8").encode(
+        x=alt.X("low:Q", scale=scale, axis=x_axis), x2="high:Q"
+    )
+    dots = base.mark_point(filled=True, size=90, opacity=1, color="#2a87c8").encode(
+        x=alt.X("value:Q", scale=scale, axis=x_axis)
+    )
+    mean = alt.Chart(alt.Data(values=[{"value": 1500}])).mark_rule(strokeDash=[4, 4], color="#8a8f98")
+    layers = alt.layer(mean.encode(x="value:Q"), rule, dots)
+    return layers.properties(height=max(2, len(data)) * _ROW_PIXELS).configure_view(strokeWidth=0)

@@ -1,0 +1,229 @@
+"""The judges page: win rates, strengths, habits and agreement are what the results say; names stay text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from judges.judging import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed, Score
+from leaderboard import battle_view, judge_view
+from leaderboard.nodes import TAGS, Node
+from results import judgements, labelling, queries
+from results.battle_board import BattleBoard, battle_boards
+from results.board import board, groups
+from results.judge_cards import judge_card
+from results.judgements import Match
+from results.queries import RunRow
+from results.statistics import bradley_terry
+from results.store import Store
+from results.tables import to_csv
+
+Start = Callable[[Path], Any]
+PAIRWISE = Judge.of("pairwise", {"model": "m", "repetitions": 1})
+MATCH = Judge.of("match", {"model": "m", "repetitions": 2})
+OTHER = Judge.of("match", {"model": "other"})
+N = 12
+FIGHTERS = ("bm25", "hybrid", "dense")
+
+
+def words(node: Any) -> str:
+    return " ".join(node.texts())
+
+
+def cells(table: Node, name: str) -> list[list[str]]:
+    """The texts of each cell of the row of a name."""
+    body = next(table.find(tag="tbody"))
+    row = next(row for row in body.find(tag="tr") if words(next(row.find(tag="th"))).strip().startswith(name))
+    return [list(cell.texts()) for cell in row.find(tag="td")]
+
+
+def fight(store: Store, mine: RunRow, theirs: RunRow, winners: Sequence[str | None]) -> None:
+    """Store one verdict per question and order: `mine`, `theirs`, a tie, none or a failure."""
+    one, other = sorted((mine, theirs), key=lambda run: run.run)
+    owner = {"mine": mine.run, "theirs": theirs.run}
+    judgements.put_judge(store, PAIRWISE)
+    asked = [row.question for row in queries.questions(store, mine.dataset_fingerprint)][: len(winners)]
+    calls, verdicts = [], []
+    for winner in winners:
+        told, made = [], []
+        for part in (AS_GIVEN, SWAPPED):
+            first = one.run if part == AS_GIVEN else other.run
+            said = winner if winner in (TIE, NONE, None) else FIRST if owner[str(winner)] == first else SECOND
+            told.append(dict.fromkeys(PAIRWISE.entry.criteria, said))
+            made.append(JudgeCall(part, 0, "k", Parsed(None, "no JSON") if winner is None else Parsed({"by": "hand"})))
+        verdicts.append(told)
+        calls.append(made)
+    match = Match(one.dataset_fingerprint, one.setting, one.run, other.run)
+    judgements.put_battles(store, match, PAIRWISE, asked, calls, verdicts)
+
+
+def judge_all(store: Store, run: RunRow, judge: Judge, values: Sequence[float | None], repetitions: int = 1) -> None:
+    calls = [
+        [JudgeCall("match", again, "k", Parsed({"verdict": "Match" if value else "Mismatch"}) if value is not None
+                   else Parsed(None, "no verdict"), "m-1", 100, 10, 0.5, 0.001) for again in range(repetitions)]
+        for value in values
+    ]  # fmt: skip
+    scores = [
+        dict.fromkeys(("accuracy", "partial", "mismatch"), Score(value, None if value is not None else "no verdict"))
+        for value in values
+    ]
+    asked = [row.question for row in queries.questions(store, run.dataset_fingerprint)][: len(values)]
+    judgements.put_judge(store, judge)
+    judgements.put_judgements(store, run.run, judge, asked, calls, scores)
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory, synthetic: ModuleType) -> Path:
+    folder = tmp_path_factory.mktemp("judged") / "store"
+    store = synthetic.fill(folder, count=N)
+    runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
+    fight(store, runs["bm25"], runs["hybrid"], ["theirs"] * 6 + ["mine"] * 3 + [TIE] * 3)
+    fight(store, runs["bm25"], runs["dense"], ["mine"] * 4 + [NONE] * 4 + [None] * 2)
+    fight(store, runs["hybrid"], runs["dense"], ["mine"] * 8 + ["theirs"] * 4)
+    fight(store, runs[synthetic.HOSTILE_NAME], runs["hybrid"], ["theirs"] * 12)
+    judge_all(store, runs["bm25"], MATCH, [1.0, 0.0] * 5 + [None, None], 2)
+    judge_all(store, runs["bm25"], OTHER, [1.0] * 8 + [0.0] * 4)
+    judge_all(store, runs["gold answer"], MATCH, [0.0] * N, 2)
+    path = folder.parent / "labels.csv"
+    asked = queries.questions(store, runs["bm25"].dataset_fingerprint)
+    path.write_text(to_csv(("item", "criterion", "label"),
+                           [(f"{runs['bm25'].run}/{row.question}", "accuracy", "1") for row in asked[:6]]))  # fmt: skip
+    labelling.import_labels(store, path, "Ann <b>")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def battles(judged: Path) -> BattleBoard:
+    store = Store(judged)
+    (found,) = battle_boards(store, queries.runs(store))
+    return found
+
+
+def test_a_row_holds_what_its_method_wins_and_the_column_what_is_left(battles: BattleBoard) -> None:
+    table = battle_view.matrix(battles, "overall")
+    order = battle_view.names(battles, "overall")
+    mine, theirs = cells(table, "bm25")[order.index("hybrid")], cells(table, "hybrid")[order.index("bm25")]
+    # 3 wins and 3 ties of 12: 4.5 of 12; the other way round 7.5 of 12.
+    assert mine[0].strip("▲▼ †") == "37.5"
+    assert theirs[0].strip("▲▼ †") == "62.5"
+    low, high = (float(bound) for bound in mine[1].strip("[]").split(","))
+    again = [float(bound) for bound in theirs[1].strip("[]").split(",")]
+    assert again == pytest.approx([100 - high, 100 - low])
+
+
+def test_where_both_are_disqualified_neither_has_won(battles: BattleBoard) -> None:
+    table = battle_view.matrix(battles, "overall")
+    order = battle_view.names(battles, "overall")
+    # bm25 wins 4 of the 8 with a verdict, dense none of them; two more the judge failed on.
+    assert cells(table, "bm25")[order.index("dense")][0].strip("▲▼ †") == "50.0"
+    assert cells(table, "dense")[order.index("bm25")][0].strip("▲▼ †") == "0.0"
+    (tip,) = [cell.tip for cell in table.find(tag="td") if "2 the judge failed on" in cell.tip
+              and cell.tip.startswith("4 won")]  # fmt: skip
+    assert "4 with both disqualified" in tip
+
+
+def test_a_certain_win_is_marked_by_more_than_colour(battles: BattleBoard, synthetic: ModuleType) -> None:
+    table = battle_view.matrix(battles, "overall")
+    order = battle_view.names(battles, "overall")
+    assert cells(table, "hybrid")[order.index(synthetic.HOSTILE_NAME)][0] == "▲ 100.0†"
+    assert cells(table, "<script>")[order.index("hybrid")][0] == "▼ 0.0†"
+
+
+def test_those_who_never_met_have_no_rate(battles: BattleBoard, synthetic: ModuleType) -> None:
+    table = battle_view.matrix(battles, "overall")
+    order = battle_view.names(battles, "overall")
+    assert cells(table, "dense")[order.index(synthetic.HOSTILE_NAME)] == ["–"]
+
+
+def test_strengths_are_listed_strongest_first_with_ranks_that_contain_their_place(battles: BattleBoard) -> None:
+    rows = battles.strengths["overall"]
+    table = battle_view.strengths(rows)
+    listed = [words(node) for node in next(table.find(tag="tbody")).find(cls="method")]
+    assert listed == [name for name, _ in rows]
+    values = [one.logit.value for _, one in rows]
+    assert values == sorted(values, reverse=True)
+    for place, (name, one) in enumerate(rows, 1):
+        elo, logit, band, *_ = cells(table, name)
+        assert elo[0].strip("*") == f"{1500 + 400 / math.log(10) * one.logit.value:,.0f}"
+        assert logit[0].strip("†").replace("−", "-") == f"{one.logit.value:.2f}"
+        first, _, last = band[0].partition("–")
+        assert int(first) <= place <= int(last or first)
+
+
+def test_ranks_are_single_where_intervals_are_apart() -> None:
+    outcome = bradley_terry([0] * 60, [1] * 60, list(range(60)), [1.0, 1.0, 1.0, 1.0, 1.0, 0.0] * 10, methods=2)
+    table = battle_view.strengths([("a", outcome.strengths[0]), ("b", outcome.strengths[1])])
+    assert cells(table, "a")[2] == ["1"]
+    assert cells(table, "b")[2] == ["2"]
+
+
+def test_the_chart_has_a_dot_for_each_method(battles: BattleBoard) -> None:
+    chart = battle_view.strength_chart(battles.strengths["overall"]).to_dict()
+    data = chart["layer"][2].get("data", chart.get("data"))["values"]
+    assert [row["method"] for row in data] == [name for name, _ in battles.strengths["overall"]]
+    assert all(row["low"] <= row["value"] <= row["high"] for row in data)
+
+
+def test_failures_and_agreement_are_those_of_the_card(judged: Path) -> None:
+    found = judge_card(Store(judged), str(MATCH))
+    shown = words(judge_view.card(found))
+    failed = sum(found.work.unscored.values())
+    assert failed > 0
+    assert f"{failed:,} ({100 * failed / found.work.calls:.1f} %)" in shown
+    table = judge_view.agreement(found)
+    one = found.with_judges["accuracy"][str(OTHER)]
+    row = next(row for row in table.find(tag="tr") if str(OTHER) in words(row) and "accuracy" in words(row))
+    assert f"{100 * one.raw.value:.1f}" in words(row)
+    assert f"{one.corrected.value:.2f}".replace("-", "−") in words(row)
+    assert "Ann <b>" in words(table)
+    corrected = judge_view.corrected(found.corrected, {})
+    assert corrected is not None
+    assert f"{100 * found.corrected[0].mean.corrected.value:.1f}" in words(corrected)
+
+
+def test_without_labels_the_page_says_how_to_get_some(judged: Path) -> None:
+    card = replace(judge_card(Store(judged), str(MATCH)), with_judges={}, with_people={}, between_people={})
+    assert "ragmeter annotate export" in words(judge_view.agreement(card))
+
+
+def test_a_control_that_is_placed_wrongly_is_flagged(judged: Path) -> None:
+    store = Store(judged)
+    measures = {one["metric"]: one["name"] for one in judgements.judges(store)[str(MATCH)]["measures"]}
+    group = next(runs for runs in groups(queries.runs(store)) if any(run.method == "gold answer" for run in runs))
+    wrong = board(store, group, metrics=list(measures))
+    # The synthetic control goes by a name of its own; flags know controls by their ids.
+    named = tuple(replace(row, run=replace(row.run, method_id="gold_answer")) if row.run.method == "gold answer"
+                  else row for row in wrong.rows)  # fmt: skip
+    flagged = replace(wrong, rows=named, flags={next(iter(measures)): ["ranks bm25 above the gold answer"]})
+    shown = judge_view.controls(flagged, queries.definitions(store), measures)
+    assert shown is not None
+    assert "⚑ accuracy ranks bm25 above the gold answer" in words(shown)
+    assert "best method" in words(shown)
+    assert judge_view.UNFLAGGED not in words(shown)
+    methods_only = replace(wrong, rows=tuple(row for row in wrong.rows if not row.control))
+    assert judge_view.controls(methods_only, {}, measures) is None
+
+
+def test_the_page_shows_both_kinds_of_judges(app: Start, judged: Path) -> None:
+    page = app(judged).open("judges", judge=str(PAIRWISE))
+    assert not page.test.exception
+    assert "37.5" in words(page.part("matrix"))
+    assert page.has("strengths")
+    assert {node.tag for node in page.part("matrix").find()} <= TAGS
+    page.choose("Judge", str(MATCH))
+    assert not page.test.exception
+    assert page.query["judge"] == str(MATCH)
+    assert "Ann <b>" in words(page.part("agreement"))
+    assert page.has("controls-0")
+
+
+def test_a_store_without_judges_says_how_to_judge(app: Start, filled: Path) -> None:
+    page = app(filled).open("judges", judge="no such judge")
+    assert not page.test.exception
+    assert "ragmeter judge run" in words(page.part("message"))

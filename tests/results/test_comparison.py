@@ -1,0 +1,161 @@
+"""Comparisons of several runs, and which stage loses what, on stores small enough to check by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.corpus import Corpus
+from benchmarks.errors import UserError
+from benchmarks.registry import Benchmark, DataReference, DatasetCard
+from benchmarks.schema import Passage, Question, passage_id
+from methods.api import Evidence, Prediction, Usage
+from results import queries
+from results.attribution import attribution
+from results.comparison import compare
+from results.queries import RunRow
+from results.statistics import difference, holm
+from results.store import FINISHED, Run, Store
+
+CARD = DatasetCard(
+    title="Toy", task="QA", description="d", hub_id=None, revision=None, licence="none", citation="c",
+    languages=("en",), splits={"dev": 6}, metrics=("em",), settings=("distractor",),
+)  # fmt: skip
+NAN = float("nan")
+SCORES: dict[str, list[float]] = {
+    "bm25": [0, 1, 0, 1, 0, NAN],
+    "dense": [1, 1, 0, 0, 0.5, NAN],
+    "hybrid": [1, 1, 1, 1, 0, 1],
+}
+TYPES = ["bridge", "comparison", "bridge", "bridge", "comparison", "bridge"]
+EM = "em#v1"
+PIPELINE: dict[str, Any] = {
+    "method": {"id": "bm25"}, "rerankers": [], "compressor": None, "reader": {"id": "extractive"}, "budget": None,
+}  # fmt: skip
+
+
+def made(
+    store: Store, scores: dict[str, list[float]], *, settings: dict[str, str] | None = None,
+    descriptions: dict[str, dict[str, Any]] | None = None, limit: int = 6,
+) -> dict[str, RunRow]:  # fmt: skip
+    passages = [Passage(passage_id("T", str(n)), "T", str(n)) for n in range(2)]
+    questions = [
+        Question(f"q{n}", f"what {n}?", ("a",), evidence=tuple(p.id for p in passages[: 1 + n % 2]), type=kind)
+        for n, kind in enumerate(TYPES[:limit])
+    ]
+    world = Benchmark(DataReference("toy", None, "dev"), 1, CARD, questions, Corpus.of(passages))
+    store.put_benchmark(world, world.fingerprint)
+    for name, values in scores.items():
+        setting = (settings or {}).get(name, "distractor")
+        about = (descriptions or {}).get(name, PIPELINE)
+        run = f"{name}-{limit}"
+        store.start(Run(run, name, "bm25", "retriever", about, "toy:dev", world.fingerprint, setting, 0, limit, {}))
+        said = [Prediction(q.id, "x", (Evidence(passages[0].id, 1.0),), Usage(1, 1)) for q in questions]
+        store.append(run, said, {EM: np.array(values[:limit], float)}, passages)
+        store.end(run, FINISHED)
+    return {row.method: row for row in queries.runs(store) if row.run.endswith(f"-{limit}")}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def test_every_pair_is_the_paired_difference_and_is_corrected_over_all_pairs(store: Store) -> None:
+    runs = made(store, SCORES)
+    found = compare(store, [runs[name] for name in SCORES], EM)
+    assert [(pair.first, pair.second) for pair in found.pairs] == [(0, 1), (0, 2), (1, 2)]
+    names = list(SCORES)
+    for pair in found.pairs:
+        ours, theirs = SCORES[names[pair.first]], SCORES[names[pair.second]]
+        expected = difference(ours, theirs)
+        assert pair.difference.value == pytest.approx(np.nanmean(np.array(ours) - np.array(theirs)))
+        assert (pair.difference.low, pair.difference.high, pair.difference.p) == pytest.approx(
+            (expected.low, expected.high, expected.p)
+        )
+        both = [(a, b) for a, b in zip(ours, theirs, strict=True) if a == a and b == b]
+        counts = [sum(a > b for a, b in both), sum(a == b for a, b in both), sum(a < b for a, b in both)]
+        assert [pair.difference.wins, pair.difference.ties, pair.difference.losses] == counts
+    assert [pair.p_holm for pair in found.pairs] == pytest.approx(holm([pair.difference.p for pair in found.pairs]))
+
+
+def test_questions_on_which_runs_differ_come_widest_gap_first_and_one_value_alone_is_no_difference(
+    store: Store,
+) -> None:
+    runs = made(store, SCORES)
+    found = compare(store, [runs[name] for name in SCORES], EM)
+    assert found.apart() == [0, 2, 3, 4]
+
+
+def test_slices_by_type_and_by_gold_passages_cover_every_question_once(store: Store) -> None:
+    runs = made(store, SCORES)
+    found = compare(store, [runs[name] for name in SCORES], EM)
+    assert [(part.name, part.questions) for part in found.by_type] == [("bridge", 4), ("comparison", 2)]
+    assert [part.name for part in found.by_evidence] == ["1 gold passage", "2 gold passages"]
+    for part, kind in zip(found.by_type, ("bridge", "comparison"), strict=True):
+        for number, name in enumerate(SCORES):
+            own = [value for value, asked in zip(SCORES[name], TYPES, strict=True) if asked == kind]
+            assert part.estimates[number].value == pytest.approx(np.nanmean(own))
+            assert part.zeros[number] == own.count(0)
+
+
+def test_runs_about_different_data_are_refused(store: Store) -> None:
+    first, second = made(store, SCORES)["bm25"], made(store, SCORES, limit=4)["dense"]
+    with pytest.raises(UserError, match="different data"):
+        compare(store, [first, second], EM)
+    with pytest.raises(UserError, match="two different runs"):
+        compare(store, [first, first], EM)
+
+
+STAGES: dict[str, list[float]] = {
+    "usual": [0, 0, 1, 0, 1, 0], "noisy": [1, 0, 1, 0, 1, 0], "clean": [1, 1, 1, 0, 1, 0], "blind": [0, 0, 0, 0, 1, 0],
+}  # fmt: skip
+SETTINGS = {
+    "usual": "corpus(retriever=bm25,n=20)", "noisy": "oracle(base=corpus(retriever=bm25,n=20),n=20)",
+    "clean": "gold_only", "blind": "closed_book",
+}  # fmt: skip
+
+
+def test_stages_lose_what_the_oracle_settings_of_the_same_pipeline_gain(store: Store) -> None:
+    runs = made(store, STAGES, settings=SETTINGS)
+    found = attribution(store, runs["usual"], EM)
+    assert not found.missing
+    assert found.losses is not None
+    assert found.questions == 6
+    assert found.losses.retrieval.value == pytest.approx(1 / 6)
+    assert found.losses.reranking.value == pytest.approx(1 / 6)
+    assert found.losses.reading.value == pytest.approx(2 / 6)
+    assert found.losses.evidence_gain.value == pytest.approx(1 / 6)
+    assert found.losses.compression is None
+
+
+def test_runs_of_another_pipeline_do_not_stand_in(store: Store) -> None:
+    other: dict[str, Any] = {**PIPELINE, "reader": {"id": "another"}}
+    runs = made(store, STAGES, settings=SETTINGS, descriptions={"noisy": other, "blind": other})
+    found = attribution(store, runs["usual"], EM)
+    assert found.losses is None
+    assert found.missing == (SETTINGS["noisy"], "closed_book")
+
+
+def test_a_compressor_is_told_from_the_reader_where_the_evidence_was_also_read_in_full(store: Store) -> None:
+    squeezed: dict[str, Any] = {**PIPELINE, "compressor": {"id": "c"}, "budget": 20}
+    runs = made(
+        store, {**STAGES, "full": [1, 1, 1, 1, 1, 0]}, settings={**SETTINGS, "full": "gold_only"},
+        descriptions=dict.fromkeys(STAGES, squeezed),
+    )  # fmt: skip
+    found = attribution(store, runs["usual"], EM)
+    assert found.losses is not None
+    assert found.losses.compression is not None
+    assert found.losses.compression.value == pytest.approx(1 / 6)
+    assert found.losses.reading.value == pytest.approx(1 / 6)
+
+
+@pytest.mark.parametrize("setting", ["corpus", "closed_book"])
+def test_a_setting_without_candidates_says_why_nothing_can_be_split(setting: str, store: Store) -> None:
+    runs = made(store, {"usual": STAGES["usual"]}, settings={"usual": setting})
+    found = attribution(store, runs["usual"], EM)
+    assert found.losses is None
+    assert "positives" in found.obstacle or "evidence" in found.obstacle

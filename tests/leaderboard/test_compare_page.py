@@ -1,0 +1,124 @@
+"""The comparison page says what `results.comparison` computed, and survives what a URL may say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from leaderboard import compare_charts, compare_view
+from leaderboard.formats import PERCENT, p_value
+from results import queries
+from results.comparison import Comparison, compare
+from results.store import Store
+
+Start = Callable[[Path], Any]
+F1, PERPLEXITY = "f1(rules=hotpotqa)#v1", "perplexity#v1"
+
+
+def words(node: Any) -> str:
+    return " ".join(node.texts())
+
+
+@pytest.fixture(scope="module")
+def three(filled: Path, synthetic: ModuleType) -> Comparison:
+    store = Store(filled)
+    runs = [run for run in queries.runs(store, synthetic.EXPERIMENT) if run.method in ("bm25", "dense", "hybrid")]
+    return compare(store, runs, F1)
+
+
+def test_pairs_are_shown_with_interval_and_corrected_p_and_counts_of_all_common_questions(three: Comparison) -> None:
+    tree = compare_view.pairs(three, PERCENT, higher_is_better=True)
+    lines = list(next(tree.find(tag="tbody")).find(tag="tr"))
+    assert len(lines) == 3
+    for line, pair in zip(lines, three.pairs, strict=True):
+        one, said = pair.difference, words(line)
+        assert PERCENT.difference(one.value) in said
+        assert PERCENT.differences(one.low, one.high) in said
+        assert p_value(pair.p_holm) in said
+        counts = [int(next(cell.texts())) for cell in list(line.find(tag="td"))[-3:]]
+        assert counts == [one.wins, one.ties, one.losses]
+        assert sum(counts) == one.n
+
+
+def test_where_less_is_better_the_smaller_value_wins(three: Comparison) -> None:
+    line = next(next(compare_view.pairs(three, PERCENT, higher_is_better=False).find(tag="tbody")).find(tag="tr"))
+    one = three.pairs[0].difference
+    assert int(next(list(line.find(tag="td"))[-3].texts())) == one.losses
+
+
+def test_the_scatter_counts_every_question_that_both_have_a_value_on(three: Comparison) -> None:
+    drawn = compare_charts.points(three, 0, 1, PERCENT)
+    assert sum(one["questions"] for one in drawn) == three.pairs[0].difference.n
+    above = sum(one["questions"] for one in drawn if one["side"] == "above")
+    assert above == three.pairs[0].difference.losses
+    assert len({(one["x"], one["y"]) for one in drawn}) == len(drawn)
+
+
+def test_the_page_opens_with_three_finished_methods_and_no_control(app: Start, filled: Path) -> None:
+    page = app(filled).open("compare")
+    assert not page.test.exception
+    said = words(page.part("values"))
+    assert "bm25" in said
+    assert "gold answer" not in said
+    assert len(list(page.part("pairs").find(tag="tr"))) == 4
+    assert "bridge" in words(page.part("kinds-0"))
+
+
+def test_six_runs_of_the_url_give_fifteen_pairs_and_a_seventh_is_left_out(
+    app: Start, filled: Path, synthetic: ModuleType
+) -> None:
+    able = [run.run for run in queries.runs(Store(filled), synthetic.EXPERIMENT) if run.kind != "control"]
+    assert len(able) == 7
+    page = app(filled).open("compare", runs=",".join(able))
+    assert len(list(page.part("pairs").find(tag="tr"))) == 16
+
+
+def test_a_url_that_names_what_does_not_exist_falls_back(app: Start, filled: Path) -> None:
+    usual = app(filled).open("compare")
+    page = app(filled).open("compare", **{"runs": "../../etc,<script>", "x": "no", "y": "such", "from": "9" * 30})
+    assert not page.test.exception
+    assert page.part("pairs") == usual.part("pairs")
+    assert page.part("apart") == usual.part("apart")
+
+
+def test_turning_the_list_over_shows_other_questions_and_keeps_the_runs(
+    app: Start, filled: Path, synthetic: ModuleType
+) -> None:
+    able = [run.run for run in queries.runs(Store(filled), synthetic.EXPERIMENT) if run.kind != "control"]
+    page = app(filled).open("compare", runs=",".join(able[:6]))
+    before = words(page.part("apart"))
+    runs = words(page.part("values"))
+    later = next(button for button in page.test.button if button.label == "Later")
+    assert not later.disabled
+    later.click().run()
+    assert words(page.part("apart")) != before
+    assert words(page.part("values")) == runs
+    assert page.query["from"] == "15"
+
+
+def test_what_stage_attribution_still_needs_is_said_as_settings(app: Start, filled: Path) -> None:
+    said = words(app(filled).open("compare").part("stages-missing"))
+    assert "oracle(base=distractor)" in said
+    assert "closed_book" in said
+
+
+def test_a_board_with_one_run_says_what_to_do(app: Start, tmp_path: Path, synthetic: ModuleType) -> None:
+    store = synthetic.fill(tmp_path / "store", count=6)
+    first = queries.runs(store, synthetic.EXPERIMENT)[0].run
+    store.put_experiment("alone", "name: alone\n", None, None, None, [first])
+    page = app(tmp_path / "store").open("compare", experiment="alone")
+    assert not page.test.exception
+    assert "two runs at least" in words(page.part("message"))
+
+
+def test_strangers_text_is_plain(app: Start, filled: Path, synthetic: ModuleType) -> None:
+    hostile = [run.run for run in queries.runs(Store(filled), synthetic.EXPERIMENT)
+               if run.method in (synthetic.HOSTILE_NAME, "bm25")]  # fmt: skip
+    page = app(filled).open("compare", runs=",".join(hostile))
+    assert synthetic.HOSTILE_NAME in "".join(page.part("values").texts())
+    assert not page.test.markdown
+    assert not page.test.get("html")

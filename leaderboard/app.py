@@ -15,6 +15,7 @@ def main() -> None:
     st.logo(str(assets / "logo.svg"), size="medium")
     pages = [
         st.Page("pages/board.py", title="Board", icon=":material/leaderboard:", default=True),
+        st.Page("pages/compare.py", title="Compare", icon=":material/compare_arrows:", url_path="compare"),
         st.Page("pages/questions.py", title="Questions", icon=":material/quiz:", url_path="questions"),
         st.Page("pages/judges.py", title="Judges", icon=":material/gavel:", url_path="judges"),
         st.Page("pages/datasets.py", title="Datasets", icon=":material/database:", url_path="datasets"),

@@ -7,13 +7,19 @@ from typing import Any
 
 import streamlit as st
 
+from leaderboard import source
 from leaderboard.source import Source
-from results import battle_board, board, dataset_facts, judge_cards, judgements, queries
+from results import battle_board, board, dataset_facts, judge_cards, judgements, queries, told
+from results import style_curves as curves_of
+from results import style_drops as drops_of
 from results.battle_board import BattleBoard
 from results.board import Board
 from results.dataset_facts import DatasetFacts, Sample
 from results.judge_cards import JudgeCard
+from results.queries import UserError
 from results.store import Store
+from results.style_curves import CurveTable, Over
+from results.style_drops import DropTable
 
 
 def _store(at: Source) -> Store:
@@ -59,3 +65,33 @@ def judged_boards(at: Source, judge: str) -> list[Board]:
     runs = set(judgements.judged_runs(store, judge))
     groups = [[run for run in group if run.run in runs] for group in board.groups(queries.runs(store))]
     return [board.board(store, group, metrics=metrics) for group in groups if group]
+
+
+@st.cache_data(show_spinner=False, max_entries=8)
+def styled_experiments(at: Source) -> list[str]:
+    """Experiments that ask about candidates told in more than one way, newest first."""
+    found = []
+    for row in source.experiments(at):
+        runs = [run for group in source.run_groups(at, row.name) for run in group]
+        if any(len(side) > 1 for side in told.sides(runs).values()):
+            found.append(row.name)
+    return found
+
+
+@st.cache_data(show_spinner="Comparing …", max_entries=16)
+def style_drops(at: Source, experiment: str) -> list[DropTable]:
+    """What each telling costs each method.
+
+    Raises:
+        UserError: No base is asked about both formally and otherwise.
+    """
+    return drops_of.style_drops(_store(at), experiment)
+
+
+@st.cache_data(show_spinner="Comparing …", max_entries=16)
+def style_curves(at: Source, experiment: str, over: Over) -> list[CurveTable]:
+    """Curves of an experiment's methods; none where nothing has two points."""
+    try:
+        return curves_of.style_curves(_store(at), experiment, over)
+    except UserError:
+        return []

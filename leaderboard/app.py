@@ -17,6 +17,7 @@ def main() -> None:
         st.Page("pages/board.py", title="Board", icon=":material/leaderboard:", default=True),
         st.Page("pages/compare.py", title="Compare", icon=":material/compare_arrows:", url_path="compare"),
         st.Page("pages/questions.py", title="Questions", icon=":material/quiz:", url_path="questions"),
+        st.Page("pages/styles.py", title="Styles", icon=":material/style:", url_path="styles"),
         st.Page("pages/judges.py", title="Judges", icon=":material/gavel:", url_path="judges"),
         st.Page("pages/datasets.py", title="Datasets", icon=":material/database:", url_path="datasets"),
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 from leaderboard import formats
@@ -113,7 +114,7 @@ def contamination(dataset: DatasetFacts) -> Node:
     else:
         found = el("p", "No stored submission declares training data that cover these questions.")
         text = "That says nothing about methods run here, or about data that nobody declared."
-    command = f"ragmeter datasets contamination --train FILE --eval {_shell(dataset.name)}"
+    command = f"ragmeter datasets contamination --train FILE --eval {quote(dataset.name)}"
     look = el("p", el("span", "To look for the questions in training files: ", cls="aside"),
               el("span", command, cls="command"))  # fmt: skip
     return el("section", heading, found, el("p", text, cls="note"), look, cls="stack")
@@ -122,11 +123,6 @@ def contamination(dataset: DatasetFacts) -> Node:
 def _contaminated(found: Contaminated) -> Node:
     return el("li", el("span", found.method, cls="method"), badge("contaminated", "failed"),
               el("ul", *(el("li", reason) for reason in found.reasons)))  # fmt: skip
-
-
-def _shell(text: str) -> str:
-    """Text as one word of a shell's command."""
-    return text if re.fullmatch(r"[\w@%+=:,./-]+", text, re.ASCII) else "'" + text.replace("'", "'\\''") + "'"
 
 
 def sampled(samples: Sequence[Sample]) -> Node:

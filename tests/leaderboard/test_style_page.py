@@ -1,0 +1,161 @@
+"""The style page: drops and curves are those of the results, in the direction that the metric has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.registry import load
+from benchmarks.styles.mix import styled
+from judges.registry import parse
+from leaderboard import curve_chart, style_view
+from leaderboard.curve_chart import Point
+from leaderboard.nodes import TAGS
+from methods.api import Prediction
+from results.store import FINISHED, Run, Store
+from results.style_curves import style_curves
+from results.style_drops import DropTable, style_drops
+
+Start = Callable[[Path], Any]
+METRIC = "em(rules=squad)"
+SHARES = (0.0, 0.5, 1.0)
+N = 30
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+
+
+def words(node: Any) -> str:
+    return " ".join(node.texts())
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two methods and a control over one base told in three ways; the second method at two depths."""
+    folder = tmp_path_factory.mktemp("told") / "store"
+    store, base = Store(folder), load("worlds/multihop:test").limited(N)
+    metric = parse(METRIC)
+    store.put_cards([], [metric])
+    draw = np.random.default_rng(5)
+    runs, names = [], []
+    for place, share in enumerate(SHARES):
+        benchmark = styled(base, mix={"informal": share})
+        store.put_benchmark(benchmark, benchmark.fingerprint)
+        for number, (name, k) in enumerate([(HOSTILE, 5), ("steady, k = 2", 2), ("steady, k = 8", 8), ("gold", 5)]):
+            values = (draw.random(N) < 0.9 - (0.8 * share if name == HOSTILE else 0)) * 1.0
+            described = {"method": {"id": "m"}, "rerankers": [{"id": name.partition(",")[0]}], "k": k, "depth": None}
+            kind = "control" if name == "gold" else "retriever"
+            run = Run(f"run{place}{number:04d}", name, "m", kind, described, benchmark.name, benchmark.fingerprint,
+                      "distractor", 0, N, {})  # fmt: skip
+            store.start(run)
+            asked = [question.id for question in benchmark.questions]
+            store.append(run.run, [Prediction(one, "x") for one in asked], {str(metric): values})
+            store.end(run.run, FINISHED)
+            runs.append(run.run)
+            names.append(name)
+    store.put_experiment("told", "name: told", None, None, None, runs, names=names)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def table(told: Path) -> DropTable:
+    (found,) = style_drops(Store(told), "told")
+    return found
+
+
+def row_of(node: Any, *said: str) -> list[str]:
+    row = next(row for row in node.find(tag="tr") if all(one in list(row.texts()) for one in said))
+    return [words(cell) for cell in row.find(tag="td")]
+
+
+def test_the_table_says_what_the_statistics_say(table: DropTable) -> None:
+    node = style_view.drops(table)
+    for row in table.rows:
+        for drop in row.drops:
+            found = drop.found.drop
+            told, formal, shown, _, moved, *_ = row_of(node, row.method, drop.told.name)
+            assert told == drop.told.name
+            assert formal.startswith(f"{100 * row.formal.value:.1f}")
+            assert f"{100 * found.value:+.1f}".replace("-", "−").replace("+0.0", "0.0") in shown
+            assert moved == f"{found.wins} · {found.losses}"
+
+
+def test_a_sure_loss_is_marked_and_turns_round_where_less_is_better(table: DropTable) -> None:
+    shown = row_of(style_view.drops(table), HOSTILE, "informal")[2]
+    assert shown.startswith("▼ +")
+    turned = row_of(style_view.drops(table, higher_is_better=False), HOSTILE, "informal")
+    assert turned[2].startswith("▲ +")
+    drop = next(drop for drop in table.rows[0].drops if drop.told.name == "informal").found.drop
+    assert turned[4] == f"{drop.losses} · {drop.wins}"
+
+
+def test_controls_are_badged_and_not_in_the_mean(table: DropTable) -> None:
+    node = style_view.drops(table)
+    assert len([row for row in node.find(cls="control") if row.tag == "tr"]) == 2
+    ranked = [d.found.drop.value for row in table.rows[:3] for d in row.drops if d.told.name == "informal"]
+    assert f"informal {100 * np.mean(ranked):+.1f}" in words(style_view.average(table))
+
+
+def test_what_is_not_known_of_content_is_said(table: DropTable) -> None:
+    forgotten = replace(
+        table,
+        rows=tuple(replace(row, drops=tuple(replace(d, content_known=False) for d in row.drops)) for row in table.rows),
+    )
+    assert row_of(style_view.drops(forgotten), HOSTILE, "informal")[-3:] == ["–"] * 3
+    assert "kept what a retelling lost" in style_view.drops_note(forgotten)
+    assert "kept what a retelling lost" not in style_view.drops_note(table)
+
+
+def test_the_chart_of_drops_has_each_drop_once(table: DropTable) -> None:
+    chart = style_view.drop_chart(table).to_dict()
+    data = chart["layer"][1].get("data", chart.get("data"))["values"]
+    assert len(data) == sum(len(row.drops) for row in table.rows)
+    assert {entry["method"] for entry in data} == {row.method for row in table.rows}
+    values = [100 * drop.found.drop.value for row in table.rows for drop in row.drops]
+    assert [entry["value"] for entry in data] == pytest.approx(values)
+
+
+def test_curves_go_through_the_values(told: Path) -> None:
+    (curves,) = style_curves(Store(told), "told", "formal")
+    points = style_view.curve_points(curves)
+    hostile = [point for point in points if point.series == HOSTILE]
+    assert [point.x for point in hostile] == [0, 50, 100]
+    assert [point.value for point in hostile] == pytest.approx(
+        [100 * one.value for _, one in sorted(curves.curves[0].points.items())]
+    )
+    shown = row_of(style_view.curve_table(curves, "k"), HOSTILE)
+    assert [cell.split()[0].strip("†") for cell in shown[:3]] == [f"{point.value:.1f}" for point in hostile]
+
+
+def test_points_without_a_value_are_not_drawn() -> None:
+    nan = float("nan")
+    points = [Point("a", 1, 2.0, nan, nan, "a", "2"), Point("a", 2, nan, nan, nan, "a", "–")]
+    (row,) = curve_chart.rows_of(points)
+    assert (row["x"], row["low"], row["high"]) == (1, None, None)
+
+
+def test_curves_are_told_apart_by_shape_and_colour() -> None:
+    points = [Point(f"m{number}", 1.0, 2.0, 1.0, 3.0, "", "") for number in range(14)]
+    encoding = curve_chart.curves(points, "x", "y").to_dict()["layer"][-1]["encoding"]
+    pairs = list(zip(encoding["color"]["scale"]["range"], encoding["shape"]["scale"]["range"], strict=True))
+    assert len(set(pairs)) == 14
+
+
+def test_the_page_shows_drops_and_both_kinds_of_curves(app: Start, told: Path) -> None:
+    page = app(told).open("styles")
+    assert not page.test.exception
+    assert HOSTILE in words(page.part("drops-0"))
+    assert page.has("curve-formal-0")
+    assert page.has("curve-k-0")
+    assert {node.tag for node in page.part("drops-0").find()} <= TAGS
+    assert page.part("sensitivity").find(cls="command")
+    assert "worlds/multihop:test --experiment told" in words(page.part("sensitivity"))
+
+
+def test_a_store_without_styles_says_what_to_run(app: Start, filled: Path) -> None:
+    page = app(filled).open("styles")
+    assert not page.test.exception
+    assert "ragmeter experiments" in words(page.part("message"))

@@ -139,10 +139,20 @@ def load(reference: DataReference, config: WorldsConfig) -> Benchmark:
         _multihop(worlds, config, questions, passages)
         if subset == "style":
             questions, passages, extra["styles"] = _styled(questions, passages, config, split)
-    if config.relations is not None and config.world_config.unseen_relations:
-        extra["variant"] = f"relations={config.relations}"
+    if variant := _variant(config):
+        extra["variant"] = variant
     corpus = TripleCorpus.of_triples(triples) if subset == "graph" else Corpus.of(passages.values())
     return Benchmark(reference, VERSION, CARD, questions, corpus, extra=extra)
+
+
+def _variant(config: WorldsConfig) -> str:
+    """What is asked, where it is not what worlds ask by themselves."""
+    told = []
+    if config.mix != MIX:
+        told.append("mix=" + "+".join(f"{kind}:{share:g}" for kind, share in config.mix.items() if share))
+    if config.relations is not None and config.world_config.unseen_relations:
+        told.append(f"relations={config.relations}")
+    return ",".join(told)
 
 
 def _check(config: WorldsConfig, split: str) -> None:

@@ -1,0 +1,79 @@
+"""The budget page: what quality costs in tokens, seconds or money, and what compression keeps of it."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from leaderboard import budget_view, curve_chart, formats, source, state
+from leaderboard.budget_view import CURVE_AXES
+from leaderboard.choosers import Chosen, choose, permalink
+from leaderboard.columns import MAIN, higher_is_better, scale_of
+from leaderboard.nodes import el, message
+from leaderboard.view import show
+from results.board import Board
+from results.budgets import Axis, budget_curves, quality_budget, read_in_full
+
+
+def render() -> None:
+    """Draw the page."""
+    state.begin("budget")
+    show(el("h1", "Quality and budget", cls="page"), "title")
+    chosen = choose()
+    if chosen is None:
+        return
+    left, right = st.columns(2)
+    with left:
+        metric = state.select("Quality", "metric", chosen.metrics, chosen.families[MAIN][0],
+                              show=formats.metric_label)  # fmt: skip
+    with right:
+        axes: dict[str, Axis] = {name: name for name in budget_view.AXES}
+        axis = axes[state.select("Cost", "cost", list(axes), "tokens", show=lambda name: budget_view.AXES[axes[name]])]
+    board = source.board_of(chosen.at, chosen.experiment, chosen.group, None, (metric,))
+    _front(chosen, board, metric, axis)
+    _curves(chosen, board, metric)
+    permalink()
+
+
+def _front(chosen: Chosen, board: Board, metric: str, axis: Axis) -> None:
+    scale = scale_of(metric, chosen.definitions)
+    rows = quality_budget(board, metric, axis, higher_is_better=higher_is_better(metric, chosen.definitions))
+    if not rows:
+        show(message("No run has a value", "Choose another metric."), "message")
+        return
+    show(el("h2", "What quality costs", cls="section"), "pareto-title")
+    st.altair_chart(
+        budget_view.pareto_chart(rows, axis, metric, scale), width="stretch",
+        alt="Quality of each run against its cost, with the Pareto front; the numbers are in the table below",
+    )  # fmt: skip
+    show(budget_view.pareto_table(rows, axis, metric, scale), "pareto")
+    show(el("p", "The front is what can be had at each price: whoever is not on it is beaten by a method that is at "
+            "least as good and as cheap. Controls and unfinished runs are on no front.", cls="note"),
+         "pareto-note")  # fmt: skip
+
+
+def _curves(chosen: Chosen, board: Board, metric: str) -> None:
+    show(el("h2", "What compression keeps", cls="section"), "compression-title")
+    full = read_in_full(board)
+    curves = budget_curves(board, metric)
+    if not curves:
+        show(message(
+            "Nothing is delivered to a reader here",
+            "Compression shows with methods whose reader is a model: the same one at several ratios or budgets, "
+            "named alike but for the number at the end (`CLaRa 4x`, `CLaRa 16x`).",
+            ("ragmeter experiments", "ragmeter run EXPERIMENT.yaml"),
+        ), "compression-none")  # fmt: skip
+        return
+    able = [name for name in CURVE_AXES
+            if any(getattr(point, name) > 0 for curve in curves for point in curve.points)]  # fmt: skip
+    axis = state.select("Over", "over", able, able[0], show=lambda name: CURVE_AXES[name])
+    scale = scale_of(metric, chosen.definitions)
+    points = budget_view.curve_points(curves, axis, scale)
+    chart = curve_chart.curves(
+        points, CURVE_AXES[axis], f"{formats.metric_name(metric)[0]}, {scale.unit}",
+        logarithmic=budget_view.logarithmic([point.x for point in points]),
+    )  # fmt: skip
+    st.altair_chart(
+        chart, width="stretch", key="compression-chart",
+        alt="Quality against delivered tokens, a curve for each method; the numbers are in the table below",
+    )  # fmt: skip
+    show(budget_view.curve_table(curves, metric, scale, full.run.method if full else None), "compression")

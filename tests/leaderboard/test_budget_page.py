@@ -1,0 +1,157 @@
+"""The budget page: fronts by a naive definition, ratios by hand, and a page that shows both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from leaderboard import budget_view
+from leaderboard.formats import PERCENT
+from leaderboard.nodes import TAGS
+from results.board import Board, Row, boards
+from results.budgets import Spent, budget_curves, quality_budget, read_in_full, spent
+from results.queries import Cost
+from results.store import Store
+
+Start = Callable[[Path], Any]
+F1, PERPLEXITY = "f1(rules=hotpotqa)#v1", "perplexity#v1"
+
+
+def words(node: Any) -> str:
+    return " ".join(node.texts())
+
+
+@pytest.fixture(scope="module")
+def made_up(filled: Path, synthetic: ModuleType) -> Board:
+    (found,) = boards(Store(filled), synthetic.EXPERIMENT, metrics=[F1, PERPLEXITY])
+    return found
+
+
+def beaten(one: Spent, others: list[Spent], sign: int) -> bool:
+    """Whether another is as good and as cheap, and better in one; one pair at a time."""
+    return any(
+        sign * other.value.value >= sign * one.value.value and other.x <= one.x
+        and (sign * other.value.value > sign * one.value.value or other.x < one.x)
+        for other in others
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("metric", "sign"), [(F1, 1), (PERPLEXITY, -1)])
+@pytest.mark.parametrize("axis", ["tokens", "delivered", "seconds", "cost"])
+def test_the_front_is_who_is_not_beaten(made_up: Board, metric: str, sign: int, axis: Any) -> None:
+    rows = quality_budget(made_up, metric, axis, higher_is_better=sign > 0)
+    able = [one for one in rows if not one.row.control and one.row.run.status == "finished"]
+    assert {one.row.run.run for one in rows if one.front} == {
+        one.row.run.run for one in able if not beaten(one, able, sign)
+    }
+    assert any(one.front for one in rows)
+    assert [one.x for one in rows] == sorted(one.x for one in rows)
+
+
+def test_controls_and_unfinished_runs_are_on_no_front(made_up: Board) -> None:
+    rows = {one.row.run.method: one for one in quality_budget(made_up, F1, "tokens")}
+    assert rows["gold answer"].value.value == 1.0
+    assert not rows["gold answer"].front
+    assert budget_view.kind(rows["gold answer"]) == budget_view.CONTROL
+    assert budget_view.kind(rows["full context"]) == budget_view.PARTIAL
+
+
+def test_a_run_whose_cost_is_not_known_is_on_no_front_and_comes_last(made_up: Board) -> None:
+    rows = tuple(replace(row, cost=None) if row.run.method == "hybrid + chat reader" else row for row in made_up.rows)
+    found = quality_budget(replace(made_up, rows=rows), F1, "tokens")
+    assert found[-1].row.run.method == "hybrid + chat reader"
+    assert math.isnan(found[-1].x)
+    assert not found[-1].front
+
+
+def test_money_is_per_question(made_up: Board) -> None:
+    chat = next(row for row in made_up.rows if row.run.method == "hybrid + chat reader")
+    assert spent(chat, "cost", chat.run.done) == pytest.approx(0.00042)
+    assert math.isnan(spent(chat, "cost", 0))
+
+
+def compressed(board: Board) -> Board:
+    """Runs of a compressor at three ratios beside one that reads in full, and a retriever."""
+    model = next(row for row in board.rows if row.run.method == "hybrid + chat reader")
+
+    def row(name: str, prompt: float, memory: float, compressor: bool) -> Row:
+        run = replace(model.run, run=name, method=name, description={"compressor": {"id": "c"} if compressor else None})
+        return replace(model, run=run, cost=Cost(1.0, prompt, 5.0, memory, 1.0, 0.0))
+
+    rows = [row("CLaRa 64x", 40, 10, True), row("CLaRa 4x", 40, 160, True), row("CLaRa (16x)", 40, 60, True),
+            row("in full", 800, 0, False), row("closed book", 20, 0, False), row("bm25", 0, 0, False)]  # fmt: skip
+    return replace(board, rows=tuple(rows))
+
+
+def test_runs_that_differ_in_their_ratio_alone_are_one_curve(made_up: Board) -> None:
+    curves = budget_curves(compressed(made_up), F1)
+    assert [curve.name for curve in curves] == ["CLaRa", "in full", "closed book"]
+    clara = curves[0].points
+    assert [point.row.run.method for point in clara] == ["CLaRa 64x", "CLaRa (16x)", "CLaRa 4x"]
+    assert [point.delivered for point in clara] == [50, 100, 200]
+    assert [point.memory for point in clara] == [10, 60, 160]
+    assert [point.ratio for point in clara] == [16, 8, 4]
+
+
+def test_ratios_are_to_the_run_that_reads_most_without_a_compressor(made_up: Board) -> None:
+    board = compressed(made_up)
+    full = read_in_full(board)
+    assert full is not None
+    assert full.run.method == "in full"
+    none = replace(board, rows=tuple(row for row in board.rows if row.run.method.startswith("CLaRa")))
+    assert read_in_full(none) is None
+    assert all(math.isnan(point.ratio) for point in budget_curves(none, F1)[0].points)
+    assert budget_curves(board, F1, "CLaRa 4x")[0].points[0].ratio == 4
+
+
+def test_the_tables_say_what_was_computed(made_up: Board) -> None:
+    curves = budget_curves(compressed(made_up), F1)
+    shown = words(budget_view.curve_table(curves, F1, PERCENT, "in full"))
+    assert "CLaRa 64x" in shown
+    assert "50 10 16" in shown
+    points = budget_view.curve_points(curves, budget_view.MEMORY, PERCENT)
+    assert {point.series for point in points} == {"CLaRa"}
+    rows = quality_budget(made_up, F1, "tokens")
+    table = budget_view.pareto_table(rows, "tokens", F1, PERCENT)
+    on = {words(next(row.find(cls="method"))) for row in table.find(tag="tr") if budget_view.ON in list(row.texts())}
+    assert on == {one.row.run.method for one in rows if one.front}
+
+
+def test_axes_are_logarithmic_only_over_wide_positive_ranges() -> None:
+    assert budget_view.logarithmic([1, 1000])
+    assert not budget_view.logarithmic([0, 1000])
+    assert not budget_view.logarithmic([10, 100])
+    assert not budget_view.logarithmic([float("nan")])
+
+
+def test_the_chart_draws_every_run_and_the_front(made_up: Board) -> None:
+    rows = quality_budget(made_up, F1, "tokens")
+    chart = budget_view.pareto_chart(rows, "tokens", F1, PERCENT).to_dict()
+    step, dots = chart["layer"][0], chart["layer"][2]
+    drawn = dots.get("data", chart.get("data"))["values"]
+    assert {entry["name"] for entry in drawn} == {one.row.run.method for one in rows}
+    assert {entry["name"] for entry in step["data"]["values"]} == {one.row.run.method for one in rows if one.front}
+
+
+def test_the_page_follows_its_url(app: Start, filled: Path, synthetic: ModuleType) -> None:
+    page = app(filled).open("budget", cost="seconds")
+    assert not page.test.exception
+    assert synthetic.HOSTILE_NAME in words(page.part("pareto"))
+    assert "s / question" in words(page.part("pareto"))
+    assert {node.tag for node in page.part("pareto").find()} <= TAGS
+    assert page.has("compression")
+    page.choose("Cost", "cost")
+    assert page.query["cost"] == "cost"
+    assert "US$ / question" in words(page.part("pareto"))
+
+
+def test_retrievers_alone_have_no_compression(app: Start, filled: Path) -> None:
+    page = app(filled).open("budget", experiment="open corpus")
+    assert not page.test.exception
+    assert "Nothing is delivered" in words(page.part("compression-none"))

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import altair
 
 AXES: dict[Axis, str] = {
-    "tokens": "Tokens per question (prompt, completion and memory)",
-    "delivered": "Tokens delivered to the reader per question (prompt and memory)",
+    "tokens": "Tokens per question, all",
+    "delivered": "Delivered tokens per question",
     "memory": "Memory tokens per question",
     "seconds": "Seconds per question",
     "cost": "US$ per question",
@@ -28,11 +28,16 @@ UNITS: dict[Axis, str] = {
     "tokens": "tokens / question", "delivered": "tokens / question", "memory": "tokens / question",
     "seconds": "s / question", "cost": "US$ / question",
 }  # fmt: skip
+COUNTED: dict[Axis, str] = {
+    "tokens": "Prompt, completion and memory tokens", "delivered": "Prompt and memory tokens: what the reader is given",
+    "memory": "Soft tokens in place of text", "seconds": "Wall time over all stages",
+    "cost": "Price of the calls; local models cost nothing",
+}  # fmt: skip
 DELIVERED, MEMORY, RATIO = "delivered", "memory", "ratio"
 CURVE_AXES = {
-    DELIVERED: "Tokens delivered to the reader per question (prompt and memory)",
+    DELIVERED: "Delivered tokens per question",
     MEMORY: "Memory tokens per question",
-    RATIO: "Compression ratio (times fewer delivered tokens)",
+    RATIO: "Compression ratio",
 }
 ON, BEATEN, CONTROL, PARTIAL = "on the front", "beaten", "control", "unfinished"
 _COLOURS = {ON: "#009e73", BEATEN: "#2a87c8", CONTROL: "#d55e00", PARTIAL: "#8a8f98"}
@@ -70,7 +75,7 @@ def pareto_table(rows: Sequence[Spent], axis: Axis, metric: str, scale: Scale) -
     """The runs, cheapest first, with what is on the front."""
     heads = [
         Head("Method"),
-        Head("Cost", UNITS[axis], AXES[axis], number=True),
+        Head("Cost", UNITS[axis], COUNTED[axis], number=True),
         Head(formats.metric_name(metric)[0], f"{scale.unit} [95 %]", number=True),
         Head("Front", tip="No other finished method is at least as good and as cheap, and better in one. By the values "
              "alone: intervals that overlap say that the order may be luck"),
@@ -103,7 +108,7 @@ def pareto_chart(rows: Sequence[Spent], axis: Axis, metric: str, scale: Scale) -
 
     points = [_point(one, axis, scale) for one in rows]
     known = [name for name in _COLOURS if any(point.series == name for point in points)]
-    legend = alt.Legend(title=None, orient="bottom", columns=4, symbolOpacity=1)
+    legend = alt.Legend(title=None, orient="bottom", columns=2, symbolOpacity=1)
     colour = alt.Color("series:N", legend=legend,
                        scale=alt.Scale(domain=known, range=[_COLOURS[name] for name in known]))  # fmt: skip
     shape = alt.Shape("series:N", legend=legend,

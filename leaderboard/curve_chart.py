@@ -65,7 +65,7 @@ def curves(
     kinds = [number % len(COLOURS) for number in range(len(names))]
     # The second round of seven has the colours again, with other shapes.
     shapes = [SHAPES[(number + number // len(SHAPES)) % len(SHAPES)] for number in range(len(names))]
-    legend = alt.Legend(title=None, orient="bottom", columns=2, labelLimit=260, symbolOpacity=1)
+    legend = alt.Legend(title=None, orient="bottom", columns=2, labelLimit=150, symbolOpacity=1)
     colour = alt.Color("series:N", scale=alt.Scale(domain=names, range=[COLOURS[kind] for kind in kinds]),
                        legend=legend)  # fmt: skip
     shape = alt.Shape("series:N", scale=alt.Scale(domain=names, range=shapes), legend=legend)

@@ -18,6 +18,7 @@ from ragmeter.datasets_cli import datasets_app
 from ragmeter.gate_cli import bless, checkpoints_app, diff, gate
 from ragmeter.judge_cli import annotate_app, judge_app, score
 from ragmeter.options import JsonOption, OfflineOption, QuietOption, StoreOption, VerboseOption
+from ragmeter.report_cli import report
 from ragmeter.results_cli import results_app
 from ragmeter.styles_cli import styles_app
 from ragmeter.submit_cli import submission_app, submit, trec_app
@@ -295,6 +296,7 @@ app.add_typer(styles_app, name="styles")
 app.add_typer(synthesise_app, name="synthesise")
 app.command()(score)
 app.command()(compress)
+app.command()(report)
 app.command()(train)
 app.command()(explain)
 app.command()(submit)

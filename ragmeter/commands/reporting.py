@@ -1,0 +1,48 @@
+"""`report`: the board as one HTML file, and as JSON for other pages."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.text import Text
+
+from benchmarks.errors import Broke
+from leaderboard.embedding import as_json as json_text
+from leaderboard.embedding import board_document
+from leaderboard.report import report as html_of
+from ragmeter.console import emit, out
+from ragmeter.options import store_folder
+from results import queries
+from results.store import Store
+
+
+def report(experiment: str | None, output: Path, board: Path | None, folder: Path | None, as_json: bool) -> None:
+    """Write the report of an experiment.
+
+    Args:
+        experiment: Its name; None takes the newest.
+        output: The HTML file.
+        board: The JSON file, if one is wanted.
+        folder: The store.
+        as_json: Say as JSON what was written.
+
+    Raises:
+        UserError: The store has no such experiment.
+        Broke: A file cannot be written.
+    """
+    store = Store(store_folder(folder))
+    name = queries.experiment(store, experiment).name
+    now = datetime.now(UTC)
+    written = [_write(output, html_of(store, name, now))]
+    if board is not None:
+        written.append(_write(board, json_text(board_document(store, name, now), indent=1) + "\n"))
+    emit({"experiment": name, "files": written}, as_json, lambda: out.print(Text("\n".join(written))))
+
+
+def _write(path: Path, text: str) -> str:
+    try:
+        path.write_text(text, "utf-8", newline="")
+    except OSError as error:
+        raise Broke(f"this file cannot be written: {error.strerror}", where=str(path)) from None
+    return str(path)

@@ -1,0 +1,250 @@
+"""The report: one file that loads nothing, whose numbers are the board's, and in which stored text stays text."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import sys
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leaderboard import drawings
+from leaderboard.board_table import Order, ordered
+from leaderboard.embedding import as_json, board_document
+from leaderboard.nodes import from_json
+from leaderboard.report import page, report, sortable
+from ragmeter.cli import main
+from results import queries
+from results.board import Board, boards
+from results.budgets import quality_budget
+from results.store import Store
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+F1, PERPLEXITY = "f1(rules=hotpotqa)#v1", "perplexity#v1"
+
+
+class Elements(HTMLParser):
+    """Start tags with their attributes, and the text of each script and style."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.blocks: dict[str, str] = {}
+        self.outside = ""
+        self._inside: str | None = None
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._inside = f"{tag} {dict(attrs).get('type') or ''}".strip() if tag in ("script", "style") else None
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = None
+
+    def handle_data(self, data: str) -> None:
+        if self._inside is None:
+            self.outside += data
+        else:
+            self.blocks[self._inside] = self.blocks.get(self._inside, "") + data
+
+
+@pytest.fixture(scope="module")
+def html(filled: Path, synthetic: ModuleType) -> str:
+    return report(Store(filled), synthetic.EXPERIMENT, NOW)
+
+
+@pytest.fixture(scope="module")
+def made_up(filled: Path, synthetic: ModuleType) -> Board:
+    (found,) = boards(Store(filled), synthetic.EXPERIMENT, metrics=[F1, PERPLEXITY])
+    return found
+
+
+def parts(drawing: Any, tag: str) -> list[Any]:
+    if isinstance(drawing, str):
+        return []
+    found = [drawing] if drawing[0] == tag else []
+    return found + [one for child in drawing[2] for one in parts(child, tag)]
+
+
+def test_a_report_is_the_same_page_whatever_is_stored(html: str) -> None:
+    found, empty = Elements(html), Elements(page({"title": "", "head": [], "sections": []}))
+    assert found.tags == empty.tags
+    assert found.outside == empty.outside
+    assert [tag for tag, _ in found.tags].count("script") == 2
+    assert {key: block for key, block in found.blocks.items() if "json" not in key} == {
+        key: block for key, block in empty.blocks.items() if "json" not in key
+    }
+
+
+def test_it_loads_nothing(html: str) -> None:
+    found = Elements(html)
+    assert not any({"src", "href", "srcset", "action", "data"} & attributes.keys() for _, attributes in found.tags)
+    assert not re.search(r"@import|url\(|\bimport\b|\bfetch\(", found.blocks["style"] + found.blocks["script module"])
+
+
+def test_its_policy_lets_only_its_own_script_and_style_run(html: str) -> None:
+    found = Elements(html)
+    (policy,) = [attributes["content"] for _, attributes in found.tags if "http-equiv" in attributes]
+    assert policy
+    assert policy.startswith("default-src 'none';")
+    for block, kind in (("script module", "script-src"), ("style", "style-src")):
+        digest = base64.b64encode(hashlib.sha256(found.blocks[block].encode()).digest()).decode()
+        assert f"{kind} 'sha256-{digest}';" in policy
+
+
+def test_nothing_in_its_data_can_begin_a_tag(html: str, synthetic: ModuleType) -> None:
+    block = Elements(html).blocks["script application/json"]
+    assert not set(block) & set("<>&\u2028\u2029")
+    data = json.loads(block)
+    methods = [row["method"] for board in data["board"]["boards"] for row in board["rows"]]
+    assert synthetic.HOSTILE_NAME in methods
+
+
+@given(st.recursive(st.text() | st.integers() | st.none(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
+def test_escaped_json_says_the_same(value: Any) -> None:
+    text = as_json(value)
+    assert json.loads(text) == value
+    assert not set(text) & set("<>&\u2028\u2029")
+
+
+def test_what_is_embedded_is_the_board(filled: Path, synthetic: ModuleType) -> None:
+    store = Store(filled)
+    document = board_document(store, synthetic.EXPERIMENT, NOW)
+    assert json.loads(as_json(document)) == document
+    assert (document["format"], document["version"]) == ("ragmeter-board", 1)
+    assert document["generated"] == "2026-01-02T03:04:05+00:00"
+    assert document["boards"] == [json.loads(json.dumps(one.to_json())) for one in boards(store, synthetic.EXPERIMENT)]
+    assert set(document["metrics"]) == set(document["boards"][0]["metrics"])
+    assert document["metrics"][F1]["definition"] == queries.definitions(store)[F1]["definition"]
+
+
+def test_every_order_of_the_table_is_the_boards(made_up: Board, filled: Path) -> None:
+    definitions = queries.definitions(Store(filled))
+    found = sortable(made_up, F1, definitions)
+    assert len(found["orders"]) == 2 * len({key.partition("|")[0] for key in found["orders"]})
+    for key, order in found["orders"].items():
+        column, _, direction = key.partition("|")
+        rows = [from_json(json.dumps(found["rows"][number])) for number in order["rows"]]
+        names = ["".join(node.texts()) for row in rows for node in row.find(cls="method")]
+        expected = ordered(made_up, F1, Order(column, direction == "desc"), definitions)
+        assert names == [row.run.method for row in expected]
+        state = "descending" if direction == "desc" else "ascending"
+        assert json.dumps(order["head"]).count(f'"sort": "{state}"') == 1
+
+
+def test_dots_stand_where_their_values_are(made_up: Board, filled: Path) -> None:
+    drawing = drawings.intervals(made_up, made_up.rows, F1, queries.definitions(Store(filled)))
+    marks = [mark for mark in parts(drawing, "g") if str(mark[1].get("class", "")).startswith("mark")]
+    assert len(marks) == len(made_up.rows)
+    placed = []
+    for mark, row in zip(marks, made_up.rows, strict=True):
+        assert mark[2][0][2][0].startswith(row.run.method)
+        for dot in parts(mark, "circle"):
+            placed.append((row.cells[F1].estimate.value, float(dot[1]["cx"])))
+    placed.sort()
+    (low, left), *_, (high, right) = placed
+    for value, at in placed:
+        assert at == pytest.approx(left + (value - low) / (high - low) * (right - left), abs=0.11)
+
+
+def test_the_front_is_drawn_through_those_on_it(made_up: Board) -> None:
+    rows = quality_budget(made_up, F1, "seconds")
+    drawing = drawings.pareto(rows, "seconds", F1, drawings.scale_of(F1, {}))
+    (front,) = [path for path in parts(drawing, "path") if path[1].get("class") == "front"]
+    assert front[1]["d"].count("V") == sum(one.front for one in rows) - 1
+    marks = [mark for mark in parts(drawing, "g") if drawings.FRONT in str(mark[1].get("class", ""))]
+    assert len(marks) == sum(one.front for one in rows)
+
+
+def test_drawings_use_listed_elements_alone() -> None:
+    with pytest.raises(ValueError, match="script"):
+        drawings.shape("script", "x")
+    with pytest.raises(ValueError, match="onload"):
+        drawings.shape("svg", onload="x")
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6))
+def test_ticks_are_few_round_and_within_the_range(low: float, width: float) -> None:
+    high = low + width
+    if high - low < 1e-9 * max(1.0, abs(low)):
+        return
+    found = drawings.ticks(low, high)
+    assert 1 <= len(found) <= 8
+    assert found == sorted(set(found))
+    slack = 1e-6 * max(abs(low), abs(high), width)
+    assert low - slack <= found[0]
+    assert found[-1] <= high + slack
+
+
+def ragmeter(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["ragmeter", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    return int(caught.value.code or 0)
+
+
+def test_the_command_writes_both_files(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    synthetic: ModuleType,
+) -> None:  # fmt: skip
+    html, board = tmp_path / "r.html", tmp_path / "b.json"
+    assert (
+        ragmeter(monkeypatch, "report", "-o", str(html), "--board", str(board), "--store", str(filled), "--json") == 0
+    )
+    said = json.loads(capsys.readouterr().out)
+    assert said == {"experiment": synthetic.EXPERIMENT, "files": [str(html), str(board)]}
+    assert html.read_text("utf-8").startswith("<!doctype html>")
+    assert json.loads(board.read_text("utf-8"))["experiment"] == synthetic.EXPERIMENT
+
+
+def test_a_file_that_cannot_be_written_is_named(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = tmp_path / "none" / "r.html"
+    assert ragmeter(monkeypatch, "report", "-o", str(there), "--store", str(filled)) == 1
+    said = capsys.readouterr()
+    assert "cannot be written" in (said.out + said.err)
+
+
+def test_an_unknown_experiment_is_refused(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = tmp_path / "r.html"
+    assert ragmeter(monkeypatch, "report", "nothing", "-o", str(there), "--store", str(filled)) == 2
+    assert not there.exists()
+
+
+def test_a_browser_draws_sorts_and_runs_nothing_of_the_store(
+    html: str, tmp_path: Path, screenshots: ModuleType, synthetic: ModuleType
+) -> None:
+    pytest.importorskip("playwright.sync_api")
+    executable = screenshots.chromium()
+    if not executable:
+        pytest.skip("no Chromium on this machine")
+    path = tmp_path / "report.html"
+    path.write_text(html, "utf-8")
+    with screenshots.browsing(executable) as browser:
+        opened = browser.new_page()
+        said: list[str] = []
+        opened.on("console", lambda message: said.append(message.text))
+        opened.on("pageerror", lambda error: said.append(str(error)))
+        opened.on("request", lambda request: said.append(request.url) if not request.url.startswith("file:") else None)
+        opened.goto(path.as_uri())
+        opened.wait_for_selector(".chart svg")
+        names = opened.locator("table.board").first.locator("tbody .method")
+        before = names.all_inner_texts()
+        assert synthetic.HOSTILE_NAME in before
+        opened.locator('[data-key="sort-method"]').first.click()
+        after = names.all_inner_texts()
+        assert after[:-2] == sorted(before[:-2], key=str.casefold)
+        assert opened.evaluate("window.pwned") is None
+        assert opened.locator("img, iframe, object").count() == 0
+        assert opened.locator(".chart svg").count() >= 3
+        assert said == []

@@ -46,9 +46,11 @@ def _front(chosen: Chosen, board: Board, metric: str, axis: Axis) -> None:
         alt="Quality of each run against its cost, with the Pareto front; the numbers are in the table below",
     )  # fmt: skip
     show(budget_view.pareto_table(rows, axis, metric, scale), "pareto")
-    show(el("p", "The front is what can be had at each price: whoever is not on it is beaten by a method that is at "
-            "least as good and as cheap. Controls and unfinished runs are on no front.", cls="note"),
-         "pareto-note")  # fmt: skip
+    note = (
+        "The front is what can be had at each price: whoever is not on it is beaten by a method that is at least as "
+        "good and as cheap. Unfinished runs are on no front, and controls stand in the table alone."
+    )
+    show(el("p", note, cls="note"), "pareto-note")
 
 
 def _curves(chosen: Chosen, board: Board, metric: str) -> None:

@@ -42,6 +42,7 @@ CURVE_AXES = {
 ON, BEATEN, CONTROL, PARTIAL = "on the front", "beaten", "control", "unfinished"
 _COLOURS = {ON: "#009e73", BEATEN: "#2a87c8", CONTROL: "#d55e00", PARTIAL: "#8a8f98"}
 _SHAPES = {ON: "triangle-up", BEATEN: "circle", CONTROL: "diamond", PARTIAL: "square"}
+_NAMED = 8
 _SPREAD = 30.0
 """From this ratio of the largest to the smallest on, an axis is logarithmic."""
 
@@ -103,9 +104,14 @@ def logarithmic(xs: Sequence[float]) -> bool:
 
 
 def pareto_chart(rows: Sequence[Spent], axis: Axis, metric: str, scale: Scale) -> altair.LayerChart:
-    """Runs by cost and quality with intervals, and the step line of the front."""
+    """Runs by cost and quality with intervals, and the step line of the front.
+
+    Controls are left out: what the gold answer costs says nothing, and would stretch the axis. Where there are many
+    runs only those on the front bear their names; all say them on hover.
+    """
     import altair as alt
 
+    rows = [one for one in rows if not one.row.control]
     points = [_point(one, axis, scale) for one in rows]
     known = [name for name in _COLOURS if any(point.series == name for point in points)]
     legend = alt.Legend(title=None, orient="bottom", columns=2, symbolOpacity=1)
@@ -124,7 +130,9 @@ def pareto_chart(rows: Sequence[Spent], axis: Axis, metric: str, scale: Scale) -
     value = alt.Y("value:Q", scale=y_scale, axis=y_axis)
     bars = base.mark_rule(strokeWidth=2, opacity=0.5).encode(y=alt.Y("low:Q", scale=y_scale, axis=y_axis), y2="high:Q")
     dots = base.mark_point(filled=True, size=90, opacity=1).encode(y=value, shape=shape)
+    named = points if len(points) <= _NAMED else [point for point in points if point.series == ON]
     names = base.mark_text(align="left", dx=9, dy=-7, fontSize=11, limit=130).encode(y=value, text="name:N")
+    names = names.properties(data=alt.Data(values=rows_of(named)))
     step = front([_point(one, axis, scale) for one in rows if one.front])
     return alt.layer(step, bars, dots, names).properties(height=420).configure_view(strokeWidth=0)
 

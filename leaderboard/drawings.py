@@ -27,6 +27,8 @@ WIDTH = 860
 _NAME = 190
 _ROW = 30
 _LONGEST = 26
+_LETTER, _LETTERS_HIGH = 6.6, 14.0
+"""Pixels of a letter of a name, generously, and of a line."""
 METHOD, CONTROL, PARTIAL, FRONT = "of-method", "of-control", "of-partial", "of-front"
 _CLASSES = {budget_view.ON: FRONT, budget_view.BEATEN: METHOD, budget_view.CONTROL: CONTROL,
             budget_view.PARTIAL: PARTIAL}  # fmt: skip
@@ -134,13 +136,15 @@ def intervals(
 def pareto(rows: Sequence[Spent], axis: Axis, metric: str, scale: Scale) -> Drawing | None:
     """Runs by cost and quality, with the step line of the front; None where no run has both.
 
+    Controls are left out: what the gold answer costs says nothing, and would stretch the axis.
+
     Args:
         rows: As `results.budgets.quality_budget` gives them.
         axis: What cost is.
         metric: What quality is.
         scale: How it is written.
     """
-    drawn = [one for one in rows if not math.isnan(one.x)]
+    drawn = [one for one in rows if not math.isnan(one.x) and not one.row.control]
     if not drawn:
         return None
     log = logarithmic([one.x for one in drawn])
@@ -148,33 +152,57 @@ def pareto(rows: Sequence[Spent], axis: Axis, metric: str, scale: Scale) -> Draw
     low, high = (min(xs) / 1.3, max(xs) * 1.3) if log else _range(xs)
     x = _Line(low, high, 60, WIDTH - 120, log)
     bottom = 320.0
-    y = _Line(*_range([scale.factor * bound for one in drawn for bound in (
-        one.value.value, one.value.low, one.value.high)]), bottom, 12.0)  # fmt: skip
+    bounds = [scale.factor * bound for one in drawn for bound in (one.value.value, one.value.low, one.value.high)]
+    y = _Line(*_range(bounds), bottom, 12.0)
     parts = [_grid_x(x, 12, bottom), _caption(x, bottom, AXES[axis])]
     for tick in y.marks():
         parts.append(shape("line", cls="grid", x1=60.0, x2=float(WIDTH - 120), y1=y(tick), y2=y(tick)))
         parts.append(shape("text", f"{tick:g}", cls="tick", x=52.0, y=y(tick) + 4, text_anchor="end"))
-    front = [(x(one.x), y(one.value.value * scale.factor)) for one in drawn if one.front]
+    at = [(x(one.x), y(one.value.value * scale.factor)) for one in drawn]
+    front = [place for one, place in zip(drawn, at, strict=True) if one.front]
     if len(front) > 1:
         path = f"M {front[0][0]:.1f} {front[0][1]:.1f}" + "".join(f" H {a:.1f} V {b:.1f}" for a, b in front[1:])
         parts.append(shape("path", cls="front", d=path))
-    for one in drawn:
-        parts.append(_spent(one, x(one.x), y, axis, scale))
-    label = f"{formats.metric_name(metric)[0]} ({scale.unit}); {AXES[axis]}"
-    return _picture(parts, int(bottom) + 46, label)
+    parts += [_spent(one, place, y, axis, scale) for one, place in zip(drawn, at, strict=True)]
+    parts += _names([(_short(one.row.run.method), one.front, *place) for one, place in zip(drawn, at, strict=True)])
+    return _picture(parts, int(bottom) + 46, f"{formats.metric_name(metric)[0]} ({scale.unit}); {AXES[axis]}")
 
 
-def _spent(one: Spent, at: float, y: _Line, axis: Axis, scale: Scale) -> Drawing:
+def _spent(one: Spent, at: tuple[float, float], y: _Line, axis: Axis, scale: Scale) -> Drawing:
     value = one.value
-    height = y(value.value * scale.factor)
     cls = _CLASSES[kind(one)]
-    words = f"{one.row.run.method}: {scale.value(value.value)} {scale.interval(value.low, value.high)} at " \
-            f"{written(one.x, axis)} ({kind(one)})"  # fmt: skip
+    words = (
+        f"{one.row.run.method}: {scale.value(value.value)} {scale.interval(value.low, value.high)} at "
+        f"{written(one.x, axis)} ({kind(one)})"
+    )
     parts = [shape("title", words)]
     if not math.isnan(value.low):
-        parts.append(shape("line", x1=at, x2=at, y1=y(value.low * scale.factor), y2=y(value.high * scale.factor)))
-    parts += [_mark(cls, at, height), shape("text", _short(one.row.run.method), cls="name", x=at + 9, y=height - 6)]
-    return shape("g", *parts, cls=f"mark {cls}")
+        ends = y(value.low * scale.factor), y(value.high * scale.factor)
+        parts.append(shape("line", x1=at[0], x2=at[0], y1=ends[0], y2=ends[1]))
+    return shape("g", *parts, _mark(cls, *at), cls=f"mark {cls}")
+
+
+def _names(points: Sequence[tuple[str, bool, float, float]]) -> list[Drawing]:
+    """Names beside points (name, whether on the front, x, y), the front's first; those without room are left out.
+
+    Every point says its name on hover, and stands in the table.
+    """
+    taken: list[tuple[float, float]] = []
+    spans: list[tuple[float, float]] = []
+    drawn = []
+    for name, _, x, y in sorted(points, key=lambda point: (not point[1], point[3])):
+        width = _LETTER * len(name)
+        for left, anchor in ((x + 9, "start"), (x - 9 - width, "end")):
+            span = (left, left + width)
+            crossed = any(abs(y - other) < _LETTERS_HIGH and span[0] < end and start < span[1]
+                          for (_, other), (start, end) in zip(taken, spans, strict=True))  # fmt: skip
+            if span[0] >= 0 and span[1] <= WIDTH and not crossed:
+                taken.append((x, y))
+                spans.append(span)
+                place = x + 9 if anchor == "start" else x - 9
+                drawn.append(shape("text", name, cls="name", x=place, y=y - 6, text_anchor=anchor))
+                break
+    return drawn
 
 
 def _mark(cls: str, x: float, y: float) -> Drawing:

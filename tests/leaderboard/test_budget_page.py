@@ -130,12 +130,12 @@ def test_axes_are_logarithmic_only_over_wide_positive_ranges() -> None:
     assert not budget_view.logarithmic([float("nan")])
 
 
-def test_the_chart_draws_every_run_and_the_front(made_up: Board) -> None:
+def test_the_chart_draws_every_run_but_controls_and_the_front(made_up: Board) -> None:
     rows = quality_budget(made_up, F1, "tokens")
     chart = budget_view.pareto_chart(rows, "tokens", F1, PERCENT).to_dict()
     step, dots = chart["layer"][0], chart["layer"][2]
     drawn = dots.get("data", chart.get("data"))["values"]
-    assert {entry["name"] for entry in drawn} == {one.row.run.method for one in rows}
+    assert {entry["name"] for entry in drawn} == {one.row.run.method for one in rows if not one.row.control}
     assert {entry["name"] for entry in step["data"]["values"]} == {one.row.run.method for one in rows if one.front}
 
 

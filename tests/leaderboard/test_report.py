@@ -165,6 +165,16 @@ def test_the_front_is_drawn_through_those_on_it(made_up: Board) -> None:
     assert len(marks) == sum(one.front for one in rows)
 
 
+def test_names_do_not_overlap_and_those_on_the_front_come_first() -> None:
+    close = [("beaten", False, 100.0, 100.0), ("front", True, 104.0, 102.0), ("far", False, 400.0, 300.0)]
+    assert [text[2][0] for text in drawings._names(close)] == ["front", "beaten", "far"]
+    assert [text[1]["text-anchor"] for text in drawings._names(close)] == ["start", "end", "start"]
+    crowd = [("n" * 20, number == 7, 400.0 + number, 100.0) for number in range(20)]
+    assert len(drawings._names(crowd)) == 2
+    edge = drawings._names([("n" * 20, True, drawings.WIDTH - 5.0, 100.0)])
+    assert edge[0][1]["text-anchor"] == "end"
+
+
 def test_drawings_use_listed_elements_alone() -> None:
     with pytest.raises(ValueError, match="script"):
         drawings.shape("script", "x")

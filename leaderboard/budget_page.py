@@ -11,7 +11,7 @@ from leaderboard.columns import MAIN, higher_is_better, scale_of
 from leaderboard.nodes import el, message
 from leaderboard.view import show
 from results.board import Board
-from results.budgets import Axis, budget_curves, quality_budget, read_in_full
+from results.budgets import Axis, budget_curves, quality_budget, read_in_full, telling_axis
 
 
 def render() -> None:
@@ -25,10 +25,11 @@ def render() -> None:
     with left:
         metric = state.select("Quality", "metric", chosen.metrics, chosen.families[MAIN][0],
                               show=formats.metric_label)  # fmt: skip
+    board = source.board_of(chosen.at, chosen.experiment, chosen.group, None, (metric,))
     with right:
         axes: dict[str, Axis] = {name: name for name in budget_view.AXES}
-        axis = axes[state.select("Cost", "cost", list(axes), "tokens", show=lambda name: budget_view.AXES[axes[name]])]
-    board = source.board_of(chosen.at, chosen.experiment, chosen.group, None, (metric,))
+        axis = axes[state.select("Cost", "cost", list(axes), telling_axis(board),
+                                 show=lambda name: budget_view.AXES[axes[name]])]  # fmt: skip
     _front(chosen, board, metric, axis)
     _curves(chosen, board, metric)
     permalink()
@@ -61,7 +62,7 @@ def _curves(chosen: Chosen, board: Board, metric: str) -> None:
         show(message(
             "Nothing is delivered to a reader here",
             "Compression shows with methods whose reader is a model: the same one at several ratios or budgets, "
-            "named alike but for the number at the end (`CLaRa 4x`, `CLaRa 16x`).",
+            "named alike but for the number at the end, as in CLaRa 4x and CLaRa 16x.",
             ("ragmeter experiments", "ragmeter run EXPERIMENT.yaml"),
         ), "compression-none")  # fmt: skip
         return

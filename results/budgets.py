@@ -86,6 +86,12 @@ def spent(row: Row, axis: Axis, questions: int) -> float:
     return float(ways[axis](cost))
 
 
+def telling_axis(board: Board) -> Axis:
+    """Tokens, where methods differ in them; else time: retrievers alone spend no tokens."""
+    tokens = {spent(row, "tokens", row.run.done) for row in board.rows if not row.control and row.cost is not None}
+    return "tokens" if len(tokens) > 1 else "seconds"
+
+
 def quality_budget(board: Board, metric: str, axis: Axis, *, higher_is_better: bool = True) -> list[Spent]:
     """Runs with their quality and cost, cheapest first, and which of them are on the Pareto front.
 

@@ -15,7 +15,7 @@ from leaderboard import budget_view
 from leaderboard.formats import PERCENT
 from leaderboard.nodes import TAGS
 from results.board import Board, Row, boards
-from results.budgets import Spent, budget_curves, quality_budget, read_in_full, spent
+from results.budgets import Spent, budget_curves, quality_budget, read_in_full, spent, telling_axis
 from results.queries import Cost
 from results.store import Store
 
@@ -155,3 +155,10 @@ def test_retrievers_alone_have_no_compression(app: Start, filled: Path) -> None:
     page = app(filled).open("budget", experiment="open corpus")
     assert not page.test.exception
     assert "Nothing is delivered" in words(page.part("compression-none"))
+    assert "s / question" in words(page.part("pareto"))
+
+
+def test_time_is_the_cost_of_those_who_spend_no_tokens(made_up: Board) -> None:
+    assert telling_axis(made_up) == "tokens"
+    retrievers = replace(made_up, rows=tuple(row for row in made_up.rows if row.control or row.run.kind == "retriever"))
+    assert telling_axis(retrievers) == "seconds"

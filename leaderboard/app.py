@@ -18,6 +18,7 @@ def main() -> None:
         st.Page("pages/compare.py", title="Compare", icon=":material/compare_arrows:", url_path="compare"),
         st.Page("pages/questions.py", title="Questions", icon=":material/quiz:", url_path="questions"),
         st.Page("pages/styles.py", title="Styles", icon=":material/style:", url_path="styles"),
+        st.Page("pages/budget.py", title="Budget", icon=":material/savings:", url_path="budget"),
         st.Page("pages/judges.py", title="Judges", icon=":material/gavel:", url_path="judges"),
         st.Page("pages/datasets.py", title="Datasets", icon=":material/database:", url_path="datasets"),
     ]

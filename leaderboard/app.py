@@ -13,14 +13,16 @@ def main() -> None:
     # A file of our own: browsers fetch the icon of a page that names a Material symbol from Google.
     st.set_page_config(page_title="ragmeter", page_icon=str(assets / "icon.svg"), layout="wide")
     st.logo(str(assets / "logo.svg"), size="medium")
+    # Not in a folder called `pages`: of that Streamlit makes a menu of its own until "/" is visited.
     pages = [
-        st.Page("pages/board.py", title="Board", icon=":material/leaderboard:", default=True),
-        st.Page("pages/compare.py", title="Compare", icon=":material/compare_arrows:", url_path="compare"),
-        st.Page("pages/questions.py", title="Questions", icon=":material/quiz:", url_path="questions"),
-        st.Page("pages/styles.py", title="Styles", icon=":material/style:", url_path="styles"),
-        st.Page("pages/budget.py", title="Budget", icon=":material/savings:", url_path="budget"),
-        st.Page("pages/judges.py", title="Judges", icon=":material/gavel:", url_path="judges"),
-        st.Page("pages/datasets.py", title="Datasets", icon=":material/database:", url_path="datasets"),
+        st.Page("scripts/board.py", title="Board", icon=":material/leaderboard:", default=True),
+        st.Page("scripts/methods.py", title="Methods", icon=":material/science:", url_path="methods"),
+        st.Page("scripts/compare.py", title="Compare", icon=":material/compare_arrows:", url_path="compare"),
+        st.Page("scripts/questions.py", title="Questions", icon=":material/quiz:", url_path="questions"),
+        st.Page("scripts/styles.py", title="Styles", icon=":material/style:", url_path="styles"),
+        st.Page("scripts/budget.py", title="Budget", icon=":material/savings:", url_path="budget"),
+        st.Page("scripts/judges.py", title="Judges", icon=":material/gavel:", url_path="judges"),
+        st.Page("scripts/datasets.py", title="Datasets", icon=":material/database:", url_path="datasets"),
     ]
     st.navigation(pages, position="top").run()
 

@@ -13,7 +13,7 @@ from leaderboard.published_table import published_table
 from leaderboard.view import show
 from results.board import Board
 
-QUESTIONS_PAGE = "pages/questions.py"
+QUESTIONS_PAGE = "scripts/questions.py"
 _REFRESH_S = 15.0
 
 

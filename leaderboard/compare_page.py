@@ -14,7 +14,7 @@ from leaderboard.view import show
 from results.comparison import Comparison
 from results.queries import RunRow
 
-QUESTIONS_PAGE = "pages/questions.py"
+QUESTIONS_PAGE = "scripts/questions.py"
 LEAST, MOST = 2, 6
 AT_FIRST = 3
 PAGE = 15

@@ -56,7 +56,7 @@ class App:
             self.test.query_params[name] = value
         if page:
             self.test.run()
-            self.test.switch_page(f"pages/{page}.py")
+            self.test.switch_page(f"scripts/{page}.py")
             for name, value in parameters.items():
                 self.test.query_params[name] = value
         self.test.run()

@@ -22,7 +22,10 @@ from typing import Any
 
 CHROMIUM_FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--force-color-profile=srgb"]
 VIEWS = {"light": ("light", 1440, 900), "dark": ("dark", 1440, 900), "phone": ("light", 390, 844)}
-PAGES = {"board": "", "questions": "questions"}
+PAGES = {
+    "board": "",
+    **{name: name for name in ("methods", "compare", "questions", "styles", "budget", "judges", "datasets")},
+}
 SERVE = "import sys; from pathlib import Path; from leaderboard.server import serve; " \
     "sys.exit(serve(Path(sys.argv[1]), int(sys.argv[2])))"  # fmt: skip
 

@@ -68,6 +68,18 @@ def test_text_from_strangers_is_shown_and_never_run(visit: Any, synthetic: Modul
     assert any("<script>window.pwned=1</script>" in name for name in methods(page))
 
 
+def test_a_link_into_a_page_is_whole_as_the_first_visit_of_a_server(
+    filled: Path, browser: Any, screenshots: ModuleType
+) -> None:
+    with screenshots.serving(filled) as address:
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.goto(f"{address}/datasets")
+        screenshots.settled(page)
+        page.get_by_text("Compare", exact=True).first.wait_for(timeout=10_000)
+        assert page.locator("[data-testid=stSidebar]").count() == 0
+        page.close()
+
+
 def test_a_click_on_a_head_sorts_and_is_in_the_url(visit: Any, screenshots: ModuleType) -> None:
     page = visit()
     before = methods(page)

@@ -1,0 +1,141 @@
+"""The method page: everything that the store knows of a method, and nothing that it does not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from leaderboard import method_view
+from leaderboard.formats import PERCENT
+from results import checkpoints, gate_history, method_record, queries
+from results.board import boards
+from results.gate import ask
+from results.store import Store
+
+Start = Callable[[Path], Any]
+F1 = "f1(rules=hotpotqa)#v1"
+
+
+def words(node: Any) -> str:
+    return " ".join(node.texts())
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, synthetic: ModuleType) -> Path:
+    """A store in which `dense` has a card, a checkpoint with a curve, and decisions of the gate."""
+    folder = tmp_path_factory.mktemp("trained")
+    store = synthetic.fill(folder / "store", count=20)
+    store.put_cards([{
+        "id": "dense", "version": 2, "kind": "retriever", "summary": "<b>towers</b>", "training_data": ["nq:train"],
+        "paper": "Somebody 2020 (arXiv:2004.04906)", "presets": {"small": {"size": 2}},
+    }], [])  # fmt: skip
+    model = folder / "model"
+    model.mkdir()
+    rows = [{"step": step, "loss": 1.0 / (1 + step), "rate": 0.5} for step in range(5)]
+    lines = [*map(json.dumps, rows), "not json", '{"step": 9, "loss": NaN}', '{"loss": 3}', '{"step": 5, "lo']
+    (model / "curve.jsonl").write_text("\n".join(lines))
+    made = checkpoints.describe(model, method="dense", stage="towers", parents=["ab" * 32])
+    checkpoints.register(store, made.path)
+    runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
+    gate_history.record(store, ask(store, runs["bm25"], runs["dense"], metrics=[F1], margin=0.05))
+    return folder / "store"
+
+
+def test_values_of_every_board_are_those_of_the_boards(filled: Path, synthetic: ModuleType) -> None:
+    store = Store(filled)
+    found = method_record.results_of(store, method_record.runs_of(store, "bm25"), [F1, "perplexity#v1"])
+    assert {result.run.setting for result in found} == {"distractor", "corpus"}
+    expected = {row.run.run: row for name in (synthetic.EXPERIMENT, "open corpus") for table in boards(store, name)
+                for row in table.rows}  # fmt: skip
+    for result in found:
+        for metric, one in result.values.items():
+            assert one == expected[result.run.run].cells[metric].estimate
+        assert result.cost == expected[result.run.run].cost
+
+
+def test_stage_seconds_add_up_to_what_a_question_took(filled: Path) -> None:
+    store = Store(filled)
+    for result in method_record.results_of(store, method_record.runs_of(store, "full_context"), []):
+        assert sum(result.stages.values()) == pytest.approx(2.9)
+        assert list(result.stages) == ["read", "retrieve"]
+        assert result.cost is not None
+        assert result.cost.seconds == pytest.approx(2.9)
+
+
+def test_a_curve_keeps_what_can_be_drawn_and_leaves_out_what_cannot(trained: Path) -> None:
+    (one,) = checkpoints.checkpoints(Store(trained))
+    curve = method_record.curve(one.path)
+    assert curve["loss"] == [(step, 1.0 / (1 + step)) for step in range(5)]
+    assert len(curve["rate"]) == 5
+    assert method_record.curve(one.path / "gone") == {}
+
+
+def test_a_thinned_curve_has_the_mean_of_the_whole() -> None:
+    points = [(float(step), float(step % 7)) for step in range(4000)]
+    thin = method_record.thinned(points)
+    assert len(thin) == 400
+    assert np.mean([value for _, value in thin]) == pytest.approx(np.mean([value for _, value in points]))
+    assert method_record.thinned(points[:400]) == points[:400]
+
+
+def test_the_page_shows_card_results_checkpoints_curve_and_decisions(app: Start, trained: Path) -> None:
+    page = app(trained).open("methods", method="dense")
+    assert not page.test.exception
+    card = page.part("card")
+    assert "<b>towers</b>" in words(card)
+    assert "nq:train" in words(card)
+    assert [a.attributes["href"] for a in card.find(tag="a")] == ["https://arxiv.org/abs/2004.04906"]
+    (one,) = checkpoints.checkpoints(Store(trained))
+    assert one.sha256[:12] in words(page.part("checkpoints"))
+    assert "abababab" in words(page.part("checkpoints"))
+    assert "0.2" in words(page.part("curves"))
+    decided = gate_history.history(Store(trained))[0]
+    said = words(page.part("gate"))
+    assert decided.outcome in said
+    assert PERCENT.difference(decided.value) in said
+    assert "bm25" in said
+
+
+def test_every_method_of_the_store_can_be_chosen_and_shows_its_runs(app: Start, filled: Path) -> None:
+    for method in method_record.method_ids(Store(filled)):
+        page = app(filled).open("methods", method=method)
+        assert not page.test.exception, method
+        lines = list(next(page.part("results").find(tag="tbody")).find(tag="tr"))
+        assert len(lines) == len(method_record.runs_of(Store(filled), method))
+
+
+def test_a_method_that_does_not_exist_falls_back(app: Start, filled: Path) -> None:
+    usual = app(filled).open("methods")
+    page = app(filled).open("methods", method="../../etc/passwd", family="<script>", figure="x")
+    assert not page.test.exception
+    assert page.part("results") == usual.part("results")
+
+
+def test_options_that_runs_do_not_share_say_which_run_has_which(filled: Path, synthetic: ModuleType) -> None:
+    one, two = queries.runs(Store(filled), synthetic.EXPERIMENT)[:2]
+    tree = method_view.options([one, two])
+    assert tree is not None
+    said = [words(line) for line in next(tree.find(tag="tbody")).find(tag="tr")]
+    assert said == ["id bm25 bm25", "id dense dense"]
+
+
+@pytest.mark.parametrize("paper", ["javascript:alert(1)", "arXiv:javascript", "arXiv:1.2.3/../x y"])
+def test_a_paper_that_names_no_arxiv_number_is_no_link(paper: str) -> None:
+    tree = method_view.card("m", {"summary": "s", "paper": paper}, [])
+    assert all(a.attributes["href"].startswith("https://arxiv.org/abs/") for a in tree.find(tag="a"))  # type: ignore[union-attr]
+    assert "javascript" not in " ".join(str(a.attributes) for a in tree.find(tag="a"))
+
+
+@pytest.mark.parametrize("empty", [True, False])
+def test_nothing_to_show_says_what_to_do(app: Start, tmp_path: Path, empty: bool) -> None:
+    if empty:
+        Store(tmp_path).put_cards([], [])
+    page = app(tmp_path).open("methods")
+    assert not page.test.exception
+    assert "ragmeter demo" in words(page.part("message"))

@@ -208,13 +208,18 @@ def _show(path: Path, found: Statistics, put_aside: dict[str, int]) -> None:
     def mean(value: float | None) -> str:
         return "–" if value is None else f"{value:.2f}"
 
-    lines = []
-    for kind, one in found.items():
-        row = one.to_json()
-        means = [mean(row[f"{name}_per_document"]) for name in ("pairs", "input_words", "output_words")]
-        lines.append((kind, f"{one.documents:,}", *means, one.uncovered, one.covered_without_pairs, one.unfinished))
-    columns = ("type", "documents", "pairs", "input words", "output words", "uncovered", "without pairs", "unfinished")
-    listing(columns, lines, empty="nothing was made")
+    figures = {
+        "documents": [f"{one.documents:,}" for one in found.values()],
+        **{
+            name.replace("_", " "): [mean(one.to_json()[f"{name}_per_document"]) for one in found.values()]
+            for name in ("pairs", "input_words", "output_words")
+        },
+        "uncovered": [f"{one.uncovered:,}" for one in found.values()],
+        "without pairs": [f"{one.covered_without_pairs:,}" for one in found.values()],
+        "unfinished": [f"{one.unfinished:,}" for one in found.values()],
+    }
+    lines = [(name, *values) for name, values in figures.items()]
+    listing(("", *found), lines if found else [], empty="nothing was made")
     scripted = {name for one in found.values() for name in one.by}
     if scripted:
         out.print(Text(f"by {', '.join(sorted(scripted))}"))

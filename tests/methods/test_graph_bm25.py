@@ -88,7 +88,10 @@ def test_scores_are_lucenes_formula_over_the_graph_of_the_query(
     index = index_of([*others, *graph], k1=k1, b=b)
     (ranking,) = index.retrieve([Query("q", question, candidates=ids(graph))], len(graph))
     expected = lucene(question, [verbalise(triple) for triple in graph], k1, b)
-    assert ranking.ids == expected_ranking(expected, graph)
+    of = dict(zip(ids(graph), expected, strict=True))
+    # By score, not by place: where two triples are equal in exact numbers, rounding decides who is first.
+    assert set(ranking.ids) == set(of)
+    assert ranking.scores == pytest.approx([of[identifier] for identifier in ranking.ids], abs=1e-9)
     assert sorted(ranking.scores, reverse=True) == list(ranking.scores)
     assert ranking.scores == pytest.approx(sorted(expected, reverse=True), abs=1e-9)
 

@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.errors import unknown_name
 from methods.clara.config import Adapter, ClaraConfig
 from methods.clara.prompting import Prompt, answer, answer_from_text
-from methods.sark.efficiency import synchroniser
+from methods.models.measuring import made_as, synchroniser
 
 WORDS = 900
 """Words of the vocabulary that drawn texts are made of."""
@@ -113,7 +113,7 @@ def random_clara(name: str, rate: int, dtype: str = "bfloat16", device: str = "c
     kind, settings = ARCHITECTURES[name]
     special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
     config = getattr(transformers, f"{kind}Config")(**settings, **special)
-    with _made_as(dtype, device):
+    with made_as(dtype, device):
         torch.manual_seed(0)
         base = transformers.AutoModelForCausalLM.from_config(config)
     base.requires_grad_(False)
@@ -126,20 +126,6 @@ def random_clara(name: str, rate: int, dtype: str = "bfloat16", device: str = "c
         "max_prompt": 4096,
     }
     return Clara(ClaraConfig.model_validate(options), _tokenizer(), base.eval())
-
-
-@contextmanager
-def _made_as(dtype: str, device: str) -> Iterator[None]:
-    """Within this block models are made in this type and place: float32 copies need not pass through the CPU."""
-    import torch
-
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(getattr(torch, dtype))
-    try:
-        with torch.device(device):
-            yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 def _tokenizer() -> Any:

@@ -24,7 +24,7 @@ from methods.api import Services
 from methods.clara.data_config import PoolConfig, ScpDataConfig
 from methods.clara.rows import InstructionRow, JointRow, ScpRow, instruction_row, joint_row, pooled, scp_row
 from methods.clara.worlds_rows import world_rows
-from methods.sark.candidates import retrieved
+from methods.retrieved import retrieved
 
 STREAMED: Mapping[str, Callable[[DataReference, RowsConfig, list[SkippedRecord]], Iterator[Row]]] = {
     "clara_stages": clara_stages.rows,

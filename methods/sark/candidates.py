@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.errors import UserError
 from benchmarks.registry import Benchmark
-from benchmarks.schema import Query, Question
+from benchmarks.schema import Question
 from methods.api import Services
-from methods.pipeline import index_folder
-from methods.registry import Component
+from methods.retrieved import retrieved
 from methods.sark.data_config import CandidatesConfig, ExtraConfig
 
 
@@ -43,16 +42,3 @@ def further(
     """Passages further down that were not tried yet, by question id, the best ranked first."""
     found = retrieved(benchmark, questions, config.component, config.n, services)
     return {one: tuple(p for p in ids if p not in set(seen.get(one, ()))) for one, ids in found.items()}
-
-
-def retrieved(
-    benchmark: Benchmark, questions: Sequence[Question], retriever: Component, n: int, services: Services
-) -> dict[str, tuple[str, ...]]:
-    """What a retriever finds in the whole corpus, by question id."""
-    if not questions:
-        return {}
-    index = retriever.build(services).index(benchmark.corpus, index_folder(retriever, benchmark.corpus, services))
-    # Without its candidates a question is asked over the whole corpus.
-    queries = [Query(question.query_id, question.text) for question in questions]
-    rankings = index.retrieve(queries, n)
-    return {question.id: ranking.ids for question, ranking in zip(questions, rankings, strict=True)}

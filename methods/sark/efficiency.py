@@ -8,8 +8,7 @@ ids are drawn instead of made from text, and tokenising is not part of the time.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -19,6 +18,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.errors import unknown_name
 from benchmarks.schema import Query
 from methods.api import Ranking, Reranker
+from methods.models.measuring import made_as, synchroniser
 
 Family = Literal["encoder", "sark", "llm_pointwise", "llm_listwise"]
 
@@ -80,15 +80,6 @@ def measure_reranker(
         lambda number: reranker.rerank([queries[number]], [rankings[number]], corpus), len(queries),
         synchronise=synchroniser(device),
     )  # fmt: skip
-
-
-def synchroniser(device: str) -> Callable[[], None]:
-    """What waits for a device; nothing has to wait for a CPU."""
-    if not device.startswith("cuda"):
-        return lambda: None
-    import torch
-
-    return lambda: torch.cuda.synchronize(device)
 
 
 # -- architectures of random weights -------------------------------------------------------------------------------
@@ -187,7 +178,7 @@ class StandIn:
 
         self.architecture, self.device, self._seed = architecture, device, seed
         torch.manual_seed(seed)
-        with _made_as(dtype, device):
+        with made_as(dtype, device):
             self.model = _made(architecture)
         self.model.eval()
 
@@ -255,22 +246,8 @@ def measure_stand_in(model: StandIn, queries: int, work: Workload) -> Timing:
 
 def parameters(architecture: Architecture) -> int:
     """How many weights it has; nothing is allocated."""
-    with _made_as("float32", "meta"):
+    with made_as("float32", "meta"):
         return sum(weights.numel() for weights in _made(architecture).parameters())
-
-
-@contextmanager
-def _made_as(dtype: str, device: str) -> Iterator[None]:
-    """Within this block models are made in this type and place: 28 GB of float32 need not pass through the CPU."""
-    import torch
-
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(getattr(torch, dtype))
-    try:
-        with torch.device(device):
-            yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 def _made(architecture: Architecture) -> Any:

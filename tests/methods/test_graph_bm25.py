@@ -89,7 +89,10 @@ def test_scores_are_lucenes_formula_over_the_graph_of_the_query(
     (ranking,) = index.retrieve([Query("q", question, candidates=ids(graph))], len(graph))
     expected = lucene(question, [verbalise(triple) for triple in graph], k1, b)
     of = dict(zip(ids(graph), expected, strict=True))
-    # By score, not by place: where two triples are equal in exact numbers, rounding decides who is first.
+    # By score: where two triples are equal in exact numbers, rounding decides; where their scores are, the place does.
+    place = {identifier: number for number, identifier in enumerate(of)}
+    ranked = [(-score, place[identifier]) for identifier, score in zip(ranking.ids, ranking.scores, strict=True)]
+    assert ranked == sorted(ranked)
     assert set(ranking.ids) == set(of)
     assert ranking.scores == pytest.approx([of[identifier] for identifier in ranking.ids], abs=1e-9)
     assert sorted(ranking.scores, reverse=True) == list(ranking.scores)

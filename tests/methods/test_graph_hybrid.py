@@ -20,7 +20,7 @@ from benchmarks.errors import UserError
 from benchmarks.fingerprint import folder_sha256
 from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Query, Triple, triple_id
-from methods.api import Ranking, Services
+from methods.api import Ranking, Retriever, Services
 from methods.baselines.graph.cross_encoder_loss import GroupObjective
 from methods.baselines.graph.cross_encoder_rows import Group, asked_of, groups, load_training
 from methods.baselines.graph.cross_encoder_training import (
@@ -297,7 +297,7 @@ def test_a_cross_encoder_that_nothing_was_trained_for_is_refused(base: str, tmp_
 
 def test_what_was_trained_is_taken(trained: TrainedStage, base: str) -> None:
     hybrid(str(trained.folder), base).preflight()
-    hybrid(str(trained.folder), base).build(Services(device="cpu"))
+    assert isinstance(hybrid(str(trained.folder), base).build(Services(device="cpu")), Retriever)
 
 
 def test_a_head_may_be_a_module_of_its_own(base: str, tmp_path: Path) -> None:

@@ -39,6 +39,17 @@ def base_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
+@pytest.fixture(scope="session")
+def toy() -> ModuleType:
+    return _beside("toy_clara")
+
+
+@pytest.fixture(scope="module")
+def base(toy: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The base of what is trained in tests."""
+    return str(toy.save_base(tmp_path_factory.mktemp("base")))
+
+
 @pytest.fixture(params=BASES.KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     """A class of base."""

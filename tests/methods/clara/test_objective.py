@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -23,21 +21,6 @@ from methods.clara.prompting import PARAPHRASES, answer  # noqa: E402
 from methods.clara.retrieving import Joint, Supervised, candidates_of, recalls  # noqa: E402
 from methods.clara.selector import select  # noqa: E402
 from methods.clara.training_config import InstructionStage, JointStage, ScpStage  # noqa: E402
-
-
-@pytest.fixture(scope="module")
-def toy() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("toy_clara", Path(__file__).with_name("toy_clara.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def base(toy: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(toy.save_base(tmp_path_factory.mktemp("base")))
 
 
 @pytest.fixture

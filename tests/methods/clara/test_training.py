@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 from collections.abc import Sequence
@@ -31,21 +30,6 @@ from methods.torch_loop import Schedule  # noqa: E402
 from methods.training import TRAININGS, Silent, TrainedStage, Workshop  # noqa: E402
 
 PRETRAINED = {"compressor", "generator", "memory"}
-
-
-@pytest.fixture(scope="module")
-def toy() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("toy_clara", Path(__file__).with_name("toy_clara.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def base(toy: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(toy.save_base(tmp_path_factory.mktemp("base")))
 
 
 @pytest.fixture

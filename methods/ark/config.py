@@ -355,7 +355,7 @@ WORLDS: Mapping[str, Any] = {
     "loss": {"temperature": 0.05, "in_batch": ["positives", "positives", "positives"]},
     "train": {
         "epochs": [2, 1, 1],
-        "learning_rate": [1e-4, 1e-5, 1e-5],
+        "learning_rate": [1e-4, 1e-5, 3e-6],
         "batch_size": 32,
         # Within a document other questions' positives often are a question's second evidence, unlabelled.
         "order": "shuffled",

@@ -19,6 +19,7 @@ from results import judgements, labelling, queries
 from results.judgements import ONE, OTHER, Battle
 from results.labelling import Label
 from results.plain import plain
+from results.redaction import without_secrets
 from results.statistics import (
     Agreement,
     Estimate,
@@ -309,7 +310,7 @@ def _work(calls: Sequence[JudgeCall]) -> Work:
 
 def _kind(reason: str) -> str:
     """A reason without what differs from reply to reply: what is quoted, and numbers."""
-    return re.sub(r"\d[\d.,]*", "…", re.split(r":?\s*[\"']", reason)[0])
+    return re.sub(r"\d[\d.,]*", "…", re.split(r":?\s*[\"']", without_secrets(reason))[0])
 
 
 def _with_judges(mine: Mapping[Item, float], others: Mapping[str, Mapping[Item, float]]) -> dict[str, Agreement]:

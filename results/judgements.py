@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from judges.judging import AS_GIVEN, FIRST, NONE, SECOND, TIE, Judge, JudgeCall, Parsed, Score
+from results.redaction import shareable
 from results.rows import insert, insert_scores, storable, summarise
 from results.store import Store
 
@@ -284,7 +285,7 @@ def judges(store: Store) -> dict[str, dict[str, Any]]:
         return {}
     with store.database.reading() as connection:
         rows = connection.execute("SELECT judge, card FROM judges ORDER BY judge").fetchall()
-    return {judge: json.loads(card) for judge, card in rows}
+    return {judge: shareable(card) for judge, card in rows}
 
 
 def judged_runs(store: Store, judge: str) -> list[str]:

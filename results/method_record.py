@@ -13,6 +13,7 @@ import numpy as np
 
 from results import queries
 from results.queries import Cost, RunRow
+from results.redaction import shareable
 from results.statistics import Estimate, estimates
 from results.store import Store
 
@@ -45,7 +46,7 @@ def cards(store: Store) -> dict[str, dict[str, Any]]:
     """Cards of methods and of their parts by id, the newest version of each."""
     with store.database.reading() as connection:
         rows = connection.execute("SELECT id, card FROM methods ORDER BY id, version").fetchall()
-    return {name: json.loads(card) for name, card in rows}
+    return {name: shareable(card) for name, card in rows}
 
 
 def method_ids(store: Store) -> list[str]:

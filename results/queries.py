@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from benchmarks.errors import UserError, unknown_name
 from benchmarks.schema import SENTENCE_MARK, Passage
+from results.redaction import shareable, without_secrets
 from results.store import Store
 
 
@@ -165,8 +166,10 @@ def runs(store: Store, experiment: str | None = None) -> list[RunRow]:
 
 def _run_row(row: Sequence[Any]) -> RunRow:
     *fields, description, provenance, environment, card, metrics = row
-    texts: list[Any] = [json.loads(text or "{}") for text in (description, provenance, environment)]
-    return RunRow(*[*fields, *texts, json.loads(card) if card else None, None if metrics is None else tuple(metrics)])
+    texts: list[Any] = [shareable(text) for text in (description, provenance, environment)]
+    found = RunRow(*[*fields, *texts, shareable(card) if card else None, None if metrics is None else tuple(metrics)])
+    # Services repeat keys in what they say of errors.
+    return replace(found, error=without_secrets(found.error)) if found.error else found
 
 
 def experiments(store: Store) -> list[ExperimentRow]:
@@ -392,10 +395,10 @@ def answers(store: Store, question: QuestionRow, run_ids: Sequence[str], *, dept
     for run, metric, value, reason in scored:
         scores.setdefault(run, {})[metric] = value
         if reason is not None:
-            reasons.setdefault(run, {})[metric] = reason
+            reasons.setdefault(run, {})[metric] = without_secrets(reason)
     rows = [
-        AnswerRow(run, method, answer, failed, json.loads(notes), tuple(evidence.get(run, ())), scores.get(run, {}),
-                  reasons.get(run, {}), json.loads(stages), *used)
+        AnswerRow(run, method, answer, failed and without_secrets(failed), shareable(notes),
+                  tuple(evidence.get(run, ())), scores.get(run, {}), reasons.get(run, {}), json.loads(stages), *used)
         for run, method, answer, failed, notes, stages, *used in said
     ]  # fmt: skip
     return sorted(rows, key=lambda row: wanted.index(row.run))

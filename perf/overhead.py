@@ -18,7 +18,7 @@ from benchmarks.schema import Query
 from methods.api import Evidence, Prediction, Services, Usage
 from methods.registry import MethodConfig, register
 from ragmeter import experiment
-from ragmeter.run import execute
+from ragmeter.run_loop import execute
 from ragmeter.tasks import Task, states, tasks_of
 from results.store import Store
 

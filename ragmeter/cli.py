@@ -353,7 +353,7 @@ def main() -> None:
     except Exception as error:
         from benchmarks.errors import UserError
         from ragmeter.console import complain
-        from ragmeter.run import Interrupted
+        from ragmeter.run_loop import Interrupted
 
         if isinstance(error, Interrupted):
             sys.stderr.write(f"{error}\n")

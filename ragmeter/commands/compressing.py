@@ -24,7 +24,7 @@ from ragmeter.commands.checking import options_given
 from ragmeter.console import emit, listing, out
 from ragmeter.options import store_folder
 from ragmeter.progress import TrainingProgress
-from ragmeter.run import Interrupted
+from ragmeter.run_loop import Interrupted
 from ragmeter.tasks import require_device
 from results.store import Store
 

@@ -26,7 +26,7 @@ from ragmeter.given_options import judge_of, settings
 from ragmeter.options import store_folder
 from ragmeter.progress import JudgingProgress
 from ragmeter.render import show_battles
-from ragmeter.run import Interrupted
+from ragmeter.run_loop import Interrupted
 from results import blessed, judgements, queries, records
 from results.battle_board import BattleBoard, battle_boards
 from results.board import with_failures

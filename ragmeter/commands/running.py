@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
 from benchmarks.errors import UserError
-from methods.api import Services
-from methods.models.tokens import Estimate
 from ragmeter import experiment as experiments
-from ragmeter import judging
 from ragmeter.commands.tabling import show_beside
 from ragmeter.console import emit, err, listing, out
 from ragmeter.experiment import Experiment
+from ragmeter.experiment_run import How, carry_through, estimates, limited
 from ragmeter.options import store_folder
-from ragmeter.progress import JudgingProgress, RunProgress, TrainingProgress
 from ragmeter.render import show_battles, show_board
-from ragmeter.run import Interrupted, Outcome, execute
-from ragmeter.tasks import Task, TaskState, estimate, preflight, reach, ready_part, states, tasks_of
-from ragmeter.training_job import carry_out
+from ragmeter.run_loop import Outcome
+from ragmeter.tasks import TaskState, estimate, preflight, ready_part, states, tasks_of
 from ragmeter.trainings import TrainingPlan
 from results import queries
 from results.battle_board import battle_boards
@@ -47,11 +42,15 @@ class Request:
     fail_fast: bool = False
     device: str | None = None
 
+    @property
+    def how(self) -> How:
+        return How(self.limit, self.fresh, self.retry_failed, self.fail_fast, self.device)
+
 
 def run(request: Request, store: Path | None, as_json: bool, quiet: bool, verbose: bool) -> int:
     """Run an experiment; returns the exit code."""
-    experiment = _limited(experiments.load(request.experiment, profile=request.profile, store=store), request.limit)
-    code, value = _run(experiment, request, Store(store_folder(store)), as_json, quiet, verbose)
+    experiment = experiments.load(request.experiment, profile=request.profile, store=store)
+    code, value = _run(experiment, request.how, Store(store_folder(store)), as_json, quiet, verbose)
     emit(value, as_json, lambda: None)
     return code
 
@@ -59,7 +58,7 @@ def run(request: Request, store: Path | None, as_json: bool, quiet: bool, verbos
 def plan(request: Request, folder: Path | None, as_json: bool) -> None:
     """Show what `run` would do."""
     store = Store(store_folder(folder))
-    experiment = _limited(
+    experiment = limited(
         experiments.load(request.experiment, profile=request.profile, store=folder), request.limit
     )  # fmt: skip
     ready, waiting = ready_part(experiment, store)
@@ -90,7 +89,7 @@ def plan(request: Request, folder: Path | None, as_json: bool) -> None:
         pending = sum(state.pending for state in found)
         later = f", and {len(after)} tasks of methods that are to be trained first" if after else ""
         out.print(Text(f"{len(found)} tasks, {pending} questions to answer{later}; store: {store.folder}"))
-        for name, wanted in _estimates(found).items():
+        for name, wanted in estimates(found).items():
             out.print(Text(f"{name}: about {wanted}"))
         for judge, asked in _judgements(experiment, found).items():
             out.print(Text(f"{judge}: {asked:,} judgements at most"))
@@ -114,9 +113,8 @@ def resume(
     experiment = experiments.parse(
         row.source, row.path or f"{row.name} (stored)", path=row.path, profile=row.profile, store=folder
     )
-    experiment = _limited(experiment, row.limit)
-    request = Request(row.name, row.profile, row.limit, retry_failed=retry_failed, device=device)
-    code, value = _run(experiment, request, store, as_json, quiet, verbose)
+    how = How(row.limit, retry_failed=retry_failed, device=device)
+    code, value = _run(experiment, how, store, as_json, quiet, verbose)
     emit(value, as_json, lambda: None)
     return code
 
@@ -133,10 +131,8 @@ def demo(limit: int | None, device: str | None, folder: Path | None, as_json: bo
         )
     codes, shown = [], []
     for name in names:
-        request = Request(name, limit=limit, device=device)
-        code, value = _run(
-            _limited(experiments.load(name, store=folder), limit), request, store, as_json, quiet, verbose
-        )
+        experiment = experiments.load(name, store=folder)
+        code, value = _run(experiment, How(limit, device=device), store, as_json, quiet, verbose)
         codes.append(code)
         shown.append(value)
     emit({"experiments": shown}, as_json, lambda: None)
@@ -146,48 +142,11 @@ def demo(limit: int | None, device: str | None, folder: Path | None, as_json: bo
     return max(codes)
 
 
-def _limited(experiment: Experiment, limit: int | None) -> Experiment:
-    if limit is None:
-        return experiment
-    limited = [replace(b, limit=limit if b.limit is None else min(limit, b.limit)) for b in experiment.benchmarks]
-    return replace(experiment, benchmarks=tuple(limited))
-
-
 def _run(
-    experiment: Experiment, request: Request, store: Store, as_json: bool, quiet: bool, verbose: bool
+    experiment: Experiment, how: How, store: Store, as_json: bool, quiet: bool, verbose: bool
 ) -> tuple[int, dict[str, Any]]:
     """Do it, show the tables to people; returns the exit code and what programs are told."""
-    talk = not (quiet or as_json)
-    preflight(experiment, store, request.device)
-    _train(experiment, request, store, quiet=not talk)
-    with err.status("loading", spinner="dots") if talk else nullcontext():
-        tasks = tasks_of(experiment)
-    # Fingerprints of all tasks are known now; members are entered first, so that a killed run is found again.
-    if request.fresh:
-        for task in tasks:
-            if store.status(task.run.run) is not None:
-                store.forget(task.run.run)
-    store.put_experiment(
-        experiment.name, experiment.source.text, experiment.path, experiment.profile, experiment.reference,
-        [task.run.run for task in tasks], request.limit, [task.method.name for task in tasks],
-        [_columns(task, experiment) for task in tasks],
-    )  # fmt: skip
-    components = {c.id: c.entry.card() for method in experiment.methods for c in method.components}
-    store.put_cards(components.values(), {str(m): m for task in tasks for m in task.loaded.metrics}.values())
-    found = states(tasks, store, retry_failed=request.retry_failed)
-    if talk:
-        err.print(_summary(experiment, found, store))
-        for name, wanted in _estimates(found).items():
-            err.print(Text(f"{name}: about {wanted}"))
-    reach(found, store.cache)
-    for plan in experiment.judges:
-        plan.judge.config.reach(store.cache)
-    services = Services(seed=experiment.seed, artefacts=store.artefacts, device=request.device, cache=store.cache)
-    with RunProgress(len(found), quiet=not talk) as progress:
-        outcomes = execute(
-            found, store, services, progress, retry_failed=request.retry_failed, fail_fast=request.fail_fast
-        )
-    _judge(experiment, store, services, request.retry_failed, quiet=not talk)
+    outcomes = carry_through(experiment, store, how, talk=not (quiet or as_json))
     seeded = any(stem(method.name) != method.name for method in experiment.methods)
     result = boards(store, experiment.name)
     battles = battle_boards(store, queries.runs(store, experiment.name), experiment.reference)
@@ -201,56 +160,12 @@ def _run(
             show_battles(fought, out)
     value = {"experiment": experiment.name, "boards": [board.to_json() for board in result],
              "battles": [fought.to_json() for fought in battles]}  # fmt: skip
-    return _conclude(outcomes, len(found), verbose), value
-
-
-def _train(experiment: Experiment, request: Request, store: Store, *, quiet: bool) -> None:
-    """Train what methods of the experiment need and is not there; then everything can be checked."""
-    if not ready_part(experiment, store)[1]:
-        return
-    with TrainingProgress(quiet=quiet) as progress:
-        try:
-            carry_out(experiment.trainings, store, request.device, progress)
-        except KeyboardInterrupt:
-            # The experiment is not in the store before its runs are known, so `resume` would not find it.
-            raise Interrupted("the same command goes on with it") from None
-    preflight(experiment, store, request.device)
+    return _conclude(outcomes, len(experiment.benchmarks) * len(experiment.methods), verbose), value
 
 
 def _training_json(plan: TrainingPlan, store: Store) -> dict[str, Any]:
     return {"name": plan.name, "id": plan.entry.id, "seed": plan.config.seed, "stages": list(plan.stages),
             "trained": list(plan.trained(store.folder)), "folder": str(plan.folder(store.folder))}  # fmt: skip
-
-
-def _columns(task: Task, experiment: Experiment) -> list[str]:
-    """Metric ids that the experiment shows of a task: its metrics, then what its judges measure."""
-    judged = (metric for plan in experiment.judges for metric in plan.judge.metrics.values())
-    return [*(str(metric) for metric in task.loaded.metrics), *judged]
-
-
-def _judge(experiment: Experiment, store: Store, services: Services, retry: bool, *, quiet: bool) -> None:
-    """Let the experiment's judges judge what was answered."""
-    if not experiment.judges:
-        return
-    work = judging.judgings(experiment.judges, queries.runs(store, experiment.name), experiment.reference)
-    with JudgingProgress(len(work), quiet=quiet) as progress:
-        try:
-            judging.execute(work, store, services, progress, retry_unscored=retry)
-        except KeyboardInterrupt:
-            raise Interrupted from None
-
-
-def _summary(experiment: Experiment, found: list[TaskState], store: Store) -> Text:
-    pending = sum(state.pending for state in found)
-    done = sum(state.done for state in found)
-    again = f", {done} answered before" if done else ""
-    return Text(f"{experiment.name}: {len(found)} tasks, {pending} questions to answer{again}; store {store.folder}")
-
-
-def _estimates(found: list[TaskState]) -> dict[str, Estimate]:
-    """By method and dataset, what a task's model calls would take; only tasks that ask an endpoint."""
-    every = {f"{state.task.method.name} on {state.task.run.dataset}": estimate(state) for state in found}
-    return {name: wanted for name, wanted in every.items() if wanted is not None}
 
 
 def _judgements(experiment: Experiment, found: list[TaskState]) -> dict[str, int]:

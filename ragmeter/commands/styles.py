@@ -28,7 +28,7 @@ from ragmeter.console import emit, err, listing, out
 from ragmeter.given_options import settings
 from ragmeter.options import store_folder
 from ragmeter.progress import CountingProgress
-from ragmeter.run import Interrupted
+from ragmeter.run_loop import Interrupted
 from ragmeter.tasks import require_device
 from results.plain import plain
 from results.statistics import estimates

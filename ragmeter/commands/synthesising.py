@@ -30,7 +30,7 @@ from ragmeter.console import emit, err, listing, out
 from ragmeter.given_options import refusal, settings
 from ragmeter.options import store_folder
 from ragmeter.progress import TrainingProgress
-from ragmeter.run import Interrupted
+from ragmeter.run_loop import Interrupted
 from results.store import Store
 
 AGAIN = "the same command goes on"

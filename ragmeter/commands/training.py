@@ -24,7 +24,7 @@ from ragmeter.commands.listing import option_rows
 from ragmeter.console import emit, err, listing, out
 from ragmeter.options import store_folder
 from ragmeter.progress import TrainingProgress
-from ragmeter.run import Interrupted
+from ragmeter.run_loop import Interrupted
 from ragmeter.tasks import require_device
 from ragmeter.training_job import Job
 from results.checkpoints import Checkpoint

@@ -20,7 +20,7 @@ from methods.api import Evidence, Prediction, Services, Usage
 from methods.pipeline import Composition
 from methods.registry import METHODS, Component, MethodConfig, register
 from ragmeter import experiment
-from ragmeter.run import execute
+from ragmeter.run_loop import execute
 from ragmeter.tasks import Task, states, tasks_of
 from results import queries
 from results.board import boards

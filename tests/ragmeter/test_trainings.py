@@ -19,7 +19,7 @@ from methods.registry import METHODS, MethodConfig, register
 from methods.training import TrainedStage, TrainingConfig, Workshop, register_training
 from ragmeter import experiment
 from ragmeter.cli import app
-from ragmeter.run import Interrupted
+from ragmeter.run_loop import Interrupted
 from ragmeter.trainings import references
 
 STEPS: list[tuple[str, int]] = []

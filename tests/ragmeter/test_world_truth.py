@@ -17,7 +17,7 @@ from methods.models.openai_server import ChatRequest
 from methods.readers.prompting import bare_answer
 from methods.registry import Component
 from ragmeter import experiment
-from ragmeter.run import execute
+from ragmeter.run_loop import execute
 from ragmeter.tasks import states, tasks_of
 from ragmeter.testing.faults import Faults
 from ragmeter.testing.world_truth import CORRUPTIONS, NAME, UNKNOWN, WorldTruth, corrupt, template_pattern

@@ -14,7 +14,7 @@ from judges.registry import METRICS, register
 from methods.api import Services
 from ragmeter import experiment
 from ragmeter.render import show_board
-from ragmeter.run import execute
+from ragmeter.run_loop import execute
 from ragmeter.tasks import states, tasks_of
 from results.board import boards
 from results.invariants import check_run, violations

@@ -8,7 +8,7 @@ PROCESSES ?= 2
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: demo test fast slow lint perf soak gpu install clean
+.PHONY: demo test fast slow lint docs perf soak gpu install clean
 
 install: $(STAMP)
 
@@ -35,6 +35,10 @@ lint: install  ## linter, formatter, types, import contract
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: install  ## the documentation as a site, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html; for the search: python -m http.server -d site"
+
 perf: install  ## ratios against named alternatives
 	$(BIN)/python -m perf
 
@@ -45,4 +49,4 @@ gpu: install
 	$(BIN)/python -m pytest -m "gpu"
 
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) build dist site

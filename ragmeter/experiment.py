@@ -41,29 +41,29 @@ class _Part(BaseModel):
 class ComponentSpec(_Part):
     """A reader, reranker or compressor; a bare string stands for `{id: …}`."""
 
-    id: str
-    config: dict[str, Any] = Field(default_factory=dict)
+    id: str = Field(description="its registered name")
+    config: dict[str, Any] = Field(default_factory=dict, description="its options")
 
 
 class BenchmarkSpec(_Part):
     """One benchmark in one setting."""
 
     id: str = Field(description="name[/subset]")
-    split: str | None = None
+    split: str | None = Field(None, description="default: the dataset's own default; a+b joins two")
     setting: str | None = Field(None, description="default: the first setting of the dataset's card")
     limit: int | None = Field(None, ge=1, description="only the first questions")
-    config: dict[str, Any] = Field(default_factory=dict)
+    config: dict[str, Any] = Field(default_factory=dict, description="the dataset's options")
 
 
 class MethodSpec(_Part):
     """One method; a retriever is completed to a pipeline by a reader (and rerankers, a compressor)."""
 
-    id: str
+    id: str = Field(description="its registered name; `ragmeter methods` lists them")
     name: str | None = Field(None, description="shown in tables; default: id, with the reader if it is not the default")
-    config: dict[str, Any] = Field(default_factory=dict)
-    reader: str | ComponentSpec | None = None
-    rerankers: list[str | ComponentSpec] = Field(default_factory=list)
-    compressor: str | ComponentSpec | None = None
+    config: dict[str, Any] = Field(default_factory=dict, description="the method's options; may name a `preset`")
+    reader: str | ComponentSpec | None = Field(None, description="who answers; default: the extractive reader")
+    rerankers: list[str | ComponentSpec] = Field(default_factory=list, description="one after another")
+    compressor: str | ComponentSpec | None = Field(None, description="what shortens the passages before they are read")
     k: int | None = Field(None, ge=1, description="passages handed to the reader")
     depth: int | None = Field(None, ge=1, description="length of the ranking that is kept and scored")
     budget: int | None = Field(None, ge=1, description="tokens that the compressor may deliver")
@@ -81,11 +81,11 @@ class JudgeSpec(ComponentSpec):
 class ExperimentSpec(_Part):
     """The file."""
 
-    name: str = Field(pattern=r"^[\w][\w.-]*$")
-    description: str = ""
-    seed: int = Field(0, ge=0, lt=2**32)
-    benchmarks: list[BenchmarkSpec] = Field(min_length=1)
-    methods: list[MethodSpec] = Field(min_length=1)
+    name: str = Field(pattern=r"^[\w][\w.-]*$", description="the experiment's name in the store")
+    description: str = Field("", description="one line for `ragmeter experiments`")
+    seed: int = Field(0, ge=0, lt=2**32, description="everything random derives from it")
+    benchmarks: list[BenchmarkSpec] = Field(min_length=1, description="what is asked")
+    methods: list[MethodSpec] = Field(min_length=1, description="who answers; every one answers every benchmark")
     metrics: list[str] | None = Field(
         None, min_length=1, description="default: the dataset's official ones and retrieval metrics"
     )
@@ -95,7 +95,9 @@ class ExperimentSpec(_Part):
     judges: list[str | JudgeSpec] = Field(default_factory=list, description="`ragmeter judge list` lists them")
     reference: str | None = Field(None, description="method that differences are taken to; default: the first one")
     limit: int | None = Field(None, ge=1, description="only the first questions of every benchmark")
-    profiles: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    profiles: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="named sets of these keys, laid over the file by `--profile`"
+    )
 
 
 @dataclass(frozen=True)

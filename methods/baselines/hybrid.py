@@ -26,8 +26,8 @@ class Part(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    id: str
-    config: dict[str, Any] = Field(default_factory=dict)
+    id: str = Field(description="a registered retriever")
+    config: dict[str, Any] = Field(default_factory=dict, description="its options")
 
     @property
     def component(self) -> Component:

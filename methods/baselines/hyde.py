@@ -41,7 +41,7 @@ NOTE = "hyde"
 class WriterConfig(ChatConfig):
     """Options of the model that writes passages."""
 
-    temperature: float = Field(0.7, ge=0)
+    temperature: float = Field(0.7, ge=0, description="above 0, so that several passages differ")
     max_tokens: int = Field(512, ge=1, description="longest passage")
     parameters: dict[str, Any] = Field(
         default={"top_p": 1.0, "stop": [END]},

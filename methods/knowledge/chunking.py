@@ -31,7 +31,7 @@ class ChunkConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    unit: Literal["token", "word", "sentence"] = "token"
+    unit: Literal["token", "word", "sentence"] = Field("token", description="what size and overlap count")
     size: int = Field(512, ge=1, description="units of a chunk; the last may have fewer")
     overlap: int = Field(12, ge=0, description="units that a chunk shares with the one before")
     tokenizer: str = Field(

@@ -35,7 +35,7 @@ class SeedConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    source: Literal["answer", "question", "both"] = "answer"
+    source: Literal["answer", "question", "both"] = Field("answer", description="the text that names them")
     fallback: Literal["jaccard5", "embedding", "none"] = Field(
         "jaccard5",
         description=f"where no name is a node's: the {NEAREST} nodes that share most words with one, the {NEAREST} "

@@ -21,7 +21,7 @@ class SimilarityConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
-    enabled: bool = True
+    enabled: bool = Field(True, description="join entities that are alike")
     threshold: float = Field(0.8, ge=-1, le=1, description="cosine from which two entities are joined (tau)")
     inclusive: bool = Field(False, description="join at the threshold itself; paper: no, released: yes")
     encoder: EncoderConfig = Field(

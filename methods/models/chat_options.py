@@ -40,7 +40,7 @@ class ChatConfig(BaseModel):
         description="environment variable that holds the key; null where the endpoint wants none",
         exclude=True,
     )
-    temperature: float = Field(0.0, ge=0)
+    temperature: float = Field(0.0, ge=0, description="as sent to the endpoint; 0: the likeliest reply")
     max_tokens: int = Field(64, ge=1, description="longest reply")
     limit_name: Literal["max_tokens", "max_completion_tokens"] = Field(
         "max_tokens", description="what the endpoint calls that limit; newer OpenAI models: max_completion_tokens"
@@ -68,8 +68,8 @@ class ChatConfig(BaseModel):
         120.0, ge=0, description="longest pause that an endpoint may ask for (Retry-After); beyond it the call fails",
         exclude=True,
     )  # fmt: skip
-    usd_per_million_prompt_tokens: float = Field(0.0, ge=0)
-    usd_per_million_completion_tokens: float = Field(0.0, ge=0)
+    usd_per_million_prompt_tokens: float = Field(0.0, ge=0, description="price, for costs and limits")
+    usd_per_million_completion_tokens: float = Field(0.0, ge=0, description="likewise")
     call_tokens: int | None = Field(
         None, ge=1, description="a call that may need more tokens, prompt and longest reply, is not sent", exclude=True
     )

@@ -1,0 +1,139 @@
+"""The documentation as a site: it builds without a warning, needs no other machine, and its reference is complete."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from benchmarks.registry import DATASETS
+from judges.judging import JUDGES
+from judges.registry import METRICS
+from methods.registry import METHODS
+from methods.training import TRAININGS
+from ragmeter.reference.pages import pages
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = ("benchmarks", "methods", "judges", "results", "leaderboard", "ragmeter")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("mkdocs")
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)],
+        cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def reference() -> dict[str, str]:
+    return pages()
+
+
+class Loads(HTMLParser):
+    """Addresses that a page loads by itself; links that a reader may follow are none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        given = dict(attributes)
+        if tag in ("script", "img", "iframe", "source"):
+            self.found.append(given.get("src") or "")
+        if tag == "link" and given.get("rel") in ("stylesheet", "preconnect", "icon", "preload"):
+            self.found.append(given.get("href") or "")
+
+
+def test_a_reader_needs_no_other_machine(site: Path) -> None:
+    written = sorted(site.rglob("*.html"))
+    assert len(written) > 40
+    for file in written:
+        page = Loads()
+        page.feed(file.read_text("utf-8"))
+        assert [address for address in page.found if re.match(r"(https?:)?//", address)] == [], file.name
+
+
+def test_every_relative_link_of_every_page_leads_somewhere(site: Path) -> None:
+    for file in site.rglob("*.html"):
+        for address in re.findall(r'(?:href|src)="([^"#?]+)', file.read_text("utf-8")):
+            if not re.match(r"[a-z]+:|/", address):
+                assert (file.parent / address).exists(), f"{file.relative_to(site)} links to {address}"
+
+
+def test_links_of_the_readme_and_of_messages_lead_to_pages() -> None:
+    texts = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(f for room in ROOMS for f in (ROOT / room).rglob("*.py"))]
+    for file in texts:
+        for path in re.findall(r"\bdocs/[\w/-]+\.md", file.read_text("utf-8")):
+            assert (ROOT / path).is_file(), f"{file.name} names {path}"
+
+
+def headings(page: str, level: int) -> list[str]:
+    return re.findall(rf"^{'#' * level} `?(\w+)", page, re.MULTILINE)
+
+
+def test_the_reference_has_everything_that_is_registered(reference: dict[str, str]) -> None:
+    def of(*names: str) -> list[str]:
+        return [found for name in names for found in headings(reference[f"reference/{name}.md"], 2)]
+
+    kinds = ("retrievers", "rerankers", "compressors", "readers", "systems", "controls")
+    assert sorted(of(*kinds)) == sorted(entry.id for entry in METHODS)
+    assert of("trainings") == [entry.id for entry in TRAININGS]
+    assert of("datasets") == [entry.id for entry in DATASETS]
+    assert of("judges") == [entry.id for entry in JUDGES]
+    assert sorted(headings(reference["reference/metrics.md"], 3)) == sorted(entry.id for entry in METRICS)
+
+
+def row(page: str, section: str, option: str) -> dict[str, str]:
+    text = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")]
+    (found,) = [line for line in lines if line[0] == f"`{option}`"]
+    return dict(zip(lines[0], found, strict=True))
+
+
+def test_an_option_stands_with_default_bounds_and_both_presets(reference: dict[str, str]) -> None:
+    rate = row(reference["reference/trainings.md"], "ark", "train.learning_rate")
+    assert (rate["default"], rate["released"]) == ("`[6e-06, 4e-06, 2e-06]`", "`[1e-05, 8e-06, 4e-06]`")
+    top = row(reference["reference/trainings.md"], "ark", "mine.top_k")
+    assert (top["type"], top["released"]) == ("whole number, ≥ 1", "`10`")
+    assert row(reference["reference/retrievers.md"], "bm25", "k1")["default"] == "`1.5`"
+    assert row(reference["reference/retrievers.md"], "graph_hybrid", "sparse.id")["default"] == "`bm25_triples`"
+    assert row(reference["reference/readers.md"], "chat", "model")["default"] == "*required*"
+
+
+def test_every_option_of_every_part_is_explained(reference: dict[str, str]) -> None:
+    unexplained = [
+        f"{path}: {line}"
+        for path, page in reference.items()
+        for line in options_without_words(page.splitlines())
+    ]  # fmt: skip
+    assert unexplained == []
+
+
+def options_without_words(lines: Iterable[str]) -> list[str]:
+    """Rows of tables of options whose last cell says nothing."""
+    found, inside = [], False
+    for line in lines:
+        inside = line.startswith("|") and (inside or line.startswith("| option |"))
+        if inside and line.endswith("|  |"):
+            found.append(line)
+    return found
+
+
+def test_every_variable_that_the_code_reads_is_documented() -> None:
+    code = "".join(file.read_text("utf-8") for room in ROOMS for file in (ROOT / room).rglob("*.py"))
+    read = set(re.findall(r"\b(?:RAGMETER_[A-Z]+|HF_HUB_OFFLINE|OPENAI_(?:API_KEY|BASE_URL)|NO_COLOR)\b", code))
+    page = (ROOT / "docs" / "environment.md").read_text("utf-8")
+    assert len(read) >= 6
+    assert {name for name in read if f"`{name}`" not in page} == set()

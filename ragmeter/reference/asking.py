@@ -8,17 +8,16 @@ from ragmeter.reference.options import option_table
 from ragmeter.reference.writing import code, codes, page, table
 from ragmeter.trainings import TrainingSpec
 
+PARTS = "[readers](readers.md), [rerankers](rerankers.md), [compressors](compressors.md)"
+METHODS = "[retrievers](retrievers.md), [whole systems](systems.md), [controls](controls.md)"
 KEYS = (
     ("The file", ExperimentSpec, ""),
-    ("benchmarks", BenchmarkSpec, "One benchmark in one setting; `config` takes the options of its "
-                                  "[dataset](datasets.md)."),
-    ("methods", MethodSpec, "One method; `config` takes the options of that method: [retrievers](retrievers.md), "
-                            "[whole systems](systems.md), [controls](controls.md)."),
-    ("reader, rerankers, compressor", ComponentSpec, "A part of a method; a bare name stands for `{id: name}`. Options: "
-                                      "[readers](readers.md), [rerankers](rerankers.md), [compressors](compressors.md)."),
-    ("judges", JudgeSpec, "A judge; a bare name stands for `{id: name}`. Options: [judges](judges.md)."),
+    ("benchmarks", BenchmarkSpec, "One benchmark in one setting. Options: [datasets](datasets.md)."),
+    ("methods", MethodSpec, f"One method. Options: {METHODS}."),
+    ("reader, rerankers, compressor", ComponentSpec, f"A part; a bare name is `{{id: name}}`. Options: {PARTS}."),
+    ("judges", JudgeSpec, "A judge; a bare name is `{id: name}`. Options: [judges](judges.md)."),
     ("trainings", TrainingSpec, "What is trained before methods run. Options: [trainings](trainings.md)."),
-)  # fmt: skip
+)
 
 
 def experiment_page() -> str:
@@ -34,8 +33,8 @@ def experiment_page() -> str:
 def datasets_page() -> str:
     """Every dataset."""
     lead = (
-        "Every dataset as it is registered. Layouts of the files, and what to know of each: [Datasets](../datasets.md). "
-        "`ragmeter datasets` says which of them are on your machine."
+        "Every dataset as it is registered. Layouts of the files, and what to know of each: "
+        "[Datasets](../datasets.md). `ragmeter datasets` says which of them are on your machine."
     )
     overview = table(("id", "task", "licence"), [(f"[{code(e.id)}](#{e.id})", e.card.task, e.card.licence)
                                                 for e in DATASETS])  # fmt: skip

@@ -27,10 +27,10 @@ def commands_page() -> str:
 
 def _walk(path: str, command: Any) -> Iterator[tuple[str, Any]]:
     """Commands that do something, depth first, with the words that call them."""
-    inner = getattr(command, "commands", None)
+    inner: dict[str, Any] = getattr(command, "commands", {})
     if not inner or command.invoke_without_command:
         yield path, command
-    for name in sorted(inner or ()):
+    for name in sorted(inner):
         yield from _walk(f"{path} {name}", inner[name])
 
 

@@ -161,7 +161,7 @@ def render(boards: Sequence[Board], form: str) -> str:
         form: One of `FORMATS`.
     """
     if form == "csv":
-        return to_csv(CSV_COLUMNS, (line for board in boards for line in _tidy(board)))
+        return to_csv(CSV_COLUMNS, (line for board in boards for line in tidy(board)))
     write = {"markdown": _markdown_board, "latex": _latex_board}[form]
     return "\n".join(write(board) for board in boards)
 
@@ -188,7 +188,8 @@ def _csv_cell(value: Any) -> Any:
     return "" if value is None or (isinstance(value, float) and math.isnan(value)) else value
 
 
-def _tidy(board: Board) -> Iterable[list[Any]]:
+def tidy(board: Board) -> Iterable[list[Any]]:
+    """One line for each run and metric, in the order of `CSV_COLUMNS`; values are fractions, None is no value."""
     shared = [board.dataset, board.dataset_fingerprint, board.setting, board.seed, board.questions]
     for row in board.rows:
         run, cost = row.run, row.cost
@@ -235,12 +236,13 @@ def _markdown_board(board: Board) -> str:
         + [markdown_text(_cell(row.cells.get(metric))) for metric in board.metrics]
         for row in board.rows
     ]
-    title = f"**{markdown_text(_title(board))}**\n\n"
+    title = f"**{markdown_text(title_of(board))}**\n\n"
     table = to_markdown(["method", *(markdown_text(heads[metric]) for metric in board.metrics)], rows)
     return title + table + "\n" + "".join(f"- {markdown_text(note)}\n" for note in footnotes(board))
 
 
-def _title(board: Board) -> str:
+def title_of(board: Board) -> str:
+    """What a board is about, in one line."""
     return f"{board.dataset}, setting {board.setting}" + (f", seed {board.seed}" if board.seed else "")
 
 
@@ -288,7 +290,7 @@ def _latex_board(board: Board) -> str:
     return to_latex(
         ["method", *(latex_text(heads[metric]) for metric in board.metrics)],
         rows,
-        caption=latex_text(_title(board)),
+        caption=latex_text(title_of(board)),
         notes=[latex_text(note) for note in footnotes(board)],
     )
 

@@ -1,0 +1,350 @@
+"""ragmeter from Python: `run`, `load_results`, `compare`, as a notebook calls them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import ragmeter
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Query
+from methods.api import Prediction
+from methods.registry import METHODS, MethodConfig, register
+from ragmeter import Results, UserError, compare, experiment, load_results, run
+from ragmeter.run_loop import execute
+from results import queries
+from results.board import boards
+from results.diff import diff
+from results.html_tables import board_html, to_html
+from results.statistics import difference
+from results.store import FAILED_RUN
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL: dict[str, Any] = {
+    "name": "small",
+    "reference": "bm25",
+    "benchmarks": [{"id": "worlds/multihop", "split": "test", "limit": 12}],
+    "methods": [{"id": "bm25"}, {"id": "random"}, {"id": "gold_answer"}],
+    "metrics": ["em", "f1", "recall@5"],
+}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return run(SMALL, store=tmp_path_factory.mktemp("api") / "store")
+
+
+class Cells(HTMLParser):
+    """The texts of a page's cells, row by row, and every tag that occurs."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.tags: set[str] = set()
+        self._inside = False
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.tags.add(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in {"td", "th"}:
+            self._inside = True
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = self._inside and tag not in {"td", "th"}
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            self.rows[-1][-1] += data
+
+
+# -- import --------------------------------------------------------------------------------------------------------
+
+
+def test_import_is_fast_and_brings_nothing_heavy() -> None:
+    code = (
+        "import sys, time; before = set(sys.modules); start = time.perf_counter(); import ragmeter\n"
+        "print(time.perf_counter() - start, *sorted({n.partition('.')[0] for n in set(sys.modules) - before}))"
+    )
+    fastest = 9.0
+    for _ in range(3):
+        seconds, *names = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split()
+        assert not {"numpy", "pandas", "pydantic", "duckdb", "yaml", "rich", "typer", "torch"} & set(names)
+        fastest = min(fastest, float(seconds))
+    assert fastest < 0.3
+
+
+def test_what_is_offered_is_there_and_nothing_else() -> None:
+    for name in ragmeter.__all__:
+        assert getattr(ragmeter, name).__doc__
+        assert name in dir(ragmeter)
+    with pytest.raises(AttributeError, match="no attribute 'runn'"):
+        ragmeter.runn  # noqa: B018
+    # The module of the run loop must not take the function's name away.
+    assert execute.__module__ == "ragmeter.run_loop"
+    assert callable(ragmeter.run)
+
+
+# -- run -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_dictionary_a_file_and_a_read_experiment_are_the_same_work(results: Results, tmp_path: Path) -> None:
+    import yaml
+
+    file = tmp_path / "x.yaml"
+    file.write_text(yaml.safe_dump(SMALL))
+    names = [one.run for one in results.runs]
+    for given in (experiment.load(str(file)), file):
+        again = run(given, store=results.store.folder)
+        assert [one.run for one in again.runs] == names
+        assert [one.done for one in again.runs] == [12, 12, 12]
+    assert queries.experiment(results.store).path == str(file)
+
+
+def test_the_table_is_the_board_that_the_command_line_shows(results: Results) -> None:
+    (board,) = boards(results.store, "small")
+    table = results.table()
+    assert len(table) == len(board.rows) * len(board.metrics) == 9
+    for row in board.rows:
+        for metric, cell in row.cells.items():
+            line = table[(table.method == row.run.method) & (table.metric == metric)].iloc[0]
+            assert (line.value, line.low, line.high) == (cell.estimate.value, cell.estimate.low, cell.estimate.high)
+            assert pd.isna(line.p_holm) == (cell.difference is None)
+
+
+def test_means_of_the_scores_are_the_tables_values(results: Results) -> None:
+    scores, table = results.scores(), results.table()
+    assert len(scores) == 12 * 3 * 3
+    means = scores.groupby(["method", "metric"]).value.mean()
+    for line in table.itertuples():
+        assert means[line.method, line.metric] == pytest.approx(line.value, abs=1e-12)
+
+
+def test_answers_stand_beside_their_question_and_gold(results: Results) -> None:
+    answers = results.answers()
+    gold = answers[answers.method == "gold_answer"]
+    assert len(answers) == 36
+    assert all(set(line.answer.split("\n")) <= set(line.golds) for line in gold.itertuples())
+    assert all(text.endswith(("?", ".")) for text in answers.text)
+    assert answers.failed.isna().all()
+
+
+def test_a_limit_asks_only_the_first_questions(tmp_path: Path) -> None:
+    few = run(SMALL | {"reference": "random", "methods": [{"id": "random"}]}, store=tmp_path, limit=3)
+    assert [one.questions for one in few.runs] == [3]
+    assert queries.experiment(few.store).limit == 3
+
+
+def test_a_method_that_breaks_is_warned_of_and_named(tmp_path: Path, scratch: None) -> None:
+    @register("test_api_broken", kind="method", summary="breaks")
+    class Broken:
+        def __init__(self, config: MethodConfig, services: Any) -> None: ...
+
+        def index(self, corpus: Corpus) -> None: ...
+
+        def answer(self, queries: Iterable[Query]) -> Iterator[Prediction]:
+            raise RuntimeError("<b>out of luck</b>")
+
+    methods = [{"id": "test_api_broken"}, {"id": "random"}]
+    with pytest.warns(UserWarning, match="test_api_broken on worlds/multihop:test failed: <b>out of luck"):
+        found = run(SMALL | {"reference": "random", "methods": methods}, store=tmp_path, limit=2)
+    assert [one.method for one in found.failed] == ["test_api_broken"]
+    assert {one.method: one.status for one in found.runs} == {"test_api_broken": FAILED_RUN, "random": "finished"}
+    # What went wrong is shown, and cannot become a tag.
+    assert "&lt;b&gt;out of luck&lt;/b&gt;" in found._repr_html_()
+
+
+@pytest.fixture
+def scratch() -> Iterator[None]:
+    """Methods that a test registers are gone after it."""
+    list(METHODS)
+    before = dict(METHODS._entries)
+    yield
+    METHODS._entries.clear()
+    METHODS._entries.update(before)
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "said"),
+    [
+        ({**SMALL, "methods": [{"id": "bm52"}]}, {}, "did you mean 'bm25'"),
+        ({**SMALL, "metric": ["em"]}, {}, "did you mean 'metrics'"),
+        ({**SMALL, "seed": object()}, {}, "the dictionary"),
+        ("nowhere.yaml", {}, "no such experiment file"),
+        ("dem", {}, "did you mean 'demo'"),
+        (3, {}, "an int|a int"),
+        (SMALL, {"profile": "large"}, "unknown profile"),
+        (SMALL, {"limit": 0}, "limit=1"),
+        (SMALL, {"device": "gpu"}, "no device"),
+    ],
+)
+def test_a_mistake_is_a_user_error_and_makes_no_store(
+    given: Any, options: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=said):
+        run(given, store=tmp_path / "none", **options)
+    assert not (tmp_path / "none").exists()
+
+
+# -- load_results --------------------------------------------------------------------------------------------------
+
+
+def test_what_was_run_is_loaded_again(results: Results) -> None:
+    loaded = load_results(results.store.folder, "small")
+    pd.testing.assert_frame_equal(loaded.table(), results.table())
+    assert loaded.experiment == load_results(results.store.folder).experiment == "small"
+    assert len(load_results(results.store.folder, every=True).runs) == 3
+    only = load_results(results.store.folder, metrics=["f1"], reference="random")
+    assert {row.metric.partition("(")[0] for row in only.table().itertuples()} == {"f1"}
+    assert only.boards[0].reference == "random"
+
+
+def test_a_store_that_is_not_there_or_lacks_the_experiment_is_an_error(results: Results, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no store here"):
+        load_results(tmp_path / "none")
+    with pytest.raises(UserError, match="did you mean 'small'"):
+        load_results(results.store.folder, "smal")
+    with pytest.raises(UserError, match="unknown stored metric"):
+        load_results(results.store.folder, metrics=["bleu"])
+
+
+def test_the_store_of_the_environment_is_the_default(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAGMETER_STORE", str(results.store.folder))
+    assert load_results().experiment == "small"
+    assert compare("random", "bm25", metric="em").n == 12
+
+
+# -- compare -------------------------------------------------------------------------------------------------------
+
+
+def test_a_comparison_is_the_paired_statistics_of_the_scores(results: Results) -> None:
+    found = compare("random", "bm25", metric="recall@5", store=results.store.folder)
+    wide = results.scores().pivot_table(index="question", columns=["metric", "method"], values="value")[found.metric]
+    direct = difference(wide["bm25"].to_numpy(), wide["random"].to_numpy())
+    assert found.difference == pytest.approx(direct.value)
+    assert (found.wins, found.ties, found.losses) == (direct.wins, direct.ties, direct.losses)
+    assert found.wins + found.ties + found.losses == found.n == 12
+    low, high = found.interval
+    assert low < found.difference < high
+    assert found.p == diff(results.store, found.a, found.b, metrics=[found.metric]).numbers[0].difference.p  # type: ignore[union-attr]
+    questions = found.questions()
+    assert questions.difference.mean() == pytest.approx(found.difference)
+    assert (questions.difference > 0).sum() == found.wins
+
+
+def test_the_other_way_round_is_the_mirror_image(results: Results) -> None:
+    one = compare("random", "bm25", metric="recall@5", store=results.store.folder)
+    other = compare("bm25", "random", metric="recall@5", store=results.store.folder)
+    assert one.difference == pytest.approx(-other.difference)
+    assert (one.wins, one.ties, one.losses) == (other.losses, other.ties, other.wins)
+
+
+def test_wins_are_in_the_metrics_own_direction(results: Results) -> None:
+    from dataclasses import replace
+
+    found = compare("random", "bm25", metric="recall@5", store=results.store.folder)
+    assert found.wins > found.losses
+    as_cost = replace(found, higher_is_better=False)
+    assert (as_cost.wins, as_cost.losses) == (found.losses, found.wins)
+    assert "less is better" in as_cost._repr_html_()
+
+
+def test_runs_are_named_by_text_or_taken_from_results(results: Results) -> None:
+    bm25, random, _ = results.runs
+    by_row = compare(random, bm25, store=results.store.folder)
+    by_path = compare(random.path, bm25.run[:8], metric=by_row.metric, store=results.store.folder)
+    assert by_row.difference == by_path.difference
+    assert by_row.metric.startswith("em")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "metric", "said"),
+    [
+        ("nobody", "bm25", "f1", "unknown run"),
+        ("small", "bm25", "f1", "means 3 runs"),
+        ("random", "bm25", "bleu", "unknown stored metric"),
+    ],
+)
+def test_a_comparison_of_what_is_not_there_is_an_error(
+    results: Results, a: str, b: str, metric: str, said: str
+) -> None:
+    with pytest.raises(UserError, match=said):
+        compare(a, b, metric=metric, store=results.store.folder)
+
+
+def test_runs_about_different_questions_are_not_compared(results: Results) -> None:
+    run(SMALL | {"name": "fewer", "methods": [{"id": "bm25"}]}, store=results.store.folder, limit=5)
+    with pytest.raises(UserError, match="different questions"):
+        compare("small/random", "fewer/bm25", metric="f1", store=results.store.folder)
+
+
+# -- what is shown -------------------------------------------------------------------------------------------------
+
+
+def test_a_notebook_shows_every_method_with_value_and_difference(results: Results) -> None:
+    shown = Cells(results._repr_html_())
+    assert shown.rows[0] == ["method", "em", "f1", "recall@5"]
+    assert [row[0] for row in shown.rows[1:]] == ["bm25 (reference)", "random", "gold_answer (control)"]
+    assert re.fullmatch(r"\d+\.\d ± \d+\.\d†?\(-\d+\.\d ± \d+\.\d\**\)†?", shown.rows[2][3])
+    assert shown.tags <= {"table", "caption", "thead", "tbody", "tr", "th", "td", "ul", "li", "br"}
+
+
+def test_text_of_strangers_stays_text() -> None:
+    bad = '<img src=x onerror="alert(1)"> & "quotes"'
+    page = to_html([bad, bad], [[bad, bad]], caption=bad, notes=[bad])
+    assert "<img" not in page
+    found = Cells(page)
+    assert found.rows == [[bad, bad], [bad, bad]]
+    assert "img" not in found.tags
+
+
+def test_a_hostile_name_of_a_method_cannot_become_a_tag(results: Results) -> None:
+    from dataclasses import replace
+
+    (board,) = results.boards
+    evil = "<script>alert(1)</script>"
+    rows = tuple(replace(row, run=replace(row.run, method=evil, error=evil)) for row in board.rows)
+    page = board_html(replace(board, rows=rows, dataset=evil))
+    assert "<script" not in page
+    assert page.count("&lt;script&gt;") >= 5
+    compared = compare(*results.runs[:2], metric="em", store=results.store.folder)
+    assert "<script" not in replace(compared, a=replace(compared.a, method=evil))._repr_html_()
+
+
+def test_print_shows_what_the_terminal_shows(results: Results) -> None:
+    text = str(results)
+    assert "bm25 (reference)" in text
+    assert "value × 100 ± half its 95 % interval" in text
+    assert "\x1b" not in text
+    assert repr(results).startswith("<Results of experiment 'small': 3 runs on 1 board")
+
+
+def test_nothing_scored_yet_is_nan_not_zero(results: Results) -> None:
+    assert not np.isnan(results.scores().value).any()
+    empty = Results(results.store, None, ())
+    assert len(empty.table()) == len(empty.scores()) == len(empty.answers()) == 0
+    assert empty._repr_html_() == "<p>no run yet</p>"
+
+
+# -- the page ------------------------------------------------------------------------------------------------------
+
+
+def test_the_examples_of_the_page_run_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "api.md").read_text(), re.DOTALL)
+    assert len(blocks) >= 3
+    names: dict[str, Any] = {}
+    for block in blocks:
+        exec(compile(block, "docs/api.md", "exec"), names)
+    assert names["comparison"].n == names["results"].runs[0].questions

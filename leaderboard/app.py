@@ -23,6 +23,7 @@ def main() -> None:
         st.Page("scripts/budget.py", title="Budget", icon=":material/savings:", url_path="budget"),
         st.Page("scripts/judges.py", title="Judges", icon=":material/gavel:", url_path="judges"),
         st.Page("scripts/datasets.py", title="Datasets", icon=":material/database:", url_path="datasets"),
+        st.Page("scripts/runs.py", title="Runs", icon=":material/history:", url_path="runs"),
     ]
     st.navigation(pages, position="top").run()
 

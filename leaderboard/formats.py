@@ -114,5 +114,15 @@ def duration(seconds_spent: float) -> str:
     return f"{seconds_spent:.3g} s"
 
 
+def span(seconds_left: float) -> str:
+    """A time of minutes to days, in its two largest units: `45 s`, `3 min 20 s`, `2 h 5 min`, `1 d 4 h`."""
+    left = max(0, round(seconds_left))
+    for size, unit, below, smaller in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if left >= size:
+            rest = left % size // below
+            return f"{left // size:,} {unit}" + (f" {rest} {smaller}" if rest else "")
+    return f"{left} s"
+
+
 def _minus(text: str) -> str:
     return text.replace("-", "−") if float(text) != 0 else text.replace("-", "")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from leaderboard import formats
 from leaderboard.columns import explanation, scale_of
+from leaderboard.flattening import flat, shown
 from leaderboard.nodes import Node, badge, el, link
 from leaderboard.plain_table import Cell, Head, Line, facts, plain_table
 from results.checkpoints import Checkpoint
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 Definitions = Mapping[str, Mapping[str, Any]]
 _OUTCOMES = {"pass": "verified", "regressed": "failed"}
-_LONGEST = 200
 
 
 def card(method: str, known: Mapping[str, Any] | None, runs: Sequence[RunRow]) -> Node:
@@ -208,21 +207,3 @@ def decisions(found: Sequence[Decided], runs: Mapping[str, RunRow], definitions:
 def _named(run: str, runs: Mapping[str, RunRow]) -> Cell:
     row = runs.get(run)
     return Cell(row.method, f"{row.dataset} · {run[:8]}") if row else Cell(run[:8], "no longer in the store")
-
-
-def flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """A JSON value's leaves by dotted key; null, and objects and lists that are empty, are left out."""
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from flat(inner, f"{key}.{name}" if key else str(name))
-    elif isinstance(value, list) and any(isinstance(item, Mapping | list) for item in value):
-        for place, item in enumerate(value):
-            yield from flat(item, f"{key}[{place}]")
-    elif value is not None and value != []:
-        yield key, value
-
-
-def shown(value: Any) -> str:
-    """A setting's value as text: texts as they are, all else as JSON, cut where it would fill the page."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -1,6 +1,6 @@
 """The command `ragmeter`: bare nouns list, verbs do. Heavy imports happen inside the commands.
 
-Exit codes: 0 fine, 1 broke, 2 wrong usage or input; `gate` adds 100 (regressed) and 101 (inconclusive).
+How a command ends, and with which exit code: `endings.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import typer
 from ragmeter.cache_cli import cache_app
 from ragmeter.compress_cli import compress
 from ragmeter.datasets_cli import datasets_app
+from ragmeter.endings import ended
 from ragmeter.gate_cli import bless, checkpoints_app, diff, gate
+from ragmeter.help_pages import AllCommands, Commands
 from ragmeter.judge_cli import annotate_app, judge_app, score
 from ragmeter.options import JsonOption, OfflineOption, QuietOption, StoreOption, VerboseOption
 from ragmeter.report_cli import report
@@ -27,15 +29,21 @@ from ragmeter.train_cli import explain, train
 
 app = typer.Typer(
     name="ragmeter",
+    cls=AllCommands,
     help="Benchmark and evaluation harness, with a leaderboard, for retrieval-augmented generation.",
+    epilog="New here? `ragmeter demo` measures something in minutes, `ragmeter doctor` says what is missing. Every "
+    "command has --json, --store and --help. Exit codes: 0 fine, 1 broke, 2 wrong usage or input, 100 and 101 from "
+    "gate, 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    # Help is plain text: "name[/subset]" is no markup.
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 check_app = typer.Typer(help="Conformance: does a method or dataset keep the contract?", no_args_is_help=True)
-app.add_typer(check_app, name="check")
-app.add_typer(results_app, name="results")
-app.add_typer(cache_app, name="cache")
+app.add_typer(check_app, name="check", cls=Commands)
+app.add_typer(results_app, name="results", cls=Commands)
+app.add_typer(cache_app, name="cache", cls=Commands)
 
 Experiment = Annotated[str, typer.Argument(help="An experiment file, or the name of a shipped experiment.")]
 Profile = Annotated[str | None, typer.Option(help="One of the file's profiles, laid over it.")]
@@ -47,9 +55,11 @@ def run(
     experiment: Experiment,
     profile: Profile = None,
     limit: Limit = None,
-    fresh: Annotated[bool, typer.Option(help="Forget what the store holds of these tasks and begin again.")] = False,
-    retry_failed: Annotated[bool, typer.Option(help="Ask questions that failed again.")] = False,
-    fail_fast: Annotated[bool, typer.Option(help="Stop at the first task that breaks.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Forget what the store holds of these tasks and begin again.")
+    ] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Ask questions that failed again.")] = False,
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first task that breaks.")] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 … (default: the best there is)")] = None,
     offline: OfflineOption = False,
     store: StoreOption = None,
@@ -86,7 +96,7 @@ def resume(
     experiment: Annotated[
         str | None, typer.Argument(help="Name of an experiment in the store (default: newest)")
     ] = None,
-    retry_failed: Annotated[bool, typer.Option(help="Ask questions that failed again.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Ask questions that failed again.")] = False,
     device: Annotated[str | None, typer.Option(help="As in `run`.")] = None,
     offline: OfflineOption = False,
     store: StoreOption = None,
@@ -180,6 +190,7 @@ def published(
     method: Annotated[str | None, typer.Option(help="Only this method: the paper's name of it, or our id.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Only this dataset.")] = None,
     slips: Annotated[bool, typer.Option("--slips", help="Only figures that cannot be right as printed.")] = False,
+    store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
@@ -290,10 +301,10 @@ def doctor(
     raise typer.Exit(diagnosis.doctor(store, as_json))
 
 
-app.add_typer(judge_app, name="judge")
-app.add_typer(annotate_app, name="annotate")
-app.add_typer(styles_app, name="styles")
-app.add_typer(synthesise_app, name="synthesise")
+app.add_typer(judge_app, name="judge", cls=Commands)
+app.add_typer(annotate_app, name="annotate", cls=Commands)
+app.add_typer(styles_app, name="styles", cls=Commands)
+app.add_typer(synthesise_app, name="synthesise", cls=Commands)
 app.command()(score)
 app.command()(compress)
 app.command()(report)
@@ -303,9 +314,9 @@ app.command()(submit)
 app.command()(gate)
 app.command()(diff)
 app.command()(bless)
-app.add_typer(checkpoints_app, name="checkpoints")
-app.add_typer(submission_app, name="submission")
-app.add_typer(trec_app, name="trec")
+app.add_typer(checkpoints_app, name="checkpoints", cls=Commands)
+app.add_typer(submission_app, name="submission", cls=Commands)
+app.add_typer(trec_app, name="trec", cls=Commands)
 
 
 @check_app.command("method")
@@ -344,29 +355,7 @@ def main() -> None:
     # Threads that spin while they wait starve whatever else runs on the machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    try:
-        app()
-    except BrokenPipeError:
-        # The reader of our output went away (`ragmeter runs | head`); there is nobody left to tell.
-        sys.stderr.close()
-        sys.exit(1)
-    except Exception as error:
-        from benchmarks.errors import UserError
-        from ragmeter.console import complain
-        from ragmeter.run_loop import Interrupted
-
-        if isinstance(error, Interrupted):
-            sys.stderr.write(f"{error}\n")
-            sys.exit(1)
-        if isinstance(error, UserError):
-            complain(error, "--json" in sys.argv)
-            sys.exit(error.exit_code)
-        if "--verbose" in sys.argv or "-v" in sys.argv:
-            raise
-        sys.stderr.write(
-            f"ragmeter broke: {type(error).__name__}: {error}\nrun it again with --verbose for the traceback\n"
-        )
-        sys.exit(1)
+    sys.exit(ended(app))
 
 
 if __name__ == "__main__":

@@ -50,6 +50,7 @@ def complain(error: UserError, as_json: bool) -> None:
         sys.stderr.write(json.dumps({"error": problem}, ensure_ascii=False) + "\n")
         return
     first, *rest = error.lines()
-    err.print(Text("error: ", style="bold red") + Text(first))
+    # The terminal wraps what is too long: a path that was broken here could not be copied.
+    err.print(Text("error: ", style="bold red") + Text(first), soft_wrap=True)
     for line in rest:
-        err.print(Text(line))
+        err.print(Text(line), soft_wrap=True)

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
+from ragmeter.help_pages import Commands
 from ragmeter.options import JsonOption, OfflineOption, QuietOption, StoreOption, VerboseOption
 
 
-class _NamesShow(TyperGroup):
+class _NamesShow(Commands):
     """`ragmeter datasets NAME` is short for `ragmeter datasets show NAME`."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

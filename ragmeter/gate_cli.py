@@ -23,7 +23,9 @@ def gate(
     margin: Annotated[
         list[str], typer.Option(help="Tolerated loss, 1.0pp or 0.01; for one metric of several: f1=1.0pp.")
     ],
-    strict: Annotated[bool, typer.Option(help="Count any sure loss as a regression, even within the margin.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Count any sure loss as a regression, even within the margin.")
+    ] = False,
     allow_partial: Annotated[
         bool, typer.Option("--allow-partial", help="Decide on what two unfinished runs have both answered.")
     ] = False,

@@ -40,6 +40,9 @@ class Interrupted(Exception):
         how: What goes on with it.
     """
 
+    exit_code = 130
+    """As shells have it of a command that Ctrl-C ended."""
+
     def __init__(self, how: str = "`ragmeter resume` continues") -> None:
         super().__init__(f"interrupted; everything finished is kept: {how}")
 

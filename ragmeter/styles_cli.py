@@ -50,7 +50,9 @@ def rewrite(
     setting: Setting = None,
     limit: Limit = None,
     seed: Annotated[int, typer.Option(help="Of the setting.")] = 0,
-    retry_failed: Annotated[bool, typer.Option(help="Ask again for passages that were given up.")] = False,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Ask again for passages that were given up.")
+    ] = False,
     config: Config = None,
     path: DataPath = None,
     device: Device = None,

@@ -338,7 +338,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_keeps_what_it_has(tmp_path: Pa
         time.sleep(0.2)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
-    assert process.returncode == 1
+    assert process.returncode == 130
     assert "ragmeter resume" in said
     (row,) = queries.runs(store)
     assert row.status == "interrupted"

@@ -1,0 +1,102 @@
+"""How a command ends: its exit code, and what is said of an error; docs/cli.md has the table.
+
+An error is one message on standard error, `error: …` for people or one JSON object for programs, wherever it comes
+from: the parser of the command line, the input, or a fault of ours. Standard output never holds any of it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any
+
+import typer
+
+from benchmarks.errors import Broke, UserError, nearest
+
+FINE, BROKE, WRONG, INTERRUPTED = 0, 1, 2, 130
+"""Exit codes; `gate` adds 100 (regressed) and 101 (inconclusive)."""
+
+_PARSER_ERROR = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
+"""What typer's parser raises; newer typers bring it along, older ones take it from click."""
+_HELP_ONLY = "NoArgsIsHelpError"
+_NAMED = re.compile(r"No such (command|option):? '?([^'\s]+?)'?[. ]")
+
+
+def ended(app: typer.Typer) -> int:
+    """Run the command line; returns the exit code."""
+    as_json = "--json" in sys.argv
+    try:
+        code = app(standalone_mode=False)
+    except BrokenPipeError:
+        # The reader of our output went away (`ragmeter runs | head`); there is nobody left to tell.
+        sys.stderr.close()
+        return BROKE
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except Exception as error:
+        return _failed(error, as_json)
+    if code == INTERRUPTED:
+        _stopped("interrupted", as_json)
+    return code if isinstance(code, int) else FINE
+
+
+def _failed(error: Exception, as_json: bool) -> int:
+    if isinstance(error, UserError):
+        _say(error, as_json)
+        return error.exit_code
+    if isinstance(error, _PARSER_ERROR):
+        # Where nothing was given, the help was shown instead.
+        if type(error).__name__ != _HELP_ONLY:
+            _say(wrong_usage(error), as_json)
+        return WRONG
+    if getattr(error, "exit_code", None) == INTERRUPTED:
+        _stopped(str(error), as_json)
+        return INTERRUPTED
+    if {"--verbose", "-v"} & set(sys.argv):
+        raise error
+    what = f"ragmeter broke: {type(error).__name__}: {error}"
+    _say(Broke(what, try_this="run it again with --verbose for the traceback"), as_json)
+    return BROKE
+
+
+def wrong_usage(error: Any) -> UserError:
+    """What the parser of the command line did not understand, as an error like all others.
+
+    Args:
+        error: A ClickException.
+    """
+    message = " ".join(error.format_message().split())
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "ragmeter"
+    remedy = f"{path} --help"
+    found = _NAMED.match(message + " ")
+    if found:
+        kind, wrong = found[1], found[2]
+        guess = nearest(wrong, _known(context, kind))
+        message = f"there is no {kind} {wrong!r}"
+        remedy = f"did you mean {guess!r}? {remedy} lists what there is" if guess else remedy
+    return UserError(message[:1].lower() + message[1:].rstrip("."), where=path, try_this=remedy)
+
+
+def _known(context: Any, kind: str) -> list[str]:
+    """Commands of a group, or options of a command."""
+    if context is None:
+        return []
+    if kind == "command":
+        return list(getattr(context.command, "commands", {}))
+    return [name for parameter in context.command.params for name in (*parameter.opts, *parameter.secondary_opts)]
+
+
+def _stopped(what: str, as_json: bool) -> None:
+    """To be stopped is no error: a program is told of it as of one, people are not."""
+    if as_json:
+        _say(UserError(what), as_json)
+    else:
+        sys.stderr.write(what + "\n")
+
+
+def _say(error: UserError, as_json: bool) -> None:
+    from ragmeter.console import complain
+
+    complain(error, as_json)

@@ -1,0 +1,131 @@
+"""The wheel in an empty environment: everything that the code reads from its own folders ships with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = ("benchmarks", "methods", "judges", "results", "leaderboard", "ragmeter")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from the tree, with the build tools that are installed: nothing is fetched."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", str(ROOT), "--no-deps", "--no-build-isolation", "-w", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (built,) = folder.glob("ragmeter-*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bin folder of a new environment with the wheel in it.
+
+    Its dependencies are those of this environment, lent by a path file: a path file's folders are searched, but their
+    own path files (such as that of an editable installation of this tree) are not read.
+    """
+    home = tmp_path_factory.mktemp("environment")
+    venv.create(home, with_pip=False, system_site_packages=False)
+    python = home / "bin" / "python"
+    site = Path(subprocess.check_output([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+                                        text=True).strip())  # fmt: skip
+    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "--no-index", str(wheel)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (site / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return home / "bin"
+
+
+def start(installed: Path, command: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command of the environment from another folder, with nothing that points to the tree."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "RAGMETER", "VIRTUAL_ENV"))}
+    env |= {"COLUMNS": "160", "NO_COLOR": "1"}
+    return subprocess.run([installed / command[0], *command[1:]], cwd=folder, env=env, capture_output=True, text=True)
+
+
+def test_every_file_of_the_rooms_is_in_the_wheel(wheel: Path) -> None:
+    here = {
+        str(path.relative_to(ROOT))
+        for room in ROOMS
+        for path in (ROOT / room).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    shipped = set(zipfile.ZipFile(wheel).namelist())
+    assert {name.rpartition(".")[2] for name in here} > {"py", "yaml", "txt", "csv", "sql", "css", "js", "safetensors"}
+    assert here - shipped == set()
+    assert {name.partition("/")[0] for name in shipped} == {*ROOMS, "ragmeter-0.1.0.dist-info"}
+    assert wheel.stat().st_size < 16 * 2**20
+
+
+def test_the_environment_sees_the_wheel_and_not_the_tree(installed: Path, tmp_path: Path) -> None:
+    code = "import sys, json; " + "; ".join(f"import {room}" for room in ROOMS)
+    code += f"; print(json.dumps([sys.path, [m.__file__ for m in ({', '.join(ROOMS)})]]))"
+    done = start(installed, ["python", "-c", code], tmp_path)
+    assert done.returncode == 0, done.stderr
+    path, files = json.loads(done.stdout)
+    assert str(ROOT) not in path
+    assert all(Path(file).is_relative_to(installed.parent) for file in files)
+
+
+def test_the_demo_runs_from_another_folder_and_its_leaderboard_is_made(installed: Path, tmp_path: Path) -> None:
+    done = start(installed, ["ragmeter", "demo", "--limit", "6", "--json"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    (shown,) = json.loads(done.stdout)["experiments"]
+    methods = {row["method"] for board in shown["boards"] for row in board["rows"]}
+    # The pocket model's weights, the real encoder, the worlds' texts: all of them came out of packages.
+    assert {"bm25 + pocket", "dense + pocket", "gold_answer"} <= methods
+    assert {row["status"] for board in shown["boards"] for row in board["rows"]} == {"finished"}
+    assert (tmp_path / "ragmeter-store" / "store.duckdb").exists()
+    report = start(installed, ["ragmeter", "report", "--output", "board.html"], tmp_path)
+    assert report.returncode == 0, report.stderr
+    assert "function view(component)" in (tmp_path / "board.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (("published", "ark"), "value"),
+        (("experiments",), "demo"),
+        (("judge", "list"), "pairwise"),
+        (("datasets",), "hotpotqa"),
+        (("train", "--json"), "gpr"),
+    ],
+)
+def test_lists_hold_what_comes_from_files(
+    installed: Path, tmp_path: Path, command: tuple[str, ...], expected: str
+) -> None:
+    done = start(installed, ["ragmeter", *command, "--json"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert expected in done.stdout
+    json.loads(done.stdout)
+
+
+def test_every_prompt_can_be_read(installed: Path, tmp_path: Path) -> None:
+    code = (
+        "import importlib.resources as r\n"
+        "roots = [r.files(room) for room in ('methods', 'judges')]\n"
+        "def walk(f):\n"
+        "    for i in f.iterdir():\n"
+        "        if i.is_dir(): yield from walk(i)\n"
+        "        elif i.name.endswith('.txt'): yield i.read_text('utf-8')\n"
+        "texts = [t for root in roots for t in walk(root)]\n"
+        "print(len(texts), min(map(len, texts)))"
+    )
+    done = start(installed, ["python", "-c", code], tmp_path)
+    count, shortest = map(int, done.stdout.split())
+    here = [path for room in ("methods", "judges") for path in (ROOT / room).rglob("*.txt")]
+    assert count == len(here)
+    assert shortest > 0

@@ -1,26 +1,58 @@
-"""The board page: runs of one benchmark as a sortable table with intervals, and a chart of one metric."""
+"""The board page: methods against all benchmarks (`matrix_page.py`), or one benchmark as a sortable table with every
+metric, and a chart of one."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import streamlit as st
 
-from leaderboard import board_table, charts, formats, source, state
+from leaderboard import board_table, charts, drawings, formats, matrix_page, source, state
 from leaderboard.board_table import Order
-from leaderboard.choosers import NO_REFERENCE, Chosen, choose, default_reference, permalink
+from leaderboard.choosers import NO_REFERENCE, Chosen, choose, default_reference, experiment_of, permalink
 from leaderboard.columns import MAIN, higher_is_better
+from leaderboard.exporting import offer
 from leaderboard.nodes import Node, el
 from leaderboard.published_table import published_table
+from leaderboard.refreshing import refresh_while_running
+from leaderboard.segments import segments
+from leaderboard.source import Source
+from leaderboard.svg_file import svg_file
 from leaderboard.view import show
-from results.board import Board
+from results.board import Board, Row
+from results.queries import UserError
+from results.tables import render as render_boards
 
 QUESTIONS_PAGE = "scripts/questions.py"
-_REFRESH_S = 15.0
+MATRIX, BENCHMARK = "matrix", "benchmark"
+VIEWS = {MATRIX: "All benchmarks", BENCHMARK: "One benchmark"}
 
 
 def render() -> None:
     """Draw the page."""
     state.begin("board")
     show(el("h1", "Leaderboard", cls="page"), "title")
+    at = source.source()
+    if _view(at) == MATRIX:
+        matrix_page.render(at)
+    else:
+        _benchmark()
+
+
+def _view(at: Source) -> str:
+    """Which view the URL asks for; where there is one benchmark, or nothing to show, there is nothing to choose."""
+    try:
+        groups = source.run_groups(at, experiment_of(at)) if at.stamp else []
+    except UserError:
+        groups = []
+    if not groups:
+        return BENCHMARK
+    usual = BENCHMARK if len(groups) == 1 or state.read("board") else MATRIX
+    return segments("View", "view", VIEWS, usual, resets=("board", "sort", "order"))
+
+
+def _benchmark() -> None:
+    """One benchmark: every metric, and intervals that are resampled."""
     chosen = choose()
     if chosen is None:
         return
@@ -64,8 +96,8 @@ def render() -> None:
     if beside is not None:
         show(el("h2", "Published figures beside ours", cls="section"), "published-title")
         show(beside, "published")
-    _links()
-    _refresh_while_running(chosen)
+    _links(chosen, board, rows, focus)
+    refresh_while_running(chosen.at, chosen.runs)
 
 
 def _summary(board: Board) -> Node:
@@ -93,20 +125,18 @@ def _legend(board: Board) -> Node:
     return el("div", *(el("p", line, cls="note") for line in (text, *flagged)))
 
 
-def _links() -> None:
+def _links(chosen: Chosen, board: Board, rows: list[Row], focus: str) -> None:
+    drawing = drawings.intervals(board, rows, focus, chosen.definitions)
+    texts: dict[str, Callable[[], str]] = {
+        ending: lambda form=form: render_boards([board], form)  # type: ignore[misc]
+        for ending, form in (("csv", "csv"), ("md", "markdown"), ("tex", "latex"))
+    }
+    if drawing is not None:
+        texts["svg"] = lambda: svg_file(drawing)
+    left, right = st.columns([4, 1], vertical_alignment="bottom")
+    with right:
+        offer("ragmeter-benchmark", texts)
     shared = {name: value for name, value in state.view().items() if name in ("experiment", "board", "metric")}
-    st.page_link(QUESTIONS_PAGE, label="Look at single questions", icon=":material/quiz:", query_params=shared)
-    permalink()
-
-
-def _refresh_while_running(chosen: Chosen) -> None:
-    """Draw the page anew when a run in progress has written something."""
-    if not any(run.status == "running" for run in chosen.runs):
-        return
-
-    @st.fragment(run_every=_REFRESH_S)
-    def watch() -> None:
-        if source.source() != chosen.at:
-            st.rerun()
-
-    watch()
+    with left:
+        st.page_link(QUESTIONS_PAGE, label="Look at single questions", icon=":material/quiz:", query_params=shared)
+        permalink()

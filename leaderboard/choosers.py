@@ -15,6 +15,9 @@ from leaderboard.view import show
 from results.queries import RunRow, UserError
 
 NO_REFERENCE = "-"
+_OF_EXPERIMENT = ("board", "reference", "question", "type", "datasets", "pin", "hide", "first", "sort", "order",
+                  "kinds", "readers", "untrained")  # fmt: skip
+"""Parameters that lose their meaning with another experiment."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,27 @@ def choose() -> Chosen | None:
         return None
 
 
-def _choose(at: Source) -> Chosen | None:
+def experiment_of(at: Source) -> str | None:
+    """The experiment that the URL names, None for all runs; nothing is drawn."""
+    options = [*(row.name for row in source.experiments(at)), ALL_RUNS]
+    name = state.pick("experiment", options, options[0])
+    return None if name == ALL_RUNS else name
+
+
+def experiment_box(at: Source) -> str | None:
+    """Draw the choice of an experiment; None for all runs.
+
+    Args:
+        at: A store that is not empty.
+    """
+    options = [*(row.name for row in source.experiments(at)), ALL_RUNS]
+    name = state.select("Experiment", "experiment", options, options[0], resets=_OF_EXPERIMENT,
+                        show=lambda value: "All runs in the store" if value == ALL_RUNS else value)  # fmt: skip
+    return None if name == ALL_RUNS else name
+
+
+def nothing(at: Source) -> bool:
+    """Say that there is nothing to show, and what to do; False where there is something."""
     if not at.stamp:
         show(message(
             "No results here yet",
@@ -68,22 +91,23 @@ def _choose(at: Source) -> Chosen | None:
             "or point the server at another folder.",
             ("ragmeter demo", "ragmeter serve --store FOLDER"),
         ), "message")  # fmt: skip
-        return None
-    known = source.experiments(at)
-    options = [row.name for row in known] + [ALL_RUNS]
+        return True
     if not any(source.run_groups(at, None)):
         show(message(
             "The store is empty",
             f"{at.folder} has no runs yet. Run the demo, or an experiment of your own.",
             ("ragmeter demo", "ragmeter run EXPERIMENT.yaml"),
         ), "message")  # fmt: skip
+        return True
+    return False
+
+
+def _choose(at: Source) -> Chosen | None:
+    if nothing(at):
         return None
     left, right = st.columns([1, 2])
     with left:
-        name = state.select("Experiment", "experiment", options, options[0],
-                            resets=("board", "reference", "question", "type"),
-                            show=lambda value: "All runs in the store" if value == ALL_RUNS else value)  # fmt: skip
-    experiment = None if name == ALL_RUNS else name
+        experiment = experiment_box(at)
     found = source.run_groups(at, experiment)
     if not found:
         show(message("This experiment has no runs yet", "It was stored, but nothing has started.",

@@ -15,7 +15,7 @@ from benchmarks.registry import DataReference
 from benchmarks.settings import Setting
 from benchmarks.styles.mix import STYLED
 from benchmarks.styles.rewriter import FORMAL
-from results.published import IDENTITY, METRIC, Figure, figures, options_of, same
+from results.published import IDENTITY, METRIC, RETRIEVAL, Figure, figures, options_of, same
 from results.statistics import Estimate
 
 Status = Literal["reproduced", "not reproduced", "other setting", "undecided"]
@@ -143,6 +143,8 @@ def beside(
         stated: What else holds for ours, by the keys of `KEYS`; goes before what the other arguments say.
     """
     description = method if isinstance(method, Mapping) else None
+    if description is not None and "method" not in description:
+        return []  # a submission's: its parts are not ours, so no figure is about it
     conditions = {**conditions_of_ours(dataset, setting, description), **(stated or {})}
     reference = _asked_of(dataset)
     found = [
@@ -156,6 +158,30 @@ def beside(
     for one in found:  # main tables are printed again, with more rows, in the appendices
         once.setdefault((one.figure.paper, one.figure.method, one.figure.setting, one.figure.value), one)
     return sorted(once.values(), key=lambda one: len(one.differs))
+
+
+@cache
+def printed(dataset: str, setting: str, metric: str) -> tuple[Figure, ...]:
+    """Every figure that papers print of whatever method on this dataset and metric.
+
+    Those retrieved from as in our setting where there are any, else all. What a paper retrieves from a corpus stands
+    beside what ours finds in a corpus or among distractors.
+
+    Args:
+        dataset: Data reference or name of our benchmark.
+        setting: Retrieval setting of ours.
+        metric: Metric id of ours.
+    """
+    reference, name = _asked_of(dataset), Setting.parse(setting).name
+    found: dict[tuple[str, ...], Figure] = {}
+    for figure in figures():
+        there = DataReference.parse(figure.dataset)
+        if (there.name == reference.name and there.subset in (None, reference.subset)
+                and _bare(figure.metric) == _bare(metric) and figure.fraction is not None):  # fmt: skip
+            found.setdefault((figure.paper, figure.method, figure.setting, figure.value), figure)
+    retrieval = name if name in RETRIEVAL else RETRIEVAL[0]
+    alike = [one for one in found.values() if one.conditions.get("retrieval", RETRIEVAL[0]) == retrieval]
+    return tuple(alike or found.values())
 
 
 class Run(Protocol):

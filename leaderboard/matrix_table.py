@@ -1,0 +1,276 @@
+"""The method × benchmark matrix as a table: a line a method, controls below, papers' figures last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from leaderboard import formats
+from leaderboard.columns import board_key, explanation
+from leaderboard.matrix_cells import (
+    CORRECTED,
+    SOURCES,
+    Shown,
+    aside,
+    better,
+    explained,
+    parameters,
+    published,
+    rank,
+    why_apart,
+)
+from leaderboard.matrix_papers import Printed
+from leaderboard.matrix_rows import Drawn, Order, cost_of, first_direction
+from leaderboard.nodes import Node, badge, el
+from results.contestants import Contestant
+from results.matrix import Cell, Column, Matrix
+
+_COSTS = (
+    ("tokens", "Tokens", "per question", "Mean of prompt, completion and memory tokens, over the benchmarks shown"),
+    ("seconds", "Time", "", "Mean wall time over all stages, over the benchmarks shown"),
+    ("cost", "Cost", "US$ total", "Price of all calls on the benchmarks shown; local models cost nothing"),
+    ("parameters", "Parameters", "all models", "Of all models together, where a submission's card states it; the "
+     "store does not know it of runs made here"),
+)  # fmt: skip
+
+
+def table(shown: Shown, rows: Drawn, order: Order, papers: Sequence[Printed] = ()) -> Node:
+    """The table.
+
+    Args:
+        shown: The matrix.
+        rows: Which rows, in which order.
+        order: The sorting, for the heads.
+        papers: Lines of papers, below.
+    """
+    milliseconds = _in_milliseconds(shown.board)
+    heads = _heads(shown, order, milliseconds)
+    pins, hides = [row.key for row in rows.pinned], rows.hidden_keys
+    body = [_line(shown, row, pins, hides, milliseconds) for row in (*rows.pinned, *rows.rows)]
+    if rows.controls:
+        body.append(_divider("Controls: they see the gold answers or evidence, so they bound what is attainable and "
+                             "are not ranked", len(heads)))  # fmt: skip
+        body += [_line(shown, row, pins, hides, milliseconds) for row in rows.controls]
+    if papers:
+        body.append(_divider("Printed in papers: other readers, data or settings, so they are not comparable and never "
+                             "ranked", len(heads)))  # fmt: skip
+        body += [_paper(shown, one) for one in papers]
+    caption = "Methods against benchmarks: value, half its 95 % interval, rank, and what papers print"
+    return el(
+        "div", el("table", el("caption", caption, cls="unseen"), el("thead", el("tr", *heads)), el("tbody", *body),
+                  cls="board matrix"),
+        cls="scroll", key="matrix-scroll", role="region", label="Results matrix",
+    )  # fmt: skip
+
+
+def legend(shown: Shown) -> Node:
+    """What marks and numbers mean."""
+    board = shown.board
+    lines = ["Value ± half its 95 % interval. Rank, and in brackets the ranks that pairwise tests leave open. "
+             "● not separable from the best: no test tells it apart, which is not the same as equal."]  # fmt: skip
+    if board.reference is not None:
+        lines.append(f"▲ ▼ significantly better or worse than {board.reference} ({CORRECTED[board.correction]}).")
+    lines.append(
+        "Grey: not comparable, with the reason; never ranked, never tested. † the interval may not cover as often as "
+        "it says. Point at a cell for all that is known of it."
+    )
+    units = "Questions that share a document count as one unit. " if board.clustered else ""
+    lines.append(f"{units}Student's t here; a benchmark's own board, behind its name, resamples, and may differ in the "
+                 "last digit. Who is filtered out does not compete; who is hidden still does.")  # fmt: skip
+    return el("div", *(el("p", line, cls="note") for line in lines))
+
+
+def _in_milliseconds(board: Matrix) -> bool:
+    """Whether times are all so short that seconds would be mostly zeros."""
+    spent = [value for row in board.rows if (value := cost_of(board, row, "seconds")) is not None]
+    return bool(spent) and max(spent) < 1
+
+
+def _divider(text: str, columns: int) -> Node:
+    return el("tr", el("th", el("span", text, cls="divider-text"), colspan=str(columns), scope="colgroup"),
+              cls="divider")  # fmt: skip
+
+
+def _heads(shown: Shown, order: Order, milliseconds: bool) -> list[Node]:
+    board = shown.board
+    heads = [_head(board, "method", "Method", "", "The name in the experiment", order, "stick")]
+    heads += [_benchmark(shown, column, order) for column in board.columns]
+    if len(board.columns) > 1:
+        heads.append(_head(board, "mean", "Mean", "of benchmarks", "Mean over the benchmarks shown, each weighing the "
+                           "same; only where a method has a comparable value on all of them and they share a metric",
+                           order, "number"))  # fmt: skip
+    time = "ms / question" if milliseconds else "s / question"
+    heads += [_head(board, column, name, unit or time, tip, order, "number") for column, name, unit, tip in _COSTS]
+    return [*heads, el("th", el("span", "Source", cls="name", tip="Measured here, sent in, or printed in a paper"),
+                       scope="col")]  # fmt: skip
+
+
+def _benchmark(shown: Shown, column: Column, order: Order) -> Node:
+    """A benchmark's head: one button sorts by it, another opens its own board."""
+    name, below = shown.names[column.key]
+    if column.metric is None:
+        return el("th", el("span", name, cls="name", tip="Nothing of this family was scored here"),
+                  el("span", below, cls="unit") if below else None, scope="col", cls="number")  # fmt: skip
+    label, details = formats.metric_name(column.metric)
+    unit = " · ".join(filter(None, (label, details, shown.scale(column).unit)))
+    opened = {"view": "benchmark", "board": board_key(column.first), "metric": column.metric, "sort": None,
+              "order": None}  # fmt: skip
+    return el(
+        "th", _sorter(shown.board, column.key, name, explanation(column.metric, shown.definitions), order),
+        el("span", unit, cls="unit"), el("span", below, cls="unit") if below else None,
+        el("button", "open board", cls="turn", key=f"open-{column.key}", action=opened,
+           label=f"Open the board of {name}"),
+        scope="col", sort=_direction(order, column.key), cls="number",
+    )  # fmt: skip
+
+
+def _head(board: Matrix, column: str, name: str, unit: str, tip: str, order: Order, cls: str) -> Node:
+    return el("th", _sorter(board, column, name, tip, order), el("span", unit, cls="unit") if unit else None,
+              scope="col", sort=_direction(order, column), cls=cls)  # fmt: skip
+
+
+def _direction(order: Order, column: str) -> str:
+    if order.column != column:
+        return "none"
+    return "descending" if order.descending else "ascending"
+
+
+def _sorter(board: Matrix, column: str, name: str, tip: str, order: Order) -> Node:
+    active = order.column == column
+    turned = "asc" if order.descending else "desc"
+    arrow = ("↓" if order.descending else "↑") if active else ""
+    return el(
+        "button", el("span", name, cls="name"), el("span", arrow, cls="arrow") if arrow else None, tip=tip,
+        key=f"sort-{column}",
+        action={"sort": column, "order": turned if active else first_direction(board, column), "first": None},
+    )  # fmt: skip
+
+
+def _line(shown: Shown, row: Contestant, pins: Sequence[str], hides: Sequence[str], milliseconds: bool) -> Node:
+    board = shown.board
+    cells = [_cell(shown, column, board.cells.get((row.key, column.key))) for column in board.columns]
+    if len(board.columns) > 1:
+        cells.append(_mean(shown, row))
+    stated = row.open_weights
+    weights = "" if stated is None else "open weights" if stated else "closed weights"
+    cells += [
+        el("td", formats.count(cost_of(board, row, "tokens")), cls="number"),
+        el("td", formats.seconds(cost_of(board, row, "seconds"), milliseconds=milliseconds), cls="number"),
+        el("td", formats.dollars(cost_of(board, row, "cost")), cls="number"),
+        el("td", el("span", parameters(row.parameters), cls="top"),
+           el("span", weights, cls="interval") if weights else None, cls="number"),
+        el("td", *_sources(row), cls="sources"),
+    ]  # fmt: skip
+    return el("tr", _name(board, row, pins, hides), *cells, cls="control" if row.control else "")
+
+
+def _name(board: Matrix, row: Contestant, pins: Sequence[str], hides: Sequence[str]) -> Node:
+    pinned = row.key in pins
+    kept = [key for key in pins if key != row.key]
+    marks = [badge("reference", "reference", "Differences are taken to this method")] if (
+        row.name == board.reference and not row.control) else []  # fmt: skip
+    small = aside(row)
+    return el(
+        "th", el("span", row.name, cls="method", title=row.name), *marks,
+        el("span", small, cls="aside") if small else None,
+        el("span",
+           el("button", "unpin" if pinned else "pin", cls="turn", key=f"pin-{row.key}", pressed=str(pinned).lower(),
+              action={"pin": ",".join(kept if pinned else [*kept, row.key])}, label=f"Keep {row.name} on top"),
+           None if pinned else
+           el("button", "hide", cls="turn", key=f"hide-{row.key}", action={"hide": ",".join([*hides, row.key])},
+              label=f"Hide {row.name}"),
+           cls="acts"),
+        scope="row", cls="stick",
+    )  # fmt: skip
+
+
+def _cell(shown: Shown, column: Column, cell: Cell | None) -> Node:
+    if cell is None:
+        return el("td", formats.NOTHING, cls="number")
+    scale, won = shown.scale(column), better(column, cell)
+    half = "" if formats.missing(cell.half) else f"±{scale.value(cell.half)}"
+    mark = None
+    if won is not None:
+        words = f"significantly {'better' if won else 'worse'} than {shown.board.reference}"
+        mark = el("span", "▲" if won else "▼", cls="mark-better" if won else "mark-worse", role="img", label=words)
+    best = cell.band is not None and cell.band.best
+    known = shown.comparison(column, cell)
+    # A control's whole line stands apart: its cells need not say so one by one.
+    apart = bool(cell.apart) and cell.run.kind != "control"
+    return el(
+        "td",
+        el("span", mark, el("span", scale.value(cell.value), cls="value"),
+           el("span", half, "†" if cell.doubt else None, cls="half") if half or cell.doubt else None,
+           el("span", "●", cls="best", role="img", label="not separable from the best") if best else None, cls="top"),
+        el("span", rank(cell), cls="interval") if cell.band else None,
+        el("span", why_apart(cell), cls="interval") if apart else None,
+        el("span", published(known, scale), cls="interval printed") if known else None,
+        cls="number apart" if apart else "number", tip=explained(shown, column, cell),
+    )  # fmt: skip
+
+
+def _mean(shown: Shown, row: Contestant) -> Node:
+    found = shown.board.mean(row)
+    if found is None:
+        return el("td", formats.NOTHING, cls="number", tip=why_no_mean(shown.board, row))
+    scale = shown.scale(shown.board.columns[0])
+    half = "" if formats.missing(found.half) else f"±{scale.value(found.half)}"
+    return el("td", el("span", el("span", scale.value(found.value), cls="value"), el("span", half, cls="half"),
+                       cls="top"), cls="number focus")  # fmt: skip
+
+
+def why_no_mean(board: Matrix, row: Contestant) -> str:
+    """Which columns lack a comparable value, or that metrics differ."""
+    missing = [column.first.dataset for column, cell in zip(board.columns, board.line(row), strict=True)
+               if cell is None or not cell.n or (cell.apart and not row.control)]  # fmt: skip
+    if missing:
+        return f"No comparable value on {', '.join(missing)}"
+    return "These benchmarks have different metrics"
+
+
+def _sources(row: Contestant) -> list[Node]:
+    marks = []
+    for origin in row.origins:
+        name, whose, tip = SOURCES[origin]
+        marks.append(badge(name, name, tip))
+        if whose:
+            marks.append(badge(whose, "", tip))
+    return marks
+
+
+def _paper(shown: Shown, one: Printed) -> Node:
+    cells = []
+    for column in shown.board.columns:
+        figure = one.figures.get(column.key)
+        if figure is None:
+            cells.append(el("td", formats.NOTHING, cls="number"))
+            continue
+        tip = (
+            f"{figure.source} prints {figure.value} {figure.unit} for {figure.method}: {figure.setting}. {figure.note}"
+        )
+        cells.append(el("td", el("span", shown.scale(column).value(figure.fraction), cls="top"),
+                        el("span", "incomparable", cls="interval"), cls="number apart", tip=tip))  # fmt: skip
+    empty = [el("td", formats.NOTHING, cls="number")] * (len(_COSTS) + (len(shown.board.columns) > 1))
+    return el(
+        "tr", el("th", el("span", one.method, cls="method", title=one.method), el("span", one.said, cls="aside"),
+                 scope="row", cls="stick"),
+        *cells, *empty,
+        el("td", badge("published", "", "As a paper prints it"), badge("paper", "", one.source), cls="sources"),
+    )  # fmt: skip
+
+
+def pager(rows: Drawn, page: int) -> Node | None:
+    """Which rows are shown, and the buttons to the others; None where all are and none is hidden."""
+    last = rows.first + len(rows.rows)
+    parts: list[Node] = []
+    if rows.total > page:
+        parts.append(el("span", f"Rows {rows.first + 1:,}–{last:,} of {rows.total:,}", cls="fact"))
+        turns: Mapping[str, int | None] = {
+            "previous": rows.first - page if rows.first else None,
+            "next": last if last < rows.total else None,
+        }
+        parts += [el("button", name, cls="turn", key=f"rows-{name}", action={"first": str(at) if at else None})
+                  for name, at in turns.items() if at is not None]  # fmt: skip
+    if rows.hidden_keys:
+        parts.append(el("span", f"{len(rows.hidden_keys):,} hidden", cls="fact"))
+        parts.append(el("button", "show them", cls="turn", key="unhide", action={"hide": None}))
+    return el("p", *parts, cls="facts") if parts else None

@@ -1,0 +1,249 @@
+"""Methods against benchmarks: one metric a benchmark, every cell with interval, rank band and paired difference.
+
+Ranks and tests are among the runs that may be compared with each other; all others are there with the reason why not.
+Closed-form statistics (`statistics/closed_form.py`): the board of one benchmark resamples, and agrees but for rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from results.column_figures import Figures
+from results.contestants import Cards, Contestant, contaminated_by, why_not_ranked
+from results.queries import Cost, RunRow
+from results.statistics import benjamini_hochberg
+from results.statistics.closed_form import Band, Moments, bands, holm_array
+
+Correction = Literal["column", "all", "fdr"]
+"""Holm within each benchmark, Holm over all cells, or the false discovery rate over all cells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A benchmark in a setting.
+
+    Attributes:
+        key: Short, safe in a URL.
+        runs: Those that may share it: equal data, setting and seed.
+        metric: What its cells show; None where nothing of the kind was scored.
+        higher_is_better: The metric's direction.
+        ranked: Whether its cells are ranked; costs are not, since machines and prices differ.
+    """
+
+    key: str
+    runs: tuple[RunRow, ...]
+    metric: str | None
+    higher_is_better: bool = True
+    ranked: bool = True
+
+    @property
+    def first(self) -> RunRow:
+        """A run; dataset, fingerprint, setting and seed are those of all."""
+        return self.runs[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """Against the reference on the same questions; `corrected` is the p-value that counts."""
+
+    value: float
+    half: float
+    n: int
+    p: float
+    corrected: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One method on one benchmark.
+
+    Attributes:
+        run: Its run there.
+        value, half: Mean over scorable questions and half its 95 % interval; NaN where there is none.
+        n: Scorable questions.
+        unscorable, unscored: Questions that can have no value, and that a judge gave none.
+        doubt: Why the interval may not cover as it says.
+        apart: Why it is not ranked and not tested; empty where it is.
+        contaminated: Whether its training data cover what is asked.
+        band: Its place; None where it is not ranked.
+        paired: Its difference to the reference; None for the reference itself and where either is not ranked.
+    """
+
+    run: RunRow
+    value: float
+    half: float
+    n: int
+    unscorable: int
+    unscored: int
+    doubt: str
+    apart: str
+    contaminated: bool
+    band: Band | None = None
+    paired: Paired | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """Over all columns, each weighing the same; benchmarks are independent of each other."""
+
+    value: float
+    half: float
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Methods against benchmarks.
+
+    Attributes:
+        columns: In the experiment's order.
+        rows: Contestants, controls among them.
+        cells: By the keys of row and column; left out where there is no run with a value.
+        costs: By run.
+        reference: Name of the method that differences are taken to.
+        correction: Of their p-values.
+        clustered: Keys of the columns whose units are documents.
+        questions: By the column's key.
+    """
+
+    columns: tuple[Column, ...]
+    rows: tuple[Contestant, ...]
+    cells: Mapping[tuple[str, str], Cell]
+    costs: Mapping[str, Cost] = field(default_factory=dict)
+    reference: str | None = None
+    correction: Correction = "column"
+    clustered: frozenset[str] = frozenset()
+    questions: Mapping[str, int] = field(default_factory=dict)
+
+    def line(self, row: Contestant) -> list[Cell | None]:
+        """A row's cells in the order of the columns."""
+        return [self.cells.get((row.key, column.key)) for column in self.columns]
+
+    def mean(self, row: Contestant) -> Mean | None:
+        """Over all columns; None where one lacks a value that may be compared, or where metrics are not one kind."""
+        line = self.line(row)
+        if len(line) < 2 or len({_kind(column) for column in self.columns}) > 1:
+            return None
+        found = [cell for cell in line if cell is not None and (not cell.apart or row.control) and cell.n]
+        if len(found) < len(line):
+            return None
+        halves = np.array([cell.half for cell in found])
+        value = float(np.mean([cell.value for cell in found]))
+        return Mean(value, float(np.sqrt((halves**2).sum()) / len(halves)))
+
+    def cost(self, row: Contestant) -> Cost | None:
+        """Means over the row's columns of what a question takes, and what all of them cost together."""
+        spent = [self.costs[run.run] for run in self._runs(row) if run.run in self.costs]
+        if not spent:
+            return None
+        means = [float(np.mean([getattr(one, name) for one in spent])) for name in Cost.__slots__[:-1]]
+        return Cost(*means, sum(one.cost_usd for one in spent))
+
+    def _runs(self, row: Contestant) -> list[RunRow]:
+        return [row.runs[column.key] for column in self.columns if column.key in row.runs]
+
+
+def _kind(column: Column) -> str:
+    """What a metric is without its parameters: values of two kinds have no mean."""
+    return (column.metric or "").partition("(")[0].partition("#")[0]
+
+
+def matrix(
+    columns: Sequence[Column],
+    rows: Sequence[Contestant],
+    found: Mapping[str, Figures],
+    *,
+    cards: Cards,
+    violations: Mapping[str, Sequence[str]],
+    costs: Mapping[str, Cost],
+    reference: str | None = None,
+    correction: Correction = "column",
+) -> Matrix:
+    """Put a matrix together.
+
+    Args:
+        columns: To show.
+        rows: Who competes: ranks, and the number of tests that p-values are corrected for, are among them.
+        found: Figures by the column's key.
+        cards: Of methods by id.
+        violations: By run, what does not hold between its scores.
+        costs: By run.
+        reference: Name of the method to compare with.
+        correction: For how many tests p-values are corrected.
+    """
+    cells: dict[tuple[str, str], Cell] = {}
+    for column in columns:
+        if column.key in found:
+            cells.update(_column(column, rows, found[column.key], cards, violations, reference))
+    cells = _corrected(cells, correction)
+    clustered = frozenset(key for key, one in found.items() if one.clustered)
+    questions = {column.key: found[column.key].questions for column in columns if column.key in found}
+    return Matrix(tuple(columns), tuple(rows), cells, costs, reference, correction, clustered, questions)
+
+
+def _column(
+    column: Column, rows: Sequence[Contestant], figures: Figures, cards: Cards,
+    violations: Mapping[str, Sequence[str]], reference: str | None,
+) -> dict[tuple[str, str], Cell]:  # fmt: skip
+    cells = {}
+    for row in rows:
+        run = row.runs.get(column.key)
+        if run is not None and (cell := _cell(run, figures, cards, violations)) is not None:
+            cells[row.key, column.key] = cell
+    able = [row for row in rows if (row.key, column.key) in cells and not cells[row.key, column.key].apart]
+    places = np.array([figures.runs[row.runs[column.key].run] for row in able], dtype=np.int64)
+    if column.ranked and len(able):
+        pairs = _part(figures.pairs, places)
+        placed = bands(figures.means.value[places], pairs, higher_is_better=column.higher_is_better)
+        for row, band in zip(able, placed, strict=True):
+            cells[row.key, column.key] = replace(cells[row.key, column.key], band=band)
+    base = next((row for row in able if row.name == reference), None)
+    for row in able:
+        if base is not None and row is not base:
+            key = row.key, column.key
+            at = figures.runs[row.runs[column.key].run], figures.runs[base.runs[column.key].run]
+            cells[key] = replace(cells[key], paired=_paired(figures.pairs, at))
+    return cells
+
+
+def _cell(run: RunRow, figures: Figures, cards: Cards, violations: Mapping[str, Sequence[str]]) -> Cell | None:
+    place = figures.runs.get(run.run)
+    if place is None or not figures.scored[place]:
+        return None
+    means, scored, unscored = figures.means, int(figures.scored[place]), int(figures.unscored[place])
+    n = int(means.n[place])
+    apart = why_not_ranked(run, cards, violations.get(run.run, ()), scored)
+    if not apart and not n:
+        apart = "no question could be scored"
+    return Cell(
+        run, float(means.value[place]), float(means.half[place]), n, scored - n - unscored, unscored,
+        figures.doubts[place], apart, bool(contaminated_by(run, cards)),
+    )  # fmt: skip
+
+
+def _part(pairs: Moments, places: np.ndarray) -> Moments:
+    return Moments(*(getattr(pairs, name)[np.ix_(places, places)] for name in Moments.__slots__))
+
+
+def _paired(pairs: Moments, at: tuple[int, int]) -> Paired | None:
+    if not pairs.n[at]:
+        return None
+    p = float(pairs.p[at])
+    return Paired(float(pairs.value[at]), float(pairs.half[at]), int(pairs.n[at]), p, p)
+
+
+def _corrected(cells: Mapping[tuple[str, str], Cell], correction: Correction) -> dict[tuple[str, str], Cell]:
+    """The cells with their p-values corrected over a column, or over all of them."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for key, cell in cells.items():
+        if cell.paired is not None:
+            groups.setdefault(key[1] if correction == "column" else "", []).append(key)
+    found = dict(cells)
+    for keys in groups.values():
+        p = np.array([cells[key].paired.p for key in keys])  # type: ignore[union-attr]
+        for key, one in zip(keys, benjamini_hochberg(p) if correction == "fdr" else holm_array(p), strict=True):
+            found[key] = replace(cells[key], paired=replace(cells[key].paired, corrected=float(one)))  # type: ignore[type-var]
+    return found

@@ -1,0 +1,131 @@
+"""A small store with several benchmarks, for the tests of the matrix: everything that a cell can be.
+
+Two settings; a control, a run in progress, inconsistent scores, submissions with and without cards' facts, a verified
+one, training data that cover what is asked, a name that is a formula and markup. Never shown to anybody as a result.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.corpus import Corpus
+from benchmarks.registry import Benchmark, DataReference, DatasetCard
+from benchmarks.schema import Question
+from judges.api import Metric, MetricEntry
+from methods.api import Prediction, Usage
+from results.store import FINISHED, RUNNING, Run, Store
+
+EXPERIMENT = "several"
+REFERENCE = "bm25"
+EVIL = "=cmd|' /C calc'!A0 <script>window.pwned=1</script>"
+EM, RECALL = "em#v1", "recall@5#v1"
+QUESTIONS = 60
+DATASETS = ("hotpotqa:dev", "musique:dev", "nq:test")
+
+
+def _metric(identifier: str, definition: str, group: str) -> Metric:
+    class Fixed(Metric):
+        def __str__(self) -> str:
+            return identifier
+
+    entry = MetricEntry(identifier, 1, definition, lambda batch: np.zeros(len(batch)), (), 0.0, 1.0, True, ("answer",),
+                        "made up", group)  # fmt: skip
+    return Fixed(entry, {})
+
+
+def _card(
+    name: str, parameters: int | None, open_weights: bool | None, trained: str, found: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """As a submission's card is stored; `found` is what was found contaminated, each naming the dataset."""
+    return {
+        "method": {"name": name, "parameters": parameters, "open_weights": open_weights},
+        "models": [{"role": "reader", "id": f"{name}-8b"}],
+        "training_data": [{"reference": trained, "name": ""}],
+        "submission": {"contamination": list(found)},
+    }
+
+
+# name, id, kind, skill, origin, status, card
+METHODS: list[tuple[str, str, str, float, str, str, dict[str, Any] | None]] = [
+    ("bm25", "bm25", "retriever", 0.50, "run", FINISHED, None),
+    ("dense", "dense", "retriever", 0.55, "run", FINISHED, None),
+    ("strong", "pipeline", "method", 0.90, "run", FINISHED, None),
+    (EVIL, "evil", "method", 0.40, "run", FINISHED, None),
+    ("half way", "slow", "method", 0.80, "run", RUNNING, None),
+    ("trained on it", "leaky", "method", 0.95, "run", FINISHED, None),
+    ("sent@1", "submitted:sent", "method", 0.88, "submitted", FINISHED,
+     _card("sent", 8_030_000_000, True, "hotpotqa:train")),
+    ("proven@2", "submitted:proven", "method", 0.60, "verified", FINISHED,
+     _card("proven", 500_000_000, False, "nq:train")),
+    ("cheat@1", "submitted:cheat", "method", 0.99, "submitted", FINISHED,
+     _card("cheat", None, None, "musique:dev", ("training data 1 (musique:dev) covers the evaluated split dev",))),
+    ("gold answer", "gold_answer", "control", 1.0, "run", FINISHED, None),
+]  # fmt: skip
+
+
+def fill(folder: Path) -> Store:
+    """Three benchmarks in one setting, one of them in a second; `strong` was not run on the last."""
+    store = Store(folder)
+    store.put_cards([], [_metric(EM, "Equality.", "answer"), _metric(RECALL, "Share found.", "retrieval")])
+    with store.database.writing() as connection:
+        connection.execute(
+            "INSERT INTO methods VALUES ('leaky', 1, ?), ('dense', 1, ?)",
+            [json.dumps({"id": "leaky", "training_data": ["nq"]}),
+             json.dumps({"id": "dense", "training_data": ["hotpotqa:train"]})],
+        )  # fmt: skip
+    runs = []
+    for place, name in enumerate(DATASETS):
+        world = _benchmark(name)
+        store.put_benchmark(world, world.fingerprint)
+        for setting in ("distractor", "oracle") if place == 0 else ("distractor",):
+            for number, row in enumerate(METHODS):
+                if not (place == 2 and row[0] == "strong") and not (setting == "oracle" and number > 2):
+                    runs.append(_run(store, world, setting, place, number, *row))
+    with store.database.writing() as connection:
+        connection.execute("INSERT INTO violations SELECT run, 'recall@1 is greater than recall@5' FROM runs "
+                           "WHERE method = 'proven@2' AND dataset = 'musique:dev'")  # fmt: skip
+    store.put_experiment(EXPERIMENT, "name: several\n", None, None, REFERENCE, runs)
+    return store
+
+
+def _benchmark(name: str) -> Benchmark:
+    asked = [Question(f"{name}-{n}", f"what {n}?", ("a",)) for n in range(QUESTIONS)]
+    card = DatasetCard(
+        title=name, task="QA", description="made up", hub_id=None, revision=None, licence="CC0", citation="none",
+        languages=("en",), splits={name.partition(":")[2]: QUESTIONS}, metrics=("em",), settings=("distractor",),
+    )  # fmt: skip
+    return Benchmark(DataReference.parse(name), 1, card, asked, Corpus.of([]))
+
+
+def _run(
+    store: Store, world: Benchmark, setting: str, place: int, number: int, name: str, method_id: str, kind: str,
+    skill: float, origin: str, status: str, card: dict[str, Any] | None,
+) -> str:  # fmt: skip
+    run = f"{number:02x}{place:02x}{setting[:2].encode().hex()}".ljust(16, "0")
+    model = {"id": "pocket", "config": {"model": f"reader-{number % 2}"}}
+    described = {"submission": name} if card else {"method": {"id": method_id, "config": {}}, "reader": model}
+    if card:
+        kept = [one for one in card["submission"]["contamination"] if str(world.reference) in one]
+        card = card | {"submission": {"contamination": kept}}
+    store.start(Run(run, name, method_id, kind, described, str(world.reference), world.fingerprint, setting, 0,
+                    QUESTIONS, {}, {}, origin, card))  # fmt: skip
+    done = QUESTIONS // 2 if status == RUNNING else QUESTIONS
+    difficulty = np.random.default_rng(place).random(QUESTIONS)
+    rng = np.random.default_rng(100 * place + number)
+    right = (0.7 * difficulty + 0.3 * rng.random(QUESTIONS) < skill).astype(float)
+    right[3] = np.nan if place == 1 else right[3]
+    found = np.minimum(right + 0.1 * rng.random(QUESTIONS), 1.0)
+    said = [Prediction(q.id, "x", usage=Usage(100 * number, 5, 0, 1, {"read": 0.01 * (number + 1)}, 0, 0.001 * number))
+            for q in world.questions[:done]]  # fmt: skip
+    store.append(run, said, {EM: right[:done], RECALL: found[:done]})
+    store.end(run, status)
+    return run
+
+
+if __name__ == "__main__":
+    fill(Path(sys.argv[1]))

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import streamlit as st
 
+from leaderboard import submitting
+
 
 def main() -> None:
     """Set the page up and run the one that the URL names."""
@@ -25,6 +27,8 @@ def main() -> None:
         st.Page("scripts/datasets.py", title="Datasets", icon=":material/database:", url_path="datasets"),
         st.Page("scripts/runs.py", title="Runs", icon=":material/history:", url_path="runs"),
     ]
+    if submitting.command() is not None:
+        pages.append(st.Page("scripts/submit.py", title="Submit", icon=":material/upload:", url_path="submit"))
     st.navigation(pages, position="top").run()
 
 

@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import errno
 import importlib.util
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
 from leaderboard import theme
+from leaderboard.submitting import UPLOAD_MIB, VARIABLE
 from results.queries import UserError
+from results.redaction import names_secret
 
 _STOP_S = 5.0
 """How long the server has to end by itself."""
 
 
-def serve(store_folder: Path, port: int = 8501, host: str = "127.0.0.1", open_browser: bool = False) -> int:
+def serve(
+    store_folder: Path,
+    port: int = 8501,
+    host: str = "127.0.0.1",
+    open_browser: bool = False,
+    submit: Sequence[str] | None = None,
+) -> int:
     """Serve the leaderboard of a store until it is interrupted.
 
     Args:
@@ -30,6 +39,7 @@ def serve(store_folder: Path, port: int = 8501, host: str = "127.0.0.1", open_br
         port: Where to listen.
         host: The address to listen on; the default is reachable from this machine alone.
         open_browser: Whether to open a browser window.
+        submit: The command that what visitors send in is handed to (`leaderboard.submitting`); None: read-only.
 
     Returns:
         The server's exit code; 0 where it was interrupted.
@@ -44,7 +54,9 @@ def serve(store_folder: Path, port: int = 8501, host: str = "127.0.0.1", open_br
                 try_this="pip install 'ragmeter[leaderboard]'",
             )
     require_free(host, port)
-    child = subprocess.Popen(command(port, host, open_browser), env=_environment(store_folder))
+    child = subprocess.Popen(
+        command(port, host, open_browser, uploads=submit is not None), env=_environment(store_folder, submit)
+    )
     with _ended_with_us(child):
         try:
             code = child.wait()
@@ -54,15 +66,15 @@ def serve(store_folder: Path, port: int = 8501, host: str = "127.0.0.1", open_br
     return 0 if code in (-signal.SIGINT, -signal.SIGTERM) else abs(code)
 
 
-def command(port: int, host: str, open_browser: bool) -> list[str]:
-    """The command line of the server: usage statistics, file watching, uploads and tracebacks are off."""
+def command(port: int, host: str, open_browser: bool, *, uploads: bool = False) -> list[str]:
+    """The command line of the server: usage statistics, file watching, tracebacks and, but for `uploads`, these."""
     options = {
         "server.port": str(port),
         "server.address": host,
         "server.headless": "false" if open_browser else "true",
         "server.showEmailPrompt": "false",
         "server.fileWatcherType": "none",
-        "server.maxUploadSize": "1",
+        "server.maxUploadSize": str(UPLOAD_MIB) if uploads else "0",
         "server.enableStaticServing": "false",
         "browser.gatherUsageStats": "false",
         "client.toolbarMode": "minimal",
@@ -106,11 +118,16 @@ def require_free(host: str, port: int) -> None:
         raise UserError(f"cannot listen there: {error.strerror}", where=place, try_this="--host 127.0.0.1") from None
 
 
-def _environment(store_folder: Path) -> dict[str, str]:
-    """Our own, with the store's folder, and with the packages found wherever the server is started."""
+def _environment(store_folder: Path, submit: Sequence[str] | None = None) -> dict[str, str]:
+    """Our own without its keys, with the store's folder, and with the packages found wherever the server is started."""
     ours = str(Path(__file__).resolve().parent.parent)
     paths = [ours, *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "RAGMETER_STORE": str(store_folder.resolve()), "PYTHONPATH": os.pathsep.join(paths)}
+    # Pages ask no model: what the server does not have it cannot give away.
+    kept = {name: value for name, value in os.environ.items() if name != VARIABLE and not names_secret(name)}
+    taking = {VARIABLE: json.dumps(list(submit))} if submit is not None else {}
+    return {
+        **kept, **taking, "RAGMETER_STORE": str(store_folder.resolve()), "PYTHONPATH": os.pathsep.join(paths)
+    }  # fmt: skip
 
 
 @contextmanager

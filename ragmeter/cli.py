@@ -209,16 +209,21 @@ def serve(
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8501,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     browser: Annotated[bool, typer.Option("--open", help="Open a browser window on it.")] = False,
+    allow_submissions: Annotated[
+        bool, typer.Option("--allow-submissions", help="Let whoever reaches the address check and store submissions.")
+    ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Serve the leaderboard on this store; read-only."""
+    """Serve the leaderboard on this store; read-only unless submissions are allowed."""
     from leaderboard.server import serve as start
     from ragmeter.options import store_folder
 
-    raise typer.Exit(start(store_folder(store), port=port, host=host, open_browser=browser))
+    # In a process of its own, and never from a folder in which a stranger's file could be taken for a module.
+    submit = [sys.executable, "-P", "-m", "ragmeter.cli", "submit"] if allow_submissions else None
+    raise typer.Exit(start(store_folder(store), port=port, host=host, open_browser=browser, submit=submit))
 
 
 @app.command("serve-model")

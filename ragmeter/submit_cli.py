@@ -33,6 +33,9 @@ def submit(
     tolerance: Annotated[
         str, typer.Option(help="With --verify: largest difference of a metric's mean, 0.5pp or 0.005.")
     ] = "0.5pp",
+    known_boards: Annotated[
+        bool, typer.Option("--known-boards", help="Only for a board that the store has, as a server takes it.")
+    ] = False,
     path: PathOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -40,11 +43,13 @@ def submit(
     verbose: VerboseOption = False,
 ) -> None:
     """Take predictions made elsewhere: check them, score them here, store them as `submitted`."""
-    from ragmeter.commands import submitting
+    from ragmeter.commands import submitting, verifying
 
     if verify is not None:
-        raise typer.Exit(submitting.verify(verify, against, tolerance, predictions, store, as_json))
-    raise typer.Exit(submitting.submit(predictions, card, dry_run, path, store, as_json, quiet))
+        raise typer.Exit(verifying.verify(verify, against, tolerance, predictions, store, as_json))
+    raise typer.Exit(
+        submitting.submit(predictions, card, dry_run, path, store, as_json, quiet, known_boards=known_boards)
+    )
 
 
 @submission_app.command("template")

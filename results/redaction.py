@@ -41,6 +41,11 @@ def without_secrets(text: str) -> str:
     return _FORM.sub(HIDDEN, text)
 
 
+def names_secret(name: str) -> bool:
+    """Whether a field or an environment variable is named like one that holds a secret."""
+    return _FIELD.fullmatch(name) is not None
+
+
 def shareable(document: str | None) -> Any:
     """Stored JSON as a value without secrets; an empty object where there is none."""
     value = json.loads(document or "{}")
@@ -52,7 +57,7 @@ def redacted(value: Any) -> Any:
     """A JSON value without secrets: fields named like one lose their value, other texts what has the form of one."""
     if isinstance(value, Mapping):
         return {
-            name: _hidden(inner) if _FIELD.fullmatch(str(name)) else redacted(inner) for name, inner in value.items()
+            name: _hidden(inner) if names_secret(str(name)) else redacted(inner) for name, inner in value.items()
         }
     if isinstance(value, list):
         return [redacted(inner) for inner in value]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
@@ -21,10 +20,11 @@ from benchmarks.errors import UserError
 from benchmarks.registry import Benchmark, DataReference, DatasetConfig
 from benchmarks.schema import Query
 from benchmarks.settings import Setting
+from judges.api import Metric
 from methods.api import Ranking, Services
 from methods.pipeline import index_folder
 from methods.registry import Component
-from ragmeter.console import emit, err, listing, out
+from ragmeter.console import emit, listing, out
 from ragmeter.options import store_folder
 from ragmeter.provenance import environment
 from ragmeter.render import show_board
@@ -32,17 +32,22 @@ from ragmeter.tasks import default_metrics
 from results import queries, trec
 from results.board import board
 from results.queries import RunRow
+from results.statistics import Estimate
 from results.store import Store
 from results.submission import bundle as bundles
+from results.submission.admission import beside, require_board, require_known
 from results.submission.card import Card, dataset_options, parse_card
 from results.submission.checks import Target, validate
 from results.submission.contamination import training_loader
 from results.submission.findings import Report, mean
 from results.submission.limits import LIMITS
+from results.submission.preview import preview
+from results.submission.preview import to_json as preview_json
 from results.submission.rows import jsonl_rows
 from results.submission.storing import Stored, store_report
 from results.submission.template import write_template
-from results.submission.verifying import Verification, card_of, compare, find_ours, promote
+from results.submission.verifying import card_of
+from results.tables import plus_minus
 
 STANDARD_INPUT = "-"
 
@@ -56,32 +61,47 @@ def submit(
     as_json: bool,
     quiet: bool,
     *,
+    known_boards: bool = False,
     is_trec: bool = False,
 ) -> int:
     """Check, score and store a submission; returns the exit code."""
     if predictions is None:
         raise UserError("there are no predictions", try_this="ragmeter submit PREDICTIONS.jsonl --card card.yaml")
     store = Store(store_folder(folder))
+
+    def prepared(card: Card) -> Target:
+        return _prepare_known(card, store, data_path) if known_boards else prepare(card, store, data_path)
+
     if predictions.lower().endswith(bundles.SUFFIX) and not is_trec:
         if card_file is not None:
             raise UserError("a bundle brings its own card", where="--card", try_this="leave --card out")
-        report, target, notes = _bundled(Path(predictions), data_path, store)
+        report, target, notes = _bundled(Path(predictions), prepared)
     else:
-        report, target, notes = _plain(predictions, card_file, data_path, store, is_trec)
+        report, target, notes = _plain(predictions, card_file, prepared, is_trec)
     stored = None
+    metrics = default_metrics(target.loaded)
+    worth = preview(report, target) if dry_run else {}
     if report.ok and not dry_run:
         stored = store_report(
-            store, report, target, default_metrics(target.loaded), environment=environment(),
+            store, report, target, metrics, environment=environment(),
             provenance={"submitted_as": "TREC run" if is_trec else Path(predictions).suffix.lstrip(".") or "stream"},
         )  # fmt: skip
     said: dict[str, Any] = {"report": report.to_json(), "notes": notes, "run": stored.run if stored else None,
                             "outcome": stored.outcome if stored else "checked" if report.ok else "refused"}  # fmt: skip
-    emit(said, as_json, lambda: _show(report, notes, stored, store, quiet))
+    if dry_run:
+        said["preview"] = preview_json(worth)
+
+    def show() -> None:
+        _show(report, notes, stored, store, quiet)
+        if worth and not quiet:
+            _show_worth(worth, metrics)
+
+    emit(said, as_json, show)
     return 0 if report.ok else 2
 
 
 def _plain(
-    predictions: str, card_file: Path | None, data_path: str | None, store: Store, is_trec: bool
+    predictions: str, card_file: Path | None, prepared: Callable[[Card], Target], is_trec: bool
 ) -> tuple[Report, Target, list[str]]:
     if card_file is None:
         raise UserError(
@@ -91,7 +111,7 @@ def _plain(
     if is_trec and not card.retrieval_only:
         card = card.model_copy(update={"retrieval_only": True})
     with _opened(predictions) as source:
-        target = prepare(card, store, data_path)
+        target = prepared(card)
         read = trec.run_rows(target.asked.questions) if is_trec else jsonl_rows
         report = validate(
             card, source, target, file=predictions, metrics=default_metrics(target.loaded), read=read,
@@ -100,9 +120,9 @@ def _plain(
     return report, target, []
 
 
-def _bundled(path: Path, data_path: str | None, store: Store) -> tuple[Report, Target, list[str]]:
+def _bundled(path: Path, prepared: Callable[[Card], Target]) -> tuple[Report, Target, list[str]]:
     with bundles.open_bundle(path) as bundle:
-        target = prepare(bundle.card, store, data_path)
+        target = prepared(bundle.card)
         if target.loaded.fingerprint != bundle.manifest.dataset_fingerprint:
             raise UserError(
                 f"the bundle is about other data: it says {bundle.manifest.dataset_fingerprint}, "
@@ -137,6 +157,14 @@ def prepare(card: Card, store: Store, data_path: str | None = None) -> Target:
     if data_path is not None:
         options = options.model_copy(update={"path": data_path})
     return _target(card.benchmark, options, card.limit, card.setting, card.seed, store)
+
+
+def _prepare_known(card: Card, store: Store, data_path: str | None) -> Target:
+    """The same, for cards from strangers: only where the store has the board."""
+    require_known(store, card)
+    target = prepare(card, store, data_path)
+    require_board(store, card, target.loaded.fingerprint)
+    return target
 
 
 def _target(
@@ -192,67 +220,19 @@ def _show(report: Report, notes: Sequence[str], stored: Stored | None, store: St
     if quiet:
         return
     row = queries.find_run(store, stored.run)
-    alike = (row.dataset_fingerprint, row.setting, row.seed)
-    rows = {one.run: one for one in queries.runs(store) if (one.dataset_fingerprint, one.setting, one.seed) == alike}
     out.print()
-    show_board(board(store, list(rows.values())), out)
+    show_board(board(store, beside(queries.runs(store), row.dataset_fingerprint, row.setting, row.seed)), out)
 
 
-def verify(
-    run: str, against: str | None, tolerance: str, predictions: str | None, folder: Path | None, as_json: bool
-) -> int:
-    """Compare a submission with a run made here, and promote it where they agree; returns the exit code."""
-    if predictions is not None:
-        raise UserError(
-            "--verify takes a stored submission and no predictions", where=predictions,
-            try_this="ragmeter submit FILE …, then ragmeter submit --verify RUN",
-        )  # fmt: skip
-    store = Store(store_folder(folder))
-    submitted = queries.find_run(store, run)
-    card_of(submitted)
-    ours = queries.find_run(store, against) if against else find_ours(store, submitted)
-    found = compare(store, submitted, ours, _fraction(tolerance))
-    origin = promote(store, submitted, found)
-    emit(found.to_json() | {"origin": origin}, as_json, lambda: _show_verification(found, submitted, ours, origin))
-    return 0 if found.agrees else 1
-
-
-def _fraction(text: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?|\.\d+)\s*(pp)?", text.strip())
-    value = float(match[1]) / (100 if match[2] else 1) if match else -1.0
-    if not 0 <= value <= 1:
-        raise UserError(f"{text!r} is no tolerance", where="--tolerance", try_this="0.5pp or 0.005")
-    return value
-
-
-def _show_verification(found: Verification, submitted: RunRow, ours: RunRow, origin: str) -> None:
-    out.print(Text(f"{submitted.path} ({submitted.run[:8]}) against {ours.path} ({ours.run[:8]})"), soft_wrap=True)
-    out.print(
-        f"same answer to {found.same_answers} of {found.questions} questions, same ranking for {found.same_evidence}"
-    )
-    listing(
-        ("metric", "submitted", "ours", "difference", "questions that differ", ""),
-        [
-            (one.metric, _hundred(one.submitted), _hundred(one.ours), _hundred(one.difference, "+"),
-             f"{one.differing} of {found.questions}", "" if one.agrees else "beyond the tolerance")
-            for one in found.metrics
-        ],
-        empty="no metric in common",
-    )  # fmt: skip
-    for one in found.metrics:
-        if not one.agrees:
-            for question, theirs, mine in one.first:
-                values = f"submitted {_hundred(theirs)}, ours {_hundred(mine)}"
-                out.print(Text(f"  {one.metric} of question {question!r}: {values}"), soft_wrap=True)
-    if found.not_compared:
-        err.print(Text("not compared, ours was not scored on them: " + ", ".join(found.not_compared)), soft_wrap=True)
-    allowed = f"tolerance {100 * found.tolerance:g} points on every mean"
-    verdict = "verified" if found.agrees else f"not confirmed, stays {origin}"
-    out.print(Text(f"{verdict} ({allowed})", style="green" if found.agrees else "red"))
-
-
-def _hundred(value: float | None, sign: str = "") -> str:
-    return "unscorable" if value is None else f"{100 * value:{sign}.2f}"
+def _show_worth(worth: Mapping[str, Estimate], metrics: Sequence[Metric]) -> None:
+    """What a checked submission would show on its board."""
+    scales = {str(metric): 1.0 if metric.entry.unit == "number" else 100.0 for metric in metrics}
+    out.print()
+    rows = []
+    for metric, one in worth.items():
+        value = plus_minus(one.value, one.low, one.high, scale=scales[metric]) if one.n else "unscorable"
+        rows.append((metric, value, f"{one.n:,}"))
+    listing(("metric", "value × 100 ± half its 95 % interval", "questions"), rows, empty="")
 
 
 def template(

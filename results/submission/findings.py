@@ -156,6 +156,7 @@ class Report:
             "dataset": self.dataset,
             "dataset_fingerprint": self.dataset_fingerprint,
             "setting": str(self.card.setting),
+            "seed": self.card.seed,
             "rows": self.rows,
             "questions": self.questions,
             "findings": [finding.to_json() for finding in self.findings],

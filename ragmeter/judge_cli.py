@@ -144,13 +144,22 @@ def score(
     add: Annotated[
         list[str] | None, typer.Option(help="A metric id, e.g. rouge(type=rougeL); may be repeated.")
     ] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option(help="Take a column that was added off the tables; may be repeated.")
+    ] = None,
     experiment: OfExperiment = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Score stored answers on further metrics, without answering again."""
+    """Score stored answers on further metrics, without answering again; their columns stay until `--remove`."""
+    from benchmarks.errors import UserError
     from ragmeter.commands import judges
 
+    if remove and add:
+        raise UserError("columns are added or removed", where="--remove", try_this="one after the other")
+    if remove:
+        judges.unscore(runs or [], remove, experiment, store, as_json)
+        return
     judges.score(runs or [], add or [], experiment, store, as_json, quiet)

@@ -25,6 +25,7 @@ from judges.scoring import score
 from methods.api import Control, Method, Prediction, Services
 from ragmeter.candidates import in_setting
 from ragmeter.tasks import Task, TaskState
+from results.added_columns import added_columns
 from results.database import DiskFull
 from results.invariants import check_run
 from results.store import FAILED_RUN, FINISHED, INTERRUPTED, Store
@@ -288,11 +289,13 @@ def _broken(task: Task, what: str) -> Broke:
 
 
 def _metrics(task: Task, store: Store) -> list[Metric]:
-    """The task's metrics, and those that other experiments scored the same run on: their columns stay whole too."""
+    """The task's metrics, those that people added, and those of other experiments: their columns stay whole too."""
     wanted = {str(metric): metric for metric in task.loaded.metrics}
-    for name in store.scored(task.run.run):
+    added = [column.metric for column in added_columns(store, [task.run.run])]
+    for name in (*store.scored(task.run.run), *added):
         if name not in wanted:
-            # An id of an older metric version cannot be scored any more; its rows stay as they are.
+            # An older version of a metric cannot be scored any more, and a judge's is not scored here: rows stay as
+            # they are.
             with suppress(UserError):
                 wanted[name] = parse_metric(name)
     return list(wanted.values())

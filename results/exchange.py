@@ -118,6 +118,7 @@ def _chosen(connection: duckdb.DuckDBPyConnection, runs: Sequence[str] | None) -
         "datasets": f"fingerprint IN ({data})",
         "questions": f"dataset_fingerprint IN ({data})",
         "experiments": f"name IN (SELECT experiment FROM experiment_runs WHERE {mine})",
+        "added_columns": f"experiment IN (SELECT experiment FROM experiment_runs WHERE {mine})",
         "environments": f"environment IN (SELECT environment FROM runs WHERE {mine})",
         "passages": f"""id IN (SELECT split_part(id, '#', 1) FROM evidence WHERE {mine}
                         UNION SELECT unnest(evidence) FROM questions WHERE dataset_fingerprint IN ({data}))""",
@@ -260,10 +261,12 @@ def _merge(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> Mer
         f"""UPDATE runs SET status = '{FINISHED}', error = NULL WHERE status <> '{FINISHED}' AND questions =
             (SELECT count(*) FROM predictions p WHERE p.run = runs.run) AND run IN (SELECT run FROM {source["runs"]})"""
     )
-    connection.execute(
-        f"""INSERT INTO experiment_runs BY NAME SELECT there.* FROM {source["experiment_runs"]} there
-            WHERE NOT EXISTS (FROM experiments e WHERE e.name = there.experiment)"""
-    )
+    for table in ("experiment_runs", "added_columns"):
+        if table in source:
+            connection.execute(
+                f"""INSERT INTO {table} BY NAME SELECT there.* FROM {source[table]} there
+                    WHERE NOT EXISTS (FROM experiments e WHERE e.name = there.experiment)"""
+            )
     fresh = f"FROM {source['experiments']} there ANTI JOIN experiments USING (name)"
     connection.execute(f"INSERT INTO experiments BY NAME SELECT there.* {fresh}")
     connection.execute("DROP TABLE wanted")

@@ -29,7 +29,8 @@ class RunRow:
         done, failed: Questions answered, and those among them that failed.
         origin: `run`, `submitted` or `verified`.
         description, provenance, environment, card: As stored.
-        metrics: Ids of the metrics that the experiment shows; None for all that were scored.
+        metrics: Ids of the metrics that the experiment shows: its file's, then those that people added
+            (`results.added_columns`); None for all that were scored.
     """
 
     run: str
@@ -149,8 +150,11 @@ _RUNS = """
 SELECT r.run, coalesce(m.experiment, '-'), coalesce(m.method, r.method),
        r.method_id, r.kind, r.dataset, r.dataset_fingerprint, r.setting,
        r.seed, r.questions, coalesce(d.done, 0), coalesce(d.failed, 0), r.status, r.error, r.started_at, r.updated_at,
-       r.origin, r.description, r.provenance, e.description, r.card, m.metrics
+       r.origin, r.description, r.provenance, e.description, r.card, CASE WHEN m.metrics IS NOT NULL THEN
+       list_concat(m.metrics, list_filter(a.metrics, lambda x: NOT list_contains(m.metrics, x))) END
 FROM runs r LEFT JOIN environments e USING (environment) LEFT JOIN experiment_runs m USING (run)
+LEFT JOIN (SELECT experiment, dataset, setting, list(metric ORDER BY rowid) AS metrics FROM added_columns
+           GROUP BY ALL) a ON a.experiment = m.experiment AND a.dataset = r.dataset AND a.setting = r.setting
 LEFT JOIN (SELECT run, count(*) AS done, count(failed) AS failed FROM predictions GROUP BY run) d USING (run)
 """
 

@@ -305,15 +305,6 @@ class Store:
             insert_scores(connection, run, questions, scores)
             summarise(connection, run)
 
-    def show_metrics(self, run: str, metrics: Sequence[str]) -> None:
-        """Let every experiment that has a run show further metrics of it."""
-        with self.database.writing() as connection:
-            connection.execute(
-                """UPDATE experiment_runs SET metrics = list_concat(metrics, list_filter(?, lambda x:
-                   NOT list_contains(metrics, x))) WHERE run = ? AND metrics IS NOT NULL""",
-                [list(metrics), run],
-            )
-
     def forget(self, run: str) -> None:
         """Delete what a run wrote; experiments still count it among theirs, and find it again when it is redone."""
         with self.database.writing() as connection:

@@ -53,6 +53,7 @@ def prune(store: Store, runs: Sequence[str], *, artefacts: bool = False) -> Prun
             connection.execute(f"DELETE FROM {table} WHERE list_contains(?, one) OR list_contains(?, other)",
                                [list(runs)] * 2)  # fmt: skip
         connection.execute("DELETE FROM experiments WHERE name NOT IN (SELECT experiment FROM experiment_runs)")
+        connection.execute("DELETE FROM added_columns WHERE experiment NOT IN (SELECT name FROM experiments)")
         connection.execute("DELETE FROM datasets WHERE fingerprint NOT IN (SELECT dataset_fingerprint FROM runs)")
         connection.execute("DELETE FROM questions WHERE dataset_fingerprint NOT IN (SELECT fingerprint FROM datasets)")
         connection.execute("DELETE FROM environments WHERE environment NOT IN "

@@ -28,6 +28,7 @@ from ragmeter.progress import JudgingProgress
 from ragmeter.render import show_battles
 from ragmeter.run_loop import Interrupted
 from results import blessed, judgements, queries, records
+from results.added_columns import add_columns, remove_columns
 from results.battle_board import BattleBoard, battle_boards
 from results.board import with_failures
 from results.invariants import check_run
@@ -103,7 +104,7 @@ def run(
         except KeyboardInterrupt:
             raise Interrupted from None
     for row in chosen:
-        store.show_metrics(row.run, list(judge.metrics.values()))
+        add_columns(store, row.run, list(judge.metrics.values()))
     _report(store, judge, chosen, reference, as_json)
 
 
@@ -159,7 +160,7 @@ def replay(name: str, options: Sequence[str], folder: Path | None, as_json: bool
     found = judging.replay(store, card["id"], judge, Services(), every, kept)
     if judge.entry.kind == "point":
         for run_id in judgements.judged_runs(store, str(judge)):
-            store.show_metrics(run_id, list(judge.metrics.values()))
+            add_columns(store, run_id, list(judge.metrics.values()))
     value = {"from": card["id"], "to": str(judge), "calls_made": 0, "replayed": [asdict(one) for one in found]}
 
     def show() -> None:
@@ -228,13 +229,25 @@ def score(
         with err.status(f"scoring {row.method} on {row.dataset}") if not (quiet or as_json) else nullcontext():
             scores = scoring.score(questions, said, wanted, corpus_text=texts.__getitem__)
         store.put_scores(row.run, [question.id for question in questions], scores)
-        store.show_metrics(row.run, [str(metric) for metric in wanted])
+        add_columns(store, row.run, [str(metric) for metric in wanted])
         rows += [_summary(store, row, str(metric)) for metric in wanted]
         for what in check_run(store, row.run):
             err.print(Text(f"{row.method} on {row.dataset}: these scores cannot be right: {what}", style="yellow"))
     columns = ("metric", "run", "value", "n", "unscorable")
     lines = [(*line[:4], line[6]) for line in map(_line, rows)]
     emit(rows, as_json, lambda: listing(columns, lines, empty="no run was named"))
+
+
+def unscore(
+    names: Sequence[str], metrics: Sequence[str], experiment: str | None, folder: Path | None, as_json: bool
+) -> None:
+    """Take columns that were added off the tables again."""
+    store = Store(store_folder(folder))
+    chosen, _ = named_runs(store, names, experiment)
+    gone = remove_columns(store, [row.run for row in chosen], metrics, None if names else chosen[0].experiment)
+    rows = [(one.metric, one.experiment, f"{one.dataset}, {one.setting}") for one in gone]
+    emit([asdict(one) for one in gone], as_json,
+         lambda: listing(("no column any more", "of", "on"), rows, empty=""))  # fmt: skip
 
 
 def _evidence(said: Sequence[Any]) -> dict[str, None]:

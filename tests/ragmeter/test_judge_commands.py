@@ -416,6 +416,48 @@ def test_score_gives_what_the_run_would_have_given_without_answering(
     assert scores(store) == scores(fresh)
 
 
+def columns(ragmeter: Command) -> list[str]:
+    """What stands over the columns of the experiment's table, and how many rows have all of them scored on all."""
+    (board,) = json.loads(ragmeter("table", "--json").out)["boards"]
+    scored = [all(cell["n"] == board["questions"] for cell in row["metrics"].values()) for row in board["rows"]]
+    assert all(row["metrics"].keys() == set(board["metrics"]) for row in board["rows"])
+    assert all(scored)
+    return [metric.partition("#")[0] for metric in board["metrics"]]
+
+
+def test_added_columns_stay_when_the_file_is_run_again_until_they_are_removed(
+    ragmeter: Command, answered: Path
+) -> None:
+    file = str(answered / "x.yaml")
+    assert ragmeter("score", "--add", "f1", "--add", "rouge(type=rougeL)", "-q").code == 0
+    assert ragmeter("judge", "run", "rule_match", "-q").code == 0
+    added = columns(ragmeter)
+    assert [name.partition("(")[0] for name in added[:3]] == ["em", "f1", "rouge"]
+    assert added[3].startswith("accuracy")
+    assert ragmeter("run", file, "-q").code == 0
+    assert columns(ragmeter) == added
+    done = ragmeter("score", "--remove", "rouge", "--json")
+    assert [one["metric"].partition("(")[0] for one in json.loads(done.out)] == ["rouge"]
+    assert ragmeter("score", *[word for name in added[3:] for word in ("--remove", name)], "-q").code == 0
+    assert ragmeter("run", file, "-q").code == 0
+    assert columns(ragmeter) == added[:2]
+
+
+def test_what_is_answered_anew_is_scored_on_added_columns_too(ragmeter: Command, answered: Path) -> None:
+    """Begun again, or with other questions and so other runs: the table has no holes."""
+    assert ragmeter("score", "--add", "f1", "-q").code == 0
+    for options in (["--fresh"], ["--limit", str(QUESTIONS // 2)]):
+        assert ragmeter("run", str(answered / "x.yaml"), "-q", *options).code == 0
+        assert [name.partition("(")[0] for name in columns(ragmeter)] == ["em", "f1"]
+
+
+def test_removing_says_what_cannot_be_removed(ragmeter: Command) -> None:
+    done = ragmeter("score", "--remove", "em")
+    assert (done.code, "'em' was not added" in flat(done.err)) == (2, True)
+    done = ragmeter("score", "--remove", "em", "--add", "f1")
+    assert (done.code, "one after the other" in flat(done.err)) == (2, True)
+
+
 def test_a_store_without_all_of_the_gold_is_completed_by_running_again(
     ragmeter: Command, store: Store, answered: Path
 ) -> None:

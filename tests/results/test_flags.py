@@ -14,6 +14,7 @@ from judges.judging import Judge, JudgeCall, Parsed, Score
 from judges.registry import METRICS, register
 from ragmeter.render import show_board
 from results import judgements
+from results.added_columns import add_columns
 from results.board import boards
 from results.flags import wrongly_ranked
 from results.store import Store
@@ -136,7 +137,7 @@ def test_a_judge_is_held_to_the_controls_and_its_shares_are_not(store: Store, fi
         call = JudgeCall("match", 0, "k", Parsed({"verdict": "Match"}))
         score = {"accuracy": Score(value), "partial": Score(1.0), "mismatch": Score(1.0)}
         judgements.put_judgements(store, run.run, judge, ["q0", "q1"], [[call]] * 2, [score] * 2)
-        store.show_metrics(run.run, list(judge.metrics.values()))
+        add_columns(store, run.run, list(judge.metrics.values()))
     (board,) = boards(store, "toy")
     assert board.flags == {
         judge.metric("accuracy"): [

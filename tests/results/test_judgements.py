@@ -16,6 +16,7 @@ from judges.judging import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, Judge, J
 from methods.api import Prediction
 from ragmeter.render import show_board
 from results import judgements, queries
+from results.added_columns import add_columns
 from results.board import boards, with_failures
 from results.judgements import ONE, OTHER, Match
 from results.queries import RunRow
@@ -104,7 +105,7 @@ def test_unscored_and_unscorable_are_counted_apart_on_boards_tables_and_in_json(
     run = fill(store, {"bm25": SAID["bm25"]}, GOLDS, metrics=())["bm25"]
     put(store, run, MATCH, [1.0, 0.0, "no verdict", "refusal", None])
     metric = MATCH.metric("accuracy")
-    store.show_metrics(run.run, [metric])
+    add_columns(store, run.run, [metric])
     columns = queries.score_columns(store, run.dataset_fingerprint, [run.run], [metric])
     assert (columns.unscored[run.run, metric], columns.unscorable[run.run, metric]) == (2, 1)
     (board,) = boards(store, "toy")
@@ -131,7 +132,7 @@ def test_unscored_and_unscorable_are_counted_apart_on_boards_tables_and_in_json(
 def test_a_judge_that_failed_everywhere_has_no_value_and_counts_zero(store: Store, fill: Any) -> None:
     run = fill(store, {"bm25": ["x"]}, ["a"], metrics=())["bm25"]
     put(store, run, MATCH, ["no verdict"])
-    store.show_metrics(run.run, [MATCH.metric("accuracy")])
+    add_columns(store, run.run, [MATCH.metric("accuracy")])
     (board,) = boards(store, "toy")
     shown = board.to_json()["rows"][0]["metrics"][MATCH.metric("accuracy")]
     assert (shown["value"], shown["value_with_failures_as_zero"], shown["n"], shown["unscored"]) == (None, 0.0, 0, 1)
@@ -150,7 +151,7 @@ def test_two_judges_never_share_a_column_and_rules_are_called_rules(store: Store
     run = fill(store, {"bm25": SAID["bm25"]}, GOLDS)["bm25"]
     for judge, value in ((MATCH, 1.0), (strict, 0.0), (RULE, 0.5)):
         put(store, run, judge, [value])
-        store.show_metrics(run.run, [judge.metric("accuracy")])
+        add_columns(store, run.run, [judge.metric("accuracy")])
     (board,) = boards(store, "toy")
     judged = [metric for metric in board.metrics if metric.startswith("accuracy")]
     assert [board.rows[0].cells[metric].estimate.value for metric in judged] == [1.0, 0.0, 0.5]

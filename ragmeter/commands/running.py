@@ -1,10 +1,10 @@
-"""`run`, `plan`, `resume`, `demo`: from an experiment file to its tables."""
+"""`run`, `resume`, `demo`: from an experiment file to its tables; `plan` is in `planning.py`."""
 
 from __future__ import annotations
 
 import os
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,12 @@ from rich.text import Text
 from benchmarks.errors import UserError
 from ragmeter import experiment as experiments
 from ragmeter.commands.tabling import show_beside
-from ragmeter.console import emit, err, listing, out
+from ragmeter.console import emit, err, out
 from ragmeter.experiment import Experiment
-from ragmeter.experiment_run import How, carry_through, estimates, limited
+from ragmeter.experiment_run import How, carry_through
 from ragmeter.options import store_folder
 from ragmeter.render import show_battles, show_board
 from ragmeter.run_loop import Outcome
-from ragmeter.tasks import TaskState, estimate, preflight, ready_part, states, tasks_of
-from ragmeter.trainings import TrainingPlan
 from results import queries
 from results.battle_board import battle_boards
 from results.board import boards
@@ -53,54 +51,6 @@ def run(request: Request, store: Path | None, as_json: bool, quiet: bool, verbos
     code, value = _run(experiment, request.how, Store(store_folder(store)), as_json, quiet, verbose)
     emit(value, as_json, lambda: None)
     return code
-
-
-def plan(request: Request, folder: Path | None, as_json: bool) -> None:
-    """Show what `run` would do."""
-    store = Store(store_folder(folder))
-    experiment = limited(
-        experiments.load(request.experiment, profile=request.profile, store=folder), request.limit
-    )  # fmt: skip
-    ready, waiting = ready_part(experiment, store)
-    preflight(experiment, store)
-    found = states(tasks_of(ready), store)
-    trainings = [_training_json(plan, store) for plan in experiment.trainings]
-    after = [(method.name, plan) for method in waiting for plan in experiment.benchmarks]
-
-    def show() -> None:
-        if trainings:
-            listing(("training", "of", "seed", "stages", "trained"), [
-                (t["name"], t["id"], t["seed"], ", ".join(t["stages"]), ", ".join(t["trained"]) or "-")
-                for t in trainings
-            ], empty="")  # fmt: skip
-            out.print()
-        listing(
-            ("method", "dataset", "setting", "questions", "done", "status", "run"),
-            [
-                (s.task.method.name, s.task.run.dataset, s.task.run.setting, s.task.run.questions, s.done,
-                 s.status or "new", s.task.run.run[:8])
-                for s in found
-            ] + [
-                (name, str(plan.reference), str(plan.setting), plan.limit or "all", 0, "after training", "-")
-                for name, plan in after
-            ],
-            empty="this experiment has no tasks",
-        )  # fmt: skip
-        pending = sum(state.pending for state in found)
-        later = f", and {len(after)} tasks of methods that are to be trained first" if after else ""
-        out.print(Text(f"{len(found)} tasks, {pending} questions to answer{later}; store: {store.folder}"))
-        for name, wanted in estimates(found).items():
-            out.print(Text(f"{name}: about {wanted}"))
-        for judge, asked in _judgements(experiment, found).items():
-            out.print(Text(f"{judge}: {asked:,} judgements at most"))
-
-    # Estimates build readers: they are made for the one form that is asked for.
-    tasks = [_state_json(state) for state in found] if as_json else []
-    judged = _judgements(experiment, found)
-    pending = [{"method": name, "dataset": str(plan.reference), "setting": str(plan.setting)} for name, plan in after]
-    value = {"experiment": experiment.name, "trainings": trainings, "tasks": tasks, "after_training": pending,
-             "judgements": judged}  # fmt: skip
-    emit(value, as_json, show)
 
 
 def resume(
@@ -163,36 +113,6 @@ def _run(
     return _conclude(outcomes, len(experiment.benchmarks) * len(experiment.methods), verbose), value
 
 
-def _training_json(plan: TrainingPlan, store: Store) -> dict[str, Any]:
-    return {"name": plan.name, "id": plan.entry.id, "seed": plan.config.seed, "stages": list(plan.stages),
-            "trained": list(plan.trained(store.folder)), "folder": str(plan.folder(store.folder))}  # fmt: skip
-
-
-def _judgements(experiment: Experiment, found: list[TaskState]) -> dict[str, int]:
-    """How often each model that judges is to be asked, at most: answers (or pairs of them in both orders), repeated.
-
-    What is judged already, or needs no opinion, is not taken off; a judge may need several calls for one of them.
-    """
-    groups: dict[tuple[str, str], list[int]] = {}
-    for state in found:
-        run = state.task.run
-        groups.setdefault((run.dataset_fingerprint, run.setting), []).append(run.questions)
-    wanted = {}
-    for plan in experiment.judges:
-        if plan.judge.rule:
-            continue
-        repetitions = getattr(plan.judge.config, "repetitions", 1)
-        if plan.judge.entry.kind == "point":
-            asked = sum(sum(sizes) for sizes in groups.values())
-        else:
-            asked = sum(
-                2 * max(sizes) * (len(sizes) * (len(sizes) - 1) // 2 if plan.everyone else len(sizes) - 1)
-                for sizes in groups.values()
-            )
-        wanted[str(plan.judge)] = asked * repetitions
-    return wanted
-
-
 def _conclude(outcomes: list[Outcome], planned: int, verbose: bool) -> int:
     broken = [outcome for outcome in outcomes if outcome.status == FAILED_RUN]
     if not broken:
@@ -207,13 +127,3 @@ def _conclude(outcomes: list[Outcome], planned: int, verbose: bool) -> int:
 
             err.print(Text("".join(traceback.format_exception(error))))
     return min(outcome.error.exit_code if isinstance(outcome.error, UserError) else 1 for outcome in broken)
-
-
-def _state_json(state: TaskState) -> dict[str, Any]:
-    run = state.task.run
-    return {
-        "method": run.method, "dataset": run.dataset, "setting": run.setting, "seed": run.seed, "run": run.run,
-        "questions": run.questions, "done": state.done, "status": state.status,
-        "metrics": [str(metric) for metric in state.task.loaded.metrics],
-        "estimate": None if (wanted := estimate(state)) is None else asdict(wanted),
-    }  # fmt: skip

@@ -1,0 +1,244 @@
+"""`plan`: what an experiment would take, and what must be there before it can run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from ragmeter import experiment as experiments
+from ragmeter.console import emit, listing, out
+from ragmeter.experiment import Experiment
+from ragmeter.experiment_run import limited
+from ragmeter.options import store_folder
+from ragmeter.planning.cost import Cost
+from ragmeter.planning.hardware import Assumptions
+from ragmeter.planning.plan import WAITING, Plan, TaskRow, plan_of
+from ragmeter.planning.trainings import TrainingRow
+from results.store import Store
+
+LACKING = 2
+"""Exit code of `--check` where something is missing."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be planned, and for which GPU."""
+
+    experiment: str
+    profile: str | None = None
+    limit: int | None = None
+    check: bool = False
+    device_class: str | None = None
+    utilisation: float | None = None
+
+
+def plan(request: Request, folder: Path | None, as_json: bool) -> int:
+    """Show what `run` would do; returns the exit code."""
+    store = Store(store_folder(folder))
+    assume = Assumptions.of(request.device_class, request.utilisation)
+    loaded = experiments.load(request.experiment, profile=request.profile, store=folder)
+    experiment = limited(loaded, request.limit)
+    planned = plan_of(experiment, store, assume)
+    emit(to_json(planned, experiment, store), as_json, lambda: _show(planned, request, store))
+    return LACKING if request.check and planned.missing else 0
+
+
+def to_json(planned: Plan, experiment: Experiment, store: Store) -> dict[str, Any]:
+    """A plan as a JSON object."""
+    trainings = [
+        {"name": plan.name, "id": plan.entry.id, "seed": plan.config.seed, "stages": list(plan.stages),
+         "trained": list(plan.trained(store.folder)), "folder": str(plan.folder(store.folder))}
+        for plan in experiment.trainings
+    ]  # fmt: skip
+    return {
+        "experiment": planned.experiment,
+        "trainings": trainings,
+        "stages": [row.to_json() for row in planned.stages],
+        "tasks": [row.to_json() for row in planned.tasks if row.status != WAITING],
+        "after_training": [row.to_json() for row in planned.tasks if row.status == WAITING],
+        "judgements": {row.judge: row.asked for row in planned.judges},
+        "judges": [row.to_json() for row in planned.judges],
+        "published": [row.to_json() for row in planned.published],
+        "totals": {name: cost.to_json() for name, cost in planned.totals.items()},
+        "scratch_bytes": round(planned.scratch),
+        "models": [
+            {"model": one.model, "parameters": one.parameters, "source": one.source} for one in planned.models
+        ],
+        "missing": [one.to_json() for one in planned.missing],
+        "assumptions": planned.assumptions.to_json(),
+    }  # fmt: skip
+
+
+# -- for people -----------------------------------------------------------------------------------------------------
+
+Column = tuple[str, Callable[[Cost], str]]
+
+
+def _show(planned: Plan, request: Request, store: Store) -> None:
+    costs = [row.cost for row in (*planned.stages, *planned.tasks, *planned.judges)]
+    columns = _columns(costs)
+    _trainings(planned.stages, columns)
+    _tasks(planned.tasks, columns)
+    _judges(planned, columns)
+    _totals(planned, columns)
+    _published(planned)
+    waiting = sum(row.status == WAITING for row in planned.tasks)
+    pending = sum(row.left or 0 for row in planned.tasks)
+    later = f", {waiting} of them after training" if waiting else ""
+    out.print(Text(f"{len(planned.tasks)} tasks{later}, {pending:,} questions to answer; store: {store.folder}"))
+    _footnotes(planned, request)
+    _missing(planned)
+
+
+def _columns(costs: Sequence[Cost]) -> list[Column]:
+    """The columns in which anything stands."""
+    every: list[tuple[str, Callable[[Cost], float], Callable[[float], str]]] = [
+        ("calls", lambda cost: cost.calls, short),
+        ("tokens in", lambda cost: cost.prompt_tokens, short),
+        ("out ≤", lambda cost: cost.completion_tokens, short),
+        ("memory", lambda cost: cost.memory_tokens, short),
+        ("encoded", lambda cost: cost.encoded_tokens, short),
+        ("GPU h", lambda cost: cost.gpu_hours, hours),
+        ("served h", lambda cost: cost.served_hours, hours),
+        ("$", lambda cost: cost.usd, lambda usd: f"{usd:,.2f}"),
+        ("disk", lambda cost: cost.disk, size),
+    ]
+    return [
+        (name, lambda cost, of=of, form=form: form(of(cost)) if of(cost) else "-")  # type: ignore[misc]
+        for name, of, form in every
+        if any(of(cost) for cost in costs)
+    ]
+
+
+def _cells(cost: Cost, columns: Iterable[Column]) -> list[str]:
+    return [form(cost) for _, form in columns]
+
+
+def _open(cost: Cost) -> str:
+    return "+ ?" if cost.unknown else ""
+
+
+def _trainings(rows: Sequence[TrainingRow], columns: list[Column]) -> None:
+    if not rows:
+        return
+    heads = ("training", "seed", "stage", "rows ≤", "steps ≤", *(name for name, _ in columns), "scratch", "", "lengths")
+    listing(heads, [
+        (
+            row.name, row.seed, row.stage, "-" if row.rows is None else short(row.rows),
+            "-" if row.steps is None else f"{row.steps:,.0f}", *_cells(row.cost, columns),
+            size(row.scratch) if row.scratch else "-", "trained" if row.trained else _open(row.cost), row.origin,
+        )
+        for row in rows
+    ], empty="")  # fmt: skip
+    out.print()
+
+
+def _tasks(rows: Sequence[TaskRow], columns: list[Column]) -> None:
+    heads = ("method", "dataset", "setting", "left", "status", *(name for name, _ in columns), "", "lengths")
+    listing(heads, [
+        (
+            row.method, f"{row.dataset} ({row.variant})" if row.variant else row.dataset, row.setting,
+            _left(row), row.status, *_cells(row.cost, columns), _open(row.cost), row.origin,
+        )
+        for row in rows
+    ], empty="this experiment has no tasks")  # fmt: skip
+    out.print()
+
+
+def _left(row: TaskRow) -> str:
+    if row.left is None:
+        return "?"
+    return f"{row.left:,} of {row.questions:,}" if row.done else f"{row.left:,}"
+
+
+def _judges(planned: Plan, columns: list[Column]) -> None:
+    if not planned.judges:
+        return
+    listing(("judge", "judgements ≤", *(name for name, _ in columns), ""), [
+        (row.judge, f"{row.asked:,}", *_cells(row.cost, columns), _open(row.cost)) for row in planned.judges
+    ], empty="")  # fmt: skip
+    out.print()
+
+
+def _totals(planned: Plan, columns: list[Column]) -> None:
+    totals = planned.totals
+    shown = {name: cost for name, cost in totals.items() if name == "all" or cost != Cost()}
+    if len(shown) == 2:
+        shown = {"all": totals["all"]}
+    listing(("what is left", *(name for name, _ in columns), ""), [
+        (name, *_cells(cost, columns), _open(cost)) for name, cost in shown.items()
+    ], empty="")  # fmt: skip
+    out.print()
+
+
+def _published(planned: Plan) -> None:
+    if not planned.published:
+        return
+    names = ", ".join(row.method for row in planned.published)
+    paper = planned.published[0].paper
+    out.print(Text(f"published figures alone (ragmeter published {paper}): {names}"))
+
+
+def _footnotes(planned: Plan, request: Request) -> None:
+    """What the numbers rest on."""
+    for reason in planned.totals["all"].unknown:
+        out.print(Text(f"not in these numbers: {reason}"))
+    unsure = [model for model in planned.models if model.source in ("name", "unknown")]
+    for model in unsure:
+        out.print(Text(str(model)))
+    if planned.scratch:
+        out.print(Text(f"while it trains, up to {size(planned.scratch)} of disk more"))
+    dim = "dim"
+    assume = planned.assumptions
+    out.print(Text(f"GPU hours: {assume}", style=dim))
+    half, twice = assume.utilisation / 2, min(1.0, assume.utilisation * 1.5)
+    out.print(Text(
+        f"at {half:.0%} of the peak the hours of reading and training double, at {twice:.0%} they are "
+        f"{assume.utilisation / twice:.0%}; tokens written, rows and disk are at most, tokens are characters / 4 "
+        "where no tokenizer is here", style=dim,
+    ))  # fmt: skip
+    if any(row.origin != "counted" for row in planned.tasks):
+        out.print(Text("lengths: counted on the data; sampled: on a few questions made for it; stated: by the data's "
+                       "card and typical lengths", style=dim))  # fmt: skip
+    out.print(Text(
+        f"to calibrate: ragmeter run {request.experiment} --limit 20 --store FOLDER, then compare its seconds and "
+        "tokens with ragmeter plan at the same limit, and set --utilisation", style=dim,
+    ))  # fmt: skip
+
+
+def _missing(planned: Plan) -> None:
+    if not planned.missing:
+        return
+    out.print()
+    out.print(Text(f"before it can run ({len(planned.missing)}):", style="bold"))
+    for one in planned.missing:
+        needed = ", ".join(one.needed_by[:3]) + (" …" if len(one.needed_by) > 3 else "")
+        where = f" ({one.where})" if one.where and one.kind not in ("key",) else ""
+        out.print(Text(f"- {one.what}{where}; for {needed}"))
+        if one.remedy:
+            out.print(Text(f"  try: {one.remedy}", style="dim"))
+
+
+def short(number: float) -> str:
+    """A count for people: 950, 12.3k, 4.56M."""
+    for scale, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= scale:
+            return f"{number / scale:.3g}{unit}"
+    return f"{number:,.0f}"
+
+
+def hours(number: float) -> str:
+    """Hours for people."""
+    return "<0.01" if 0 < number < 0.01 else f"{number:,.2f}" if number < 10 else f"{number:,.0f}"
+
+
+def size(number: float) -> str:
+    """Bytes for people."""
+    for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if number >= scale:
+            return f"{number / scale:.3g} {unit}"
+    return f"{number:.0f} B"

@@ -1,0 +1,192 @@
+"""How large a model is, told without its weights: from its files, a published table, or its name; else unknown."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from benchmarks.errors import UserError
+from benchmarks.hub import cache_folder
+from methods.models.weights import locate
+from ragmeter.planning.size_table import PUBLISHED
+
+Source = Literal["header", "config", "table", "name", "unknown"]
+SAYS: Mapping[Source, str] = {
+    "header": "counted in the weights' header",
+    "config": "computed from config.json",
+    "table": "published",
+    "name": "from the model's name",
+    "unknown": "unknown",
+}
+_NAMED = re.compile(r"(\d+(?:\.\d+)?)([bm])", re.IGNORECASE)
+_SCALE = {"b": 1e9, "m": 1e6}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSize:
+    """A model's size, as far as it is known.
+
+    Attributes:
+        model: Its name.
+        parameters: All of them; None: unknown.
+        source: How that is known.
+        width, layers, kv_width: Hidden size, layers, and width of keys with all heads together; None: unknown.
+        embedding: Of the parameters those that are only looked up.
+    """
+
+    model: str
+    parameters: float | None = None
+    source: Source = "unknown"
+    width: int | None = None
+    layers: int | None = None
+    kv_width: int | None = None
+    embedding: float = 0.0
+
+    @property
+    def known(self) -> bool:
+        return self.parameters is not None
+
+    @property
+    def computing(self) -> float:
+        """Parameters that a token is multiplied with.
+
+        Raises:
+            ValueError: The size is unknown.
+        """
+        if self.parameters is None:
+            raise ValueError(f"the size of {self.model} is unknown")
+        return self.parameters - self.embedding
+
+    def __str__(self) -> str:
+        if self.parameters is None:
+            return f"{self.model}: size unknown"
+        return f"{self.model}: {shown(self.parameters)} parameters, {SAYS[self.source]}"
+
+
+def shown(parameters: float) -> str:
+    """A number of parameters for people: 7.24B, 568M."""
+    return f"{parameters / 1e9:.3g}B" if parameters >= 1e9 else f"{parameters / 1e6:.3g}M"
+
+
+@lru_cache(maxsize=512)
+def size_of(model: str, revision: str | None = None) -> ModelSize:
+    """The size of a model.
+
+    Looked for in its folder or the hub's cache (`config.json`, and the header of `*.safetensors`), in the table of
+    published sizes, and last in its name (`7b`, `0.6B`).
+    """
+    folder = files_of(model, revision)
+    found = None if folder is None else _of_files(model, folder)
+    if found is not None:
+        return found
+    published = PUBLISHED.get(model)
+    if published is not None:
+        return ModelSize(model, published.millions * 1e6, "table", published.width, published.layers,
+                         published.kv_width, published.embedding * 1e6)  # fmt: skip
+    named = named_parameters(model)
+    return ModelSize(model) if named is None else ModelSize(model, named, "name")
+
+
+def named_parameters(model: str) -> float | None:
+    """The number of parameters that a name tells: 7e9 of `Mistral-7B`; None where none or several stand there."""
+    parts = re.split(r"[-_/ ]", model.rpartition("/")[2])
+    found = {match for match in map(_NAMED.fullmatch, parts) if match}
+    if len(found) != 1:
+        return None
+    number, unit = next(iter(found)).groups()
+    return float(number) * _SCALE[unit.lower()]
+
+
+def files_of(model: str, revision: str | None) -> Path | None:
+    """Where a model's files lie: a folder, or the newest snapshot in the hub's cache; None where there are none."""
+    try:
+        path = Path(locate(model))
+    except UserError:
+        return None
+    if path.is_dir():
+        return path
+    snapshots = cache_folder() / f"models--{model.replace('/', '--')}" / "snapshots"
+    if not snapshots.is_dir():
+        return None
+    found = [one for one in snapshots.iterdir() if (one / "config.json").exists() and revision in (None, one.name)]
+    return max(found, key=lambda one: one.stat().st_mtime, default=None)
+
+
+def _of_files(model: str, folder: Path) -> ModelSize | None:
+    try:
+        config = json.loads((folder / "config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(config, Mapping):
+        return None
+    text = config.get("text_config", config)
+    counted = _header_parameters(folder)
+    computed = counted if counted is not None else config_parameters(text)
+    width, layers = _width(text), _first(text, "num_hidden_layers", "n_layers", "num_layers")
+    if computed is None or width is None or layers is None:
+        return None
+    heads = _first(text, "num_attention_heads", "n_heads", "num_heads") or 1
+    head = _first(text, "head_dim", "d_kv") or width // heads
+    kv = (_first(text, "num_key_value_heads") or heads) * head
+    # A decoder multiplies with its output layer, whether or not that is also its table of embeddings.
+    embedding = 0.0 if _decodes(config) else float(_first(text, "vocab_size") or 0) * width
+    return ModelSize(model, computed, "header" if counted is not None else "config", width, layers, kv, embedding)
+
+
+def _header_parameters(folder: Path) -> float | None:
+    """Parameters by the headers of `*.safetensors`, which say shapes; no weight is read."""
+    files = sorted(folder.glob("*.safetensors"))
+    total = 0
+    for path in files:
+        try:
+            with path.open("rb") as file:
+                header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        except (OSError, ValueError):
+            return None
+        total += sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
+    return float(total) if files else None
+
+
+def config_parameters(config: Mapping[str, Any]) -> float | None:
+    """Parameters of a transformer by its `config.json`; None where that does not say enough.
+
+    Counted are embeddings (those of positions where they are learnt), attention with grouped keys, and two matrices
+    of the feed-forward layer or three where it is gated. Biases and norms, below 1 %, are left out.
+    """
+    width = _width(config) or 0
+    layers, vocabulary = (_first(config, *names) or 0 for names in (("num_hidden_layers", "n_layers"), ("vocab_size",)))
+    inner, heads = (
+        _first(config, *names) or 0
+        for names in (("intermediate_size", "hidden_dim"), ("num_attention_heads", "n_heads"))
+    )
+    if 0 in (width, layers, vocabulary, inner, heads) or config.get("is_encoder_decoder"):
+        return None
+    head = _first(config, "head_dim") or width // heads
+    keys = (_first(config, "num_key_value_heads") or heads) * head
+    decodes = _decodes(config)
+    # Models of the family of BERT have plain feed-forward layers and learnt positions.
+    matrices = 3 if decodes else 2
+    layer = 2 * width * heads * head + 2 * width * keys + matrices * width * inner
+    tables = 2 if decodes and not config.get("tie_word_embeddings", False) else 1
+    positions = 0 if decodes else (_first(config, "max_position_embeddings") or 0) * width
+    return float(layers * layer + tables * vocabulary * width + positions)
+
+
+def _decodes(config: Mapping[str, Any]) -> bool:
+    names = config.get("architectures") or ()
+    return any("CausalLM" in name or "ConditionalGeneration" in name for name in names)
+
+
+def _width(config: Mapping[str, Any]) -> int | None:
+    return _first(config, "hidden_size", "dim", "d_model")
+
+
+def _first(config: Mapping[str, Any], *names: str) -> int | None:
+    found = (config.get(name) for name in names)
+    return next((one for one in found if isinstance(one, int)), None)

@@ -79,16 +79,24 @@ def plan(
     experiment: Experiment,
     profile: Profile = None,
     limit: Limit = None,
+    check: Annotated[bool, typer.Option("--check", help="End with 2 if anything is missing that it needs.")] = False,
+    device_class: Annotated[
+        str | None, typer.Option(help="The GPU that hours are for: h100 (default), h200, a100, l40s, l4, 4090, v100.")
+    ] = None,
+    utilisation: Annotated[
+        float | None, typer.Option(help="Share of its peak that is reached in training and reading; default 0.4.")
+    ] = None,
     offline: OfflineOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Check an experiment and show its tasks, and what of them is done, without running anything."""
-    from ragmeter.commands import running
+    """Show what an experiment would take, what of it is done, and what it lacks here, without running anything."""
+    from ragmeter.commands import planning
 
-    running.plan(running.Request(experiment, profile, limit), store, as_json)
+    request = planning.Request(experiment, profile, limit, check, device_class, utilisation)
+    raise typer.Exit(planning.plan(request, store, as_json))
 
 
 @app.command()

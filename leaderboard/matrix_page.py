@@ -105,8 +105,12 @@ def _below(
             "tex": lambda: matrix_exports.latex(export), "svg": lambda: svg_file(picture(export)),
         })  # fmt: skip
     show(_summary(board, len(every) - len(rows)), "summary")
-    if not any(not row.control for row in rows) or not board.cells:
-        _none(bool(filters.active), bool(board.cells))
+    if filters.active and all(row.control for row in rows):
+        _nobody()
+        return
+    if not board.cells:
+        text = "None of these benchmarks was scored on what was chosen. Choose other metrics above."
+        show(message("No result of this kind", text), "message")
         return
     if not (part.pinned or part.rows or part.controls):
         show(message("No method matches", f"{len(rows):,} methods compete; none has these words in its name, or all "
@@ -152,14 +156,9 @@ def _summary(board: Matrix, left_out: int) -> Node:
     return el("p", *(el("span", part, cls="fact") for part in parts if part), cls="facts")
 
 
-def _none(filtered: bool, scored: bool) -> None:
-    if filtered and not scored:
-        text = "No method meets all filters. Those whose card does not state a size or weights pass only as not stated."
-        clear = el(
-            "button", "clear the filters", cls="turn", key="clear", action=dict.fromkeys(matrix_controls.FILTERS)
-        )
-        show(el("section", el("h2", "No method competes"), el("p", text), el("p", clear), cls="message"), "message",
-             state.act(ACTS))  # fmt: skip
-        return
-    text = "None of these benchmarks was scored on what was chosen. Choose other metrics above."
-    show(message("No result of this kind", text), "message")
+def _nobody() -> None:
+    """Say that the filters leave no method, and how to be rid of them."""
+    text = "No method meets all filters. Those whose card does not state a size or weights pass only as not stated."
+    clear = el("button", "clear the filters", cls="turn", key="clear", action=dict.fromkeys(matrix_controls.FILTERS))
+    show(el("section", el("h2", "No method competes"), el("p", text), el("p", clear), cls="message"), "message",
+         state.act(ACTS))  # fmt: skip

@@ -32,6 +32,24 @@ def synthetic() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def large() -> ModuleType:
+    return _module("large")
+
+
+@pytest.fixture(scope="session")
+def matrix_store() -> ModuleType:
+    return _module("matrix_store")
+
+
+@pytest.fixture(scope="session")
+def several(tmp_path_factory: pytest.TempPathFactory, matrix_store: ModuleType) -> Path:
+    """The folder of a store with several benchmarks; not to be written to."""
+    folder = tmp_path_factory.mktemp("several") / "store"
+    matrix_store.fill(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def screenshots() -> ModuleType:
     return _module("screenshots")
 

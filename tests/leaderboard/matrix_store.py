@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from benchmarks.schema import Question
 from judges.api import Metric, MetricEntry
-from methods.api import Prediction, Usage
-from results.store import FINISHED, RUNNING, Run, Store
+from results.rows import insert, insert_scores
+from results.store import FINISHED, RUNNING, Store
 
 EXPERIMENT = "several"
 REFERENCE = "bm25"
@@ -78,17 +80,21 @@ def fill(folder: Path) -> Store:
             [json.dumps({"id": "leaky", "training_data": ["nq"]}),
              json.dumps({"id": "dense", "training_data": ["hotpotqa:train"]})],
         )  # fmt: skip
-    runs = []
-    for place, name in enumerate(DATASETS):
-        world = _benchmark(name)
+    runs: list[str] = []
+    worlds = [_benchmark(name) for name in DATASETS]
+    for world in worlds:
         store.put_benchmark(world, world.fingerprint)
-        for setting in ("distractor", "oracle") if place == 0 else ("distractor",):
-            for number, row in enumerate(METHODS):
-                if not (place == 2 and row[0] == "strong") and not (setting == "oracle" and number > 2):
-                    runs.append(_run(store, world, setting, place, number, *row))
     with store.database.writing() as connection:
-        connection.execute("INSERT INTO violations SELECT run, 'recall@1 is greater than recall@5' FROM runs "
-                           "WHERE method = 'proven@2' AND dataset = 'musique:dev'")  # fmt: skip
+        for place, world in enumerate(worlds):
+            for setting in ("distractor", "oracle") if place == 0 else ("distractor",):
+                for number, row in enumerate(METHODS):
+                    if not (place == 2 and row[0] == "strong") and not (setting == "oracle" and number > 2):
+                        runs.append(_run(connection, world, setting, place, number, *row))
+            connection.execute("INSERT INTO violations SELECT run, 'recall@1 is greater than recall@5' FROM runs "
+                               "WHERE method = 'proven@2' AND dataset = 'musique:dev' AND dataset = ?",
+                               [str(world.reference)])  # fmt: skip
+        connection.execute("""INSERT INTO summaries BY NAME SELECT run, metric, count(*) AS scored, count(value) AS n,
+            avg(value) AS mean, var_samp(value) AS variance, 0 AS unscored FROM scores GROUP BY 1, 2""")
     store.put_experiment(EXPERIMENT, "name: several\n", None, None, REFERENCE, runs)
     return store
 
@@ -103,27 +109,40 @@ def _benchmark(name: str) -> Benchmark:
 
 
 def _run(
-    store: Store, world: Benchmark, setting: str, place: int, number: int, name: str, method_id: str, kind: str,
-    skill: float, origin: str, status: str, card: dict[str, Any] | None,
+    connection: duckdb.DuckDBPyConnection, world: Benchmark, setting: str, place: int, number: int, name: str,
+    method_id: str, kind: str, skill: float, origin: str, status: str, card: dict[str, Any] | None,
 ) -> str:  # fmt: skip
+    """One run, written as the store writes it but in one transaction with all others: a tenth of the time."""
     run = f"{number:02x}{place:02x}{setting[:2].encode().hex()}".ljust(16, "0")
     model = {"id": "pocket", "config": {"model": f"reader-{number % 2}"}}
     described = {"submission": name} if card else {"method": {"id": method_id, "config": {}}, "reader": model}
     if card:
         kept = [one for one in card["submission"]["contamination"] if str(world.reference) in one]
         card = card | {"submission": {"contamination": kept}}
-    store.start(Run(run, name, method_id, kind, described, str(world.reference), world.fingerprint, setting, 0,
-                    QUESTIONS, {}, {}, origin, card))  # fmt: skip
+    day = datetime(2026, 3, 1 + number)
+    insert(connection, "runs", {
+        "run": [run], "method": [name], "method_id": [method_id], "kind": [kind],
+        "description": [json.dumps(described)], "dataset": [str(world.reference)],
+        "dataset_fingerprint": [world.fingerprint],
+        "setting": [setting], "seed": np.array([0]), "questions": np.array([QUESTIONS]), "status": [status],
+        "started_at": [day.isoformat()], "updated_at": [day.isoformat()], "provenance": ["{}"], "origin": [origin],
+        "card": [json.dumps(card) if card else None],
+    })  # fmt: skip
     done = QUESTIONS // 2 if status == RUNNING else QUESTIONS
     difficulty = np.random.default_rng(place).random(QUESTIONS)
     rng = np.random.default_rng(100 * place + number)
     right = (0.7 * difficulty + 0.3 * rng.random(QUESTIONS) < skill).astype(float)
     right[3] = np.nan if place == 1 else right[3]
     found = np.minimum(right + 0.1 * rng.random(QUESTIONS), 1.0)
-    said = [Prediction(q.id, "x", usage=Usage(100 * number, 5, 0, 1, {"read": 0.01 * (number + 1)}, 0, 0.001 * number))
-            for q in world.questions[:done]]  # fmt: skip
-    store.append(run, said, {EM: right[:done], RECALL: found[:done]})
-    store.end(run, status)
+    asked = [question.id for question in world.questions[:done]]
+    each = {"run": [run] * done, "question": asked}
+    insert(connection, "predictions", each | {"answer": ["x"] * done, "notes": ["{}"] * done})
+    insert(connection, "usage", each | {
+        "prompt_tokens": [100 * number] * done, "completion_tokens": [5] * done, "memory_tokens": [0] * done,
+        "model_calls": [1] * done, "seconds": [0.01 * (number + 1)] * done, "stages": ["{}"] * done,
+        "peak_memory_bytes": [0] * done, "cost_usd": [0.001 * number] * done,
+    })  # fmt: skip
+    insert_scores(connection, run, asked, {EM: right[:done], RECALL: found[:done]})
     return run
 
 

@@ -1,0 +1,188 @@
+"""The board page's matrix, run by Streamlit's own test harness: every choice is in the URL, and the URL is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from results import queries
+from results.contestants import key_of
+from results.store import Store
+
+Start = Callable[[Path], Any]
+
+
+def words(node: Any) -> str:
+    return " ".join(node.texts())
+
+
+def methods(page: Any) -> list[str]:
+    body = next(page.part("matrix").find(tag="tbody"))
+    return ["".join(node.texts()) for node in body.find(cls="method")]
+
+
+def heads(page: Any) -> list[str]:
+    return [words(node) for node in next(page.part("matrix").find(tag="thead")).find(tag="th")]
+
+
+def test_several_benchmarks_open_as_a_matrix_and_one_as_its_board(app: Start, several: Path, filled: Path) -> None:
+    page = app(several).open()
+    assert not page.test.exception
+    assert page.has("matrix")
+    assert not page.has("board")
+    assert "3 benchmarks" in words(page.part("summary"))
+    assert "differences to bm25" in words(page.part("summary"))
+    assert page.query == {}
+    assert app(filled).open().has("board")
+
+
+def test_the_view_is_in_the_url_and_a_head_leads_to_the_board_of_its_benchmark(app: Start, several: Path) -> None:
+    page = app(several).open()
+    opener = next(node for node in page.part("matrix").find(tag="button") if words(node) == "open board")
+    assert opener.action is not None
+    there = app(several).open(**{name: value for name, value in opener.action.items() if value})
+    assert not there.test.exception
+    assert there.has("board")
+    assert "60 questions" in words(there.part("summary"))
+    assert app(several).open(view="benchmark").has("board")
+    assert app(several).open(view="javascript:alert(1)").has("matrix")
+
+
+def test_a_choice_writes_the_whole_view_and_the_url_reproduces_it(app: Start, several: Path) -> None:
+    page = app(several).open()
+    page.choose("Metrics", "retrieval").choose("Compared with", "strong").choose("Tests corrected by", "all")
+    assert (page.query["family"], page.query["reference"], page.query["correction"]) == ("retrieval", "strong", "all")
+    assert page.query["view"] == "matrix"
+    assert "Holm-corrected over all cells" in words(page.part("legend"))
+    assert "recall@5" in " ".join(heads(page))
+    again = app(several).open(**page.query)
+    assert again.part("matrix") == page.part("matrix")
+
+
+def test_a_setting_has_its_own_benchmarks_and_all_settings_have_all(app: Start, several: Path) -> None:
+    page = app(several).open(setting="oracle", view="matrix")
+    assert "1 benchmark" in words(page.part("summary"))
+    assert methods(page) == ["strong", "dense", "bm25"]
+    assert "Mean" not in " ".join(heads(page))
+    everything = app(several).open(setting="*")
+    assert "4 benchmarks" in words(everything.part("summary"))
+    assert any("oracle" in head for head in heads(everything))
+
+
+@pytest.mark.parametrize(
+    ("asked", "gone"),
+    [
+        ({"size": "under-1b"}, {"bm25", "sent@1", "strong"}),
+        ({"weights": "open"}, {"proven@2", "bm25"}),
+        ({"readers": key_of("reader-0")}, {"dense", "sent@1"}),
+        ({"kinds": key_of("retriever")}, {"strong", "sent@1"}),
+        ({"untrained": key_of("nq")}, {"trained on it"}),
+        ({"since": "2026-03-04"}, {"bm25", "dense", "strong"}),
+        ({"until": "2026-03-03"}, {"sent@1", "proven@2", "cheat@1"}),
+    ],
+)
+def test_filters_of_the_url_choose_who_competes(
+    app: Start, several: Path, matrix_store: ModuleType, asked: dict[str, str], gone: set[str]
+) -> None:
+    page = app(several).open(view="matrix", **asked)
+    assert not page.test.exception
+    left = set(methods(page))
+    assert not left & gone
+    assert "gold answer" in left
+    assert f"{len(matrix_store.METHODS) - len(left)} filtered out" in words(page.part("summary"))
+
+
+def test_ranks_are_among_those_who_compete_while_hiding_changes_no_number(
+    app: Start, several: Path, matrix_store: ModuleType
+) -> None:
+    def rank_of(page: Any, name: str) -> str:
+        body = next(page.part("matrix").find(tag="tbody"))
+        line = next(row for row in body.find(tag="tr") if name in words(row))
+        return words(next(line.find(tag="td")))
+
+    usual = app(several).open()
+    key = {row[0]: key_of(row[0]) for row in matrix_store.METHODS}
+    hidden = app(several).open(view="matrix", hide=f"{key['strong']},{key['sent@1']},nonsense")
+    assert "strong" not in methods(hidden)
+    assert "2 hidden" in words(hidden.part("pager"))
+    assert rank_of(hidden, "dense") == rank_of(usual, "dense")
+    alone = app(several).open(view="matrix", kinds=key_of("retriever"))
+    assert "rank 1" in rank_of(alone, "dense")
+    assert "rank 1" not in rank_of(usual, "dense")
+
+
+def test_sorting_pinning_and_searching(app: Start, several: Path) -> None:
+    up = methods(app(several).open(view="matrix", sort="method", order="asc"))
+    assert up[:-1] == sorted(up[:-1], key=str.casefold)
+    assert up[-1] == "gold answer"
+    pinned = app(several).open(view="matrix", sort="method", order="asc", pin=f"{key_of('strong')},{key_of('dense')}")
+    assert methods(pinned)[:3] == ["strong", "dense", up[0]]
+    assert methods(app(several).open(view="matrix", find="sent")) == ["sent@1"]
+    assert "No method matches" in words(app(several).open(view="matrix", find="zzz").part("message"))
+
+
+def test_datasets_can_be_chosen(app: Start, several: Path) -> None:
+    (run, *_) = [row for row in queries.runs(Store(several)) if row.dataset == "nq:test"]
+    key = key_of(run.dataset_fingerprint, run.setting, run.seed)
+    page = app(several).open(view="matrix", datasets=key)
+    assert "1 benchmark" in words(page.part("summary"))
+    assert "nq:test" in " ".join(heads(page))
+    assert "strong" not in methods(page)  # it has no run there
+
+
+def test_costs_are_a_family_and_are_not_ranked(app: Start, several: Path) -> None:
+    page = app(several).open(view="matrix", family="cost", measure="tokens")
+    table = words(page.part("matrix"))
+    assert "tokens / question" in table
+    assert "rank 1" not in table
+    assert methods(page)[0] == "bm25"  # the cheapest first
+
+
+def test_papers_figures_stand_below_when_asked_for(app: Start, several: Path) -> None:
+    assert "Printed in papers" not in words(app(several).open().part("matrix"))
+    assert "Printed in papers" in words(app(several).open(view="matrix", papers="1").part("matrix"))
+
+
+def test_a_filter_that_leaves_nobody_says_so_and_can_be_cleared(app: Start, several: Path) -> None:
+    page = app(several).open(view="matrix", size="over-100b")
+    assert "No method competes" in words(page.part("message"))
+    (clear,) = page.part("message").find(tag="button")
+    assert clear.action is not None
+    assert {"size", "weights", "readers"} <= clear.action.keys()
+    assert set(clear.action.values()) == {None}
+
+
+def test_a_metric_that_nothing_was_scored_on_falls_back(app: Start, several: Path) -> None:
+    page = app(several).open(view="matrix", family="graph", measure="no such metric", setting="../..", correction="x",
+                             reference="<script>", first="-9", since="yesterday", sort="'; DROP TABLE")  # fmt: skip
+    assert not page.test.exception
+    assert page.part("matrix") == app(several).open().part("matrix")
+
+
+def test_files_of_what_is_shown_are_offered(app: Start, several: Path) -> None:
+    for page in (app(several).open(), app(several).open(view="benchmark")):
+        labels = [button.proto.label for button in page.test.get("download_button")]
+        assert labels == ["CSV", "Markdown", "LaTeX", "SVG"]
+        assert page.has("export-png")
+
+
+def test_nothing_of_the_store_is_markdown(app: Start, several: Path, matrix_store: ModuleType) -> None:
+    page = app(several).open(view="matrix", papers="1")
+    assert not page.test.markdown
+    assert matrix_store.EVIL in methods(page)
+    for caption in page.test.caption:
+        assert matrix_store.EVIL not in caption.value
+
+
+def test_a_store_of_a_hundred_methods_is_drawn_page_by_page(app: Start, tmp_path: Path, large: ModuleType) -> None:
+    large.fill_large(tmp_path / "large", methods=60, datasets=3, questions=20)
+    page = app(tmp_path / "large").open()
+    assert len(methods(page)) == 25
+    assert "Rows 1–25 of 60" in words(page.part("pager"))
+    following = app(tmp_path / "large").open(view="matrix", first="50")
+    assert len(methods(following)) == 10
+    assert not set(methods(following)) & set(methods(page))

@@ -1,0 +1,242 @@
+"""Methods against benchmarks: numbers against naive ones, and who is ranked and tested at all."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest, t
+
+from results import column_figures, invariants, method_record, queries
+from results.board import groups
+from results.column_figures import COSTS, Figures, Wanted
+from results.contestants import contestants, covers, key_of, why_not_ranked
+from results.matrix import Cell, Column, Matrix, matrix
+from results.statistics import benjamini_hochberg, holm
+from results.store import Store
+
+EM = "em#v1"
+
+
+@pytest.fixture(scope="module")
+def made() -> ModuleType:
+    path = Path(__file__).parents[1] / "leaderboard" / "matrix_store.py"
+    spec = importlib.util.spec_from_file_location("matrix_store_of_results", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory, made: ModuleType) -> Store:
+    return made.fill(tmp_path_factory.mktemp("matrix") / "store")
+
+
+def columns(store: Store, metric: str = EM, ranked: bool = True) -> list[Column]:
+    found = [runs for runs in groups(queries.runs(store, "several")) if runs[0].setting == "distractor"]
+    better = metric not in COSTS
+    return [Column(key_of(runs[0].dataset), tuple(runs), metric, better, ranked) for runs in found]
+
+
+def read(store: Store, shown: list[Column]) -> dict[str, Figures]:
+    return column_figures.figures(store, [
+        Wanted(one.key, one.first.dataset_fingerprint, tuple(run.run for run in one.runs), str(one.metric))
+        for one in shown
+    ])  # fmt: skip
+
+
+def built(store: Store, shown: list[Column] | None = None, without: tuple[str, ...] = (), **options: Any) -> Matrix:
+    shown = shown or columns(store)
+    cards = method_record.cards(store)
+    ids = [run.run for column in shown for run in column.runs]
+    rows = contestants({column.key: column.runs for column in shown}, cards)
+    rows = [row for row in rows if row.name not in without]
+    return matrix(shown, rows, read(store, shown), cards=cards, violations=invariants.violations(store, ids),
+                  costs=queries.costs(store, ids), **options)  # fmt: skip
+
+
+def cell(board: Matrix, name: str, dataset: str) -> Cell:
+    row = next(row for row in board.rows if row.name == name)
+    return board.cells[row.key, key_of(dataset)]
+
+
+@pytest.fixture(scope="module")
+def scores(store: Store) -> dict[str, np.ndarray]:
+    found = {}
+    for runs in groups(queries.runs(store, "several")):
+        ids = [run.run for run in runs]
+        values = queries.score_columns(store, runs[0].dataset_fingerprint, ids, [EM]).values
+        found.update({run: column for (run, _), column in values.items()})
+    return found
+
+
+def test_values_and_intervals_are_those_of_the_scores(store: Store, scores: dict[str, np.ndarray]) -> None:
+    board = built(store)
+    for one in board.cells.values():
+        column = scores[one.run.run]
+        known = column[~np.isnan(column)]
+        assert one.value == pytest.approx(known.mean())
+        assert one.n == len(known)
+        assert one.half == pytest.approx(t.ppf(0.975, len(known) - 1) * known.std(ddof=1) / np.sqrt(len(known)))
+    assert cell(board, "bm25", "musique:dev").unscorable == 1
+    assert cell(board, "bm25", "nq:test").unscorable == 0
+
+
+def test_what_must_not_be_compared_has_its_reason_and_neither_rank_nor_test(store: Store) -> None:
+    board = built(store, reference="bm25")
+    expected = {
+        ("half way", "nq:test"): "running: 30 of 60 questions answered",
+        ("gold answer", "nq:test"): "a control: it sees the gold",
+        ("proven@2", "musique:dev"): "these scores cannot be right: recall@1 is greater than recall@5",
+        ("trained on it", "nq:test"): "contaminated: nq was trained on",
+        ("cheat@1", "musique:dev"): "contaminated: training data 1 (musique:dev) covers the evaluated split dev",
+        ("cheat@1", "nq:test"): "",
+        ("trained on it", "hotpotqa:dev"): "",
+        ("dense", "hotpotqa:dev"): "",
+    }
+    for (name, dataset), reason in expected.items():
+        found = cell(board, name, dataset)
+        assert found.apart == reason
+        assert (found.band is None) == bool(reason)
+        assert (found.paired is None) == bool(reason)
+    assert cell(board, "cheat@1", "musique:dev").contaminated
+    assert not cell(board, "dense", "hotpotqa:dev").contaminated  # trained on another split
+
+
+def test_ranks_are_dense_among_those_who_compete(store: Store) -> None:
+    board = built(store)
+    for column in board.columns:
+        ranked = sorted((c.band.rank, -c.value) for (_, key), c in board.cells.items() if key == column.key and c.band)
+        assert ranked[0][0] == 1
+        values = [value for _, value in ranked]
+        assert values == sorted(values)
+    assert cell(board, "trained on it", "hotpotqa:dev").band.rank == 3  # type: ignore[union-attr]
+    without = built(store, without=("cheat@1", "strong"))
+    assert cell(without, "trained on it", "hotpotqa:dev").band.rank == 1  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("correction", ["column", "all", "fdr"])
+def test_differences_are_exact_sign_tests_corrected_over_their_family(
+    store: Store, scores: dict[str, np.ndarray], correction: Any
+) -> None:
+    board = built(store, reference="bm25", correction=correction)
+    families: dict[str, list[tuple[str, str]]] = {}
+    plain = {}
+    for (row, column), one in board.cells.items():
+        if one.paired is None:
+            continue
+        base = next(c.run for (r, key), c in board.cells.items() if key == column and c.run.method == "bm25")
+        delta = scores[one.run.run] - scores[base.run]
+        wins, losses = int((delta > 0).sum()), int((delta < 0).sum())
+        plain[row, column] = binomtest(wins, wins + losses).pvalue
+        assert one.paired.value == pytest.approx(np.nanmean(delta))
+        assert one.paired.p == pytest.approx(plain[row, column])
+        families.setdefault(column if correction == "column" else "", []).append((row, column))
+    assert len(families) == (3 if correction == "column" else 1)
+    for keys in families.values():
+        adjust = benjamini_hochberg if correction == "fdr" else holm
+        for key, p in zip(keys, adjust([plain[key] for key in keys]), strict=True):
+            assert board.cells[key].paired.corrected == pytest.approx(p)  # type: ignore[union-attr]
+
+
+def test_a_reference_that_may_not_be_compared_compares_with_nobody(store: Store) -> None:
+    board = built(store, reference="trained on it")
+    assert all(c.paired is None for c in board.cells.values() if c.run.dataset == "nq:test")
+    assert any(c.paired is not None for c in board.cells.values() if c.run.dataset == "hotpotqa:dev")
+    assert all(c.paired is None for c in built(store, reference="gold answer").cells.values())
+
+
+def test_a_mean_needs_a_comparable_value_on_every_benchmark_and_one_metric(store: Store) -> None:
+    board = built(store)
+    by_name = {row.name: board.mean(row) for row in board.rows}
+    assert {name for name, mean in by_name.items() if mean is None} == {
+        "strong", "half way", "trained on it", "proven@2", "cheat@1"}  # fmt: skip
+    values = [cell(board, "bm25", one.first.dataset) for one in board.columns]
+    assert by_name["bm25"] is not None
+    assert by_name["bm25"].value == pytest.approx(np.mean([one.value for one in values]))
+    assert by_name["bm25"].half == pytest.approx(np.sqrt(sum(one.half**2 for one in values)) / 3)
+    mixed = replace(board, columns=(*board.columns[:2], replace(board.columns[2], metric="recall@5#v1")))
+    assert all(mixed.mean(row) is None for row in mixed.rows)
+
+
+@pytest.mark.parametrize(("metric", "of"), [("tokens", lambda n: 100 * n + 5), ("seconds", lambda n: 0.01 * (n + 1)),
+                                            ("dollars", lambda n: 0.001 * n)])  # fmt: skip
+def test_costs_are_means_of_usage_and_never_ranked(store: Store, made: ModuleType, metric: str, of: Any) -> None:
+    board = built(store, columns(store, metric, ranked=False), reference="bm25")
+    numbers = {row[0]: number for number, row in enumerate(made.METHODS)}
+    assert board.cells
+    for one in board.cells.values():
+        assert one.value == pytest.approx(of(numbers[one.run.method]))
+        assert one.band is None
+
+
+def test_what_a_row_takes_is_over_the_benchmarks_shown(store: Store) -> None:
+    board = built(store)
+    row = next(row for row in board.rows if row.name == "dense")
+    cost = board.cost(row)
+    assert cost is not None
+    assert cost.prompt_tokens == pytest.approx(100)
+    assert cost.cost_usd == pytest.approx(3 * 60 * 0.001)
+
+
+def test_a_run_scored_on_too_few_questions_is_not_ranked(store: Store) -> None:
+    run = queries.runs(store, "several")[0]
+    assert why_not_ranked(run, {}, (), 60) == ""
+    assert why_not_ranked(run, {}, (), 59) == "scored on 59 of 60 questions"
+
+
+def test_facts_come_from_cards_or_are_unknown(store: Store) -> None:
+    rows: Mapping[str, Any] = {row.name: row for row in built(store).rows}
+    assert (rows["sent@1"].parameters, rows["sent@1"].open_weights) == (8_030_000_000, True)
+    assert rows["sent@1"].readers == ("sent-8b",)
+    assert (rows["bm25"].parameters, rows["bm25"].open_weights) == (None, None)
+    assert rows["bm25"].readers == ("reader-0",)
+    assert rows["trained on it"].training == ("nq",)
+    assert not rows["bm25"].declares
+    assert rows["gold answer"].control
+
+
+def test_two_runs_of_one_name_on_one_benchmark_are_two_contestants(store: Store) -> None:
+    one, other, *_ = queries.runs(store, "several")
+    found = contestants({"a": [one, replace(other, method=one.method)], "b": [one]}, {})
+    assert [sorted(row.runs) for row in found] == [["a", "b"], ["a"]]
+    assert found[1].name == f"bm25 · {other.run[:8]}"
+    assert len({row.key for row in found}) == 2
+
+
+@pytest.mark.parametrize(
+    ("reference", "dataset", "expected"),
+    [
+        ("nq", "nq:test", True), ("nq:train", "nq:test", False), ("nq:train+test", "nq:test", True),
+        ("worlds/long:test", "worlds/graph:test", False), ("worlds:test", "worlds/graph:test(relations=unseen)", True),
+        ("some words, not a reference", "nq:test", False),
+    ],
+)  # fmt: skip
+def test_training_data_cover_the_split_that_is_asked(reference: str, dataset: str, expected: bool) -> None:
+    assert covers(reference, dataset) is expected
+
+
+def test_shared_documents_are_one_unit(store: Store) -> None:
+    shown = columns(store)[:1]
+    before = read(store, shown)[shown[0].key]
+    with store.database.writing() as connection:
+        connection.execute("UPDATE questions SET document_id = 'd' || position // 6 WHERE dataset_fingerprint = ?",
+                           [shown[0].first.dataset_fingerprint])  # fmt: skip
+    try:
+        found = read(store, shown)[shown[0].key]
+    finally:
+        with store.database.writing() as connection:
+            connection.execute("UPDATE questions SET document_id = NULL")
+    assert (found.clustered, before.clustered) == (True, False)
+    assert set(found.means.units) == {5, 10}  # the run in progress has half of them
+    assert found.means.value == pytest.approx(before.means.value)

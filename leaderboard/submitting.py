@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +31,8 @@ TIME_S = 900.0
 """How long the check of a submission may take."""
 _PREDICTIONS, _CARD, _BUNDLE = "predictions.jsonl", "card.yaml", "bundle.zip"
 _ZIP = b"PK"
+_THEIR_MISTAKE = 2
+"""How `ragmeter` exits where what it was given is wrong; anything else is wrong here."""
 _turn = threading.BoundedSemaphore(1)
 """One submission is checked at a time: visitors must not fill the machine."""
 
@@ -64,8 +68,8 @@ class Draft:
         if not bundled and card is None:
             raise UserError("predictions need a card that says what they are", where="card",
                             try_this="ragmeter submission template")  # fmt: skip
-        self._folder = tempfile.TemporaryDirectory(prefix="ragmeter-submission-")
-        self.folder = Path(self._folder.name)
+        self.folder = Path(tempfile.mkdtemp(prefix="ragmeter-submission-"))
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.arguments = [_BUNDLE] if bundled else [_PREDICTIONS, "--card", _CARD]
         (self.folder / self.arguments[0]).write_bytes(predictions)
         if card is not None:
@@ -129,12 +133,14 @@ def hand_over(draft: Draft, store_folder: Path, *, keep: bool) -> Verdict:
 
 def _verdict(done: subprocess.CompletedProcess[bytes]) -> Verdict:
     try:
-        said = json.loads(done.stdout) if done.stdout.strip() else None
-        if said is not None:
+        if done.stdout.strip():
+            said = json.loads(done.stdout)
             return Verdict(said["report"], tuple(said["notes"]), said.get("preview", {}), said["run"])
-        error = json.loads(done.stderr.splitlines()[-1])["error"]
+        error = json.loads(done.stderr.splitlines()[-1])["error"] if done.returncode == _THEIR_MISTAKE else None
     except (ValueError, LookupError, TypeError):
+        error = None
+    if error is None:
         # What went wrong is for who keeps the server, not for visitors.
-        sys.stderr.buffer.write(done.stderr)
-        raise UserError("the check broke off", try_this="tell who keeps this board: its log says why") from None
+        sys.stderr.write(done.stderr.decode("utf-8", "replace"))
+        raise UserError("the check broke off", try_this="tell who keeps this board: its log says why")
     raise UserError(error["what"], where=error["where"], try_this=error["try"])

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import io
+import json
+import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -114,3 +119,73 @@ def app(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], App]:
 
 def text(node: Node) -> str:
     return " ".join(node.texts())
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A store with one board, and a submission for it that nothing is wrong with."""
+
+    folder: Path
+    predictions: bytes
+    card: bytes
+    questions: tuple[str, ...]
+
+
+@pytest.fixture
+def sent(tmp_path: Path) -> Sent:
+    """A board over six questions with one run, and predictions of which the first answers a question rightly."""
+    from benchmarks import registry, settings
+    from benchmarks.settings import Setting
+    from judges.registry import parse
+    from judges.scoring import score
+    from methods.api import Prediction
+    from results.store import FINISHED, Run, Store
+    from results.submission.checks import Target
+    from results.submission.template import write_template
+
+    loaded = registry.load("worlds/multihop:validation").limited(6)
+    store, mark = Store(tmp_path / "board"), loaded.fingerprint
+    metrics = [parse("em"), parse("f1(rules=hotpotqa)")]
+    said = [Prediction(one.id, one.answers[0] if n < 3 else "no") for n, one in enumerate(loaded.questions)]
+    store.put_benchmark(loaded, mark)
+    store.put_cards([], metrics)
+    store.start(Run("ab" * 8, "half right", "m", "method", {}, loaded.name, mark, "distractor", 0, 6, {}))
+    store.append("ab" * 8, said, score(loaded.questions, said, metrics))
+    store.end("ab" * 8, FINISHED)
+    target = Target(loaded, settings.apply("distractor", loaded, 0))
+    write_template(tmp_path / "mine", target, Setting.parse("distractor"), limit=6)
+    answers = [question.answers[0] if n < 1 else "no" for n, question in enumerate(loaded.questions)]
+    rows = [{"question_id": q.query_id, "answer": a} for q, a in zip(loaded.questions, answers, strict=True)]
+    return Sent(
+        store.folder, "".join(json.dumps(row) + "\n" for row in rows).encode(),
+        (tmp_path / "mine" / "card.yaml").read_bytes(), tuple(question.query_id for question in loaded.questions),
+    )  # fmt: skip
+
+
+_run = subprocess.run
+
+
+def in_this_process(command: list[str], **options: Any) -> subprocess.CompletedProcess[Any]:
+    """`subprocess.run`, but `ragmeter …` runs here: starting it takes longer than most of what is tested."""
+    from ragmeter import cli
+
+    if "ragmeter.cli" not in command:
+        return _run(command, **options)
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        patch.chdir(options["cwd"])
+        patch.setattr(sys, "argv", ["ragmeter", *command[command.index("ragmeter.cli") + 1 :]])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    return subprocess.CompletedProcess(command, int(ended.value.code or 0), out.getvalue().encode(),
+                                       err.getvalue().encode())  # fmt: skip
+
+
+@pytest.fixture
+def allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that takes submissions; the command that it hands them to runs here."""
+    from leaderboard import submitting
+
+    command = [sys.executable, "-P", "-m", "ragmeter.cli", "submit"]
+    monkeypatch.setenv(submitting.VARIABLE, json.dumps(command))
+    monkeypatch.setattr(submitting.subprocess, "run", in_this_process)

@@ -131,6 +131,24 @@ def test_a_dry_run_checks_and_stores_nothing(submitted: Path, ragmeter: Ragmeter
     assert not elsewhere.exists()
 
 
+def test_a_dry_run_says_what_it_would_score_and_a_server_asks_for_its_own_boards(
+    submitted: Path, ragmeter: Ragmeter, tmp_path: Path
+) -> None:
+    arguments = ("submit", submitted / "predictions.jsonl", "--card", submitted / "card.yaml", "--dry-run")
+    seen = fine(ragmeter(*arguments, "--json", "--known-boards"))["preview"]
+    (board,) = boards(Store(tmp_path / "store"))
+    (row,) = [row for row in board.rows if row.run.method == "bm25@1"]
+    for metric, cell in row.cells.items():
+        assert (seen[metric]["value"], seen[metric]["low"]) == (cell.estimate.value, cell.estimate.low)
+    value = row.cells["recall@5#v1"].estimate.value
+    assert f"{100 * value:.1f} ± " in fine(ragmeter(*arguments))
+    elsewhere = tmp_path / "elsewhere"
+    Store(elsewhere).put_cards([], [])
+    done = ragmeter(*arguments, "--known-boards", RAGMETER_STORE=str(elsewhere))
+    assert done.returncode == 2
+    assert "there is no board here for worlds/multihop:validation" in done.stderr
+
+
 def test_a_refusal_names_the_lines_and_exits_with_two(submitted: Path, ragmeter: Ragmeter) -> None:
     bad = submitted / "bad.jsonl"
     lines = (submitted / "predictions.jsonl").read_text("utf-8").splitlines(keepends=True)

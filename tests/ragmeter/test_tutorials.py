@@ -1,0 +1,119 @@
+"""The tutorials do what they say: every command on these pages is run, and prints what the page shows."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGES = (
+    "start", "tutorials/compare", "tutorials/submit", "tutorials/share", "tutorials/gate",
+    "bring/parts", "bring/data", "bring/llm", "extend",
+)  # fmt: skip
+QUICK = ("footguns",)
+"""Pages that take no time."""
+LONGEST = 40
+"""Lines of a part of one's own, as its page promises."""
+
+
+@pytest.fixture(scope="module")
+def tutorial() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("tutorial", Path(__file__).with_name("tutorial.py"))
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A headless browser where there is one; without one, what pages show in a browser is not looked at."""
+    import shutil
+
+    executable = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if executable is None:
+        yield None
+        return
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(
+            executable_path=executable, args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+        )
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder with a short name: long ones break the lines in which commands print them."""
+    with tempfile.TemporaryDirectory(prefix="r") as folder:
+        yield Path(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("page", PAGES)
+def test_what_a_page_says_is_what_happens(page: str, tutorial: ModuleType, short_path: Path, browser: Any) -> None:
+    pytest.importorskip("bm25s")
+    with tutorial.room(short_path) as room:
+        tutorial.play((DOCS / f"{page}.md").read_text("utf-8"), room, browser)
+
+
+@pytest.mark.parametrize("page", QUICK)
+def test_what_a_quick_page_says_is_what_happens(page: str, tutorial: ModuleType, tmp_path: Path) -> None:
+    with tutorial.room(tmp_path) as room:
+        tutorial.play((DOCS / f"{page}.md").read_text("utf-8"), room)
+
+
+def test_every_tutorial_is_run(tutorial: ModuleType) -> None:
+    there = {file.relative_to(DOCS).with_suffix("").as_posix() for folder in ("tutorials", "bring")
+             for file in (DOCS / folder).glob("*.md")}  # fmt: skip
+    assert there | {"start", "extend", "footguns"} == {*PAGES, *QUICK}
+    for page in (*PAGES, *QUICK):
+        assert len(tutorial.blocks((DOCS / f"{page}.md").read_text("utf-8"))) >= 2
+
+
+def test_parts_of_ones_own_are_as_short_as_promised(tutorial: ModuleType) -> None:
+    found = tutorial.blocks((DOCS / "bring" / "parts.md").read_text("utf-8"))
+    parts = [block for block in found if block.title and block.title.endswith(".py")]
+    assert len(parts) == 4
+    for part in parts:
+        assert part.text.count("\n") < LONGEST, part.title
+
+
+# --- the runner itself must be able to fail ---
+
+
+def test_output_that_was_not_printed_is_named(tutorial: ModuleType) -> None:
+    printed = "method   f1\nbm25   83.9 ± 3.2   0.0021\nrun ad6826c5094d done\n"
+    assert tutorial.missing("bm25 83.9 ± 3.2 …\n…\nrun bb70df2c5f6c done\n", printed) is None
+    assert tutorial.missing("bm25 84.0 ± 3.2 …", printed) == "bm25 84.0 ± 3.2 …"
+    assert tutorial.missing("bm25 …\nmethod f1", printed) == "method f1"
+    assert tutorial.missing("f1", printed) == "f1"
+
+
+def test_a_page_fails_where_a_command_does(tutorial: ModuleType, tmp_path: Path) -> None:
+    page = '```yaml title="a.txt"\nfirst\n```\n\n```bash\ncat a.txt\n{}\n```\n\n```text\nfirst\n```\n'
+    with tutorial.room(tmp_path) as room:
+        tutorial.play(page.format("true"), room)
+        with pytest.raises(AssertionError, match="exit code 1"):
+            tutorial.play(page.format("false"), room)
+        with pytest.raises(AssertionError, match="the page shows"):
+            tutorial.play(page.format("true").replace("text\nfirst", "text\nsecond"), room)
+
+
+def test_what_is_marked_so_is_shown_only(tutorial: ModuleType) -> None:
+    page = "<!-- not run -->\n```bash\nmake install\n```\n\n```bash\ntrue\n```\n"
+    assert [block.text for block in tutorial.blocks(page)] == ["true\n"]
+    assert re.fullmatch(tutorial.pattern("run … (ad6826c5)"), "run anything (0b0d01a8)")

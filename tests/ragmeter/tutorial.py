@@ -1,0 +1,233 @@
+"""Pages whose commands are executed: read from Markdown, run block by block, held against the output that they show.
+
+- A fenced block with a `title` is a file and is written under that name.
+- `bash` and `python` blocks are run, in order, in one folder. They must succeed.
+- A `text` block is what the block before it prints: its lines occur in that order. `…` stands for anything, white space
+  and hashes of eight digits and more for any others; a line `…` for any lines.
+- `<!-- not run -->` before a block: it is shown only. `<!-- in the background -->`: a server; the next blocks run when
+  it answers. `<!-- in the browser: PATH -->` before a `text` block: what a browser shows of that server at PATH.
+
+    python tests/ragmeter/tutorial.py PAGE      # runs a page and prints what its blocks print
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+PORTS = re.compile(r"\b(?:8000|8501)\b")
+"""Ports that pages name; free ones take their place."""
+_FENCE = re.compile(
+    r"(?:^<!-- (?P<told>[^\n]*?) -->\n+)?^```(?P<language>\w+)(?:[ \t]+title=\"(?P<title>[^\"]+)\")?[^\n]*\n"
+    r"(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block, with what the page says to those who run it."""
+
+    language: str
+    title: str | None
+    text: str
+    told: str
+
+
+def blocks(page: str) -> list[Block]:
+    """The blocks of a page in order; those that are not run are left out."""
+    found = [Block(m["language"], m["title"], m["text"], m["told"] or "") for m in _FENCE.finditer(page)]
+    return [block for block in found if block.told != "not run"]
+
+
+def pattern(line: str) -> str:
+    """The regular expression of a line that a page shows."""
+    text = re.escape(" ".join(line.split()))
+    text = text.replace("\\ ", r"\s+").replace("…", ".*")
+    return re.sub(r"\b(?=[0-9a-f]*\d)[0-9a-f]{8,64}\b", "[0-9a-f]{8,64}", text)
+
+
+def missing(shown: str, printed: str) -> str | None:
+    """The first line that a page shows and nothing printed, in order; None where all were."""
+    lines = iter(printed.splitlines())
+    for line in filter(str.strip, shown.splitlines()):
+        if line.strip() == "…":
+            continue
+        wanted = re.compile(pattern(line))
+        if not any(wanted.fullmatch(given.strip()) for given in lines):
+            return line
+    return None
+
+
+@dataclass
+class Room:
+    """A folder in which a page is run, as a newcomer's shell would.
+
+    Attributes:
+        folder: Files of the page, and the store that its commands make.
+        environment: An environment of Python of its own: what a page installs goes there, and nowhere else.
+    """
+
+    folder: Path
+    environment: Path
+    ports: dict[str, str] = field(default_factory=dict)
+    said: str = ""
+    _servers: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        own = {k: v for k, v in os.environ.items() if not k.startswith(("RAGMETER_", "PYTEST_", "GITHUB_", "PIP_"))}
+        return own | {
+            "PATH": f"{self.environment / 'bin'}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "110", "NO_COLOR": "1",
+            "HOME": str(self.environment), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1",
+            "PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        }  # fmt: skip
+
+    def filled(self, text: str) -> str:
+        """Text with free ports in the place of those that it names."""
+        return PORTS.sub(lambda m: self.ports.setdefault(m[0], str(_free_port())), text)
+
+    def write(self, block: Block) -> None:
+        target = self.folder / str(block.title)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(self.filled(block.text), "utf-8")
+
+    def run(self, block: Block) -> None:
+        """Run a block.
+
+        Raises:
+            AssertionError: It failed; with what it printed.
+        """
+        command = ["bash", "-euo", "pipefail", "-c"] if block.language == "bash" else ["python", "-c"]
+        done = subprocess.run(
+            [*command, self.filled(block.text)], cwd=self.folder, env=self.variables, text=True, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        self.said = done.stdout
+        assert done.returncode == 0, f"exit code {done.returncode} of\n{block.text}\n{done.stdout}"
+
+    def serve(self, block: Block) -> None:
+        """Start a server and wait until it listens."""
+        before = set(self.ports)
+        process = subprocess.Popen(
+            ["bash", "-c", f"exec {self.filled(block.text.strip())}"], cwd=self.folder, env=self.variables, text=True,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        self._servers.append(process)
+        (port,) = set(self.ports) - before
+        deadline = time.monotonic() + 90
+        while not _listens(int(self.ports[port])):
+            assert process.poll() is None, f"{block.text} ended with {process.returncode}"
+            assert time.monotonic() < deadline, f"{block.text} does not answer"
+            time.sleep(0.2)
+
+    def visit(self, browser: Any, path: str) -> None:
+        """Open a page of the leaderboard and keep what it shows."""
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.goto(self.filled(path))
+        page.wait_for_selector("h1.page", timeout=60_000)
+        page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]', timeout=60_000)
+        page.wait_for_timeout(700)
+        self.said = page.evaluate(_SHOWN)
+        page.close()
+
+    def close(self) -> None:
+        for process in self._servers:
+            process.terminate()
+            process.wait(20)
+
+
+_SHOWN = """() => {
+  const texts = [];
+  const walk = node => {
+    if (['STYLE', 'SCRIPT', 'NOSCRIPT'].includes(node.tagName)) return;
+    if (node.shadowRoot) walk(node.shadowRoot);
+    if (node.innerText !== undefined && !node.shadowRoot && node.children.length === 0) texts.push(node.innerText);
+    for (const child of node.children ?? []) walk(child);
+  };
+  walk(document);
+  return texts.join('\\n');
+}"""
+
+
+@contextlib.contextmanager
+def room(folder: Path) -> Iterator[Room]:
+    """A room with an environment that sees the packages of this one and keeps what is installed to itself."""
+    import venv
+
+    environment = folder / "environment"
+    venv.create(environment, with_pip=False, symlinks=True)
+    (site,) = environment.glob("lib/python*/site-packages")
+    ours = sorted({str(Path(path)) for path in sys.path if path.endswith("site-packages")})
+    (site / "ours.pth").write_text("".join(f"import site; site.addsitedir({path!r})\n" for path in ours))
+    for name, module in (("ragmeter", "ragmeter.cli"), ("pip", "pip")):
+        script = environment / "bin" / name
+        script.write_text(f'#!/bin/sh\nexec "{environment}/bin/python" -m {module} "$@"\n')
+        script.chmod(0o755)
+    work = folder / "work"
+    work.mkdir()
+    opened = Room(work, environment)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def play(page: str, where: Room, browser: Any = None, tell: bool = False) -> None:
+    """Run a page.
+
+    Args:
+        page: Its Markdown.
+        where: Where it is run.
+        browser: For what a page shows in a browser; such blocks are passed over without one.
+        tell: Print what blocks print, and let differences from what the page shows pass.
+
+    Raises:
+        AssertionError: A block failed, or printed something else than the page shows.
+    """
+    for block in blocks(page):
+        address = re.fullmatch(r"in the browser: (\S+)", block.told)
+        if block.title:
+            where.write(block)
+        elif block.told == "in the background":
+            where.serve(block)
+        elif block.language in ("bash", "python"):
+            where.run(block)
+            if tell:
+                sys.stdout.write(f"$ {block.text}{where.said}\n")
+        elif block.language == "text":
+            if address and browser is None:
+                continue
+            if address:
+                where.visit(browser, address[1])
+            line = missing(where.filled(block.text), where.said)
+            if tell and line is not None:
+                sys.stdout.write(f"!!! not printed: {line}\n{where.said if address else ''}\n")
+            assert tell or line is None, f"the page shows\n  {line}\nand this was printed\n{where.said}"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as scratch, room(Path(scratch)) as opened:
+        play(Path(sys.argv[1]).read_text("utf-8"), opened, tell=True)

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -21,6 +21,7 @@ from leaderboard.submitting import UPLOAD_MIB, VARIABLE
 from results.queries import UserError
 from results.redaction import names_secret
 
+_STDERR = 2
 _STOP_S = 5.0
 """How long the server has to end by itself."""
 
@@ -31,6 +32,7 @@ def serve(
     host: str = "127.0.0.1",
     open_browser: bool = False,
     submit: Sequence[str] | None = None,
+    on_start: Callable[[str], None] | None = None,
 ) -> int:
     """Serve the leaderboard of a store until it is interrupted.
 
@@ -40,6 +42,7 @@ def serve(
         host: The address to listen on; the default is reachable from this machine alone.
         open_browser: Whether to open a browser window.
         submit: The command that what visitors send in is handed to (`leaderboard.submitting`); None: read-only.
+        on_start: Called with the address; what the server itself says then goes to standard error.
 
     Returns:
         The server's exit code; 0 where it was interrupted.
@@ -55,9 +58,12 @@ def serve(
             )
     require_free(host, port)
     child = subprocess.Popen(
-        command(port, host, open_browser, uploads=submit is not None), env=_environment(store_folder, submit)
-    )
+        command(port, host, open_browser, uploads=submit is not None), env=_environment(store_folder, submit),
+        stdout=None if on_start is None else _STDERR,
+    )  # fmt: skip
     with _ended_with_us(child):
+        if on_start is not None:
+            on_start(f"http://{host}:{port}")
         try:
             code = child.wait()
         except KeyboardInterrupt:

@@ -214,7 +214,7 @@ def published(
 
 @app.command()
 def serve(
-    port: Annotated[int, typer.Option(min=1, max=65535)] = 8501,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8501,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     browser: Annotated[bool, typer.Option("--open", help="Open a browser window on it.")] = False,
     allow_submissions: Annotated[
@@ -227,11 +227,20 @@ def serve(
 ) -> None:
     """Serve the leaderboard on this store; read-only unless submissions are allowed."""
     from leaderboard.server import serve as start
+    from ragmeter.console import emit
     from ragmeter.options import store_folder
+
+    def told(url: str) -> None:
+        emit({"url": url, "store": str(store_folder(store))}, as_json, lambda: None)
 
     # In a process of its own, and never from a folder in which a stranger's file could be taken for a module.
     submit = [sys.executable, "-P", "-m", "ragmeter.cli", "submit"] if allow_submissions else None
-    raise typer.Exit(start(store_folder(store), port=port, host=host, open_browser=browser, submit=submit))
+    raise typer.Exit(
+        start(
+            store_folder(store), port=port, host=host, open_browser=browser, submit=submit,
+            on_start=told if as_json else None,
+        )
+    )  # fmt: skip
 
 
 @app.command("serve-model")

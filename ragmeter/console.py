@@ -23,6 +23,8 @@ def emit(value: Any, as_json: bool, show: Callable[[], None]) -> None:
     """Print a value as JSON, or let `show` print it for people."""
     if as_json:
         sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n")
+        # Whoever reads a server's address waits for it.
+        sys.stdout.flush()
     else:
         show()
 

@@ -27,7 +27,7 @@ def ended(app: typer.Typer) -> int:
     """Run the command line; returns the exit code."""
     as_json = "--json" in sys.argv
     try:
-        code = app(standalone_mode=False)
+        code = app(standalone_mode=False, prog_name="ragmeter")
     except BrokenPipeError:
         # The reader of our output went away (`ragmeter runs | head`); there is nobody left to tell.
         sys.stderr.close()
@@ -41,13 +41,15 @@ def ended(app: typer.Typer) -> int:
     return code if isinstance(code, int) else FINE
 
 
-def _failed(error: Exception, as_json: bool) -> int:
+def _failed(error: Any, as_json: bool) -> int:
     if isinstance(error, UserError):
         _say(error, as_json)
         return error.exit_code
     if isinstance(error, _PARSER_ERROR):
-        # Where nothing was given, the help was shown instead.
-        if type(error).__name__ != _HELP_ONLY:
+        if type(error).__name__ == _HELP_ONLY:
+            # Nothing was given: what may be given is the answer.
+            sys.stdout.write(error.format_message() + "\n")
+        else:
             _say(wrong_usage(error), as_json)
         return WRONG
     if getattr(error, "exit_code", None) == INTERRUPTED:

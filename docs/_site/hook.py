@@ -1,4 +1,4 @@
-"""The MkDocs hook: reference pages are written when the site is built, and links that leave `docs/` go to the source.
+"""The MkDocs hook: reference pages are written when the site is built, and what GitHub reads otherwise is evened out.
 
 Pages in `docs/` are read on GitHub too, so they link to files of the repository by relative paths.
 """
@@ -16,6 +16,9 @@ FROM_THE_ROOT = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTIN
 """Pages of the site that lie at the root of the repository."""
 
 _LINK = re.compile(r"(?<=\]\()(?P<path>[^)#\s:]+)(?P<anchor>#[^)\s]*)?(?=\))")
+
+_OPTION = re.compile(r"(?<=<tr>\n<td><code>)[\w.]+(?=</code>)")
+_CELL = re.compile(r"<td.*?</td>", re.DOTALL)
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -44,6 +47,12 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
             return near + (match["anchor"] or "")
         if not (root / target).exists():
             return match[0]
-        return f"{config.repo_url.rstrip('/')}/blob/main/{target}{match['anchor'] or ''}"
+        return f"{config.extra['source']}/blob/main/{target}{match['anchor'] or ''}"
 
     return _LINK.sub(link, markdown)
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
+    """Take the backslash from bars within cells, which Python's Markdown leaves; let options break at their dots."""
+    plain = _CELL.sub(lambda cell: cell[0].replace("\\|", "|"), html)
+    return _OPTION.sub(lambda name: name[0].replace(".", ".<wbr>"), plain)

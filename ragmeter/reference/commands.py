@@ -20,7 +20,7 @@ def commands_page() -> str:
     lead = (
         "Every command, as `ragmeter COMMAND --help` prints it too. All take `--store FOLDER`, `--json`, `--quiet` and "
         "`--verbose`; `NO_COLOR=1` takes the colours off. Exit codes: 0 fine, 1 something broke, 2 wrong usage or "
-        "input; `gate` adds 100 (regressed) and 101 (too few questions to tell)."
+        "input, 130 interrupted; `gate` adds 100 (regressed) and 101 (too few questions to tell)."
     )
     return page("Command line", lead, (_section(path, one) for path, one in _walk("ragmeter", get_command(app))))
 

@@ -36,7 +36,8 @@ def trainings_page() -> str:
         "What `ragmeter train NAME` takes: as `--set OPTION=VALUE`, as a file with `--config`, or as the `config` of a "
         "training in an [experiment](../experiments.md#training-what-methods-need)."
     )
-    return page("Trainings", lead, map(_training, TRAININGS))
+    overview = table(("id", ""), [(f"[{code(e.id)}](#{e.id})", e.summary) for e in TRAININGS])
+    return page("Trainings", lead, (overview, *map(_training, TRAININGS)), wide=True)
 
 
 def _method(entry: MethodEntry) -> str:

@@ -43,7 +43,7 @@ class Option:
     @property
     def type(self) -> str:
         """Type and bounds, in words."""
-        bounds = (f"{sign} {getattr(mark, name):,}" for mark in self.field.metadata
+        bounds = (f"{sign} {_number(getattr(mark, name))}" for mark in self.field.metadata
                   for kind, (name, sign) in _BOUNDS.items() if isinstance(mark, kind))  # fmt: skip
         return ", ".join((words(self.field.annotation), *bounds))
 
@@ -134,6 +134,11 @@ def words(annotation: Any) -> str:
     if hasattr(annotation, "__metadata__"):
         return words(annotation.__origin__)
     return "mapping" if annotation is dict else str(getattr(annotation, "__name__", annotation))
+
+
+def _number(bound: float) -> str:
+    power = int(bound).bit_length() - 1
+    return f"2^{power}" if power > 16 and bound == 2**power else f"{bound:,}"
 
 
 def _several(kind: str) -> str:

@@ -26,9 +26,10 @@ def codes(texts: Iterable[str]) -> str:
     return ", ".join(map(code, texts))
 
 
-def page(title: str, lead: str, parts: Iterable[str]) -> str:
-    """A page: its title, what it is about, and its parts."""
-    return "\n\n".join(filter(None, (f"# {title}", lead, *parts))) + "\n"
+def page(title: str, lead: str, parts: Iterable[str], *, wide: bool = False) -> str:
+    """A page: its title, what it is about, and its parts; a wide one has no table of contents beside it."""
+    head = "---\nhide: [toc]\n---\n\n" if wide else ""
+    return head + "\n\n".join(filter(None, (f"# {title}", lead, *parts))) + "\n"
 
 
 def _cell(text: str) -> str:

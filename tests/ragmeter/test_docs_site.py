@@ -62,7 +62,16 @@ def test_a_reader_needs_no_other_machine(site: Path) -> None:
     for file in written:
         page = Loads()
         page.feed(file.read_text("utf-8"))
+        assert 'data-md-component="source"' not in file.read_text("utf-8"), "the theme asks github.com for stars"
         assert [address for address in page.found if re.match(r"(https?:)?//", address)] == [], file.name
+
+
+def test_bars_within_cells_are_bars(site: Path) -> None:
+    page = (site / "reference" / "trainings.html").read_text("utf-8")
+    assert "&lt;|endoftext|&gt;" in page
+    for file in site.rglob("*.html"):
+        for cell in re.findall(r"<td.*?</td>", file.read_text("utf-8"), re.DOTALL):
+            assert "\\|" not in cell, file.name
 
 
 def test_every_relative_link_of_every_page_leads_somewhere(site: Path) -> None:

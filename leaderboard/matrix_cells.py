@@ -11,15 +11,15 @@ from leaderboard.columns import scale_of
 from leaderboard.formats import Scale
 from results.beside import Comparison
 from results.contestants import Contestant
-from results.matrix import Cell, Column, Matrix
+from results.matrix import Cell, Column, Correction, Matrix
 
 ALPHA = 0.05
-CORRECTIONS = {
+CORRECTIONS: dict[Correction, str] = {
     "column": "Holm, within a benchmark",
     "all": "Holm, over all cells",
     "fdr": "False discovery rate, all cells",
 }
-CORRECTED = {
+CORRECTED: dict[Correction, str] = {
     "column": "Holm-corrected within the benchmark, 5 %",
     "all": "Holm-corrected over all cells of the matrix, 5 %",
     "fdr": "false discovery rate of 5 % over all cells of the matrix, Benjamini–Hochberg",

@@ -13,6 +13,7 @@ from leaderboard.matrix_cells import CORRECTIONS
 from leaderboard.matrix_columns import ALL_SETTINGS, OWN, Definitions, known_families, metrics_in
 from leaderboard.matrix_filters import ANY, SIZE_NAMES, WEIGHT_NAMES, Choices, Filters
 from leaderboard.several import several
+from results.matrix import Correction
 
 _MOST = 50
 FILTERS = ("datasets", "kinds", "readers", "size", "weights", "untrained", "since", "until")
@@ -50,10 +51,11 @@ def choose_reference(methods: Sequence[str], default: str) -> str | None:
     return None if name == NO_REFERENCE else name
 
 
-def choose_correction() -> str:
+def choose_correction() -> Correction:
     """Let it be chosen for how many tests p-values are corrected."""
-    return state.select("Tests corrected by", "correction", list(CORRECTIONS), "column",
-                        show=lambda one: CORRECTIONS[one])  # fmt: skip
+    return state.select(  # type: ignore[return-value]  # one of the keys of CORRECTIONS
+        "Tests corrected by", "correction", list(CORRECTIONS), "column", show=lambda one: CORRECTIONS[one]
+    )
 
 
 def filters_asked(found: Choices) -> Filters:

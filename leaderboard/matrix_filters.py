@@ -47,6 +47,12 @@ class Filters:
         return sum(map(bool, (self.kinds, self.readers, self.size != ANY, self.weights != ANY, self.untrained,
                               self.since, self.until)))  # fmt: skip
 
+    @property
+    def key(self) -> str:
+        """The same text for the same filters."""
+        lists = (",".join(sorted(one)) for one in (self.kinds, self.readers, self.untrained))
+        return "|".join((*lists, self.size, self.weights, str(self.since), str(self.until)))
+
     def admits(self, row: Contestant) -> bool:
         """Whether a contestant meets all of them; controls, which do not compete, always do."""
         if row.control:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
 
-from leaderboard import matrix_columns, matrix_controls, matrix_exports, matrix_filters, matrix_source, source, state
+from leaderboard import matrix_controls, matrix_exports, matrix_source, source, state
 from leaderboard.choosers import NO_REFERENCE, experiment_box
 from leaderboard.columns import ALL_RUNS
 from leaderboard.exporting import offer
@@ -23,11 +24,26 @@ from leaderboard.source import Source
 from leaderboard.svg_file import svg_file
 from leaderboard.view import show
 from results.column_figures import COSTS
-from results.contestants import Contestant, contestants
-from results.matrix import Column, Matrix, matrix
+from results.matrix import Correction, Matrix
 
 ACTS = ("view", "board", "metric", "sort", "order", "first", "pin", "hide", *matrix_controls.FILTERS)
 """What clicks in the table may change."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the first widgets chose."""
+
+    at: Source
+    experiment: str | None
+    setting: str
+    family: str
+    measure: str
+
+    @property
+    def scope(self) -> tuple[Source, str | None, str, str, str]:
+        """As `matrix_source` is asked."""
+        return self.at, self.experiment, self.setting, self.family, self.measure
 
 
 def render(at: Source) -> None:
@@ -35,77 +51,59 @@ def render(at: Source) -> None:
     first, second = st.columns([3, 3, 2, 3]), st.columns([3, 3, 3, 2, 2], vertical_alignment="bottom")
     with first[0]:
         experiment = experiment_box(at)
-    groups = source.run_groups(at, experiment)
     with first[1]:
-        setting = matrix_controls.choose_setting(matrix_columns.settings(groups) or [matrix_columns.ALL_SETTINGS])
-    if setting != matrix_columns.ALL_SETTINGS:
-        groups = [runs for runs in groups if runs[0].setting == setting]
-    definitions = source.definitions(at)
-    scored = matrix_source.scored_metrics(at, experiment)
-    metrics = list(dict.fromkeys(one for runs in groups for one in matrix_columns.metrics_of(runs, scored)))
-    if not metrics:
+        setting = matrix_controls.choose_setting(matrix_source.settings(at, experiment))
+    known, definitions = matrix_source.setting_of(at, experiment, setting), source.definitions(at)
+    if not known.metrics:
         show(message("Nothing is scored yet", "No run has a finished question. Reload in a moment, or continue them.",
                      ("ragmeter runs", "ragmeter resume")), "message")  # fmt: skip
         return
     with first[2]:
-        family = matrix_controls.choose_family(metrics, definitions)
+        family = matrix_controls.choose_family(known.metrics, definitions)
     with first[3]:
-        measure = matrix_controls.choose_measure(family, metrics, definitions)
-    columns = matrix_columns.columns_of(groups, scored, definitions, source.datasets(at), family, measure)
-    names = matrix_columns.labels(groups, setting)
-    every = contestants({column.key: column.runs for column in columns}, matrix_source.cards(at))
+        measure = matrix_controls.choose_measure(family, known.metrics, definitions)
+    asked = Asked(at, experiment, setting, family, measure)
+    able = [row.name for row in matrix_source.entrants(*asked.scope).rows if not row.control]
     with second[0]:
-        reference = matrix_controls.choose_reference([row.name for row in every if not row.control],
-                                                     _default_reference(at, experiment, every))  # fmt: skip
+        reference = matrix_controls.choose_reference(able, _default_reference(at, experiment, able))
     with second[1]:
         correction = matrix_controls.choose_correction()
-    _below(at, experiment, columns, names, every, reference, correction, definitions, second[2:])
-    refresh_while_running(at, (run for runs in groups for run in runs))
+    _below(asked, reference, correction, second[2:])
+    refresh_while_running(at, known.running)
 
 
-def _default_reference(at: Source, experiment: str | None, rows: Sequence[Contestant]) -> str:
+def _default_reference(at: Source, experiment: str | None, able: Sequence[str]) -> str:
     asked = {row.name: row.reference for row in source.experiments(at)}.get(experiment or ALL_RUNS)
-    return asked if asked and asked in [row.name for row in rows] else NO_REFERENCE
+    return asked if asked and asked in able else NO_REFERENCE
 
 
-def _below(
-    at: Source, experiment: str | None, columns: Sequence[Column], names: Mapping[str, tuple[str, str]],
-    every: Sequence[Contestant], reference: str | None, correction: Any, definitions: Mapping[str, Any],
-    bar: Sequence[Any],
-) -> None:  # fmt: skip
+def _below(asked: Asked, reference: str | None, correction: Correction, bar: Sequence[Any]) -> None:
     """Search, filters, exports, and the table."""
     with bar[0]:
         words = state.search("Find", "find", placeholder="method or reader", resets=("first",))
-    found = matrix_filters.choices(every)
-    filters = matrix_controls.filters_asked(found)
+    found, names = matrix_source.entrants(*asked.scope), matrix_source.setting_of(*asked.scope[:3]).names
+    filters = matrix_controls.filters_asked(found.choices)
     labels = {key: " · ".join(filter(None, name)) for key, name in names.items()}
-    asked = matrix_controls.datasets_asked(labels)
+    datasets = matrix_controls.datasets_asked(labels)
     with bar[1]:
-        papers = matrix_controls.draw_filters(labels, found, filters.active + (len(asked) < len(labels)))
-    columns = [column for column in columns if column.key in asked]
-    rows = [row for row in every if filters.admits(row) and any(column.key in row.runs for column in columns)]
-    wanted = matrix_columns.wanted_of(columns)
-    board = matrix(
-        columns, rows, matrix_source.figures(at, wanted), cards=matrix_source.cards(at), reference=reference,
-        violations=matrix_source.violations(at, experiment), costs=matrix_source.costs(at, experiment),
-        correction=correction,
-    )  # fmt: skip
-    runs = {run.run: run for column in columns for run in column.runs}
-    shown = Shown(board, names, {**definitions, **COSTS}, matrix_source.published(at, wanted, runs))
+        papers = matrix_controls.draw_filters(labels, found.choices, filters.active + (len(datasets) < len(labels)))
+    board = matrix_source.matrix_of(*asked.scope, tuple(datasets), filters.key, filters, reference, correction)
+    definitions = {**source.definitions(asked.at), **COSTS}
+    shown = Shown(board, names, definitions, matrix_source.published(*asked.scope))
     order = _order(board)
     pinned, hidden = _keys("pin"), _keys("hide")
     first = state.settle("first", state.read("first"))
     part = drawn(board, order, pinned, hidden, words, int(first) if first.isdecimal() else 0)
-    printed = papers_of(columns) if papers else []
-    whole = drawn(board, order, pinned, hidden, words, 0, page=len(rows) or 1)
-    export = Export(shown, (*whole.pinned, *whole.rows, *whole.controls), printed, _title(experiment, shown))
+    printed = papers_of(board.columns) if papers else []
+    whole = drawn(board, order, pinned, hidden, words, 0, page=len(board.rows) or 1)
+    export = Export(shown, (*whole.pinned, *whole.rows, *whole.controls), printed, _title(asked.experiment, shown))
     with bar[2]:
         offer("ragmeter-board", {
             "csv": lambda: matrix_exports.csv(export), "md": lambda: matrix_exports.markdown(export),
             "tex": lambda: matrix_exports.latex(export), "svg": lambda: svg_file(picture(export)),
         })  # fmt: skip
-    show(_summary(board, len(every) - len(rows)), "summary")
-    if filters.active and all(row.control for row in rows):
+    show(_summary(board, len(found.rows) - len(board.rows)), "summary")
+    if filters.active and all(row.control for row in board.rows):
         _nobody()
         return
     if not board.cells:
@@ -113,8 +111,8 @@ def _below(
         show(message("No result of this kind", text), "message")
         return
     if not (part.pinned or part.rows or part.controls):
-        show(message("No method matches", f"{len(rows):,} methods compete; none has these words in its name, or all "
-                     "that do are hidden."), "message")  # fmt: skip
+        text = f"{len(board.rows):,} compete; none has these words in its name, or all that do are hidden."
+        show(message("No method matches", text), "message")
     else:
         show(table(shown, part, order, printed), "matrix", state.act(ACTS))
     turning = pager(part, PAGE)

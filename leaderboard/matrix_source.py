@@ -2,78 +2,154 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
-from leaderboard import source
+from leaderboard import matrix_columns, matrix_filters, source
+from leaderboard.matrix_filters import Choices, Filters
 from leaderboard.source import Source
 from results import column_figures, invariants, method_record, queries
 from results.beside import Comparison, beside
-from results.column_figures import Figures, Wanted
-from results.queries import Cost, RunRow
+from results.column_figures import Figures
+from results.contestants import Contestant, contestants
+from results.matrix import Column, Correction, Matrix, matrix
+from results.queries import RunRow
 from results.statistics import Estimate
 from results.store import Store
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The boards of an experiment in a setting.
+
+    Attributes:
+        options: All settings that can be chosen.
+        groups: Runs by board.
+        metrics: That any of the runs has values of.
+        names: Name and small print of the boards' columns by key.
+        running: Whether a run is in progress.
+    """
+
+    options: list[str]
+    groups: list[list[RunRow]]
+    metrics: list[str]
+    names: Mapping[str, tuple[str, str]]
+    running: tuple[RunRow, ...]
+
+
+@dataclass(frozen=True)
+class Entrants:
+    """Columns with their metrics, all contestants, and what these can be filtered by."""
+
+    columns: list[Column]
+    rows: list[Contestant]
+    choices: Choices
 
 
 def _store(at: Source) -> Store:
     return Store(Path(at.folder))
 
 
-@st.cache_resource(show_spinner=False, max_entries=4)
-def cards(at: Source) -> dict[str, dict[str, Any]]:
-    """Cards of methods and of their parts by id."""
-    return method_record.cards(_store(at))
-
-
-@st.cache_resource(show_spinner=False, max_entries=8)
 def _ids(at: Source, experiment: str | None) -> list[str]:
     return [run.run for group in source.run_groups(at, experiment) for run in group]
 
 
+@st.cache_resource(show_spinner=False, max_entries=4)
+def _cards(at: Source) -> dict[str, dict[str, Any]]:
+    return method_record.cards(_store(at))
+
+
 @st.cache_resource(show_spinner=False, max_entries=8)
-def scored_metrics(at: Source, experiment: str | None) -> dict[str, list[str]]:
-    """Metrics that each run was scored on."""
+def _scored(at: Source, experiment: str | None) -> dict[str, list[str]]:
     return column_figures.scored_metrics(_store(at), _ids(at, experiment))
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
-def costs(at: Source, experiment: str | None) -> dict[str, Cost]:
-    """Mean cost per question by run."""
+def _costs(at: Source, experiment: str | None) -> dict[str, queries.Cost]:
     return queries.costs(_store(at), _ids(at, experiment))
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
-def violations(at: Source, experiment: str | None) -> dict[str, list[str]]:
-    """What does not hold between a run's scores and must."""
-    return invariants.violations(_store(at), _ids(at, experiment))
+def settings(at: Source, experiment: str | None) -> list[str]:
+    """Settings that can be chosen."""
+    return matrix_columns.settings(source.run_groups(at, experiment)) or [matrix_columns.ALL_SETTINGS]
+
+
+@st.cache_resource(show_spinner=False, max_entries=16)
+def setting_of(at: Source, experiment: str | None, setting: str) -> Setting:
+    """The boards in one of the settings."""
+    groups = [runs for runs in source.run_groups(at, experiment)
+              if setting in (matrix_columns.ALL_SETTINGS, runs[0].setting)]  # fmt: skip
+    scored = _scored(at, experiment)
+    metrics = dict.fromkeys(one for runs in groups for one in matrix_columns.metrics_of(runs, scored))
+    running = tuple(run for runs in groups for run in runs if run.status == "running")
+    return Setting(settings(at, experiment), groups, list(metrics), matrix_columns.labels(groups, setting), running)
+
+
+@st.cache_resource(show_spinner=False, max_entries=16)
+def entrants(at: Source, experiment: str | None, setting: str, family: str, measure: str) -> Entrants:
+    """Who competes on what, in which metric."""
+    groups = setting_of(at, experiment, setting).groups
+    columns = matrix_columns.columns_of(groups, _scored(at, experiment), source.definitions(at), source.datasets(at),
+                                        family, measure)  # fmt: skip
+    rows = contestants({column.key: column.runs for column in columns}, _cards(at))
+    return Entrants(columns, rows, matrix_filters.choices(rows))
 
 
 @st.cache_resource(show_spinner="Comparing …", max_entries=8)
-def figures(at: Source, wanted: tuple[Wanted, ...]) -> dict[str, Figures]:
-    """Means, and differences of all pairs, of every wanted column."""
-    return column_figures.figures(_store(at), wanted)
+def _figures(at: Source, experiment: str | None, setting: str, family: str, measure: str) -> dict[str, Figures]:
+    found = entrants(at, experiment, setting, family, measure)
+    return column_figures.figures(_store(at), matrix_columns.wanted_of(found.columns))
 
 
-@st.cache_resource(show_spinner=False, max_entries=8)
-def published(at: Source, wanted: tuple[Wanted, ...], _runs: dict[str, RunRow]) -> dict[tuple[str, str], Comparison]:
-    """The printed figure whose setting is the closest, by the column's key and the run.
+@st.cache_resource(show_spinner=False, max_entries=32)
+def matrix_of(
+    at: Source, experiment: str | None, setting: str, family: str, measure: str, datasets: tuple[str, ...],
+    asked: str, _filters: Filters, reference: str | None, correction: Correction,
+) -> Matrix:  # fmt: skip
+    """The matrix of those who compete.
 
     Args:
         at: The store.
-        wanted: The columns.
-        _runs: By fingerprint; not part of what is remembered, since the store's stamp says what they are.
+        experiment, setting, family, measure: As chosen.
+        datasets: Keys of the columns.
+        asked: What the filters ask for, as a text of its own.
+        _filters: The same, which is not part of what is remembered.
+        reference: Name of the method to compare with.
+        correction: Of p-values.
     """
+    found = entrants(at, experiment, setting, family, measure)
+    columns = [column for column in found.columns if column.key in datasets]
+    rows = [row for row in found.rows if _filters.admits(row) and any(column.key in row.runs for column in columns)]
+    return matrix(
+        columns, rows, _figures(at, experiment, setting, family, measure), cards=_cards(at),
+        violations=invariants.violations(_store(at), _ids(at, experiment)), costs=_costs(at, experiment),
+        reference=reference, correction=correction,
+    )  # fmt: skip
+
+
+@st.cache_resource(show_spinner=False, max_entries=8)
+def published(
+    at: Source, experiment: str | None, setting: str, family: str, measure: str
+) -> dict[tuple[str, str], Comparison]:
+    """The printed figure whose setting is the closest, by the column's key and the run."""
+    columns = entrants(at, experiment, setting, family, measure).columns
+    figures = _figures(at, experiment, setting, family, measure)
     found = {}
-    for column in wanted:
-        kept = figures(at, wanted)[column.key]
-        for run, place in kept.runs.items():
-            row = _runs[run]
+    for column in columns:
+        if column.metric is None:
+            continue
+        kept = figures[column.key]
+        for run in column.runs:
+            place = kept.runs[run.run]
             value, half = float(kept.means.value[place]), float(kept.means.half[place])
             ours = Estimate(value, value - half, value + half, int(kept.means.n[place]), 0)
-            known = beside(row.dataset, row.setting, column.metric, row.description, estimate=ours,
+            known = beside(run.dataset, run.setting, column.metric, run.description, estimate=ours,
                            stated={"questions": str(kept.questions)})  # fmt: skip
             if known and ours.n:
-                found[column.key, run] = known[0]
+                found[column.key, run.run] = known[0]
     return found

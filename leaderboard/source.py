@@ -1,7 +1,7 @@
 """What pages read, remembered as long as the store's file stays the same.
 
-Small results (lists of runs, one metric's board column) are cached by value; the question list is shared between
-readers and must not be changed. The store's folder comes from whoever started the server, never from a URL.
+Small results (one metric's board column) are cached by value; lists of runs and of questions are shared between readers
+and must not be changed. The store's folder comes from whoever started the server, never from a URL.
 """
 
 from __future__ import annotations
@@ -57,9 +57,10 @@ def experiments(at: Source) -> list[ExperimentRow]:
     return queries.experiments(_store(at))
 
 
-@st.cache_data(show_spinner=False, max_entries=16)
+@st.cache_resource(show_spinner=False, max_entries=16)
 def run_groups(at: Source, experiment: str | None) -> list[list[RunRow]]:
-    """An experiment's runs (or all of the store's), split into those that may share a board."""
+    """An experiment's runs (or all of the store's), split into those that may share a board; shared, not to be
+    changed."""
     return groups(queries.runs(_store(at), experiment))
 
 

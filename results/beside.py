@@ -145,11 +145,14 @@ def beside(
     description = method if isinstance(method, Mapping) else None
     if description is not None and "method" not in description:
         return []  # a submission's: its parts are not ours, so no figure is about it
-    conditions = {**conditions_of_ours(dataset, setting, description), **(stated or {})}
     reference = _asked_of(dataset)
+    about = _about(reference.name, _bare(metric))
+    if not about:
+        return []
+    conditions = {**conditions_of_ours(dataset, setting, description), **(stated or {})}
     found = [
         compare(figure, estimate, conditions, metric=metric)
-        for figure in _about(reference.name, _bare(metric))
+        for figure in about
         if DataReference.parse(figure.dataset).subset in (None, reference.subset)
         and figure.fraction is not None
         and _is(figure.id, method)

@@ -93,12 +93,12 @@ def contestants(columns: Mapping[str, Sequence[RunRow]], cards: Cards) -> list[C
     return [_contestant(name, runs, cards) for name, runs in named.items()]
 
 
-def why_not_ranked(run: RunRow, cards: Cards, violations: Sequence[str], scored: int) -> str:
+def why_not_ranked(run: RunRow, contaminated: Sequence[str], violations: Sequence[str], scored: int) -> str:
     """Why a run's value must not be compared with others'; empty where it may be.
 
     Args:
         run: The run.
-        cards: Of methods and their parts by id.
+        contaminated: Which of its training data cover what is asked, as `contaminated_by` finds them.
         violations: What does not hold between its scores and must.
         scored: Questions that have a row of the metric, with or without a value.
     """
@@ -108,8 +108,8 @@ def why_not_ranked(run: RunRow, cards: Cards, violations: Sequence[str], scored:
         return f"{run.status}: {run.done:,} of {run.questions:,} questions answered"
     if violations:
         return f"these scores cannot be right: {'; '.join(violations)}"
-    if found := contaminated_by(run, cards):
-        return f"contaminated: {'; '.join(found)}"
+    if contaminated:
+        return f"contaminated: {'; '.join(contaminated)}"
     if scored < run.questions:
         return f"scored on {scored:,} of {run.questions:,} questions"
     return ""

@@ -117,6 +117,8 @@ class Matrix:
     correction: Correction = "column"
     clustered: frozenset[str] = frozenset()
     questions: Mapping[str, int] = field(default_factory=dict)
+    _means: dict[str, Mean | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _spent: dict[str, Cost | None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def line(self, row: Contestant) -> list[Cell | None]:
         """A row's cells in the order of the columns."""
@@ -124,6 +126,17 @@ class Matrix:
 
     def mean(self, row: Contestant) -> Mean | None:
         """Over all columns; None where one lacks a value that may be compared, or where metrics are not one kind."""
+        if row.key not in self._means:
+            self._means[row.key] = self._mean(row)
+        return self._means[row.key]
+
+    def cost(self, row: Contestant) -> Cost | None:
+        """Means over the row's columns of what a question takes, and what all of them cost together."""
+        if row.key not in self._spent:
+            self._spent[row.key] = self._cost(row)
+        return self._spent[row.key]
+
+    def _mean(self, row: Contestant) -> Mean | None:
         line = self.line(row)
         if len(line) < 2 or len({_kind(column) for column in self.columns}) > 1:
             return None
@@ -134,8 +147,7 @@ class Matrix:
         value = float(np.mean([cell.value for cell in found]))
         return Mean(value, float(np.sqrt((halves**2).sum()) / len(halves)))
 
-    def cost(self, row: Contestant) -> Cost | None:
-        """Means over the row's columns of what a question takes, and what all of them cost together."""
+    def _cost(self, row: Contestant) -> Cost | None:
         spent = [self.costs[run.run] for run in self._runs(row) if run.run in self.costs]
         if not spent:
             return None
@@ -215,12 +227,13 @@ def _cell(run: RunRow, figures: Figures, cards: Cards, violations: Mapping[str, 
         return None
     means, scored, unscored = figures.means, int(figures.scored[place]), int(figures.unscored[place])
     n = int(means.n[place])
-    apart = why_not_ranked(run, cards, violations.get(run.run, ()), scored)
+    contaminated = contaminated_by(run, cards)
+    apart = why_not_ranked(run, contaminated, violations.get(run.run, ()), scored)
     if not apart and not n:
         apart = "no question could be scored"
     return Cell(
         run, float(means.value[place]), float(means.half[place]), n, scored - n - unscored, unscored,
-        figures.doubts[place], apart, bool(contaminated_by(run, cards)),
+        figures.doubts[place], apart, bool(contaminated),
     )  # fmt: skip
 
 

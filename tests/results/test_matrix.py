@@ -15,6 +15,7 @@ import pytest
 from scipy.stats import binomtest, t
 
 from results import column_figures, invariants, method_record, queries
+from results.beside import beside, printed
 from results.board import groups
 from results.column_figures import COSTS, Figures, Wanted
 from results.contestants import contestants, covers, key_of, why_not_ranked
@@ -191,8 +192,8 @@ def test_what_a_row_takes_is_over_the_benchmarks_shown(store: Store) -> None:
 
 def test_a_run_scored_on_too_few_questions_is_not_ranked(store: Store) -> None:
     run = queries.runs(store, "several")[0]
-    assert why_not_ranked(run, {}, (), 60) == ""
-    assert why_not_ranked(run, {}, (), 59) == "scored on 59 of 60 questions"
+    assert why_not_ranked(run, (), (), 60) == ""
+    assert why_not_ranked(run, (), (), 59) == "scored on 59 of 60 questions"
 
 
 def test_facts_come_from_cards_or_are_unknown(store: Store) -> None:
@@ -240,3 +241,23 @@ def test_shared_documents_are_one_unit(store: Store) -> None:
     assert (found.clustered, before.clustered) == (True, False)
     assert set(found.means.units) == {5, 10}  # the run in progress has half of them
     assert found.means.value == pytest.approx(before.means.value)
+
+
+def test_no_published_figure_is_about_a_submission(store: Store) -> None:
+    sent = next(run for run in queries.runs(store, "several") if run.origin == "submitted")
+    ours = next(run for run in queries.runs(store, "several") if run.method == "bm25")
+    assert beside("hotpotqa:dev", "oracle", "recall@5#v1", sent.description) == []
+    assert beside("hotpotqa:dev", "oracle", "recall@5#v1", ours.description)
+
+
+def test_what_papers_print_is_of_the_dataset_the_metric_and_where_it_can_be_of_the_setting() -> None:
+    found = printed("hotpotqa:dev", "oracle", "cover_em(match=substring)#v1")
+    assert found
+    for figure in found:
+        assert figure.dataset.partition("/")[0].partition(":")[0] == "hotpotqa"
+        assert figure.metric.startswith("cover_em")
+        assert figure.conditions["retrieval"] == "oracle"
+    normal = {figure.conditions.get("retrieval", "normal") for figure in printed(
+        "hotpotqa:dev", "distractor", "cover_em(match=substring)#v1")}  # fmt: skip
+    assert normal == {"normal"}
+    assert printed("worlds/long:test", "document", "em#v1") == ()

@@ -79,7 +79,8 @@ Column = tuple[str, Callable[[Cost], str]]
 
 
 def _show(planned: Plan, request: Request, store: Store) -> None:
-    costs = [row.cost for row in (*planned.stages, *planned.tasks, *planned.judges)]
+    rows = (planned.stages, planned.tasks, planned.judges)
+    costs = [cost for kind in rows for cost in (row.cost for row in kind)]
     columns = _columns(costs)
     _trainings(planned.stages, columns)
     _tasks(planned.tasks, columns)

@@ -13,7 +13,7 @@ from ragmeter.experiment import BenchmarkPlan, MethodPlan
 from ragmeter.planning.cost import Cost, unknown
 from ragmeter.planning.parts import Work, ordering, searching
 from ragmeter.planning.readers import compressing, memory_cost, reading_cost
-from ragmeter.planning.shapes import Shape, mean
+from ragmeter.planning.shape import Shape, mean
 
 ROW, RANKED = 1_200, 45
 """Bytes of a prediction in the store, and of each ranked passage with it."""

@@ -12,7 +12,7 @@ from ragmeter.experiment import Experiment, JudgePlan
 from ragmeter.planning.asking import Calls, asked
 from ragmeter.planning.cost import Cost, total, unknown
 from ragmeter.planning.hardware import Assumptions
-from ragmeter.planning.shapes import Shape, tokens
+from ragmeter.planning.shape import Shape, tokens
 
 ORDERS = 2
 

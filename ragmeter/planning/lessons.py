@@ -14,7 +14,8 @@ from methods.models.chat_options import ChatConfig
 from ragmeter.planning.asking import Calls, asked
 from ragmeter.planning.cost import Cost, total, unknown
 from ragmeter.planning.hardware import Assumptions
-from ragmeter.planning.shapes import Shape, options, shape_of
+from ragmeter.planning.shape import Shape
+from ragmeter.planning.shapes import options, shape_of
 from ragmeter.planning.sizes import ModelSize
 from ragmeter.planning.weights import Weights
 

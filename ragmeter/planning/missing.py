@@ -15,7 +15,7 @@ from methods.training import TrainingConfig
 from ragmeter.candidates import candidate_retriever
 from ragmeter.experiment import Experiment
 from ragmeter.planning.parts import models_in
-from ragmeter.planning.shapes import Shape
+from ragmeter.planning.shape import Shape
 from ragmeter.planning.sizes import files_of
 from ragmeter.planning.weights import Weights
 from ragmeter.tasks import MINIMUM_FREE_BYTES

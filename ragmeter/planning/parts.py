@@ -29,7 +29,7 @@ from ragmeter.planning.asking import Calls, asked, here
 from ragmeter.planning.cost import Cost, unknown
 from ragmeter.planning.hardware import Assumptions
 from ragmeter.planning.readers import compressing
-from ragmeter.planning.shapes import Shape
+from ragmeter.planning.shape import Shape
 from ragmeter.planning.weights import Weights
 
 FLOAT, HALF, POSTING = 4, 2, 8

@@ -21,7 +21,8 @@ from ragmeter.planning.lessons import Classroom
 from ragmeter.planning.missing import Missing, missing
 from ragmeter.planning.parts import Index, Work, indexes, models_in
 from ragmeter.planning.published_rows import PublishedRow, published_rows
-from ragmeter.planning.shapes import Shape, shape_of
+from ragmeter.planning.shape import Shape
+from ragmeter.planning.shapes import shape_of
 from ragmeter.planning.sizes import ModelSize
 from ragmeter.planning.trainings import TrainingRow, references_of, training_rows
 from ragmeter.planning.variants import variants
@@ -139,6 +140,9 @@ class _Planner:
     def __init__(self, experiment: Experiment, store: Store, assume: Assumptions) -> None:
         self.experiment, self.store, self.assume = experiment, store, assume
         self.weights = Weights(experiment.trainings, store.folder)
+        self._left = {
+            (plan.name, plan.config.seed): plan.trained(store.folder) != plan.stages for plan in experiment.trainings
+        }
         self.room = Classroom(assume, self.weights)
         self._built: set[tuple[str, str]] = set()
         known = {row.dataset.partition("(")[0] for row in queries.runs(store)} if store.database.exists else set()
@@ -166,7 +170,7 @@ class _Planner:
         return replace(planned, missing=tuple(lacking))
 
     def _taught(self) -> list[Shape]:
-        left = [plan for plan in self.experiment.trainings if plan.trained(self.store.folder) != plan.stages]
+        left = [plan for plan in self.experiment.trainings if self._left[plan.name, plan.config.seed]]
         return [self.room.shape(one, given) for plan in left for one, given in references_of(plan)]
 
     def _models(self) -> list[ModelSize]:
@@ -188,7 +192,7 @@ class _Planner:
 
     def _task(self, method: MethodPlan, benchmark: BenchmarkPlan, shape: Shape, variant: str) -> TaskRow:
         experiment = self.experiment
-        waits = any(plan.trained(self.store.folder) != plan.stages for plan in method.needs)
+        waits = any(self._left[plan.name, plan.config.seed] for plan in method.needs)
         task = None if waits else self._known(method, benchmark, shape)
         run = None if task is None else task.run.run
         done = 0 if run is None else len(self.store.finished_questions(run))

@@ -21,7 +21,7 @@ from methods.registry import Component
 from ragmeter.planning.asking import Calls, asked, counter_of, here
 from ragmeter.planning.cost import Cost, unknown
 from ragmeter.planning.hardware import Assumptions
-from ragmeter.planning.shapes import Asked, Shape, mean
+from ragmeter.planning.shape import Asked, Shape, mean
 from ragmeter.planning.weights import Weights
 
 T5_PROMPT = 512
@@ -145,7 +145,7 @@ def _text_cost(
     config: ClaraTextConfig, shape: Shape, questions: float, k: int | None, assume: Assumptions, weights: Weights
 ) -> Cost:
     base = weights.clara(config.model)
-    model = base or ClaraConfig(max_length=config.max_length, rate=config.max_length)
+    model = base or ClaraConfig.model_validate({"max_length": config.max_length, "rate": config.max_length})
     most = CHARACTERS_PER_TOKEN * model.max_length
 
     def count(one: Asked) -> int:

@@ -7,112 +7,37 @@ are counted the same way. What is generated (worlds) is not made in full: a few 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from benchmarks import registry
+from benchmarks.datasets.training_rows import RowsConfig
 from benchmarks.errors import UserError
+from benchmarks.hub import OFFLINE_VARIABLES
 from benchmarks.registry import Benchmark, DataReference, DatasetConfig
-from benchmarks.schema import Passage, Question
+from benchmarks.schema import Question
 from benchmarks.settings import DEFAULT_N, Setting
 from benchmarks.whereabouts import ABSENT, MADE, UNCLEAR, whereabouts
 from methods.api import Reading
-from methods.models.tokens import CHARACTERS_PER_TOKEN
-from ragmeter.planning.typical import Typical, typical
+from ragmeter.planning.shape import SEARCHED, Asked, Shape, mean, tokens
+from ragmeter.planning.stated import base_of, stated
 
 SAMPLED = 20
 """Questions that lengths are taken from."""
 GENERATED = 6
 """Questions that are made of what is generated."""
+ROWS = 500
+"""Training rows that are read of a file of them; of a shorter one all."""
 FILES = {
     "corpus": "its path; docs/data.md says where corpora are had",
     "pairs": "make it with `ragmeter styles rewrite`, or name its path",
 }
 """Options of datasets that name files, and how these are had."""
-SEARCHED = 100
-"""Passages shown of a corpus that has no candidates, and triples of a graph."""
-Origin = Literal["counted", "sampled", "stated", "unknown"]
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A question as a method meets it.
-
-    Attributes:
-        question: Its text.
-        passages: Those that it may use; of a corpus, or of a graph's triples, the first ones.
-        answer: An answer to it.
-        candidates: How many it may use.
-    """
-
-    question: str
-    passages: tuple[Passage, ...]
-    answer: str
-    candidates: int
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What a benchmark is like in a setting.
-
-    Attributes:
-        reference: The data.
-        questions: How many; None: unknown.
-        origin: counted: the data are here; sampled: some of what is generated was made; stated: by card and typical
-            lengths; unknown: nothing is known of lengths.
-        asked: Questions that lengths are taken from.
-        corpus: Passages of the corpus, at most; None: unknown.
-        passage: Mean tokens of one of them.
-        whole: Whether all of the corpus is searched, for want of candidates.
-        reading: How its authors have it read.
-        benchmark: What was read: all of it where it was counted, a few questions where it was sampled.
-        absent: Why they are not here, where they are not: each file.
-    """
-
-    reference: DataReference
-    questions: int | None
-    origin: Origin
-    asked: tuple[Asked, ...] = ()
-    corpus: int | None = None
-    passage: float = 0.0
-    whole: bool = False
-    reading: Reading | None = None
-    benchmark: Benchmark | None = None
-    absent: tuple[UserError, ...] = ()
-
-    @property
-    def question(self) -> float:
-        """Mean tokens of a question."""
-        return mean([tokens(one.question) for one in self.asked])
-
-    @property
-    def answer(self) -> float:
-        """Mean tokens of an answer."""
-        return mean([tokens(one.answer) for one in self.asked])
-
-    @property
-    def candidates(self) -> float:
-        """Mean number of passages that a question may use; of a corpus without candidates all."""
-        return float(self.corpus or 0) if self.whole else mean([one.candidates for one in self.asked])
-
-    @property
-    def document(self) -> float:
-        """Mean tokens of all passages that a question may use."""
-        shown = [tokens(passage.full_text) for one in self.asked for passage in one.passages]
-        return mean(shown) * mean([one.candidates for one in self.asked])
-
-
-def tokens(text: str) -> int:
-    """Tokens of a text, as estimates count them."""
-    return -(-len(text) // CHARACTERS_PER_TOKEN)
-
-
-def mean(values: Sequence[float]) -> float:
-    """0 for none."""
-    return sum(values) / len(values) if values else 0.0
 
 
 def shape_of(
@@ -130,20 +55,30 @@ def shape_of(
     """
     absent = tuple(absences(reference, config))
     if absent:
-        return _stated(reference, config, setting, limit, absent)
-    own_corpus = getattr(config, "corpus", None) is not None
-    if not full and own_corpus:
+        return stated(reference, config, setting, limit, absent)
+    if not full and getattr(config, "corpus", None) is not None:
         # Building millions of passages is no part of a plan.
-        return _stated(reference, config, setting, limit, ())
+        return stated(reference, config, setting, limit, ())
     try:
-        shrunk = None if full else _shrunk(reference, config)
-        if shrunk is None:
-            return _of(registry.load(reference, config).limited(limit), setting)
-        few, share, questions = shrunk
-        questions = questions if limit is None else min(limit, questions)
-        return _sampled(_of(_made(str(reference), few.model_dump_json(exclude_unset=True)), setting), share, questions)
+        with without_network():
+            return _full(reference, config, setting, limit) if full else _quick(reference, config, setting, limit)
     except UserError as error:
-        return _stated(reference, config, setting, limit, (error,))
+        return stated(reference, config, setting, limit, (error,))
+
+
+@contextmanager
+def without_network() -> Iterator[None]:
+    """Forbid the network to the loaders of this block."""
+    name = OFFLINE_VARIABLES[0]
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def absences(reference: DataReference, config: DatasetConfig) -> Iterator[UserError]:
@@ -152,7 +87,7 @@ def absences(reference: DataReference, config: DatasetConfig) -> Iterator[UserEr
         path = getattr(config, option, None)
         if isinstance(path, str) and not Path(path).expanduser().exists():
             yield UserError(f"{reference} needs a file that is not here", where=f"{option}: {path}", try_this=remedy)
-    if (base := _base(reference, config)) is not None:
+    if (base := base_of(reference, config)) is not None:
         yield from absences(*base)
         return
     options = config.model_dump(exclude_unset=True)
@@ -172,16 +107,52 @@ def absences(reference: DataReference, config: DatasetConfig) -> Iterator[UserEr
             )
 
 
-def _base(reference: DataReference, config: DatasetConfig) -> tuple[DataReference, DatasetConfig] | None:
-    """What a dataset is made of that tells another one otherwise (styled, retold)."""
-    named = getattr(config, "base", None)
-    if not isinstance(named, str):
-        return None
-    found, entry = registry.resolve(named if ":" in named else f"{named}:{reference.split}")
-    return found, registry.options_of(entry, getattr(config, "base_config", {}))
-
-
 # -- what is here ---------------------------------------------------------------------------------------------------
+
+
+def _full(reference: DataReference, config: DatasetConfig, setting: Setting | None, limit: int | None) -> Shape:
+    return _of(registry.load(reference, config).limited(limit), setting)
+
+
+def _quick(reference: DataReference, config: DatasetConfig, setting: Setting | None, limit: int | None) -> Shape:
+    """Of what is generated a few questions, of a file of training rows the first ones, of anything else all."""
+    shrunk = _shrunk(reference, config)
+    if shrunk is not None:
+        few, share, questions = shrunk
+        found = _of(_made(str(reference), few.model_dump_json(exclude_unset=True)), setting)
+        corpus = round((found.corpus or 0) / share)
+        if getattr(config, "documents", 0) is None:
+            # What is retold are documents, all of them unless it is said how many.
+            questions = corpus
+        questions = questions if limit is None else min(limit, questions)
+        return replace(found, questions=questions, origin="sampled", corpus=corpus)
+    if isinstance(config, RowsConfig) and config.first is None and setting is None:
+        return _first_rows(reference, config)
+    return _full(reference, config, setting, limit)
+
+
+def _first_rows(reference: DataReference, config: RowsConfig) -> Shape:
+    """A file of training rows by its first ones: a row may be several questions, whose answers are one target."""
+    benchmark = registry.load(reference, config.model_copy(update={"first": ROWS}))
+    rows: dict[Any, list[Question]] = {}
+    for question in benchmark.questions:
+        rows.setdefault(question.metadata.get("row", question.id), []).append(question)
+    found = _of(benchmark, None)
+    if any(len(several) > 1 for several in rows.values()):
+        shown = [_row(several, benchmark) for several in list(rows.values())[:SAMPLED]]
+        found = replace(found, asked=tuple(shown), questions=len(rows))
+    if len(rows) < ROWS:
+        return found
+    number = stated(reference, config, None, None, ()).questions
+    corpus = None if number is None else round(number * len(benchmark.corpus) / len(rows))
+    return replace(found, questions=number, origin="sampled", corpus=corpus)
+
+
+def _row(questions: Sequence[Question], benchmark: Benchmark) -> Asked:
+    """A row of pretraining: its document, and all questions with their answers as the target."""
+    first = _asked(questions[0], benchmark, None)
+    target = "\n".join(f"{one.text} {next(iter(one.answers), '')}" for one in questions)
+    return replace(first, answer=target)
 
 
 def _of(benchmark: Benchmark, setting: Setting | None) -> Shape:
@@ -236,7 +207,7 @@ def _shrunk(reference: DataReference, config: DatasetConfig) -> tuple[DatasetCon
 
     None where the data are files.
     """
-    base = _base(reference, config)
+    base = base_of(reference, config)
     if base is not None:
         inner = _shrunk(*base)
         if inner is None:
@@ -248,16 +219,14 @@ def _shrunk(reference: DataReference, config: DatasetConfig) -> tuple[DatasetCon
         return config.model_copy(update={"base_config": given}), share, questions
     if whereabouts(_single(reference), config.model_dump(exclude_unset=True)).state != MADE:
         return None
-    questions = getattr(config, "questions", None)
-    if not isinstance(questions, int):
+    number = getattr(config, "questions", None)
+    if not isinstance(number, int):
         return None
     worlds = getattr(config, "worlds", None) or (2 if reference.subset == "long" else 1)
-    few_questions = min(questions, GENERATED)
-    few = config.model_copy(update={"questions": few_questions, "worlds": 1})
+    few = config.model_copy(update={"questions": min(number, GENERATED), "worlds": 1})
     # The documents of long worlds are there whatever is asked; other passages come with their questions.
-    share = 1 / worlds if reference.subset == "long" else few_questions / questions
-    parts = len((reference.split or "").split("+"))
-    return few, share, questions * parts
+    share = 1 / worlds if reference.subset == "long" else min(number, GENERATED) / number
+    return few, share, number * len((reference.split or "").split("+"))
 
 
 @lru_cache(maxsize=128)
@@ -268,77 +237,6 @@ def _made(reference: str, given: str) -> Benchmark:
 
 def _single(reference: DataReference) -> DataReference:
     return replace(reference, split=(reference.split or "").partition("+")[0])
-
-
-def _sampled(few: Shape, share: float, questions: int) -> Shape:
-    corpus = None if few.corpus is None else round(few.corpus / share)
-    return replace(few, questions=questions, origin="sampled", corpus=corpus)
-
-
-# -- what is not here -----------------------------------------------------------------------------------------------
-
-
-def _stated(
-    reference: DataReference, config: DatasetConfig, setting: Setting | None, limit: int | None,
-    absent: tuple[UserError, ...],
-) -> Shape:  # fmt: skip
-    """The shape of data by their card and typical lengths."""
-    base = _base(reference, config)
-    source = reference if base is None else base[0]
-    usual, questions = typical(source), _stated_questions(source)
-    documents = getattr(config, "documents", None)
-    if documents is not None:
-        questions = documents
-    if questions is not None and limit is not None:
-        questions = min(questions, limit)
-    if usual is None:
-        return Shape(reference, questions if questions is not None else limit, "unknown", absent=absent)
-    count, whole = _stated_candidates(usual, setting)
-    filler = Passage("", "", "x" * (CHARACTERS_PER_TOKEN * usual.passage))
-    asked = Asked(_filled(usual.question), (filler,) * count, _filled(usual.answer), count)
-    of_questions = (
-        None if questions is None else max(usual.candidates, round(questions * usual.candidates / usual.shared))
-    )
-    corpus = usual.corpus if usual.corpus is not None and _searches(config, setting) else of_questions
-    reading = None if usual.reading is None else Reading(**usual.reading)
-    return Shape(reference, questions, "stated", (asked,), corpus, float(usual.passage), whole, reading, None, absent)
-
-
-def _searches(config: DatasetConfig, setting: Setting | None) -> bool:
-    return getattr(config, "corpus", None) is not None or (setting is not None and setting.name == "corpus")
-
-
-def _stated_candidates(usual: Typical, setting: Setting | None) -> tuple[int, bool]:
-    """How many passages a question may use, and whether these are all of a corpus."""
-    if setting is None:
-        return (usual.candidates or SEARCHED), usual.candidates == 0
-    if setting.name == "closed_book":
-        return 0, False
-    if setting.name == "gold_only":
-        return min(2, usual.candidates), False
-    if (setting.name == "corpus" and setting.retriever is None) or setting.scope == "split":
-        return SEARCHED, True
-    if setting.name == "corpus":
-        return setting.n or DEFAULT_N, False
-    base = setting.base
-    if base is not None and base.retriever is not None:
-        return setting.n or base.n or DEFAULT_N, False
-    return min(setting.n or usual.candidates, usual.candidates), False
-
-
-def _stated_questions(reference: DataReference) -> int | None:
-    """By the card, all splits together; else as is typical."""
-    _, entry = registry.resolve(reference)
-    stated = entry.card.splits_of(reference.subset)
-    known = [stated.get(split) for split in (reference.split or "").split("+")]
-    if all(one is not None for one in known):
-        return sum(one for one in known if one is not None)
-    usual = typical(reference)
-    return None if usual is None else usual.questions
-
-
-def _filled(count: int) -> str:
-    return "x" * (CHARACTERS_PER_TOKEN * count)
 
 
 def options(reference: str, given: Mapping[str, Any]) -> tuple[DataReference, DatasetConfig]:

@@ -8,7 +8,7 @@ from methods.knowledge.chunking import ChunkConfig
 from methods.knowledge.prompts import load_prompt
 from ragmeter.planning.cost import Cost, total
 from ragmeter.planning.lessons import DATA, DTYPES, Classroom, Lesson, once, points, saved, steps_of, unclear
-from ragmeter.planning.shapes import Shape, tokens
+from ragmeter.planning.shape import Shape, tokens
 
 SENTENCE = 25
 """Tokens of a sentence."""

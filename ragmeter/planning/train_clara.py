@@ -8,7 +8,7 @@ from methods.clara.training_config import ClaraTrainingConfig, Stage, StepOption
 from ragmeter.planning.cost import Cost, total, unknown
 from ragmeter.planning.hardware import BYTES
 from ragmeter.planning.lessons import DTYPES, Classroom, Lesson, steps_of, unclear
-from ragmeter.planning.shapes import Shape
+from ragmeter.planning.shape import Shape
 from ragmeter.planning.sizes import ModelSize
 
 PROMPT = 60

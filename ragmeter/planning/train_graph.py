@@ -9,7 +9,7 @@ from methods.gpr.questions_llm import TRIES
 from methods.gpr.questions_llm import load_prompt as questions_prompt
 from ragmeter.planning.cost import Cost, total
 from ragmeter.planning.lessons import DATA, DTYPES, Classroom, Lesson, once, points, saved, steps_of, unclear
-from ragmeter.planning.shapes import Shape, tokens
+from ragmeter.planning.shape import Shape, tokens
 
 TEXTS_OF_ROW = 3
 """Triples of a row of GPR: the one asked about, a neighbour, a negative."""

@@ -16,7 +16,7 @@ from ragmeter.planning.cost import Cost, total, unknown
 from ragmeter.planning.lessons import DATA, DTYPES, Classroom, Lesson, once, points, saved, steps_of, unclear
 from ragmeter.planning.parts import Work, indexes, searching
 from ragmeter.planning.readers import reading_cost
-from ragmeter.planning.shapes import Shape, tokens
+from ragmeter.planning.shape import Shape, tokens
 
 STYLES = 2
 VERDICT = 120

@@ -29,14 +29,26 @@ class Weights:
 
     def __init__(self, trainings: Iterable[TrainingPlan], store: Path) -> None:
         self._homes = {plan.folder(store).absolute(): plan for plan in trainings}
+        self._trainings: dict[str, TrainingPlan | None] = {}
+        self._sizes: dict[tuple[str, str | None], ModelSize] = {}
 
     def training(self, model: str) -> TrainingPlan | None:
         """The training whose checkpoint a folder is, or will be; None: of none."""
-        path = Path(model).expanduser().absolute()
-        return self._homes.get(path.parent) or self._homes.get(path)
+        if model not in self._trainings:
+            path = Path(model).expanduser().absolute()
+            # A stage's folder, or a tower's in it.
+            homes = (self._homes.get(one) for one in (path, *path.parents[:2]))
+            self._trainings[model] = next(filter(None, homes), None)
+        return self._trainings[model]
 
     def size(self, model: str, revision: str | None = None) -> ModelSize:
         """The size of a model: of a checkpoint that of its base."""
+        key = (model, revision)
+        if key not in self._sizes:
+            self._sizes[key] = self._size(model, revision)
+        return self._sizes[key]
+
+    def _size(self, model: str, revision: str | None) -> ModelSize:
         plan = self.training(model)
         if plan is not None:
             base = self.base(plan.config)

@@ -221,10 +221,13 @@ def test_offline_is_an_option_of_running_too(server, tmp_path):
     experiment = tmp_path / "x.yaml"
     experiment.write_text("name: x\nbenchmarks: [{id: hotpotqa, split: dev}]\nmethods: [{id: bm25}]\nmetrics: [em]\n")
     with server.as_hub(tmp_path / "home"):
-        for verb in ("plan", "run"):
-            done = ragmeter(verb, experiment, "--offline", "--store", tmp_path / "store")
-            assert done.returncode != 0
-            assert "the network is forbidden (offline)" in " ".join(done.stderr.split())
+        done = ragmeter("run", experiment, "--offline", "--store", tmp_path / "store")
+        assert done.returncode != 0
+        assert "the network is forbidden (offline)" in " ".join(done.stderr.split())
+        # A plan needs no network at all: it says what is to be fetched.
+        done = ragmeter("plan", experiment, "--check", "--store", tmp_path / "store")
+        assert done.returncode == 2
+        assert "ragmeter datasets fetch hotpotqa/distractor:dev" in " ".join(done.stdout.split())
         assert server.requests.total() == 0
 
 

@@ -1,0 +1,90 @@
+"""The matrix in a real browser: files come down whole, keys reach everything, nothing of the store's text runs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def page_of(several: Path, screenshots: ModuleType) -> Iterator[Any]:
+    pytest.importorskip("streamlit")
+    pytest.importorskip("playwright")
+    executable = screenshots.chromium()
+    if executable is None:
+        pytest.skip("no Chromium on this machine: apt-get install chromium")
+    with screenshots.serving(several) as address, screenshots.browsing(executable) as browser:
+
+        def visit(query: str = "", width: int = 1280) -> Any:
+            page = browser.new_page(viewport={"width": width, "height": 900}, accept_downloads=True)
+            page.goto(f"{address}/?{query}")
+            screenshots.settled(page)
+            return page
+
+        yield visit
+
+
+def methods(page: Any) -> list[str]:
+    return page.locator("table.matrix tbody .method").all_inner_texts()
+
+
+def test_files_come_down_and_hold_what_is_shown(page_of: Any, matrix_store: ModuleType) -> None:
+    page = page_of("view=matrix&find=cmd")
+    assert page.evaluate("window.pwned") is None
+    assert methods(page) == [matrix_store.EVIL]
+    page.get_by_role("button", name="Export").click()
+    files = {}
+    for label, ending in (("CSV", "csv"), ("Markdown", "md"), ("LaTeX", "tex"), ("SVG", "svg"), ("PNG", "png")):
+        with page.expect_download() as coming:
+            page.get_by_role("button", name=label, exact=True).click()
+        assert coming.value.suggested_filename == f"ragmeter-board.{ending}"
+        files[ending] = Path(coming.value.path()).read_bytes()
+    rows = list(csv.DictReader(io.StringIO(files["csv"].decode())))
+    assert {row["method"] for row in rows} == {"'" + matrix_store.EVIL}
+    assert "<script>" not in files["md"].decode()
+    words = "".join(ElementTree.fromstring(files["svg"].decode()).itertext())
+    assert matrix_store.EVIL[:25] in words
+    assert files["png"].startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = (int.from_bytes(files["png"][at : at + 4], "big") for at in (16, 20))
+    assert width > height > 100
+    assert "find=cmd" in page.locator("[data-testid=stCode]").inner_text()
+    assert page.evaluate("window.pwned") is None
+    page.close()
+
+
+def test_a_benchmark_is_opened_by_keyboard_and_going_back_shows_the_matrix(
+    page_of: Any, screenshots: ModuleType
+) -> None:
+    page = page_of()
+    page.locator("thead button", has_text="open board").first.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**view=benchmark**")
+    screenshots.settled(page)
+    assert page.locator("table.matrix").count() == 0
+    assert page.locator("table.board").count() >= 1
+    page.go_back()
+    page.locator("table.matrix").wait_for()
+    page.close()
+
+
+def test_pinning_by_a_click_is_in_the_url(page_of: Any, screenshots: ModuleType) -> None:
+    page = page_of()
+    last = methods(page)[-2]
+    page.get_by_role("button", name=f"Keep {last} on top").click()
+    page.wait_for_url("**pin=**")
+    screenshots.settled(page)
+    assert methods(page)[0] == last
+    page.close()
+
+
+def test_a_phone_scrolls_the_table_and_not_the_page(page_of: Any) -> None:
+    page = page_of("view=matrix&papers=1", width=390)
+    assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth") <= 390
+    page.close()

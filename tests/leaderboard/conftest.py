@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import io
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -60,10 +61,25 @@ def screenshots() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def hostile() -> ModuleType:
+    return _module("hostile")
+
+
+@pytest.fixture(scope="session")
 def filled(tmp_path_factory: pytest.TempPathFactory, synthetic: ModuleType) -> Path:
     """The folder of a store with made-up results; not to be written to."""
     folder = tmp_path_factory.mktemp("filled") / "store"
     synthetic.fill(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def spoilt(tmp_path_factory: pytest.TempPathFactory, filled: Path, synthetic: ModuleType, hostile: ModuleType) -> Path:
+    """The folder of a store whose every text is hostile, and in which keys lie about; not to be written to."""
+    from results.store import Store
+
+    folder = Path(shutil.copytree(filled, tmp_path_factory.mktemp("spoilt") / "store"))
+    hostile.spoil(Store(folder), synthetic)
     return folder
 
 

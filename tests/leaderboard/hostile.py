@@ -1,0 +1,118 @@
+"""A store in which every text that a stranger may have written tries to be markup, a formula, a link or a command, and
+in which keys lie wherever somebody may have left one. For the tests of what pages and exports make of that."""
+
+from __future__ import annotations
+
+import json
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from benchmarks.registry import load
+from benchmarks.styles.mix import styled
+from judges.judging import Judge, JudgeCall, Parsed, Score
+from judges.registry import parse
+from methods.api import Prediction
+from results import judgements, queries
+from results.store import FINISHED, Run, Store
+
+SECRET = "sk-proj-Zq7Hostile0Key1Never2Shown3"
+HUNTER = "hunter2hunter2"
+MARK = "pwned"
+SCRIPT = f"<script>window.{MARK}=1</script>"
+IMAGE = f'<img src=x onerror="window.{MARK}=1"><svg onload=window.{MARK}=1>'
+MARKDOWN = (f"![{MARK}](https://evil.example/x.png) [{MARK}](javascript:window.{MARK}=1) <https://evil.example> "
+            f":red[{MARK}] :material/home: $\\frac{{{MARK}}}{{2}}$ `{MARK}`")  # fmt: skip
+LATEX = f"\\input{{/etc/passwd}} \\write18{{{MARK}}} }}%$&_^~#"
+NAMES = (
+    f"{SCRIPT}{MARKDOWN}", f"=HYPERLINK(\"https://evil.example\",\"{MARK}\")", f"+{MARK}|' /C calc'!A0",
+    f"-2+3+{MARK}", f"@SUM({MARK})", f"\t={MARK}", f"{IMAGE}{LATEX}", f"javascript:window.{MARK}=1",
+    f"../../../etc/{MARK}", f"\"}};window.{MARK}=1;//",
+)  # fmt: skip
+"""What methods are called."""
+TEXT = f"{SCRIPT}{IMAGE}{MARKDOWN}{LATEX}"
+EXPERIMENT = f"experiment {TEXT}"
+LINK = f"javascript:window.{MARK}=1"
+
+
+def spoil(store: Store, synthetic: ModuleType) -> None:
+    """Spoil a store that `synthetic.fill` filled; pages then open with its hostile experiment."""
+    _judge(store, synthetic)
+    told = _tell(store)
+    runs = list(dict.fromkeys(run.run for run in queries.runs(store)))
+    # A style page pairs runs of one name.
+    names = [NAMES[0] if run in told else NAMES[number % len(NAMES)] for number, run in enumerate(runs)]
+    with store.database.writing() as connection:
+        for run, name in zip(runs, names, strict=True):
+            connection.execute("UPDATE runs SET method = ? WHERE run = ?", [name, run])
+            connection.execute("UPDATE experiment_runs SET method = ? WHERE run = ?", [name, run])
+        _spoil(connection)
+    store.put_experiment("told", TEXT, None, None, None, told)
+    store.put_experiment(EXPERIMENT, TEXT, TEXT, TEXT, names[0], [run for run in runs if run not in told])
+
+
+def _spoil(connection: Any) -> None:
+    """Put hostile text and keys into every column that holds somebody's words."""
+    described = {TEXT: TEXT, "reader": {"api_key": HUNTER, "url": LINK, "prompt": TEXT}, "note": f"uses {SECRET}",
+                 "id": "m", "base_url": f"https://me:{HUNTER}@evil.example/v1"}  # fmt: skip
+    card = {
+        "method": {"name": NAMES[0], "version": TEXT, "url": LINK, "paper": TEXT, "open_weights": True},
+        "settings": {"password": HUNTER}, "training_data": [{"reference": TEXT, "name": TEXT}], "notes": TEXT,
+        "submission": {"contamination": [TEXT], "findings": []},
+    }  # fmt: skip
+    method = {"id": "bm25", "version": 1, "summary": TEXT, "paper": f"{TEXT} arXiv:2401.00001", "kind": TEXT,
+              "training_data": [TEXT], "presets": {TEXT: {"token": HUNTER}}}  # fmt: skip
+    connection.execute("UPDATE runs SET description = ?, provenance = ?, error = ?",
+                       [json.dumps(described), json.dumps({"data": described}), f"{TEXT} {SECRET}"])  # fmt: skip
+    connection.execute("UPDATE runs SET card = ?, origin = 'submitted' WHERE method = ?", [json.dumps(card), NAMES[0]])
+    connection.execute("INSERT INTO environments VALUES ('theirs', ?)",
+                       [json.dumps({"python": TEXT, "HF_TOKEN": HUNTER, "git": {"commit": TEXT}})])  # fmt: skip
+    connection.execute("UPDATE runs SET environment = 'theirs'")
+    connection.execute("UPDATE predictions SET failed = ? WHERE failed IS NOT NULL", [f"{TEXT} {SECRET}"])
+    connection.execute("UPDATE predictions SET answer = ?, notes = ? WHERE failed IS NULL AND length(answer) % 2 = 0",
+                       [TEXT, json.dumps({TEXT: TEXT, "authorization": HUNTER})])  # fmt: skip
+    connection.execute("UPDATE questions SET text = text || ?, golds = [?], type = ?", [TEXT, TEXT, TEXT])
+    connection.execute("UPDATE passages SET title = ?, text = ?, sentences = [?]", [TEXT, TEXT, TEXT])
+    connection.execute("UPDATE metrics SET definition = ?, source = ?", [TEXT, f"{TEXT} {LINK}"])
+    connection.execute("UPDATE scores SET unscored = ? WHERE unscored IS NOT NULL", [f"{TEXT} {SECRET}"])
+    connection.execute("UPDATE judge_calls SET unscored = ?, model = ? WHERE unscored IS NOT NULL",
+                       [f"{TEXT} {SECRET}", TEXT])  # fmt: skip
+    connection.execute("DELETE FROM methods")
+    connection.execute("INSERT INTO methods VALUES ('bm25', 1, ?)", [json.dumps(method)])
+    connection.execute(
+        "INSERT INTO checkpoints VALUES (?, 'bm25', 1, ?, ?, [], [?], '/nowhere', TIMESTAMP '2026-01-01 00:00:00')",
+        ["ab" * 32, TEXT, json.dumps({"token": HUNTER}), TEXT],
+    )
+    for fingerprint, text in connection.execute("SELECT fingerprint, card FROM datasets").fetchall():
+        hostile = json.loads(text) | {"title": TEXT, "description": TEXT, "licence": TEXT, "citation": TEXT,
+                                      "homepage": LINK}  # fmt: skip
+        connection.execute("UPDATE datasets SET card = ?, notes = ? WHERE fingerprint = ?",
+                           [json.dumps(hostile), json.dumps({TEXT: TEXT}), fingerprint])  # fmt: skip
+
+
+def _judge(store: Store, synthetic: ModuleType) -> None:
+    judge = Judge.of("match", {"model": NAMES[0], "repetitions": 1})
+    judgements.put_judge(store, judge)
+    for run in queries.runs(store, synthetic.EXPERIMENT)[:3]:
+        asked = [row.question for row in queries.questions(store, run.dataset_fingerprint)]
+        calls = [[JudgeCall("match", 0, "k", Parsed(None, TEXT), TEXT, 1, 1, 0.1, 0.0)] for _ in asked]
+        scores = [dict.fromkeys(("accuracy", "partial", "mismatch"), Score(None, TEXT)) for _ in asked]
+        judgements.put_judgements(store, run.run, judge, asked, calls, scores)
+
+
+def _tell(store: Store) -> list[str]:
+    """Runs over one base told in two ways, for the page about styles."""
+    base, metric, runs = load("worlds/multihop:test").limited(4), parse("em"), []
+    store.put_cards([], [metric])
+    for place, share in enumerate((0.0, 1.0)):
+        benchmark = styled(base, mix={"informal": share})
+        store.put_benchmark(benchmark, benchmark.fingerprint)
+        run = Run(f"{place}" * 16, "told", "m", "retriever", {}, benchmark.name, benchmark.fingerprint, "distractor", 0,
+                  4, {})  # fmt: skip
+        store.start(run)
+        said = [Prediction(question.id, TEXT) for question in benchmark.questions]
+        store.append(run.run, said, {str(metric): np.array([1.0, 0, 1, 0])})
+        store.end(run.run, FINISHED)
+        runs.append(run.run)
+    return runs

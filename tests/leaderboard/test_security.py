@@ -1,0 +1,286 @@
+"""Every page on a store whose every text is hostile: nothing is read as markup, nothing opens a file, no key is shown.
+
+`test_security_browser.py` asks the same of a real browser, `test_security_uploads.py` of what visitors send.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from leaderboard import embedding
+from leaderboard.nodes import from_json, is_web_address
+from leaderboard.report import report
+from ragmeter.cli import main
+from results import database, queries
+from results.redaction import HIDDEN
+from results.store import Store
+
+Start = Callable[[Path], Any]
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(path.stem for path in (ROOT / "leaderboard" / "scripts").glob("*.py") if path.stem != "submit")
+MARKDOWN = ("markdown", "caption", "title", "header", "subheader", "html", "latex", "code", "text", "json", "alert")
+"""What Streamlit draws of texts that it is given, most of it as Markdown."""
+DRAWN = frozenset(("svg", "g", "path", "line", "rect", "circle", "text", "tspan", "title", "desc", "style", "polygon"))
+"""Elements of pictures."""
+PARAMETER = re.compile(
+    r"""(?:state\.(?:read|pick|settle)|segments|several|state\.(?:select|switch|search))\(\s*(?:"[^"]*",\s*)?"(\w+)\""""
+)
+
+
+def elements(test: Any) -> Iterator[Any]:
+    """Everything that a page drew."""
+
+    def below(node: Any) -> Iterator[Any]:
+        if getattr(node, "proto", None) is not None:
+            yield node
+        for child in getattr(node, "children", {}).values():
+            yield from below(child)
+
+    yield from below(test._tree)
+
+
+@pytest.fixture(scope="module")
+def exported() -> dict[str, bytes]:
+    """Files that pages offered, by page and name."""
+    return {}
+
+
+@pytest.fixture
+def opened(
+    app: Start, spoilt: Path, tmp_path: Path, exported: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str, dict[str, str]], Any]:
+    """From a page's name and parameters to the page; what it offers to download is kept in `exported`."""
+    streamlit = pytest.importorskip("streamlit")
+
+    def open_page(page: str, parameters: dict[str, str]) -> Any:
+        def keep(label: str, data: Any, file_name: str, *_: Any, **__: Any) -> bool:
+            exported[f"{page}/{file_name}"] = data() if callable(data) else data
+            return False
+
+        # The app begins with its first page, which costs nothing where there is no store.
+        test = app(tmp_path / "none").test.run()
+        monkeypatch.setattr(streamlit, "download_button", keep)
+        monkeypatch.setenv("RAGMETER_STORE", str(spoilt))
+        test.switch_page(f"scripts/{page}.py")
+        for name, value in parameters.items():
+            test.query_params[name] = value
+        test.run()
+        assert not test.exception, [one.message for one in test.exception]
+        return test
+
+    return open_page
+
+
+def views(page: str) -> list[dict[str, str]]:
+    """Parameters with which a page shows what it has."""
+    both = [{"view": "matrix"}, {"view": "benchmark"}]
+    return {"board": both, "runs": [{"with": "1" * 16}], "styles": [{"experiment": "told"}]}.get(page, [{}])
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_text_from_strangers_is_a_leaf_of_a_tree_and_no_key_is_shown(
+    opened: Any, hostile: ModuleType, page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = "sk-ours-0123456789abcdef0123"
+    monkeypatch.setenv("OPENAI_API_KEY", ours)
+    for parameters in views(page):
+        seen = 0
+        for element in elements(opened(page, parameters)):
+            said = str(element.proto)
+            for key in (hostile.SECRET, hostile.HUNTER, ours):
+                assert key not in said, element.type
+            if element.type == "bidi_component":
+                assert not element.proto.html_content
+                assert hostile.MARK not in element.proto.js_content + element.proto.css_content
+                seen += hostile.MARK in element.proto.json
+                if element.proto.json.startswith("["):
+                    no_foreign_link(element.proto.json)
+            elif element.type in MARKDOWN:
+                assert hostile.MARK not in said, element.type
+            else:
+                # Labels and help are read as Markdown; options and values are not.
+                assert hostile.MARK not in str(getattr(element.proto, "label", "")), element.type
+                assert hostile.MARK not in str(getattr(element.proto, "help", "")), element.type
+        assert seen, "the page showed nothing that is hostile"
+
+
+def no_foreign_link(tree: str) -> None:
+    """`from_json` refuses elements, attributes, classes and addresses that pages do not have."""
+    for link in from_json(tree).find(tag="a"):
+        address = str(link.attributes["href"])
+        assert is_web_address(address)
+        assert "evil.example" not in address
+
+
+def test_where_keys_lay_it_is_said_that_something_is_hidden(opened: Any, spoilt: Path) -> None:
+    run = queries.runs(Store(spoilt))[0].run
+    assert any(HIDDEN in str(element.proto) for element in elements(opened("runs", {"run": run})))
+
+
+# -- the address ---------------------------------------------------------------------------------------------------
+
+_watched: list[str] | None = None
+
+
+def _watch(event: str, arguments: tuple[Any, ...]) -> None:
+    if _watched is not None and event.startswith(("open", "os.", "shutil.", "subprocess.", "import", "pathlib.")):
+        _watched.append(f"{event} {arguments!r}"[:2000])
+
+
+sys.addaudithook(_watch)
+
+
+def parameters_of_pages() -> list[str]:
+    """Every parameter that a page reads from its address."""
+    sources = "".join(path.read_text("utf-8") for path in (ROOT / "leaderboard").glob("*.py"))
+    return sorted({*PARAMETER.findall(sources), "page", "file", "path", "store"})
+
+
+def test_the_parameters_of_pages_are_found() -> None:
+    assert {"run", "with", "experiment", "board", "question", "metric", "view", "sort"} <= {*parameters_of_pages()}
+
+
+@pytest.fixture
+def connected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Files that DuckDB was asked to open, which it does behind Python's back."""
+    files: list[str] = []
+    connect = database.duckdb.connect
+
+    def noting(file: str, **options: Any) -> Any:
+        files.append(file)
+        return connect(file, **options)
+
+    monkeypatch.setattr(database.duckdb, "connect", noting)
+    return files
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_no_path_from_the_address_reaches_the_file_system(
+    opened: Any, tmp_path: Path, page: str, connected: list[str], spoilt: Path
+) -> None:
+    global _watched
+    pytest.importorskip("streamlit").cache_data.clear()
+    (tmp_path / "canary.duckdb").write_text("a file that somebody wants to read")
+    values = (f"{tmp_path}/canary.duckdb", "../../../../../../canary", "file:///canary", "canary\0.yaml")
+    names = parameters_of_pages()
+    for first in (0, 2):
+        _watched = []
+        try:
+            opened(page, {name: values[(place + first) % len(values)] for place, name in enumerate(names)})
+        finally:
+            touched, _watched = _watched, None
+        # It did look at files: its own.
+        assert any("view.js" in one for one in touched)
+        assert [one for one in touched if "canary" in one] == []
+    assert {*connected} == {str(spoilt / "store.duckdb")}
+
+
+# -- files ---------------------------------------------------------------------------------------------------------
+
+
+def command(*arguments: object, capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["ragmeter", *map(str, arguments)])
+        with pytest.raises(SystemExit):
+            main()
+    return capsys.readouterr().out
+
+
+@pytest.fixture
+def files(
+    opened: Any, exported: dict[str, bytes], spoilt: Path, hostile: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> dict[str, str]:
+    """What pages and commands write, by name: tables, pictures, the report, the embeddable board."""
+    if not exported:
+        for page in PAGES:
+            for parameters in views(page):
+                opened(page, parameters)
+    store, now = Store(spoilt), datetime(2026, 1, 1, tzinfo=UTC)
+    made = {name: data.decode() for name, data in exported.items()}
+    for form, ending in (("csv", "csv"), ("markdown", "md"), ("latex", "tex")):
+        told = command("table", hostile.EXPERIMENT, "--format", form, "--store", spoilt, capsys=capsys)
+        made[f"table.{ending}"] = told
+    made["report.html"] = report(store, hostile.EXPERIMENT, now)
+    made["board.json"] = embedding.as_json(embedding.board_document(store, hostile.EXPERIMENT, now))
+    run = queries.runs(store)[0].run
+    made["show.json"] = command("show", run, "--json", "--store", spoilt, capsys=capsys)
+    made["diff.json"] = command("diff", run, "1" * 16, "--json", "--store", spoilt, capsys=capsys)
+    return made
+
+
+@pytest.mark.slow
+def test_no_file_that_is_written_holds_a_key_and_each_is_safe_where_it_is_opened(
+    files: dict[str, str], hostile: ModuleType
+) -> None:
+    endings = {name.rpartition(".")[2] for name in files}
+    assert endings >= {"csv", "md", "tex", "svg", "html", "json"}
+    checks: dict[str, Callable[[str], None]] = {
+        "csv": no_formula, "md": no_markup, "tex": no_command, "svg": no_script, "html": one_script, "json": plain_json
+    }  # fmt: skip
+    for name, text in files.items():
+        assert hostile.MARK in text or name.endswith("svg"), name
+        for key in (hostile.SECRET, hostile.HUNTER):
+            assert key not in text, name
+        checks[name.rpartition(".")[2]](text)
+
+
+def no_formula(text: str) -> None:
+    """No cell begins like a formula, however a spreadsheet splits the lines."""
+    rows = list(csv.reader(io.StringIO(text)))
+    assert len({len(row) for row in rows}) == 1
+    for row in rows:
+        for cell in row:
+            assert not cell.startswith(("=", "@", "\t", "\r", "\n")), cell
+            assert re.fullmatch(r"[-+][\d.]+(e[-+]?\d+)?", cell) or not cell.startswith(("+", "-")), cell
+    assert any(cell.startswith("'=HYPERLINK") for row in rows for cell in row)
+    assert "\r" not in text
+
+
+def no_markup(text: str) -> None:
+    bare = re.sub(r"\\.", "", text)
+    assert "<" not in bare
+    assert not re.search(r"!\[|\]\(|://", bare)
+
+
+def no_command(text: str) -> None:
+    assert "\\input" not in text
+    assert "\\write" not in text
+    # Every special character of strangers' text is escaped: the braces that are left are balanced.
+    bare = re.sub(r"\\[\\{}$%&#_]", "", text)
+    assert bare.count("{") == bare.count("}")
+
+
+def no_script(text: str) -> None:
+    assert "<!DOCTYPE" not in text.upper()
+    for element in ElementTree.fromstring(text).iter():
+        tag = str(element.tag).rpartition("}")[2]
+        assert tag in DRAWN, tag
+        for name, value in element.attrib.items():
+            assert not name.lower().startswith("on"), name
+            assert "href" not in name.lower(), name
+            assert name == "aria-label" or "pwned" not in value, value
+
+
+def one_script(text: str) -> None:
+    """The page's own blocks and no others; stored text lies in the JSON, in which no tag can begin."""
+    assert len(re.findall(r"<script\b", text)) == 2
+    assert len(re.findall(r"</script", text)) == 2
+    assert not re.search(r"<(img|svg|iframe|object|a)\b[^>]*(evil|pwned)", text)
+    assert "default-src 'none'" in text
+
+
+def plain_json(text: str) -> None:
+    assert json.loads(text)

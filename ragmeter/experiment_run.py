@@ -19,7 +19,7 @@ from ragmeter.progress import JudgingProgress, RunProgress, TrainingProgress
 from ragmeter.run_loop import Interrupted, Outcome, execute
 from ragmeter.tasks import Task, TaskState, estimate, preflight, reach, ready_part, states, tasks_of
 from ragmeter.training_job import carry_out
-from results import queries
+from results import labelling, queries
 from results.store import Store
 
 
@@ -83,6 +83,8 @@ def carry_through(experiment: Experiment, store: Store, how: How, *, talk: bool)
     with RunProgress(len(found), quiet=not talk) as progress:
         outcomes = execute(found, store, services, progress, retry_failed=how.retry_failed, fail_fast=how.fail_fast)
     _judge(experiment, store, services, how.retry_failed, quiet=not talk)
+    if any(outcome.answered for outcome in outcomes):
+        _warn_of_labels(store, tasks)
     return outcomes
 
 
@@ -124,6 +126,14 @@ def _columns(task: Task, experiment: Experiment) -> list[str]:
     """Metric ids that the experiment shows of a task: its metrics, then what its judges measure."""
     judged = (metric for plan in experiment.judges for metric in plan.judge.metrics.values())
     return [*(str(metric) for metric in task.loaded.metrics), *judged]
+
+
+def _warn_of_labels(store: Store, tasks: list[Task]) -> None:
+    """Say where new answers are others than those that people had labelled."""
+    counting, resting = labelling.standing(store, [task.run.run for task in tasks])
+    if resting:
+        what = f"{resting} of {counting + resting} labels by people do not count: the answers that they are about have "
+        err.print(Text(what + "changed; they are kept, and count as soon as the same runs give them", style="yellow"))
 
 
 def _announce(experiment: Experiment, found: list[TaskState], store: Store) -> None:

@@ -21,6 +21,7 @@ import duckdb
 from benchmarks.errors import UserError
 from results.database import FILE
 from results.invariants import check_run
+from results.labelled import with_present
 from results.migrations import newest, now
 from results.rows import AGGREGATED
 from results.store import BETWEEN_RUNS, BY_RUN, FINISHED, Store
@@ -41,7 +42,7 @@ _SHARED = {
     "judges": ("judge",),
     "battle_calls": _BATTLE,
     "battles": _BATTLE,
-    "annotations": ("dataset_fingerprint", "setting", "question", "one", "other", "criterion", "annotator"),
+    "annotations": ("dataset_fingerprint", "setting", "question", "one", "other", "criterion", "annotator", "labelled"),
 }
 """Tables that belong to no single run, with what tells their rows apart; what is here already stays as it is.
 
@@ -126,7 +127,8 @@ def _chosen(connection: duckdb.DuckDBPyConnection, runs: Sequence[str] | None) -
         "methods": "true",
         "judges": "true",
     }
-    conditions |= dict.fromkeys(BETWEEN_RUNS, f"one IN ({named}) AND (other IS NULL OR other IN ({named}))")
+    between = f"one IN ({named}) AND (other IS NULL OR other IN ({named}))"
+    conditions |= dict.fromkeys((*BETWEEN_RUNS, "annotations"), between)
     return {table: conditions[table] for table in tables if table in conditions}
 
 
@@ -231,6 +233,9 @@ def _merge(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> Mer
         f"""CREATE TEMP TABLE others AS SELECT there.run, there.question FROM {source["predictions"]} there
             JOIN predictions here USING (run, question) WHERE there.failed IS NOT NULL AND here.failed IS NULL"""
     )
+    if "annotations" in source and "labelled" not in _columns(connection, source["annotations"]):
+        present = with_present(source["annotations"], source["questions"], source["predictions"])
+        source["annotations"] = f"(SELECT * RENAME (present AS labelled) FROM ({present}))"
     for table, keys in _SHARED.items():
         if table in source:
             same = " AND ".join(f"here.{key} IS NOT DISTINCT FROM there.{key}" for key in keys)

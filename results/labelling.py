@@ -1,7 +1,8 @@
 """Labels by people: items to label as CSV, and labels back, blind to who answered.
 
 An item is an answer (point criteria) or two answers in a drawn order (pair criteria). Its id spells out runs by their
-fingerprints, which tell a labeller nothing, so that labels can be taken in on any machine that holds the runs.
+fingerprints, which tell a labeller nothing, so that labels can be taken in on any machine that holds the runs; and the
+hash of what the labeller reads, which is what the label is about (`results.labelled`).
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from benchmarks.errors import UserError
 from benchmarks.fingerprint import content_hash
 from judges.judging import NONE, TIE
 from results import queries, records
 from results.judgements import ONE, OTHER
+from results.labelled import digest, with_present
 from results.migrations import now
 from results.queries import RunRow
 from results.rows import insert, storable
@@ -68,11 +72,15 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What came in: labels that were new or changed, rows without a label, and the labels known before."""
+    """What came in: labels that were new or changed, rows without a label, and the labels known before.
+
+    `resting` of the labels are about answers that the runs do not give any more.
+    """
 
     labels: int
     blank: int
     replaced: int
+    resting: int = 0
 
 
 def worth(label: str) -> float:
@@ -116,7 +124,8 @@ def export_items(
     shown = [
         _swapped(row) if pairs and content_hash([str(seed), row["item"]])[0] in "01234567" else row for row in drawn
     ]
-    return to_csv(COLUMNS, [[(row | {"criterion": criterion}).get(name, "") for name in COLUMNS] for row in shown])
+    rows = [{**row, "item": row["item"].replace("/", f"~{row['read']}/", 1), "criterion": criterion} for row in shown]
+    return to_csv(COLUMNS, [[row.get(name, "") for name in COLUMNS] for row in rows])
 
 
 def _single_items(store: Store, runs: Sequence[RunRow]) -> Iterable[dict[str, str]]:
@@ -124,6 +133,7 @@ def _single_items(store: Store, runs: Sequence[RunRow]) -> Iterable[dict[str, st
         for item in records.items(store, run):
             yield {
                 "item": f"{run.run}/{item.question.id}",
+                "read": digest(item.question.text, item.prediction.answer),
                 "question": item.question.text,
                 "gold": " | ".join(item.question.golds),
                 "answer_1": item.prediction.answer,
@@ -140,8 +150,9 @@ def _pair_items(store: Store, runs: Sequence[RunRow]) -> Iterable[dict[str, str]
                 continue
             for question, (text, gold, answer) in answered[one.run].items():
                 if question in answered[other.run]:
-                    yield {"item": f"{one.run}+{other.run}/{question}", "question": text, "gold": gold,
-                           "answer_1": answer, "answer_2": answered[other.run][question][2]}  # fmt: skip
+                    second = answered[other.run][question][2]
+                    yield {"item": f"{one.run}+{other.run}/{question}", "read": digest(text, answer, second),
+                           "question": text, "gold": gold, "answer_1": answer, "answer_2": second}  # fmt: skip
 
 
 def _by_question(store: Store, run: RunRow) -> Iterable[tuple[str, tuple[str, str, str]]]:
@@ -166,18 +177,18 @@ def import_labels(store: Store, path: Path, annotator: str) -> Imported:
     known = {run.run: run for run in queries.runs(store)}
     asked = {run.dataset_fingerprint: {row.question for row in queries.questions(store, run.dataset_fingerprint)}
              for run in known.values()}  # fmt: skip
-    found: dict[tuple[str, str, str | None, str], tuple[RunRow, str, str]] = {}
+    found: dict[_Key, tuple[RunRow, str, str]] = {}
     blank = 0
     for place, row in _rows(path):
         if not row["label"].strip():
             blank += 1
             continue
         item, criterion = row["item"].strip(), row["criterion"].strip()
-        match = re.fullmatch(r"([0-9a-f]+)(?:\+([0-9a-f]+))?/(.+)", item, re.DOTALL)
+        match = re.fullmatch(r"([0-9a-f]+)(?:\+([0-9a-f]+))?(?:~([0-9a-f]+))?/(.+)", item, re.DOTALL)
         if not match or match[1] not in known or (match[2] and match[2] not in known):
             raise UserError(f"there is no item {item[:80]!r} in this store", where=place,
                             try_this="take the labels in where the runs are: --store FOLDER")  # fmt: skip
-        first, second, question = match[1], match[2], match[3]
+        first, second, read, question = match.groups()
         if question not in asked[known[first].dataset_fingerprint]:
             raise UserError(f"the runs have no question {question[:80]!r}", where=place)
         if not criterion:
@@ -185,12 +196,16 @@ def import_labels(store: Store, path: Path, annotator: str) -> Imported:
                             try_this="fill the column `criterion`, as `annotate export` did")  # fmt: skip
         label = _label(row["label"].strip().lower(), first, second, place)
         one, other = (first, second) if second is None or first < second else (second, first)
-        key = question, one, other, criterion
+        key = question, one, other, criterion, read
         if key in found:
             raise UserError("this item is labelled twice", where=place, try_this="keep one of the two rows")
         found[key] = known[first], label, row["note"]
-    replaced = _write(store, annotator, found)
-    return Imported(len(found), blank, replaced)
+    replaced, resting = _write(store, annotator, found)
+    return Imported(len(found), blank, replaced, resting)
+
+
+_Key = tuple[str, str, str | None, str, str | None]
+"""Question, runs, criterion, and the hash of what was read, where the item has it."""
 
 
 def _rows(path: Path) -> Iterable[tuple[str, dict[str, str]]]:
@@ -232,52 +247,74 @@ def _label(text: str, first: str, second: str | None, place: str) -> str:
     return ONE if (text == FIRST) == (first < second) else OTHER
 
 
-_Found = Mapping[tuple[str, str, str | None, str], tuple[RunRow, str, str]]
-"""By question, runs and criterion: a run of the item, the label, the note."""
-
-
-def _write(store: Store, annotator: str, found: _Found) -> int:
+def _write(store: Store, annotator: str, found: Mapping[_Key, tuple[RunRow, str, str]]) -> tuple[int, int]:
+    """Write labels; returns how many took the place of earlier ones, and how many are about what nobody says now."""
     replaced = 0
+    rows = [(*key, *value) for key, value in found.items()]
+    columns: dict[str, list[Any]] = {
+        "dataset_fingerprint": [run.dataset_fingerprint for *_, run, _, _ in rows],
+        "setting": [run.setting for *_, run, _, _ in rows],
+        "question": [row[0] for row in rows],
+        "one": [row[1] for row in rows],
+        "other": [row[2] for row in rows],
+    }
     with store.database.writing() as connection:
-        for question, one, other, criterion in found:
+        kinds = {name: pa.array(values, pa.string()) for name, values in columns.items()}
+        connection.register("items", pa.table({**kinds, "place": range(len(rows))}))
+        present = [row[0] for row in connection.execute(
+            f"SELECT present FROM ({with_present('items')}) ORDER BY place").fetchall()]  # fmt: skip
+        # An item of an earlier export does not say what was read: it was what the run says.
+        labelled = [row[4] or now_said for row, now_said in zip(rows, present, strict=True)]
+        for (question, one, other, criterion, *_), read in zip(rows, labelled, strict=True):
             gone = connection.execute(
                 """DELETE FROM annotations WHERE question = ? AND one = ? AND other IS NOT DISTINCT FROM ?
-                   AND criterion = ? AND annotator = ?""",
-                [question, one, other, criterion, annotator],
+                   AND criterion = ? AND annotator = ? AND labelled IS NOT DISTINCT FROM ?""",
+                [question, one, other, criterion, annotator, read],
             ).fetchone()
             replaced += int(gone[0]) if gone else 0
-        rows = [(*key, *value) for key, value in found.items()]
-        insert(
-            connection,
-            "annotations",
-            {
-                "dataset_fingerprint": [run.dataset_fingerprint for *_, run, _, _ in rows],
-                "setting": [run.setting for *_, run, _, _ in rows],
-                "question": [row[0] for row in rows],
-                "one": [row[1] for row in rows],
-                "other": [row[2] for row in rows],
-                "criterion": [row[3] for row in rows],
-                "annotator": [annotator] * len(rows),
-                "label": [row[5] for row in rows],
-                "note": [storable(row[6]) for row in rows],
-                "added_at": np.array([now()] * len(rows), dtype="datetime64[us]"),
-            },
-        )
-    return replaced
+        columns |= {
+            "criterion": [row[3] for row in rows],
+            "annotator": [annotator] * len(rows),
+            "label": [row[6] for row in rows],
+            "note": [storable(row[7]) for row in rows],
+            "labelled": labelled,
+        }
+        added_at = np.array([now()] * len(rows), dtype="datetime64[us]")
+        insert(connection, "annotations", {**columns, "added_at": added_at})
+    return replaced, sum(read != said for read, said in zip(labelled, present, strict=True))
 
 
 def labels(store: Store, criterion: str | None = None) -> list[Label]:
-    """Labels in the store, by criterion, question and annotator."""
+    """Labels of what runs say at present, by criterion, question and annotator; those that rest are left out."""
     if not store.database.exists:
         return []
     with store.database.reading() as connection:
         rows = connection.execute(
-            """SELECT question, one, other, criterion, annotator, label FROM annotations
-               WHERE ? IS NULL OR criterion = ?
+            f"""SELECT question, one, other, criterion, annotator, label FROM ({with_present()})
+               WHERE labelled = present AND (? IS NULL OR criterion = ?)
                ORDER BY criterion, dataset_fingerprint, question, one, other, annotator""",
             [criterion, criterion],
         ).fetchall()
     return [Label(*row) for row in rows]
+
+
+def standing(store: Store, runs: Sequence[str] | None = None) -> tuple[int, int]:
+    """How many labels count, and how many rest because what they are about is not said any more.
+
+    Args:
+        store: Where.
+        runs: Only labels of these; None: all.
+    """
+    if not store.database.exists:
+        return 0, 0
+    wanted = None if runs is None else list(runs)
+    with store.database.reading() as connection:
+        row = connection.execute(
+            f"""SELECT count_if(labelled = present), count_if(labelled IS DISTINCT FROM present) FROM ({with_present()})
+                WHERE ? IS NULL OR list_contains(?, one) OR list_contains(?, other)""",
+            [wanted] * 3,
+        ).fetchone()
+    return (int(row[0] or 0), int(row[1] or 0)) if row else (0, 0)
 
 
 def between_annotators(found: Sequence[Label]) -> dict[str, Agreement]:

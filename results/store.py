@@ -27,8 +27,8 @@ CACHE = "cache.sqlite"
 """The file in a store folder that keeps models' replies."""
 BY_RUN = ("predictions", "evidence", "usage", "scores", "summaries", "judge_calls", "violations")
 """Tables whose rows belong to one run."""
-BETWEEN_RUNS = ("battle_calls", "battles", "annotations")
-"""Tables whose rows belong to one run or two, `one` and `other`."""
+BETWEEN_RUNS = ("battle_calls", "battles")
+"""Tables whose rows belong to two runs, `one` and `other`; people's labels go with no run (`results.labelled`)."""
 RUNNING, FINISHED, INTERRUPTED, FAILED_RUN = "running", "finished", "interrupted", "failed"
 
 
@@ -231,14 +231,7 @@ class Store:
         with self.database.writing() as connection:
             # Two executions of one task may finish the same question; the rows are equal and one set is kept.
             answers = [storable(p.answer) for p in predictions]
-            fresh = {"question": pa.array(questions, pa.string()), "answer": pa.array(answers, pa.string())}
-            connection.register("fresh", pa.table(fresh))
-            # A label says nothing of another answer; people's time is dear, so that of an equal one stays.
-            connection.execute(
-                """DELETE FROM annotations WHERE (one = ? OR other = ?) AND question IN (SELECT question FROM fresh
-                   JOIN predictions p USING (question) WHERE p.run = ? AND p.answer <> fresh.answer)""",
-                [run, run, run],
-            )
+            connection.register("fresh", pa.table({"question": pa.array(questions, pa.string())}))
             for table in ("predictions", "evidence", "usage", "scores", "judge_calls"):
                 connection.execute(
                     f"DELETE FROM {table} WHERE run = ? AND question IN (SELECT question FROM fresh)", [run]
@@ -306,7 +299,10 @@ class Store:
             summarise(connection, run)
 
     def forget(self, run: str) -> None:
-        """Delete what a run wrote; experiments still count it among theirs, and find it again when it is redone."""
+        """Delete what a run wrote; experiments still count it among theirs, and find it again when it is redone.
+
+        People's labels of its answers stay, and count again when it gives the same answers.
+        """
         with self.database.writing() as connection:
             for table in (*BY_RUN, "runs"):
                 connection.execute(f"DELETE FROM {table} WHERE run = ?", [run])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import duckdb
 
+from results import labelling
 from results.database import Database
 from results.queries import RunRow
 from results.store import BETWEEN_RUNS, BY_RUN, Store
@@ -17,12 +18,16 @@ from results.store import BETWEEN_RUNS, BY_RUN, Store
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What went: runs, data sets that no run is about any more, passages that nothing names, and bytes of artefacts."""
+    """What went: runs, data sets that no run is about any more, passages that nothing names, and bytes of artefacts.
+
+    People's labels stay; `resting` is how many are about answers that are gone now.
+    """
 
     runs: int
     datasets: int
     passages: int
     artefact_bytes: int
+    resting: int = 0
 
 
 def orphans(store: Store, runs: Sequence[RunRow]) -> list[RunRow]:
@@ -45,6 +50,7 @@ def prune(store: Store, runs: Sequence[str], *, artefacts: bool = False) -> Prun
         runs: Fingerprints; may be empty, to delete only what nothing refers to any more.
         artefacts: Delete indexes and embeddings too; they are made again when needed.
     """
+    labels = labelling.standing(store, runs)[0]
     with store.database.writing() as connection:
         counted = {table: _count(connection, table) for table in ("runs", "datasets", "passages")}
         for table in (*BY_RUN, "experiment_runs", "runs"):
@@ -67,7 +73,7 @@ def prune(store: Store, runs: Sequence[str], *, artefacts: bool = False) -> Prun
     if artefacts and store.artefacts.exists():
         freed = sum(file.stat().st_size for file in store.artefacts.rglob("*") if file.is_file())
         shutil.rmtree(store.artefacts)
-    return Pruned(gone["runs"], gone["datasets"], gone["passages"], freed)
+    return Pruned(gone["runs"], gone["datasets"], gone["passages"], freed, labels)
 
 
 def vacuum(database: Database) -> tuple[int, int]:

@@ -28,6 +28,8 @@ def card(name: str, folder: Path | None, as_json: bool) -> None:
     found = judge_card(store, stored_judge(store, name)["id"])
     methods = {run.run: f"{run.method} on {run.dataset}" for run in queries.runs(store)}
     emit(found.to_json(), as_json, lambda: _show(found, methods))
+    if (resting := labelling.standing(store)[1]) and not as_json:
+        err.print(Text(f"{resting} labels in this store rest: the answers that they are about are not given now"))
 
 
 def _show(found: JudgeCard, methods: dict[str, str]) -> None:
@@ -133,6 +135,9 @@ def import_labels(file: Path, annotator: str, folder: Path | None, as_json: bool
     def show() -> None:
         again = f", {done.replaced} of them in place of earlier ones" if done.replaced else ""
         out.print(Text(f"{done.labels} labels by {annotator}{again}; {done.blank} rows without a label"))
+        if done.resting:
+            err.print(Text(f"{done.resting} of them are about answers that the runs do not give now; they are kept, "
+                           "and count as soon as one does", style="yellow"))  # fmt: skip
         rows = [_agreement("between people (alpha)", by, one) for by, one in agreement.items()]
         if rows:
             listing(("by", "agreement", "equal", "alpha", "items"), rows, empty="")

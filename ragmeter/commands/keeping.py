@@ -87,6 +87,8 @@ def prune(
         else:
             freed = f", {gone.artefact_bytes / 2**20:.0f} MiB of artefacts" if artefacts else ""
             out.print(Text(f"deleted: {gone.runs} runs, {gone.datasets} data sets, {gone.passages} passages{freed}"))
+            if gone.resting:
+                out.print(Text(f"{gone.resting} labels by people are kept, and count again when equal answers come in"))
 
     value = {"runs": [row.run for row in going], "deleted": None if gone is None else asdict(gone)}
     emit(value, as_json, show)

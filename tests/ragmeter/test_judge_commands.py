@@ -359,7 +359,7 @@ def test_items_to_label_leave_controls_out_and_never_overwrite_labels(
     done = ragmeter("annotate", "export", str(file), "--criterion", "accuracy", "--n", "1000")
     assert done.code == 0, done.err
     assert "fill the column `label`" in done.out
-    shown = {row["item"].partition("/")[0] for row in read(file)}
+    shown = {row["item"].partition("~")[0] for row in read(file)}
     assert shown == {run.run for run in queries.runs(store) if run.kind != "control"}
     assert "bm25" not in file.read_text()
     again = ragmeter("annotate", "export", str(file), "--criterion", "accuracy")
@@ -383,6 +383,31 @@ def test_two_people_agree_as_far_as_they_do(ragmeter: Command, store: Store, tmp
     expected = labelling.between_annotators(labelling.labels(store))["overall"]
     assert agreement["raw"]["value"] == pytest.approx(5 / 6)
     assert agreement["corrected"]["value"] == pytest.approx(expected.corrected.value)
+
+
+def test_labels_outlive_a_fresh_run_and_are_counted_where_answers_changed(
+    ragmeter: Command, store: Store, answered: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "items.csv"
+    assert ragmeter("annotate", "export", str(file), "--criterion", "accuracy", "--n", "6", "-q").code == 0
+    rows = [{**row, "label": "right"} for row in read(file)]
+    with file.open("w", newline="") as out:
+        writer = csv.DictWriter(out, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    assert ragmeter("annotate", "import", str(file), "--annotator", "ann", "-q").code == 0
+    before = labelling.labels(store)
+    assert len(before) == 6
+    done = ragmeter("run", str(answered / "x.yaml"), "--fresh", "-q")
+    assert (done.code, labelling.labels(store)) == (0, before)
+    assert "labels" not in done.err
+    with store.database.writing() as connection:
+        # As if the method had said something else when it was labelled.
+        connection.execute("UPDATE annotations SET labelled = 'beef' WHERE question = ?", [before[0].question])
+    done = ragmeter("run", str(answered / "x.yaml"), "--fresh", "-q")
+    rest = sum(label.question == before[0].question for label in before)
+    assert f"{rest} of 6 labels by people do not count" in flat(done.err)
+    assert len(labelling.labels(store)) == 6 - rest
 
 
 # -- further metrics -----------------------------------------------------------------------------------------------

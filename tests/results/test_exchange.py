@@ -19,6 +19,8 @@ from methods.api import FAILED, Evidence, Prediction, Usage
 from results import exchange, judgements, queries, upkeep
 from results.invariants import check_run, violations
 from results.judgements import Match
+from results.labelled import with_present
+from results.labelling import labels, standing
 from results.rows import insert
 from results.store import BY_RUN, FINISHED, RUNNING, Run, Store
 
@@ -36,7 +38,13 @@ def fill(store: Store, name: str, numbers: Sequence[int], *, failed: bool = Fals
     """Answer questions of a run; question n scores n / 10."""
     store.start(run_of(name))
     said = [
-        Prediction(f"q{n}", f"{name} {n}", (Evidence(f"p{n}", 1.0),), Usage(), {FAILED: "cut"} if failed else {})
+        Prediction(
+            f"q{n}",
+            "" if failed else f"{name} {n}",
+            (Evidence(f"p{n}", 1.0),),
+            Usage(),
+            {FAILED: "cut"} if failed else {},
+        )
         for n in numbers
     ]
     values = np.zeros(len(numbers)) if failed else np.array(numbers, float) / 10
@@ -233,10 +241,18 @@ def judge_pair(store: Store, number: int, verdict: str) -> None:
 
 
 def label(store: Store, number: int, other: str | None, said: str, annotator: str = "ann") -> None:
+    """Let a person say something of what is answered at present."""
     with store.database.writing() as connection:
+        known = connection.execute("SELECT 1 FROM questions WHERE question = ?", [f"q{number}"]).fetchone()
+        if not known:
+            insert(connection, "questions", {"dataset_fingerprint": ["d1"], "question": [f"q{number}"],
+                   "position": [number], "text": ["?"], "answers": [[]], "golds": [[]], "evidence": [[]],
+                   "supporting_facts": [[]], "type": [""], "document_id": [None], "record": ["{}"]})  # fmt: skip
+        item = f"(SELECT 'd1' AS dataset_fingerprint, 'q{number}' AS question, 'r1' AS one, ?::VARCHAR AS other)"
         connection.execute(
-            "INSERT INTO annotations VALUES ('d1', 'corpus', ?, 'r1', ?, 'overall', ?, ?, '', now()::TIMESTAMP)",
-            [f"q{number}", other, annotator, said],
+            f"""INSERT INTO annotations SELECT dataset_fingerprint, 'corpus', question, one, other, 'overall', ?, ?, '',
+                now()::TIMESTAMP, present FROM ({with_present(item)})""",
+            [annotator, said, other],
         )
 
 
@@ -327,7 +343,8 @@ def test_what_was_said_of_a_failure_goes_when_the_answer_comes(tmp_path: Path) -
     mine = {battle.part: battle.verdict for battle in judgements.battles(store, "d1", "corpus", str(PAIRWISE))
             if battle.question == "q0"}  # fmt: skip
     assert mine == {AS_GIVEN: "one", SWAPPED: "other"}
-    assert "bob" not in {row[6] for row in rows(store, "annotations")}
+    assert "bob" not in {label.annotator for label in labels(store)}
+    assert standing(store) == (2, 1)  # of a failure people said something, too
 
 
 def test_what_is_said_elsewhere_of_a_failure_is_not_taken_for_the_answer_here(tmp_path: Path) -> None:
@@ -343,7 +360,28 @@ def test_what_is_said_elsewhere_of_a_failure_is_not_taken_for_the_answer_here(tm
     assert judgements.judged(store, "r2", MATCH) == {"q0"}
     assert store.scored("r1") == {METRIC: 1}
     assert store.scored("r2").keys() >= {METRIC, "cover_em#v1"}
-    assert rows(store, "battles") == rows(store, "annotations") == []
+    assert rows(store, "battles") == labels(store) == []
+    assert standing(store) == (0, 1)
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_a_label_from_elsewhere_counts_where_the_answer_is_the_same(tmp_path: Path, old: bool) -> None:
+    """Those of an export that does not say what was labelled were about what was said there."""
+    store, other = Store(tmp_path / "a"), Store(tmp_path / "b")
+    fill(other, "r1", [0, 1])
+    label(other, 0, None, "right")
+    label(other, 1, None, "right")
+    fill(store, "r1", [0, 1])
+    store.append("r1", [Prediction("q1", "another answer")], {})
+    exchange.export(other, tmp_path / "out")
+    if old:
+        path = tmp_path / "out" / "annotations.parquet"
+        with duckdb.connect() as connection:
+            connection.execute(f"CREATE TABLE t AS SELECT * EXCLUDE (labelled) FROM '{path}'")
+            connection.execute(f"COPY t TO '{path}'")
+    exchange.merge(store, tmp_path / "out")
+    assert [label.question for label in labels(store)] == ["q0"]
+    assert standing(store) == (1, 1)
 
 
 def test_an_export_of_an_older_ragmeter_merges_into_a_judged_store(tmp_path: Path) -> None:
@@ -405,6 +443,7 @@ def test_a_violation_of_half_a_run_is_not_one_of_the_whole(tmp_path: Path) -> No
 def test_pruning_takes_what_was_said_of_a_run(store: Store) -> None:
     judged(store)
     upkeep.prune(store, ["r1"])
-    assert rows(store, "battles") == rows(store, "battle_calls") == rows(store, "annotations") == []
+    assert rows(store, "battles") == rows(store, "battle_calls") == labels(store) == []
+    assert standing(store) == (0, 2)  # people's work is kept
     assert judgements.judged_runs(store, str(MATCH)) == ["r2"]
     assert {row[0] for table in BY_RUN for row in rows(store, table)} == {"r2"}

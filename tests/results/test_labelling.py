@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import pytest
 
 from benchmarks.errors import UserError
 from methods.api import Prediction
-from results import labelling
+from results import labelling, upkeep
 from results.judgements import ONE, OTHER
+from results.labelled import digest, with_present
 from results.labelling import COLUMNS, Imported, Label, export_items, import_labels, labels
+from results.rows import storable
 from results.statistics import krippendorff_alpha
 from results.store import Store
 
@@ -79,7 +82,7 @@ def test_the_sample_is_drawn_by_seed_from_all_runs(store: Store, runs: dict[str,
     assert single(store, runs, 10) == first[:10]  # more can be drawn later without losing what is labelled
     assert len({row["item"] for row in single(store, runs, 1000)}) == 60
     # 20 of 60: each run and each question has its chance, none is left out by its place.
-    assert len({row["item"].partition("/")[0] for row in first}) == 2
+    assert len({row["item"].partition("~")[0] for row in first}) == 2
     assert len({row["item"].partition("/")[2] for row in first}) > 10
 
 
@@ -240,14 +243,104 @@ def test_passages_as_long_as_a_book_go_out_and_come_in(store: Store, fill: Any, 
 # -- with the answers, and with each other -------------------------------------------------------------------------
 
 
-def test_a_label_goes_with_the_answer_it_is_about(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
-    drawn = [{**row, "label": "right"} for row in single(store, {"mine": runs["secret-method"]}, 30)]
-    import_labels(store, written(tmp_path / "a.csv", drawn), "ann")
+def labelled(store: Store, rows: list[dict[str, str]], tmp_path: Path, label: str = "right") -> Imported:
+    return import_labels(store, written(tmp_path / "a.csv", [{**row, "label": label} for row in rows]), "ann")
+
+
+def questions_labelled(store: Store) -> set[str]:
+    return {label.question for label in labels(store)}
+
+
+def test_a_label_rests_while_the_answer_is_another_and_counts_again_with_it(
+    store: Store, runs: dict[str, Any], tmp_path: Path
+) -> None:
+    labelled(store, single(store, {"mine": runs["secret-method"]}, 30), tmp_path)
     run = runs["secret-method"].run
     store.append(run, [Prediction("q1", "mine 1"), Prediction("q2", "now another")], {})
-    assert {label.question for label in labels(store)} == {f"q{n}" for n in range(30)} - {"q2"}
-    store.forget(run)
+    assert questions_labelled(store) == {f"q{n}" for n in range(30)} - {"q2"}
+    assert labelling.standing(store, [run]) == (29, 1)
+    store.append(run, [Prediction("q2", "mine 2")], {})
+    assert labelling.standing(store) == (30, 0)
+
+
+def test_people_have_not_worked_in_vain_when_a_run_is_forgotten(
+    store: Store, runs: dict[str, Any], tmp_path: Path
+) -> None:
+    """What `--fresh` does: the answers go, the labels wait for answers that are equal."""
+    single_items = single(store, {"mine": runs["secret-method"]}, 30)
+    labelled(store, single_items, tmp_path)
+    pair_items = pairs(store, runs, 30)
+    labelled(store, pair_items, tmp_path, "1")
+    before = set(labels(store))
+    mine, other = runs["secret-method"].run, runs["other-method"].run
+    store.forget(mine)
     assert labels(store) == []
+    assert labelling.standing(store, [mine]) == (0, 60)
+    assert labelling.standing(store, [other]) == (0, 30)
+    store.append(mine, [Prediction(f"q{n}", "new" if n == 3 else f"mine {n}") for n in range(30)], {})
+    assert set(labels(store)) == {label for label in before if label.question != "q3"}
+    store.append(mine, [Prediction("q3", "mine 3")], {})
+    assert set(labels(store)) == before
+
+
+def test_labels_survive_a_pruning_and_say_so(store: Store, runs: dict[str, Any], fill: Any, tmp_path: Path) -> None:
+    labelled(store, single(store, runs, 1000), tmp_path)
+    before = set(labels(store))
+    assert upkeep.prune(store, [run.run for run in runs.values()]).resting == len(before) == 60
+    assert labels(store) == []
+    fill(store, SAID, GOLDS, metrics=())
+    assert set(labels(store)) == before
+
+
+def test_a_label_is_about_what_was_read_when_the_run_has_answered_anew_meanwhile(
+    store: Store, runs: dict[str, Any], tmp_path: Path
+) -> None:
+    drawn = single(store, {"mine": runs["secret-method"]}, 30)
+    store.append(runs["secret-method"].run, [Prediction("q2", "now another")], {})
+    assert labelled(store, drawn, tmp_path) == Imported(30, 0, 0, resting=1)
+    assert "q2" not in questions_labelled(store)
+    # The new answer is labelled too; neither label takes the other's place.
+    assert labelled(store, single(store, {"mine": runs["secret-method"]}, 30), tmp_path, "wrong").replaced == 29
+    (label,) = (label for label in labels(store) if label.question == "q2")
+    assert label.label == "wrong"
+    store.append(runs["secret-method"].run, [Prediction("q2", "mine 2")], {})
+    (label,) = (label for label in labels(store) if label.question == "q2")
+    assert label.label == "right"
+
+
+def test_a_label_does_not_pass_to_another_question_of_the_same_name(
+    store: Store, runs: dict[str, Any], tmp_path: Path
+) -> None:
+    labelled(store, single(store, {"mine": runs["secret-method"]}, 30), tmp_path)
+    with store.database.writing() as connection:
+        connection.execute("UPDATE questions SET text = 'who else?' WHERE question = 'q7'")
+    assert questions_labelled(store) == {f"q{n}" for n in range(30)} - {"q7"}
+
+
+def test_files_of_an_earlier_export_are_taken_as_about_the_present_answers(
+    store: Store, runs: dict[str, Any], tmp_path: Path
+) -> None:
+    drawn = [{**row, "item": re.sub("~[0-9a-f]+/", "/", row["item"])} for row in single(store, runs, 8)]
+    assert labelled(store, drawn, tmp_path) == Imported(8, 0, 0)
+    assert len(labels(store)) == 8
+
+
+@pytest.mark.parametrize("other", [None, "", "two\nlines"])
+@pytest.mark.parametrize("answer", ["", "Zürich – 東京 🦆", "a\x1fb", "half a pair \ud83e"])
+def test_python_and_the_store_hash_alike(
+    store: Store, runs: dict[str, Any], tmp_path: Path, answer: str, other: str | None
+) -> None:
+    """The one writes into items what the other looks for."""
+    mine, theirs = (runs[name] for name in ("secret-method", "other-method"))
+    first, second = sorted((mine.run, theirs.run))
+    store.append(first, [Prediction("q1", answer)], {})
+    if other is not None:
+        store.append(second, [Prediction("q1", other)], {})
+    with store.database.reading() as connection:
+        made = f"(SELECT *, '{first}' AS one, {'NULL' if other is None else repr(second)} AS other FROM questions)"
+        (found,) = connection.execute(f"SELECT present FROM ({with_present(made)}) WHERE question = 'q1'").fetchall()
+    texts = ["what 1?", storable(answer), *([] if other is None else [other])]
+    assert found == (digest(*texts),)
 
 
 def test_people_agree_as_krippendorff_says() -> None:

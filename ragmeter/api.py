@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,8 +35,13 @@ from results.store import FAILED_RUN, Store
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+DICTIONARY = "the dictionary"
+"""What messages call an experiment that was given as one."""
 TEXT_WIDTH = 160
 """Columns of the tables as text."""
+
+# In a notebook without ipywidgets, libraries that can draw bars complain that they cannot; nobody asked them to.
+warnings.filterwarnings("ignore", message="IProgress not found")
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,7 @@ class Results:
         what = "every run" if self.experiment is None else f"experiment {self.experiment!r}"
         count = len(self.boards)
         on = f"{count} board{'s' * (count != 1)}"
-        return f"<Results of {what}: {len(self.runs)} runs on {on}, store {self.store.folder}>"
+        return f"<Results of {what}: {len(self.runs)} runs on {on}, store {_near(self.store.folder)}>"
 
     def __str__(self) -> str:
         text = io.StringIO()
@@ -211,9 +217,23 @@ def _experiment(
             text = yaml.safe_dump(dict(given), sort_keys=False, allow_unicode=True)
         except yaml.YAMLError as error:
             raise UserError(f"an experiment is made of texts, numbers, lists and dictionaries: {error}",
-                            where="the dictionary") from None  # fmt: skip
-        return experiments.parse(text, "the dictionary", profile=profile, store=store)
+                            where=DICTIONARY) from None  # fmt: skip
+        try:
+            return experiments.parse(text, DICTIONARY, profile=profile, store=store)
+        except UserError as error:
+            raise UserError(error.what, where=_without_line(error.where), try_this=error.try_this) from None
     if isinstance(given, str | os.PathLike):
         return experiments.load(os.fspath(given), profile=profile, store=store)
-    raise UserError(f"a {type(given).__name__} is no experiment", where="experiment",
+    raise UserError(f"{given!r} is no experiment", where="experiment",
                     try_this="a YAML file, a dictionary, or the name of a shipped experiment")  # fmt: skip
+
+
+def _without_line(where: str | None) -> str | None:
+    """The place in a dictionary, which has keys and no lines."""
+    return where and re.sub(rf"^{DICTIONARY}:\d+", DICTIONARY, where)
+
+
+def _near(folder: Path) -> Path:
+    """A folder as it is seen from here, where it lies below."""
+    here = Path.cwd()
+    return folder.relative_to(here) if folder.is_relative_to(here) else folder

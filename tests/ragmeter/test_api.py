@@ -178,12 +178,12 @@ def scratch() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("given", "options", "said"),
     [
-        ({**SMALL, "methods": [{"id": "bm52"}]}, {}, "did you mean 'bm25'"),
+        ({**SMALL, "methods": [{"id": "bm52"}]}, {}, r"where: the dictionary \(methods.0.id\)\n.*did you mean 'bm25'"),
         ({**SMALL, "metric": ["em"]}, {}, "did you mean 'metrics'"),
         ({**SMALL, "seed": object()}, {}, "the dictionary"),
         ("nowhere.yaml", {}, "no such experiment file"),
         ("dem", {}, "did you mean 'demo'"),
-        (3, {}, "an int|a int"),
+        (3, {}, "3 is no experiment"),
         (SMALL, {"profile": "large"}, "unknown profile"),
         (SMALL, {"limit": 0}, "limit=1"),
         (SMALL, {"device": "gpu"}, "no device"),

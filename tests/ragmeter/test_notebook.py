@@ -1,0 +1,51 @@
+"""The notebook under `examples`: what it shows is what its cells give."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FILE = Path(__file__).resolve().parents[2] / "examples" / "notebook.ipynb"
+
+
+def shown(notebook: Any) -> list[Any]:
+    """What each cell of code has put out: texts, and tables as a notebook draws them."""
+    return [
+        ["".join(output.get("text", "")) or {kind: "".join(text) for kind, text in output.get("data", {}).items()}
+         for output in cell["outputs"]]
+        for cell in notebook["cells"] if cell["cell_type"] == "code"
+    ]  # fmt: skip
+
+
+def test_it_was_executed_from_top_to_bottom_and_names_no_place_of_a_machine() -> None:
+    text = FILE.read_text("utf-8")
+    notebook = json.loads(text)
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    kinds = [output["output_type"] for cell in code for output in cell["outputs"]]
+    assert len(kinds) >= 6
+    assert "error" not in kinds
+    assert "stderr" not in [output.get("name") for cell in code for output in cell["outputs"]]
+    assert len(text) < 64 * 1024
+    for place in ("/home/", "/root/", "/tmp/", "/work/", "/Users/", "site-packages"):
+        assert place not in text
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_executed_again_it_shows_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import nbformat
+    from nbclient import NotebookClient
+
+    for variable in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR"):
+        monkeypatch.setenv(variable, str(tmp_path / variable))
+    monkeypatch.delenv("RAGMETER_STORE", raising=False)
+    notebook = nbformat.read(FILE, as_version=4)
+    before = shown(json.loads(FILE.read_text("utf-8")))
+    place = tmp_path / "place"
+    place.mkdir()
+    NotebookClient(notebook, timeout=500, kernel_name="python3", resources={"metadata": {"path": str(place)}}).execute()
+    assert shown(notebook) == before

@@ -1,0 +1,128 @@
+"""The plug-in under `examples/plugin`: a package that ragmeter knows by its entry points alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PLUGIN = ROOT / "examples" / "plugin"
+GROUPS = {"ragmeter.methods": "title_overlap", "ragmeter.benchmarks": "rivers", "ragmeter.judges": "brief"}
+
+
+def start(command: list[str], folder: Path, *paths: Path) -> subprocess.CompletedProcess[str]:
+    """Run Python with these folders, and this tree, on the path."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*paths, ROOT))), "NO_COLOR": "1"}
+    return subprocess.run([sys.executable, *command], cwd=folder, env=env, capture_output=True, text=True)
+
+
+def ragmeter(folder: Path, path: Path, *words: str) -> Any:
+    """What a command answers in JSON, with the plug-in at `path`."""
+    done = start(["-m", "ragmeter.cli", *words, "--json"], folder, path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def declared(tmp_path: Path) -> Path:
+    """A folder with the package as an installation leaves it: its modules, and its entry points as metadata."""
+    site = tmp_path / "site"
+    info = site / "ragmeter_example-1.0.0.dist-info"
+    info.mkdir(parents=True)
+    project = tomllib.loads((PLUGIN / "pyproject.toml").read_text("utf-8"))["project"]
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    lines = []
+    for group, points in project["entry-points"].items():
+        lines += [f"[{group}]", *(f"{name} = {module}" for name, module in points.items())]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    (site / "ragmeter_example").symlink_to(PLUGIN / "ragmeter_example")
+    return site
+
+
+def test_each_group_names_one_module_with_one_registration() -> None:
+    points = tomllib.loads((PLUGIN / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"]
+    assert {group: list(names) for group, names in points.items()} == {g: [name] for g, name in GROUPS.items()}
+    for group, name in GROUPS.items():
+        module = PLUGIN / (points[group][name].replace(".", "/") + ".py")
+        assert module.read_text("utf-8").count("\n@register(") == 1
+
+
+def test_what_it_adds_is_found_checked_and_run(declared: Path, tmp_path: Path) -> None:
+    code = """
+import json, sys
+from benchmarks.registry import DATASETS
+from judges.registry import METRICS
+from methods.registry import METHODS, Component
+from ragmeter import run
+from ragmeter.conformance import check_dataset, check_method
+results = run(sys.argv[1], store="store")
+checks = [*check_method(Component.of("title_overlap", {})), *check_dataset("rivers", {})]
+table = results.table()
+print(json.dumps({
+    "broken": METHODS.broken | DATASETS.broken | METRICS.broken,
+    "failed": [check.name for check in checks if not check.passed],
+    "checks": len(checks),
+    "values": {f"{line.method} {line.metric}": line.value for line in table.itertuples()},
+}))
+"""
+    done = start(["-c", code, str(PLUGIN / "experiment.yaml")], tmp_path, declared)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["broken"] == {}
+    assert said["failed"] == []
+    assert said["checks"] > 5
+    values = said["values"]
+    # Every question names its river, which is the title of the one passage that answers it.
+    assert values["title alone recall@5#v1"] == values["title_overlap recall@5#v1"] == 1.0
+    assert values["gold_answer em(rules=squad)#v1"] == 1.0
+    # All twelve answers have at most five words; five of them ("Cairo", "Rome", …) have one.
+    assert values["gold_answer brief(words=5)#v1"] == 1.0
+    assert values["gold_answer brief(words=1)#v1"] == pytest.approx(5 / 12)
+
+
+def test_without_its_entry_points_nobody_knows_it(tmp_path: Path) -> None:
+    done = start(["-m", "ragmeter.cli", "run", str(PLUGIN / "experiment.yaml")], tmp_path, PLUGIN)
+    assert done.returncode == 2
+    assert "unknown method 'title_overlap'" in done.stderr
+
+
+def test_a_plug_in_that_cannot_be_imported_is_named_and_harms_nobody(declared: Path, tmp_path: Path) -> None:
+    points = declared / "ragmeter_example-1.0.0.dist-info" / "entry_points.txt"
+    points.write_text(points.read_text() + "lost = ragmeter_example.nowhere\n")
+    code = "from judges.registry import METRICS; print(sorted(m.id for m in METRICS if m.id in ('em', 'brief')));" \
+           "print(METRICS.broken)"  # fmt: skip
+    done = start(["-c", code], tmp_path, declared)
+    found, broken = done.stdout.splitlines()
+    assert found == "['brief', 'em']"
+    assert "No module named 'ragmeter_example.nowhere'" in broken
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_installed_it_runs_as_its_readme_says(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    command = ["-m", "pip", "install", "--target", str(target), "--no-deps", "--no-index", "--no-build-isolation",
+               str(PLUGIN)]  # fmt: skip
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    # The data file is in the wheel, and installing leaves nothing in the tree.
+    assert (target / "ragmeter_example" / "rivers.jsonl").exists()
+    assert {path.name for path in PLUGIN.iterdir()} == {
+        "README.md", "experiment.yaml", "pyproject.toml", "ragmeter_example",
+    }  # fmt: skip
+    shown = ragmeter(tmp_path, target, "methods", "title_overlap")
+    assert shown["kind"] == "retriever"
+    assert ragmeter(tmp_path, target, "check", "method", "title_overlap")["passed"]
+    assert ragmeter(tmp_path, target, "check", "dataset", "rivers")["passed"]
+    assert "at most `words` words" in json.dumps(ragmeter(tmp_path, target, "metrics", "brief"))
+    (board,) = ragmeter(tmp_path, target, "run", str(PLUGIN / "experiment.yaml"))["boards"]
+    methods = {row["method"]: row["metrics"] for row in board["rows"]}
+    assert methods["title_overlap"]["recall@5#v1"]["value"] == 1.0
+    assert methods["gold_answer"]["em(rules=squad)#v1"]["value"] == 1.0

@@ -106,7 +106,7 @@ def _summary(board: Board) -> Node:
     parts = [
         f"{board.questions:,} questions",
         f"{len(board.rows) - controls} methods",
-        f"{controls} controls" if controls else "",
+        f"{controls} control{'s' * (controls != 1)}" if controls else "",
         f"{running} still running" if running else "",
         f"differences to {board.reference}" if board.reference is not None else "no reference chosen",
     ]

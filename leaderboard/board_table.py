@@ -11,6 +11,7 @@ from leaderboard import formats
 from leaderboard.columns import explanation, higher_is_better, scale_of
 from leaderboard.nodes import Node, badge, el
 from results.board import Board, Cell, Row
+from results.contestants import contaminated_by, why_not_ranked
 from results.statistics import Difference
 
 ALPHA = 0.05
@@ -36,11 +37,12 @@ def sort_columns(board: Board) -> list[str]:
 
 
 def ranks(board: Board, focus: str, definitions: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
-    """Place of each run by the focus metric; only finished runs that are not controls have one, equals share it."""
+    """Place of each run by the focus metric; equals share it, and what must not be compared with others has none."""
     values = {
         row.run.run: row.cells[focus].estimate.value
         for row in board.rows
-        if not row.control and row.run.status == FINISHED and focus in row.cells
+        if focus in row.cells
+        and not why_not_ranked(row.run, contaminated_by(row.run, {}), row.violations, row.run.questions)
     }
     sign = 1 if higher_is_better(focus, definitions) else -1
     scored = {run: sign * value for run, value in values.items() if not math.isnan(value)}
@@ -121,7 +123,8 @@ def _heads(
 ) -> list[Node]:
     best = {metric: higher_is_better(metric, definitions) for metric in board.metrics}
     heads = [
-        _head("rank", "#", "", f"Place by {formats.metric_label(focus)}: finished runs only, controls never", order,
+        _head("rank", "#", "", f"Place by {formats.metric_label(focus)}: not of controls, nor of runs that are "
+              "unfinished, contaminated or inconsistent", order,
               False, "narrow"),
         _head("method", "Method", "", "The name in the experiment", order, False, "stick"),
     ]  # fmt: skip

@@ -57,6 +57,13 @@ class Shown:
         metric = column.metric or ""
         return _COST_SCALES.get(metric) or scale_of(metric, self.definitions)
 
+    def metric(self, column: Column) -> str:
+        """A column's metric; with its parameters where another column has the same metric with others."""
+        name, details = formats.metric_name(column.metric or "")
+        every = {formats.metric_name(other.metric or "") for other in self.board.columns}
+        alone = sum(one == name for one, _ in every) == 1
+        return name if alone or not details else f"{name} ({details})"
+
     def comparison(self, column: Column, cell: Cell) -> Comparison | None:
         """The printed figure beside a cell."""
         return self.published.get((column.key, cell.run.run))

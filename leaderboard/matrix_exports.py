@@ -24,7 +24,7 @@ CSV_COLUMNS = (
 )  # fmt: skip
 """Columns of a matrix as CSV; values as they are stored, shares as fractions. Costs are of the run."""
 _COSTS = ("tokens", "seconds", "cost")
-_HEADS = ("tokens / question", "s / question", "US$", "parameters", "source")
+HEADS = ("tokens / question", "s / question", "US$", "parameters", "source")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def _line(shown: Shown, row: Contestant, column: Column, cell: Cell) -> list[Any
 def markdown(export: Export) -> str:
     """The table as it is shown, for GitHub."""
     rows = [
-        [markdown_text(one) for one in (_named(export, row), *_values(export.shown, row), *_facts(export.shown, row))]
+        [markdown_text(one) for one in (_named(export, row), *_values(export.shown, row), *facts(export.shown, row))]
         for row in export.rows
     ]
     rows += [[markdown_text(one) for one in _paper(export.shown, each)] for each in export.papers]
@@ -109,7 +109,7 @@ def latex(export: Export) -> str:
     """The table as it is shown, with `booktabs`; ● is a bullet, ▲ ▼ are arrows."""
     rows = [
         [latex_text(_named(export, row)), *(_latex_cell(one) for one in _values(export.shown, row)),
-         *(latex_text(one) for one in _facts(export.shown, row))]
+         *(latex_text(one) for one in facts(export.shown, row))]
         for row in export.rows
     ]  # fmt: skip
     rows += [[_latex_cell(one) for one in _paper(export.shown, each)] for each in export.papers]
@@ -127,12 +127,17 @@ def _latex_cell(text: str) -> str:
     return escaped
 
 
-def notes(shown: Shown) -> list[str]:
-    """What numbers and marks mean."""
+def notes(shown: Shown, apart: str = "in brackets") -> list[str]:
+    """What numbers and marks mean.
+
+    Args:
+        shown: The matrix.
+        apart: How what is not comparable is told from the rest.
+    """
     board = shown.board
     found = ["value ± half its 95 % interval (Student's t"
              + (", documents that questions share as units)" if board.clustered else ")"),
-             "● the best, or not separable from it; in brackets: not comparable, and not ranked"]  # fmt: skip
+             f"● the best, or not separable from it; {apart}: not comparable, and not ranked"]  # fmt: skip
     if board.reference is not None:
         found.append(f"▲ ▼ significantly better or worse than {board.reference} ({CORRECTED[board.correction]})")
     return found
@@ -149,9 +154,8 @@ def _heads(shown: Shown) -> list[str]:
     names = []
     for column in shown.board.columns:
         name, below = shown.names[column.key]
-        metric = formats.metric_name(column.metric)[0] if column.metric else ""
-        names.append(", ".join(filter(None, (name, below, metric))))
-    return ["method", *names, *(["mean"] if len(names) > 1 else []), *_HEADS]
+        names.append(", ".join(filter(None, (name, below, shown.metric(column)))))
+    return ["method", *names, *(["mean"] if len(names) > 1 else []), *HEADS]
 
 
 def _values(shown: Shown, row: Contestant) -> list[str]:
@@ -172,7 +176,8 @@ def _values(shown: Shown, row: Contestant) -> list[str]:
     return cells
 
 
-def _facts(shown: Shown, row: Contestant) -> list[str]:
+def facts(shown: Shown, row: Contestant) -> list[str]:
+    """What stands under `HEADS`: costs, parameters, and where figures come from."""
     tokens, seconds, dollars = (cost_of(shown.board, row, name) for name in _COSTS)
     return [formats.count(tokens), formats.seconds(seconds), formats.dollars(dollars), parameters(row.parameters),
             ", ".join(SOURCES[origin][0] for origin in row.origins)]  # fmt: skip
@@ -183,5 +188,5 @@ def _paper(shown: Shown, one: Printed) -> list[str]:
     figures = [one.figures.get(column.key) for column in board.columns]
     cells = [f"({shown.scale(column).value(figure.fraction)})" if figure else formats.NOTHING
              for column, figure in zip(board.columns, figures, strict=True)]  # fmt: skip
-    empty = [formats.NOTHING] * (len(_HEADS) - 1 + (len(board.columns) > 1))
+    empty = [formats.NOTHING] * (len(HEADS) - 1 + (len(board.columns) > 1))
     return [f"{one.method} ({one.said})", *cells, *empty, "published"]

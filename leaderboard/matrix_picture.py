@@ -5,12 +5,12 @@ from __future__ import annotations
 from leaderboard import formats
 from leaderboard.drawings import Drawing, shape
 from leaderboard.matrix_cells import Shown, better, rank, value
-from leaderboard.matrix_exports import Export, notes
+from leaderboard.matrix_exports import HEADS, Export, facts, notes
 from results.contestants import Contestant
 from results.matrix import Cell, Column
 
-_NAME, _CELL, _LINE, _HEAD, _TOP = 230.0, 132.0, 36.0, 52.0, 44.0
-_NAMED, _HEADED = 34, 19
+_NAME, _CELL, _FACT, _LINE, _HEAD, _TOP = 230.0, 132.0, 96.0, 36.0, 52.0, 44.0
+_NAMED, _HEADED, _BELOW = 34, 19, 22
 """Letters that fit."""
 
 
@@ -19,18 +19,22 @@ def picture(export: Export) -> Drawing:
     shown = export.shown
     columns = shown.board.columns
     mean = len(columns) > 1
-    width = _NAME + _CELL * (len(columns) + mean) + 16
+    width = _NAME + _CELL * (len(columns) + mean) + _FACT * len(HEADS) + 16
     parts = [shape("text", export.title, cls="title", x=12.0, y=26.0)]
     for number, column in enumerate(columns):
         name, below = shown.names[column.key]
-        unit = ", ".join(filter(None, (formats.metric_name(column.metric)[0] if column.metric else "", below)))
+        unit = ", ".join(filter(None, (shown.metric(column), below)))
         parts += _head(number, name, unit)
     if mean:
         parts += _head(len(columns), "Mean", "of benchmarks")
+    start = _at(len(columns) + mean - 1)
+    parts += [_text("head", start + _FACT * (place + 1), _TOP + 18, head) for place, head in enumerate(HEADS)]
     y = _TOP + _HEAD
     for row in export.rows:
         parts.append(_rule(y, width))
         parts += _row(shown, row, y)
+        parts += [_text("value", start + _FACT * (place + 1), y + 16, fact)
+                  for place, fact in enumerate(facts(shown, row))]  # fmt: skip
         y += _LINE
     for one in export.papers:
         parts.append(_rule(y, width))
@@ -43,7 +47,7 @@ def picture(export: Export) -> Drawing:
                           _text("small", _at(number), y + 29, "published")]  # fmt: skip
         y += _LINE
     parts.append(_rule(y, width))
-    for note in notes(shown):
+    for note in notes(shown, apart="grey"):
         y += 16
         parts.append(_text("small", 12.0, y, note, "start"))
     return shape("svg", *parts, viewBox=f"0 0 {max(width, 560.0):.0f} {y + 14:.0f}", role="img",
@@ -69,7 +73,7 @@ def _cell(shown: Shown, row: Contestant, column: Column, cell: Cell | None, numb
         return [_text("small", _at(number), y + 16, formats.NOTHING)]
     if cell.apart and not row.control:
         return [_text("apart", _at(number), y + 16, value(shown, column, cell)),
-                _text("small", _at(number), y + 29, _short(cell.apart.partition(":")[0], 24))]  # fmt: skip
+                _text("small", _at(number), y + 29, _short(cell.apart.partition(":")[0], _BELOW))]  # fmt: skip
     won = better(column, cell)
     best = cell.band is not None and cell.band.best
     parts = [
@@ -84,7 +88,7 @@ def _cell(shown: Shown, row: Contestant, column: Column, cell: Cell | None, numb
 
 def _head(number: int, name: str, unit: str) -> list[Drawing]:
     return [shape("text", shape("title", name), _short(name, _HEADED), cls="head", x=_at(number), y=_TOP + 18,
-                  text_anchor="end"), _text("small", _at(number), _TOP + 34, _short(unit, 24))]  # fmt: skip
+                  text_anchor="end"), _text("small", _at(number), _TOP + 34, _short(unit, _BELOW))]  # fmt: skip
 
 
 def _at(number: int) -> float:

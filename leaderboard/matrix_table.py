@@ -110,8 +110,7 @@ def _benchmark(shown: Shown, column: Column, order: Order) -> Node:
     if column.metric is None:
         return el("th", el("span", name, cls="name", tip="Nothing of this family was scored here"),
                   el("span", below, cls="unit") if below else None, scope="col", cls="number")  # fmt: skip
-    label, details = formats.metric_name(column.metric)
-    unit = " · ".join(filter(None, (label, details, shown.scale(column).unit)))
+    unit = f"{shown.metric(column)} · {shown.scale(column).unit}"
     opened = {"view": "benchmark", "board": board_key(column.first), "metric": column.metric, "sort": None,
               "order": None}  # fmt: skip
     return el(
@@ -202,10 +201,17 @@ def _cell(shown: Shown, column: Column, cell: Cell | None) -> Node:
            el("span", half, "†" if cell.doubt else None, cls="half") if half or cell.doubt else None,
            el("span", "●", cls="best", role="img", label="not separable from the best") if best else None, cls="top"),
         el("span", rank(cell), cls="interval") if cell.band else None,
-        el("span", why_apart(cell), cls="interval") if apart else None,
+        _reason(cell) if apart else None,
         el("span", published(known, scale), cls="interval printed") if known else None,
         cls="number apart" if apart else "number", tip=explained(shown, column, cell),
     )  # fmt: skip
+
+
+def _reason(cell: Cell) -> Node:
+    """Why a cell is grey, as short as can be; its help says all."""
+    if cell.contaminated and cell.apart.startswith("contaminated"):
+        return el("span", badge("contaminated", "failed"), cls="interval")
+    return el("span", why_apart(cell), cls="interval")
 
 
 def _mean(shown: Shown, row: Contestant) -> Node:

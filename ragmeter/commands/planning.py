@@ -68,6 +68,7 @@ def to_json(planned: Plan, experiment: Experiment, store: Store) -> dict[str, An
         "models": [
             {"model": one.model, "parameters": one.parameters, "source": one.source} for one in planned.models
         ],
+        "endpoints": [one.to_json() for one in planned.endpoints],
         "missing": [one.to_json() for one in planned.missing],
         "assumptions": planned.assumptions.to_json(),
     }  # fmt: skip
@@ -90,7 +91,7 @@ def _show(planned: Plan, request: Request, store: Store) -> None:
     waiting = sum(row.status == WAITING for row in planned.tasks)
     pending = sum(row.left or 0 for row in planned.tasks)
     later = f", {waiting} of them after training" if waiting else ""
-    out.print(Text(f"{len(planned.tasks)} tasks{later}, {pending:,} questions to answer; store: {store.folder}"))
+    out.print(Text(f"{len(planned.tasks)} tasks{later}, {pending} questions to answer; store: {store.folder}"))
     _footnotes(planned, request)
     _missing(planned)
 
@@ -188,6 +189,8 @@ def _footnotes(planned: Plan, request: Request) -> None:
     """What the numbers rest on."""
     for reason in planned.totals["all"].unknown:
         out.print(Text(f"not in these numbers: {reason}"))
+    for endpoint in planned.endpoints:
+        out.print(Text(f"when it runs, {endpoint.url} must answer as {endpoint.model}"))
     unsure = [model for model in planned.models if model.source in ("name", "unknown")]
     for model in unsure:
         out.print(Text(str(model)))

@@ -24,6 +24,8 @@ DATA = "data"
 FULL = "float32"
 OPTIMISER = 12
 """Bytes a trained parameter takes in a point to go on from: float32 itself, and the two means of AdamW."""
+GRADIENT_CACHING = 4 / 3
+"""Gradient caching reads every text once more without a gradient."""
 DTYPES = {"no": FULL, "bf16": "bfloat16", "fp16": "float16"}
 """Types that `precision` computes in."""
 

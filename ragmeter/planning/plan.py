@@ -15,6 +15,7 @@ from ragmeter.candidates import candidate_retriever
 from ragmeter.experiment import BenchmarkPlan, Experiment, MethodPlan
 from ragmeter.planning.answering import parts
 from ragmeter.planning.cost import Cost, total
+from ragmeter.planning.endpoints import EndpointRow, endpoint_rows
 from ragmeter.planning.hardware import Assumptions
 from ragmeter.planning.judging import JudgeRow, judge_rows
 from ragmeter.planning.lessons import Classroom
@@ -92,6 +93,7 @@ class Plan:
         judges: Those that ask a model.
         published: Rows that are published figures alone.
         missing: What must be there first.
+        endpoints: Models that are asked at a distance.
         models: The local models, with their sizes.
         assumptions: What hours were computed with.
     """
@@ -102,6 +104,7 @@ class Plan:
     judges: tuple[JudgeRow, ...]
     published: tuple[PublishedRow, ...]
     missing: tuple[Missing, ...]
+    endpoints: tuple[EndpointRow, ...]
     models: tuple[ModelSize, ...]
     assumptions: Assumptions
 
@@ -163,7 +166,7 @@ class _Planner:
         judges = judge_rows(experiment, self.shapes, longest, self.assume)
         planned = Plan(
             experiment.name, tuple(stages), tuple(tasks), tuple(judges), tuple(published_rows(experiment)), (),
-            tuple(self._models()), self.assume,
+            tuple(endpoint_rows(experiment)), tuple(self._models()), self.assume,
         )  # fmt: skip
         disk = planned.totals["all"].disk + planned.scratch
         lacking = missing(experiment, self.shapes, self._taught(), self.weights, store.folder, disk)

@@ -7,7 +7,18 @@ from methods.ark.preparation import SIZES
 from methods.knowledge.chunking import ChunkConfig
 from methods.knowledge.prompts import load_prompt
 from ragmeter.planning.cost import Cost, total
-from ragmeter.planning.lessons import DATA, DTYPES, Classroom, Lesson, once, points, saved, steps_of, unclear
+from ragmeter.planning.lessons import (
+    DATA,
+    DTYPES,
+    GRADIENT_CACHING,
+    Classroom,
+    Lesson,
+    once,
+    points,
+    saved,
+    steps_of,
+    unclear,
+)
 from ragmeter.planning.shape import Shape, tokens
 
 SENTENCE = 25
@@ -17,8 +28,6 @@ INSTRUCTIONS = 40
 GIVEN = 60
 """Triples of a neighbourhood shown for queries, each of about `TRIPLE` tokens."""
 TRIPLE = 15
-TWICE = 4 / 3
-"""Gradient caching reads every text once more without a gradient."""
 
 
 def lessons(config: ArkTrainingConfig, room: Classroom) -> list[Lesson]:
@@ -123,7 +132,7 @@ def _trained(config: ArkTrainingConfig, room: Classroom, shape: Shape, name: str
     rows = epochs * float(shape.questions or 0) * config.score.positives
     dtype = DTYPES[config.train.precision]
     texts = config.train.batch_size * (2 + negatives)
-    again = TWICE if texts > config.train.held else 1.0
+    again = GRADIENT_CACHING if texts > config.train.held else 1.0
     cost = room.train(size, rows * (1 + negatives), longest, dtype, causal=False).times(again)
     cost += room.train(size, rows, shape.question, dtype, causal=False).times(again)
     if name in SIZES and config.mine.source != "random":

@@ -8,7 +8,18 @@ from methods.gpr.config import GprTrainingConfig
 from methods.gpr.questions_llm import TRIES
 from methods.gpr.questions_llm import load_prompt as questions_prompt
 from ragmeter.planning.cost import Cost, total
-from ragmeter.planning.lessons import DATA, DTYPES, Classroom, Lesson, once, points, saved, steps_of, unclear
+from ragmeter.planning.lessons import (
+    DATA,
+    DTYPES,
+    GRADIENT_CACHING,
+    Classroom,
+    Lesson,
+    once,
+    points,
+    saved,
+    steps_of,
+    unclear,
+)
 from ragmeter.planning.shape import Shape, tokens
 
 TEXTS_OF_ROW = 3
@@ -47,7 +58,7 @@ def gpr_lessons(config: GprTrainingConfig, room: Classroom) -> list[Lesson]:
 
 
 def skp_lessons(config: SkpTrainingConfig, room: Classroom) -> list[Lesson]:
-    """Masked words and contrast: every text is read twice, whole and with a word hidden."""
+    """Masked words and contrast: every text and its copy; a batch that does not fit is read once more in parts."""
     shapes = room.shapes_of(config.graph, config.graph_options)
     triples, length = triples_of(shapes)
     if config.unit == "subgraph":
@@ -57,6 +68,7 @@ def skp_lessons(config: SkpTrainingConfig, room: Classroom) -> list[Lesson]:
     longest = config.max_length or (64 if config.unit == "triple" else 200)
     read = min(length, longest)
     cost = room.train(size, 2 * config.epochs * triples, read, DTYPES[config.precision], causal=False)
+    cost = cost.times(GRADIENT_CACHING if config.batch_size > config.part else 1.0)
     steps = steps_of(triples, config.batch_size, config.epochs)
     known = cost + saved(size) + unclear(shapes, "training")
     return [Lesson("encoder", triples, steps, known, points(size))]

@@ -33,6 +33,10 @@ costs = st.builds(
 )
 
 
+def chat_of(**given: object) -> ChatConfig:
+    return ChatConfig.model_validate(given)
+
+
 def test_a_token_read_takes_two_operations_a_parameter_and_one_learnt_from_six() -> None:
     assert operations(BARE, 1000, 10) == 2e9 * 1000
     assert ROUND.reading(BARE, 1000, 10, "bfloat16") == pytest.approx(2e12 / 0.5e12)
@@ -79,7 +83,7 @@ def test_a_device_that_does_not_exist_and_a_share_that_is_none_are_refused(
 
 
 def test_an_endpoint_with_prices_costs_dollars() -> None:
-    chat = ChatConfig(model="m", usd_per_million_prompt_tokens=2, usd_per_million_completion_tokens=8)
+    chat = chat_of(model="m", usd_per_million_prompt_tokens=2, usd_per_million_completion_tokens=8)
     cost = asked(Calls(1000, prompt=500, completion=100), chat, ROUND)
     assert cost.usd == pytest.approx(1000 * (500 * 2 + 100 * 8) / 1e6)
     assert (cost.calls, cost.prompt_tokens, cost.completion_tokens) == (1000, 500_000, 100_000)
@@ -87,13 +91,13 @@ def test_an_endpoint_with_prices_costs_dollars() -> None:
 
 
 def test_an_endpoint_without_prices_has_unknown_dollars_and_its_tokens() -> None:
-    cost = asked(Calls(10, 5, 1), ChatConfig(model="m"), ROUND)
+    cost = asked(Calls(10, 5, 1), chat_of(model="m"), ROUND)
     assert cost.prompt_tokens == 50
     assert "dollars of m" in cost.unknown[0]
 
 
 def test_an_endpoint_of_ones_own_takes_the_time_of_the_gpu_behind_it() -> None:
-    chat = ChatConfig(model="some/thing-1b", key_variable=None, concurrency=5)
+    chat = chat_of(model="some/thing-1b", key_variable=None, concurrency=5)
     cost = asked(Calls(10, 100, 7), chat, ROUND)
     assert cost.gpu_seconds == cost.usd == 0
     assert cost.served_seconds == pytest.approx(2e9 * 1000 / 0.5e12 + 14 * 2e9 / 0.5e12)
@@ -101,7 +105,7 @@ def test_an_endpoint_of_ones_own_takes_the_time_of_the_gpu_behind_it() -> None:
 
 
 def test_nobody_asked_costs_nothing() -> None:
-    assert asked(Calls(0, 100, 7), ChatConfig(model="m"), ROUND) == Cost()
+    assert asked(Calls(0, 100, 7), chat_of(model="m"), ROUND) == Cost()
 
 
 def test_a_model_of_unknown_size_keeps_its_tokens_and_says_so() -> None:
@@ -192,6 +196,6 @@ def test_adapters_of_a_published_model_have_as_many_parameters_as_peft_counts() 
     # Mistral-7B, rank 16 on all linear layers: 41,943,040 by hand from its config.json (inner size 14,336).
     exact = 32 * 16 * (2 * (4096 + 4096) + 2 * (4096 + 1024) + 3 * (4096 + 14336))
     assert exact == 41_943_040
-    estimated = adapter_parameters(LoraOptions(), size_of("mistralai/Mistral-7B-Instruct-v0.2"))
+    estimated = adapter_parameters(LoraOptions.model_validate({}), size_of("mistralai/Mistral-7B-Instruct-v0.2"))
     assert estimated is not None
     assert exact <= estimated <= 1.1 * exact

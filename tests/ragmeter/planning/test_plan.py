@@ -17,10 +17,14 @@ from methods.api import Services
 from ragmeter import experiment
 from ragmeter.cli import app
 from ragmeter.experiment_run import limited
+from ragmeter.planning.hardware import Assumptions
 from ragmeter.planning.plan import Plan, plan_of
+from ragmeter.planning.readers import reading_cost
+from ragmeter.planning.shapes import shape_of
+from ragmeter.planning.weights import Weights
 from ragmeter.progress import RunProgress
 from ragmeter.run_loop import execute
-from ragmeter.tasks import states, tasks_of
+from ragmeter.tasks import estimate, states, tasks_of
 from results.store import Store
 
 MADE_SLOWLY = {
@@ -79,7 +83,8 @@ def test_every_shipped_experiment_is_planned_without_keys_data_or_weights(name: 
     for one in found.missing:
         assert one.remedy
         assert one.needed_by
-    json.dumps([row.to_json() for row in (*found.stages, *found.tasks, *found.judges)])
+    for rows in (found.stages, found.tasks, found.judges):
+        json.dumps([row.to_json() for row in rows])
 
 
 def test_a_published_table_has_everything_that_can_be_told_of_it(tmp_path: Path) -> None:
@@ -165,6 +170,49 @@ def test_a_part_that_nothing_is_known_of_is_listed_as_unknown(tmp_path: Path) ->
     found = of(text, tmp_path)
     assert found.totals["tasks"].unknown == ("GPU hours of who/knows: its size is unknown",)
     assert found.totals["tasks"].completion_tokens == 7405 * 32
+
+
+def test_endpoints_are_named_with_who_asks_them(tmp_path: Path) -> None:
+    (served,) = planned("sark/table1", tmp_path).endpoints
+    assert (served.url, served.model) == ("http://localhost:8000/v1", "Qwen/Qwen2.5-14B-Instruct")
+    assert {"sark", "DPR order"} <= set(served.needed_by)
+    # A training whose graphs are made without a model asks nobody.
+    assert planned("ark/worlds", tmp_path).endpoints == ()
+
+
+def test_prompts_of_data_that_are_here_are_counted_as_the_reader_estimates_them(tmp_path: Path) -> None:
+    text = """
+name: x
+benchmarks: [{id: worlds/multihop, split: test, limit: 20, config: {questions: 20}}]
+methods: [{id: bm25, k: 3, reader: {id: chat, config: {model: m, key_variable: null}}}]
+"""
+    loaded = experiment.parse(text, "x.yaml", store=tmp_path)
+    (state,) = states(tasks_of(loaded), Store(tmp_path))
+    theirs = estimate(state)
+    assert theirs is not None
+    (plan,), (method,) = loaded.benchmarks, loaded.methods
+    shape = shape_of(plan.reference, plan.config, plan.setting, plan.limit, full=True)
+    assert (shape.origin, shape.questions) == ("counted", 20)
+    reader = method.composition.answering
+    assert reader is not None
+    weights = Weights((), tmp_path)
+    ours = reading_cost(reader, shape, 20, method.composition.handed_on, Assumptions(), weights)
+    assert ours.prompt_tokens == pytest.approx(theirs.prompt_tokens, abs=1)
+    assert (ours.calls, ours.completion_tokens) == (theirs.calls, theirs.completion_tokens)
+
+
+def test_a_few_generated_questions_stand_for_all(tmp_path: Path) -> None:
+    text = """
+name: x
+benchmarks: [{id: worlds/long, split: test, config: {worlds: 3, questions: 60}}]
+methods: [{id: full_context, reader: {id: chat, config: {model: m, key_variable: null}}}]
+"""
+    (plan,) = experiment.parse(text, "x.yaml", store=tmp_path).benchmarks
+    few, every = (shape_of(plan.reference, plan.config, plan.setting, full=full) for full in (False, True))
+    assert (few.origin, every.origin) == ("sampled", "counted")
+    assert few.questions == every.questions == 60
+    assert few.corpus == pytest.approx(every.corpus, rel=0.2)
+    assert few.document == pytest.approx(every.document, rel=0.2)
 
 
 # -- the command ----------------------------------------------------------------------------------------------------

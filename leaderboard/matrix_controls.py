@@ -53,9 +53,9 @@ def choose_reference(methods: Sequence[str], default: str) -> str | None:
 
 def choose_correction() -> Correction:
     """Let it be chosen for how many tests p-values are corrected."""
-    return state.select(  # type: ignore[return-value]  # one of the keys of CORRECTIONS
-        "Tests corrected by", "correction", list(CORRECTIONS), "column", show=lambda one: CORRECTIONS[one]
-    )
+    words = {str(name): text for name, text in CORRECTIONS.items()}
+    chosen = state.select("Tests corrected by", "correction", list(words), "column", show=lambda one: words[one])
+    return next(name for name in CORRECTIONS if name == chosen)
 
 
 def filters_asked(found: Choices) -> Filters:

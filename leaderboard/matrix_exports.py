@@ -24,7 +24,8 @@ CSV_COLUMNS = (
 )  # fmt: skip
 """Columns of a matrix as CSV; values as they are stored, shares as fractions. Costs are of the run."""
 _COSTS = ("tokens", "seconds", "cost")
-HEADS = ("tokens / question", "s / question", "US$", "parameters", "source")
+HEADS = (("tokens", "per question"), ("time", "s / question"), ("cost", "US$"), ("parameters", ""), ("source", ""))
+"""What stands after the values, with units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,8 @@ def _heads(shown: Shown) -> list[str]:
     for column in shown.board.columns:
         name, below = shown.names[column.key]
         names.append(", ".join(filter(None, (name, below, shown.metric(column)))))
-    return ["method", *names, *(["mean"] if len(names) > 1 else []), *HEADS]
+    return ["method", *names, *(["mean"] if len(names) > 1 else []),
+            *(f"{name} ({unit})" if unit else name for name, unit in HEADS)]  # fmt: skip
 
 
 def _values(shown: Shown, row: Contestant) -> list[str]:

@@ -28,7 +28,9 @@ def picture(export: Export) -> Drawing:
     if mean:
         parts += _head(len(columns), "Mean", "of benchmarks")
     start = _at(len(columns) + mean - 1)
-    parts += [_text("head", start + _FACT * (place + 1), _TOP + 18, head) for place, head in enumerate(HEADS)]
+    for place, (name, unit) in enumerate(HEADS):
+        at = start + _FACT * (place + 1)
+        parts += [_text("head", at, _TOP + 18, name), _text("small", at, _TOP + 34, unit)]
     y = _TOP + _HEAD
     for row in export.rows:
         parts.append(_rule(y, width))

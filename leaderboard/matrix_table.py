@@ -169,7 +169,7 @@ def _name(board: Matrix, row: Contestant, pins: Sequence[str], hides: Sequence[s
         row.name == board.reference and not row.control) else []  # fmt: skip
     small = aside(row)
     return el(
-        "th", el("span", row.name, cls="method", title=row.name), *marks,
+        "th", el("span", el("span", row.name, cls="method", title=row.name), *marks, cls="top"),
         el("span", small, cls="aside") if small else None,
         el("span",
            el("button", "unpin" if pinned else "pin", cls="turn", key=f"pin-{row.key}", pressed=str(pinned).lower(),

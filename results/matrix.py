@@ -151,8 +151,8 @@ class Matrix:
         spent = [self.costs[run.run] for run in self._runs(row) if run.run in self.costs]
         if not spent:
             return None
-        means = [float(np.mean([getattr(one, name) for one in spent])) for name in Cost.__slots__[:-1]]
-        return Cost(*means, sum(one.cost_usd for one in spent))
+        means = {name: float(np.mean([getattr(one, name) for one in spent])) for name in Cost.__slots__}
+        return Cost(**means | {"cost_usd": sum(one.cost_usd for one in spent)})
 
     def _runs(self, row: Contestant) -> list[RunRow]:
         return [row.runs[column.key] for column in self.columns if column.key in row.runs]
@@ -257,6 +257,8 @@ def _corrected(cells: Mapping[tuple[str, str], Cell], correction: Correction) ->
     found = dict(cells)
     for keys in groups.values():
         p = np.array([cells[key].paired.p for key in keys])  # type: ignore[union-attr]
-        for key, one in zip(keys, benjamini_hochberg(p) if correction == "fdr" else holm_array(p), strict=True):
+        for key, one in zip(
+            keys, benjamini_hochberg(p.tolist()) if correction == "fdr" else holm_array(p), strict=True
+        ):
             found[key] = replace(cells[key], paired=replace(cells[key].paired, corrected=float(one)))  # type: ignore[type-var]
     return found

@@ -202,8 +202,8 @@ def _moments(sums: Floats, level: float) -> Moments:
     tosses = np.minimum(2 * bdtr(fewer, changed.astype(np.int64), 0.5), 1.0)
     p = np.where(alike, tosses, np.fmax(by_t, 2.0 ** (1.0 - changed)))
     p = np.where(changed > 0, np.minimum(p, 1.0), 1.0)
-    whole = (array.astype(np.int64) for array in (n, units, changed))
-    return Moments(value, half, *whole, np.where(n > 0, p, np.nan))
+    n, units, changed = (array.astype(np.int64) for array in (n, units, changed))
+    return Moments(value, half, n, units, changed, np.where(n > 0, p, np.nan))
 
 
 def _quantile(freedom: Floats, level: float) -> Floats:

@@ -132,6 +132,9 @@ class JudgeConfig(BaseModel):
     policy: ClassVar[frozenset[str]] = frozenset()
     """Options that say what replies count and nothing of what is asked: those that a replay may change."""
 
+    beside: ClassVar[frozenset[str]] = frozenset()
+    """Options that are no part of the judge's identity: prices, and names of files whose content `identity` hashes."""
+
     @property
     def label(self) -> str:
         """The model's name in ids."""
@@ -288,11 +291,13 @@ class Judge:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Everything that decides what it says."""
+        """Everything that decides what it says, and nothing else: options that do not are as if they were not set."""
+        kind = type(self.config)
+        unset = {name: kind.model_fields[name].get_default(call_default_factory=True) for name in kind.beside}
         return {
             "judge": self.entry.id,
             "version": self.entry.version,
-            "config": self.config.model_dump(mode="json"),
+            "config": self.config.model_dump(mode="json") | unset,
             "also": dict(self.entry.identity(self.config)),
         }
 
@@ -332,6 +337,7 @@ class Judge:
         entry = self.entry
         return {
             **self.identity,
+            "config": self.config.model_dump(mode="json"),
             "id": str(self),
             "kind": entry.kind,
             "model": self.config.label,

@@ -19,6 +19,8 @@ from methods.models.response_cache import shared
 class EndpointJudgeConfig(ChatConfig, JudgeConfig):
     """Options of an endpoint that judges, and of how often it is asked."""
 
+    beside: ClassVar[frozenset[str]] = frozenset(("usd_per_million_prompt_tokens", "usd_per_million_completion_tokens"))
+
     repetitions: int = Field(
         1, ge=1, description="replies drawn to each prompt; more than one tells most with a temperature above 0"
     )
@@ -40,6 +42,8 @@ class EndpointJudgeConfig(ChatConfig, JudgeConfig):
 
 class LLMJudgeConfig(EndpointJudgeConfig):
     """Options of a judge whose prompt is a template of ours."""
+
+    beside: ClassVar[frozenset[str]] = EndpointJudgeConfig.beside | {"prompt"}  # its text is hashed: `prompt_identity`
 
     template: ClassVar[Shipped]
     """The prompt that ships."""

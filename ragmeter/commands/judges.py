@@ -180,7 +180,9 @@ def _other_policy(card: Mapping[str, Any], given: Mapping[str, Any]) -> Judge:
     judge = judge_of(card["judge"], card["config"] | given)
     config = judge.config.model_dump(mode="json")
     changed = [name for name in given if name in config and config[name] != card["config"].get(name)]
-    fixed = [name for name in changed if name not in judge.config.policy]
+    fixed = [name for name in changed if name not in judge.config.policy | judge.config.beside]
+    # A file of the same text under another name asks the same.
+    fixed += [name for name in changed if judge.identity["also"].get(name) != card["also"].get(name)]
     if fixed and not judge.rule:
         may = ", ".join(sorted(judge.config.policy)) or "none of its options"
         raise UserError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 import unicodedata
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.errors import UserError
-from judges.judging import Judge
+from judges.judging import JUDGES, Judge
 from judges.llm.content import ContentConfig
 from judges.llm.fences import TAGS, cut, neutralised
+from judges.llm.llm_config import EndpointJudgeConfig
 from judges.llm.match import MatchConfig
 from judges.llm.pairwise import PairwiseConfig
 from judges.llm.prompts import EMPTY, Shipped, load_prompt, prompt_hash
@@ -181,3 +183,31 @@ def test_another_prompt_is_another_judge(tmp_path: Path) -> None:
     file.write_text("$question $gold $answer!")
     assert str(Judge.of("match", {"model": "m", "prompt": str(file)})) != one
     assert prompt_hash(str(file), MatchConfig.template) != hashed
+
+
+def test_a_prompt_is_its_text_wherever_the_file_lies(tmp_path: Path) -> None:
+    shipped = files("judges.llm").joinpath("templates", "match.txt").read_text("utf-8")
+    found = {str(Judge.of("match", {"model": "m"}))}
+    for name in ("here.txt", "there.txt"):
+        (tmp_path / name).write_text(shipped, "utf-8")
+        judge = Judge.of("match", {"model": "m", "prompt": str(tmp_path / name)})
+        found.add(str(judge))
+        # The card still says which file it was, so that the judge can be made again.
+        assert judge.describe()["config"]["prompt"] == str(tmp_path / name)
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("name", [entry.id for entry in JUDGES if issubclass(entry.config, EndpointJudgeConfig)])
+def test_what_a_judge_costs_is_no_part_of_who_it_is(name: str) -> None:
+    prices = {"usd_per_million_prompt_tokens": 2.0, "usd_per_million_completion_tokens": 8.0}
+    dear = Judge.of(name, {"model": "m", **prices})
+    assert str(dear) == str(Judge.of(name, {"model": "m"}))
+    assert dear.describe()["config"].items() >= prices.items()
+    assert str(Judge.of(name, {"model": "m", "temperature": 0.5})) != str(dear)
+    assert str(Judge.of(name, {"model": "n"})) != str(dear)
+
+
+def test_judges_without_prices_and_prompts_of_their_own_are_who_they_were() -> None:
+    """Ids of an earlier release: what was judged under them is not judged again."""
+    assert str(Judge.of("match", {"model": "m"})) == "match(model=m,as=bf5a3914)#v1"
+    assert str(Judge.of("rule_match")) == "rule_match(model=rule,as=7bc91a7e)#v1"

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from judges import llm as judge_templates
 from judges.judging import JUDGES, Judge
 from judges.registry import METRICS, register
 from methods.models.openai_server import ChatRequest
@@ -321,6 +322,22 @@ def test_a_replay_cannot_change_what_was_asked(ragmeter: Command, url: str, sett
     assert done.code == 2
     assert f"{setting.partition('=')[0]} decides what match asks" in done.err
     assert "a replay can change partial" in flat(done.err)
+
+
+def test_a_replay_may_change_prices_and_the_name_of_an_equal_prompt(
+    ragmeter: Command, url: str, tmp_path: Path
+) -> None:
+    shipped = Path(judge_templates.__file__).parent / "templates" / "match.txt"
+    text = shipped.read_text("utf-8")
+    for name, written in (("equal", text), ("other", text.replace("You", "You, yes you,", 1) + "\nBe fair.")):
+        (tmp_path / f"{name}.txt").write_text(written)
+    assert ragmeter("judge", "run", "match", "bm25", *at(url), "-q").code == 0
+    for setting in ("usd_per_million_prompt_tokens=3.0", f"prompt={tmp_path / 'equal.txt'}"):
+        done = ragmeter("judge", "replay", "match", "--set", setting, "--json")
+        assert done.code == 0, done.err
+        assert json.loads(done.out)["from"] == json.loads(done.out)["to"]
+    done = ragmeter("judge", "replay", "match", "--set", f"prompt={tmp_path / 'other.txt'}")
+    assert (done.code, "prompt decides what match asks" in flat(done.err)) == (2, True)
 
 
 def test_a_card_says_how_far_to_trust_a_judge(ragmeter: Command, url: str, tmp_path: Path) -> None:

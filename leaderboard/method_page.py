@@ -115,7 +115,7 @@ def _show_checkpoints(at: Source, method: str, runs: list[RunRow]) -> None:
     if own:
         show(el("h2", "Checkpoints", cls="section"), "checkpoints-title")
         every = {run.run: run for group in source.run_groups(at, None) for run in group}.values()
-        used = {one.sha256: [run for run in every if checkpoints.uses(run.description, one.sha256)] for one in own}
+        used = {one.sha256: [run for run in every if checkpoints.made_with(run, one.sha256)] for one in own}
         show(method_view.checkpoints(own, used), "checkpoints")
         _show_curves(own)
     mine = {run.run for run in runs}

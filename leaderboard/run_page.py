@@ -79,7 +79,7 @@ def _render(at: Source) -> None:
         return
     show(el("h2", f"Where the numbers of {run.method} come from", cls="section"), "made-title")
     show(run_view.made(run), "made")
-    used = run_view.weights([one for one in _checkpoints(at) if checkpoints.uses(run.description, one.sha256)])
+    used = run_view.weights([one for one in _checkpoints(at) if checkpoints.made_with(run, one.sha256)])
     if used is not None:
         show(used, "weights")
     for number, fold in enumerate(run_view.folds(run)):

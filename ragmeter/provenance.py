@@ -18,6 +18,7 @@ from typing import Any
 
 from benchmarks.registry import Benchmark
 from judges.api import Metric
+from methods.models.checkpoint_links import checkpoints_named
 from methods.registry import Component
 
 PACKAGES = (
@@ -50,6 +51,8 @@ def provenance(benchmark: Benchmark, metrics: Iterable[Metric], components: Iter
         components: What the method is made of.
     """
     card = benchmark.card
+    components = list(components)
+    checkpoints = checkpoints_named([part.config.model_dump(mode="json") for part in components])
     parts = [{"id": part.id, "version": part.entry.version, "kind": part.entry.kind, "paper": part.entry.paper,
               "training_data": list(part.entry.training_data)} for part in components]  # fmt: skip
     return {
@@ -60,6 +63,7 @@ def provenance(benchmark: Benchmark, metrics: Iterable[Metric], components: Iter
             **({"source": benchmark.extra["source"]} if benchmark.extra.get("source") else {}),
         },
         "parts": [{name: value for name, value in part.items() if value} for part in parts],
+        **({"checkpoints": checkpoints} if checkpoints else {}),
         "metrics": [str(metric) for metric in metrics],
     }
 

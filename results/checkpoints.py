@@ -1,8 +1,9 @@
 """Trained checkpoints: what a model folder says of itself, whether it is still that, and which runs were made with it.
 
 A checkpoint folder carries `ragmeter.json`: which method and stage trained it, from which parents, on which data, and
-the hash of everything else in the folder. A run records the same hash among the weights of its parts, which is how
-the two find each other. `results.blessed` gives names to checkpoints and runs.
+the hash of everything else in the folder. A run records the same hash among the weights of its parts, or, where a part
+of a part has it, in its provenance, which is how the two find each other. `results.blessed` gives names to checkpoints
+and runs.
 """
 
 from __future__ import annotations
@@ -250,8 +251,13 @@ def matching(store: Store, text: str) -> list[Checkpoint]:
 
 def runs_with(store: Store, checkpoint: Checkpoint) -> list[RunRow]:
     """Runs one of whose parts has a checkpoint's weights, newest first, each once."""
-    made = {run.run: run for run in queries.runs(store) if uses(run.description, checkpoint.sha256)}
+    made = {run.run: run for run in queries.runs(store) if made_with(run, checkpoint.sha256)}
     return sorted(made.values(), key=lambda run: run.started_at, reverse=True)
+
+
+def made_with(run: RunRow, sha256: str) -> bool:
+    """Whether a checkpoint is among the weights of a run's parts, or among those that a part is made of itself."""
+    return sha256 in run.provenance.get("checkpoints", ()) or uses(run.description, sha256)
 
 
 def uses(description: Any, sha256: str) -> bool:

@@ -8,13 +8,24 @@ from typing import Any
 
 import pytest
 
+from benchmarks.corpus import Corpus
 from benchmarks.errors import UserError
 from benchmarks.fingerprint import folder_sha256
+from benchmarks.registry import Benchmark, DataReference, DatasetCard
+from methods.models.checkpoint_links import checkpoints_named
 from methods.models.weights import weights_hash
+from methods.pipeline import Composition
+from methods.registry import Component
+from ragmeter.provenance import provenance
 from results import blessed, checkpoints
 from results.checkpoints import CARD, describe, register, verify
 from results.queries import RunRow
 from results.store import FINISHED, INTERRUPTED, Run, Store
+
+CARD_OF_DATA = DatasetCard(
+    title="Toy", task="QA", description="d", hub_id=None, revision=None, licence="none", citation="c",
+    languages=("en",), splits={"dev": 4}, metrics=("em",), settings=("distractor",),
+)  # fmt: skip
 
 
 def model(folder: Path, weights: bytes = b"weights") -> Path:
@@ -175,6 +186,49 @@ def test_a_run_is_found_by_the_checkpoint_it_was_made_with(store: Store, tmp_pat
     checkpoint = blessed.find_checkpoint(store, "m")
     assert [run.method for run in checkpoints.runs_with(store, checkpoint)] == ["unfinished", "newest", "older"]
     assert found_run(store, "m").run == newest
+
+
+def nested(model: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Methods that stand on a checkpoint, by name and options; what they load is not asked here."""
+    inner = {"id": "dense", "config": {"model": str(model)}}
+    return [
+        ("hybrid", {"retrievers": ["bm25", inner]}),
+        ("hybrid", {"retrievers": ["bm25", {"id": "hybrid", "config": {"retrievers": [inner]}}]}),
+        ("dense", {"model": str(model / "question")}),
+        ("dense", {"model": str(model), "query_model": str(model / "question")}),
+        ("dense", {"model": "minilm", "query_model": str(model)}),
+    ]
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_a_run_is_found_by_a_checkpoint_within_one_of_its_parts(store: Store, tmp_path: Path, number: int) -> None:
+    describe(model(tmp_path / "m"), method="ark", stage="s")
+    made = register(store, tmp_path / "m")
+    stranger = describe(model(tmp_path / "other", b"other"), method="ark", stage="s")
+    method, options = nested(tmp_path / "m")[number]
+    component = Component.of(method, options)
+    composition = Composition(component, reader=Component.of("extractive"))
+    benchmark = Benchmark(DataReference("toy", None, "dev"), 1, CARD_OF_DATA, [], Corpus.of([]))
+    run = Run("f00d", "mine", method, "retriever", composition.describe(), "toy:dev", "d", "corpus", 0, 3,
+              provenance(benchmark, [], [component]))  # fmt: skip
+    store.start(run)
+    store.end(run.run, FINISHED)
+    assert [run.method for run in checkpoints.runs_with(store, made)] == ["mine"]
+    assert checkpoints.runs_with(store, stranger) == []
+    assert found_run(store, "m").run == "f00d"
+
+
+def test_options_name_checkpoints_at_any_depth_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = describe(model(tmp_path / "one"), method="ark", stage="s").sha256
+    two = describe(model(tmp_path / "both" / "two", b"2"), method="ark", stage="s").sha256
+    model(tmp_path / "plain")
+    monkeypatch.chdir(tmp_path)
+    assert checkpoints_named({"a": [{"b": ["one"]}], "c": ("both",)}) == sorted({one, two})
+    assert checkpoints_named([str(tmp_path / "one"), "one/question", "./one/../one"]) == [one]
+    for nothing in ("plain", "nowhere", "", "bm25", 3, None, {"id": "one"}, "x" * 5000, "~nobody/x", "a\x00b"):
+        assert checkpoints_named([nothing]) == []
 
 
 def test_a_checkpoints_run_is_sought_on_the_other_sides_benchmark(store: Store, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def render() -> None:
     checked = st.session_state.get(_CHECKED)
     if checked is not None and checked.uploads != _ids(uploads):
         # What was checked is no longer what lies in the boxes.
-        del st.session_state[_CHECKED]
+        _forget()
     if st.button("Check and preview", key="check", type="primary", disabled=uploads[0] is None):
         _check(at, *uploads)
     checked = st.session_state.get(_CHECKED)
@@ -75,15 +75,25 @@ def _ids(uploads: tuple[Any, Any]) -> tuple[str, ...]:
 
 
 def _check(at: Source, predictions: Any, card: Any) -> None:
-    st.session_state.pop(_CHECKED, None)
+    _forget()
+    draft = None
     try:
         draft = Draft(predictions.getvalue(), None if card is None else card.getvalue())
         with st.spinner("Checking and scoring …"):
             verdict = submitting.hand_over(draft, Path(at.folder), keep=False)
     except UserError as error:
+        if draft is not None:
+            draft.discard()
         explain(error, "It cannot be read as a submission")
         return
     st.session_state[_CHECKED] = _Checked(_ids((predictions, card)), draft, verdict)
+
+
+def _forget() -> None:
+    """Drop what was checked and not stored."""
+    checked = st.session_state.pop(_CHECKED, None)
+    if checked is not None:
+        checked.draft.discard()
 
 
 def _result(at: Source, checked: _Checked) -> None:
@@ -135,7 +145,7 @@ def _store(at: Source, checked: _Checked, metric: str) -> None:
         # Between the two checks the data or the board have changed.
         st.session_state[_CHECKED] = _Checked(checked.uploads, checked.draft, kept)
     else:
-        del st.session_state[_CHECKED]
+        _forget()
         st.session_state[_STORED] = (kept.run, metric)
     st.rerun()
 

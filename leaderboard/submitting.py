@@ -47,7 +47,7 @@ def command() -> list[str] | None:
 
 
 class Draft:
-    """Files that somebody sent in, in a folder that is removed with this object.
+    """Files that somebody sent in, in a private folder that is removed with this object at the latest.
 
     Args:
         predictions: The predictions, or a bundle.
@@ -69,11 +69,15 @@ class Draft:
             raise UserError("predictions need a card that says what they are", where="card",
                             try_this="ragmeter submission template")  # fmt: skip
         self.folder = Path(tempfile.mkdtemp(prefix="ragmeter-submission-"))
-        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        self._remove = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.arguments = [_BUNDLE] if bundled else [_PREDICTIONS, "--card", _CARD]
         (self.folder / self.arguments[0]).write_bytes(predictions)
         if card is not None:
             (self.folder / _CARD).write_bytes(card)
+
+    def discard(self) -> None:
+        """Remove the files now; a visitor who just leaves has theirs removed with the session."""
+        self._remove()
 
 
 _ELSEWHERE = "hand it to who keeps this board: ragmeter submit takes larger files"

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -147,8 +147,8 @@ class Sent:
     questions: tuple[str, ...]
 
 
-@pytest.fixture
-def sent(tmp_path: Path) -> Sent:
+@pytest.fixture(scope="session")
+def _sent(tmp_path_factory: pytest.TempPathFactory) -> Sent:
     """A board over six questions with one run, and predictions of which the first answers a question rightly."""
     from benchmarks import registry, settings
     from benchmarks.settings import Setting
@@ -159,6 +159,7 @@ def sent(tmp_path: Path) -> Sent:
     from results.submission.checks import Target
     from results.submission.template import write_template
 
+    tmp_path = tmp_path_factory.mktemp("sent")
     loaded = registry.load("worlds/multihop:validation").limited(6)
     store, mark = Store(tmp_path / "board"), loaded.fingerprint
     metrics = [parse("em"), parse("f1(rules=hotpotqa)")]
@@ -176,6 +177,12 @@ def sent(tmp_path: Path) -> Sent:
         store.folder, "".join(json.dumps(row) + "\n" for row in rows).encode(),
         (tmp_path / "mine" / "card.yaml").read_bytes(), tuple(question.query_id for question in loaded.questions),
     )  # fmt: skip
+
+
+@pytest.fixture
+def sent(_sent: Sent, tmp_path: Path) -> Sent:
+    """A copy, to be written to."""
+    return replace(_sent, folder=Path(shutil.copytree(_sent.folder, tmp_path / "board")))
 
 
 _run = subprocess.run

@@ -1,0 +1,210 @@
+"""Every page in a real browser, on a store whose every text is hostile: nothing of it runs, loads or leads anywhere."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(path.stem for path in (ROOT / "leaderboard" / "scripts").glob("*.py"))
+VIEWS = {"board": ["?view=matrix", "?view=benchmark"], "runs": ["?with=1111111111111111"],
+         "styles": ["?experiment=told"]}  # fmt: skip
+ADDRESS = {"board": ""}
+SERVE = """import sys; from pathlib import Path; from leaderboard.server import serve
+submit = [sys.executable, "-P", "-m", "ragmeter.cli", "submit"]
+sys.exit(serve(Path(sys.argv[1]), int(sys.argv[2]), submit=submit))"""
+FOREIGN = """() => {
+  const found = [], look = (root) => {
+    for (const one of root.querySelectorAll("*")) {
+      for (const { name, value } of one.attributes) {
+        if (/^on/i.test(name)) found.push(`${one.tagName} ${name}`);
+        if (!/^(href|src|action|formaction|srcdoc|data)$/i.test(name)) continue;
+        const leads = new URL(value, location.href);
+        if (/^(javascript|vbscript):$/.test(leads.protocol) || /evil/.test(leads.host) || /^srcdoc$/i.test(name))
+          found.push(`${one.tagName} ${name}=${value}`);
+      }
+      if (/^(iframe|object|embed|base)$/i.test(one.tagName)) found.push(one.tagName);
+      if (one.tagName === "SCRIPT" && /pwned/.test(one.textContent)) found.push("SCRIPT");
+      if (one.shadowRoot) look(one.shadowRoot);
+    }
+  };
+  look(document);
+  return found;
+}"""
+
+
+@pytest.fixture(scope="module")
+def site(spoilt: Path, screenshots: ModuleType) -> Iterator[str]:
+    pytest.importorskip("streamlit")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(screenshots, "SERVE", SERVE)
+        with screenshots.serving(spoilt) as address:
+            yield address
+
+
+@pytest.fixture(scope="module")
+def browser(screenshots: ModuleType) -> Iterator[Any]:
+    pytest.importorskip("playwright")
+    executable = screenshots.chromium()
+    if executable is None:
+        pytest.skip("no Chromium on this machine: apt-get install chromium")
+    with screenshots.browsing(executable) as opened:
+        yield opened
+
+
+@pytest.fixture
+def visit(site: str, browser: Any, screenshots: ModuleType) -> Iterator[Any]:
+    """From an address to an open page; what it asks other machines for, dialogs and new windows are noted."""
+    context = browser.new_context(viewport={"width": 1280, "height": 1600})
+    page = context.new_page()
+    page.noted = []
+    page.on("dialog", lambda dialog: (page.noted.append(f"dialog {dialog.message}"), dialog.dismiss()))
+    context.on("page", lambda other: page.noted.append(f"window {other.url}"))
+
+    def route(handler: Any) -> None:
+        if handler.request.url.startswith((site, site.replace("http", "ws"), "data:", "blob:")):
+            handler.continue_()
+        else:
+            page.noted.append(handler.request.url)
+            handler.abort()
+
+    page.route("**/*", route)
+
+    def open_page(path: str) -> Any:
+        page.goto(f"{site}/{path}")
+        screenshots.settled(page)
+        return page
+
+    yield open_page
+    context.close()
+
+
+def nothing_ran(page: Any) -> None:
+    assert page.evaluate("window.pwned") is None
+    assert page.evaluate(FOREIGN) == []
+    assert page.noted == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_script_in_a_name_runs_on_no_page(visit: Any, name: str, screenshots: ModuleType) -> None:
+    for view in VIEWS.get(name, [""]):
+        page = visit(f"{ADDRESS.get(name, name)}{view}")
+        if name != "submit":
+            page.locator("text=pwned").first.wait_for(timeout=30_000)
+        nothing_ran(page)
+        # What opens on a click or on hover is drawn only then.
+        for summary in page.locator("summary").all()[:6]:
+            summary.click(timeout=5_000)
+        for explained in page.locator(".explained").all()[:12]:
+            if explained.is_visible():
+                explained.hover(timeout=5_000, force=True)
+        for box in page.locator("[data-testid=stSelectbox] input").all()[:3]:
+            box.click(timeout=5_000)
+            page.wait_for_timeout(150)
+            nothing_ran(page)
+            page.keyboard.press("Escape")
+        for chart in page.locator("[data-testid=stVegaLiteChart] canvas, [data-testid=stVegaLiteChart] svg").all()[:2]:
+            for x in (0.3, 0.5, 0.7):
+                around = chart.bounding_box()
+                if around:
+                    page.mouse.move(around["x"] + x * around["width"], around["y"] + 0.5 * around["height"])
+                    page.wait_for_timeout(100)
+        screenshots.settled(page)
+        nothing_ran(page)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_script_in_the_address_runs_on_no_page(visit: Any, name: str, hostile: ModuleType) -> None:
+    bad = quote(hostile.TEXT)
+    named = "&".join(
+        f"{one}={bad}" for one in ("experiment", "board", "metric", "run", "search", "method", "judge", "from")
+    )
+    page = visit(f"{ADDRESS.get(name, name)}?{named}")
+    nothing_ran(page)
+    addresses = [urlsplit(one) for one in page.locator("a[href]").evaluate_all("all => all.map(one => one.href)")]
+    assert {address.scheme for address in addresses} <= {"http", "https"}
+
+
+def test_the_name_of_a_file_that_is_sent_and_what_is_in_it_are_text(
+    visit: Any, tmp_path: Path, hostile: ModuleType, screenshots: ModuleType
+) -> None:
+    name = "<img src=x onerror=window.pwned=1>.jsonl"
+    (tmp_path / name).write_text('{"question_id": "<script>window.pwned=1</script>", "answer": "x"}\n')
+    (tmp_path / "card.yaml").write_text(f"method: {{name: m, '{hostile.SCRIPT}': 1}}\n")
+    page = visit("submit")
+    for number, file in enumerate((tmp_path / name, tmp_path / "card.yaml")):
+        page.locator("input[type=file]").nth(number).set_input_files(file)
+        page.get_by_text(file.suffix).nth(1).wait_for(timeout=20_000)
+    page.get_by_role("button", name="Check and preview").click()
+    page.get_by_text("It cannot be read as a submission").wait_for(timeout=90_000)
+    screenshots.settled(page)
+    assert "<script>window.pwned=1</script>" in page.locator("section.message").last.inner_text()
+    nothing_ran(page)
+
+
+def ask(site: str, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+    """A request that no browser would tidy up first."""
+    connection = http.client.HTTPConnection(urlsplit(site).netloc, timeout=20)
+    connection.putrequest(method, path, skip_accept_encoding=True)
+    connection.putheader("Content-Length", str(len(body)))
+    connection.putheader("Content-Type", "multipart/form-data; boundary=x")
+    connection.endheaders(body)
+    reply = connection.getresponse()
+    return reply.status, reply.read()
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/../../../../../../etc/passwd", "/static/../../../../../../../../etc/passwd", "/..%2f..%2f..%2f..%2fetc/passwd",
+     "/app/static/..%2f..%2fetc%2fpasswd", "/component/x/../../../../etc/passwd", "/media/../../../../etc/passwd",
+     "//etc/passwd", "/_stcore/../../etc/passwd", "/app/static/board.py", "/store.duckdb"],
+)  # fmt: skip
+def test_the_server_gives_out_no_file_of_the_machine(site: str, path: str) -> None:
+    _, body = ask(site, "GET", path)
+    assert b"root:" not in body
+    assert b"DUCK" not in body[:16]
+    assert b"from leaderboard" not in body
+
+
+def test_a_read_only_server_takes_no_upload(filled: Path, screenshots: ModuleType) -> None:
+    form = b'--x\r\nContent-Disposition: form-data; name="f"; filename="f"\r\n\r\nx\r\n--x--\r\n'
+    with screenshots.serving(filled) as address:
+        assert ask(address, "PUT", "/_stcore/upload_file/session/file", form)[0] >= 400
+        assert b"Submit" not in ask(address, "GET", "/submit")[1]
+
+
+def test_what_is_running_is_looked_at_again_by_itself(
+    tmp_path: Path, browser: Any, screenshots: ModuleType, synthetic: ModuleType
+) -> None:
+    import numpy as np
+
+    from methods.api import Prediction
+    from results.store import FINISHED, RUNNING, Store
+
+    store = Store(tmp_path / "live")
+    world, run = synthetic.benchmark(20), "ab" * 8
+    store.put_benchmark(world, world.fingerprint)
+    store.put_cards([], synthetic.METRICS)
+    store.start(
+        synthetic.Run(run, "slow", "m", "method", {}, "madeup:test", world.fingerprint, "distractor", 0, 20, {})
+    )
+    with screenshots.serving(store.folder) as address:
+        page = browser.new_page()
+        page.goto(f"{address}/runs")
+        page.get_by_text("0 of 20", exact=True).first.wait_for(timeout=60_000)
+        said = [Prediction(question.id, "x") for question in world.questions]
+        store.append(run, said[:5], {"em#v1": np.ones(5)})
+        page.get_by_text("5 of 20", exact=True).first.wait_for(timeout=20_000)
+        store.append(run, said[5:], {"em#v1": np.ones(15)})
+        store.end(run, RUNNING)
+        page.get_by_text("20 of 20", exact=True).first.wait_for(timeout=20_000)
+        store.end(run, FINISHED)
+        page.get_by_text("Nothing is running").wait_for(timeout=20_000)
+        page.close()

@@ -1,0 +1,170 @@
+"""What visitors may send: archives that are bombs, traps or lies, files that want to be executed. Nothing is unpacked,
+nothing runs, nothing is written but the files under names of ours, and the store stays as it was."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import stat
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leaderboard.submitting import Draft, hand_over
+from results import queries
+from results.queries import UserError
+from results.store import Store
+from results.submission.bundle import MEMBERS
+from results.submission.limits import MIB
+
+pytestmark = pytest.mark.usefixtures("allowed")
+Archive = zipfile.ZipFile
+
+
+@pytest.fixture
+def refused(sent: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Hand something over that must be refused; why it was, after looking at what it left behind."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    before = {path: path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()}
+
+    def check(predictions: bytes, card: bytes | None = None) -> str:
+        draft = Draft(predictions, card)
+        try:
+            verdict = hand_over(draft, sent.folder, keep=True)
+            assert not verdict.ok
+            assert verdict.run is None
+            said = " ".join(str(one) for one in verdict.report["findings"])
+        except UserError as error:
+            said = f"{error} {error.where} {error.try_this}"
+        assert sorted(path.name for path in draft.folder.iterdir()) == sorted(set(draft.arguments) - {"--card"})
+        draft.discard()
+        assert not draft.folder.exists()
+        after = {path: path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()}
+        assert {path for path in after if path not in before} == set()
+        assert [run.method for run in queries.runs(Store(sent.folder))] == ["half right"]
+        assert str(tmp_path) not in said
+        return said
+
+    return check
+
+
+def bundle(fill: Callable[[Archive], None]) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        fill(archive)
+    return made.getvalue()
+
+
+def three(archive: Archive, **content: bytes) -> None:
+    """The three members of a bundle, empty unless their content is given by the name's stem."""
+    for name in MEMBERS:
+        archive.writestr(name, content.get(name.partition(".")[0], b""))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../../evil.py", "/etc/cron.d/evil", "..\\..\\evil.py", "C:\\evil.exe", "predictions.jsonl/../../evil",
+     "a/b/card.yaml", "~/.bashrc", "sitecustomize.py", "\u202eevil"],
+)  # fmt: skip
+def test_a_name_that_leads_elsewhere_is_refused_and_nothing_is_written(refused: Callable[..., str], name: str) -> None:
+    for beside in (True, False):
+
+        def fill(archive: Archive, beside: bool = beside) -> None:
+            if beside:
+                three(archive)
+            archive.writestr(zipfile.ZipInfo(name), b"import os")
+
+        assert "a bundle holds manifest.json, card.yaml, predictions.jsonl and nothing else, not" in refused(
+            bundle(fill)
+        )
+
+
+def test_a_link_in_an_archive_is_refused(refused: Callable[..., str]) -> None:
+    def fill(archive: Archive) -> None:
+        for name in MEMBERS:
+            link = zipfile.ZipInfo(name)
+            link.external_attr = (stat.S_IFLNK | 0o777) << 16
+            archive.writestr(link, b"/etc/passwd")
+
+    assert "link" in refused(bundle(fill))
+
+
+def test_a_bomb_is_refused_by_its_ratio(refused: Callable[..., str]) -> None:
+    sent = bundle(lambda archive: three(archive, predictions=b" " * (8 * MIB)))
+    assert len(sent) < MIB
+    assert "zip bomb" in refused(sent)
+
+
+def test_a_bomb_that_lies_about_its_size_is_stopped_while_it_is_read(refused: Callable[..., str]) -> None:
+    sent = bytearray(bundle(lambda archive: three(archive, predictions=b" " * (64 * MIB), manifest=b"{}")))
+    true, small = (64 * MIB).to_bytes(4, "little"), (1000).to_bytes(4, "little")
+    assert sent.count(true) == 2
+    said = refused(bytes(sent.replace(true, small)))
+    assert "manifest" in said or "damaged" in said or "archive" in said
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda archive: [three(archive), three(archive)], "twice"),
+        (lambda archive: [archive.writestr(f"{n}.txt", b"") for n in range(2000)], "nothing else"),
+        (lambda archive: [three(archive), setattr(archive, "comment", b"x")], "comment"),
+        (lambda archive: archive.writestr("inner.zip", bundle(three)), "nothing else"),
+        (lambda archive: None, "lacks manifest.json"),
+    ],
+    ids=["twice", "many", "comment", "nested", "empty"],
+)
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_an_archive_that_is_no_bundle_is_refused(
+    refused: Callable[..., str], change: Callable[[Archive], Any], why: str
+) -> None:
+    assert why in refused(bundle(change))
+
+
+@pytest.mark.parametrize("data", [b"PK", b"PK\3\4" + b"\0" * 100, b"PK\5\6" + b"\xff" * 18, b"PK\3\4" * 5000])
+def test_what_only_begins_like_an_archive_is_refused(refused: Callable[..., str], data: bytes) -> None:
+    assert "archive" in refused(data)
+
+
+class _Runs:
+    """Pickled, it would leave a file behind when it is read."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.file,)
+
+
+def test_nothing_that_was_sent_is_executed(refused: Callable[..., str], sent: Any, tmp_path: Path) -> None:
+    trap = tmp_path / "trap"
+    assert "Python pickle" in refused(pickle.dumps(_Runs(trap)), sent.card)
+    code = f"__import__('pathlib').Path({str(trap)!r}).touch()"
+    for text in (f"!!python/object/apply:os.system ['touch {trap}']", f"!!python/object/apply:eval [\"{code}\"]",
+                 f"a: &a [{trap}]\nb: [*a, *a, *a]", "<<: {a: 1}"):  # fmt: skip
+        assert "card.yaml" in refused(sent.predictions, text.encode())
+    assert refused(code.encode(), sent.card)
+    assert refused(f"#!/bin/sh\ntouch {trap}\n".encode(), sent.card)
+    assert not trap.exists()
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../../../etc/passwd", "~/.ssh/id_rsa", "file:///etc/passwd"])
+def test_a_card_cannot_name_a_file_of_the_machine(refused: Callable[..., str], sent: Any, path: str) -> None:
+    lines = [line for line in sent.card.splitlines() if not line.startswith((b"config", b"benchmark"))]
+    config = [b"benchmark: hotpotqa:dev", f"config: {{path: '{path}'}}".encode()]
+    said = refused(sent.predictions, b"\n".join([*lines, *config]))
+    assert "a card cannot name a file of the machine that checks it" in said
+    said = refused(sent.predictions, b"\n".join([*lines, f'benchmark: "{path}"'.encode()]))
+    assert "card.yaml" in said
+
+
+def test_a_huge_line_and_too_many_rows_are_bounded(refused: Callable[..., str], sent: Any) -> None:
+    assert "'line': 1" in refused(b'{"question_id": "' + b"x" * (3 * MIB) + b'"}\n', sent.card)
+    assert "too_many_rows" in refused(b'{"question_id": "x", "answer": ""}\n' * 1100, sent.card)
+    assert refused(b"[" * 100_000 + b"\n", sent.card)
+    assert refused(sent.predictions, b"a: " + b"[" * 100_000)

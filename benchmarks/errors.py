@@ -64,5 +64,6 @@ def unknown_name(noun: str, wrong: str, known: Iterable[str], *, where: str | No
     names = sorted(set(known))
     guess = nearest(wrong, names)
     more = f", … ({len(names)} in all)" if len(names) > _LISTED else ""
-    hint = f"did you mean {guess!r}?" if guess else "known: " + (", ".join(names[:_LISTED]) + more or "none")
+    listed = f"known: {', '.join(names[:_LISTED])}{more}" if names else f"there is no {noun} yet"
+    hint = f"did you mean {guess!r}?" if guess else listed
     return UserError(f"unknown {noun} {wrong!r}", where=where, try_this=hint)

@@ -17,7 +17,7 @@ from benchmarks.errors import Broke, UserError, nearest
 FINE, BROKE, WRONG, INTERRUPTED = 0, 1, 2, 130
 """Exit codes; `gate` adds 100 (regressed) and 101 (inconclusive)."""
 
-_PARSER_ERROR = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
+_PARSER_ERROR: Any = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
 """What typer's parser raises; newer typers bring it along, older ones take it from click."""
 _HELP_ONLY = "NoArgsIsHelpError"
 _NAMED = re.compile(r"No such (command|option):? '?([^'\s]+?)'?[. ]")
@@ -58,7 +58,10 @@ def _failed(error: Any, as_json: bool) -> int:
     if {"--verbose", "-v"} & set(sys.argv):
         raise error
     what = f"ragmeter broke: {type(error).__name__}: {error}"
-    _say(Broke(what, try_this="run it again with --verbose for the traceback"), as_json)
+    _say(
+        Broke(what, try_this="run it again with --verbose for the traceback; this is ragmeter's fault, not yours"),
+        as_json,
+    )
     return BROKE
 
 

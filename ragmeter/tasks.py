@@ -123,7 +123,10 @@ def load_benchmark(plan: BenchmarkPlan, metrics: Sequence[Metric] | None) -> Loa
     """
     benchmark = datasets.load(plan.reference, plan.config).limited(plan.limit)
     if not benchmark.questions:
-        raise UserError("this split holds no question", where=str(plan.reference))
+        raise UserError(
+            "this split holds no question", where=str(plan.reference),
+            try_this=f"another split: `ragmeter datasets {plan.reference.name}` lists them",
+        )  # fmt: skip
     return Loaded(plan, benchmark, tuple(metrics) if metrics is not None else default_metrics(benchmark))
 
 

@@ -49,7 +49,7 @@ def load(file: Path, store: Path | None, as_json: bool) -> None:
     """Take a tape in."""
     folder = store_folder(store)
     if not file.is_file():
-        raise UserError("there is no such tape", where=str(file))
+        raise UserError("there is no such tape", where=str(file), try_this="ragmeter cache tape FILE writes one")
     folder.mkdir(parents=True, exist_ok=True)
     added = import_tape(ResponseCache(folder / CACHE), file)
     emit({"file": str(file), "new": added}, as_json, lambda: out.print(Text(f"{added:,} new replies")))

@@ -86,7 +86,11 @@ def verify(text: str | None, folder: Path | None, as_json: bool) -> int:
     emit(
         states,
         as_json,
-        lambda: listing(("checkpoint", "sha256", "", "folder"), rows, empty="no checkpoint is registered"),
+        lambda: listing(
+            ("checkpoint", "sha256", "", "folder"),
+            rows,
+            empty="no checkpoint is registered: `ragmeter train` makes one",
+        ),
     )
     return 1 if any(state["problem"] for state in states) else 0
 

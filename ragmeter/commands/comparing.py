@@ -77,7 +77,7 @@ def _show(found: Diff, quiet: bool) -> None:
     listing(
         ("metric", "first", "second", "difference", "p", "+/=/−"),
         rows,
-        empty="neither run has been scored yet",
+        empty="neither run has been scored yet: ragmeter resume",
     )
     if found.numbers and not quiet:
         lower = [one.metric for one in found.numbers if not one.higher_is_better]

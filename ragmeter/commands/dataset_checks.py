@@ -109,7 +109,9 @@ def _places(request: Request, options: Mapping[str, Any]) -> tuple[list[Whereabo
     """Which splits are verified, and which are not and why."""
     if request.every == bool(request.references):
         raise UserError(
-            "either --all or data references", where="datasets verify", try_this="ragmeter datasets verify hotpotqa:dev"
+            "name what to verify: data references, or --all",
+            where="datasets verify",
+            try_this="ragmeter datasets verify hotpotqa:dev",
         )
     if request.references:
         parts = [part for reference in request.references for part in whereabouts.parts(reference)]

@@ -26,7 +26,7 @@ def export(folder: Path, runs: list[str], store: Path | None, as_json: bool) -> 
     emit(
         {"folder": str(folder), "rows": rows},
         as_json,
-        lambda: listing(("table", "rows"), shown.items(), empty="the store holds nothing"),
+        lambda: listing(("table", "rows"), shown.items(), empty="the store holds no run yet: ragmeter demo"),
     )
 
 

@@ -159,6 +159,14 @@ def _set(given: dict[str, Any], text: str) -> None:
         inner[last] = value
 
 
+_EXAMPLES = {
+    "data": "--data REF, such as worlds/long:train",
+    "graph": "--graph REF, such as webqsp:train",
+    "base": "--base FOLDER, or a model's id on the hub",
+}
+"""How options that are flags of their own are given."""
+
+
 def _explained(error: ValidationError, entry: TrainingEntry) -> UserError:
     first = error.errors(include_url=False)[0]
     option = ".".join(map(str, first["loc"])) or entry.id
@@ -166,8 +174,9 @@ def _explained(error: ValidationError, entry: TrainingEntry) -> UserError:
     if first["type"] == "extra_forbidden":
         return unknown_name(f"option of {entry.id}", option, known, where="--set, --data, --graph or --base")
     if first["type"] == "missing":
-        flag = f"--{option} …" if option in ("data", "graph", "base") else f"--set {option}=…"
-        return UserError(f"training {entry.id} needs {option}", where=flag.split()[0], try_this=flag)
+        flag = _EXAMPLES.get(option, f"--set {option}=…")
+        also = f"; `ragmeter train {entry.id} --options` lists all"
+        return UserError(f"training {entry.id} needs {option}", where=flag.split()[0], try_this=flag + also)
     return UserError(f"option {option} of {entry.id}: {first['msg']}", where="--set, --data, --graph or --base")
 
 

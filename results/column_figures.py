@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from results.queries import RunRow
 from results.statistics.bootstrap import alike, units_of
 from results.statistics.closed_form import Moments, all_differences, means
 from results.statistics.core import Clusters, Floats, doubt_about_mean
@@ -158,8 +157,3 @@ def _doubts(scores: Floats, clusters: Clusters) -> tuple[str, ...]:
             if support.n:
                 found[row] = doubt_about_mean(present[place], support, float(skew[place]))
     return tuple(found)
-
-
-def of_runs(runs: Sequence[RunRow]) -> tuple[str, ...]:
-    """Fingerprints of runs."""
-    return tuple(run.run for run in runs)

@@ -100,6 +100,18 @@ def test_controls_and_unfinished_runs_have_no_rank(made_up: Board) -> None:
     assert by_place[0][0] == 1
 
 
+def test_what_cannot_be_right_or_was_trained_on_has_no_rank(made_up: Board) -> None:
+    first, second, *others = made_up.rows
+    broken = replace(first, violations=("recall@1 is greater than recall@5",))
+    leaky = replace(second, run=replace(second.run, card={"submission": {"contamination": ["covers what is asked"]}}))
+    before, after = (
+        ranks(board, F1, DEFINITIONS) for board in (made_up, replace(made_up, rows=(broken, leaky, *others)))
+    )
+    assert {first.run.run, second.run.run} <= before.keys()
+    assert after.keys() == before.keys() - {first.run.run, second.run.run}
+    assert 1 in after.values()
+
+
 def test_rank_one_is_the_lowest_where_lower_is_better(made_up: Board) -> None:
     places = ranks(made_up, PERPLEXITY, DEFINITIONS)
     best = min((r for r in made_up.rows if r.run.run in places), key=lambda r: r.cells[PERPLEXITY].estimate.value)

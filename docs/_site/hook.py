@@ -47,7 +47,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
             return near + (match["anchor"] or "")
         if not (root / target).exists():
             return match[0]
-        return f"{config.extra['source']}/blob/main/{target}{match['anchor'] or ''}"
+        kind = "tree" if (root / target).is_dir() else "blob"
+        return f"{config.extra['source']}/{kind}/main/{target}{match['anchor'] or ''}"
 
     return _LINK.sub(link, markdown)
 

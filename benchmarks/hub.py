@@ -25,6 +25,7 @@ from typing import Any
 from benchmarks.errors import Broke, MissingPackage, UserError
 from benchmarks.fingerprint import file_sha256
 from benchmarks.hub_errors import Wanted, ask
+from benchmarks.hub_resume import WORTH_BYTES, bring
 from benchmarks.name_patterns import archived, best, is_sharded, missing_shards
 
 OFFLINE_VARIABLES = ("RAGMETER_OFFLINE", "HF_HUB_OFFLINE")
@@ -301,7 +302,7 @@ def _file(repository: str, commit: str, name: str, stated: Stated) -> Path:
     if fresh:
         if offline():
             raise _not_cached(f"{name} of {repository} at {commit}", repository)
-        path = _download(repository, commit, name)
+        path = _download(repository, commit, name, stated)
     wrong = _difference(path, stated)
     if wrong:
         if fresh:
@@ -318,10 +319,14 @@ def _file(repository: str, commit: str, name: str, stated: Stated) -> Path:
     return path
 
 
-def _download(repository: str, commit: str, name: str) -> Path:
+def _download(repository: str, commit: str, name: str, stated: Stated) -> Path:
     library = _library()
+    digest = stated.sha256 or stated.git
 
     def downloaded() -> str:
+        if stated.size >= WORTH_BYTES and digest:
+            url = library.hf_hub_url(repository, name, repo_type="dataset", revision=commit, endpoint=endpoint())
+            bring(library, url, _folder(repository), digest, stated.size, lambda path: not _difference(path, stated))
         found: str = library.hf_hub_download(
             repository,
             name,

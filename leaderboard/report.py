@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from leaderboard import board_table, charts, drawings, formats, theme
+from leaderboard import board_table, charts, drawings, formats, run_view, theme
 from leaderboard.board_table import Order
 from leaderboard.columns import MAIN, board_label, families, higher_is_better, scale_of
 from leaderboard.embedding import as_json, document_of
@@ -128,6 +128,7 @@ def _section(board: Board, definitions: Definitions, card: Mapping[str, Any]) ->
         ],
         "published": None if published is None
         else el("div", el("h3", "Published figures beside ours"), published, cls="stack").to_json(),
+        "sources": run_view.sources([row.run for row in board.rows]).to_json(),
     }  # fmt: skip
 
 

@@ -135,6 +135,18 @@ def folds(run: RunRow) -> list[Node]:
     return [_fold(title, value, number, opened=opened) for number, (title, value, opened) in enumerate(parts) if value]
 
 
+def sources(runs: Sequence[RunRow]) -> Node:
+    """Where the numbers of several runs come from, one fold a run; for a report, which has no other page."""
+    title = el("summary", el("span", "Where the numbers come from", cls="name"),
+               el("span", "settings, data, versions and machine of each run", cls="aside"))  # fmt: skip
+    inner = [
+        el("details", el("summary", el("span", run.method, cls="name"), el("span", run.run[:8], cls="aside")),
+           made(run), *folds(run), cls="evidence", key=f"source-{run.run}")
+        for run in runs
+    ]  # fmt: skip
+    return el("details", title, *inner, cls="evidence", key="sources")
+
+
 def _fold(title: str, value: Mapping[str, object], number: int, *, opened: bool) -> Node:
     rows: list[tuple[str, Node | str]] = [(key, shown(inner)) for key, inner in flat(value)]
     head = el(

@@ -155,6 +155,7 @@ def _thanks(at: Source, stored: str, metric: str) -> None:
     if run is None:
         del st.session_state[_STORED]
         st.rerun()
+        return
     show(message(f"{run.method} is on the board", f"Run {run.run[:8]}: {run.done:,} questions of {run.dataset}, marked "
                  f"as {run.origin} until somebody here has run it too.",
                  (f"ragmeter submit --verify {run.run[:8]}",)), "stored")  # fmt: skip

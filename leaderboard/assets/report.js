@@ -48,4 +48,5 @@ for (const section of report.sections) {
     box(main, "chart").append(drawing(chart.drawing));
   }
   if (section.published) place(main, section.published);
+  place(main, section.sources);
 }

@@ -24,7 +24,7 @@ CHROMIUM_FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "-
 VIEWS = {"light": ("light", 1440, 900), "dark": ("dark", 1440, 900), "phone": ("light", 390, 844)}
 PAGES = {
     "board": "",
-    **{name: name for name in ("methods", "compare", "questions", "styles", "budget", "judges", "datasets")},
+    **{name: name for name in ("methods", "compare", "questions", "styles", "budget", "judges", "datasets", "runs")},
 }
 SERVE = "import sys; from pathlib import Path; from leaderboard.server import serve; " \
     "sys.exit(serve(Path(sys.argv[1]), int(sys.argv[2])))"  # fmt: skip

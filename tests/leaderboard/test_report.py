@@ -258,3 +258,12 @@ def test_a_browser_draws_sorts_and_runs_nothing_of_the_store(
         assert opened.locator("img, iframe, object").count() == 0
         assert opened.locator(".chart svg").count() >= 3
         assert said == []
+
+
+def test_a_report_says_where_each_runs_numbers_come_from(html: str, filled: Path, synthetic: ModuleType) -> None:
+    (section,) = json.loads(Elements(html).blocks["script application/json"])["sections"]
+    said = " ".join(from_json(json.dumps(section["sources"])).texts())
+    for run in queries.runs(Store(filled), synthetic.EXPERIMENT):
+        assert run.run in said
+        assert run.dataset_fingerprint in said
+    assert "machine none" in said

@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 from benchmarks.errors import MissingPackage, UserError
 from methods.models.weights import locate
-from methods.registry import Component, require_extra
+from methods.registry import require_extra
 from methods.training import TrainingConfig
 from ragmeter.candidates import candidate_retriever
 from ragmeter.experiment import Experiment
-from ragmeter.planning.parts import models_in
+from ragmeter.planning.needed_models import needed_models
 from ragmeter.planning.shape import Shape
 from ragmeter.planning.sizes import files_of
 from ragmeter.planning.weights import Weights
@@ -60,9 +60,11 @@ def missing(experiment: Experiment, shapes: Iterable[Shape], taught: Iterable[Sh
         store: Where results and checkpoints will lie.
         needed_disk: Bytes that the plan comes to, at most.
     """
+    left = [plan for plan in experiment.trainings if plan.trained(store) != plan.stages]
+    models = [one for model, who in needed_models(experiment, left, weights) for one in _of_model(*model, who)]
     found = [
-        *_of_data(shapes, "benchmarks"), *_of_data(taught, "trainings"), *_of_trainings(experiment.trainings, store),
-        *_of_methods(experiment, weights, store), *_of_judges(experiment), *_of_models(experiment, weights, store),
+        *_of_data(shapes, "benchmarks"), *_of_data(taught, "trainings"), *_of_trainings(left),
+        *_of_methods(experiment, weights, store), *_of_judges(experiment), *models,
         *_of_disk(store, needed_disk),
     ]  # fmt: skip
     merged: dict[tuple[str, str, str | None], Missing] = {}
@@ -97,27 +99,19 @@ def _of_data(shapes: Iterable[Shape], who: str) -> Iterator[Missing]:
             yield Missing("data", error.what, error.where, error.try_this, (who,))
 
 
-def _of_trainings(plans: Iterable[TrainingPlan], store: Path) -> Iterator[Missing]:
+def _of_trainings(plans: Iterable[TrainingPlan]) -> Iterator[Missing]:
     for plan in plans:
-        if plan.trained(store) == plan.stages:
-            continue
         yield from checked(lambda plan=plan: require_extra(plan.entry.extra, f"training {plan.name}"), plan.name)  # type: ignore[misc]
         yield from _chats(plan.config, plan.name)
         # What a checkpoint of another training must say cannot be checked before it is there.
         if not plan.needs:
-            yield from _besides_keys(plan.config.preflight, plan.name)
+            yield from checked(plan.config.preflight, plan.name)
 
 
 def _chats(config: TrainingConfig, who: str) -> Iterator[Missing]:
     """Every key, not only the first one that a preflight would stop at."""
     for chat in getattr(config, "chats", ()):
         yield from checked(chat.key, who)
-
-
-def _besides_keys(check: Callable[[], object], who: str) -> Iterator[Missing]:
-    for one in checked(check, who):
-        if one.kind != "data":
-            yield one
 
 
 def _of_methods(experiment: Experiment, weights: Weights, store: Path) -> Iterator[Missing]:
@@ -140,27 +134,8 @@ def _of_judges(experiment: Experiment) -> Iterator[Missing]:
         yield from checked(plan.judge.config.preflight, f"judge {plan.judge}")
 
 
-def _of_models(experiment: Experiment, weights: Weights, store: Path) -> Iterator[Missing]:
-    """Weights that are neither in a folder nor in the hub's cache, nor made by a training."""
-    for plan in experiment.trainings:
-        base = weights.base(plan.config)
-        if base is not None and plan.trained(store) != plan.stages:
-            yield from _of_model(*base, weights, plan.name)
-        scorer = getattr(getattr(plan.config, "score", None), "scorer", None)
-        if isinstance(scorer, str) and plan.trained(store) != plan.stages:
-            yield from _of_model(scorer, None, weights, plan.name)
-    for method in experiment.methods:
-        for model, revision in models_in(tuple(method.components)):
-            yield from _of_model(model, revision, weights, method.name)
-    for plan_ in experiment.benchmarks:
-        retriever = candidate_retriever(plan_.setting)
-        for model, revision in models_in((retriever,)) if isinstance(retriever, Component) else ():
-            yield from _of_model(model, revision, weights, f"setting {plan_.setting}")
-
-
-def _of_model(model: str, revision: str | None, weights: Weights, who: str) -> Iterator[Missing]:
-    if weights.training(model) is not None:
-        return
+def _of_model(model: str, revision: str | None, who: str) -> Iterator[Missing]:
+    """Weights that are neither in a folder nor in the hub's cache."""
     try:
         located = Path(locate(model))
     except UserError as error:

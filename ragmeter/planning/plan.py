@@ -20,7 +20,8 @@ from ragmeter.planning.hardware import Assumptions
 from ragmeter.planning.judging import JudgeRow, judge_rows
 from ragmeter.planning.lessons import Classroom
 from ragmeter.planning.missing import Missing, missing
-from ragmeter.planning.parts import Index, Work, indexes, models_in
+from ragmeter.planning.needed_models import needed_models
+from ragmeter.planning.parts import Index, Work, indexes
 from ragmeter.planning.published_rows import PublishedRow, published_rows
 from ragmeter.planning.shape import Shape
 from ragmeter.planning.shapes import shape_of
@@ -177,11 +178,8 @@ class _Planner:
         return [self.room.shape(one, given) for plan in left for one, given in references_of(plan)]
 
     def _models(self) -> list[ModelSize]:
-        named = [one for method in self.experiment.methods for one in models_in(tuple(method.components))]
-        bases = [self.weights.base(plan.config) for plan in self.experiment.trainings]
-        named += [base for base in bases if base is not None]
-        sizes = {size.model: size for size in (self.weights.size(*one) for one in dict.fromkeys(named))}
-        return list(sizes.values())
+        named = (model for model, _ in needed_models(self.experiment, list(self.experiment.trainings), self.weights))
+        return [self.weights.size(*one) for one in dict.fromkeys(named)]
 
     # -- tasks --
 

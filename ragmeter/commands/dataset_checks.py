@@ -26,6 +26,7 @@ from benchmarks.open_file import archive_of
 from benchmarks.registry import DATASETS, Benchmark, DataReference, load
 from benchmarks.training_texts import training_files
 from benchmarks.verify import GREEN, NOTE, RED, YELLOW, Finding, Recorded
+from benchmarks.verify_stated import against_repository
 from benchmarks.whereabouts import ABSENT, MADE, UNCLEAR, Whereabouts
 from ragmeter.commands.checking import options_given
 from ragmeter.conformance import check_benchmark, check_settings
@@ -147,6 +148,7 @@ def _verified(
     findings = [
         Finding("it loads, and twice to the same", GREEN if same else RED, "" if same else "the second differs"),
         _source(place, benchmark),
+        *filter(None, [against_repository(benchmark, partial=partial)]),
         *([verifying.against(now, wanted.get(str(place.reference)))] if wanted is not None and now else ()),
         *verifying.examine(benchmark, partial=partial),
         *_contract(benchmark),

@@ -10,6 +10,7 @@ from benchmarks.errors import UserError
 from benchmarks.registry import SkippedRecord, load
 from benchmarks.schema import Passage, Question, passage_id
 from benchmarks.verify import GREEN, NOTE, RED, YELLOW, Finding
+from benchmarks.verify_stated import against_repository, stated_of
 from ragmeter.conformance import check_benchmark, check_settings
 
 SAMPLES = {
@@ -191,3 +192,36 @@ def test_every_real_sample_that_a_loader_covers_is_green(name, data_folder):
     assert [finding for finding in findings if finding.status in (YELLOW, RED)] == []
     assert [check for check in check_benchmark(benchmark) if not check.passed] == []
     assert any(check.passed for check in check_settings(benchmark))
+
+
+# --- what a repository states ---------------------------------------------------------------------------------
+
+TWO = {"a": {"train": 1}, "b": {"train": 2}}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "files", "name"),
+    [
+        ({"distractor": {"train": 1, "dev": 2}}, ["distractor/dev-00000-of-00001.parquet"], "distractor/dev"),
+        (TWO, ["b/train-00000-of-00002.parquet", "b/train-00001-of-00002.parquet"], "b/train"),
+        (TWO, ["b/train/0000.parquet", "b/train/0001.parquet"], "b/train"),
+        ({"default": {"test": 3}}, ["data/test-00000-of-00001.parquet"], "default/test"),
+        ({"only": {"test": 3, "dev": 4}}, ["dev.jsonl"], "only/dev"),
+        ({"default": {"test": 3}, "other": {"test": 5}}, ["data/test-00000.parquet"], "default/test"),
+        (TWO, ["data/train-00000-of-00001.parquet"], None),
+        ({"a": {"train": 1}}, ["set_train_v1.jsonl"], None),
+        ({"a": {"train": 1, "dev": 2}}, ["a/train.jsonl", "a/dev.jsonl"], None),
+        ({"a": {"train": 1}}, [], None),
+        ({}, ["a/train.jsonl"], None),
+    ],
+)  # fmt: skip
+def test_a_stated_size_is_found_by_the_files_names_where_they_are_plain(sizes, files, name):
+    found = stated_of(sizes, files)
+    assert (found and found[0]) == name
+    if found:
+        config, split = name.split("/")
+        assert found[1] == sizes[config][split]
+
+
+def test_a_split_that_is_not_from_the_hub_has_no_repository_to_state_anything(world):
+    assert against_repository(world, partial=False) is None

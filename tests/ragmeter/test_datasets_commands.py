@@ -23,6 +23,8 @@ from ragmeter.cli import app
 from ragmeter.testing.hub_server import HubServer, Repository
 
 QUESTIONS = 20
+MAIN = '{"revision": "main"}'
+"""The hub of these tests knows no pinned commit."""
 
 
 @pytest.fixture(autouse=True)
@@ -240,6 +242,50 @@ def test_a_cut_of_a_split_is_red_until_it_is_said_to_be_one(native):
     assert f"{QUESTIONS}, the card says 7,405" in size["detail"]
     assert "--partial" in size["detail"]
     assert said("verify", "hotpotqa:dev", "--path", native, "--partial")["colour"] == "green"
+
+
+STATES = """---
+dataset_info:
+  config_name: distractor
+  features:
+  - name: id
+    dtype: string
+  splits:
+  - name: validation
+    num_bytes: 1
+    num_examples: {rows}
+---
+"""
+
+
+@pytest.mark.parametrize(
+    ("stated", "status", "says"),
+    [
+        (QUESTIONS, "green", f"{QUESTIONS}"),
+        (QUESTIONS + 3, "yellow", f"{QUESTIONS} here, {QUESTIONS + 3} stated of distractor/validation: 3 fewer; "),
+        (QUESTIONS - 4, "yellow", f"{QUESTIONS} here, {QUESTIONS - 4} stated of distractor/validation: 4 more; "),
+    ],
+)
+def test_what_the_repository_states_of_its_size_is_checked_and_both_numbers_told(rows, tmp_path, stated, status, says):
+    pytest.importorskip("datasets")
+    files = {"distractor/validation.jsonl": rows, "README.md": STATES.format(rows=stated).encode()}
+    with HubServer({hotpotqa.CARD.hub_id: Repository(files)}).as_hub(tmp_path / "home"):
+        (split,) = json.loads(datasets("verify", "hotpotqa:dev", "--json", "--config", MAIN).stdout)["splits"]
+        (partial,) = json.loads(datasets("verify", "hotpotqa:dev", "--json", "--partial", "--config", MAIN).stdout)[
+            "splits"
+        ]
+    (found,) = [one for one in split["findings"] if one["name"] == "as many records as the repository states"]
+    assert found["status"] == status
+    assert found["detail"].startswith(says)
+    (found,) = [one for one in partial["findings"] if one["name"] == "as many records as the repository states"]
+    assert found["status"] == ("note" if stated > QUESTIONS else status)
+
+
+def test_a_repository_without_a_readme_is_said_not_to_be_checked(server, tmp_path):
+    with server.as_hub(tmp_path / "home"):
+        (split,) = json.loads(datasets("verify", "hotpotqa:dev", "--json", "--config", MAIN).stdout)["splits"]
+    (found,) = [one for one in split["findings"] if one["name"] == "as many records as the repository states"]
+    assert (found["status"], found["detail"][:12]) == ("note", "not checked:")
 
 
 def test_files_that_changed_since_they_were_recorded_are_red(native, tmp_path):

@@ -16,7 +16,7 @@ from results import column_figures, invariants, method_record, queries
 from results.beside import Comparison, beside
 from results.column_figures import Figures
 from results.contestants import Contestant, contestants
-from results.matrix import Column, Correction, Matrix, matrix
+from results.matrix import Cell, Column, Correction, Key, Matrix, matrix, ranked_cells
 from results.queries import RunRow
 from results.statistics import Estimate
 from results.store import Store
@@ -106,6 +106,28 @@ def _figures(at: Source, experiment: str | None, setting: str, family: str, meas
     return column_figures.figures(_store(at), matrix_columns.wanted_of(found.columns))
 
 
+@dataclass(frozen=True)
+class _Field:
+    """Who is left on what is shown, each ranked."""
+
+    columns: list[Column]
+    rows: list[Contestant]
+    cells: Mapping[Key, Cell]
+
+
+@st.cache_resource(show_spinner=False, max_entries=16)
+def _field(
+    at: Source, experiment: str | None, setting: str, family: str, measure: str, datasets: tuple[str, ...],
+    asked: str, _filters: Filters,
+) -> _Field:  # fmt: skip
+    found = entrants(at, experiment, setting, family, measure)
+    columns = [column for column in found.columns if column.key in datasets]
+    rows = [row for row in found.rows if _filters.admits(row) and any(column.key in row.runs for column in columns)]
+    figures = _figures(at, experiment, setting, family, measure)
+    broken = invariants.violations(_store(at), _ids(at, experiment))
+    return _Field(columns, rows, ranked_cells(columns, rows, figures, cards=_cards(at), violations=broken))
+
+
 @st.cache_resource(show_spinner=False, max_entries=32)
 def matrix_of(
     at: Source, experiment: str | None, setting: str, family: str, measure: str, datasets: tuple[str, ...],
@@ -122,13 +144,10 @@ def matrix_of(
         reference: Name of the method to compare with.
         correction: Of p-values.
     """
-    found = entrants(at, experiment, setting, family, measure)
-    columns = [column for column in found.columns if column.key in datasets]
-    rows = [row for row in found.rows if _filters.admits(row) and any(column.key in row.runs for column in columns)]
+    left = _field(at, experiment, setting, family, measure, datasets, asked, _filters)
     return matrix(
-        columns, rows, _figures(at, experiment, setting, family, measure), cards=_cards(at),
-        violations=invariants.violations(_store(at), _ids(at, experiment)), costs=_costs(at, experiment),
-        reference=reference, correction=correction,
+        left.columns, left.rows, _figures(at, experiment, setting, family, measure), left.cells,
+        costs=_costs(at, experiment), reference=reference, correction=correction,
     )  # fmt: skip
 
 

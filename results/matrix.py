@@ -163,62 +163,87 @@ def _kind(column: Column) -> str:
     return (column.metric or "").partition("(")[0].partition("#")[0]
 
 
-def matrix(
+Key = tuple[str, str]
+"""Keys of a row and of a column."""
+
+
+def ranked_cells(
     columns: Sequence[Column],
     rows: Sequence[Contestant],
     found: Mapping[str, Figures],
     *,
     cards: Cards,
     violations: Mapping[str, Sequence[str]],
+) -> dict[Key, Cell]:
+    """Every cell with its value and its place, or with the reason why it has none; compared with nobody yet.
+
+    Args:
+        columns: To show.
+        rows: Who competes: ranks are among them.
+        found: Figures by the column's key.
+        cards: Of methods by id.
+        violations: By run, what does not hold between its scores.
+    """
+    cells: dict[Key, Cell] = {}
+    for column in columns:
+        if column.key not in found:
+            continue
+        figures = found[column.key]
+        for row in rows:
+            run = row.runs.get(column.key)
+            if run is not None and (cell := _cell(run, figures, cards, violations)) is not None:
+                cells[row.key, column.key] = cell
+        able = [(row.key, column.key) for row in rows if _able(cells, row, column)]
+        if column.ranked and able:
+            places = np.array([figures.runs[cells[key].run.run] for key in able], dtype=np.int64)
+            placed = bands(figures.means.value[places], _part(figures.pairs, places),
+                           higher_is_better=column.higher_is_better)  # fmt: skip
+            for key, band in zip(able, placed, strict=True):
+                cells[key] = replace(cells[key], band=band)
+    return cells
+
+
+def matrix(
+    columns: Sequence[Column],
+    rows: Sequence[Contestant],
+    found: Mapping[str, Figures],
+    cells: Mapping[Key, Cell],
+    *,
     costs: Mapping[str, Cost],
     reference: str | None = None,
     correction: Correction = "column",
 ) -> Matrix:
-    """Put a matrix together.
+    """Put a matrix together, and compare every method that may be with the reference.
 
     Args:
-        columns: To show.
-        rows: Who competes: ranks, and the number of tests that p-values are corrected for, are among them.
-        found: Figures by the column's key.
-        cards: Of methods by id.
-        violations: By run, what does not hold between its scores.
+        columns, rows, found: As for `ranked_cells`; p-values are corrected for as many tests as there are such rows.
+        cells: What it gave.
         costs: By run.
         reference: Name of the method to compare with.
         correction: For how many tests p-values are corrected.
     """
-    cells: dict[tuple[str, str], Cell] = {}
+    pairs: dict[Key, Paired] = {}
     for column in columns:
-        if column.key in found:
-            cells.update(_column(column, rows, found[column.key], cards, violations, reference))
-    cells = _corrected(cells, correction)
-    clustered = frozenset(key for key, one in found.items() if one.clustered)
+        base = next((row for row in rows if row.name == reference and _able(cells, row, column)), None)
+        for row in rows:
+            if base is not None and row is not base and _able(cells, row, column):
+                figures = found[column.key]
+                at = figures.runs[row.runs[column.key].run], figures.runs[base.runs[column.key].run]
+                if (paired := _paired(figures.pairs, at)) is not None:
+                    pairs[row.key, column.key] = paired
+    corrected = _corrected({key: one.p for key, one in pairs.items()}, correction)
+    whole = dict(cells)
+    for key, one in pairs.items():
+        whole[key] = replace(cells[key], paired=replace(one, corrected=corrected[key]))
+    clustered = frozenset(column.key for column in columns if column.key in found and found[column.key].clustered)
     questions = {column.key: found[column.key].questions for column in columns if column.key in found}
-    return Matrix(tuple(columns), tuple(rows), cells, costs, reference, correction, clustered, questions)
+    return Matrix(tuple(columns), tuple(rows), whole, costs, reference, correction, clustered, questions)
 
 
-def _column(
-    column: Column, rows: Sequence[Contestant], figures: Figures, cards: Cards,
-    violations: Mapping[str, Sequence[str]], reference: str | None,
-) -> dict[tuple[str, str], Cell]:  # fmt: skip
-    cells = {}
-    for row in rows:
-        run = row.runs.get(column.key)
-        if run is not None and (cell := _cell(run, figures, cards, violations)) is not None:
-            cells[row.key, column.key] = cell
-    able = [row for row in rows if (row.key, column.key) in cells and not cells[row.key, column.key].apart]
-    places = np.array([figures.runs[row.runs[column.key].run] for row in able], dtype=np.int64)
-    if column.ranked and len(able):
-        pairs = _part(figures.pairs, places)
-        placed = bands(figures.means.value[places], pairs, higher_is_better=column.higher_is_better)
-        for row, band in zip(able, placed, strict=True):
-            cells[row.key, column.key] = replace(cells[row.key, column.key], band=band)
-    base = next((row for row in able if row.name == reference), None)
-    for row in able:
-        if base is not None and row is not base:
-            key = row.key, column.key
-            at = figures.runs[row.runs[column.key].run], figures.runs[base.runs[column.key].run]
-            cells[key] = replace(cells[key], paired=_paired(figures.pairs, at))
-    return cells
+def _able(cells: Mapping[Key, Cell], row: Contestant, column: Column) -> bool:
+    """Whether a row has a value in a column that may be compared."""
+    cell = cells.get((row.key, column.key))
+    return cell is not None and not cell.apart
 
 
 def _cell(run: RunRow, figures: Figures, cards: Cards, violations: Mapping[str, Sequence[str]]) -> Cell | None:
@@ -248,17 +273,14 @@ def _paired(pairs: Moments, at: tuple[int, int]) -> Paired | None:
     return Paired(float(pairs.value[at]), float(pairs.half[at]), int(pairs.n[at]), p, p)
 
 
-def _corrected(cells: Mapping[tuple[str, str], Cell], correction: Correction) -> dict[tuple[str, str], Cell]:
-    """The cells with their p-values corrected over a column, or over all of them."""
-    groups: dict[str, list[tuple[str, str]]] = {}
-    for key, cell in cells.items():
-        if cell.paired is not None:
-            groups.setdefault(key[1] if correction == "column" else "", []).append(key)
-    found = dict(cells)
-    for keys in groups.values():
-        p = np.array([cells[key].paired.p for key in keys])  # type: ignore[union-attr]
-        for key, one in zip(
-            keys, benjamini_hochberg(p.tolist()) if correction == "fdr" else holm_array(p), strict=True
-        ):
-            found[key] = replace(cells[key], paired=replace(cells[key].paired, corrected=float(one)))  # type: ignore[type-var]
+def _corrected(plain: Mapping[Key, float], correction: Correction) -> dict[Key, float]:
+    """P-values corrected over a column, or over all cells."""
+    families: dict[str, list[Key]] = {}
+    for key in plain:
+        families.setdefault(key[1] if correction == "column" else "", []).append(key)
+    found: dict[Key, float] = {}
+    for keys in families.values():
+        p = [plain[key] for key in keys]
+        adjusted = benjamini_hochberg(p) if correction == "fdr" else holm_array(np.array(p)).tolist()
+        found.update(zip(keys, adjusted, strict=True))
     return found

@@ -27,7 +27,7 @@ from results.beside import Comparison, beside
 from results.board import groups
 from results.column_figures import COSTS
 from results.contestants import contestants
-from results.matrix import matrix
+from results.matrix import matrix, ranked_cells
 from results.statistics import Estimate
 from results.store import Store
 from results.tables import to_csv
@@ -41,18 +41,17 @@ def made(folder: Path, measure: str) -> Shown:
     scored = column_figures.scored_metrics(store, ids)
     columns = matrix_columns.columns_of(boards, scored, definitions, queries.datasets(store), MAIN, measure)
     cards = method_record.cards(store)
-    board = matrix(
-        columns, contestants({one.key: one.runs for one in columns}, cards),
-        column_figures.figures(store, matrix_columns.wanted_of(columns)), cards=cards,
-        violations=invariants.violations(store, ids), costs=queries.costs(store, ids), reference="bm25",
-    )  # fmt: skip
+    rows = contestants({one.key: one.runs for one in columns}, cards)
+    found = column_figures.figures(store, matrix_columns.wanted_of(columns))
+    cells = ranked_cells(columns, rows, found, cards=cards, violations=invariants.violations(store, ids))
+    board = matrix(columns, rows, found, cells, costs=queries.costs(store, ids), reference="bm25")
     published: dict[tuple[str, str], Comparison] = {}
     for column in columns:
         for run in column.runs:
-            found = beside(run.dataset, run.setting, str(column.metric), run.description,
+            known = beside(run.dataset, run.setting, str(column.metric), run.description,
                            estimate=Estimate(0.5, 0.4, 0.6, 60, 0))  # fmt: skip
-            if found:
-                published[column.key, run.run] = found[0]
+            if known:
+                published[column.key, run.run] = known[0]
     return Shown(board, matrix_columns.labels(boards, "distractor"), {**definitions, **COSTS}, published)
 
 

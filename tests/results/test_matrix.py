@@ -19,7 +19,7 @@ from results.beside import beside, printed
 from results.board import groups
 from results.column_figures import COSTS, Figures, Wanted
 from results.contestants import contestants, covers, key_of, why_not_ranked
-from results.matrix import Cell, Column, Matrix, matrix
+from results.matrix import Cell, Column, Matrix, matrix, ranked_cells
 from results.statistics import benjamini_hochberg, holm
 from results.store import Store
 
@@ -62,8 +62,9 @@ def built(store: Store, shown: list[Column] | None = None, without: tuple[str, .
     ids = [run.run for column in shown for run in column.runs]
     rows = contestants({column.key: column.runs for column in shown}, cards)
     rows = [row for row in rows if row.name not in without]
-    return matrix(shown, rows, read(store, shown), cards=cards, violations=invariants.violations(store, ids),
-                  costs=queries.costs(store, ids), **options)  # fmt: skip
+    found = read(store, shown)
+    cells = ranked_cells(shown, rows, found, cards=cards, violations=invariants.violations(store, ids))
+    return matrix(shown, rows, found, cells, costs=queries.costs(store, ids), **options)
 
 
 def cell(board: Matrix, name: str, dataset: str) -> Cell:

@@ -30,14 +30,14 @@ def emit(value: Any, as_json: bool, show: Callable[[], None]) -> None:
 
 
 def listing(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
-    """A plain table of texts; `empty` says what to do where there are no rows."""
+    """A plain table of texts, styled where they are rich's; `empty` says what to do where there are no rows."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for index, column in enumerate(columns):
         table.add_column(column, overflow="fold", no_wrap=index == 0)
     count = 0
     for row in rows:
         # Cells are strangers' text: never read them as markup.
-        table.add_row(*[Text(str(cell)) for cell in row])
+        table.add_row(*[cell if isinstance(cell, Text) else Text(str(cell)) for cell in row])
         count += 1
     if count:
         out.print(table)

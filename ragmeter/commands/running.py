@@ -12,7 +12,7 @@ from rich.text import Text
 
 from benchmarks.errors import UserError
 from ragmeter import experiment as experiments
-from ragmeter.commands.tabling import show_beside
+from ragmeter.commands.tabling import beside_json, show_beside
 from ragmeter.console import emit, err, out
 from ragmeter.experiment import Experiment
 from ragmeter.experiment_run import How, carry_through
@@ -109,7 +109,7 @@ def _run(
         for fought in battles:
             show_battles(fought, out)
     value = {"experiment": experiment.name, "boards": [board.to_json() for board in result],
-             "battles": [fought.to_json() for fought in battles]}  # fmt: skip
+             "battles": [fought.to_json() for fought in battles], "published": beside_json(result)}  # fmt: skip
     return _conclude(outcomes, len(experiment.benchmarks) * len(experiment.methods), verbose), value
 
 

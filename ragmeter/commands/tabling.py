@@ -149,10 +149,17 @@ def show_beside(found: Sequence[Board]) -> None:
     for one, line in zip(rows, _lines(rows), strict=True):
         source = one.comparison.figure.source
         ours = line[2].partition(" ")[0]
-        lines.append((f"{one.method}, {heads[one.metric]}", one.board.dataset, ours, *line[3:6], source))
-    listing(("method, metric", "dataset", "ours", "published", "gap", "status", "source"), lines, empty="")
+        # What was not measured here must not be taken for what was.
+        theirs = [Text(cell, style="dim") for cell in (*line[3:6], source)]
+        lines.append((f"{one.method}, {heads[one.metric]}", one.board.dataset, ours, *theirs))
+    listing(("method, metric", "dataset", "ours", "published", "gap", "status", "published in"), lines, empty="")
     out.print(Text("`ragmeter table --published` says what differs, key by key", style="dim"))
     out.print()
+
+
+def beside_json(found: Sequence[Board]) -> list[dict[str, Any]]:
+    """What `show_beside` shows, for programs."""
+    return [_beside_json(one) for one in _closest(list(_beside(found)))]
 
 
 def _lines(rows: Iterable[Beside]) -> list[list[str]]:

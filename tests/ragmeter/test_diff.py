@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,13 +15,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from benchmarks.schema import Question
 from methods.api import Prediction
+from ragmeter import console
 from ragmeter.commands import tabling
 from results import queries
+from results.board import boards
 from results.diff import diff, differing
 from results.published import figures
 from results.statistics import difference, holm
@@ -181,10 +185,8 @@ def test_data_without_published_figures_say_so(folder: str) -> None:
     assert json.loads(ragmeter("table", "--published", "--json", "--store", folder).stdout)["published"] == []
 
 
-@pytest.mark.parametrize("form", ["text", "csv", "markdown", "latex", "json"])
-def test_ours_stands_beside_what_the_paper_prints(
-    form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def with_a_published_figure(folder: Path) -> Store:
+    """A store whose one run, `mine` of experiment `p`, is of a method and metric that a paper prints a figure of."""
     figure = next(
         one for one in figures()
         if one.id == "no_retrieval" and one.dataset == "hotpotqa" and one.unit == "percent"
@@ -195,7 +197,7 @@ def test_ours_stands_beside_what_the_paper_prints(
     )  # fmt: skip
     asked = [Question(f"q{number}", "what?", ("a",)) for number in range(50)]
     benchmark = Benchmark(DataReference.parse("hotpotqa:validation"), 1, card, asked, Corpus.of([]))
-    store = Store(tmp_path / "s")
+    store = Store(folder)
     store.put_benchmark(benchmark, benchmark.fingerprint)
     described = {"method": {"id": figure.id, "config": {}}, "rerankers": [], "reader": None, "compressor": None}
     run = Run("r1", "mine", figure.id, "retriever", described, "hotpotqa:validation", benchmark.fingerprint,
@@ -205,6 +207,14 @@ def test_ours_stands_beside_what_the_paper_prints(
     store.append(run.run, [Prediction(q.id, "x") for q in asked], {metric: np.arange(50) % 2 * 1.0})
     store.end(run.run, FINISHED)
     store.put_experiment("p", "name: p", None, None, None, ["r1"])
+    return store
+
+
+@pytest.mark.parametrize("form", ["text", "csv", "markdown", "latex", "json"])
+def test_ours_stands_beside_what_the_paper_prints(
+    form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_a_published_figure(tmp_path / "s")
     tabling.table(tabling.Request("p", None, False, form, None, True), tmp_path / "s", False)
     said = capsys.readouterr().out
     if form == "json":
@@ -219,3 +229,24 @@ def test_ours_stands_beside_what_the_paper_prints(
         assert "50.0" in said
         assert "mine" in said
         assert "clara" in said
+
+
+def test_a_runs_tables_end_with_published_figures_dim_and_marked_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = boards(with_a_published_figure(tmp_path / "s"), "p")
+    terminal = Console(file=io.StringIO(), width=150, force_terminal=True, color_system="standard", highlight=False)
+    for module in (tabling, console):
+        monkeypatch.setattr(module, "out", terminal)
+    tabling.show_beside(found)
+    assert isinstance(terminal.file, io.StringIO)
+    said = terminal.file.getvalue()
+    (told, *_) = tabling.beside_json(found)
+    assert "published figures of these methods" in said
+    assert "published in" in said
+    dim = re.findall(r"\x1b\[2m(.*?)\x1b", said)
+    assert float(dim[0]) == pytest.approx(100 * told["published"])
+    assert told["status"] in [cell.strip() for cell in dim]
+    (ours,) = {line.partition("hotpotqa:validation")[2].split()[0] for line in said.splitlines() if "mine," in line}
+    assert ours == "50.0"  # measured here: not dim
+    assert told["gap"] == pytest.approx(0.5 - told["published"])

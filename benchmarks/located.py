@@ -42,3 +42,34 @@ def not_yaml(error: yaml.YAMLError, name: str) -> UserError:
         return UserError(f"this is not YAML: {error}", where=name)
     mark = error.problem_mark or error.context_mark
     return UserError(f"this is not YAML: {error.problem}", where=f"{name}:{mark.line + 1 if mark else 1}")
+
+
+def line_numbers(node: yaml.Node | None, name: str) -> dict[Path, int]:
+    """1-based lines of every key and item below a composed document.
+
+    Args:
+        node: As `yaml.compose` gives it; None for an empty document.
+        name: The file, as shown in errors.
+
+    Raises:
+        UserError: A mapping has a key twice.
+    """
+    lines: dict[Path, int] = {}
+    if node is not None:
+        _collect(node, (), lines, name)
+    return lines
+
+
+def _collect(node: yaml.Node, path: Path, lines: dict[Path, int], name: str) -> None:
+    lines.setdefault(path, node.start_mark.line + 1)
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            child = (*path, key.value)
+            line = key.start_mark.line + 1
+            if child in lines:
+                raise UserError(f"key {key.value!r} occurs twice", where=f"{name}:{line}", try_this="keep one of them")
+            lines[child] = line
+            _collect(value, child, lines, name)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            _collect(value, (*path, index), lines, name)

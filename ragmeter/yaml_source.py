@@ -9,7 +9,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from benchmarks.errors import UserError, nearest
-from benchmarks.located import Located, Path, not_yaml
+from benchmarks.located import Located, Path, line_numbers, not_yaml
 
 
 @dataclass(frozen=True)
@@ -30,25 +30,7 @@ def read(text: str, name: str) -> Source:
         value = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise not_yaml(error, name) from None
-    lines: dict[Path, int] = {}
-    if node is not None:
-        _collect(node, (), lines, name)
-    return Source(name, value, lines, text)
-
-
-def _collect(node: yaml.Node, path: Path, lines: dict[Path, int], name: str) -> None:
-    lines.setdefault(path, node.start_mark.line + 1)
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            child = (*path, key.value)
-            line = key.start_mark.line + 1
-            if child in lines:
-                raise UserError(f"key {key.value!r} occurs twice", where=f"{name}:{line}", try_this="keep one of them")
-            lines[child] = line
-            _collect(value, child, lines, name)
-    elif isinstance(node, yaml.SequenceNode):
-        for index, value in enumerate(node.value):
-            _collect(value, (*path, index), lines, name)
+    return Source(name, value, line_numbers(node, name), text)
 
 
 def explain(error: ValidationError, model: type[BaseModel], source: Source, prefix: Path = ()) -> UserError:

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from benchmarks.errors import UserError
-from benchmarks.located import Located, Path, not_yaml
+from benchmarks.located import Located, line_numbers, not_yaml
 from results.submission.limits import LIMITS
 
 _NULL = {"", "~", "null", "Null", "NULL"}
@@ -35,9 +35,8 @@ def read(raw: bytes, name: str, *, size: int = LIMITS.card_bytes, depth: int = L
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
         raise not_yaml(error, name) from None
-    lines: dict[Path, int] = {}
-    value = _value(node, (), lines, name) if node is not None else None
-    return Located(name, value, lines)
+    value = _value(node, name) if node is not None else None
+    return Located(name, value, line_numbers(node, name))
 
 
 def _decoded(raw: bytes, name: str) -> str:
@@ -71,22 +70,17 @@ def _scan(text: str, name: str, depth: int) -> None:
             raise UserError(f"the card is nested deeper than {depth} levels", where=f"{name}:{line}")
 
 
-def _value(node: yaml.Node, path: Path, lines: dict[Path, int], name: str) -> Any:
-    lines.setdefault(path, node.start_mark.line + 1)
+def _value(node: yaml.Node, name: str) -> Any:
     if isinstance(node, yaml.MappingNode):
         found: dict[str, Any] = {}
         for key, child in node.value:
-            line = key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarNode):
-                raise UserError("a key is a word", where=f"{name}:{line}")
+                raise UserError("a key is a word", where=f"{name}:{key.start_mark.line + 1}")
             _check_visible(key, name)
-            if key.value in found:
-                raise UserError(f"key {key.value!r} occurs twice", where=f"{name}:{line}", try_this="keep one of them")
-            lines[*path, key.value] = line
-            found[key.value] = _value(child, (*path, key.value), lines, name)
+            found[key.value] = _value(child, name)
         return found
     if isinstance(node, yaml.SequenceNode):
-        return [_value(child, (*path, index), lines, name) for index, child in enumerate(node.value)]
+        return [_value(child, name) for child in node.value]
     assert isinstance(node, yaml.ScalarNode)  # aliases were refused, so there is nothing else
     _check_visible(node, name)
     return None if node.style is None and node.value in _NULL else node.value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,6 @@ def _columns(costs: Sequence[Cost]) -> list[Column]:
         ("tokens in", lambda cost: cost.prompt_tokens, short),
         ("out ≤", lambda cost: cost.completion_tokens, short),
         ("memory", lambda cost: cost.memory_tokens, short),
-        ("encoded", lambda cost: cost.encoded_tokens, short),
         ("GPU h", lambda cost: cost.gpu_hours, hours),
         ("served h", lambda cost: cost.served_hours, hours),
         ("$", lambda cost: cost.usd, lambda usd: f"{usd:,.2f}"),
@@ -127,12 +127,13 @@ def _open(cost: Cost) -> str:
 def _trainings(rows: Sequence[TrainingRow], columns: list[Column]) -> None:
     if not rows:
         return
-    heads = ("training", "seed", "stage", "rows ≤", "steps ≤", *(name for name, _ in columns), "scratch", "", "lengths")
+    seeded = len({row.seed for row in rows}) > 1
+    heads = ("training", "stage", "rows ≤", "steps ≤", *(name for name, _ in columns), "", "lengths")
     listing(heads, [
         (
-            row.name, row.seed, row.stage, "-" if row.rows is None else short(row.rows),
-            "-" if row.steps is None else f"{row.steps:,.0f}", *_cells(row.cost, columns),
-            size(row.scratch) if row.scratch else "-", "trained" if row.trained else _open(row.cost), row.origin,
+            f"{row.name} #{row.seed}" if seeded else row.name, row.stage,
+            "-" if row.rows is None else short(row.rows), "-" if row.steps is None else short(row.steps),
+            *_cells(row.cost, columns), "trained" if row.trained else _open(row.cost), row.origin,
         )
         for row in rows
     ], empty="")  # fmt: skip
@@ -140,15 +141,17 @@ def _trainings(rows: Sequence[TrainingRow], columns: list[Column]) -> None:
 
 
 def _tasks(rows: Sequence[TaskRow], columns: list[Column]) -> None:
-    heads = ("method", "dataset", "setting", "left", "status", *(name for name, _ in columns), "", "lengths")
-    listing(heads, [
-        (
-            row.method, f"{row.dataset} ({row.variant})" if row.variant else row.dataset, row.setting,
-            _left(row), row.status, *_cells(row.cost, columns), _open(row.cost), row.origin,
-        )
-        for row in rows
-    ], empty="this experiment has no tasks")  # fmt: skip
-    out.print()
+    """A table for each benchmark, and above it what all its rows share."""
+    heads = ("method", "left", "status", *(name for name, _ in columns), "")
+    for (dataset, variant, setting, origin), group in groupby(
+        rows, lambda row: (row.dataset, row.variant, row.setting, row.origin)
+    ):
+        what = f"  {variant}" if variant else ""
+        out.print(Text(dataset, style="bold") + Text(f"{what}  setting {setting}; lengths {origin}"))
+        listing(heads, [
+            (row.method, _left(row), row.status, *_cells(row.cost, columns), _open(row.cost)) for row in group
+        ], empty="")  # fmt: skip
+        out.print()
 
 
 def _left(row: TaskRow) -> str:
@@ -202,8 +205,9 @@ def _footnotes(planned: Plan, request: Request) -> None:
     half, twice = assume.utilisation / 2, min(1.0, assume.utilisation * 1.5)
     out.print(Text(
         f"at {half:.0%} of the peak the hours of reading and training double, at {twice:.0%} they are "
-        f"{assume.utilisation / twice:.0%}; tokens written, rows and disk are at most, tokens are characters / 4 "
-        "where no tokenizer is here", style=dim,
+        f"{assume.utilisation / twice:.0%}; in and out are of language models (those of encoders: "
+        "--json); tokens written, rows and disk are at most; tokens are characters / 4 where no tokenizer is here",
+        style=dim,
     ))  # fmt: skip
     if any(row.origin != "counted" for row in planned.tasks):
         out.print(Text("lengths: counted on the data; sampled: on a few questions made for it; stated: by the data's "
@@ -244,5 +248,5 @@ def size(number: float) -> str:
     """Bytes for people."""
     for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if number >= scale:
-            return f"{number / scale:.3g} {unit}"
-    return f"{number:.0f} B"
+            return f"{number / scale:.3g}{unit}"
+    return f"{number:.0f}B"

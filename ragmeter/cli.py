@@ -45,6 +45,24 @@ app.add_typer(check_app, name="check", cls=Commands)
 app.add_typer(results_app, name="results", cls=Commands)
 app.add_typer(cache_app, name="cache", cls=Commands)
 
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"ragmeter {version('ragmeter')}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def ragmeter(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Run one of the commands."""
+
+
 Experiment = Annotated[str, typer.Argument(help="An experiment file, or the name of a shipped experiment.")]
 Profile = Annotated[str | None, typer.Option(help="One of the file's profiles, laid over it.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Only the first questions of every benchmark.")]

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,10 @@ def test_the_overview_has_every_command_with_its_whole_first_sentence(say: Say) 
     assert sorted(listed) == sorted(TREE.commands)
 
 
+def test_the_version_is_that_of_the_installed_package(say: Say) -> None:
+    assert say("--version") == (0, f"ragmeter {version('ragmeter')}\n", "")
+
+
 # -- wrong usage ---------------------------------------------------------------------------------------------------
 
 
@@ -241,7 +246,7 @@ def test_the_page_of_the_command_line_has_every_exit_code() -> None:
     table = {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
     assert table == {endings.FINE, endings.BROKE, endings.WRONG, endings.INTERRUPTED, 100, 101}
     # What it says of commands is said of commands that there are.
-    named = set(re.findall(r"`ragmeter ([a-z-]+)", page)) - {"--help"}
+    named = set(re.findall(r"`ragmeter ([a-z-]+)", page)) - {"--help", "--version"}
     assert named <= {name.split()[0] for name in COMMANDS} | {"judge", "results"}
 
 

@@ -310,7 +310,7 @@ def standing(store: Store, runs: Sequence[str] | None = None) -> tuple[int, int]
     wanted = None if runs is None else list(runs)
     with store.database.reading() as connection:
         row = connection.execute(
-            f"""SELECT count_if(labelled = present), count_if(labelled IS DISTINCT FROM present) FROM ({with_present()})
+            f"""SELECT count_if(labelled = present), count(*) - count_if(labelled = present) FROM ({with_present()})
                 WHERE ? IS NULL OR list_contains(?, one) OR list_contains(?, other)""",
             [wanted] * 3,
         ).fetchone()

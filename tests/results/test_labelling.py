@@ -317,6 +317,17 @@ def test_a_label_does_not_pass_to_another_question_of_the_same_name(
     assert questions_labelled(store) == {f"q{n}" for n in range(30)} - {"q7"}
 
 
+def test_a_label_of_which_an_older_store_did_not_say_what_was_read_rests(
+    store: Store, runs: dict[str, Any], tmp_path: Path
+) -> None:
+    labelled(store, single(store, runs, 4), tmp_path)
+    with store.database.writing() as connection:
+        connection.execute("UPDATE annotations SET labelled = NULL")
+        connection.execute("DELETE FROM predictions")
+    assert labels(store) == []
+    assert labelling.standing(store) == (0, 4)
+
+
 def test_files_of_an_earlier_export_are_taken_as_about_the_present_answers(
     store: Store, runs: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -310,8 +310,9 @@ def standing(store: Store, runs: Sequence[str] | None = None) -> tuple[int, int]
     wanted = None if runs is None else list(runs)
     with store.database.reading() as connection:
         row = connection.execute(
-            f"""SELECT count_if(labelled = present), count(*) - count_if(labelled = present) FROM ({with_present()})
-                WHERE ? IS NULL OR list_contains(?, one) OR list_contains(?, other)""",
+            f"""SELECT count(*) FILTER (labelled = present),
+                    count(*) FILTER (labelled IS DISTINCT FROM present OR present IS NULL)
+                FROM ({with_present()}) WHERE ? IS NULL OR list_contains(?, one) OR list_contains(?, other)""",
             [wanted] * 3,
         ).fetchone()
     return (int(row[0] or 0), int(row[1] or 0)) if row else (0, 0)

@@ -56,9 +56,7 @@ def shareable(document: str | None) -> Any:
 def redacted(value: Any) -> Any:
     """A JSON value without secrets: fields named like one lose their value, other texts what has the form of one."""
     if isinstance(value, Mapping):
-        return {
-            name: _hidden(inner) if names_secret(str(name)) else redacted(inner) for name, inner in value.items()
-        }
+        return {name: _hidden(inner) if names_secret(str(name)) else redacted(inner) for name, inner in value.items()}
     if isinstance(value, list):
         return [redacted(inner) for inner in value]
     return without_secrets(value) if isinstance(value, str) else value

@@ -110,7 +110,9 @@ def _places(request: Request, options: Mapping[str, Any]) -> tuple[list[Whereabo
     """Which splits are verified, and which are not and why."""
     if request.every == bool(request.references):
         raise UserError(
-            "name what to verify: data references, or --all",
+            "references and --all were both given"
+            if request.every
+            else "nothing to verify was named: neither data references nor --all",
             where="datasets verify",
             try_this="ragmeter datasets verify hotpotqa:dev",
         )

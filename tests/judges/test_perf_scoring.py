@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", ["real", "missing"])
 def test_both_sides_of_the_benchmark_agree(data, tmp_path):
     pytest.importorskip("pytrec_eval")

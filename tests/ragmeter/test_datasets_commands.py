@@ -338,8 +338,8 @@ def test_questions_of_one_split_that_are_nearly_in_another_are_found(native, tmp
 
 
 def test_verify_wants_references_or_all_and_not_both():
-    assert "either" in refused("verify").what
-    assert "either" in refused("verify", "worlds:test", "--all").what
+    assert "neither" in refused("verify").what
+    assert "both" in refused("verify", "worlds:test", "--all").what
     assert "of one dataset" in refused("verify", "--all", "--config", '{"skip_bad": true}').what
 
 

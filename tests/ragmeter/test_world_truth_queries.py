@@ -46,6 +46,7 @@ def test_sub_questions_find_more_than_the_question(benchmark: Benchmark, tmp_pat
     assert all(ranking.usage.model_calls == 3 for ranking in refined)
 
 
+@pytest.mark.slow
 def test_passages_that_answer_find_more_than_the_question(benchmark: Benchmark, tmp_path: Path) -> None:
     truth = WorldTruth([benchmark], config=OPTIONS)
     plain = retrieved(truth, benchmark, "hyde", tmp_path, samples=0)
@@ -54,6 +55,7 @@ def test_passages_that_answer_find_more_than_the_question(benchmark: Benchmark, 
     assert recall(benchmark.questions, written) > recall(benchmark.questions, plain) + 0.05
 
 
+@pytest.mark.slow
 def test_with_a_fifth_corrupted_every_question_still_gets_a_ranking(benchmark: Benchmark, tmp_path: Path) -> None:
     truth = WorldTruth([benchmark], config=OPTIONS, corruption=0.2)
     for method, config in (("rq_rag_prompted", {"retriever": "bm25"}), ("hyde", {"samples": 1})):

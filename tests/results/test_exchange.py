@@ -127,6 +127,7 @@ def test_scores_of_further_metrics_come_along(tmp_path: Path) -> None:
     assert store.scored("r1") == {METRIC: 1, "recall@5#v1": 1}
 
 
+@pytest.mark.slow
 @given(
     left=st.lists(st.integers(0, QUESTIONS - 1), unique=True, min_size=1),
     right=st.lists(st.integers(0, QUESTIONS - 1), unique=True, min_size=1),

@@ -47,11 +47,6 @@ def _results(at: Source, method: str, metrics: tuple[str, ...]) -> list[Result]:
 
 
 @st.cache_data(show_spinner=False, max_entries=4)
-def _checkpoints(at: Source) -> list[Checkpoint]:
-    return checkpoints.checkpoints(Store(Path(at.folder)))
-
-
-@st.cache_data(show_spinner=False, max_entries=4)
 def _decisions(at: Source) -> list[Decided]:
     return gate_history.history(Store(Path(at.folder)))
 
@@ -111,7 +106,7 @@ def _show_results(at: Source, method: str, runs: list[RunRow], metrics: tuple[st
 
 
 def _show_checkpoints(at: Source, method: str, runs: list[RunRow]) -> None:
-    own = [one for one in _checkpoints(at) if one.method == method]
+    own = [one for one in source.known_checkpoints(at) if one.method == method]
     if own:
         show(el("h2", "Checkpoints", cls="section"), "checkpoints-title")
         every = {run.run: run for group in source.run_groups(at, None) for run in group}.values()

@@ -16,7 +16,6 @@ from leaderboard.run_pace import Sightings
 from leaderboard.source import Source
 from leaderboard.view import show
 from results import checkpoints
-from results.checkpoints import Checkpoint
 from results.diff import Diff, diff
 from results.live import running
 from results.migrations import now
@@ -38,11 +37,6 @@ def _runs(at: Source, experiment: str | None) -> list[RunRow]:
     """Runs of an experiment, or of the store, each once, the newest first."""
     found = {run.run: run for group in source.run_groups(at, experiment) for run in group}
     return sorted(found.values(), key=lambda run: run.started_at, reverse=True)
-
-
-@st.cache_data(show_spinner=False, max_entries=4)
-def _checkpoints(at: Source) -> list[Checkpoint]:
-    return checkpoints.checkpoints(Store(Path(at.folder)))
 
 
 @st.cache_data(show_spinner="Comparing …", max_entries=32)
@@ -79,7 +73,7 @@ def _render(at: Source) -> None:
         return
     show(el("h2", f"Where the numbers of {run.method} come from", cls="section"), "made-title")
     show(run_view.made(run), "made")
-    used = run_view.weights([one for one in _checkpoints(at) if checkpoints.made_with(run, one.sha256)])
+    used = run_view.weights([one for one in source.known_checkpoints(at) if checkpoints.made_with(run, one.sha256)])
     if used is not None:
         show(used, "weights")
     for number, fold in enumerate(run_view.folds(run)):

@@ -15,8 +15,9 @@ import numpy as np
 import streamlit as st
 from numpy.typing import NDArray
 
-from results import queries
+from results import checkpoints, queries
 from results.board import Board, board, groups
+from results.checkpoints import Checkpoint
 from results.queries import AnswerRow, ExperimentRow, Passage, QuestionRow, RunRow
 from results.store import Store
 
@@ -128,3 +129,9 @@ def answers(at: Source, question: QuestionRow, runs: tuple[str, ...]) -> list[An
 def gold_passages(at: Source, question: QuestionRow) -> dict[str, Passage]:
     """The positive passages of a question by id."""
     return queries.passages(_store(at), question.evidence)
+
+
+@st.cache_data(show_spinner=False, max_entries=4)
+def known_checkpoints(at: Source) -> list[Checkpoint]:
+    """Registered checkpoints, newest first."""
+    return checkpoints.checkpoints(Store(Path(at.folder)))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -30,3 +34,22 @@ def data_folder() -> Path:
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What loaders keep of data lies in a folder of these tests, not in the user's cache."""
     os.environ["RAGMETER_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session")
+def module_at() -> Callable[[Path], ModuleType]:
+    """Loads a helper of tests from its file: tests are no packages, so that it cannot be imported by a name."""
+
+    def load(path: Path) -> ModuleType:
+        name = f"{path.parent.name}_{path.stem}"
+        if name in sys.modules:
+            return sys.modules[name]
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec
+        assert spec.loader
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+        return module
+
+    return load

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -19,32 +18,23 @@ import pytest
 
 from leaderboard.nodes import Node, from_json
 
+HERE = Path(__file__).parent
 APP = Path(__file__).parents[2] / "leaderboard" / "app.py"
 
 
-def _module(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"leaderboard_{name}", Path(__file__).with_name(f"{name}.py"))
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture(scope="session")
+def synthetic(module_at: Callable[[Path], ModuleType]) -> ModuleType:
+    return module_at(HERE / "synthetic.py")
 
 
 @pytest.fixture(scope="session")
-def synthetic() -> ModuleType:
-    return _module("synthetic")
+def large(module_at: Callable[[Path], ModuleType]) -> ModuleType:
+    return module_at(HERE / "large.py")
 
 
 @pytest.fixture(scope="session")
-def large() -> ModuleType:
-    return _module("large")
-
-
-@pytest.fixture(scope="session")
-def matrix_store() -> ModuleType:
-    return _module("matrix_store")
+def matrix_store(module_at: Callable[[Path], ModuleType]) -> ModuleType:
+    return module_at(HERE / "matrix_store.py")
 
 
 @pytest.fixture(scope="session")
@@ -56,13 +46,25 @@ def several(tmp_path_factory: pytest.TempPathFactory, matrix_store: ModuleType) 
 
 
 @pytest.fixture(scope="session")
-def screenshots() -> ModuleType:
-    return _module("screenshots")
+def screenshots(module_at: Callable[[Path], ModuleType]) -> ModuleType:
+    return module_at(HERE / "screenshots.py")
+
+
+# As long as a module: while it is open an event loop runs, in which other tests could not start one.
+@pytest.fixture(scope="module")
+def browser(screenshots: ModuleType) -> Iterator[Any]:
+    """A headless Chromium; a visible skip without one."""
+    pytest.importorskip("playwright")
+    executable = screenshots.chromium()
+    if executable is None:
+        pytest.skip("no Chromium on this machine: apt-get install chromium")
+    with screenshots.browsing(executable) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")
-def hostile() -> ModuleType:
-    return _module("hostile")
+def hostile(module_at: Callable[[Path], ModuleType]) -> ModuleType:
+    return module_at(HERE / "hostile.py")
 
 
 @pytest.fixture(scope="session")

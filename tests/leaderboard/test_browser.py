@@ -17,16 +17,6 @@ def site(filled: Path, screenshots: ModuleType) -> Iterator[str]:
         yield address
 
 
-@pytest.fixture(scope="module")
-def browser(screenshots: ModuleType) -> Iterator[Any]:
-    pytest.importorskip("playwright")
-    executable = screenshots.chromium()
-    if executable is None:
-        pytest.skip("no Chromium on this machine: apt-get install chromium")
-    with screenshots.browsing(executable) as opened:
-        yield opened
-
-
 @pytest.fixture
 def visit(site: str, browser: Any, screenshots: ModuleType) -> Iterator[Any]:
     """From a path and a view port to an open page; what the page asks other machines for is refused and noted."""

@@ -14,13 +14,9 @@ import pytest
 
 
 @pytest.fixture(scope="module")
-def page_of(several: Path, screenshots: ModuleType) -> Iterator[Any]:
+def page_of(several: Path, browser: Any, screenshots: ModuleType) -> Iterator[Any]:
     pytest.importorskip("streamlit")
-    pytest.importorskip("playwright")
-    executable = screenshots.chromium()
-    if executable is None:
-        pytest.skip("no Chromium on this machine: apt-get install chromium")
-    with screenshots.serving(several) as address, screenshots.browsing(executable) as browser:
+    with screenshots.serving(several) as address:
 
         def visit(query: str = "", width: int = 1280) -> Any:
             page = browser.new_page(viewport={"width": width, "height": 900}, accept_downloads=True)

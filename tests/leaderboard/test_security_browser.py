@@ -49,16 +49,6 @@ def site(spoilt: Path, screenshots: ModuleType) -> Iterator[str]:
             yield address
 
 
-@pytest.fixture(scope="module")
-def browser(screenshots: ModuleType) -> Iterator[Any]:
-    pytest.importorskip("playwright")
-    executable = screenshots.chromium()
-    if executable is None:
-        pytest.skip("no Chromium on this machine: apt-get install chromium")
-    with screenshots.browsing(executable) as opened:
-        yield opened
-
-
 @pytest.fixture
 def visit(site: str, browser: Any, screenshots: ModuleType) -> Iterator[Any]:
     """From an address to an open page; what it asks other machines for, dialogs and new windows are noted."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,14 +23,8 @@ LONGEST = 40
 
 
 @pytest.fixture(scope="module")
-def tutorial() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("tutorial", Path(__file__).with_name("tutorial.py"))
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+def tutorial(module_at: Callable[[Path], ModuleType]) -> ModuleType:
+    return module_at(Path(__file__).with_name("tutorial.py"))
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -27,15 +25,8 @@ EM = "em#v1"
 
 
 @pytest.fixture(scope="module")
-def made() -> ModuleType:
-    path = Path(__file__).parents[1] / "leaderboard" / "matrix_store.py"
-    spec = importlib.util.spec_from_file_location("matrix_store_of_results", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+def made(module_at: Callable[[Path], ModuleType]) -> ModuleType:
+    return module_at(Path(__file__).parents[1] / "leaderboard" / "matrix_store.py")
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,8 @@ import math
 import re
 from dataclasses import dataclass
 
+from results.tables import settled
+
 NOTHING = "–"
 _NAMES = {"em": "EM", "f1": "F1", "mrr": "MRR", "map": "MAP", "ndcg": "nDCG", "cover_em": "cover EM"}
 _ID = re.compile(r"(?P<name>[^@(#]*)(?P<k>@\d+)?(?:\((?P<parameters>[^()]*)\))?(?:#v(?P<version>\d+))?")
@@ -29,7 +31,7 @@ class Scale:
 
     def value(self, number: float | None) -> str:
         """A value, e.g. `61.2`."""
-        return NOTHING if missing(number) else _minus(f"{number * self.factor:.{self.decimals}f}")  # type: ignore[operator]
+        return NOTHING if missing(number) else _minus(f"{settled(number * self.factor):.{self.decimals}f}")  # type: ignore[operator]
 
     def interval(self, low: float | None, high: float | None) -> str:
         """An interval, e.g. `[57.1, 65.4]`."""
@@ -41,7 +43,7 @@ class Scale:
         """A signed value, e.g. `+3.1`."""
         if missing(number):
             return NOTHING
-        text = f"{number * self.factor:+.{self.decimals}f}"  # type: ignore[operator]
+        text = f"{settled(number * self.factor):+.{self.decimals}f}"  # type: ignore[operator]
         return text[1:] if float(text) == 0 else _minus(text)
 
     def differences(self, low: float | None, high: float | None) -> str:

@@ -62,8 +62,13 @@ def _judged_by(found: re.Match[str]) -> str:
 
 def plus_minus(value: float, low: float, high: float, form: str = "{:.1f}", scale: float = 100.0) -> str:
     """`63.4 ± 4.2` of fractions: value and half the interval, × 100; the value alone where there is no interval."""
-    shown = form.format(scale * value)
-    return shown if math.isnan(low) else f"{shown} ± {scale * (high - low) / 2:.1f}"
+    shown = form.format(settled(scale * value))
+    return shown if math.isnan(low) else f"{shown} ± {settled(scale * (high - low) / 2):.1f}"
+
+
+def settled(number: float) -> float:
+    """The number without its last bits, in which sums in another order differ: shown alike wherever it is computed."""
+    return round(number, 9)
 
 
 def remarks(row: Row) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as some
 from leaderboard import formats
 from leaderboard.columns import scale_of
 from leaderboard.formats import PERCENT, PLAIN
+from results.tables import plus_minus
 
 NAN = float("nan")
 
@@ -82,3 +84,11 @@ def test_fractions_are_shown_times_100_and_numbers_as_they_are() -> None:
 )
 def test_a_metric_id_is_shown_as_name_and_parameters(identifier: str, name: str, details: str) -> None:
     assert formats.metric_name(identifier) == (name, details)
+
+
+@given(some.lists(some.integers(0, 8), min_size=1, max_size=400))
+def test_terminal_and_pages_round_a_mean_alike_whatever_order_it_was_added_in(eighths: list[int]) -> None:
+    values = [one / 8 for one in eighths]
+    mean, other = math.fsum(values) / len(values), sum(one / len(values) for one in values)
+    assert PERCENT.value(mean) == PERCENT.value(other) == plus_minus(mean, math.nan, math.nan)
+    assert PERCENT.difference(mean) == PERCENT.difference(other)

@@ -140,16 +140,22 @@ def resume(
 def demo(
     limit: Limit = None,
     device: Annotated[str | None, typer.Option(help="As in `run`.")] = None,
+    training: Annotated[
+        bool, typer.Option("--training/--no-training", help="Train the approaches first, or leave them out.")
+    ] = True,
     offline: OfflineOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Run the embedded benchmark (and real samples where RAGMETER_DATA points at some) and print the tables."""
-    from ragmeter.commands import running
+    """Train ARK, GPR, SARK and CLaRa small, measure them beside baselines on the embedded worlds, print the tables.
 
-    raise typer.Exit(running.demo(limit, device, store, as_json, quiet, verbose))
+    Real samples are added where RAGMETER_DATA points at some.
+    """
+    from ragmeter.commands import demo
+
+    raise typer.Exit(demo.demo(demo.Request(limit, device, training), store, as_json, quiet, verbose))
 
 
 @app.command()

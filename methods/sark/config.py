@@ -158,4 +158,11 @@ WORLDS: Mapping[str, Any] = {
     "train": {"epochs": 3, "learning_rate": 1e-4, "warm_up": 0.1, "batch_size": 4, "token_budget": 2048},
 }
 """Everything offline and on CPU: MiniLM on worlds."""
-PRESETS: Mapping[str, Mapping[str, Any]] = {"paper": PAPER, "released": RELEASED, "worlds": WORLDS}
+DEMO: Mapping[str, Any] = {
+    **WORLDS,
+    "data": ["worlds/multihop:train"],
+    "data_options": {"worlds": {"questions": 40, "mix": {"single": 0.6, "bridge": 0.4}}},
+    "train": {**WORLDS["train"], "epochs": 1},
+}
+"""Labels, pairs and a training in about a minute and a half."""
+PRESETS: Mapping[str, Mapping[str, Any]] = {"paper": PAPER, "released": RELEASED, "worlds": WORLDS, "demo": DEMO}

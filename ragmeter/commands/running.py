@@ -1,9 +1,7 @@
-"""`run`, `resume`, `demo`: from an experiment file to its tables; `plan` is in `planning.py`."""
+"""`run`, `resume`: from an experiment file to its tables; `plan` is in `planning.py`, `demo` in `demo.py`."""
 
 from __future__ import annotations
 
-import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,8 +22,6 @@ from results.battle_board import battle_boards
 from results.board import boards
 from results.series import stem
 from results.store import FAILED_RUN, Store
-
-REAL_SAMPLES = "demo-real"
 
 
 @dataclass(frozen=True)
@@ -48,7 +44,7 @@ class Request:
 def run(request: Request, store: Path | None, as_json: bool, quiet: bool, verbose: bool) -> int:
     """Run an experiment; returns the exit code."""
     experiment = experiments.load(request.experiment, profile=request.profile, store=store)
-    code, value = _run(experiment, request.how, Store(store_folder(store)), as_json, quiet, verbose)
+    code, value = carry_and_show(experiment, request.how, Store(store_folder(store)), as_json, quiet, verbose)
     emit(value, as_json, lambda: None)
     return code
 
@@ -64,35 +60,12 @@ def resume(
         row.source, row.path or f"{row.name} (stored)", path=row.path, profile=row.profile, store=folder
     )
     how = How(row.limit, retry_failed=retry_failed, device=device)
-    code, value = _run(experiment, how, store, as_json, quiet, verbose)
+    code, value = carry_and_show(experiment, how, store, as_json, quiet, verbose)
     emit(value, as_json, lambda: None)
     return code
 
 
-def demo(limit: int | None, device: str | None, folder: Path | None, as_json: bool, quiet: bool, verbose: bool) -> int:
-    """Run the shipped demo, then the real samples where there are some; returns the worse exit code."""
-    store = Store(store_folder(folder))
-    names = ["demo"]
-    if os.environ.get("RAGMETER_DATA"):
-        names.append(REAL_SAMPLES)
-    elif not quiet and not as_json:
-        err.print(
-            "RAGMETER_DATA is not set: worlds only (set it to a folder of real samples to add HotpotQA, 2Wiki, MuSiQue)"
-        )
-    codes, shown = [], []
-    for name in names:
-        experiment = experiments.load(name, store=folder)
-        code, value = _run(experiment, How(limit, device=device), store, as_json, quiet, verbose)
-        codes.append(code)
-        shown.append(value)
-    emit({"experiments": shown}, as_json, lambda: None)
-    if not as_json:
-        # The command as it was called: outside an activated environment its bare name would not be found.
-        out.print(Text(f"leaderboard: {sys.argv[0]} serve --open --store {store.folder}"), soft_wrap=True)
-    return max(codes)
-
-
-def _run(
+def carry_and_show(
     experiment: Experiment, how: How, store: Store, as_json: bool, quiet: bool, verbose: bool
 ) -> tuple[int, dict[str, Any]]:
     """Do it, show the tables to people; returns the exit code and what programs are told."""

@@ -1,0 +1,53 @@
+"""`ragmeter demo`: its parts, and what it leaves out. The whole of it runs in tests/test_wheel.py."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from methods.registry import METHODS
+from ragmeter import experiment as experiments
+from ragmeter.cli import app
+from ragmeter.commands.demo import PARTS
+
+
+def test_each_approach_is_trained_by_its_demo_preset_and_read_back(tmp_path: Path) -> None:
+    trained = {}
+    for name in PARTS:
+        experiment = experiments.load(name, store=tmp_path)
+        for training in experiment.trainings:
+            assert training.config == type(training.config).model_validate(training.entry.validate({"preset": "demo"}))
+            using = [method for method in experiment.methods if training in method.needs]
+            trained[training.entry.id] = {component.id for method in using for component in method.components}
+    assert set(trained) == {"ark", "gpr", "sark", "clara"}
+    assert all(name in parts for name, parts in trained.items())
+
+
+def test_every_part_compares_with_a_method_that_is_not_trained(tmp_path: Path) -> None:
+    for name in PARTS:
+        experiment = experiments.load(name, store=tmp_path)
+        (reference,) = [method for method in experiment.methods if method.name == experiment.reference]
+        assert not reference.needs
+        assert METHODS.get(reference.composition.method.id).kind != "control"
+
+
+@pytest.mark.slow
+def test_without_training_baselines_alone_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAGMETER_DATA", raising=False)
+    store = tmp_path / "store"
+    command = ["demo", "--no-training", "--limit", "2", "--store", str(store)]
+    done = CliRunner().invoke(app, [*command, "--json"])
+    assert done.exit_code == 0, done.output
+    shown = json.loads(done.stdout)["experiments"]
+    assert [one["experiment"] for one in shown] == list(PARTS)
+    methods = {row["method"] for one in shown for board in one["boards"] for row in board["rows"]}
+    assert {"dense + pocket", "G-Retriever", "cosine", "Full text"} <= methods
+    assert not methods & {"ARK", "GPR", "SARK", "CLaRa"}
+    assert not (store / "checkpoints").exists()
+    again = CliRunner().invoke(app, command)
+    assert again.exit_code == 0
+    assert "leaderboard: " in again.stdout
+    assert "minutes of training" not in again.stdout

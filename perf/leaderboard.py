@@ -1,0 +1,215 @@
+"""The leaderboard in Chromium on a store of a million score rows: first paint of every page, and every change on it.
+
+A page counts as painted when its own title and content stand there and its script has ended; a change when nothing on
+the page has moved any more after the script's end. Every select, toggle, segment, search and button that a page shows
+is used once. The named alternative is a bare Streamlit page with a title and one select, on this machine in this run.
+Then ten visitors load and use the board while a run writes. Targets: 2 s to the first paint, 300 ms for a change at
+the median, 1 GiB of memory in the server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import psutil
+
+from methods.api import Prediction
+from results.store import Run, Store
+
+HELPERS = Path(__file__).parent.parent / "tests" / "leaderboard"
+PAGES = ("", "methods", "compare", "questions", "budget", "datasets", "runs")
+PAINT_S, CHANGE_S, MEMORY_GIB, VISITORS = 2.0, 0.3, 1.0, 10
+BARE = """import streamlit as st
+st.html('<h1 class="page">Bare</h1>')
+st.write(st.selectbox("One", list(range(20))))
+"""
+WATCH = """() => { window.moved = performance.now();
+new MutationObserver(() => { window.moved = performance.now() }).observe(document.body,
+  {subtree: true, childList: true, characterData: true, attributes: true}) }"""
+# Focus rings and the "running" sign move, too, but before and with the script: what is last is what was asked for.
+AT_REST = """() => { const app = document.querySelector('[data-testid=stApp]');
+return app && app.dataset.testScriptState === 'notRunning' && performance.now() - window.moved > 400 }"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure and print; 0 where every target is met, and where there is no browser."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--methods", type=int, default=100)
+    parser.add_argument("--datasets", type=int, default=20)
+    parser.add_argument("--questions", type=int, default=500)
+    asked = parser.parse_args(argv)
+    shots, large = _helper("screenshots"), _helper("large")
+    executable = shots.chromium()
+    if executable is None or importlib.util.find_spec("playwright") is None:
+        print("skipped: no Chromium, or no playwright, on this machine")
+        return 0
+    with tempfile.TemporaryDirectory() as folder, shots.browsing(executable) as browser:
+        with _bare(Path(folder), shots) as address:
+            bare_paint, bare_changes = _page(browser, address, shots)
+        print(f"bare Streamlit: painted after {bare_paint:.2f} s; change {1000 * median(bare_changes):.0f} ms")
+        store = large.fill_large(Path(folder) / "store", asked.methods, asked.datasets, asked.questions)
+        rows = asked.methods * asked.datasets * asked.questions
+        met = True
+        with shots.serving(store.folder) as address:
+            server = _server(address)
+            _page(browser, address, shots, changes=False)  # the server's own start is not a visitor's
+            for page in PAGES:
+                paint, changes = _page(browser, f"{address}/{page}", shots)
+                middle = median(changes) if changes else 0.0
+                slowest = 1000 * max(changes, default=0.0)
+                print(f"{page or 'board'}, {rows:,} rows: painted after {paint:.2f} s ({paint / bare_paint:.1f}x bare, "
+                      f"target {PAINT_S}); {len(changes)} changes, median {1000 * middle:.0f} ms, slowest "
+                      f"{slowest:.0f} ms (target {1000 * CHANGE_S:.0f} at the median)")  # fmt: skip
+                met &= paint <= PAINT_S and middle <= CHANGE_S
+            paint, changes, written = _crowd(browser, address, shots, store)
+            print(f"{VISITORS} visitors while a run writes: all painted after {paint:.2f} s, change at the median "
+                  f"{1000 * median(changes):.0f} ms, {written:,} answers written meanwhile")  # fmt: skip
+            memory = server.memory_info().rss / 2**30
+            print(f"the server's memory after all of it: {memory:.2f} GiB (target {MEMORY_GIB})")
+            met &= memory <= MEMORY_GIB and written > 0
+    return 0 if met else 1
+
+
+def _helper(name: str) -> ModuleType:
+    """A helper of the tests, which make and look at such stores as well."""
+    spec = importlib.util.spec_from_file_location(name, HELPERS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def _bare(folder: Path, shots: ModuleType) -> Iterator[str]:
+    script, port = folder / "bare.py", shots.free_port()
+    script.write_text(BARE, "utf-8")
+    options = ("--server.headless", "true", "--browser.gatherUsageStats", "false", "--server.fileWatcherType", "none")
+    command = [sys.executable, "-m", "streamlit", "run", str(script), "--server.port", str(port), *options]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        shots.wait_until_healthy(f"http://127.0.0.1:{port}", process)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def _server(address: str) -> psutil.Process:
+    """The process that listens there."""
+    port = int(address.rpartition(":")[2])
+    for process in psutil.Process().children(recursive=True):
+        if any(c.status == psutil.CONN_LISTEN and c.laddr.port == port for c in process.net_connections("tcp")):
+            return process
+    raise RuntimeError(f"nothing of ours listens at {address}")
+
+
+def _page(browser: Any, address: str, shots: ModuleType, *, changes: bool = True) -> tuple[float, list[float]]:
+    """Seconds to the first paint of a page in a new window, and of each change on it."""
+    page = browser.new_page(viewport={"width": 1440, "height": 1000})
+    page.set_default_timeout(60_000)
+    try:
+        painted = _visit(page, address)
+        return painted, list(_changes(page)) if changes else []
+    finally:
+        page.close()
+
+
+def _visit(page: Any, address: str) -> float:
+    started = time.perf_counter()
+    page.goto(address, wait_until="commit")
+    page.wait_for_selector("h1.page")
+    page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
+    painted = time.perf_counter() - started
+    page.evaluate(WATCH)
+    page.wait_for_function(AT_REST, polling=50)
+    return painted
+
+
+def _changes(page: Any) -> Iterator[float]:
+    """Use what the page offers, each thing once; seconds until it stands there."""
+    for index in range(_count(page, "stSelectbox")):
+        field = page.locator("[data-testid=stSelectbox]:visible").nth(index).locator("input")
+        if field.is_enabled():
+            field.click()
+            page.keyboard.press("ArrowDown")
+            page.wait_for_function(AT_REST, polling=50)
+            yield _until_rest(page, lambda: page.keyboard.press("Enter"))
+    for kind in ("stCheckbox", "stTextInput", "stButtonGroup", "stButton"):
+        for index in range(_count(page, kind)):
+            part = page.locator(f"[data-testid={kind}]:visible").nth(index)
+            if kind == "stTextInput":
+                part.locator("input").fill("05")
+                yield _until_rest(page, lambda: page.keyboard.press("Enter"))
+                continue
+            inner = {"stCheckbox": "label", "stButtonGroup": "button:not([kind*=Active])", "stButton": "button"}[kind]
+            target = part.locator(inner).first
+            if target.is_enabled():
+                yield _until_rest(page, lambda target=target: target.click(no_wait_after=True))
+
+
+def _count(page: Any, kind: str) -> int:
+    return int(page.locator(f"[data-testid={kind}]:visible").count())
+
+
+def _until_rest(page: Any, act: Any) -> float:
+    began = page.evaluate("() => performance.now()")
+    act()
+    page.wait_for_timeout(50)
+    page.wait_for_function(AT_REST, polling=50)
+    return max(0.0, (page.evaluate("() => window.moved") - began) / 1000)
+
+
+def _crowd(browser: Any, address: str, shots: ModuleType, store: Store) -> tuple[float, list[float], int]:
+    """Visitors at once, each using the board, while another thread writes a run; seconds, and answers written."""
+    stop, written = threading.Event(), [0]
+    writer = threading.Thread(target=_write, args=(store, stop, written))
+    writer.start()
+    pages = [browser.new_page(viewport={"width": 1440, "height": 1000}) for _ in range(VISITORS)]
+    try:
+        started = time.perf_counter()
+        for page in pages:
+            page.set_default_timeout(120_000)
+            page.goto(address, wait_until="commit")
+        for page in pages:
+            page.wait_for_selector("h1.page")
+            page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
+        painted = time.perf_counter() - started
+        for page in pages:
+            page.evaluate(WATCH)
+        return painted, [spent for page in pages for spent in list(_changes(page))[:2]], written[0]
+    finally:
+        stop.set()
+        writer.join()
+        for page in pages:
+            page.close()
+
+
+def _write(store: Store, stop: threading.Event, written: list[int]) -> None:
+    """A run of its own that answers ten questions every tenth of a second."""
+    dataset, fingerprint = "data0:test", f"{1:016x}"
+    run = Run("f" * 16, "written meanwhile", "perf", "method", {}, dataset, fingerprint, "distractor", 0, 500, {})
+    store.start(run)
+    for first in range(0, 500, 10):
+        if stop.wait(0.1):
+            break
+        said = [Prediction(f"d0q{number}", "an answer") for number in range(first, first + 10)]
+        store.append(run.run, said, {"f1(rules=hotpotqa)#v1": np.ones(len(said))})
+        written[0] += len(said)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +36,24 @@ def data_folder() -> Path:
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What loaders keep of data lies in a folder of these tests, not in the user's cache."""
     os.environ["RAGMETER_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session")
+def typeset() -> Callable[[str, Path], None]:
+    """Sets tables with LaTeX, in a folder; a visible skip without it, a failure where they cannot be set."""
+    for program, wanted in ("pdflatex", "--version"), ("kpsewhich", "booktabs.sty"):
+        if shutil.which(program) is None or subprocess.run([program, wanted], capture_output=True).returncode:
+            pytest.skip("no LaTeX with booktabs here: apt-get install texlive-latex-recommended")
+
+    def set_tables(body: str, folder: Path) -> None:
+        text = "\\documentclass{article}\\usepackage{booktabs}\\begin{document}\n" + body + "\\end{document}\n"
+        (folder / "t.tex").write_text(text, "utf-8")
+        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
+        done = subprocess.run(command, cwd=folder, capture_output=True)
+        assert done.returncode == 0, done.stdout[-2000:]
+        assert (folder / "t.pdf").stat().st_size > 1000
+
+    return set_tables
 
 
 @pytest.fixture(scope="session")

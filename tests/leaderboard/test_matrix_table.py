@@ -7,6 +7,7 @@ import io
 import math
 import re
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -273,6 +274,10 @@ def test_markdown_and_latex_show_what_is_shown(shown: Shown, export: Export) -> 
     for one in shown.board.cells.values():
         assert f"{100 * one.value:.1f} ± {100 * one.half:.1f}" in markdown
     assert re.search(r"\| \\\([\d.]+ ± [\d.]+\\\) \|", markdown)  # what is not comparable stands in brackets
+
+
+def test_the_latex_can_be_set(export: Export, typeset: Callable[[str, Path], None], tmp_path: Path) -> None:
+    typeset(matrix_exports.latex(export), tmp_path)
 
 
 def test_the_picture_is_xml_whose_text_is_what_is_shown(shown: Shown, export: Export, matrix_store: ModuleType) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -93,11 +94,15 @@ def train(request: Request, folder: Path | None, as_json: bool, quiet: bool) -> 
     store = Store(store_folder(folder))
     config.reach(store.cache)
     job = Job(entry, config, store, request.output, request.device)
-    with TrainingProgress(quiet=quiet or as_json) as progress:
+    # Of several processes (`accelerate launch`, `torchrun`) the first alone speaks and reports stages.
+    first = os.environ.get("RANK", "0") == "0"
+    with TrainingProgress(quiet=quiet or as_json or not first) as progress:
         try:
             trained = job.run(progress, until=request.stage)
         except KeyboardInterrupt:
             raise Interrupted(f"the same command goes on where this was: {job.work}") from None
+    if not first:
+        return
     lines = [_line(stage, checkpoint) for stage, checkpoint in trained]
     last = trained[-1][1] if trained else None
     value = {"training": entry.id, "work": str(job.work), "stages": [one.to_json() for _, one in trained]}

@@ -1,0 +1,32 @@
+"""`ragmeter train` as one of several processes: `accelerate launch` and `torchrun` number them in RANK."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from ragmeter.cli import app
+from ragmeter.commands import training
+
+
+@pytest.mark.parametrize(("rank", "spoken"), [(None, True), ("0", True), ("1", False)])
+def test_the_first_process_alone_speaks(
+    rank: str | None, spoken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = []
+
+    def run(job: training.Job, progress: Any, *, until: str | None) -> list[Any]:
+        ran.append(job.entry.id)
+        return []
+
+    monkeypatch.setattr(training.Job, "run", run)
+    monkeypatch.delenv("RANK", raising=False)
+    if rank is not None:
+        monkeypatch.setenv("RANK", rank)
+    done = CliRunner().invoke(app, ["train", "gpr", "--preset", "demo", "--store", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert ran == ["gpr"]
+    assert ("nothing was trained" in done.output) == spoken

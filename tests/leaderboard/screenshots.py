@@ -1,8 +1,10 @@
 """Takes screenshots of the leaderboard with headless Chromium: light, dark and at phone width.
 
     python tests/leaderboard/screenshots.py STORE FOLDER [--chromium PATH]
+    python tests/leaderboard/screenshots.py STORE docs/pictures/pages --views light --highest 1000 --colours 128
 
-Starts the server on a free port of the loopback interface and ends it afterwards.
+The second makes the pictures of the documentation: one for each page, small files. The server is started on a free port
+of the loopback interface and ended afterwards.
 """
 
 from __future__ import annotations
@@ -24,10 +26,15 @@ CHROMIUM_FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "-
 VIEWS = {"light": ("light", 1440, 900), "dark": ("dark", 1440, 900), "phone": ("light", 390, 844)}
 PAGES = {
     "board": "",
-    **{name: name for name in ("methods", "compare", "questions", "styles", "budget", "judges", "datasets", "runs")},
+    **{
+        name: name
+        for name in ("methods", "compare", "questions", "styles", "budget", "judges", "datasets", "runs", "submit")
+    },
 }
 SERVE = "import sys; from pathlib import Path; from leaderboard.server import serve; " \
     "sys.exit(serve(Path(sys.argv[1]), int(sys.argv[2])))"  # fmt: skip
+SERVE_SUBMISSIONS = "import sys; from pathlib import Path; from leaderboard.server import serve; sys.exit(serve(" \
+    "Path(sys.argv[1]), int(sys.argv[2]), submit=[sys.executable, '-P', '-m', 'ragmeter.cli', 'submit']))"  # fmt: skip
 
 
 def chromium() -> str | None:
@@ -42,12 +49,12 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def serving(store: Path) -> Iterator[str]:
+def serving(store: Path, program: str | None = None) -> Iterator[str]:
     """The leaderboard of a store, served by `serve` in a process of its own; yields its address."""
     port = free_port()
     address = f"http://127.0.0.1:{port}"
     process = subprocess.Popen(
-        [sys.executable, "-c", SERVE, str(store), str(port)],
+        [sys.executable, "-c", program or SERVE, str(store), str(port)],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     try:
@@ -97,12 +104,16 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--chromium", default=chromium())
     parser.add_argument("--query", default="", help="URL parameters of every page")
+    parser.add_argument("--views", default=",".join(VIEWS), help="which of them, with commas between")
+    parser.add_argument("--highest", type=int, default=6000, help="pixels at which a page is cut off")
+    parser.add_argument("--colours", type=int, help="so many colours in a palette, for small files; all without")
     given = parser.parse_args()
     if not given.chromium:
         parser.error("no Chromium found: apt-get install chromium, or --chromium PATH")
     given.folder.mkdir(parents=True, exist_ok=True)
-    with serving(given.store) as address, browsing(given.chromium) as browser:
-        for view, (scheme, width, height) in VIEWS.items():
+    with serving(given.store, SERVE_SUBMISSIONS) as address, browsing(given.chromium) as browser:
+        for view in given.views.split(","):
+            scheme, width, height = VIEWS[view]
             context = browser.new_context(
                 viewport={"width": width, "height": height}, color_scheme=scheme, device_scale_factor=1
             )
@@ -112,13 +123,23 @@ def main() -> None:
                 settled(page)
                 # Streamlit scrolls inside the window: make the window as high as what is in it.
                 content = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
-                page.set_viewport_size({"width": width, "height": max(height, min(content + 60, 6000))})
+                page.set_viewport_size({"width": width, "height": max(height, min(content + 60, given.highest))})
                 page.wait_for_timeout(500)
                 target = given.folder / f"{name}-{view}.png"
                 page.screenshot(path=str(target))
+                if given.colours:
+                    reduce(target, given.colours)
                 page.set_viewport_size({"width": width, "height": height})
                 print(target)
-            context.close()
+
+
+def reduce(picture: Path, colours: int) -> None:
+    """Write a picture anew with a palette."""
+    from PIL import Image
+
+    with Image.open(picture) as opened:
+        few = opened.convert("RGB").quantize(colours, dither=Image.Dither.NONE)
+    few.save(picture, optimize=True)
 
 
 if __name__ == "__main__":

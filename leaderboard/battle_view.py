@@ -50,12 +50,9 @@ def _pairing(name: str, other: str, known: dict[tuple[str, str], Pairing]) -> Ce
     if one is None or math.isnan(one.rate.with_ties.value):
         return Cell(formats.NOTHING, tip="They were not compared")
     rate = one.rate
-    value, low, high = rate.with_ties.value, rate.with_ties.low, rate.with_ties.high
-    if swapped:
-        # Where both answers are disqualified neither wins: then the two shares do not sum to 1, and the interval of
-        # one says nothing exact about the other.
-        value = 1 - value - rate.none / rate.n
-        low, high = (math.nan, math.nan) if rate.none else (1 - high, 1 - low)
+    # Where both answers are disqualified neither wins: then the two shares do not sum to 1.
+    share = rate.opponent if swapped else rate.with_ties
+    value, low, high = share.value, share.low, share.high
     wins, losses = (rate.losses, rate.wins) if swapped else (rate.wins, rate.losses)
     # Two that are both disqualified both have less than half: neither has lost to the other.
     sure = "won" if low > HALF else "lost" if high < HALF and losses > wins else ""
@@ -65,8 +62,8 @@ def _pairing(name: str, other: str, known: dict[tuple[str, str], Pairing]) -> Ce
     counts += [f"{one.unscorable:,} that cannot be judged"] if one.unscorable else []
     counts += [f"{one.pending:,} not judged yet"] if one.pending else []
     counts += [f"orders contradict each other on {100 * rate.flips.rate:.0f} %"] if rate.flips.flips else []
-    counts += [f"† {rate.with_ties.doubt}"] if rate.with_ties.doubt else []
-    mark = {"won": "▲ ", "lost": "▼ ", "": ""}[sure] + PERCENT.value(value) + ("†" if rate.with_ties.doubt else "")
+    counts += [f"† {share.doubt}"] if share.doubt else []
+    mark = {"won": "▲ ", "lost": "▼ ", "": ""}[sure] + PERCENT.value(value) + ("†" if share.doubt else "")
     return Cell(mark, PERCENT.interval(low, high), "; ".join(counts), sure)
 
 

@@ -73,7 +73,8 @@ def _render(at: Source) -> None:
     with left:
         method = state.select("Method", "method", known, known[0], resets=("family", "figure"))
     runs = _runs(at, method)
-    show(method_view.card(method, cards.get(method), runs), "card")
+    trained = any(one.method == method for one in source.known_checkpoints(at))
+    show(method_view.card(method, cards.get(method), runs, checkpoints=trained), "card")
     definitions = source.definitions(at)
     metrics = source.metric_ids(at, tuple(run.run for run in runs)) if runs else []
     groups = families(metrics, definitions, ()) if metrics else {MAIN: []}

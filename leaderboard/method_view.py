@@ -23,8 +23,8 @@ Definitions = Mapping[str, Mapping[str, Any]]
 _OUTCOMES = {"pass": "verified", "regressed": "failed"}
 
 
-def card(method: str, known: Mapping[str, Any] | None, runs: Sequence[RunRow]) -> Node:
-    """What the method says of itself, and whom it was trained on."""
+def card(method: str, known: Mapping[str, Any] | None, runs: Sequence[RunRow], *, checkpoints: bool = False) -> Node:
+    """What the method says of itself, and what it was trained on; `checkpoints`: whether some are listed below it."""
     if known is None:
         submitted = [run.card for run in runs if run.card]
         text = "The store has no card of this method." if not submitted else "Sent in; its card is the submission's."
@@ -36,7 +36,8 @@ def card(method: str, known: Mapping[str, Any] | None, runs: Sequence[RunRow]) -
         ("Id", f"{method}, version {known.get('version')}"),
         ("Kind", str(known.get("kind") or "")),
         ("Paper", _paper(known.get("paper"))),
-        ("Trained on", ", ".join(map(str, trained)) if trained else "nothing that it declares"),
+        ("Trained on", ", ".join(map(str, trained)) or ("as each checkpoint below says" if checkpoints
+                                                        else "nothing that it declares")),
         ("Presets", "; ".join(f"{name}: {shown(values)}" for name, values in presets.items())),
     ]), cls="stack")  # fmt: skip
 

@@ -95,7 +95,8 @@ class WinRate:
         decided_failures_zero: The same with unscored questions in the denominator.
         with_ties: (wins + ties / 2) / n by the tie rule `half`; a question with `none` counts 0 for both methods.
         with_ties_failures_zero: The same with unscored questions in the denominator.
-        tie_rule: What a tied question counted in the two above.
+        opponent: `with_ties` of the second method; 1 - `with_ties` only where ties count half and nothing is `none`.
+        tie_rule: What a tied question counted in the three above.
         verdicts: Number of single verdicts of each kind, by name, over all orders and repetitions.
         flips: Contradictions between presentation orders.
         repetitions: Spread over repetitions.
@@ -110,6 +111,7 @@ class WinRate:
     decided_failures_zero: Estimate
     with_ties: Estimate
     with_ties_failures_zero: Estimate
+    opponent: Estimate
     tie_rule: TieRule
     verdicts: dict[str, int]
     flips: OrderFlips
@@ -190,7 +192,8 @@ def win_rates(
     pairs, questions, repetitions = (int(codes.max()) + 1 for codes in (pairs_of, questions_of, rounds))
     states = question_states(pairs_of, questions_of, verdicts, pairs, questions)
     counts = _counts(states)
-    values = [_decided(states), _decided(states, 0.0), _with_ties(states, ties), _with_ties(states, ties, 0.0)]
+    values = [_decided(states), _decided(states, 0.0), _with_ties(states, ties), _with_ties(states, ties, 0.0),
+              _with_ties(_SWAPPED[states], ties)]  # fmt: skip
     labels = None if clusters is None else _labels(clusters, questions)
     found = _estimates(np.concatenate(values), labels, seed, level, resamples, method)
     # Questions that only other pairs were judged on are not left out of this one.
@@ -204,7 +207,7 @@ def win_rates(
     return [
         WinRate(
             wins, tied, losses, none, unscored,
-            found[row], found[pairs + row], found[2 * pairs + row], found[3 * pairs + row],
+            found[row], found[pairs + row], found[2 * pairs + row], found[3 * pairs + row], found[4 * pairs + row],
             ties, {kind.name.lower(): int(kinds[row, kind]) for kind in Verdict},
             OrderFlips(int(flips[row]), int(both[row])), spreads[row],
         )
@@ -322,6 +325,11 @@ def _valued(states: NDArray[np.int8], values: dict[Verdict, float]) -> Floats:
     table = np.full(len(Verdict) + 1, math.nan)  # the last place is that of absent questions, -1
     table[list(values)] = list(values.values())
     return table[states]
+
+
+_SWAPPED = np.arange(len(Verdict) + 1, dtype=np.int8)
+"""Each state as the second method sees it; the last place is that of absent questions, -1."""
+_SWAPPED[[Verdict.WIN, Verdict.LOSS, -1]] = Verdict.LOSS, Verdict.WIN, _ABSENT
 
 
 def _spreads(states: NDArray[np.int8], ties: TieRule) -> list[RepetitionSpread]:

@@ -123,6 +123,10 @@ def test_where_both_are_disqualified_neither_has_won(battles: BattleBoard) -> No
     # bm25 wins 4 of the 8 with a verdict, dense none of them; two more the judge failed on.
     assert cells(table, "bm25")[order.index("dense")][0].strip("▲▼ †") == "50.0"
     assert cells(table, "dense")[order.index("bm25")][0].strip("▲▼ †") == "0.0"
+    assert all(
+        cells(table, one)[order.index(other)][1].startswith("[")
+        for one, other in (("bm25", "dense"), ("dense", "bm25"))
+    )
     (tip,) = [cell.tip for cell in table.find(tag="td") if "2 the judge failed on" in cell.tip
               and cell.tip.startswith("4 won")]  # fmt: skip
     assert "4 with both disqualified" in tip

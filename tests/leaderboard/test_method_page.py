@@ -132,6 +132,14 @@ def test_a_paper_that_names_no_arxiv_number_is_no_link(paper: str) -> None:
     assert "javascript" not in " ".join(str(a.attributes) for a in tree.find(tag="a"))
 
 
+def test_what_it_was_trained_on_is_its_checkpoints_affair_where_it_has_some() -> None:
+    said = [words(method_view.card("m", {"training_data": data}, [], checkpoints=some))
+            for data, some in ((["nq:train"], True), ([], True), ([], False))]  # fmt: skip
+    assert "nq:train" in said[0]
+    assert "as each checkpoint below says" in said[1]
+    assert "nothing that it declares" in said[2]
+
+
 @pytest.mark.parametrize("empty", [True, False])
 def test_nothing_to_show_says_what_to_do(app: Start, tmp_path: Path, empty: bool) -> None:
     if empty:

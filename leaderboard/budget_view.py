@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from leaderboard import formats
 from leaderboard.curve_chart import Point, front, rows_of
 from leaderboard.formats import Scale
+from leaderboard.labelling_points import LEFT, RIGHT, placed
 from leaderboard.nodes import Node, badge, el
 from leaderboard.plain_table import Cell, Head, Line, plain_table
 from results.budgets import Axis, BudgetCurve, Spent
@@ -131,10 +132,15 @@ def pareto_chart(rows: Sequence[Spent], axis: Axis, metric: str, scale: Scale) -
     bars = base.mark_rule(strokeWidth=2, opacity=0.5).encode(y=alt.Y("low:Q", scale=y_scale, axis=y_axis), y2="high:Q")
     dots = base.mark_point(filled=True, size=90, opacity=1).encode(y=value, shape=shape)
     named = points if len(points) <= _NAMED else [point for point in points if point.series == ON]
-    names = base.mark_text(align="left", dx=9, dy=-7, fontSize=11, limit=130).encode(y=value, text="name:N")
-    names = names.properties(data=alt.Data(values=rows_of(named)))
+    labels = placed(named, logarithmic=logarithmic([one.x for one in rows]))
+    names = [
+        base.mark_text(align=side, dx=dx, dy=-7, fontSize=11, limit=170)
+        .encode(y=alt.Y("label:Q", scale=y_scale, axis=y_axis), text="name:N")
+        .properties(data=alt.Data(values=[row for row in labels if row["align"] == side]))
+        for side, dx in ((LEFT, 9), (RIGHT, -9))
+    ]  # fmt: skip
     step = front([_point(one, axis, scale) for one in rows if one.front])
-    return alt.layer(step, bars, dots, names).properties(height=420).configure_view(strokeWidth=0)
+    return alt.layer(step, bars, dots, *names).properties(height=420).configure_view(strokeWidth=0)
 
 
 def _point(one: Spent, axis: Axis, scale: Scale) -> Point:

@@ -1,0 +1,38 @@
+"""Names of points on a chart do not stand on each other."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leaderboard.curve_chart import Point
+from leaderboard.labelling_points import LEFT, RIGHT, placed
+
+numbers = st.integers(0, 400).map(float)
+
+
+def point(x: float, value: float, name: str = "m") -> Point:
+    return Point("on the front", x, value, value - 1, value + 1, name, "shown")
+
+
+@given(st.lists(st.tuples(numbers, numbers), max_size=8), st.booleans())
+def test_names_of_near_points_stand_apart(at: list[tuple[float, float]], logarithmic: bool) -> None:
+    rows = placed([point(x + 1, value, str(n)) for n, (x, value) in enumerate(at)], logarithmic=logarithmic)
+    assert sorted(row["name"] for row in rows) == sorted(str(n) for n in range(len(at)))
+    if not rows:
+        return
+    xs = [math.log(row["x"]) if logarithmic else row["x"] for row in rows]
+    width = (max(xs) - min(xs)) or 1.0
+    height = max(row["high"] for row in rows) - min(row["low"] for row in rows)
+    for (one, x), (other, y) in combinations(zip(rows, xs, strict=True), 2):
+        if abs(x - y) / width < 0.001 and one["align"] == other["align"]:
+            assert abs(one["label"] - other["label"]) > 0.04 * height
+    assert all(row["label"] <= row["value"] for row in rows)
+
+
+def test_a_name_at_the_right_edge_stands_left_of_its_point_and_what_has_no_value_has_no_name() -> None:
+    rows = placed([point(0, 1, "a"), point(10, 2, "b"), point(5, math.nan, "c")])
+    assert {row["name"]: row["align"] for row in rows} == {"a": LEFT, "b": RIGHT}

@@ -92,10 +92,10 @@ def columns_of(
     return found
 
 
-def wanted_of(columns: Sequence[Column]) -> tuple[Wanted, ...]:
-    """What to read for them."""
+def wanted_of(columns: Sequence[Column], series: Mapping[str, tuple[str, ...]] | None = None) -> tuple[Wanted, ...]:
+    """What to read for them; `series`: by run, the runs of all seeds that it stands for."""
     return tuple(
-        Wanted(one.key, one.first.dataset_fingerprint, tuple(run.run for run in one.runs), one.metric)
+        Wanted(one.key, one.first.dataset_fingerprint, tuple(run.run for run in one.runs), one.metric, series or {})
         for one in columns
         if one.metric is not None
     )

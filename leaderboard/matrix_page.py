@@ -25,6 +25,7 @@ from leaderboard.svg_file import svg_file
 from leaderboard.view import show
 from results.column_figures import COSTS
 from results.matrix import Correction, Matrix
+from results.series import is_called
 
 ACTS = ("view", "board", "metric", "sort", "order", "first", "pin", "hide", *matrix_controls.FILTERS)
 """What clicks in the table may change."""
@@ -74,7 +75,7 @@ def render(at: Source) -> None:
 
 def _default_reference(at: Source, experiment: str | None, able: Sequence[str]) -> str:
     asked = {row.name: row.reference for row in source.experiments(at)}.get(experiment or ALL_RUNS)
-    return asked if asked and asked in able else NO_REFERENCE
+    return next((name for name in able if asked and is_called(name, asked)), NO_REFERENCE)
 
 
 def _below(asked: Asked, reference: str | None, correction: Correction, bar: Sequence[Any]) -> None:

@@ -18,6 +18,7 @@ from results.column_figures import Figures
 from results.contestants import Contestant, contestants
 from results.matrix import Cell, Column, Correction, Key, Matrix, matrix, ranked_cells
 from results.queries import RunRow
+from results.series import folded_costs, folded_runs, series_of
 from results.statistics import Estimate
 from results.store import Store
 
@@ -30,6 +31,7 @@ class Setting:
         options: All settings that can be chosen.
         groups: Runs by board.
         metrics: That any of the runs has values of.
+        series: By run, the runs of all training seeds of a method, for which it stands.
         names: Name and small print of the boards' columns by key.
         running: Whether a run is in progress.
     """
@@ -37,6 +39,7 @@ class Setting:
     options: list[str]
     groups: list[list[RunRow]]
     metrics: list[str]
+    series: Mapping[str, tuple[str, ...]]
     names: Mapping[str, tuple[str, str]]
     running: tuple[RunRow, ...]
 
@@ -70,7 +73,11 @@ def _scored(at: Source, experiment: str | None) -> dict[str, list[str]]:
 
 @st.cache_resource(show_spinner=False, max_entries=8)
 def _costs(at: Source, experiment: str | None) -> dict[str, queries.Cost]:
-    return queries.costs(_store(at), _ids(at, experiment))
+    found = queries.costs(_store(at), _ids(at, experiment))
+    if experiment is not None:
+        for runs in source.run_groups(at, experiment):
+            found |= folded_costs(found, runs)
+    return found
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
@@ -81,13 +88,24 @@ def settings(at: Source, experiment: str | None) -> list[str]:
 
 @st.cache_resource(show_spinner=False, max_entries=16)
 def setting_of(at: Source, experiment: str | None, setting: str) -> Setting:
-    """The boards in one of the settings."""
+    """The boards in one of the settings; within an experiment all seeds of a method are one row of it.
+
+    Over experiments they are not: trainings of other options may bear the same name there.
+    """
     groups = [runs for runs in source.run_groups(at, experiment)
               if setting in (matrix_columns.ALL_SETTINGS, runs[0].setting)]  # fmt: skip
+    series: dict[str, tuple[str, ...]] = {}
+    if experiment is not None:
+        for runs in groups:
+            every = series_of(runs).items()
+            series |= {first: tuple(run.run for run in members) for first, members in every if len(members) > 1}
+        groups = [folded_runs(runs) for runs in groups]
     scored = _scored(at, experiment)
     metrics = dict.fromkeys(one for runs in groups for one in matrix_columns.metrics_of(runs, scored))
     running = tuple(run for runs in groups for run in runs if run.status == "running")
-    return Setting(settings(at, experiment), groups, list(metrics), matrix_columns.labels(groups, setting), running)
+    return Setting(
+        settings(at, experiment), groups, list(metrics), series, matrix_columns.labels(groups, setting), running
+    )
 
 
 @st.cache_resource(show_spinner=False, max_entries=16)
@@ -103,7 +121,8 @@ def entrants(at: Source, experiment: str | None, setting: str, family: str, meas
 @st.cache_resource(show_spinner="Comparing …", max_entries=8)
 def _figures(at: Source, experiment: str | None, setting: str, family: str, measure: str) -> dict[str, Figures]:
     found = entrants(at, experiment, setting, family, measure)
-    return column_figures.figures(_store(at), matrix_columns.wanted_of(found.columns))
+    series = setting_of(at, experiment, setting).series
+    return column_figures.figures(_store(at), matrix_columns.wanted_of(found.columns, series))
 
 
 @dataclass(frozen=True)
@@ -125,6 +144,9 @@ def _field(
     rows = [row for row in found.rows if _filters.admits(row) and any(column.key in row.runs for column in columns)]
     figures = _figures(at, experiment, setting, family, measure)
     broken = invariants.violations(_store(at), _ids(at, experiment))
+    for first, members in setting_of(at, experiment, setting).series.items():
+        if what := list(dict.fromkeys(one for run in members for one in broken.get(run, ()))):
+            broken[first] = what
     return _Field(columns, rows, ranked_cells(columns, rows, figures, cards=_cards(at), violations=broken))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -47,12 +47,19 @@ class Wanted:
         dataset_fingerprint: Of its questions.
         runs: Fingerprints.
         metric: Id, or one of `COSTS`.
+        series: By run, the runs of all training seeds that it stands for; a question counts with their mean, and has
+            none where one of them has none. A run that is not named stands for itself.
     """
 
     key: str
     dataset_fingerprint: str
     runs: tuple[str, ...]
     metric: str
+    series: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def members(self, run: str) -> tuple[str, ...]:
+        """The runs that a run stands for."""
+        return self.series.get(run, (run,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +130,9 @@ def figures(store: Store, wanted: Sequence[Wanted]) -> dict[str, Figures]:
 
 def _request(wanted: Sequence[Wanted]) -> pa.Table:
     """One row a run and metric, numbered by column and by place within it."""
-    rows = [(number, place, run, column.metric, column.dataset_fingerprint)
-            for number, column in enumerate(wanted) for place, run in enumerate(column.runs)]  # fmt: skip
+    rows = [(number, place, member, column.metric, column.dataset_fingerprint)
+            for number, column in enumerate(wanted) for place, run in enumerate(column.runs)
+            for member in column.members(run)]  # fmt: skip
     columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) or [[], [], [], [], []]
     types = (pa.int32(), pa.int32(), pa.string(), pa.string(), pa.string())
     names = ("column_place", "place", "run", "metric", "data")
@@ -133,16 +141,22 @@ def _request(wanted: Sequence[Wanted]) -> pa.Table:
 
 def _figures(column: Wanted, labels: Sequence[str | None], rows: Mapping[str, NDArray[Any]]) -> Figures:
     runs = {run: place for place, run in enumerate(column.runs)}
-    scores = np.full((len(runs), len(labels)), np.nan)
-    places = rows["place"].astype(np.int64)
-    scores[places, rows["position"].astype(np.int64)] = rows["value"]
+    shape = (len(runs), len(labels))
+    cells = np.ravel_multi_index((rows["place"].astype(np.int64), rows["position"].astype(np.int64)), shape)
+    seeds = np.array([len(column.members(run)) for run in column.runs], dtype=np.int64)[:, None]
+    # A sum that lacks a seed, or holds a NaN, is no score.
+    whole = _count(cells, shape) == seeds
+    scores = np.where(whole, _count(cells, shape, rows["value"]) / seeds, np.nan)
     clusters: Clusters = labels if any(labels) else None
     return Figures(
-        runs, means(scores, clusters=clusters), all_differences(scores, clusters=clusters),
-        np.bincount(places, minlength=len(runs)),
-        np.bincount(places, weights=rows["unscored"].astype(np.float64), minlength=len(runs)).astype(np.int64),
+        runs, means(scores, clusters=clusters), all_differences(scores, clusters=clusters), whole.sum(axis=1),
+        (whole & (_count(cells, shape, rows["unscored"].astype(np.float64)) > 0)).sum(axis=1),
         _doubts(scores, clusters), len(labels), clusters is not None,
     )  # fmt: skip
+
+
+def _count(cells: NDArray[np.int64], shape: tuple[int, int], weights: Floats | None = None) -> NDArray[Any]:
+    return np.bincount(cells, weights=weights, minlength=shape[0] * shape[1]).reshape(shape)
 
 
 def _doubts(scores: Floats, clusters: Clusters) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _SEEDED = re.compile(r"(.+) #(\d+)")
+_FOLDED = re.compile(r"(.+) \(\d+ seeds\)")
 
 
 def seeded_name(method: str, seed: int) -> str:
@@ -30,6 +31,17 @@ def stem(name: str) -> str:
     """The method's name without its seed."""
     found = _SEEDED.fullmatch(name)
     return found[1] if found else name
+
+
+def folded_name(name: str, seeds: int) -> str:
+    """What several seeds of a method are called together."""
+    return f"{name} ({seeds} seeds)" if seeds > 1 else name
+
+
+def is_called(name: str, method: str) -> bool:
+    """Whether a row's name is that of a method, or of all seeds of it together."""
+    found = _FOLDED.fullmatch(name)
+    return method in (name, found[1] if found else name)
 
 
 def series_of(runs: Sequence[RunRow]) -> dict[str, list[RunRow]]:
@@ -48,7 +60,7 @@ def folded_runs(runs: Sequence[RunRow]) -> list[RunRow]:
         if len(members) > 1:
             unfinished = next((run for run in members if run.status != "finished"), first)
             first = replace(
-                first, method=f"{stem(first.method)} ({len(members)} seeds)", status=unfinished.status,
+                first, method=folded_name(stem(first.method), len(members)), status=unfinished.status,
                 done=min(run.done for run in members), failed=sum(run.failed for run in members),
             )  # fmt: skip
         rows.append(first)

@@ -186,3 +186,22 @@ def test_a_store_of_a_hundred_methods_is_drawn_page_by_page(app: Start, tmp_path
     following = app(tmp_path / "large").open(view="matrix", first="50")
     assert len(methods(following)) == 10
     assert not set(methods(following)) & set(methods(page))
+
+
+def test_seeds_of_a_training_are_one_row_of_their_experiment_and_apart_among_all_runs(
+    app: Start, tmp_path: Path, matrix_store: ModuleType
+) -> None:
+    store = matrix_store.fill(tmp_path / "store")
+    with store.database.writing() as connection:
+        for name, seed in (("bm25", 0), ("dense", 1)):
+            connection.execute("UPDATE runs SET method = ? WHERE method = ?", [f"tuned #{seed}", name])
+            connection.execute("UPDATE experiment_runs SET method = ? WHERE method = ?", [f"tuned #{seed}", name])
+        connection.execute("UPDATE experiments SET reference = 'tuned'")
+    page = app(tmp_path / "store").open(experiment="several")
+    assert not page.test.exception
+    assert "tuned (2 seeds)" in methods(page)
+    assert not [name for name in methods(page) if "#" in name]
+    assert "differences to tuned (2 seeds)" in words(page.part("summary"))
+    page = app(tmp_path / "store").open(experiment="*")
+    assert not page.test.exception
+    assert {"tuned #0", "tuned #1"} <= set(methods(page))

@@ -253,3 +253,38 @@ def test_what_papers_print_is_of_the_dataset_the_metric_and_where_it_can_be_of_t
         "hotpotqa:dev", "distractor", "cover_em(match=substring)#v1")}  # fmt: skip
     assert normal == {"normal"}
     assert printed("worlds/long:test", "document", "em#v1") == ()
+
+
+def test_seeds_of_a_method_count_with_their_mean_question_by_question(
+    store: Store, scores: dict[str, np.ndarray]
+) -> None:
+    column = columns(store)[0]
+    ids = [run.run for run in column.runs]
+    first, second, other = ids[:3]
+    asked = Wanted("c", column.first.dataset_fingerprint, (first, other), EM, {first: (first, second)})
+    found = column_figures.figures(store, [asked])["c"]
+    mean = (scores[first] + scores[second]) / 2
+    known = ~np.isnan(mean)
+    place = found.runs[first]
+    assert found.means.value[place] == pytest.approx(mean[known].mean())
+    assert found.means.n[place] == known.sum()
+    both = known & ~np.isnan(scores[other])
+    difference = found.pairs.value[place, found.runs[other]]
+    assert difference == pytest.approx((mean - scores[other])[both].mean())
+
+
+def test_a_question_that_one_seed_has_not_answered_is_not_scored(tmp_path: Path, made: ModuleType) -> None:
+    store = made.fill(tmp_path / "store")
+    column = columns(store)[0]
+    first, second = [run.run for run in column.runs][:2]
+    asked = [Wanted("c", column.first.dataset_fingerprint, (first,), EM, {first: (first, second)})]
+    before = column_figures.figures(store, asked)["c"]
+    with store.database.writing() as connection:
+        connection.execute(
+            """DELETE FROM scores WHERE run = ? AND metric = ? AND question IN
+               (SELECT question FROM scores WHERE run = ? AND metric = ? AND value IS NOT NULL LIMIT 3)""",
+            [second, EM, first, EM],
+        )
+    after = column_figures.figures(store, asked)["c"]
+    assert int(after.scored[0]) == int(before.scored[0]) - 3
+    assert int(after.means.n[0]) < int(before.means.n[0])

@@ -80,6 +80,7 @@ def test_the_environment_sees_the_wheel_and_not_the_tree(installed: Path, tmp_pa
     assert all(Path(file).is_relative_to(installed.parent) for file in files)
 
 
+@pytest.mark.timeout(1800)
 def test_the_demo_runs_from_another_folder_and_its_leaderboard_is_made(installed: Path, tmp_path: Path) -> None:
     done = start(installed, ["ragmeter", "demo", "--limit", "6"], tmp_path)
     assert done.returncode == 0, done.stderr

@@ -51,7 +51,7 @@ def _pairing(name: str, other: str, known: dict[tuple[str, str], Pairing]) -> Ce
         return Cell(formats.NOTHING, tip="They were not compared")
     rate = one.rate
     # Where both answers are disqualified neither wins: then the two shares do not sum to 1.
-    share = rate.opponent if swapped else rate.with_ties
+    share = rate.with_ties_opponent if swapped else rate.with_ties
     value, low, high = share.value, share.low, share.high
     wins, losses = (rate.losses, rate.wins) if swapped else (rate.wins, rate.losses)
     # Two that are both disqualified both have less than half: neither has lost to the other.

@@ -149,10 +149,7 @@ def demo(
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Train ARK, GPR, SARK and CLaRa small, measure them beside baselines on the embedded worlds, print the tables.
-
-    Real samples are added where RAGMETER_DATA points at some.
-    """
+    """Train the four approaches small and measure them beside baselines (RAGMETER_DATA: on real samples, too)."""
     from ragmeter.commands import demo
 
     raise typer.Exit(demo.demo(demo.Request(limit, device, training), store, as_json, quiet, verbose))

@@ -95,7 +95,8 @@ class WinRate:
         decided_failures_zero: The same with unscored questions in the denominator.
         with_ties: (wins + ties / 2) / n by the tie rule `half`; a question with `none` counts 0 for both methods.
         with_ties_failures_zero: The same with unscored questions in the denominator.
-        opponent: `with_ties` of the second method; 1 - `with_ties` only where ties count half and nothing is `none`.
+        with_ties_opponent: `with_ties` of the second method; 1 - `with_ties` only where ties count half and nothing is
+            `none`.
         tie_rule: What a tied question counted in the three above.
         verdicts: Number of single verdicts of each kind, by name, over all orders and repetitions.
         flips: Contradictions between presentation orders.
@@ -111,7 +112,7 @@ class WinRate:
     decided_failures_zero: Estimate
     with_ties: Estimate
     with_ties_failures_zero: Estimate
-    opponent: Estimate
+    with_ties_opponent: Estimate
     tie_rule: TieRule
     verdicts: dict[str, int]
     flips: OrderFlips

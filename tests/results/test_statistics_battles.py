@@ -148,8 +148,8 @@ def test_naming_the_methods_the_other_way_round_swaps_wins_and_losses(rows: Rows
     ):
         assert (one.wins, one.ties, one.losses, one.none) == (other.losses, other.ties, other.wins, other.none)
         assert one.flips == other.flips
-        np.testing.assert_equal(asdict(one.opponent), asdict(other.with_ties))
-        np.testing.assert_equal(asdict(one.with_ties), asdict(other.opponent))
+        np.testing.assert_equal(asdict(one.with_ties_opponent), asdict(other.with_ties))
+        np.testing.assert_equal(asdict(one.with_ties), asdict(other.with_ties_opponent))
         if one.n:
             assert one.with_ties.value + other.with_ties.value == pytest.approx(1 - one.none / one.n)
 

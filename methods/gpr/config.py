@@ -141,7 +141,7 @@ PAPER: Mapping[str, Any] = {
 DEMO: Mapping[str, Any] = {
     "base": "minilm",
     "graph": ["worlds/graph:train"],
-    "graph_options": {"worlds": {"entities": 120, "community": 60, "triples": 300}},
+    "graph_options": {"worlds": {"entities": 60, "community": 60, "triples": 300}},
     "pooling": "mean",
     "train": {"epochs": 1, "learning_rate": 1e-4, "batch_size": 32},
 }

@@ -110,7 +110,7 @@ def _trained(experiment: Experiment, store: Store) -> Iterator[tuple[Text, ...]]
         shown = [metric for name in PARTS.get(experiment.name, ()) for metric in board.metrics if heads[metric] == name]
         for row in board.rows:
             if row.run.method in names and row.run.method != board.reference:
-                asked = Text(f"{board.dataset}, {board.setting}")
+                asked = Text(board.dataset)
                 for metric in shown:
                     value = cell_text(row.cells.get(metric))
                     yield Text(row.run.method), asked, Text(heads[metric]), value, Text(board.reference or "–")

@@ -28,7 +28,7 @@ def read(text: str, name: str) -> Source:
     try:
         value, lines = _parse(text, name, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError:
-        # libyaml is ten times as fast, and its messages say less.
+        # libyaml is the faster one, and its messages say less.
         try:
             value, lines = _parse(text, name, yaml.SafeLoader)
         except yaml.YAMLError as error:

@@ -39,9 +39,9 @@ def folded_name(name: str, seeds: int) -> str:
 
 
 def is_called(name: str, method: str) -> bool:
-    """Whether a row's name is that of a method, or of all seeds of it together."""
+    """Whether a row's name is that of a method, or of all seeds of it, of which the method may be one."""
     found = _FOLDED.fullmatch(name)
-    return method in (name, found[1] if found else name)
+    return name == method or (found is not None and found[1] == stem(method))
 
 
 def series_of(runs: Sequence[RunRow]) -> dict[str, list[RunRow]]:

@@ -95,7 +95,7 @@ def train(request: Request, folder: Path | None, as_json: bool, quiet: bool) -> 
     config.reach(store.cache)
     job = Job(entry, config, store, request.output, request.device)
     # Of several processes (`accelerate launch`, `torchrun`) the first alone speaks and reports stages.
-    first = os.environ.get("RANK", "0") == "0"
+    first = os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0"
     with TrainingProgress(quiet=quiet or as_json or not first) as progress:
         try:
             trained = job.run(progress, until=request.stage)

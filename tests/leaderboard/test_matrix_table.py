@@ -276,8 +276,8 @@ def test_markdown_and_latex_show_what_is_shown(shown: Shown, export: Export) -> 
     assert re.search(r"\| \\\([\d.]+ ± [\d.]+\\\) \|", markdown)  # what is not comparable stands in brackets
 
 
-def test_the_latex_can_be_set(export: Export, typeset: Callable[[str, Path], None], tmp_path: Path) -> None:
-    typeset(matrix_exports.latex(export), tmp_path)
+def test_the_latex_can_be_set(export: Export, typeset: Callable[[str, Path], int], tmp_path: Path) -> None:
+    assert typeset(matrix_exports.latex(export), tmp_path) > 1000
 
 
 def test_the_picture_is_xml_whose_text_is_what_is_shown(shown: Shown, export: Export, matrix_store: ModuleType) -> None:

@@ -12,9 +12,11 @@ from ragmeter.cli import app
 from ragmeter.commands import training
 
 
-@pytest.mark.parametrize(("rank", "spoken"), [(None, True), ("0", True), ("1", False)])
+@pytest.mark.parametrize(
+    ("processes", "rank", "spoken"), [("1", None, True), ("2", "0", True), ("2", "1", False), ("1", "1", True)]
+)
 def test_the_first_process_alone_speaks(
-    rank: str | None, spoken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    processes: str, rank: str | None, spoken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran = []
 
@@ -24,6 +26,7 @@ def test_the_first_process_alone_speaks(
 
     monkeypatch.setattr(training.Job, "run", run)
     monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setenv("WORLD_SIZE", processes)
     if rank is not None:
         monkeypatch.setenv("RANK", rank)
     done = CliRunner().invoke(app, ["train", "gpr", "--preset", "demo", "--store", str(tmp_path)])

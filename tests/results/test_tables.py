@@ -147,8 +147,9 @@ def test_latex_text_leaves_no_active_character(text: str) -> None:
     assert not set(shown) & set("\\{}&%$#_~^<>|")
 
 
-def test_latex_compiles(board: Board, typeset: Callable[[str, Path], None], tmp_path: Path) -> None:
-    typeset(render([board], "latex") + to_latex(["a"], [[latex_text(EVIL)]], caption=latex_text(EVIL)), tmp_path)
+def test_latex_compiles(board: Board, typeset: Callable[[str, Path], int], tmp_path: Path) -> None:
+    body = render([board], "latex") + to_latex(["a"], [[latex_text(EVIL)]], caption=latex_text(EVIL))
+    assert typeset(body, tmp_path) > 1000
 
 
 def test_doubtful_intervals_are_marked_and_the_reasons_given_once(board: Board) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import streamlit as st
 
 from leaderboard import submitting
+from leaderboard.preloading import preload
 
 
 def main() -> None:
@@ -30,6 +31,8 @@ def main() -> None:
     if submitting.command() is not None:
         pages.append(st.Page("scripts/submit.py", title="Submit", icon=":material/upload:", url_path="submit"))
     st.navigation(pages, position="top").run()
+    # Last: whoever opens the first page does not wait for those that nobody has asked for.
+    preload()
 
 
 if __name__ == "__main__":

@@ -122,18 +122,18 @@ def strength_chart(rows: Sequence[tuple[str, Strength]]) -> altair.LayerChart:
     ]  # fmt: skip
     axis = alt.Axis(title=None, labelLimit=150, labelExpr=r"split(datum.label, '\u001f')[1]", ticks=False,
                     domain=False, labelPadding=8)  # fmt: skip
-    base = alt.Chart(alt.Data(values=data)).encode(
+    base = alt.Chart().encode(
         y=alt.Y("line:N", sort=None, axis=axis),
         tooltip=[alt.Tooltip("method:N", title="Method"), alt.Tooltip("shown:N", title="Elo")],
     )
     scale = alt.Scale(zero=False, nice=True)
     x_axis = alt.Axis(title="Elo (1500: the mean)", tickCount=6, domain=False)
     rule = base.mark_rule(strokeWidth=2.5, opacity=0.75, color="#2a87c8").encode(
-        x=alt.X("low:Q", scale=scale, axis=x_axis), x2="high:Q"
+        x=alt.X("low:Q", scale=scale, axis=x_axis), x2=alt.X2("high:Q")
     )
     dots = base.mark_point(filled=True, size=90, opacity=1, color="#2a87c8").encode(
         x=alt.X("value:Q", scale=scale, axis=x_axis)
     )
     mean = alt.Chart(alt.Data(values=[{"value": 1500}])).mark_rule(strokeDash=[4, 4], color="#8a8f98")
-    layers = alt.layer(mean.encode(x="value:Q"), rule, dots)
+    layers = alt.layer(mean.encode(x=alt.X("value:Q")), rule, dots, data=alt.Data(values=data))
     return layers.properties(height=max(2, len(data)) * _ROW_PIXELS).configure_view(strokeWidth=0)

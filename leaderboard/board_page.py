@@ -18,7 +18,7 @@ from leaderboard.refreshing import refresh_while_running
 from leaderboard.segments import segments
 from leaderboard.source import Source
 from leaderboard.svg_file import svg_file
-from leaderboard.view import show
+from leaderboard.view import draw, show
 from results.board import Board, Row
 from results.queries import UserError
 from results.tables import render as render_boards
@@ -88,8 +88,8 @@ def _benchmark() -> None:
     show(_legend(board), "legend")
     show(el("h2", f"{formats.metric_label(focus)} with 95 % intervals", cls="section"), "chart-title")
     show(charts.key(board, rows, focus), "chart-key")
-    st.altair_chart(
-        charts.intervals(board, rows, focus, chosen.definitions), width="stretch",
+    draw(
+        charts.intervals(board, rows, focus, chosen.definitions),
         alt=f"{formats.metric_label(focus)} of each run with its 95 % interval; the numbers are in the table above",
     )  # fmt: skip
     beside = published_table(board)

@@ -9,7 +9,7 @@ from leaderboard.budget_view import CURVE_AXES
 from leaderboard.choosers import Chosen, choose, permalink
 from leaderboard.columns import MAIN, higher_is_better, scale_of
 from leaderboard.nodes import el, message
-from leaderboard.view import show
+from leaderboard.view import draw, show
 from results.board import Board
 from results.budgets import Axis, budget_curves, quality_budget, read_in_full, telling_axis
 
@@ -42,8 +42,8 @@ def _front(chosen: Chosen, board: Board, metric: str, axis: Axis) -> None:
         show(message("No run has a value", "Choose another metric."), "message")
         return
     show(el("h2", "What quality costs", cls="section"), "pareto-title")
-    st.altair_chart(
-        budget_view.pareto_chart(rows, axis, metric, scale), width="stretch",
+    draw(
+        budget_view.pareto_chart(rows, axis, metric, scale),
         alt="Quality of each run against its cost, with the Pareto front; the numbers are in the table below",
     )  # fmt: skip
     show(budget_view.pareto_table(rows, axis, metric, scale), "pareto")
@@ -75,8 +75,8 @@ def _curves(chosen: Chosen, board: Board, metric: str) -> None:
         points, CURVE_AXES[axis], f"{formats.metric_name(metric)[0]}, {scale.unit}",
         logarithmic=budget_view.logarithmic([point.x for point in points]),
     )  # fmt: skip
-    st.altair_chart(
-        chart, width="stretch", key="compression-chart",
+    draw(
+        chart, key="compression-chart",
         alt="Quality against delivered tokens, a curve for each method; the numbers are in the table below",
     )  # fmt: skip
     show(budget_view.curve_table(curves, metric, scale, full.run.method if full else None), "compression")

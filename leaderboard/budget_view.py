@@ -122,25 +122,31 @@ def pareto_chart(rows: Sequence[Spent], axis: Axis, metric: str, scale: Scale) -
                       scale=alt.Scale(domain=known, range=[_SHAPES[name] for name in known]))  # fmt: skip
     x_scale = alt.Scale(type="log", nice=True) if logarithmic([one.x for one in rows]) else alt.Scale(nice=True)
     y_title = f"{formats.metric_name(metric)[0]}, {scale.unit}"
-    base = alt.Chart(alt.Data(values=rows_of(points))).encode(
+    base = alt.Chart().encode(
         x=alt.X("x:Q", scale=x_scale, axis=alt.Axis(title=AXES[axis], tickCount=6, domain=False)), color=colour,
         tooltip=[alt.Tooltip("name:N", title="Method"), alt.Tooltip("shown:N", title=y_title),
                  alt.Tooltip("x:Q", title=AXES[axis], format=",.4~r"), alt.Tooltip("series:N", title="Kind")],
     )  # fmt: skip
     y_scale, y_axis = alt.Scale(zero=False, nice=True), alt.Axis(title=y_title, tickCount=6, domain=False)
     value = alt.Y("value:Q", scale=y_scale, axis=y_axis)
-    bars = base.mark_rule(strokeWidth=2, opacity=0.5).encode(y=alt.Y("low:Q", scale=y_scale, axis=y_axis), y2="high:Q")
+    bars = base.mark_rule(strokeWidth=2, opacity=0.5).encode(
+        y=alt.Y("low:Q", scale=y_scale, axis=y_axis), y2=alt.Y2("high:Q")
+    )
     dots = base.mark_point(filled=True, size=90, opacity=1).encode(y=value, shape=shape)
     named = points if len(points) <= _NAMED else [point for point in points if point.series == ON]
     labels = placed(named, logarithmic=logarithmic([one.x for one in rows]))
     names = [
         base.mark_text(align=side, dx=dx, dy=-7, fontSize=11, limit=170)
-        .encode(y=alt.Y("label:Q", scale=y_scale, axis=y_axis), text="name:N")
+        .encode(y=alt.Y("label:Q", scale=y_scale, axis=y_axis), text=alt.Text("name:N"))
         .properties(data=alt.Data(values=[row for row in labels if row["align"] == side]))
         for side, dx in ((LEFT, 9), (RIGHT, -9))
     ]  # fmt: skip
     step = front([_point(one, axis, scale) for one in rows if one.front])
-    return alt.layer(step, bars, dots, *names).properties(height=420).configure_view(strokeWidth=0)
+    return (
+        alt.layer(step, bars, dots, *names, data=alt.Data(values=rows_of(points)))
+        .properties(height=420)
+        .configure_view(strokeWidth=0)
+    )
 
 
 def _point(one: Spent, axis: Axis, scale: Scale) -> Point:

@@ -73,7 +73,7 @@ def intervals(
     )
     y = alt.Y("line:N", sort=None, axis=axis)
     x_axis = alt.Axis(title=f"{formats.metric_name(metric)[0]}, {shown.unit}", tickCount=6, domain=False)
-    base = alt.Chart(alt.Data(values=data)).encode(y=y)
+    base = alt.Chart().encode(y=y)
     colours = alt.Scale(domain=kinds, range=[_COLOURS[kind] for kind in kinds])
     shapes = alt.Scale(domain=kinds, range=[_SHAPES[kind] for kind in kinds])
     colour = alt.Color("kind:N", scale=colours, legend=None)
@@ -82,7 +82,7 @@ def intervals(
                alt.Tooltip("questions:Q", title="Questions"), alt.Tooltip("kind:N", title="Kind")]  # fmt: skip
     scale = alt.Scale(zero=False, nice=True)
     rule = base.mark_rule(strokeWidth=2.5, opacity=0.75).encode(
-        x=alt.X("low:Q", scale=scale, axis=x_axis), x2="high:Q", color=colour, tooltip=tooltip
+        x=alt.X("low:Q", scale=scale, axis=x_axis), x2=alt.X2("high:Q"), color=colour, tooltip=tooltip
     )
     dots = base.mark_point(filled=True, size=90, opacity=1).encode(
         x=alt.X("value:Q", scale=scale, axis=x_axis), color=colour, shape=shape, tooltip=tooltip
@@ -90,9 +90,9 @@ def intervals(
     layers: list[Any] = [rule, dots]
     if baseline is not None:
         line = alt.Chart(alt.Data(values=[{"value": baseline}]))
-        layers.insert(0, line.mark_rule(strokeDash=[4, 4], color="#8a8f98").encode(x="value:Q"))
+        layers.insert(0, line.mark_rule(strokeDash=[4, 4], color="#8a8f98").encode(x=alt.X("value:Q")))
     height = max(2, len(data)) * _ROW_PIXELS
-    return alt.layer(*layers).properties(height=height).configure_view(strokeWidth=0)
+    return alt.layer(*layers, data=alt.Data(values=data)).properties(height=height).configure_view(strokeWidth=0)
 
 
 def key(board: Board, rows: Sequence[Row], metric: str) -> Node:

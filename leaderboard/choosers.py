@@ -92,7 +92,7 @@ def nothing(at: Source) -> bool:
             ("ragmeter demo", "ragmeter serve --store FOLDER"),
         ), "message")  # fmt: skip
         return True
-    if not any(source.run_groups(at, None)):
+    if not source.has_runs(at):
         show(message(
             "The store is empty",
             f"{at.folder} has no runs yet. Run the demo, or an experiment of your own.",

@@ -36,19 +36,19 @@ def shares(found: Comparison, *, higher_is_better: bool) -> altair.LayerChart:
             start += count / one.n
     axis = alt.Axis(title=None, labelLimit=260, ticks=False, domain=False, labelPadding=8,
                     labelExpr=r"split(datum.label, '\u001f')[1]")  # fmt: skip
-    base = alt.Chart(alt.Data(values=data)).encode(y=alt.Y("pair:N", sort=None, axis=axis))
+    base = alt.Chart().encode(y=alt.Y("pair:N", sort=None, axis=axis))
     colours = alt.Scale(domain=list(OUTCOMES), range=list(OUTCOMES.values()))
     bars = base.mark_bar(height=18).encode(
         x=alt.X("from:Q", axis=alt.Axis(title="share of questions", format="%", domain=False),
                 scale=alt.Scale(domain=[0, 1])),
-        x2="to:Q",
+        x2=alt.X2("to:Q"),
         color=alt.Color("outcome:N", scale=colours, legend=None),
         tooltip=[alt.Tooltip("outcome:N", title="Outcome"), alt.Tooltip("count:Q", title="Questions"),
                  alt.Tooltip("questions:Q", title="In common")],
     )  # fmt: skip
-    counts = base.mark_text(color="#ffffff", fontWeight="bold").encode(x="middle:Q", text="count:Q")
+    counts = base.mark_text(color="#ffffff", fontWeight="bold").encode(x=alt.X("middle:Q"), text=alt.Text("count:Q"))
     height = max(2, len(found.pairs)) * _ROW_PIXELS + _AXIS_PIXELS
-    return alt.layer(bars, counts).properties(height=height).configure_view(strokeWidth=0)
+    return alt.layer(bars, counts, data=alt.Data(values=data)).properties(height=height).configure_view(strokeWidth=0)
 
 
 def scatter(found: Comparison, first: int, second: int, shown: Scale) -> altair.LayerChart:
@@ -71,7 +71,7 @@ def scatter(found: Comparison, first: int, second: int, shown: Scale) -> altair.
     ).encode(x=alt.X("at:Q", scale=scale), y=alt.Y("at:Q", scale=scale))  # fmt: skip
     colours = alt.Scale(domain=["above", "on", "below"], range=["#d55e00", "#8a8f98", "#2a87c8"])
     shapes = alt.Scale(domain=["above", "on", "below"], range=["triangle-up", "circle", "triangle-down"])
-    dots = alt.Chart(alt.Data(values=data)).mark_point(filled=True, opacity=0.75).encode(
+    dots = alt.Chart().mark_point(filled=True, opacity=0.75).encode(
         x=alt.X("x:Q", scale=scale, axis=alt.Axis(title=f"{called[first]}, {shown.unit}", domain=False, tickCount=6)),
         y=alt.Y("y:Q", scale=scale, axis=alt.Axis(title=f"{called[second]}, {shown.unit}", domain=False, tickCount=6)),
         size=alt.Size("questions:Q", scale=alt.Scale(type="sqrt", range=[30, 900]), legend=None),
@@ -80,7 +80,7 @@ def scatter(found: Comparison, first: int, second: int, shown: Scale) -> altair.
                  alt.Tooltip("y:Q", title=called[second], format=".1f"),
                  alt.Tooltip("example:N", title="For example")],
     )  # fmt: skip
-    return alt.layer(line, dots).properties(height=360).configure_view(strokeWidth=0)
+    return alt.layer(line, dots, data=alt.Data(values=data)).properties(height=360).configure_view(strokeWidth=0)
 
 
 def points(found: Comparison, first: int, second: int, shown: Scale) -> list[dict[str, Any]]:

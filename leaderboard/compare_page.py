@@ -10,7 +10,7 @@ from leaderboard.columns import MAIN, higher_is_better, scale_of
 from leaderboard.formats import Scale
 from leaderboard.nodes import el, message
 from leaderboard.several import several
-from leaderboard.view import show
+from leaderboard.view import draw, show
 from results.comparison import Comparison
 from results.queries import RunRow
 
@@ -85,8 +85,8 @@ def _values(found: Comparison, shown: Scale, *, better: bool) -> None:
             "shown, 5 %). † may not cover as often as it says; point at the cell for the reason.")  # fmt: skip
     show(el("p", text if better else f"{text} Of this metric, less is better.", cls="note"), "legend")
     show(compare_view.outcomes(), "shares-key")
-    st.altair_chart(
-        compare_charts.shares(found, higher_is_better=better), width="stretch",
+    draw(
+        compare_charts.shares(found, higher_is_better=better),
         alt="Shares of questions on which the first run of each pair is better, equal or worse; the numbers are in "
             "the table above",
     )  # fmt: skip
@@ -106,8 +106,8 @@ def _scatter(found: Comparison, shown: Scale) -> None:
     if not drawn:
         show(el("p", "These two have no scored question in common yet.", cls="note"), "scatter-note")
         return
-    st.altair_chart(
-        compare_charts.scatter(found, places.index(x), places.index(y), shown), width="stretch",
+    draw(
+        compare_charts.scatter(found, places.index(x), places.index(y), shown),
         alt="Scores of one run against the other's, one mark for each pair of scores that occurs",
     )  # fmt: skip
     sides = {side: sum(one["questions"] for one in drawn if one["side"] == side) for side in ("above", "on", "below")}

@@ -70,7 +70,7 @@ def curves(
                        legend=legend)  # fmt: skip
     shape = alt.Shape("series:N", scale=alt.Scale(domain=names, range=shapes), legend=legend)
     x_scale = alt.Scale(type="log", nice=True) if logarithmic else alt.Scale(zero=False, nice=True)
-    base = alt.Chart(alt.Data(values=rows_of(points))).encode(
+    base = alt.Chart().encode(
         x=alt.X("x:Q", scale=x_scale, axis=alt.Axis(title=x_title, tickCount=6, domain=False)),
         color=colour,
         tooltip=[alt.Tooltip("name:N", title="Method"), alt.Tooltip("shown:N", title=y_title),
@@ -79,13 +79,19 @@ def curves(
     y_axis = alt.Axis(title=y_title, tickCount=6, domain=False)
     scale = alt.Scale(zero=False, nice=True)
     layers: list[Any] = [
-        base.mark_rule(strokeWidth=2, opacity=0.55).encode(y=alt.Y("low:Q", scale=scale, axis=y_axis), y2="high:Q")
+        base.mark_rule(strokeWidth=2, opacity=0.55).encode(
+            y=alt.Y("low:Q", scale=scale, axis=y_axis), y2=alt.Y2("high:Q")
+        )
     ]
     value = alt.Y("value:Q", scale=scale, axis=y_axis)
     if lines:
         layers.append(base.mark_line(strokeWidth=2.5).encode(y=value))
     layers.append(base.mark_point(filled=True, size=80, opacity=1).encode(y=value, shape=shape))
-    return alt.layer(*layers).properties(height=_HEIGHT).configure_view(strokeWidth=0)
+    return (
+        alt.layer(*layers, data=alt.Data(values=rows_of(points)))
+        .properties(height=_HEIGHT)
+        .configure_view(strokeWidth=0)
+    )
 
 
 def front(points: Sequence[Point]) -> altair.Chart:
@@ -99,4 +105,4 @@ def front(points: Sequence[Point]) -> altair.Chart:
     data = rows_of(sorted(points, key=lambda point: point.x))
     return alt.Chart(alt.Data(values=data)).mark_line(
         interpolate="step-after", strokeDash=[5, 4], strokeWidth=1.8, color="#8a8f98"
-    ).encode(x="x:Q", y="value:Q")  # fmt: skip
+    ).encode(x=alt.X("x:Q"), y=alt.Y("value:Q"))  # fmt: skip

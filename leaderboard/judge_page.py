@@ -9,7 +9,7 @@ from leaderboard.choosers import permalink
 from leaderboard.entering import enter
 from leaderboard.nodes import el, message
 from leaderboard.source import Source
-from leaderboard.view import show
+from leaderboard.view import draw, show
 from results.battle_board import BattleBoard
 from results.judge_cards import JudgeCard
 
@@ -104,8 +104,8 @@ def _strengths(board: BattleBoard, criterion: str) -> None:
         return
     state.switch("Without what length gains", "length",
                  help="Strengths with the effect of a longer answer taken off")  # fmt: skip
-    st.altair_chart(
-        battle_view.strength_chart(rows), width="stretch",
+    draw(
+        battle_view.strength_chart(rows),
         alt="Elo of each method with its 95 % interval; the numbers are in the table below",
     )  # fmt: skip
     show(battle_view.strengths(rows), "strengths")

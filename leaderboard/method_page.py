@@ -12,7 +12,7 @@ from leaderboard.columns import MAIN, families
 from leaderboard.entering import enter, explain
 from leaderboard.nodes import el, message
 from leaderboard.source import Source
-from leaderboard.view import show
+from leaderboard.view import draw, show
 from results import checkpoints, gate_history, method_record
 from results.checkpoints import Checkpoint
 from results.gate_history import Decided
@@ -133,7 +133,7 @@ def _show_curves(own: list[Checkpoint]) -> None:
     first = next((name for name in _FIRST if name in names), names[0])
     figure = state.select("Figure", "figure", names, first, show=lambda name: name.replace("_", " "))
     curves = {name: figures[figure] for name, figures in read.items() if figure in figures}
-    st.altair_chart(method_view.curve_chart(curves, figure), width="stretch",
+    draw(method_view.curve_chart(curves, figure),
                     alt="The figure over the steps of each training; first, least, largest and last values are in the "
                         "table below")  # fmt: skip
     show(method_view.curve_ends(curves), "curves")

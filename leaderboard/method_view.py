@@ -173,7 +173,7 @@ def curve_chart(curves: Mapping[str, Sequence[tuple[float, float]]], figure: str
         y=alt.Y("value:Q", axis=alt.Axis(title=figure.replace("_", " "), domain=False), scale=alt.Scale(zero=False)),
         color=alt.Color("checkpoint:N", scale=colours, legend=alt.Legend(title=None, orient="top")),
         strokeDash=alt.StrokeDash("checkpoint:N", legend=None),
-        tooltip=["checkpoint:N", "step:Q", alt.Tooltip("value:Q", format=".4g")],
+        tooltip=[alt.Tooltip("checkpoint:N"), alt.Tooltip("step:Q"), alt.Tooltip("value:Q", format=".4g")],
     ).properties(height=300).configure_view(strokeWidth=0)  # fmt: skip
 
 

@@ -58,6 +58,12 @@ def experiments(at: Source) -> list[ExperimentRow]:
     return queries.experiments(_store(at))
 
 
+@st.cache_data(show_spinner=False, max_entries=8)
+def has_runs(at: Source) -> bool:
+    """Whether anything has started there."""
+    return queries.has_runs(_store(at))
+
+
 @st.cache_resource(show_spinner=False, max_entries=16)
 def run_groups(at: Source, experiment: str | None) -> list[list[RunRow]]:
     """An experiment's runs (or all of the store's), split into those that may share a board; shared, not to be

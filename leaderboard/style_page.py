@@ -12,7 +12,7 @@ from leaderboard.columns import higher_is_better
 from leaderboard.entering import enter, explain
 from leaderboard.nodes import el, message
 from leaderboard.source import Source
-from leaderboard.view import show
+from leaderboard.view import draw, show
 from results.queries import UserError
 from results.style_curves import CurveTable, Over
 from results.style_drops import DropTable
@@ -71,8 +71,8 @@ def _drops(tables: Sequence[DropTable], upwards: bool) -> None:
             el("h2", f"What style costs on {table.base} · {table.setting}{seed}", cls="section"), f"drop-title-{number}"
         )
         show(style_view.average(table), f"average-{number}")
-        st.altair_chart(
-            style_view.drop_chart(table), width="stretch", key=f"drop-chart-{number}",
+        draw(
+            style_view.drop_chart(table), key=f"drop-chart-{number}",
             alt="Drop of each method in each style with its 95 % interval; the numbers are in the table below",
         )  # fmt: skip
         show(style_view.drops(table, higher_is_better=upwards), f"drops-{number}")
@@ -85,8 +85,8 @@ def _curves(tables: Sequence[CurveTable], metric: str, over: Over) -> None:
         show(el("h2", OVER[over], cls="section"), f"curve-title-{over}")
     for number, table in enumerate(shown):
         show(el("p", table.title, cls="note"), f"curve-name-{over}-{number}")
-        st.altair_chart(
-            curve_chart.curves(style_view.curve_points(table), *style_view.curve_titles(table)), width="stretch",
+        draw(
+            curve_chart.curves(style_view.curve_points(table), *style_view.curve_titles(table)),
             key=f"curve-chart-{over}-{number}",
             alt=f"{OVER[over]}, a curve for each method with 95 % intervals; the numbers are in the table below",
         )  # fmt: skip

@@ -134,21 +134,27 @@ def drop_chart(table: DropTable) -> altair.LayerChart:
                     domain=False, labelPadding=8)  # fmt: skip
     x_axis = alt.Axis(title=f"Drop in {formats.metric_name(table.metric)[0]}, {scale.difference_unit}", tickCount=6,
                       domain=False)  # fmt: skip
-    base = alt.Chart(alt.Data(values=data)).encode(
+    base = alt.Chart().encode(
         y=alt.Y("line:N", sort=None, axis=axis), yOffset=alt.YOffset("told:N", sort=told), color=colour,
         tooltip=[alt.Tooltip("method:N", title="Method"), alt.Tooltip("told:N", title="Told"),
                  alt.Tooltip("shown:N", title="Drop")],
     )  # fmt: skip
     x_scale = alt.Scale(nice=True)
     rule = base.mark_rule(strokeWidth=2.5, opacity=0.75).encode(
-        x=alt.X("low:Q", scale=x_scale, axis=x_axis), x2="high:Q"
+        x=alt.X("low:Q", scale=x_scale, axis=x_axis), x2=alt.X2("high:Q")
     )
     dots = base.mark_point(filled=True, size=80, opacity=1).encode(
         x=alt.X("value:Q", scale=x_scale, axis=x_axis), shape=shape
     )
-    zero = alt.Chart(alt.Data(values=[{"value": 0}])).mark_rule(strokeDash=[4, 4], color="#8a8f98").encode(x="value:Q")
+    zero = (
+        alt.Chart(alt.Data(values=[{"value": 0}]))
+        .mark_rule(strokeDash=[4, 4], color="#8a8f98")
+        .encode(x=alt.X("value:Q"))
+    )
     height = max(2, len(table.rows)) * max(_ROW_PIXELS, 16 * len(told)) + _AROUND
-    return alt.layer(zero, rule, dots).properties(height=height).configure_view(strokeWidth=0)
+    return (
+        alt.layer(zero, rule, dots, data=alt.Data(values=data)).properties(height=height).configure_view(strokeWidth=0)
+    )
 
 
 def curve_points(table: CurveTable) -> list[Point]:

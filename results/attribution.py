@@ -51,7 +51,8 @@ def attribution(store: Store, run: RunRow, metric: str, *, ceiling: float = 1.0)
         wanted = _wanted(run)
     except UserError as error:
         return Attribution(run, None, obstacle=error.what)
-    every = {row.run: row for row in queries.runs(store) if _alike(row, run) and row.status == FINISHED}.values()
+    same = queries.runs(store, dataset_fingerprint=run.dataset_fingerprint)
+    every = {row.run: row for row in same if row.seed == run.seed and row.status == FINISHED}.values()
     found = {name: _first(every, setting, run.description) for name, setting in wanted.items()}
     missing = tuple(str(wanted[name]) for name, row in found.items() if row is None)
     if missing:
@@ -91,10 +92,6 @@ def _wanted(run: RunRow) -> dict[str, Setting]:
         "gold_only": Setting("gold_only"),
         "closed_book": Setting("closed_book"),
     }
-
-
-def _alike(row: RunRow, run: RunRow) -> bool:
-    return (row.dataset_fingerprint, row.seed) == (run.dataset_fingerprint, run.seed)
 
 
 def _first(runs: Iterable[RunRow], setting: Setting, description: Mapping[str, Any]) -> RunRow | None:

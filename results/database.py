@@ -49,6 +49,7 @@ class Database:
         self.folder = folder
         self.path = folder / FILE
         self._checked = False
+        self._opened = threading.local()
         self.backup: Path | None = None
         """Where an older file was kept that had to be migrated."""
 
@@ -102,11 +103,15 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A read-only connection.
+        """A read-only connection; within another such block of this thread, that block's.
 
         Raises:
             UserError: There is no store here, or the file belongs to another program.
         """
+        opened: duckdb.DuckDBPyConnection | None = getattr(self._opened, "connection", None)
+        if opened is not None:
+            yield opened
+            return
         if not self.exists:
             raise UserError(
                 "there is no store here yet", where=str(self.folder), try_this="ragmeter demo, or --store FOLDER"
@@ -121,7 +126,11 @@ class Database:
                     self._bring_up_to_date()
             self._let_writers_pass()
             with _in_process, self._connect(read_only=True) as connection:
-                yield connection
+                self._opened.connection = connection
+                try:
+                    yield connection
+                finally:
+                    self._opened.connection = None
         except duckdb.IOException as error:
             raise _explained(error, self.path) from error
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from results import queries
-from results.queries import Cost, RunRow
+from results.queries import Columns, Cost, RunRow
 from results.redaction import shareable
 from results.statistics import Estimate, estimates
 from results.store import Store
@@ -61,9 +61,8 @@ def method_ids(store: Store) -> list[str]:
 def runs_of(store: Store, method: str) -> list[RunRow]:
     """A method's runs, each once, by dataset, setting and seed."""
     made: dict[str, RunRow] = {}
-    for run in queries.runs(store):
-        if run.method_id == method:
-            made.setdefault(run.run, run)
+    for run in queries.runs(store, method=method):
+        made.setdefault(run.run, run)
     return sorted(made.values(), key=lambda run: (run.dataset, run.setting, run.seed, run.method))
 
 
@@ -76,20 +75,29 @@ def results_of(store: Store, runs: Sequence[RunRow], metrics: Sequence[str]) -> 
         metrics: Ids.
     """
     ids = [run.run for run in runs]
+    by_data: dict[str, list[str]] = {}
+    for run in runs:
+        by_data.setdefault(run.dataset_fingerprint, []).append(run.run)
+    with store.database.reading():
+        read = [queries.score_columns(store, data, same, metrics) for data, same in by_data.items()]
+        costs, stages, peaks = queries.costs(store, ids), stage_seconds(store, ids), _peaks(store, ids)
     values: dict[str, dict[str, Estimate]] = {run: {} for run in ids}
-    for data in dict.fromkeys(run.dataset_fingerprint for run in runs):
-        same = [run.run for run in runs if run.dataset_fingerprint == data]
-        found = queries.score_columns(store, data, same, metrics)
-        clusters = found.documents if any(found.documents) else None
-        keys = [(run, metric) for run in same for metric in metrics if (run, metric) in found.values]
+    # Columns over equally many questions, none of which shares a document, are resampled alike: once for all of them.
+    alike: dict[object, list[Columns]] = {}
+    for number, found in enumerate(read):
+        alike.setdefault(("own", number) if any(found.documents) else len(found.questions), []).append(found)
+    for group in alike.values():
+        keys = [(found, *key) for found in group for key in found.values]
         if not keys:
             continue
-        whole = estimates(np.stack([found.values[key] for key in keys]), clusters=clusters)
-        for (run, metric), one in zip(keys, whole, strict=True):
-            values[run][metric] = replace(one, unscorable=found.unscorable[run, metric])
-    costs, stages, peaks = queries.costs(store, ids), stage_seconds(store, ids), _peaks(store, ids)
+        clusters = group[0].documents if any(group[0].documents) else None
+        whole = estimates(np.stack([found.values[run, metric] for found, run, metric in keys]), clusters=clusters)
+        for (found, name, metric), one in zip(keys, whole, strict=True):
+            values[name][metric] = replace(one, unscorable=found.unscorable[name, metric])
+    ordered = {name: {metric: had[metric] for metric in metrics if metric in had} for name, had in values.items()}
     return [
-        Result(run, values[run.run], costs.get(run.run), stages.get(run.run, {}), peaks.get(run.run, 0)) for run in runs
+        Result(run, ordered[run.run], costs.get(run.run), stages.get(run.run, {}), peaks.get(run.run, 0))
+        for run in runs
     ]
 
 

@@ -159,13 +159,28 @@ LEFT JOIN (SELECT run, count(*) AS done, count(failed) AS failed FROM prediction
 """
 
 
-def runs(store: Store, experiment: str | None = None) -> list[RunRow]:
-    """Runs in the order of their experiment's table, experiments by name, runs of none last."""
-    where = "WHERE m.experiment = ?" if experiment else ""
+def runs(
+    store: Store, experiment: str | None = None, *, method: str | None = None, dataset_fingerprint: str | None = None
+) -> list[RunRow]:
+    """Runs in the order of their experiment's table, experiments by name, runs of none last.
+
+    Args:
+        store: Where to read.
+        experiment, method, dataset_fingerprint: Only those of this experiment, method id, data; None for all.
+    """
+    given = {"m.experiment": experiment, "r.method_id": method, "r.dataset_fingerprint": dataset_fingerprint}
+    asked = {column: value for column, value in given.items() if value is not None}
+    where = f"WHERE {' AND '.join(f'{column} = ?' for column in asked)}" if asked else ""
     order = " ORDER BY m.experiment NULLS LAST, m.position, r.started_at"
     with store.database.reading() as connection:
-        rows = connection.execute(_RUNS + where + order, [experiment] if experiment else []).fetchall()
+        rows = connection.execute(_RUNS + where + order, list(asked.values())).fetchall()
     return [_run_row(row) for row in rows]
+
+
+def has_runs(store: Store) -> bool:
+    """Whether anything has started here."""
+    with store.database.reading() as connection:
+        return connection.execute("SELECT 1 FROM runs LIMIT 1").fetchone() is not None
 
 
 def _run_row(row: Sequence[Any]) -> RunRow:

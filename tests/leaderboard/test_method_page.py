@@ -59,6 +59,18 @@ def test_values_of_every_board_are_those_of_the_boards(filled: Path, synthetic: 
         assert result.cost == expected[result.run.run].cost
 
 
+def test_datasets_of_one_size_are_resampled_together_and_have_the_boards_intervals(
+    tmp_path: Path, large: ModuleType
+) -> None:
+    store = large.fill_large(tmp_path / "store", methods=2, datasets=3, questions=40)
+    found = method_record.results_of(store, method_record.runs_of(store, "method-001"), [large.METRIC])
+    expected = {row.run.run: row for table in boards(store, large.EXPERIMENT) for row in table.rows}
+    assert len({result.run.dataset_fingerprint for result in found}) == 3
+    for result in found:
+        assert result.values[large.METRIC] == expected[result.run.run].cells[large.METRIC].estimate
+    assert len({one.values[large.METRIC].value for one in found}) > 1
+
+
 def test_stage_seconds_add_up_to_what_a_question_took(filled: Path) -> None:
     store = Store(filled)
     for result in method_record.results_of(store, method_record.runs_of(store, "full_context"), []):

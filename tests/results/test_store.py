@@ -49,6 +49,20 @@ def test_what_is_written_reads_back_equal(store: Store) -> None:
         assert connection.execute("SELECT value FROM scores ORDER BY question").fetchall() == [(1.0,), (None,)]
 
 
+def test_what_is_read_within_a_reading_shares_its_connection_and_a_later_one_sees_what_was_written(
+    store: Store,
+) -> None:
+    store.start(RUN)
+    with store.database.reading() as outer:
+        with store.database.reading() as inner:
+            assert inner is outer
+        assert outer.execute("SELECT count(*) FROM runs").fetchone() == (1,)
+    with pytest.raises(ZeroDivisionError), store.database.reading():
+        _ = 1 / 0
+    store.end(RUN.run, FINISHED)
+    assert [run.status for run in queries.runs(store)] == [FINISHED]
+
+
 def test_finishing_a_question_twice_keeps_one_row_of_each_kind(store: Store) -> None:
     store.start(RUN)
     for _ in range(3):

@@ -28,8 +28,8 @@ _COSTS = (
     ("tokens", "Tokens", "per question", "Mean of prompt, completion and memory tokens, over the benchmarks shown"),
     ("seconds", "Time", "", "Mean wall time over all stages, over the benchmarks shown"),
     ("cost", "Cost", "US$ total", "Price of all calls on the benchmarks shown; local models cost nothing"),
-    ("parameters", "Parameters", "all models", "Of all models together, where a submission's card states it; the "
-     "store does not know it of runs made here"),
+    ("parameters", "Parameters", "all models", "Of all models together: counted where they ran here, stated on "
+     "the card of what was sent in; models behind an endpoint do not tell"),
 )  # fmt: skip
 
 

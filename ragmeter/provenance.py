@@ -20,6 +20,7 @@ from benchmarks.registry import Benchmark
 from judges.api import Metric
 from methods.models.checkpoint_links import checkpoints_named
 from methods.registry import Component
+from ragmeter.sizing.counted import models_of
 
 PACKAGES = (
     "ragmeter", "numpy", "duckdb", "pyarrow", "bm25s", "torch", "transformers", "sentence-transformers",
@@ -64,6 +65,7 @@ def provenance(benchmark: Benchmark, metrics: Iterable[Metric], components: Iter
         },
         "parts": [{name: value for name, value in part.items() if value} for part in parts],
         **({"checkpoints": checkpoints} if checkpoints else {}),
+        "models": models_of(components),
         "metrics": [str(metric) for metric in metrics],
     }
 

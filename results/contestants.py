@@ -1,7 +1,7 @@
 """Who competes: runs of one name as one contestant, with what the store knows of it, and why a run is not ranked.
 
-What the store does not know (how many parameters the models have that run here, whether their weights are open) is None
-and never guessed: submissions declare it on their cards.
+How many parameters its models have and whether their weights are open is what a submission's card declares, or what was
+counted when it ran here; where neither is known it is None and never guessed.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Contestant:
         name: As the experiment or the submission has it.
         runs: By the column's key.
         readers: What answers, by its model's name.
-        parameters: Of all models together; None where no card says so.
-        open_weights: None where no card says so.
+        parameters: Of all models together; None where nothing says so.
+        open_weights: Of what ran here: whether the weights were on the machine; None where nothing says so.
         first, last: When its runs were last written to.
         training: Data that it, or a part of it, was trained on, by its own card; empty where it declares none.
         declares: Whether there is a card that could have declared some.
@@ -144,11 +144,28 @@ def _contestant(name: str, runs: Mapping[str, RunRow], cards: Cards) -> Contesta
     trained = dict.fromkeys(one for run in every for one in (*_trained_on(run, cards), *_declared(run)))
     return Contestant(
         key_of(name), name, runs, tuple(dict.fromkeys(_reader(run) for run in every)),
-        next((part["parameters"] for part in said if part.get("parameters") is not None), None),
-        next((part["open_weights"] for part in said if part.get("open_weights") is not None), None),
+        next((part["parameters"] for part in said if part.get("parameters") is not None), _most(every)),
+        next((part["open_weights"] for part in said if part.get("open_weights") is not None), _here(every)),
         min(run.updated_at for run in every), max(run.updated_at for run in every), tuple(trained),
         any(run.card is not None or any(part["id"] in cards for part in parts(run.description)) for run in every),
     )  # fmt: skip
+
+
+def _counted(runs: Sequence[RunRow]) -> list[Mapping[str, Any]]:
+    """What was known of the models of runs made here; runs of before it was written down have nothing."""
+    return [models for run in runs if isinstance(models := run.provenance.get("models"), Mapping)]
+
+
+def _most(runs: Sequence[RunRow]) -> int | None:
+    """Parameters of the largest of these runs' methods: seeds and benchmarks of a method differ in none."""
+    found = [models.get("parameters") for models in _counted(runs)]
+    known = [number for number in found if isinstance(number, int)]
+    return max(known) if known and len(known) == len(found) else None
+
+
+def _here(runs: Sequence[RunRow]) -> bool | None:
+    found = {models.get("weights_here") for models in _counted(runs)}
+    return True if found == {True} else None
 
 
 def parts(description: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -12,7 +12,7 @@ from methods.models.tokens import TokenCounter
 from methods.models.weights import locate
 from ragmeter.planning.cost import Cost, unknown
 from ragmeter.planning.hardware import Assumptions
-from ragmeter.planning.sizes import ModelSize, size_of
+from ragmeter.sizing.sizes import ModelSize, size_of
 
 DEFAULT_DTYPE = "bfloat16"
 """Of models whose options leave the type to the checkpoint: what nearly all are published in."""

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from benchmarks.errors import UserError, unknown_name
-from ragmeter.planning.sizes import ModelSize
+from ragmeter.sizing.sizes import ModelSize
 
 HOUR = 3600.0
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}

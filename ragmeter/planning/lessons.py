@@ -16,8 +16,8 @@ from ragmeter.planning.cost import Cost, total, unknown
 from ragmeter.planning.hardware import Assumptions
 from ragmeter.planning.shape import Shape
 from ragmeter.planning.shapes import options, shape_of
-from ragmeter.planning.sizes import ModelSize
 from ragmeter.planning.weights import Weights
+from ragmeter.sizing.sizes import ModelSize
 
 DATA = "data"
 """The stage in which data are prepared: scores, synthesis, frozen documents."""

@@ -16,8 +16,8 @@ from ragmeter.candidates import candidate_retriever
 from ragmeter.experiment import Experiment
 from ragmeter.planning.needed_models import needed_models
 from ragmeter.planning.shape import Shape
-from ragmeter.planning.sizes import files_of
 from ragmeter.planning.weights import Weights
+from ragmeter.sizing.sizes import files_of
 from ragmeter.tasks import MINIMUM_FREE_BYTES
 from ragmeter.trainings import TrainingPlan
 

@@ -10,8 +10,8 @@ from methods.sark.config import SarkTrainingConfig
 from methods.training import TrainingConfig
 from ragmeter.candidates import candidate_retriever
 from ragmeter.experiment import Experiment
-from ragmeter.planning.parts import models_in
 from ragmeter.planning.weights import Weights
+from ragmeter.sizing.named import models_in
 from ragmeter.trainings import TrainingPlan
 
 Model = tuple[str, str | None]

@@ -6,7 +6,7 @@ without another word, plug-ins included; of any other part it is said that its c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from methods.baselines.bge_m3 import BgeM3Config
@@ -14,7 +14,6 @@ from methods.baselines.bm25 import BM25Config
 from methods.baselines.dense import CACHED, DenseConfig
 from methods.baselines.graph.hybrid import GraphHybridConfig
 from methods.baselines.graph.towers import TripleSearchConfig
-from methods.baselines.hybrid import Part
 from methods.baselines.hyde import HydeConfig
 from methods.baselines.rq_rag_prompted import PROMPTS, PromptedConfig
 from methods.baselines.rq_rag_tree import QUERY_TOKENS, TreeConfig
@@ -31,6 +30,7 @@ from ragmeter.planning.hardware import Assumptions
 from ragmeter.planning.readers import compressing
 from ragmeter.planning.shape import Shape
 from ragmeter.planning.weights import Weights
+from ragmeter.sizing.named import encoder_of, retrievers_in
 
 FLOAT, HALF, POSTING = 4, 2, 8
 """Bytes of a float32, of a float16, and of a word's entry in an index of BM25 (row and score)."""
@@ -76,18 +76,6 @@ def indexes(component: Component, work: Work) -> Iterator[Index]:
         yield Index(component, cost)
 
 
-def retrievers_in(config: MethodConfig) -> Iterator[Component]:
-    """The retrievers that options name."""
-    if isinstance(config, HydeConfig):
-        yield config.retriever
-        return
-    for name in type(config).model_fields:
-        value = getattr(config, name)
-        for one in value if isinstance(value, tuple) else (value,):
-            if isinstance(one, Part):
-                yield one.component
-
-
 def _index_cost(component: Component, work: Work) -> Cost | None:
     config, shape = component.config, work.shape
     passages = shape.corpus
@@ -128,15 +116,6 @@ def _store_cost(config: ClaraRetrieverConfig, work: Work) -> Cost:
     if size.width is None:
         return cost + unknown(f"disk of the memory of {size.model}")
     return cost + Cost(disk=work.shape.corpus * clara.memory_tokens * size.width * HALF)
-
-
-def encoder_of(config: MethodConfig) -> EncoderConfig | M3Config:
-    """The encoder that options describe."""
-    if isinstance(config, EncoderConfig | M3Config):
-        return config
-    found = getattr(config, "encoder", None)
-    assert isinstance(found, EncoderConfig)
-    return found
 
 
 def encoding(config: MethodConfig, texts: float, length: float, work: Work) -> Cost:
@@ -238,16 +217,3 @@ def pairs_cost(config: CrossEncoderConfig, pairs: float, work: Work) -> Cost:
     if not size.known:
         return cost + unknown(f"GPU hours of {size.model}: its size is unknown")
     return cost + Cost(gpu_seconds=work.assume.reading(size, pairs * length, length, config.dtype, causal=False))
-
-
-def models_in(components: Sequence[Component]) -> Iterator[tuple[str, str | None]]:
-    """The local models that parts name, with their revisions."""
-    for component in components:
-        config = component.config
-        yield from models_in(list(retrievers_in(config)))
-        if isinstance(config, TripleSearchConfig):
-            yield encoder_of(config).model, getattr(encoder_of(config), "revision", None)
-        elif not hasattr(config, "base_url") and isinstance(getattr(config, "model", None), str):
-            yield str(getattr(config, "model", "")), getattr(config, "revision", None)
-        if isinstance(query := getattr(config, "query_model", None), str):
-            yield query, getattr(config, "query_revision", None)

@@ -25,10 +25,10 @@ from ragmeter.planning.parts import Index, Work, indexes
 from ragmeter.planning.published_rows import PublishedRow, published_rows
 from ragmeter.planning.shape import Shape
 from ragmeter.planning.shapes import shape_of
-from ragmeter.planning.sizes import ModelSize
 from ragmeter.planning.trainings import TrainingRow, references_of, training_rows
 from ragmeter.planning.variants import variants
 from ragmeter.planning.weights import Weights
+from ragmeter.sizing.sizes import ModelSize
 from ragmeter.tasks import Loaded, Task, default_metrics
 from results import queries
 from results.store import Store

@@ -9,7 +9,7 @@ from ragmeter.planning.cost import Cost, total, unknown
 from ragmeter.planning.hardware import BYTES
 from ragmeter.planning.lessons import DTYPES, Classroom, Lesson, steps_of, unclear
 from ragmeter.planning.shape import Shape
-from ragmeter.planning.sizes import ModelSize
+from ragmeter.sizing.sizes import ModelSize
 
 PROMPT = 60
 """Tokens of a prompt, beside memory and question."""

@@ -15,7 +15,7 @@ from methods.clara.training_config import ClaraTrainingConfig
 from methods.gpr.config import GprTrainingConfig
 from methods.sark.config import SarkTrainingConfig
 from methods.training import TrainingConfig
-from ragmeter.planning.sizes import ModelSize, size_of
+from ragmeter.sizing.sizes import ModelSize, size_of
 from ragmeter.trainings import TrainingPlan
 
 

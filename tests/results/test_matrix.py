@@ -199,6 +199,25 @@ def test_facts_come_from_cards_or_are_unknown(store: Store) -> None:
     assert rows["gold answer"].control
 
 
+@pytest.mark.parametrize(
+    ("models", "expected"),
+    [
+        ([{"parameters": 25, "weights_here": True}] * 2, (25, True)),
+        ([{"parameters": 25, "weights_here": True}, {}], (25, True)),
+        ([{"parameters": None, "weights_here": False}] * 2, (None, None)),
+        ([{"parameters": 25, "weights_here": True}, {"parameters": None, "weights_here": None}], (None, None)),
+        ([{}, {}], (None, None)),
+    ],
+)
+def test_what_was_counted_when_a_method_ran_is_its_size(
+    store: Store, models: list[dict[str, object]], expected: tuple[int | None, bool | None]
+) -> None:
+    one, *_ = queries.runs(store, "several")
+    runs = [replace(one, provenance={"models": told} if told else {}) for told in models]
+    (found,) = contestants({str(number): [run] for number, run in enumerate(runs)}, {})
+    assert (found.parameters, found.open_weights) == expected
+
+
 def test_two_runs_of_one_name_on_one_benchmark_are_two_contestants(store: Store) -> None:
     one, other, *_ = queries.runs(store, "several")
     found = contestants({"a": [one, replace(other, method=one.method)], "b": [one]}, {})

@@ -21,8 +21,8 @@ from ragmeter.planning.asking import Calls, asked, here
 from ragmeter.planning.cost import Cost, total, unknown
 from ragmeter.planning.hardware import DEVICES, Assumptions, DeviceClass, operations
 from ragmeter.planning.lessons import steps_of
-from ragmeter.planning.sizes import ModelSize, config_parameters, named_parameters, size_of
 from ragmeter.planning.train_clara import adapter_parameters
+from ragmeter.sizing.sizes import ModelSize, config_parameters, named_parameters, size_of
 
 BARE = ModelSize("x", 1e9, "name")
 ROUND = Assumptions(DeviceClass("round", half=1e12, single=1e11, bandwidth=1e12), utilisation=0.5, bandwidth=0.5)
@@ -168,7 +168,6 @@ def test_a_size_says_where_it_is_from(tmp_path: Path) -> None:
 
 
 def test_the_header_of_weights_is_counted_without_them(tmp_path: Path) -> None:
-    size_of.cache_clear()
     config = {"hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1, "vocab_size": 5}
     (tmp_path / "config.json").write_text(json.dumps(config))
     save_file({"a": np.zeros((3, 4), np.float16), "b": np.zeros(7, np.float32)}, tmp_path / "model.safetensors")

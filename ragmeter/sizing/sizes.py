@@ -14,7 +14,7 @@ from typing import Any, Literal
 from benchmarks.errors import UserError
 from benchmarks.hub import cache_folder
 from methods.models.weights import locate
-from ragmeter.planning.size_table import PUBLISHED
+from ragmeter.sizing.size_table import PUBLISHED
 
 Source = Literal["header", "config", "table", "name", "unknown"]
 SAYS: Mapping[Source, str] = {
@@ -74,7 +74,6 @@ def shown(parameters: float) -> str:
     return f"{parameters / 1e9:.3g}B" if parameters >= 1e9 else f"{parameters / 1e6:.3g}M"
 
 
-@lru_cache(maxsize=512)
 def size_of(model: str, revision: str | None = None) -> ModelSize:
     """The size of a model.
 
@@ -82,6 +81,12 @@ def size_of(model: str, revision: str | None = None) -> ModelSize:
     published sizes, and last in its name (`7b`, `0.6B`).
     """
     folder = files_of(model, revision)
+    return _size_at(model, folder, None if folder is None else folder.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=512)
+def _size_at(model: str, folder: Path | None, changed: int | None) -> ModelSize:
+    """`changed` is there to make the cache notice a checkpoint that came to be meanwhile."""
     found = None if folder is None else _of_files(model, folder)
     if found is not None:
         return found

@@ -1,0 +1,1 @@
+"""Which models a method has, and how large they are: told without their weights, and never guessed."""

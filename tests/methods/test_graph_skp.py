@@ -395,6 +395,7 @@ def test_test_graphs_are_refused_unless_asked_for(tmp_path: Path, data_folder: P
         train(config, tmp_path)
 
 
+@pytest.mark.slow
 def test_minilm_is_pretrained_on_real_triples(data_folder: Path, tmp_path: Path) -> None:
     from sentence_transformers import SentenceTransformer
 

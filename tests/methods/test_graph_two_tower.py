@@ -211,6 +211,7 @@ def test_skp_is_one_encoder_on_both_sides_and_writes_triples_as_in_pretraining(
 # -- real records --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_real_questions_find_triples_of_their_own_graphs(data_folder: Path, tmp_path: Path) -> None:
     benchmark = registry.load("webqsp:test", {"path": str(data_folder / "webqsp" / "rog_style_webqsp.jsonl")})
     index = build("two_tower", tmp_path, model="minilm", pooling="mean").index(benchmark.corpus)

@@ -129,6 +129,7 @@ def test_what_cannot_be_compared_is_an_error(worlds: Benchmark) -> None:
         told_twice(worlds, "romance")
 
 
+@pytest.mark.slow
 def test_real_parallel_passages_move_the_cosine_more_than_themselves(data_folder: Path) -> None:
     """Verses that people translated: another version of a text moves a cosine, yet much of the order stays."""
     base = load("parallel_style/bible:test", {"path": str(data_folder / "sark_style" / "bible_genesis.jsonl")})

@@ -184,6 +184,7 @@ def encoder(folder: Path, seed: int) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_did_my_checkpoint_regress(tmp_path: Path) -> None:
     """From a model folder to the gate's answer, with nothing but the commands of the docs."""
     folder, store = encoder(tmp_path / "epoch-1", 1), str(tmp_path / "s")

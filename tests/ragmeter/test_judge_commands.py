@@ -340,6 +340,7 @@ def test_a_replay_may_change_prices_and_the_name_of_an_equal_prompt(
     assert (done.code, "prompt decides what match asks" in flat(done.err)) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_card_says_how_far_to_trust_a_judge(ragmeter: Command, url: str, tmp_path: Path) -> None:
     assert ragmeter("judge", "run", "match", *at(url, exact="none", usd_per_million_prompt_tokens=1.0), "-q").code == 0
     assert ragmeter("judge", "run", "rule_match", "-q").code == 0

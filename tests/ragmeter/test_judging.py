@@ -494,6 +494,7 @@ def test_match_grounding_and_pairwise_by_an_experiment_file(store: Store, tmp_pa
     assert fought.strengths["overall"][0][0] == "gold_answer"
 
 
+@pytest.mark.slow
 def test_questions_that_failed_are_answered_and_judged_again(store: Store, tmp_path: Path) -> None:
     rule, pairwise = Judge.of("rule_match"), Judge.of("rule_pairwise")
     (run,) = runs(store, "bm25")

@@ -129,6 +129,7 @@ def test_a_method_is_made_for_every_seed_of_its_training(tmp_path: Path) -> None
     assert begun == [Path(folder).parent for folder in folders[:2]]
 
 
+@pytest.mark.slow
 def test_run_trains_what_is_not_trained_and_plan_says_so(file: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     code, said = ragmeter("plan", file, "--store", store, "--json")

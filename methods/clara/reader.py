@@ -16,7 +16,7 @@ from methods.clara.checkpoint import CONFIG, read_config
 from methods.clara.compressing import DocumentMemory
 from methods.clara.config import ClaraConfig
 from methods.clara.prompting import Prompt, answer, answer_from_text, paraphrase
-from methods.clara.use import PAPER, CheckpointOptions, DType, loaded
+from methods.clara.use import PAPER, VERSION, CheckpointOptions, DType, loaded
 from methods.models.weights import locate, weights_hash
 from methods.readers.instructions import longest_prefix
 from methods.registry import MethodConfig, register
@@ -142,7 +142,7 @@ class ClaraTextConfig(WritingOptions):
 
 def _text_weights(config: ClaraTextConfig) -> str:
     base = config.base
-    return fingerprint(weights_hash(base.base, base.revision), base.max_length, base.template, base.max_prompt)
+    return fingerprint(VERSION, weights_hash(base.base, base.revision), base.max_length, base.template, base.max_prompt)
 
 
 @register(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from benchmarks.errors import UserError
+from benchmarks.schema import Passage
 from methods.clara.config import ClaraConfig
 from methods.clara.prompting import Prompt, messages
 from methods.models.pocket import prompt as pocket
@@ -109,8 +110,9 @@ class PocketLayout:
             )
 
     def document(self, text: str) -> str:
-        """The text on one line, with the space before it that its first word is known with."""
-        return f" {' '.join(text.split())}"
+        """Title and text on one line as the model reads passages, with the space that its first word is known with."""
+        title, _, body = text.partition("\n")
+        return pocket.entry(Passage("", title, body) if body.strip() else Passage("", "", text))
 
     def prompt(self, asked: Prompt, memory: str, between: str) -> str:
         blocks = [self.document(text) for text in asked.texts] or [memory] * asked.documents

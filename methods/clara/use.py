@@ -15,7 +15,7 @@ from methods.clara.config import Adapter
 from methods.models.weights import device_of, weights_hash
 from methods.registry import MethodConfig
 
-VERSION = 1
+VERSION = 2
 """Of how documents are read; bump it when their memory may change."""
 PAPER = "He et al. 2025, CLaRa: Bridging Retrieval and Generation with Continuous Latent Reasoning (arXiv 2511.18659)"
 DType = Literal["float32", "bfloat16", "float16", "auto"]

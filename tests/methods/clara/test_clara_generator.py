@@ -10,6 +10,9 @@ import pytest
 import torch
 
 from benchmarks.errors import UserError
+from benchmarks.schema import Passage
+from methods.clara.config import ClaraConfig
+from methods.clara.model import Clara
 from methods.clara.prompting import (
     PARAPHRASES,
     Prompt,
@@ -21,6 +24,7 @@ from methods.clara.prompting import (
     qa_target,
     wordings,
 )
+from methods.models.pocket.prompt import answer_prompt
 
 QUESTION = "Where was Ana born ?"
 PROMPTS = [answer(QUESTION, 2), answer("who ?", 1), qa_pairs(), paraphrase(3), answer(QUESTION, 0)]
@@ -248,6 +252,25 @@ def test_a_template_can_be_left_aside(make_clara: Make) -> None:
     assert text_of(clara, clara.generator.target_ids("Ana")) == " Ana</s>"
     with pytest.raises(UserError, match="not the pocket model"):
         make_clara("Qwen3", template="pocket")
+
+
+def test_the_pocket_model_reads_documents_as_it_was_trained_to() -> None:
+    clara = Clara.open(ClaraConfig.model_validate({"base": "pocket", "max_length": 96, "rate": 96}), ("generator",))
+    passages = [
+        Passage("a", "Nolm Basin", "Nolm Basin lies\nin  Tarv. Its ruler is Ana."),
+        Passage("b", "", "Told without a title."),
+        Passage("c", "Ana Velk", ""),
+    ]
+    asked = answer_from_text(QUESTION, [one.full_text for one in passages])
+    ids = clara.generator.prompt_ids(asked)
+    written = answer_prompt(QUESTION, [passages[0], passages[1], Passage("c", "", "Ana Velk")])
+    assert ids == clara.tokenizer(written)["input_ids"]
+    assert "[1] Nolm Basin: Nolm Basin lies in Tarv." in clara.tokenizer.decode(ids)
+    # What stands behind a marker is what the compressor reads of the same document.
+    alone = clara.tokenizer(" Nolm Basin: Nolm Basin lies in Tarv. Its ruler is Ana.", add_special_tokens=False)
+    (read,) = clara.compressor.ids([passages[0].full_text])
+    assert clara.tokenizer.decode(alone["input_ids"]) in clara.tokenizer.decode(read)
+    assert str(alone["input_ids"])[1:-1] in str(read)
 
 
 # -- losses ------------------------------------------------------------------------------------------------------------

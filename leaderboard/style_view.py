@@ -55,6 +55,9 @@ def drops(table: DropTable, *, higher_is_better: bool = True) -> Node:
         Head("Drop", f"{scale.difference_unit} [95 %]", f"Formal minus style on the same questions: {loss} is a loss. "
              "▼ significantly worse, ▲ significantly better (sign flips, Holm-corrected over a method's styles, 5 %)",
              number=True),
+        *([Head("Beyond", f"{scale.difference_unit} [95 %]", f"How much larger the drop is than that of "
+                f"{table.reference}, question by question. ▼ significantly larger, ▲ significantly smaller "
+                "(sign flips, Holm-corrected over the methods, 5 %)", number=True)] if table.reference else []),
         Head("Relative", "% of formal", number=True),
         Head("Questions", "worse · better", "How many questions the retelling moved, either way; the rest score the "
              "same. A small drop may hide many moves", number=True),
@@ -65,17 +68,17 @@ def drops(table: DropTable, *, higher_is_better: bool = True) -> Node:
         Head("Where it survived", f"{scale.difference_unit} [95 %]", "The drop over the other questions alone: what "
              "style itself costs", number=True),
     ]  # fmt: skip
-    lines = [_drop_line(row, drop, scale, higher_is_better) for row in table.rows for drop in row.drops]
+    held = table.reference is not None
+    lines = [_drop_line(row, drop, scale, higher_is_better, held) for row in table.rows for drop in row.drops]
     return plain_table(f"Drops on {table.base}", heads, lines, "drops-scroll")
 
 
-def _drop_line(row: MethodDrops, drop: Drop, scale: Scale, higher_is_better: bool) -> Line:
+def _drop_line(row: MethodDrops, drop: Drop, scale: Scale, higher_is_better: bool, held: bool) -> Line:
     control = row.kind == "control"
     found = drop.found
     worse, better = (found.drop.wins, found.drop.losses) if higher_is_better else (found.drop.losses, found.drop.wins)
     moved = f"{worse:,} · {better:,}"
-    sure = not math.isnan(found.p_holm) and found.p_holm < ALPHA
-    mark = "" if not sure else "▼ " if (found.drop.value > 0) == higher_is_better else "▲ "
+    mark = _marked(found.drop, found.p_holm, higher_is_better)
     content: list[Cell | Node | str] = [formats.NOTHING] * 3
     if drop.content_known:
         content = [PERCENT.value(found.content_lost.value), scale.difference(found.from_content.value),
@@ -84,10 +87,23 @@ def _drop_line(row: MethodDrops, drop: Drop, scale: Scale, higher_is_better: boo
     relative = formats.NOTHING if math.isnan(drop.relative) else PERCENT.difference(drop.relative)
     formal = Cell(scale.value(row.formal.value), scale.interval(row.formal.low, row.formal.high))
     tip = formats.p_value(found.p_holm) if not math.isnan(found.p_holm) else ""
+    beyond: list[Cell | Node | str] = []
+    if held and drop.beyond is None:
+        beyond = [formats.NOTHING]
+    elif held and drop.beyond is not None:
+        how = _marked(drop.beyond, drop.beyond_p, higher_is_better)
+        beyond = [signed(drop.beyond, scale, better=how, tip=formats.p_value(drop.beyond_p))]
+    dropped = signed(found.drop, scale, better=mark, tip=tip)
     return Line(
-        name, [drop.told.name, formal, signed(found.drop, scale, better=mark, tip=tip), relative, moved, *content],
-        "control" if control else "",
+        name, [drop.told.name, formal, dropped, *beyond, relative, moved, *content], "control" if control else "",
     )  # fmt: skip
+
+
+def _marked(one: Difference, p: float, higher_is_better: bool) -> str:
+    """▼ for what is surely a loss, ▲ for what is surely a gain."""
+    if math.isnan(p) or p >= ALPHA:
+        return ""
+    return "▼ " if (one.value > 0) == higher_is_better else "▲ "
 
 
 def drops_note(table: DropTable) -> str:

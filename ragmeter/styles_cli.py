@@ -176,6 +176,9 @@ def drops(
     metrics: Metrics = None,
     styles: Annotated[list[str] | None, typer.Option("--style", help="Only these; may be repeated.")] = None,
     over_seeds: OverSeeds = False,
+    reference: Annotated[
+        str | None, typer.Option(help="Method that drops are held against (default: the experiment's).")
+    ] = None,
     offline: OfflineOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -185,7 +188,7 @@ def drops(
     """What each style costs each method, paired by question; loss of content told apart from loss to style."""
     from ragmeter.commands import style_drops
 
-    style_drops.drops(experiment, metrics, tuple(styles or ()), over_seeds, store, as_json)
+    style_drops.drops(experiment, metrics, tuple(styles or ()), over_seeds, reference, store, as_json)
 
 
 @styles_app.command()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
+from benchmarks.errors import UserError
 from methods.api import Services
 from methods.training import Progress, TrainedStage, TrainingConfig, TrainingEntry, Workshop
 from ragmeter.lending import judge_for
@@ -53,6 +58,30 @@ class Job:
             UserError: Data or options do not allow it.
             Broke: A model that it needs cannot be used.
         """
+        with self._alone():
+            return self._run(progress, until)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other commands from the same training; processes that share it (`accelerate`) come in with the first.
+
+        Raises:
+            UserError: Another one carries it out.
+        """
+        if os.environ.get("RANK", "0") != "0":
+            yield
+            return
+        self.work.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with FileLock(f"{self.work}.lock", timeout=0):
+                yield
+        except Timeout:
+            raise UserError(
+                f"another process carries out this training of {self.entry.id}", where=str(self.work),
+                try_this="wait until it has ended; what it made is then taken over",
+            ) from None  # fmt: skip
+
+    def _run(self, progress: Progress, until: str | None) -> list[tuple[TrainedStage, Checkpoint]]:
         judge = judge_for(self.config, self.store.cache, self.device)
         services = Services(self.config.seed, self.store.artefacts, self.device, judge=judge, cache=self.store.cache)
         earlier: dict[str, Checkpoint] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from benchmarks.errors import UserError
 from results import queries
 from results.queries import Columns, RunRow
-from results.series import folded_columns, folded_runs
-from results.statistics import Estimate, StyleDrop, estimates, style_robustness
+from results.series import folded_columns, folded_runs, is_called
+from results.statistics import Difference, Estimate, StyleDrop, difference, estimates, holm, style_robustness
 from results.store import Store
 from results.told import Side, Told, aligned, sides, survivals
 
@@ -35,6 +35,9 @@ class Drop:
         found: The drop and its parts; the parts are NaN where the store does not know which strings survived.
         relative: The drop as a share of the formal value over the same questions, NaN where that is 0.
         content_known: Whether the parts could be told apart.
+        beyond: How much larger the drop is than the reference's, question by question; None of the reference itself,
+            and where there is none.
+        beyond_p: Its p-value, Holm-corrected over the methods that are held against the reference in this telling.
     """
 
     told: Told
@@ -42,6 +45,8 @@ class Drop:
     found: StyleDrop
     relative: float
     content_known: bool
+    beyond: Difference | None = None
+    beyond_p: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,7 @@ class DropTable:
         metric: Its id.
         scale: What values are multiplied by where they are shown.
         rows: In the experiment's order.
+        reference: The method that drops are held against; None where it was not asked both ways.
         average: By the name of a telling, the mean drop over the methods that are no controls.
     """
 
@@ -72,6 +78,7 @@ class DropTable:
     metric: str
     scale: float
     rows: tuple[MethodDrops, ...]
+    reference: str | None = None
 
     @property
     def average(self) -> dict[str, float]:
@@ -91,6 +98,7 @@ def style_drops(
     *,
     styles: Sequence[str] | None = None,
     over_seeds: bool = False,
+    reference: str | None = None,
 ) -> list[DropTable]:
     """The drops of an experiment's methods, a table for each base and metric.
 
@@ -100,10 +108,12 @@ def style_drops(
         metrics: Ids or their beginnings; None: what the experiment shows.
         styles: Only tellings in which one of these occurs; None: all.
         over_seeds: One row for all training seeds of a method, each question with its mean over them.
+        reference: The method that drops are held against; None: the experiment's.
 
     Raises:
         UserError: No base is asked about both formally and otherwise.
     """
+    against = reference or queries.experiment(store, experiment).reference
     runs = queries.runs(store, experiment)
     shown = _metrics(store, runs, metrics)
     known = queries.definitions(store)
@@ -117,11 +127,11 @@ def style_drops(
             ]  # fmt: skip
             if others:
                 work = _Scored(store, formal, others, shown, over_seeds)
-                tables += [
-                    DropTable(base, formal.setting, formal.seed, metric, queries.scale_of(metric, known), rows)
-                    for metric in shown
-                    if (rows := work.rows(metric))
-                ]
+                for metric in shown:
+                    if rows := work.rows(metric):
+                        rows, named = work.held_against(rows, against, metric)
+                        scale = queries.scale_of(metric, known)
+                        tables.append(DropTable(base, formal.setting, formal.seed, metric, scale, rows, named))
     if not tables:
         raise UserError(
             f"the experiment {experiment!r} asks about no dataset both formally and in another style",
@@ -175,6 +185,34 @@ class _Scored:
             if formal is not None and there:
                 found.append(self._row(run, formal, there))
         return tuple(found)
+
+    def held_against(
+        self, rows: tuple[MethodDrops, ...], reference: str | None, metric: str
+    ) -> tuple[tuple[MethodDrops, ...], str | None]:
+        """Rows with how much larger each drop is than the reference's, and the reference's name among them."""
+        runs = {run.method: run for run in self._runs[self._formal.fingerprint]}
+        named = next((row.method for row in rows if reference and is_called(row.method, reference)), None)
+        if named is None:
+            return rows, None
+        found = {row.method: list(row.drops) for row in rows}
+        for side in self._others:
+            theirs = self._delta(runs[named], side, metric)
+            held: list[tuple[str, int, Difference]] = []
+            for row in rows:
+                own = None if row.method == named else self._delta(runs[row.method], side, metric)
+                place = next((n for n, drop in enumerate(row.drops) if drop.told == side.told), None)
+                if own is not None and theirs is not None and place is not None:
+                    held.append((row.method, place, difference(own, theirs, clusters=self._clusters)))
+            corrected = holm([one.p if one.n else math.nan for _, _, one in held])
+            for (method, place, one), p in zip(held, corrected, strict=True):
+                found[method][place] = replace(found[method][place], beyond=one, beyond_p=p)
+        return tuple(replace(row, drops=tuple(found[row.method])) for row in rows), named
+
+    def _delta(self, run: RunRow, side: Side, metric: str) -> Floats | None:
+        """What a telling costs a method, question by question."""
+        formal = self._columns[self._formal.fingerprint].values.get((run.run, metric))
+        told = self._told(run, side, metric)
+        return None if formal is None or told is None else formal - told
 
     def _told(self, run: RunRow, side: Side, metric: str) -> Floats | None:
         """Scores of the same method over another telling, in the formal side's order."""

@@ -40,10 +40,12 @@ _LATEX = {
 
 def mark(cell: Cell) -> str:
     """The stars of a cell's difference to the reference: `**`, `*` or nothing."""
-    p = cell.p_holm
-    if cell.difference is None or p is None or math.isnan(p):
-        return ""
-    return next((stars for bar, stars in STARS if p < bar), "")
+    return "" if cell.difference is None or cell.p_holm is None else stars(cell.p_holm)
+
+
+def stars(p: float) -> str:
+    """`**` below .01, `*` below .05, else nothing, as where there is no p-value."""
+    return "" if math.isnan(p) else next((given for bar, given in STARS if p < bar), "")
 
 
 def labels(metrics: Sequence[str]) -> dict[str, str]:
@@ -306,7 +308,7 @@ def _latex_cell(cell: Cell | None) -> str:
     value, found = cell.estimate, cell.difference
     text = plus_minus(value.value, value.low, value.high, scale=cell.scale).replace(" ± ", r" \pm ")
     if found is not None and not math.isnan(found.value):
-        stars = mark(cell)
-        raised = f"^{{{stars}}}" if stars else ""
+        given = mark(cell)
+        raised = f"^{{{given}}}" if given else ""
         text += rf"\;({cell.scale * found.value:+.1f}{raised})"
     return f"${text}$"

@@ -10,40 +10,11 @@ from typing import Any
 import torch
 
 from methods.clara.compressor import Encoded
+from methods.clara.lessons import Lesson
 from methods.clara.model import Clara
 from methods.clara.objective import naming_terms
-from methods.clara.prompting import PARAPHRASES, Prompt, answer, paraphrase, qa_pairs, qa_target
-from methods.clara.rows import InstructionRow, ScpRow
 from methods.clara.trainer import Sums
 from methods.clara.training_config import CompressionOptions
-
-
-@dataclass(frozen=True, slots=True)
-class Lesson:
-    """A row as the model is taught it.
-
-    Attributes:
-        prompt: What is asked.
-        documents: Whose memory stands in it.
-        target: The reply.
-    """
-
-    prompt: Prompt
-    documents: tuple[str, ...]
-    target: str
-
-
-def scp_lesson(row: ScpRow, wording: int) -> Lesson:
-    """A row of pretraining; a paraphrase is asked for in one of several wordings, counted on without end."""
-    if row.kind == "paraphrase":
-        return Lesson(paraphrase(wording % PARAPHRASES), (row.document,), row.paraphrase)
-    return Lesson(qa_pairs(), (row.document,), qa_target(row.questions, row.answers))
-
-
-def instruction_lesson(row: InstructionRow, documents: int) -> Lesson:
-    """A row of instruction tuning, with its first so many documents."""
-    kept = row.documents[:documents]
-    return Lesson(answer(row.question, len(kept)), kept, row.answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +40,13 @@ class Compression:
 
     def size(self, row: Lesson) -> int:
         """Characters of the longest text."""
-        return max(len(row.target), *map(len, row.documents))
+        return max(*(len(one.target) for one in row.exchanges), *map(len, row.documents))
 
     def whole(self, batch: Sequence[Lesson]) -> Whole:
         """Documents and reply tokens of a batch."""
-        tokens = sum(len(self._clara.generator.target_ids(one.target)) for one in batch)
-        return Whole(sum(len(one.documents) for one in batch), tokens)
+        targets = [one.target for row in batch for one in row.exchanges]
+        tokens = sum(len(self._clara.generator.target_ids(target)) for target in targets)
+        return Whole(sum(len(row.documents) for row in batch), tokens)
 
     def part(self, rows: Sequence[Lesson], whole: Whole, done: float, step: int) -> tuple[Any, Sums]:
         """The losses of some rows: see `trainer.Objective`."""
@@ -85,9 +57,10 @@ class Compression:
             encoded = self._encoded(documents)
             mse = self._clara.alignment(encoded) * share
             loss, sums = options.mse * mse, {"mse": float(mse.detach())}
-            if options.naming:
+            weight = options.naming * _left(done, options.naming_fades)
+            if weight:
                 naming = self._naming(documents, encoded) / whole.documents
-                loss, sums["naming"] = loss + options.naming * naming, float(naming.detach())
+                loss, sums["naming"] = loss + weight * naming, float(naming.detach())
             if step >= options.naming_only:
                 entropy = self._entropy(rows, encoded) / whole.tokens
                 loss, sums["cross_entropy"] = loss + entropy, float(entropy.detach())
@@ -101,10 +74,16 @@ class Compression:
             return self._clara.encode(documents)
 
     def _entropy(self, rows: Sequence[Lesson], encoded: Encoded) -> Any:
-        """Summed over reply tokens."""
+        """Summed over reply tokens; what is asked of one memory is read in blocks of like length."""
         memory = encoded.memory.split([len(row.documents) for row in rows])
-        prompts, targets = [row.prompt for row in rows], [row.target for row in rows]
-        return self._clara.cross_entropy(prompts, memory, targets, "row_sums").sum()
+        asked = [(one, own) for row, own in zip(rows, memory, strict=True) for one in row.exchanges]
+        asked.sort(key=lambda pair: len(pair[0].prompt.question) + len(pair[0].target))
+        total: Any = 0.0
+        for start in range(0, len(asked), len(rows)):
+            some = asked[start : start + len(rows)]
+            prompts, targets = [one.prompt for one, _ in some], [one.target for one, _ in some]
+            total = total + self._clara.cross_entropy(prompts, [own for _, own in some], targets, "row_sums").sum()
+        return total
 
     def _naming(self, documents: Sequence[str], encoded: Encoded) -> Any:
         """Summed over documents."""
@@ -117,3 +96,8 @@ class Compression:
         # The mark that a document begins with is no token of the base.
         known = mask & (ids < logits.shape[-1])
         return naming_terms(logits, ids.where(known, 0), mask, known).sum()
+
+
+def _left(done: float, fades: float | None) -> float:
+    """What is left of a weight that falls evenly to nothing in a share of the steps; None: all of it."""
+    return 1.0 if fades is None else max(0.0, 1.0 - done / fades)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import islice
 from typing import Any
 
@@ -43,6 +43,8 @@ def training_rows(config: ClaraTrainingConfig, stage: Stage, services: Services)
 def held_out(config: ClaraTrainingConfig, stage: Stage, services: Services, rows: Sequence[Row]) -> list[JointRow]:
     """Held-out questions with the documents that a stage answers from; none where none are named.
 
+    Pretraining reads one document at a time: its questions come with their evidence alone, where it is known.
+
     Args:
         config: All options.
         stage: The stage.
@@ -67,7 +69,17 @@ def held_out(config: ClaraTrainingConfig, stage: Stage, services: Services, rows
                 f"the question {row.question!r} is held out and trained on", where="validation",
                 try_this="another split for validation",
             )  # fmt: skip
+    if stage == "scp":
+        found = [_alone(row) for row in found]
     return found[:most]
+
+
+def _alone(row: JointRow) -> JointRow:
+    """A question with its evidence alone; as it is where that is not known."""
+    if not row.positives:
+        return row
+    texts = tuple(row.documents[place] for place in row.positives)
+    return replace(row, documents=texts, positives=tuple(range(len(texts))))
 
 
 def held_out_pretraining(config: ClaraTrainingConfig) -> list[ScpRow]:

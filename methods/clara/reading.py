@@ -7,7 +7,7 @@ which positives are put among them for training, in an order that does not tell 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -95,7 +95,9 @@ def instruction_rows(
     if found.name in STREAMED:
         return [instruction_row(row, pool.depth) for row in islice(_streamed(found, config), limit)]
     rows = joint_rows_of(registry.load(found, config).limited(limit), pool, services)
-    return [InstructionRow(row.question, row.documents, row.answer, row.golds[0], row.id) for row in rows]
+    return [
+        InstructionRow(row.question, row.documents, row.answer, row.golds[0], row.id, row.positives) for row in rows
+    ]
 
 
 def joint_rows(
@@ -134,13 +136,18 @@ def joint_rows_of(benchmark: Benchmark, pool: PoolConfig, services: Services | N
         else:
             documents = tuple(dict.fromkeys(others))[: pool.depth]
             places = tuple(place for place, text in enumerate(documents) if text in set(positives))
-        rows.append(JointRow(question.id, question.text, documents, _answer(question), places, question.golds))
+        taught = _answer(question, [documents[place] for place in places])
+        rows.append(JointRow(question.id, question.text, documents, taught, places, question.golds))
     return rows
 
 
-def _answer(question: Question) -> str:
-    """What is taught: the first answer, or all that are wanted."""
-    return ", ".join(question.answers) if question.answer_set else question.answers[0]
+def _answer(question: Question, evidence: Sequence[str]) -> str:
+    """What is taught: the first answer, or all that are wanted; worded as the evidence has it, where it can be."""
+    if question.answer_set:
+        return ", ".join(question.answers)
+    stated = (gold for gold in sorted(question.golds, key=len, reverse=True) if any(gold in text for text in evidence))
+    first = question.answers[0]
+    return first if any(first in text for text in evidence) else next(stated, first)
 
 
 def _ranked(

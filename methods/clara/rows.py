@@ -70,6 +70,7 @@ class InstructionRow:
         answer: What is taught: a teacher's text, or the gold answer where there is none.
         gold: A short reference answer.
         id: Of the question, as its dataset has it.
+        evidence: Places of the documents that answer it; empty where the row does not say.
     """
 
     question: str
@@ -77,6 +78,7 @@ class InstructionRow:
     answer: str
     gold: str
     id: str = ""
+    evidence: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,10 @@ from typing import Any
 
 from benchmarks.errors import UserError
 from benchmarks.fingerprint import fingerprint
-from methods.clara.compression import Compression, Lesson, instruction_lesson, scp_lesson
+from methods.clara.compression import Compression
 from methods.clara.config import Part
 from methods.clara.frozen_documents import FrozenDocuments
+from methods.clara.lessons import Lesson, instruction_lessons, scp_lessons
 from methods.clara.material import Row
 from methods.clara.model import Clara
 from methods.clara.retrieving import Joint, Supervised
@@ -134,13 +135,9 @@ def finish(config: ClaraTrainingConfig, stage: Stage, clara: Clara) -> None:
 
 def lessons(config: ClaraTrainingConfig, rows: Sequence[Row]) -> list[Lesson]:
     """Rows as they are taught: each paraphrase in a wording of its own, drawn from the seed and the row."""
-    found = []
-    for number, row in enumerate(rows):
-        if isinstance(row, ScpRow):
-            found.append(scp_lesson(row, int(fingerprint(config.seed, number), 16)))
-        elif isinstance(row, InstructionRow):
-            found.append(instruction_lesson(row, config.instruction.documents))
-    return found
+    pretraining = [row for row in rows if isinstance(row, ScpRow)]
+    tuning = [row for row in rows if isinstance(row, InstructionRow)]
+    return [*scp_lessons(pretraining, config.scp, config.seed), *instruction_lessons(tuning, config.instruction)]
 
 
 def _frozen(

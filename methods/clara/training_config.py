@@ -64,6 +64,10 @@ class CompressionOptions(_Part):
         0, ge=0, description="ours: steps at the beginning in which the naming loss alone is learnt from"
     )
 
+    naming_fades: float | None = Field(
+        None, gt=0, le=1, description="ours: share of the steps in which that weight falls to 0; null: it stays"
+    )
+
     @model_validator(mode="after")
     def _named(self) -> Self:
         if self.naming_only and not self.naming:
@@ -76,6 +80,12 @@ class ScpStage(CompressionOptions):
 
     train: StepOptions = StepOptions.model_validate({})
     rows: ScpDataConfig = ScpDataConfig.model_validate({})
+    asked: int | None = Field(
+        None,
+        ge=1,
+        description="ours: so many of a document's questions are asked one by one, as they will be in use, all of one "
+        "reading; null: questions and answers are written out together",
+    )
 
 
 class InstructionStage(CompressionOptions):
@@ -83,6 +93,12 @@ class InstructionStage(CompressionOptions):
 
     train: StepOptions = StepOptions.model_validate({})
     documents: int = Field(5, ge=1, description="documents of a row; paper 5")
+    together: int = Field(
+        1,
+        ge=1,
+        description="ours: so many questions at most are asked of one reading of a row's documents, each about another "
+        "of them; paper 1",
+    )
     trains: Literal["both", "generator"] = Field(
         "both", description="generator: the compressor stays as it is (Tables 13 and 14, generator-only fine-tuning)"
     )

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from benchmarks.text import cover_em
-from methods.clara.compression import Lesson
 from methods.clara.compressor import Encoded
 from methods.clara.config import Adapter
+from methods.clara.lessons import Lesson
 from methods.clara.model import Clara
 from methods.clara.prompting import Prompt, answer, answer_from_text
 from methods.clara.retrieving import candidates_of, recalls
@@ -60,8 +60,9 @@ def losses(clara: Clara, lessons: Sequence[Lesson], batch_size: int) -> dict[str
         some = lessons[start : start + batch_size]
         encoded: Encoded = clara.encode([text for one in some for text in one.documents])
         memory = encoded.memory.split([len(one.documents) for one in some])
-        targets = [one.target for one in some]
-        entropy += float(clara.cross_entropy([one.prompt for one in some], memory, targets, "row_sums").sum())
+        asked = [(one, own) for lesson, own in zip(some, memory, strict=True) for one in lesson.exchanges]
+        prompts, targets = [one.prompt for one, _ in asked], [one.target for one, _ in asked]
+        entropy += float(clara.cross_entropy(prompts, [own for _, own in asked], targets, "row_sums").sum())
         tokens += sum(len(clara.generator.target_ids(target)) for target in targets)
         mse += float(clara.alignment(encoded)) * len(encoded.memory)
         documents += len(encoded.memory)

@@ -82,7 +82,7 @@ class ReaderAnswerer:
     Args:
         reader: Built.
         identity: Of its options and weights.
-        known: Share of the questions whose evidence it knows by heart.
+        known: Share of the questions, of those that one passage answers, whose evidence it knows by heart.
         seed: Of the draw of these.
     """
 
@@ -95,8 +95,13 @@ class ReaderAnswerer:
         return fingerprint("reader", self._identity, self._known, self._seed)
 
     def knows(self, question: Question) -> bool:
-        """Whether a question is among those known by heart: one draw for each, whatever else is asked."""
-        return Draws("known by heart", self._seed, question.id).chance(self._known)
+        """Whether a question is among those known by heart: one draw for each, whatever else is asked.
+
+        Questions that take several passages are not: no single one of these could help whoever does not know them, so
+        that all their labels would be 0, and the kind of question would give the label away.
+        """
+        alone = len(set(question.evidence)) == 1
+        return alone and Draws("known by heart", self._seed, question.id).chance(self._known)
 
     def answers(self, asked: Sequence[Asked]) -> list[str | None]:
         size = int(getattr(self._reader, "batch_size", 32))

@@ -55,11 +55,13 @@ class Products:
             one = torch.zeros_like(other) if one is None else one.float()
             other = torch.zeros_like(one) if other is None else other.float()
             gap = other - one
-            pairs = ((one, one), (other, other), (one, other), (other, gap), (gap, gap))
+            pairs = ((one, one), (other, other), (other, gap), (gap, gap))
             found.append(torch.stack([(left * right).sum(dtype=torch.float64) for left, right in pairs]))
         if not found:
             return cls(0.0, 0.0, 0.0, 0.0, 0.0)
-        return cls(*torch.stack(found).sum(0).tolist())
+        first, second, apart, between = torch.stack(found).sum(0).tolist()
+        # Only the cosine is made of it, which rounding may take a little of.
+        return cls(first, second, second - apart, apart, between)
 
     @property
     def finite(self) -> bool:

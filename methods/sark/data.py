@@ -37,7 +37,7 @@ from methods.sark.prompts import load_prompt
 from methods.sark.rows import LENGTH, Mined, SarkRow, read_rows, rows_of, write_rows
 from methods.training import Progress, Silent
 
-VERSION = 1
+VERSION = 2
 """Of what rows are made like; bump it when equal data may give other rows."""
 ALWAYS = ("questions", "rows", "positives", "negatives", "lists")
 """Counts that are there even where they are 0."""

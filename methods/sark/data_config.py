@@ -81,8 +81,9 @@ class LabelsConfig(_Part):
     reader_options: dict[str, Any] = Field(default_factory=dict, description="of that reader")
     known: float = Field(
         0.0, ge=0, le=1,
-        description="of by: reader: share of the questions, drawn by the seed, that it is taken to know by heart: its "
-        "answer without context is then read from their evidence. A reader that knows nothing gives no negative",
+        description="of by: reader: share of the questions that one passage answers, drawn by the seed, that it is "
+        "taken to know by heart: its answer without context is then read from their evidence, which misleads nobody. A "
+        "reader that knows nothing gives no negative",
     )  # fmt: skip
     exact: Literal["squad", "strict"] = Field(
         "squad", description="exact match that is a Match without asking the judge, by whose rules; released: strict, "
@@ -129,8 +130,8 @@ class ListsConfig(_Part):
     prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
     keep_evidence: bool = Field(
         False,
-        description="where no evidence is among the sampled ranks, put its best ranked in the place of the last; paper "
-        "no",
+        description="put the evidence that is not among the sampled ranks in the places of the last ones that are "
+        "none; paper no",
     )
 
     @model_validator(mode="after")
@@ -257,7 +258,7 @@ PAPER_DATA: Mapping[str, Any] = {
 }  # fmt: skip
 """As the paper makes its rows, for presets."""
 WORLDS_DATA: Mapping[str, Any] = {
-    "labels": {"by": "reader", "reader": "pocket", "known": 0.3, "passages": "list", "most_negatives": 2},
+    "labels": {"by": "reader", "reader": "pocket", "known": 0.4, "passages": "list", "most_negatives": 1},
     "lists": {"by": "evidence", "keep_evidence": True},
     "styles": {"by": "rules"},
 }

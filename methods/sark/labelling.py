@@ -52,7 +52,8 @@ def labels_of(
     first = labeller("labels")
     requests = [_request(benchmark, one, candidates[one.id]) for one in questions]
     tried = first.tried(requests, progress)
-    labels = {one.question_id: first.labels(one) for one in tried}
+    known = {one.id: one.evidence if options.known else () for one in questions}
+    labels = {one.question_id: first.labels(one, known[one.question_id]) for one in tried}
     counts.update(first.counts)
     if options.extra is None:
         return labels

@@ -14,7 +14,7 @@ such that help. Answers and verdicts are kept in a file, question by question.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -166,14 +166,21 @@ class Labeller:
             progress.advance(len(places))
         return [found[place] for place in range(len(requests))]
 
-    def labels(self, tried: Tried) -> dict[str, int]:
-        """Labels by passage id; counted."""
+    def labels(self, tried: Tried, evidence: Collection[str] = ()) -> dict[str, int]:
+        """Labels by passage id; counted.
+
+        Args:
+            tried: What became of a question.
+            evidence: Passages that mislead nobody: whoever is taken to know the answer forgets nothing by reading one.
+        """
         partial = self._config.partial
         self._count(tried)
         found: dict[str, int] = {}
         for one in tried.attempts:
             label = label_of(tried.direct.verdict, one.verdict, partial)
-            if label is not None:
+            if label == 0 and one.passage_id in evidence:
+                self.counts["evidence_that_would_mislead"] += 1
+            elif label is not None:
                 found[one.passage_id] = label
         return self._few_negatives(tried.question_id, found)
 

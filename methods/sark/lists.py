@@ -146,12 +146,13 @@ class LLMOrderer:
 class EvidenceOrderer:
     """Orders by what the dataset knows: evidence first, then by facts held, entities named, and words of the question.
 
-    What is equal in all of these stays as it was retrieved.
+    What is equal in all of these is ordered by how much of the question's spelling it shares, so that nothing is taught
+    that cannot be seen; what is equal even there stays as it was retrieved.
     """
 
     @property
     def fingerprint(self) -> str:
-        return fingerprint("evidence", 1)
+        return fingerprint("evidence", 2)
 
     def orders(self, requests: Sequence[ListRequest]) -> list[Order]:
         found = []
@@ -161,12 +162,13 @@ class EvidenceOrderer:
         return found
 
 
-def worth(question: Question, passage: Passage) -> tuple[int, int, int, int]:
+def worth(question: Question, passage: Passage) -> tuple[int, int, int, int, int]:
     """What a passage holds of what answers a question; compared from the left.
 
     Returns:
         Whether it is evidence; how many of the question's facts (triples) have both ends in it; how many entities of
-        the facts, and answers, it names; how many words of the question it has.
+        the facts, and answers, it names; how many words of the question it has; how many of the question's different
+        runs of four characters.
     """
     text = f" {normalise(passage.full_text)} "
 
@@ -178,7 +180,10 @@ def worth(question: Question, passage: Passage) -> tuple[int, int, int, int]:
     entities = {normalise(one): one for one in (*ends, *question.answers)}
     facts = sum(names(head) and names(tail) for head, _, tail in question.triples)
     words = set(text.split()) & set(tokens(question.text))
-    return int(passage.id in question.evidence), facts, sum(map(names, entities.values())), len(words)
+    asked = normalise(question.text)
+    spelling = {asked[start : start + 4] for start in range(len(asked) - 3)}
+    shared = sum(run in text for run in spelling)
+    return int(passage.id in question.evidence), facts, sum(map(names, entities.values())), len(words), shared
 
 
 def right_answer(question: Question) -> str:
@@ -199,13 +204,16 @@ def sampled(question: Question, candidates: Sequence[str], keep_evidence: bool, 
     Args:
         question: The question.
         candidates: Its candidates, as they were retrieved.
-        keep_evidence: Where no evidence was sampled, its best ranked takes the place of the last.
+        keep_evidence: Evidence that was not sampled takes the places of the last candidates that are none, the best
+            ranked first, as far as there are such.
         depth: Most candidates.
     """
     chosen = [candidates[rank] for rank in sampled_ranks(len(candidates), depth)]
-    evidence = [one for one in candidates[:depth] if one in question.evidence]
-    if keep_evidence and chosen and evidence and not set(evidence) & set(chosen):
-        chosen[-1] = evidence[0]
+    if keep_evidence and chosen:
+        missing = [one for one in candidates[:depth] if one in question.evidence and one not in chosen]
+        others = [place for place, one in enumerate(chosen) if one not in question.evidence]
+        for place, one in zip(reversed(others), missing, strict=False):
+            chosen[place] = one
         chosen.sort(key=list(candidates).index)
     return tuple(chosen)
 

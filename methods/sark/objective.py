@@ -23,6 +23,8 @@ from methods.sark.rows import SarkRow
 
 Task = Literal["passage", "list"]
 TASKS: tuple[Task, ...] = ("passage", "list")
+BLOCK = 6
+"""Pairs that a CPU reads at once."""
 FORMAL, INFORMAL = 0, 1
 """Places of both styles in a row's texts."""
 
@@ -117,7 +119,22 @@ class Objective:
         return total
 
     def logits(self, pairs: Sequence[Features]) -> Any:
-        """What the head gives for encoded pairs, in float32: shape (pairs, labels)."""
+        """What the head gives for encoded pairs, in float32: shape (pairs, labels).
+
+        On a CPU pairs of like length are read in small blocks: it gains nothing from large ones, and pads less.
+        """
+        import torch
+
+        if self.model.device.type != "cpu" or len(pairs) <= BLOCK:
+            return self._read(pairs)
+        order = sorted(range(len(pairs)), key=lambda place: len(pairs[place]["input_ids"]))
+        blocks = [order[start : start + BLOCK] for start in range(0, len(order), BLOCK)]
+        found = torch.cat([self._read([pairs[place] for place in block]) for block in blocks])
+        back = torch.empty(len(order), dtype=torch.long)
+        back[torch.tensor(order)] = torch.arange(len(order))
+        return found[back]
+
+    def _read(self, pairs: Sequence[Features]) -> Any:
         features = self._pairs.padded(pairs, self.model.device)
         with nullcontext() if self.accelerator is None else self.accelerator.autocast():
             found = self.model(features)["scores"]

@@ -19,22 +19,26 @@ from results.statistics import Difference, Estimate
 from results.store import Store
 from results.style_curves import CurveTable, style_curves
 from results.style_drops import Drop, DropTable, MethodDrops, style_drops
-from results.tables import labels, plus_minus
+from results.tables import labels, plus_minus, stars
 
 ABSENT = "–"
 OVER = ("mix", "k")
 
 
 def drops(
-    experiment: str | None, metrics: str | None, styles: Sequence[str], over_seeds: bool, folder: Path | None,
-    as_json: bool,
+    experiment: str | None, metrics: str | None, styles: Sequence[str], over_seeds: bool, reference: str | None,
+    folder: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Print per method what each style costs."""
     store = Store(store_folder(folder))
     name = queries.experiment(store, experiment).name
     found = style_drops(
-        store, name, metric_list(metrics) if metrics else None, styles=list(styles) or None, over_seeds=over_seeds
-    )
+        store, name, metric_list(metrics) if metrics else None, styles=list(styles) or None, over_seeds=over_seeds,
+        reference=reference,
+    )  # fmt: skip
+    if reference is not None and all(table.reference is None for table in found):
+        methods = {row.method for table in found for row in table.rows}
+        raise unknown_name("method", reference, sorted(methods), where="--reference")
     emit({"experiment": name, "tables": [_drops_json(table) for table in found]}, as_json, lambda: _show_drops(found))
 
 
@@ -43,7 +47,7 @@ def _show_drops(tables: Sequence[DropTable]) -> None:
     for table in tables:
         out.print(Text(f"{heads[table.metric]}", style="bold") + Text(f"  {table.base}, setting {table.setting}"))
         average = [
-            ("(mean drop)", name, "", f"{table.scale * value:+.1f}", *[""] * 5) for name, value in table.average.items()
+            ("(mean drop)", name, "", f"{table.scale * value:+.1f}", *[""] * 6) for name, value in table.average.items()
         ]
         listing(
             (
@@ -51,6 +55,7 @@ def _show_drops(tables: Sequence[DropTable]) -> None:
                 "style",
                 "formal",
                 "drop",
+                "beyond",
                 "relative",
                 "p",
                 "content lost",
@@ -64,6 +69,8 @@ def _show_drops(tables: Sequence[DropTable]) -> None:
     notes = [
         "values × 100 ± half their 95 % interval; drop: formal minus style, paired by question; p by sign flips, Holm "
         "over a method's styles",
+        "beyond: how much larger that drop is than the reference's, question by question; * p < .05, ** p < .01 (sign "
+        "flips, Holm over the methods)",
         "content lost: questions (%) whose gold string did not survive the retelling; of it content: the part of the "
         "drop on these; where it survived: the drop over the others alone",
     ]
@@ -92,9 +99,16 @@ def _drop_line(table: DropTable, row: MethodDrops, drop: Drop) -> tuple[str, ...
     return (
         row.method + (" (control)" if row.kind == "control" else ""), drop.told.name,
         plus_minus(row.formal.value, row.formal.low, row.formal.high, scale=scale),
-        _signed(found.drop, scale) + ("†" if found.drop.doubt else ""), relative,
+        _signed(found.drop, scale) + ("†" if found.drop.doubt else ""), _beyond(drop, scale), relative,
         ABSENT if math.isnan(found.p_holm) else f"{found.p_holm:.3f}", *content,
     )  # fmt: skip
+
+
+def _beyond(drop: Drop, scale: float) -> str:
+    """How much larger a drop is than the reference's, with the stars of tables."""
+    if drop.beyond is None:
+        return ABSENT
+    return _signed(drop.beyond, scale) + stars(drop.beyond_p) + ("†" if drop.beyond.doubt else "")
 
 
 def _signed(one: Estimate | Difference, scale: float) -> str:
@@ -104,7 +118,7 @@ def _signed(one: Estimate | Difference, scale: float) -> str:
 def _drops_json(table: DropTable) -> dict[str, Any]:
     return {
         "base": table.base, "setting": table.setting, "seed": table.seed, "metric": table.metric,
-        "mean_drop": table.average,
+        "mean_drop": table.average, "reference": table.reference,
         "methods": [
             {"method": row.method, "kind": row.kind, "formal": _number(row.formal),
              "styles": [_drop_json(drop) for drop in row.drops]}
@@ -122,7 +136,9 @@ def _drop_json(drop: Drop) -> dict[str, Any]:
     return {
         "style": drop.told.name, "formal_share": drop.told.formal, "drawn": drop.told.drawn,
         "value": _number(drop.value), "drop": _number(found.drop) | {"p_holm": plain(found.p_holm)},
-        "relative_drop": plain(drop.relative), **(parts if drop.content_known else dict.fromkeys(parts)),
+        "relative_drop": plain(drop.relative),
+        "beyond_reference": None if drop.beyond is None else _number(drop.beyond) | {"p_holm": plain(drop.beyond_p)},
+        **(parts if drop.content_known else dict.fromkeys(parts)),
     }  # fmt: skip
 
 

@@ -47,8 +47,10 @@ def _steps(config: ClaraTrainingConfig, stage: Stage) -> StepOptions:
 
 
 def _rows(config: ClaraTrainingConfig, stage: Stage, shape: Shape) -> float:
-    """Rows of a stage, of pretraining those of the wanted types and documents."""
+    """Lessons of a stage, of pretraining those of the wanted types and documents."""
     number = float(shape.questions or 0)
+    if stage == "instruction":
+        return number / config.instruction.together
     if stage != "scp":
         return number
     data = config.scp.rows
@@ -56,6 +58,9 @@ def _rows(config: ClaraTrainingConfig, stage: Stage, shape: Shape) -> float:
     if shape.reference.name == "worlds":
         # Rows are made of documents, not of questions: one of each type.
         number = float(shape.corpus or 0) * len(TYPES)
+    if config.scp.asked is not None:
+        # A lesson is then all that is asked of a document.
+        return min(number / len(TYPES), data.documents if data.documents is not None else number)
     return min(number * share, len(data.types) * data.documents if data.documents is not None else number * share)
 
 
@@ -69,7 +74,9 @@ def _pass(
     prompt = PROMPT + memory * model.memory_tokens + shape.question + shape.answer
     if stage == "supervised":
         return room.train(size, rows, shape.question + model.memory_tokens, dtype, causal=True)
-    cost = room.train(size, rows, prompt, dtype, causal=True)
+    # Questions about one set of documents share its reading.
+    asked = {"scp": config.scp.asked or 1, "instruction": config.instruction.together}.get(stage, 1)
+    cost = room.train(size, rows * asked, prompt, dtype, causal=True)
     if documents:
         return cost + room.train(size, rows * documents, document, dtype, causal=True)
     return cost + room.train(size, rows, shape.question + model.memory_tokens, dtype, causal=True)

@@ -13,8 +13,9 @@ torch = pytest.importorskip("torch")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from methods.clara.compression import Compression, instruction_lesson, scp_lesson  # noqa: E402
+from methods.clara.compression import Compression  # noqa: E402
 from methods.clara.compressor import Encoded, alignment  # noqa: E402
+from methods.clara.lessons import instruction_lesson, scp_lesson  # noqa: E402
 from methods.clara.model import Clara  # noqa: E402
 from methods.clara.objective import marginal_terms, naming_terms, supervised_terms  # noqa: E402
 from methods.clara.prompting import PARAPHRASES, answer  # noqa: E402
@@ -122,7 +123,8 @@ def test_without_lambda_compression_is_cross_entropy_alone_and_with_it_their_sum
     rows = [scp_lesson(row, number) for number, row in enumerate(toy.scp_rows(6))]
     clara.set_trainable({"compressor", "generator", "memory"})
     encoded = clara.encode([row.documents[0] for row in rows])
-    asked, targets = [row.prompt for row in rows], [row.target for row in rows]
+    exchanges = [row.exchanges[0] for row in rows]
+    asked, targets = [one.prompt for one in exchanges], [one.target for one in exchanges]
     entropy = float(clara.cross_entropy(asked, list(encoded.memory), targets).detach())
     mse = float(alignment(encoded).detach())
     losses = {}
@@ -189,7 +191,7 @@ def test_naming_alone_leaves_the_generator_out(toy: ModuleType, clara: Clara) ->
 
 def test_paraphrases_are_asked_for_in_all_wordings(toy: ModuleType) -> None:
     row = next(row for row in toy.scp_rows(2) if row.kind == "paraphrase")
-    found = {scp_lesson(row, number).prompt.wording for number in range(3 * PARAPHRASES)}
+    found = {scp_lesson(row, number).exchanges[0].prompt.wording for number in range(3 * PARAPHRASES)}
     assert found == set(range(PARAPHRASES))
 
 

@@ -1,0 +1,129 @@
+"""Rows as the model is taught them: documents that are read once, and what is asked about their memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.draws import Draws
+from benchmarks.fingerprint import fingerprint
+from methods.clara.prompting import PARAPHRASES, Prompt, answer, paraphrase, qa_pairs, qa_target
+from methods.clara.rows import InstructionRow, ScpRow
+from methods.clara.training_config import InstructionStage, ScpStage
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A prompt over the memory of a lesson's documents, and the reply that is taught."""
+
+    prompt: Prompt
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What is taught from one reading of some documents.
+
+    Attributes:
+        documents: Whose memory stands in every prompt.
+        exchanges: One in the paper; several where a reading is to serve them all.
+    """
+
+    documents: tuple[str, ...]
+    exchanges: tuple[Exchange, ...]
+
+
+def scp_lesson(row: ScpRow, wording: int) -> Lesson:
+    """A row of pretraining; a paraphrase is asked for in one of several wordings, counted on without end."""
+    if row.kind == "paraphrase":
+        return Lesson((row.document,), (Exchange(paraphrase(wording % PARAPHRASES), row.paraphrase),))
+    return Lesson((row.document,), (Exchange(qa_pairs(), qa_target(row.questions, row.answers)),))
+
+
+def instruction_lesson(row: InstructionRow, documents: int) -> Lesson:
+    """A row of instruction tuning, with its first so many documents."""
+    kept = row.documents[:documents]
+    return Lesson(kept, (Exchange(answer(row.question, len(kept)), row.answer),))
+
+
+def scp_lessons(rows: Sequence[ScpRow], options: ScpStage, seed: int) -> list[Lesson]:
+    """Rows of pretraining as they are taught: one lesson a row, or (`asked`, ours) one a document.
+
+    Args:
+        rows: Of one document, those of its types.
+        options: Of the stage.
+        seed: Of wordings, and of which questions are asked.
+    """
+    if options.asked is None:
+        return [scp_lesson(row, _number(seed, place)) for place, row in enumerate(rows)]
+    about: dict[str, list[ScpRow]] = {}
+    for row in rows:
+        about.setdefault(row.document, []).append(row)
+    found = []
+    for text, same in about.items():
+        pairs = [pair for row in same if row.kind == "qa" for pair in zip(row.questions, row.answers, strict=True)]
+        draws = Draws("clara asked", seed, text)
+        chosen = draws.sample(pairs, min(options.asked, len(pairs)))
+        asked = [Exchange(answer(question, 1), said) for question, said in chosen]
+        retold = [
+            exchange
+            for row in same
+            if row.kind == "paraphrase"
+            for exchange in scp_lesson(row, _number(seed, text)).exchanges
+        ]
+        found.append(Lesson((text,), (*asked, *retold)))
+    return found
+
+
+def instruction_lessons(rows: Sequence[InstructionRow], options: InstructionStage) -> list[Lesson]:
+    """Rows of instruction tuning as they are taught: one a lesson, or (`together`, ours) several over one reading.
+
+    With `together` a row's documents are asked about by further rows as well, whose evidence is another of these
+    documents; a row is used once, and rows without known evidence stand alone.
+
+    Args:
+        rows: In any order; earlier ones choose first.
+        options: Of the stage.
+    """
+    if options.together == 1:
+        return [instruction_lesson(row, options.documents) for row in rows]
+    waiting: dict[str, list[int]] = {}
+    needs = [_evidence(row, options.documents) for row in rows]
+    for place, texts in enumerate(needs):
+        if texts:
+            waiting.setdefault(texts[0], []).append(place)
+    used = [False] * len(rows)
+    found = []
+    for place, row in enumerate(rows):
+        if used[place]:
+            continue
+        used[place] = True
+        kept = row.documents[: options.documents]
+        chosen, taken = [place], set(needs[place])
+        for text in kept:
+            if len(chosen) < options.together and text not in taken:
+                other = _next(waiting.get(text, []), used, needs, set(kept))
+                if other is not None:
+                    used[other] = True
+                    chosen.append(other)
+                    taken.update(needs[other])
+        exchanges = (Exchange(answer(rows[one].question, len(kept)), rows[one].answer) for one in chosen)
+        found.append(Lesson(kept, tuple(exchanges)))
+    return found
+
+
+def _next(places: list[int], used: list[bool], needs: Sequence[tuple[str, ...]], given: set[str]) -> int | None:
+    """The first unused row that these documents answer; used ones are forgotten."""
+    places[:] = [place for place in places if not used[place]]
+    return next((place for place in places if given.issuperset(needs[place])), None)
+
+
+def _evidence(row: InstructionRow, documents: int) -> tuple[str, ...]:
+    """What a row's answer stands in; empty where it is not known, or not among the documents that are read."""
+    if any(place >= documents for place in row.evidence):
+        return ()
+    return tuple(row.documents[place] for place in row.evidence)
+
+
+def _number(*parts: int | str) -> int:
+    return int(fingerprint(*parts), 16)

@@ -4,7 +4,7 @@ const TAGS = new Set(("a button caption dd details div dl dt em h1 h2 h3 li mark
 const NAMES = { colspan: "colspan", label: "aria-label", pressed: "aria-pressed", role: "role", scope: "scope",
   sort: "aria-sort", title: "title" };
 
-function element(row, tools) {
+function element(row, send) {
   const [tag, classes, attributes, tip, action, numbers, children] = row;
   if (!TAGS.has(tag)) return document.createTextNode("");
   const made = document.createElement(tag);
@@ -20,16 +20,29 @@ function element(row, tools) {
     else if (NAMES[name]) made.setAttribute(NAMES[name], String(value));
   }
   for (const [name, value] of Object.entries(numbers)) made.style.setProperty("--" + name, Number(value));
-  if (tip) tools.explain(made, tip);
+  if (tip) {
+    made.dataset.tip = tip;
+    made.classList.add("explained");
+    made.setAttribute("aria-description", tip);
+    if (!["button", "a", "summary"].includes(tag)) made.tabIndex = 0;
+  }
   if (tag === "button") made.type = "button";
-  if (action) made.addEventListener("click", () => tools.send(action));
-  for (const child of children) made.append(typeof child === "string" ? child : element(child, tools));
+  if (action) made.addEventListener("click", () => send(action));
+  for (const child of children) made.append(typeof child === "string" ? child : element(child, send));
   return made;
 }
 
-function explainer(tip) {
-  const show = (target, text) => {
-    tip.textContent = text;
+// One set of listeners for all of a tree: a matrix has thousands of cells that explain themselves.
+function explainer(root, tip) {
+  let shown = null;
+  const hide = () => { shown = null; if (tip.matches(":popover-open")) tip.hidePopover(); };
+  const show = (event) => {
+    const target = event.target.closest("[data-tip]");
+    if (target === shown) return;
+    hide();
+    if (!target) return;
+    shown = target;
+    tip.textContent = target.dataset.tip;
     tip.showPopover();
     const at = target.getBoundingClientRect(), own = tip.getBoundingClientRect();
     const left = Math.min(Math.max(8, at.left), window.innerWidth - own.width - 8);
@@ -37,16 +50,10 @@ function explainer(tip) {
     tip.style.left = left + "px";
     tip.style.top = (below ? at.bottom + 6 : Math.max(8, at.top - own.height - 6)) + "px";
   };
-  const hide = () => { if (tip.matches(":popover-open")) tip.hidePopover(); };
-  const explain = (target, text) => {
-    target.classList.add("explained");
-    target.setAttribute("aria-description", text);
-    if (!["BUTTON", "A", "SUMMARY"].includes(target.tagName)) target.tabIndex = 0;
-    for (const event of ["mouseenter", "focus"]) target.addEventListener(event, () => show(target, text));
-    for (const event of ["mouseleave", "blur"]) target.addEventListener(event, hide);
-    target.addEventListener("keydown", (pressed) => { if (pressed.key === "Escape") hide(); });
-  };
-  return { explain, hide };
+  for (const event of ["mouseover", "focusin"]) root.addEventListener(event, show);
+  for (const event of ["mouseleave", "focusout"]) root.addEventListener(event, hide);
+  root.addEventListener("keydown", (pressed) => { if (pressed.key === "Escape") hide(); });
+  return hide;
 }
 
 export default function (component) {
@@ -60,17 +67,17 @@ export default function (component) {
     tip.setAttribute("popover", "manual");
     tip.setAttribute("aria-hidden", "true");
     parentElement.append(root, tip);
+    root.hideTip = explainer(root, tip);
   }
-  const tree = JSON.stringify(data);
-  const { explain, hide } = explainer(parentElement.querySelector(".tip"));
+  const tree = JSON.stringify(data), hide = root.hideTip;
   // A rerun that changes nothing must not disturb what the reader has opened, focused or scrolled to.
-  if (root.dataset.tree !== tree) {
+  if (root.drawnTree !== tree) {
     const keyed = () => root.querySelectorAll("[data-key]");
     const kept = new Map();
     for (const old of keyed()) kept.set(old.dataset.key, { open: old.open, left: old.scrollLeft, top: old.scrollTop });
     const focused = parentElement.activeElement?.dataset?.key;
     hide();
-    root.replaceChildren(element(data, { explain, send: (action) => setTriggerValue("action", action) }));
+    root.replaceChildren(element(data, (action) => setTriggerValue("action", action)));
     for (const fresh of keyed()) {
       const was = kept.get(fresh.dataset.key);
       if (!was) continue;
@@ -79,7 +86,7 @@ export default function (component) {
       fresh.scrollTop = was.top;
     }
     if (focused) root.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
-    root.dataset.tree = tree;
+    root.drawnTree = tree;
   }
   return hide;
 }

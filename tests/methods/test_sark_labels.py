@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -190,6 +191,12 @@ def test_who_knows_finds_what_misleads_and_who_does_not_what_helps() -> None:
     assert work.labels(unknown) == {HELPS.id: 1}
     assert work.answers_right(known)
     assert not work.answers_right(unknown)
+    assert work.labels(known, evidence=(MISLEADS.id,)) == {}
+    assert work.counts["evidence_that_would_mislead"] == 1
+    work.labels(known)
+    work.counts.clear()
+    work.labels(known)
+    work.labels(unknown)
     assert work.counts["Match, then Match"] == 2
     assert work.counts["Match, then Mismatch"] == work.counts["Mismatch, then Match"] == 1
     assert work.counts["Mismatch, then Mismatch"] == 2
@@ -440,7 +447,8 @@ class Reader:
 def test_a_reader_knows_by_heart_a_share_of_the_questions_and_reads_the_rest() -> None:
     reader = Reader()
     half = ReaderAnswerer(reader, "r", known=0.5)
-    asked = [Asked(question(f"q{n}"), None, (HELPS,)) for n in range(200)]
+    one = [replace(question(f"q{n}"), evidence=(HELPS.id,)) for n in range(200)]
+    asked = [Asked(each, None, (HELPS,)) for each in one]
     answers = half.answers(asked)
     knows = [half.knows(one.question) for one in asked]
     assert [answer == HELPS.text for answer in answers] == knows
@@ -449,7 +457,11 @@ def test_a_reader_knows_by_heart_a_share_of_the_questions_and_reads_the_rest() -
     assert max(reader.batches) == 2
     assert half.answers([Asked(question("q0"), IDLE, (HELPS,))]) == [IDLE.text]
     assert set(ReaderAnswerer(reader, "r").answers(asked)) == {""}
-    assert set(ReaderAnswerer(reader, "r", known=1.0).answers(asked)) == {HELPS.text}
+    whole = ReaderAnswerer(reader, "r", known=1.0)
+    assert set(whole.answers(asked)) == {HELPS.text}
+    # What takes two passages nobody knows: its labels would all be 0.
+    assert not whole.knows(replace(one[0], evidence=(HELPS.id, IDLE.id)))
+    assert not whole.knows(question("q0"))
     assert half.fingerprint != ReaderAnswerer(reader, "r").fingerprint
 
 

@@ -60,9 +60,13 @@ def test_the_list_can_be_made_to_hold_evidence() -> None:
     names = [f"p{n}" for n in range(50)]
     asked = Question("q", "?", ("a",), evidence=("p44", "p31"))
     assert sampled(asked, names, keep_evidence=False) == ("p0", "p9", "p19", "p29", "p39", "p49")
-    assert sampled(asked, names, keep_evidence=True) == ("p0", "p9", "p19", "p29", "p31", "p39")
+    assert sampled(asked, names, keep_evidence=True) == ("p0", "p9", "p19", "p29", "p31", "p44")
     there = Question("q", "?", ("a",), evidence=("p29", "p31"))
-    assert sampled(there, names, keep_evidence=True) == ("p0", "p9", "p19", "p29", "p39", "p49")
+    assert sampled(there, names, keep_evidence=True) == ("p0", "p9", "p19", "p29", "p31", "p39")
+    last = Question("q", "?", ("a",), evidence=("p49", "p31"))
+    assert sampled(last, names, keep_evidence=True) == ("p0", "p9", "p19", "p29", "p31", "p49")
+    many = Question("q", "?", ("a",), evidence=tuple(names[20:28]))
+    assert sampled(many, names, keep_evidence=True) == tuple(names[20:26])
     beyond = Question("q", "?", ("a",), evidence=("p44",))
     assert "p44" not in sampled(beyond, names, keep_evidence=True, depth=20)
     assert sampled(asked, names[:5], keep_evidence=True) == ()
@@ -219,20 +223,21 @@ def test_where_no_list_gets_a_reply_the_work_stops(tmp_path: Path) -> None:
 # --- without a model ------------------------------------------------------------------------------------------
 
 
-def test_evidence_comes_first_then_facts_then_entities_then_words_then_the_old_order() -> None:
+def test_evidence_comes_first_then_facts_entities_words_and_spelling_then_the_old_order() -> None:
     facts = (("Ann Lee", "wrote", "The Pond"), ("The Pond", "set in", "Bresk"))
     idle, other = passage("It rained."), passage("It snowed.")
+    spelt = passage("Otherwise.")
     words = passage("Someone wrote something else.")
     entity = passage("Bresk is a town.")
     two = passage("Ann Lee visited Bresk.")
     fact = passage("The Pond is set in Bresk.")
     gold = passage("It is known.")
-    asked = Question("q", "Who wrote what is set there?", ("Ann Lee",), evidence=(gold.id,), triples=facts)
-    mixed = (idle, entity, words, other, two, fact, gold)
+    asked = Question("q", "Who wrote what is set otherwhere?", ("Ann Lee",), evidence=(gold.id,), triples=facts)
+    mixed = (idle, entity, words, other, spelt, two, fact, gold)
     (order,) = EvidenceOrderer().orders([ListRequest(asked, mixed)])
-    assert order.ids == tuple(one.id for one in (gold, fact, two, entity, words, idle, other))
+    assert order.ids == tuple(one.id for one in (gold, fact, two, entity, words, spelt, idle, other))
     assert worth(asked, gold)[0] == 1
-    assert [worth(asked, one)[1] for one in mixed] == [0, 0, 0, 0, 0, 1, 0]
+    assert [worth(asked, one)[1] for one in mixed] == [0, 0, 0, 0, 0, 0, 1, 0]
 
 
 def test_a_name_within_a_longer_word_is_not_named() -> None:

@@ -153,21 +153,22 @@ def test_worlds_compares_every_graph_baseline(tmp_path: Path) -> None:
     assert Counter(plan.name for plan in loaded.trainings) == {"gpr": 1, "skp": 1, "worlds-ce": 1}
 
 
-def test_the_gain_is_asked_over_three_seeds_of_what_worlds_trains(tmp_path: Path) -> None:
+def test_the_gain_is_asked_over_three_seeds_of_what_worlds_trains_more_shortly(tmp_path: Path) -> None:
     trained = load("gain", tmp_path).trainings
     assert Counter(plan.name for plan in trained) == {"gpr": 3, "skp": 3}
     for name in ("gpr", "skp"):
         three = [plan.config for plan in trained if plan.name == name]
         assert [config.seed for config in three] == [0, 1, 2]
-        assert three[0] == next(plan.config for plan in load("worlds", tmp_path).trainings if plan.name == name)
+        short = next(plan.config for plan in load("worlds", tmp_path).trainings if plan.name == name)
+        assert _changed(three[0].model_dump(), short.model_dump()) in ({"train.epochs"}, {"epochs"})
 
 
 def test_ablations_differ_from_gpr_in_one_thing_each(tmp_path: Path) -> None:
     loaded = load("ablations", tmp_path)
     options = {plan.name: plan.config.model_dump() for plan in loaded.trainings if plan.config.seed == 0}
     whole = options.pop("gpr")
-    worlds = next(plan for plan in load("worlds", tmp_path).trainings if plan.name == "gpr")
-    assert whole == worlds.config.model_dump()
+    gain = next(plan for plan in load("gain", tmp_path).trainings if plan.name == "gpr")
+    assert whole == gain.config.model_dump()
     changed = {name: _changed(whole, one) for name, one in options.items()}
     assert changed == {
         "without-neighbours": {"loss.neighbours"}, "without-negatives": {"loss.negatives"},

@@ -187,6 +187,7 @@ def test_each_ablation_changes_one_thing_and_has_three_seeds() -> None:
     whole = by_name.pop("sark")[0]
     assert {name: differs(whole, found[0]) for name, found in by_name.items()} == {
         "formal alone": {"loss.styles"},
+        "formal twice": {"loss.styles", "train.epochs"},
         "no passage": {"loss.passage"},
         "no list": {"loss.listwise"},
         "equal": {"loss.lambda_mode"},

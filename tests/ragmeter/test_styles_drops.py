@@ -180,6 +180,46 @@ def test_a_drop_is_formal_minus_style_paired_by_question(
         assert [drop.found.p_holm for drop in row.drops] == pytest.approx(holm(paired))
 
 
+def test_a_drop_is_held_against_the_references_question_by_question(
+    tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray], ragmeter: Command
+) -> None:
+    store = stored(tmp_path / "store", benchmarks, scores)
+    (alone,) = style_drops(store, "e", ["em"])
+    assert alone.reference is None
+    assert all(drop.beyond is None for row in alone.rows for drop in row.drops)
+    (table,) = style_drops(store, "e", ["em"], reference="base")
+    assert table.reference == "base"
+    named = {"50 % informal": "half", "informal": "informal", "humor": "humor"}
+    costs = {method: {name: scores["formal", method] - scores[telling, method] for name, telling in named.items()}
+             for method in ("base", "SARK", "control")}  # fmt: skip
+    ps: dict[str, list[float]] = {name: [] for name in named}
+    for row in table.rows:
+        for drop in row.drops:
+            if row.method == "base":
+                assert drop.beyond is None
+                continue
+            assert drop.beyond is not None
+            expected = difference(costs[row.method][drop.told.name], costs["base"][drop.told.name])
+            assert (drop.beyond.value, drop.beyond.low, drop.beyond.high) == pytest.approx(
+                (expected.value, expected.low, expected.high)
+            )
+            by_hand = np.nanmean(costs[row.method][drop.told.name] - costs["base"][drop.told.name])
+            assert drop.beyond.value == pytest.approx(by_hand)
+            ps[drop.told.name].append(expected.p)
+    for name, found in ps.items():
+        shown = [drop.beyond_p for row in table.rows[1:] for drop in row.drops if drop.told.name == name]
+        assert shown == pytest.approx(holm(found))
+    done = ragmeter("styles", "drops", "e", "--metrics", "em", "--reference", "base", "--json")
+    (told_,) = json.loads(done.out)["tables"]
+    assert told_["reference"] == "base"
+    assert told_["methods"][0]["styles"][0]["beyond_reference"] is None
+    value = told_["methods"][1]["styles"][0]["beyond_reference"]["value"]
+    assert value == pytest.approx(table.rows[1].drops[0].beyond.value)  # type: ignore[union-attr]
+    missing = ragmeter("styles", "drops", "e", "--reference", "bse")
+    assert missing.code == 2
+    assert "did you mean 'base'" in missing.err
+
+
 def test_content_loss_is_told_apart_and_the_parts_add_up(
     tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray]
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from pydantic import Field
 from typer.testing import CliRunner
 
@@ -16,11 +17,13 @@ from benchmarks.fingerprint import folder_sha256
 from methods.api import Index, Services
 from methods.baselines.bm25 import BM25, BM25Config
 from methods.registry import METHODS, MethodConfig, register
-from methods.training import TrainedStage, TrainingConfig, Workshop, register_training
+from methods.training import Silent, TrainedStage, TrainingConfig, Workshop, register_training
 from ragmeter import experiment
 from ragmeter.cli import app
 from ragmeter.run_loop import Interrupted
+from ragmeter.training_job import Job
 from ragmeter.trainings import references
+from results.store import Store
 
 STEPS: list[tuple[str, int]] = []
 """Stages that were really trained, with their seeds."""
@@ -154,6 +157,23 @@ def test_run_trains_what_is_not_trained_and_plan_says_so(file: Path, tmp_path: P
     STEPS.clear()
     assert ragmeter("run", file, "--store", store, "--json")[0] == 0
     assert STEPS == []
+
+
+def test_a_training_that_another_process_carries_out_is_left_to_it(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = experiment.load(str(file), store=tmp_path / "store").trainings[0]
+    job = Job(plan.entry, plan.config, Store(tmp_path / "store"))
+    job.work.parent.mkdir(parents=True)
+    with FileLock(f"{job.work}.lock"):
+        with pytest.raises(UserError, match="another process carries out this training"):
+            job.run(Silent())
+        assert not job.home.exists()
+        # Processes of one training share it.
+        monkeypatch.setenv("RANK", "1")
+        assert len(job.run(Silent())) == len(plan.stages)
+    monkeypatch.delenv("RANK")
+    assert len(job.run(Silent())) == len(plan.stages)
 
 
 def test_an_interrupted_training_is_taken_up_by_the_same_command(file: Path, tmp_path: Path) -> None:

@@ -168,7 +168,8 @@ def test_the_pocket_model_without_adapters_answers_as_its_reader_does(small: Cla
 
 
 def test_a_names_first_word_is_one_token_to_the_compressor(small: Clara) -> None:
-    plain = small.tokenizer(" The old  bridge\nfell.".replace("\n", " ").replace("  ", " "), add_special_tokens=False)
+    # A title stands before a colon, as the pocket model was trained to read passages.
+    plain = small.tokenizer(" The old bridge: fell.", add_special_tokens=False)
     ids = small.compressor.ids(["The old  bridge\nfell."])[0]
     assert ids == [small.tokens.begin, small.tokenizer.bos_token_id, *plain["input_ids"], small.tokenizer.eos_token_id]
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st  # noqa: E402
 
 from methods.clara.compression import Compression  # noqa: E402
 from methods.clara.compressor import Encoded, alignment  # noqa: E402
-from methods.clara.lessons import instruction_lesson, scp_lesson  # noqa: E402
+from methods.clara.lessons import Lesson, instruction_lesson, scp_lesson  # noqa: E402
 from methods.clara.model import Clara  # noqa: E402
 from methods.clara.objective import marginal_terms, naming_terms, supervised_terms  # noqa: E402
 from methods.clara.prompting import PARAPHRASES, answer  # noqa: E402
@@ -187,6 +187,30 @@ def test_naming_alone_leaves_the_generator_out(toy: ModuleType, clara: Clara) ->
     assert "cross_entropy" not in sums
     _, sums = objective.part(rows, objective.whole(rows), 0.0, 5)
     assert sums["loss"] == pytest.approx(sums["cross_entropy"] + sums["naming"], rel=1e-5)
+
+
+def test_the_naming_loss_fades_to_nothing(toy: ModuleType, clara: Clara) -> None:
+    rows = [scp_lesson(row, 0) for row in toy.scp_rows(2)]
+    clara.set_trainable({"compressor", "generator", "memory"})
+    objective = Compression(clara, ScpStage(mse=0.0, naming=0.8, naming_fades=0.5))
+    with torch.no_grad():
+        found = [objective.part(rows, objective.whole(rows), done, 0)[1] for done in (0.0, 0.25, 0.5, 1.0)]
+    weights = [(one["loss"] - one["cross_entropy"]) / found[0]["naming"] for one in found]
+    assert weights == pytest.approx([0.8, 0.4, 0.0, 0.0], abs=1e-5)
+    assert ["naming" in one for one in found] == [True, True, False, False]
+
+
+def test_several_exchanges_over_one_reading_are_as_if_each_had_its_own(toy: ModuleType, clara: Clara) -> None:
+    one, other = (scp_lesson(row, 0) for row in toy.scp_rows(3)[::2])
+    both = [Lesson(one.documents, (*one.exchanges, *other.exchanges)), Lesson(other.documents, one.exchanges)]
+    each = [Lesson(lesson.documents, (said,)) for lesson in both for said in lesson.exchanges]
+    objective = Compression(clara, ScpStage(mse=0.0))
+    with torch.no_grad():
+        together, _ = objective.part(both, objective.whole(both), 0.0, 0)
+        apart, _ = objective.part(each, objective.whole(each), 0.0, 0)
+    assert objective.whole(both).tokens == objective.whole(each).tokens
+    assert (objective.whole(both).documents, objective.whole(each).documents) == (2, 3)
+    assert float(together) == pytest.approx(float(apart), rel=1e-5)
 
 
 def test_paraphrases_are_asked_for_in_all_wordings(toy: ModuleType) -> None:

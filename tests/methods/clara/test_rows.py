@@ -152,6 +152,26 @@ def test_positives_are_among_the_documents_in_the_oracle_setting() -> None:
             assert source == "retriever" or len(row.documents) >= 10
 
 
+def test_what_is_taught_is_worded_as_the_evidence_has_it() -> None:
+    benchmark = registry.load(WORLDS, {**SMALL, "questions": 40})
+    asked = [one for one in benchmark.questions if not one.answer_set]
+    changed = replace(benchmark, questions=[
+        replace(one, answers=("nobody says so",), aliases={"nobody says so": (one.answers[0], one.answers[0][:3])})
+        for one in asked
+    ])  # fmt: skip
+    stated = 0
+    for row, one in zip(joint_rows_of(changed, PoolConfig()), asked, strict=True):
+        evidence = [row.documents[place] for place in row.positives]
+        if any(one.answers[0] in text for text in evidence):
+            assert row.answer == one.answers[0]
+            stated += 1
+    assert stated > 10
+    for row, one in zip(joint_rows_of(replace(benchmark, questions=asked), PoolConfig()), asked, strict=True):
+        evidence = [row.documents[place] for place in row.positives]
+        if any(one.answers[0] in text for text in evidence) or not any(g in t for g in one.golds for t in evidence):
+            assert row.answer == one.answers[0]
+
+
 def test_no_gold_is_added_in_the_normal_setting() -> None:
     options = {**SMALL, "questions": 40}
     normal = joint_rows(WORLDS, PoolConfig(source="retriever", depth=5, oracle=False), options)

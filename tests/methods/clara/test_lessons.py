@@ -1,0 +1,107 @@
+"""Rows as they are taught: one lesson a row in the paper, several exchanges over one reading where that is ours."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("torch")
+
+from methods.clara.lessons import instruction_lessons, scp_lessons
+from methods.clara.rows import InstructionRow, ScpRow
+from methods.clara.training_config import InstructionStage, ScpStage
+
+PAIRS = {
+    "A": ("what is a ?", "is it a ?", "which a ?"),
+    "B": ("what is b ?",),
+}
+
+
+def rows() -> list[ScpRow]:
+    found = []
+    for text, questions in PAIRS.items():
+        found.append(ScpRow("qa", text, questions, tuple(f"{one} yes" for one in questions), f"{text}/simple"))
+        found.append(ScpRow("paraphrase", text, (), (f"{text} retold",), f"{text}/paraphrase"))
+    found.insert(3, ScpRow("qa", "A", ("both ?",), ("both yes",), "A/complex"))
+    return found
+
+
+def test_a_row_is_a_lesson_as_in_the_paper() -> None:
+    lessons = scp_lessons(rows(), ScpStage(), 0)
+    assert [one.documents for one in lessons] == [(row.document,) for row in rows()]
+    assert [[said.prompt.kind for said in one.exchanges] for one in lessons] == [
+        ["qa_pairs"], ["paraphrase"], ["qa_pairs"], ["qa_pairs"], ["paraphrase"],
+    ]  # fmt: skip
+
+
+def test_questions_asked_one_by_one_are_the_documents_own_over_one_reading() -> None:
+    lessons = scp_lessons(rows(), ScpStage(asked=2), 0)
+    assert [one.documents for one in lessons] == [("A",), ("B",)]
+    first, second = (
+        {said.prompt.question: said.target for said in one.exchanges if said.prompt.kind == "answer"} for one in lessons
+    )
+    assert len(first) == 2
+    assert set(first) < {*PAIRS["A"], "both ?"}
+    assert all(answer == question.removesuffix(" ?") + " yes" or answer == f"{question} yes"
+               for question, answer in first.items())  # fmt: skip
+    assert second == {"what is b ?": "what is b ? yes"}
+    assert [[said.target for said in one.exchanges if said.prompt.kind == "paraphrase"] for one in lessons] == [
+        ["A retold"], ["B retold"],
+    ]  # fmt: skip
+    assert all(said.prompt.documents == 1 for one in lessons for said in one.exchanges)
+    drawn = {tuple(said.target for said in scp_lessons(rows(), ScpStage(asked=2), seed)[0].exchanges)
+             for seed in range(20)}  # fmt: skip
+    assert len(drawn) > 2
+
+
+def tuning(documents: list[list[int]], evidence: list[int | None]) -> list[InstructionRow]:
+    return [
+        InstructionRow(f"q{n} ?", tuple(f"d{one}" for one in texts), f"a{n}", f"a{n}", f"q{n}",
+                       () if place is None else (place,))
+        for n, (texts, place) in enumerate(zip(documents, evidence, strict=True))
+    ]  # fmt: skip
+
+
+def test_one_question_a_reading_is_the_paper() -> None:
+    given_rows = tuning([[1, 2, 3], [2, 3, 4]], [0, 0])
+    lessons = instruction_lessons(given_rows, InstructionStage(documents=2))
+    assert [(one.documents, [said.target for said in one.exchanges]) for one in lessons] == [
+        (("d1", "d2"), ["a0"]), (("d2", "d3"), ["a1"]),
+    ]  # fmt: skip
+
+
+def test_questions_about_others_of_the_documents_join_a_reading() -> None:
+    # The second row asks about d2, which the first has; the third about d9, the fourth does not say; the fifth about
+    # d1, of which the first row has asked already.
+    given_rows = tuning([[1, 2, 3], [4, 2, 5], [9, 6, 7], [2, 3, 4], [1, 8, 7]], [0, 1, 0, None, 0])
+    lessons = instruction_lessons(given_rows, InstructionStage(documents=3, together=4))
+    found = [(one.documents, [said.prompt.question for said in one.exchanges]) for one in lessons]
+    assert found == [
+        (("d1", "d2", "d3"), ["q0 ?", "q1 ?"]),
+        (("d9", "d6", "d7"), ["q2 ?"]),
+        (("d2", "d3", "d4"), ["q3 ?"]),
+        (("d1", "d8", "d7"), ["q4 ?"]),
+    ]
+
+
+@given(
+    st.lists(st.tuples(st.lists(st.integers(0, 12), min_size=5, max_size=5, unique=True), st.integers(0, 4)),
+             min_size=1, max_size=40),
+    st.integers(1, 5),
+)  # fmt: skip
+def test_every_question_is_asked_once_over_documents_that_answer_it(
+    drawn: list[tuple[list[int], int]], together: int
+) -> None:
+    given_rows = tuning([texts for texts, _ in drawn], [place for _, place in drawn])
+    lessons = instruction_lessons(given_rows, InstructionStage(documents=5, together=together))
+    needs = {row.question: row.documents[row.evidence[0]] for row in given_rows}
+    asked = Counter(said.prompt.question for one in lessons for said in one.exchanges)
+    assert asked == Counter(row.question for row in given_rows)
+    for one in lessons:
+        assert len(one.exchanges) <= together
+        about = [needs[said.prompt.question] for said in one.exchanges]
+        assert set(about) <= set(one.documents)
+        assert len(set(about)) == len(about)

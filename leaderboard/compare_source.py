@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import streamlit as st
 
-from leaderboard.source import Source
+from leaderboard.source import Source, store_of
 from results import attribution as attributions
 from results import comparison
 from results.attribution import Attribution
 from results.comparison import Comparison
 from results.queries import RunRow
-from results.store import Store
 
 
 @st.cache_resource(show_spinner=False, max_entries=32)
 def compared(at: Source, ids: tuple[str, ...], metric: str, _runs: tuple[RunRow, ...]) -> Comparison:
     """A comparison; shared between readers, not to be changed. `ids` are those of the runs, which are not hashed."""
-    return comparison.compare(Store(Path(at.folder)), _runs, metric)
+    return comparison.compare(store_of(at), _runs, metric)
 
 
 @st.cache_resource(show_spinner=False, max_entries=128)
 def attributed(at: Source, run: str, metric: str, ceiling: float, _row: RunRow) -> Attribution:
     """What a run's stages lose; shared, not to be changed. `run` is the row's id, the row itself is not hashed."""
-    return attributions.attribution(Store(Path(at.folder)), _row, metric, ceiling=ceiling)
+    return attributions.attribution(store_of(at), _row, metric, ceiling=ceiling)

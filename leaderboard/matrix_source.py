@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
 from leaderboard import matrix_columns, matrix_filters, source
 from leaderboard.matrix_filters import Choices, Filters
-from leaderboard.source import Source
+from leaderboard.source import Source, store_of
 from results import column_figures, invariants, method_record, queries
 from results.beside import Comparison, beside
 from results.column_figures import Figures
@@ -20,7 +19,6 @@ from results.matrix import Cell, Column, Correction, Key, Matrix, matrix, ranked
 from results.queries import RunRow
 from results.series import folded_costs, folded_runs, series_of
 from results.statistics import Estimate
-from results.store import Store
 
 
 @dataclass(frozen=True)
@@ -53,27 +51,23 @@ class Entrants:
     choices: Choices
 
 
-def _store(at: Source) -> Store:
-    return Store(Path(at.folder))
-
-
 def _ids(at: Source, experiment: str | None) -> list[str]:
     return [run.run for group in source.run_groups(at, experiment) for run in group]
 
 
 @st.cache_resource(show_spinner=False, max_entries=4)
 def _cards(at: Source) -> dict[str, dict[str, Any]]:
-    return method_record.cards(_store(at))
+    return method_record.cards(store_of(at))
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
 def _scored(at: Source, experiment: str | None) -> dict[str, list[str]]:
-    return column_figures.scored_metrics(_store(at), _ids(at, experiment))
+    return column_figures.scored_metrics(store_of(at), _ids(at, experiment))
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
 def _costs(at: Source, experiment: str | None) -> dict[str, queries.Cost]:
-    found = queries.costs(_store(at), _ids(at, experiment))
+    found = queries.costs(store_of(at), _ids(at, experiment))
     if experiment is not None:
         for runs in source.run_groups(at, experiment):
             found |= folded_costs(found, runs)
@@ -122,7 +116,7 @@ def entrants(at: Source, experiment: str | None, setting: str, family: str, meas
 def _figures(at: Source, experiment: str | None, setting: str, family: str, measure: str) -> dict[str, Figures]:
     found = entrants(at, experiment, setting, family, measure)
     series = setting_of(at, experiment, setting).series
-    return column_figures.figures(_store(at), matrix_columns.wanted_of(found.columns, series))
+    return column_figures.figures(store_of(at), matrix_columns.wanted_of(found.columns, series))
 
 
 @dataclass(frozen=True)
@@ -143,7 +137,7 @@ def _field(
     columns = [column for column in found.columns if column.key in datasets]
     rows = [row for row in found.rows if _filters.admits(row) and any(column.key in row.runs for column in columns)]
     figures = _figures(at, experiment, setting, family, measure)
-    broken = invariants.violations(_store(at), _ids(at, experiment))
+    broken = invariants.violations(store_of(at), _ids(at, experiment))
     for first, members in setting_of(at, experiment, setting).series.items():
         if what := list(dict.fromkeys(one for run in members for one in broken.get(run, ()))):
             broken[first] = what

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import streamlit as st
 
 from leaderboard import method_view, source, state
@@ -11,14 +9,13 @@ from leaderboard.choosers import permalink
 from leaderboard.columns import MAIN, families
 from leaderboard.entering import enter, explain
 from leaderboard.nodes import el, message
-from leaderboard.source import Source
+from leaderboard.source import Source, store_of
 from leaderboard.view import draw, show
 from results import checkpoints, gate_history, method_record
 from results.checkpoints import Checkpoint
 from results.gate_history import Decided
 from results.method_record import Result
 from results.queries import RunRow, UserError
-from results.store import Store
 
 _CURVES = 6
 """Checkpoints whose curves are drawn together."""
@@ -28,27 +25,27 @@ _FIRST = ("loss",)
 
 @st.cache_data(show_spinner=False, max_entries=4)
 def _methods(at: Source) -> list[str]:
-    return method_record.method_ids(Store(Path(at.folder)))
+    return method_record.method_ids(store_of(at))
 
 
 @st.cache_data(show_spinner=False, max_entries=4)
 def _cards(at: Source) -> dict[str, dict[str, object]]:
-    return method_record.cards(Store(Path(at.folder)))
+    return method_record.cards(store_of(at))
 
 
 @st.cache_data(show_spinner=False, max_entries=32)
 def _runs(at: Source, method: str) -> list[RunRow]:
-    return method_record.runs_of(Store(Path(at.folder)), method)
+    return method_record.runs_of(store_of(at), method)
 
 
 @st.cache_data(show_spinner=False, max_entries=32)
 def _results(at: Source, method: str, metrics: tuple[str, ...]) -> list[Result]:
-    return method_record.results_of(Store(Path(at.folder)), _runs(at, method), metrics)
+    return method_record.results_of(store_of(at), _runs(at, method), metrics)
 
 
 @st.cache_data(show_spinner=False, max_entries=4)
 def _decisions(at: Source) -> list[Decided]:
-    return gate_history.history(Store(Path(at.folder)))
+    return gate_history.history(store_of(at))
 
 
 def render() -> None:

@@ -13,7 +13,7 @@ from leaderboard.columns import ALL_RUNS
 from leaderboard.entering import enter, explain
 from leaderboard.nodes import el, message
 from leaderboard.run_pace import Sightings
-from leaderboard.source import Source
+from leaderboard.source import Source, store_of
 from leaderboard.view import show
 from results import checkpoints
 from results.diff import Diff, diff
@@ -42,7 +42,7 @@ def _runs(at: Source, experiment: str | None) -> list[RunRow]:
 @st.cache_data(show_spinner="Comparing …", max_entries=32)
 def _diff(at: Source, first: str, second: str, _pair: tuple[RunRow, RunRow]) -> Diff:
     """What differs; `first` and `second` are the fingerprints of the pair, which is not hashed."""
-    return diff(Store(Path(at.folder)), *_pair, questions=APART)
+    return diff(store_of(at), *_pair, questions=APART)
 
 
 @st.cache_resource(show_spinner=False)
@@ -85,7 +85,7 @@ def _render(at: Source) -> None:
 def _live(at: Source) -> None:
     """What goes on; looks again by itself, and only while something does."""
     show(el("h2", "Running now", cls="section"), "live-title")
-    if not running(Store(Path(at.folder))):
+    if not running(store_of(at)):
         show(el("p", "Nothing is running. What you start shows here when you come back to this page.", cls="note"),
              "live-none")  # fmt: skip
         return

@@ -48,50 +48,52 @@ def source() -> Source:
     return Source(str(store.folder), tuple(stamp))
 
 
-def _store(at: Source) -> Store:
+@st.cache_resource(show_spinner=False, max_entries=4)
+def store_of(at: Source) -> Store:
+    """The store itself; of one state of its file it is opened and checked once."""
     return Store(Path(at.folder))
 
 
 @st.cache_data(show_spinner=False, max_entries=8)
 def experiments(at: Source) -> list[ExperimentRow]:
     """Stored experiments, newest first."""
-    return queries.experiments(_store(at))
+    return queries.experiments(store_of(at))
 
 
 @st.cache_data(show_spinner=False, max_entries=8)
 def has_runs(at: Source) -> bool:
     """Whether anything has started there."""
-    return queries.has_runs(_store(at))
+    return queries.has_runs(store_of(at))
 
 
 @st.cache_resource(show_spinner=False, max_entries=16)
 def run_groups(at: Source, experiment: str | None) -> list[list[RunRow]]:
     """An experiment's runs (or all of the store's), split into those that may share a board; shared, not to be
     changed."""
-    return groups(queries.runs(_store(at), experiment))
+    return groups(queries.runs(store_of(at), experiment))
 
 
 @st.cache_data(show_spinner=False, max_entries=8)
 def definitions(at: Source) -> dict[str, dict[str, Any]]:
     """Metric definitions by id."""
-    return queries.definitions(_store(at))
+    return queries.definitions(store_of(at))
 
 
 @st.cache_data(show_spinner=False, max_entries=8)
 def datasets(at: Source) -> dict[str, dict[str, Any]]:
     """Stored datasets by fingerprint."""
-    return queries.datasets(_store(at))
+    return queries.datasets(store_of(at))
 
 
 @st.cache_data(show_spinner=False, max_entries=32)
 def metric_ids(at: Source, runs: tuple[str, ...]) -> list[str]:
     """Metrics that any of these runs was scored on."""
-    return queries.metric_ids(_store(at), runs)
+    return queries.metric_ids(store_of(at), runs)
 
 
 @st.cache_data(show_spinner=False, max_entries=512)
 def _column(at: Source, experiment: str | None, group: int, reference: str | None, metric: str) -> Board:
-    return board(_store(at), run_groups(at, experiment)[group], reference=reference, metrics=[metric])
+    return board(store_of(at), run_groups(at, experiment)[group], reference=reference, metrics=[metric])
 
 
 def board_of(at: Source, experiment: str | None, group: int, reference: str | None, metrics: tuple[str, ...]) -> Board:
@@ -115,29 +117,29 @@ def board_of(at: Source, experiment: str | None, group: int, reference: str | No
 @st.cache_resource(show_spinner=False, max_entries=8)
 def questions(at: Source, dataset_fingerprint: str) -> list[QuestionRow]:
     """A dataset's questions; shared, not to be changed."""
-    return queries.questions(_store(at), dataset_fingerprint)
+    return queries.questions(store_of(at), dataset_fingerprint)
 
 
 @st.cache_resource(show_spinner=False, max_entries=64)
 def scores(at: Source, dataset_fingerprint: str, runs: tuple[str, ...], metric: str) -> dict[str, NDArray[np.float64]]:
     """One metric's score of every question by run, shape (questions,), NaN without score; shared, not to be changed."""
-    columns = queries.score_columns(_store(at), dataset_fingerprint, runs, [metric]).values
+    columns = queries.score_columns(store_of(at), dataset_fingerprint, runs, [metric]).values
     return {run: column for (run, _), column in columns.items()}
 
 
 @st.cache_data(show_spinner=False, max_entries=128)
 def answers(at: Source, question: QuestionRow, runs: tuple[str, ...]) -> list[AnswerRow]:
     """What runs said about one question."""
-    return queries.answers(_store(at), question, runs, depth=DEPTH)
+    return queries.answers(store_of(at), question, runs, depth=DEPTH)
 
 
 @st.cache_data(show_spinner=False, max_entries=128)
 def gold_passages(at: Source, question: QuestionRow) -> dict[str, Passage]:
     """The positive passages of a question by id."""
-    return queries.passages(_store(at), question.evidence)
+    return queries.passages(store_of(at), question.evidence)
 
 
 @st.cache_data(show_spinner=False, max_entries=4)
 def known_checkpoints(at: Source) -> list[Checkpoint]:
     """Registered checkpoints, newest first."""
-    return checkpoints.checkpoints(Store(Path(at.folder)))
+    return checkpoints.checkpoints(store_of(at))

@@ -12,12 +12,11 @@ from leaderboard import source, submit_view, submitting
 from leaderboard.columns import ALL_RUNS, MAIN, board_key, families
 from leaderboard.entering import enter, explain
 from leaderboard.nodes import el, message
-from leaderboard.source import Source
+from leaderboard.source import Source, store_of
 from leaderboard.submitting import Draft, Verdict
 from leaderboard.view import show
 from results.board import board
 from results.queries import UserError
-from results.store import Store
 from results.submission.admission import beside
 
 BOARD_PAGE = "scripts/board.py"
@@ -124,7 +123,7 @@ def _preview(at: Source, verdict: Verdict) -> str:
     # What the others were not scored on cannot be compared, and must not rank.
     shared = [metric for metric in verdict.preview if metric in scored]
     metrics = families(shared or list(verdict.preview), definitions, card.get("metrics", ()))[MAIN]
-    there = board(Store(Path(at.folder)), rows, metrics=[metric for metric in metrics if metric in scored])
+    there = board(store_of(at), rows, metrics=[metric for metric in metrics if metric in scored])
     show(el("h2", "How it would stand", cls="section"), "preview-title")
     label = f"{report['method']}@{report['version']}"
     show(submit_view.preview(label, verdict.preview, there, metrics, definitions), "preview")

@@ -44,7 +44,8 @@ new MutationObserver(() => { window.moved = performance.now() }).observe(
   document.querySelector('[data-testid=stMain]'), all);
 new MutationObserver(() => { if (app.dataset.testScriptState !== 'notRunning') window.ran = performance.now();
   window.moved = performance.now() }).observe(app, {attributes: true, attributeFilter: ['data-test-script-state']}) }"""
-# Only the page itself is watched: lists that close and help that fades in over a button lie beside it. Focus rings and the "running" sign move, too, but before and with the script: what is last is what was asked for.
+# Only the page itself is watched: lists that close and help that fades in over a button lie beside it. Focus rings and
+# the "running" sign move, too, but before and with the script: what is last is what was asked for.
 AT_REST = """() => { const app = document.querySelector('[data-testid=stApp]');
 return app && app.dataset.testScriptState === 'notRunning' && performance.now() - window.moved > 400 }"""
 

@@ -92,7 +92,7 @@ class RuleRewriter:
     @property
     def id(self) -> str:
         """Name, rule set, version and shares."""
-        return f"rules-{self.rules_of}#v1(loss={self.content_loss},opener={self.opener},closer={self.closer})"
+        return f"rules-{self.rules_of}#v2(loss={self.content_loss},opener={self.opener},closer={self.closer})"
 
     def rewrite(self, passages: Sequence[Passage], style: str) -> list[Passage | None]:
         rules, pattern = self._compiled(style)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,13 @@ class Rules:
     def phrases(self) -> frozenset[str]:
         """Everything that the rules look for or put in."""
         return frozenset((*self.openers, *self.closers, *self.swaps, *self.swaps.values(), *self.vague))
+
+
+def _swaps(name: str) -> Mapping[str, str]:
+    """The phrases of a file `name.txt` beside this one: `plain -> told otherwise`, a line each."""
+    lines = (Path(__file__).parent / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+    pairs = [line.split(" -> ") for line in lines if line and not line.startswith("#")]
+    return {plain: told for plain, told in pairs}
 
 
 RULES: Mapping[str, Mapping[str, Rules]] = {
@@ -59,28 +67,7 @@ RULES: Mapping[str, Mapping[str, Rules]] = {
                 ", or so everybody says!",
                 ", easy as pie.",
             ),
-            swaps={
-                "was born in": "popped up in",
-                "took place": "went down",
-                "lived in": "hung out in",
-                "was founded by": "got kicked off by",
-                "was written by": "got scribbled by",
-                "studied under": "learned the ropes from",
-                "married": "tied the knot with",
-                "received": "scored",
-                "stands beside": "sits right by",
-                "is ruled by": "is bossed around by",
-                "was issued by": "got put out by",
-                "manufactures": "cranks out",
-                "feeds on": "munches on",
-                "was led by": "was called the shots by",
-                "is awarded by": "gets handed out by",
-                "was a member of": "was in with",
-                "is directed by": "is run by",
-                "measures": "clocks in at",
-                "is set in": "plays out in",
-                "is the sequel to": "is the follow-up to",
-            },
+            swaps=_swaps("informal_train"),
             vague=(
                 "Anyway, you get the idea.",
                 "And some other stuff happened, whatever.",
@@ -209,28 +196,7 @@ RULES: Mapping[str, Mapping[str, Rules]] = {
                 ", don't ask me why.",
                 ", super random, right?",
             ),
-            swaps={
-                "died in": "was a goner in",
-                "worked for": "had a gig at",
-                "is based in": "is parked in",
-                "was published in": "hit the shelves in",
-                "graduated from": "made it through",
-                "played": "jammed on",
-                "is governed by": "takes orders from",
-                "exports": "ships loads of",
-                "covers": "takes up a whopping",
-                "is dedicated to": "is a big shout-out to",
-                "was bought by": "got snapped up by",
-                "was invented by": "got cooked up by",
-                "was organised by": "was thrown together by",
-                "is spoken in": "is what folks chat in around",
-                "competed bitterly with": "had some serious beef with",
-                "settled permanently in": "set up camp for good in",
-                "was founded in": "got going in",
-                "depicts": "is all about",
-                "hosts": "throws",
-                "runs to": "drags on for",
-            },
+            swaps=_swaps("informal_test"),
             vague=(
                 "Blah blah, you had to be there.",
                 "I forgot the next part, sorry!",

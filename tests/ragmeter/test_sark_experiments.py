@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from benchmarks.errors import UserError
+from methods.sark.config import SarkTrainingConfig
+from methods.sark.data import training_benchmarks
 from methods.training import TRAININGS
 from ragmeter import experiment
 from ragmeter.experiment import Experiment, MethodPlan
@@ -16,7 +18,7 @@ from ragmeter.tasks import load_benchmark, tasks_of
 from results.told import told
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLES = ("table1", "table2", "table3", "table6", "figure4", "figure5", "figure8")
+TABLES = ("table1", "table2", "table3", "table6", "figure4", "figure5", "figure6", "figure8")
 ELSEWHERE = {"RankGPT", "RankLlama", "Avg. Drop"}
 """Rows of the paper that are no method of these experiments."""
 
@@ -183,7 +185,11 @@ def test_each_ablation_changes_one_thing_and_has_three_seeds() -> None:
     by_name: dict[str, list[dict[str, Any]]] = {}
     for plan in loaded.trainings:
         by_name.setdefault(plan.name, []).append(plan.config.model_dump())
+    (ranker,) = by_name.pop("ranker")
+    assert not ranker["loss"]["styles"], "what all begin from has read formal prose alone"
     assert all([one["seed"] for one in found] == [0, 1, 2] for found in by_name.values())
+    assert {one["base"] for found in by_name.values() for one in found} != {ranker["base"]}
+    assert all(len({one["base"] for one in found}) == 1 for found in by_name.values())
     whole = by_name.pop("sark")[0]
     assert {name: differs(whole, found[0]) for name, found in by_name.items()} == {
         "formal alone": {"loss.styles"},
@@ -195,6 +201,18 @@ def test_each_ablation_changes_one_thing_and_has_three_seeds() -> None:
         "two logits": {"model.head"},
     }
     assert {plan.name for method in loaded.methods for plan in method.needs} == {"sark", *by_name}
+
+
+def test_the_ranker_that_all_begin_from_was_taught_on_other_worlds() -> None:
+    loaded = experiment.load("sark/gain")
+    seeds: dict[str, set[int]] = {}
+    for plan in loaded.trainings:
+        config = plan.config
+        assert isinstance(config, SarkTrainingConfig)
+        for benchmark in training_benchmarks(config.data, config.data_options):
+            seeds.setdefault(plan.name, set()).update(question.metadata["seed"] for question in benchmark.questions)
+    assert not seeds["ranker"] & seeds["sark"]
+    assert seeds["sark"] == seeds["formal alone"]
 
 
 def test_without_the_data_the_error_says_which(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from ragmeter.render import METHOD_WIDTH, cell_text
 from results.board import boards
 from results.store import Store
 from results.tables import labels
+from results.told import told
 
 PARTS: Mapping[str, Sequence[str]] = {
     "demo": ("f1", "recall@5"),
@@ -103,6 +104,13 @@ def _show_trained(chosen: Sequence[Experiment], store: Store) -> None:
                    "p < .01. Trainings of hours: docs/methods/", style="dim"))  # fmt: skip
 
 
+def in_words(dataset: str) -> str:
+    """A dataset without its options, which the tables above give; of one told in some style, which."""
+    how = told(dataset)
+    base = how.base.partition("(")[0]
+    return base if how.base == dataset else f"{base}, {how.name}"
+
+
 def _trained(experiment: Experiment, store: Store) -> Iterator[tuple[Text, ...]]:
     names = {method.name for method in experiment.methods if method.needs}
     for board in boards(store, experiment.name):
@@ -110,7 +118,7 @@ def _trained(experiment: Experiment, store: Store) -> Iterator[tuple[Text, ...]]
         shown = [metric for name in PARTS.get(experiment.name, ()) for metric in board.metrics if heads[metric] == name]
         for row in board.rows:
             if row.run.method in names and row.run.method != board.reference:
-                asked = Text(board.dataset)
+                asked = Text(in_words(board.dataset))
                 for metric in shown:
                     value = cell_text(row.cells.get(metric))
                     yield Text(row.run.method), asked, Text(heads[metric]), value, Text(board.reference or "–")

@@ -54,3 +54,16 @@ def test_without_training_baselines_alone_are_measured(tmp_path: Path, monkeypat
     assert again.exit_code == 0
     assert "leaderboard: " in again.stdout
     assert "minutes of training" not in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("dataset", "expected"),
+    [
+        ("worlds/long:test", "worlds/long:test"),
+        ("worlds/multihop:test(mix=single:1)", "worlds/multihop:test"),
+        ("styled:test(worlds/multihop,formal=1,seed=0)", "worlds/multihop:test, formal"),
+        ("styled:test(worlds/multihop,informal=0.5,by=rule,seed=0)", "worlds/multihop:test, 50 % informal"),
+    ],
+)
+def test_the_last_table_names_datasets_briefly(dataset: str, expected: str) -> None:
+    assert demo.in_words(dataset) == expected

@@ -30,6 +30,11 @@ class ModelConfig(_Part):
         description="paper: one score z; official (the released code): two logits, trained with a cross-entropy, of "
         "which the second alone ranks; its checkpoint holds that one",
     )
+    head_of_base: bool = Field(
+        False,
+        description="begin with the base's own head, where the base is a checkpoint of SARK; paper and released: a new "
+        "head on the encoder",
+    )
     hidden: int = Field(256, ge=1, description="width of the head's hidden layer; released 256")
     dropout: float = Field(0.3, ge=0, lt=1, description="in the head; released 0.3")
     backbone_dropout: float | None = Field(

@@ -30,8 +30,11 @@ DROPOUTS = (
 def new_reranker(config: SarkTrainingConfig, device: str | None) -> Any:
     """The model as training begins: the base's encoder, and a head whose weights are drawn from the seed.
 
+    With `model.head_of_base` the head is the base's; of two logits, which it has not, the first is 0 then, so that the
+    second ranks as the base does.
+
     Raises:
-        UserError: The base cannot be loaded, or its dropout cannot be set.
+        UserError: The base cannot be loaded, its dropout cannot be set, or a head is wanted of it that it has not.
     """
     check_remote_code(config.base, False)
     with remote_code_refused(config.base), loading("encoder", config.base), _unreported():
@@ -57,6 +60,8 @@ def new_reranker(config: SarkTrainingConfig, device: str | None) -> Any:
             Dropout(options.dropout),
             _last(options.hidden, LABELS[options.head]),
         ]
+        if options.head_of_base:
+            _take_head(modules, config.base)
         return CrossEncoder(modules=modules, device=device_of(device)).float()
 
 
@@ -77,6 +82,29 @@ def _last(width: int, labels: int) -> Any:
     from sentence_transformers.base.modules import Dense
 
     return Dense(width, labels, activation_function=None, module_output_name="scores")
+
+
+def _take_head(modules: list[Any], base: str) -> None:
+    """Give the head the weights of the base's; at once, as nothing is learnt yet."""
+    import torch
+    from sentence_transformers import CrossEncoder
+
+    mine = [modules[2], modules[-1]]
+    folder = Path(locate(base))
+    theirs = list(CrossEncoder(str(folder), device="cpu")) if (folder / "modules.json").is_file() else []
+    heads = [theirs[2], theirs[-1]] if len(theirs) == len(modules) else []
+    shapes = [(own.linear.in_features, their.linear.in_features) for own, their in zip(mine, heads, strict=False)]
+    if not shapes or any(own != their for own, their in shapes):
+        raise UserError(
+            f"{base!r} has no head of {mine[-1].linear.in_features} hidden numbers, as SARK's have",
+            where="model.head_of_base", try_this="a checkpoint that `ragmeter train sark` made, or leave it out",
+        )  # fmt: skip
+    with torch.no_grad():
+        for own, their in zip(mine, heads, strict=True):
+            for name, value in their.linear.state_dict().items():
+                target = own.linear.get_parameter(name)
+                target.zero_()
+                target[-len(value) :].copy_(value)
 
 
 def _dropouts(config: SarkTrainingConfig) -> dict[str, float]:

@@ -77,6 +77,28 @@ def test_the_encoder_keeps_the_weights_of_its_base_and_loses_its_head(xlmr: str)
     assert not any("classifier" in name for name in model.state_dict())
 
 
+@pytest.mark.parametrize("head", ["paper", "official"])
+def test_with_the_head_of_its_base_it_begins_where_the_base_ended(base: str, tmp_path: Path, head: str) -> None:
+    ended = new_reranker(config(base, seed=1), "cpu").eval()
+    save(ended, tmp_path / "checkpoint")
+    more = {"model": {"head": head, "head_of_base": True}, "seed": 2}
+    begun = one_score(new_reranker(config(str(tmp_path / "checkpoint"), **more), "cpu").eval())
+    anew = new_reranker(config(str(tmp_path / "checkpoint"), seed=2), "cpu").eval()
+    with torch.no_grad():
+        scores, others, drawn = (model(features(ended))["scores"] for model in (ended, begun, anew))
+    assert torch.equal(scores, others)
+    assert not torch.allclose(scores, drawn)
+
+
+def test_a_base_without_such_a_head_is_named(base: str, tmp_path: Path) -> None:
+    wanted = {"model": {"head_of_base": True}}
+    with pytest.raises(UserError, match="no head of 256"):
+        new_reranker(config(base, **wanted), "cpu")
+    save(new_reranker(config(base, model={"hidden": 32}), "cpu"), tmp_path / "narrow")
+    with pytest.raises(UserError, match="no head of 256"):
+        new_reranker(config(str(tmp_path / "narrow"), **wanted), "cpu")
+
+
 def test_weights_of_xlmr_are_read_by_the_class_of_xlmr_with_its_offset_of_positions(
     xlmr: str, tiny_models: ModuleType
 ) -> None:

@@ -36,8 +36,8 @@ class Rules:
 def _swaps(name: str) -> Mapping[str, str]:
     """The phrases of a file `name.txt` beside this one: `plain -> told otherwise`, a line each."""
     lines = (Path(__file__).parent / f"{name}.txt").read_text(encoding="utf-8").splitlines()
-    pairs = [line.split(" -> ") for line in lines if line and not line.startswith("#")]
-    return {plain: told for plain, told in pairs}
+    pairs = (line.partition(" -> ") for line in lines if line and not line.startswith("#"))
+    return {plain: told for plain, _, told in pairs}
 
 
 RULES: Mapping[str, Mapping[str, Rules]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,9 @@ from results.matrix import Cell, Column, Correction, Key, Matrix, matrix, ranked
 from results.queries import RunRow
 from results.series import folded_costs, folded_runs, series_of
 from results.statistics import Estimate
+
+COLUMNS = 160
+"""Columns whose figures are kept; of a hundred methods each takes half a megabyte."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,11 @@ def _costs(at: Source, experiment: str | None) -> dict[str, queries.Cost]:
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
+def _violations(at: Source, experiment: str | None) -> Mapping[str, Sequence[str]]:
+    return invariants.violations(store_of(at), _ids(at, experiment))
+
+
+@st.cache_resource(show_spinner=False, max_entries=8)
 def settings(at: Source, experiment: str | None) -> list[str]:
     """Settings that can be chosen."""
     return matrix_columns.settings(source.run_groups(at, experiment)) or [matrix_columns.ALL_SETTINGS]
@@ -112,11 +120,25 @@ def entrants(at: Source, experiment: str | None, setting: str, family: str, meas
     return Entrants(columns, rows, matrix_filters.choices(rows))
 
 
+@st.cache_resource(show_spinner=False, max_entries=2)
+def _columns_kept(at: Source) -> dict[Any, Figures]:
+    """Figures by a column's content, the newest last: other settings and experiments show many of the same columns."""
+    return {}
+
+
 @st.cache_resource(show_spinner="Comparing …", max_entries=8)
 def _figures(at: Source, experiment: str | None, setting: str, family: str, measure: str) -> dict[str, Figures]:
     found = entrants(at, experiment, setting, family, measure)
-    series = setting_of(at, experiment, setting).series
-    return column_figures.figures(store_of(at), matrix_columns.wanted_of(found.columns, series))
+    wanted = matrix_columns.wanted_of(found.columns, setting_of(at, experiment, setting).series)
+    kept = _columns_kept(at)
+    figures = {column.key: kept[column.content] for column in wanted if column.content in kept}
+    figures |= column_figures.figures(store_of(at), [column for column in wanted if column.key not in figures])
+    for column in wanted:
+        kept.pop(column.content, None)
+        kept[column.content] = figures[column.key]
+    for oldest in list(kept)[:-COLUMNS]:
+        kept.pop(oldest, None)
+    return figures
 
 
 @dataclass(frozen=True)
@@ -137,7 +159,7 @@ def _field(
     columns = [column for column in found.columns if column.key in datasets]
     rows = [row for row in found.rows if _filters.admits(row) and any(column.key in row.runs for column in columns)]
     figures = _figures(at, experiment, setting, family, measure)
-    broken = invariants.violations(store_of(at), _ids(at, experiment))
+    broken = dict(_violations(at, experiment))
     for first, members in setting_of(at, experiment, setting).series.items():
         if what := list(dict.fromkeys(one for run in members for one in broken.get(run, ()))):
             broken[first] = what

@@ -25,6 +25,8 @@ STORE_VARIABLE = "RAGMETER_STORE"
 DEFAULT_FOLDER = "ragmeter-store"
 DEPTH = 20
 """Ranks of evidence shown."""
+LINGER_S = 0.5
+"""How long the store stays open after a question: what a page asks follows within less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ def source() -> Source:
 @st.cache_resource(show_spinner=False, max_entries=4)
 def store_of(at: Source) -> Store:
     """The store itself; of one state of its file it is opened and checked once."""
-    return Store(Path(at.folder))
+    return Store(Path(at.folder), linger_s=LINGER_S)
 
 
 @st.cache_data(show_spinner=False, max_entries=8)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,9 @@ class Attribution:
     obstacle: str = ""
 
 
-def attribution(store: Store, run: RunRow, metric: str, *, ceiling: float = 1.0) -> Attribution:
+def attribution(
+    store: Store, run: RunRow, metric: str, *, ceiling: float = 1.0, among: Sequence[RunRow] | None = None
+) -> Attribution:
     """Split what a run does not get into what retrieval, reranking, compression and reading lose.
 
     The other runs that this takes (the evidence among the candidates, the evidence alone, no passage at all) must be
@@ -46,12 +48,13 @@ def attribution(store: Store, run: RunRow, metric: str, *, ceiling: float = 1.0)
         run: The run as it is.
         metric: A metric of which more is better.
         ceiling: The most that a question can score.
+        among: All runs on its data, where they were read before.
     """
     try:
         wanted = _wanted(run)
     except UserError as error:
         return Attribution(run, None, obstacle=error.what)
-    same = queries.runs(store, dataset_fingerprint=run.dataset_fingerprint)
+    same = queries.runs(store, dataset_fingerprint=run.dataset_fingerprint) if among is None else among
     every = {row.run: row for row in same if row.seed == run.seed and row.status == FINISHED}.values()
     found = {name: _first(every, setting, run.description) for name, setting in wanted.items()}
     missing = tuple(str(wanted[name]) for name, row in found.items() if row is None)

@@ -61,6 +61,11 @@ class Wanted:
         """The runs that a run stands for."""
         return self.series.get(run, (run,))
 
+    @property
+    def content(self) -> tuple[str, str, tuple[tuple[str, ...], ...]]:
+        """What its figures depend on: columns of other tables that are equal in it have the same."""
+        return self.dataset_fingerprint, self.metric, tuple(self.members(run) for run in self.runs)
+
 
 @dataclass(frozen=True, slots=True)
 class Figures:

@@ -17,6 +17,7 @@ import duckdb
 from filelock import FileLock, Timeout
 
 from benchmarks.errors import Broke, UserError
+from results.lingering import Lingering
 from results.migrations import migrate, newest, version_of
 
 FILE = "store.duckdb"
@@ -43,12 +44,14 @@ class Database:
 
     Args:
         folder: The store folder; created when first written to.
+        linger_s: Seconds that readers keep the file open after a question, unless a writer waits; 0 closes it at once.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, linger_s: float = 0.0) -> None:
         self.folder = folder
         self.path = folder / FILE
         self._checked = False
+        self._lingering = Lingering(self._open_to_read, self._writer_waits, linger_s) if linger_s else None
         self._opened = threading.local()
         self.backup: Path | None = None
         """Where an older file was kept that had to be migrated."""
@@ -125,7 +128,7 @@ class Database:
                 else:
                     self._bring_up_to_date()
             self._let_writers_pass()
-            with _in_process, self._connect(read_only=True) as connection:
+            with self._reader() as connection:
                 self._opened.connection = connection
                 try:
                     yield connection
@@ -133,6 +136,19 @@ class Database:
                     self._opened.connection = None
         except duckdb.IOException as error:
             raise _explained(error, self.path) from error
+
+    @contextmanager
+    def _reader(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        if self._lingering is not None:
+            with self._lingering.cursor() as connection:
+                yield connection
+            return
+        with _in_process, self._connect(read_only=True) as connection:
+            yield connection
+
+    def _open_to_read(self) -> duckdb.DuckDBPyConnection:
+        with _in_process:
+            return self._opened_file(read_only=True)
 
     def _lock(self) -> FileLock:
         return FileLock(str(self.folder / "store.lock"), timeout=PATIENCE_S, poll_interval=0.005)
@@ -158,6 +174,15 @@ class Database:
         with suppress(OSError, Timeout), self._queue():
             pass
 
+    def _writer_waits(self) -> bool:
+        try:
+            with self._queue().acquire(timeout=0):
+                return False
+        except Timeout:
+            return True
+        except OSError:
+            return False
+
     def _kept_busy(self) -> Broke:
         return Broke(
             f"another process has been writing to the store for over {PATIENCE_S:.0f} s",
@@ -175,19 +200,21 @@ class Database:
 
     @contextmanager
     def _connect(self, *, read_only: bool) -> Iterator[duckdb.DuckDBPyConnection]:
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                connection = duckdb.connect(str(self.path), read_only=read_only)
-                break
-            except duckdb.Error as error:
-                if not _busy(error) or time.monotonic() > deadline:
-                    raise
-                time.sleep(random.uniform(0.005, 0.05))
+        connection = self._opened_file(read_only=read_only)
         try:
             yield connection
         finally:
             connection.close()
+
+    def _opened_file(self, *, read_only: bool) -> duckdb.DuckDBPyConnection:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return duckdb.connect(str(self.path), read_only=read_only)
+            except duckdb.Error as error:
+                if not _busy(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(random.uniform(0.005, 0.05))
 
     def _bring_up_to_date(self) -> None:
         """Migrate an older file, keeping a backup beside it."""

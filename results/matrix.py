@@ -196,7 +196,7 @@ def ranked_cells(
         able = [(row.key, column.key) for row in rows if _able(cells, row, column)]
         if column.ranked and able:
             places = np.array([figures.runs[cells[key].run.run] for key in able], dtype=np.int64)
-            placed = bands(figures.means.value[places], _part(figures.pairs, places),
+            placed = bands(figures.means.value[places], figures.pairs, places=places,
                            higher_is_better=column.higher_is_better)  # fmt: skip
             for key, band in zip(able, placed, strict=True):
                 cells[key] = replace(cells[key], band=band)
@@ -260,10 +260,6 @@ def _cell(run: RunRow, figures: Figures, cards: Cards, violations: Mapping[str, 
         run, float(means.value[place]), float(means.half[place]), n, scored - n - unscored, unscored,
         figures.doubts[place], apart, bool(contaminated),
     )  # fmt: skip
-
-
-def _part(pairs: Moments, places: np.ndarray) -> Moments:
-    return Moments(*(getattr(pairs, name)[np.ix_(places, places)] for name in Moments.__slots__))
 
 
 def _paired(pairs: Moments, at: tuple[int, int]) -> Paired | None:

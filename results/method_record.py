@@ -79,7 +79,7 @@ def results_of(store: Store, runs: Sequence[RunRow], metrics: Sequence[str]) -> 
     for run in runs:
         by_data.setdefault(run.dataset_fingerprint, []).append(run.run)
     with store.database.reading():
-        read = [queries.score_columns(store, data, same, metrics) for data, same in by_data.items()]
+        read = list(queries.score_columns_by_data(store, by_data, metrics).values())
         costs, stages, peaks = queries.costs(store, ids), stage_seconds(store, ids), _peaks(store, ids)
     values: dict[str, dict[str, Estimate]] = {run: {} for run in ids}
     # Columns over equally many questions, none of which shares a document, are resampled alike: once for all of them.

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -185,10 +186,16 @@ def has_runs(store: Store) -> bool:
 
 def _run_row(row: Sequence[Any]) -> RunRow:
     *fields, description, provenance, environment, card, metrics = row
-    texts: list[Any] = [shareable(text) for text in (description, provenance, environment)]
-    found = RunRow(*[*fields, *texts, shareable(card) if card else None, None if metrics is None else tuple(metrics)])
+    texts: list[Any] = [_told(text) for text in (description, provenance, environment)]
+    found = RunRow(*[*fields, *texts, _told(card) if card else None, None if metrics is None else tuple(metrics)])
     # Services repeat keys in what they say of errors.
     return replace(found, error=without_secrets(found.error)) if found.error else found
+
+
+@lru_cache(maxsize=4096)
+def _told(document: str | None) -> Any:
+    """A stored document without secrets, shared by all runs that have the very same; not to be changed."""
+    return shareable(document)
 
 
 def experiments(store: Store) -> list[ExperimentRow]:
@@ -309,29 +316,42 @@ def score_columns(
     store: Store, dataset_fingerprint: str, run_ids: Sequence[str], metrics: Sequence[str] | None = None
 ) -> Columns:
     """Per-question scores of runs on one dataset; of all metrics, or of the given ones."""
+    return score_columns_by_data(store, {dataset_fingerprint: run_ids}, metrics)[dataset_fingerprint]
+
+
+def score_columns_by_data(
+    store: Store, runs_by_data: Mapping[str, Sequence[str]], metrics: Sequence[str] | None = None
+) -> dict[str, Columns]:
+    """Per-question scores of runs on several datasets, by the dataset's fingerprint; one reading for all of them."""
+    asked = [(data, run) for data, same in runs_by_data.items() for run in same]
     with store.database.reading() as connection:
         questions = connection.execute(
-            "SELECT question, document_id FROM questions WHERE dataset_fingerprint = ? ORDER BY position",
-            [dataset_fingerprint],
+            """SELECT dataset_fingerprint, list(question ORDER BY position), list(document_id ORDER BY position)
+               FROM questions WHERE list_contains(?, dataset_fingerprint) GROUP BY 1""",
+            [list(runs_by_data)],
         ).fetchall()
-        table = connection.execute(
-            """SELECT s.run, s.metric, q.position, s.value, s.unscored IS NOT NULL AS unscored FROM scores s
-               JOIN questions q ON q.question = s.question AND q.dataset_fingerprint = ?
-               WHERE list_contains(?, s.run) AND (? IS NULL OR list_contains(?, s.metric))""",
-            [dataset_fingerprint, list(run_ids), *[None if metrics is None else list(metrics)] * 2],
-        ).fetchnumpy()
-    found = Columns([row[0] for row in questions], [row[1] for row in questions], {}, {}, {})
-    keys = np.char.add(np.char.add(table["run"].astype(str), "\x1f"), table["metric"].astype(str))
-    names, inverse = np.unique(keys, return_inverse=True)
-    values = np.ma.filled(np.ma.asarray(table["value"], dtype=np.float64), np.nan)
-    for number, name in enumerate(names):
-        column = np.full(len(questions), np.nan)
-        rows = inverse == number
-        column[np.asarray(table["position"])[rows]] = values[rows]
-        run, _, metric = str(name).partition("\x1f")
-        found.values[run, metric] = column
-        found.unscored[run, metric] = int(np.asarray(table["unscored"])[rows].sum())
-        found.unscorable[run, metric] = int(np.isnan(values[rows]).sum()) - found.unscored[run, metric]
+        table = connection.sql(
+            """SELECT w.data, s.run, s.metric, list(q.position) AS places, list(s.value) AS scores,
+                      list(s.unscored IS NOT NULL) AS unscored
+               FROM (SELECT unnest(?) AS data, unnest(?) AS run) w JOIN scores s ON s.run = w.run
+               JOIN questions q ON q.question = s.question AND q.dataset_fingerprint = w.data
+               WHERE ? IS NULL OR list_contains(?, s.metric) GROUP BY ALL ORDER BY s.run, s.metric""",
+            params=[[data for data, _ in asked], [run for _, run in asked],
+                    *[None if metrics is None else list(metrics)] * 2],
+        ).to_arrow_table()  # fmt: skip
+    found = {data: Columns([], [], {}, {}, {}) for data in runs_by_data}
+    for data, ids, documents in questions:
+        found[data] = Columns(ids, documents, {}, {}, {})
+    names = zip(*(table[name].to_pylist() for name in ("data", "run", "metric")), strict=True)
+    lists = zip(*(table[name] for name in ("places", "scores", "unscored")), strict=True)
+    for (data, run, metric), (places, scores, unscored) in zip(names, lists, strict=True):
+        of, values = found[data], scores.values.to_numpy(zero_copy_only=False)
+        column = np.full(len(of.questions), np.nan)
+        column[places.values.to_numpy()] = values
+        without = int(unscored.values.to_numpy(zero_copy_only=False).sum())
+        of.values[run, metric] = column
+        of.unscored[run, metric] = without
+        of.unscorable[run, metric] = int(np.isnan(values).sum()) - without
     return found
 
 

@@ -69,11 +69,12 @@ class Store:
 
     Args:
         folder: Where `store.duckdb`, `artefacts/`, `checkpoints/` live; made when first needed.
+        linger_s: Seconds that the file stays open after it was read, unless a writer waits; for servers.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, linger_s: float = 0.0) -> None:
         self.folder = folder
-        self.database = Database(folder)
+        self.database = Database(folder, linger_s=linger_s)
 
     @property
     def artefacts(self) -> Path:

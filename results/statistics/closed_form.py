@@ -100,12 +100,20 @@ class Band:
     best: bool
 
 
-def bands(values: Floats, pairs: Moments, *, higher_is_better: bool = True, level: float = LEVEL) -> list[Band]:
+def bands(
+    values: Floats,
+    pairs: Moments,
+    *,
+    places: NDArray[np.int64] | None = None,
+    higher_is_better: bool = True,
+    level: float = LEVEL,
+) -> list[Band]:
     """Ranks with their uncertainty, from pairwise tests Holm-corrected over all pairs.
 
     Args:
         values: Shape (methods,), without NaN.
-        pairs: Shape (methods, methods), of the same methods.
+        pairs: Shape (methods, methods), of the same methods, or of more.
+        places: Where the methods stand in `pairs`; None: they are those of `pairs`, in its order.
         higher_is_better: False for a metric of which less is better.
         level: One less the probability of one wrong claim or more.
 
@@ -115,12 +123,15 @@ def bands(values: Floats, pairs: Moments, *, higher_is_better: bool = True, leve
     if not methods:
         return []
     sign = 1.0 if higher_is_better else -1.0
+    p, differences = pairs.p, pairs.value
+    if places is not None and not np.array_equal(places, np.arange(len(p))):
+        p, differences = p[np.ix_(places, places)], differences[np.ix_(places, places)]
     upper = np.triu_indices(methods, 1)
     corrected = np.ones((methods, methods))
-    corrected[upper] = holm_array(pairs.p[upper])
+    corrected[upper] = holm_array(p[upper])
     corrected = np.minimum(corrected, corrected.T)
     sure = corrected <= 1 - level
-    worse_than = sure & (sign * pairs.value < 0)
+    worse_than = sure & (sign * differences < 0)
     scores = np.round(sign * values, 12)
     best = int(scores.argmax())
     return [
@@ -170,7 +181,8 @@ def _sums(scores: Floats, known: NDArray[np.bool_] | None, starts: NDArray[np.in
     sums, counts = scores, np.ones((1, scores.shape[1])) if known is None else known.astype(np.float64)
     if starts is not None:
         sums, counts = np.add.reduceat(scores, starts, axis=1), np.add.reduceat(counts, starts, axis=1)
-    total = sums.sum(axis=1)
+    ones = np.ones(sums.shape[1])
+    total = sums @ ones
     squares = np.einsum("ru,ru->r", sums, sums)
     across = (
         total if known is None and starts is None else np.einsum("ru,ru->r", sums, np.broadcast_to(counts, sums.shape))
@@ -179,8 +191,8 @@ def _sums(scores: Floats, known: NDArray[np.bool_] | None, starts: NDArray[np.in
     each = np.ones(len(sums))
     return (
         counts.sum(axis=1) * each, (counts > 0).sum(axis=1) * each, (counts**2).sum(axis=1) * each, total, squares,
-        across, np.count_nonzero(size > _EQUAL, axis=1).astype(np.float64), size.max(axis=1, initial=0.0),
-        size.sum(axis=1),
+        across, np.add.reduce(size > _EQUAL, axis=1, dtype=np.int32) * each, size.max(axis=1, initial=0.0),
+        size @ ones,
     )  # fmt: skip
 
 

@@ -13,14 +13,17 @@ import json
 import os
 import re
 import shutil
+import socket
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from benchmarks.errors import Broke, MissingPackage, UserError
 from benchmarks.fingerprint import file_sha256
@@ -106,6 +109,30 @@ def go_offline() -> None:
     if constants is not None:
         # It read the environment when it was imported.
         constants.HF_HUB_OFFLINE = True  # type: ignore[attr-defined]
+
+
+@contextmanager
+def offline_where_unreachable() -> Iterator[None]:
+    """Inside, use the cache alone where the hub's name has no address: its own libraries go on trying for a minute."""
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_OFFLINE
+    try:
+        constants.HF_HUB_OFFLINE = before or not _has_address()
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+def _has_address() -> bool:
+    if urllib.request.getproxies():
+        # Then names are the proxy's to resolve.
+        return True
+    at = urlsplit(endpoint())
+    try:
+        return bool(socket.getaddrinfo(at.hostname, at.port or 443))
+    except OSError:
+        return False
 
 
 def be_quiet() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from benchmarks.errors import MissingPackage, UserError
 from benchmarks.fingerprint import CHECKPOINT_CARD, LENGTH, fingerprint, folder_sha256
+from benchmarks.hub import offline_where_unreachable
 
 MINILM = "minilm"
 """The name of the encoder that a package carries, so that it is there without hub or network."""
@@ -90,7 +91,8 @@ def loading(noun: str, model: str) -> Iterator[None]:
 
         # A run has one progress display, its own.
         logging.disable_progress_bar()
-        yield
+        with nullcontext() if Path(locate(model)).is_dir() else offline_where_unreachable():
+            yield
     except ImportError as error:
         raise MissingPackage(error.name or "transformers", "models", f"the {noun} {model!r}") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -10,7 +10,8 @@ from benchmarks.errors import UserError
 from benchmarks.hub import offline_where_unreachable
 from methods.models.weights import load_pretrained
 
-constants = pytest.importorskip("huggingface_hub").constants
+pytest.importorskip("huggingface_hub")
+from huggingface_hub import constants  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +30,7 @@ def test_a_hub_without_an_address_is_not_asked() -> None:
     assert not constants.HF_HUB_OFFLINE
 
 
-@pytest.mark.parametrize("name, value", [
+@pytest.mark.parametrize(("name", "value"), [
     ("HF_ENDPOINT", "http://127.0.0.1:9"), ("https_proxy", "http://127.0.0.1:9"),
 ])  # fmt: skip
 def test_a_hub_with_an_address_or_behind_a_proxy_is_asked(

@@ -11,7 +11,7 @@ from benchmarks.hub import offline_where_unreachable
 from methods.models.weights import load_pretrained
 
 pytest.importorskip("huggingface_hub")
-from huggingface_hub import constants  # noqa: E402
+from huggingface_hub import constants
 
 
 @pytest.fixture(autouse=True)

@@ -13,10 +13,8 @@ import json
 import os
 import re
 import shutil
-import socket
 import sys
 import threading
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -111,27 +109,43 @@ def go_offline() -> None:
         constants.HF_HUB_OFFLINE = True  # type: ignore[attr-defined]
 
 
+_switching = threading.Lock()
+_switched: list[bool] = []
+"""What the hub's library was set to before, once for every block inside which it is offline."""
+
+
 @contextmanager
 def offline_where_unreachable() -> Iterator[None]:
     """Inside, use the cache alone where the hub's name has no address: its own libraries go on trying for a minute."""
     from huggingface_hub import constants
 
-    before = constants.HF_HUB_OFFLINE
+    if _has_address():
+        yield
+        return
+    with _switching:
+        _switched.append(constants.HF_HUB_OFFLINE)
+        constants.HF_HUB_OFFLINE = True
     try:
-        constants.HF_HUB_OFFLINE = before or not _has_address()
         yield
     finally:
-        constants.HF_HUB_OFFLINE = before
+        with _switching:
+            # The first that went in found what holds outside; blocks of other threads may end in any order.
+            before = _switched.pop()
+            if not _switched:
+                constants.HF_HUB_OFFLINE = before
 
 
 def _has_address() -> bool:
-    if urllib.request.getproxies():
+    import socket
+    from urllib.request import getproxies
+
+    if {"http", "https", "all"} & set(getproxies()):
         # Then names are the proxy's to resolve.
         return True
     at = urlsplit(endpoint())
     try:
         return bool(socket.getaddrinfo(at.hostname, at.port or 443))
-    except OSError:
+    except (OSError, ValueError):
         return False
 
 

@@ -20,8 +20,8 @@ from results.queries import RunRow
 from results.series import folded_costs, folded_runs, series_of
 from results.statistics import Estimate
 
-COLUMNS = 160
-"""Columns whose figures are kept; of a hundred methods each takes half a megabyte."""
+PAIRS = 1_600_000
+"""Of methods whose differences are kept, at 48 bytes each."""
 
 
 @dataclass(frozen=True)
@@ -128,16 +128,20 @@ def _columns_kept(at: Source) -> dict[Any, Figures]:
 
 @st.cache_resource(show_spinner="Comparing …", max_entries=8)
 def _figures(at: Source, experiment: str | None, setting: str, family: str, measure: str) -> dict[str, Figures]:
-    found = entrants(at, experiment, setting, family, measure)
-    wanted = matrix_columns.wanted_of(found.columns, setting_of(at, experiment, setting).series)
-    kept = _columns_kept(at)
-    figures = {column.key: kept[column.content] for column in wanted if column.content in kept}
+    columns = entrants(at, experiment, setting, family, measure).columns
+    wanted = matrix_columns.wanted_of(columns, setting_of(at, experiment, setting).series)
+    kept, contents = _columns_kept(at), {column.key: column.content for column in wanted}
+    # Other visitors put in and take out at the same time.
+    figures = {key: found for key, content in contents.items() if (found := kept.get(content)) is not None}
     figures |= column_figures.figures(store_of(at), [column for column in wanted if column.key not in figures])
-    for column in wanted:
-        kept.pop(column.content, None)
-        kept[column.content] = figures[column.key]
-    for oldest in list(kept)[:-COLUMNS]:
-        kept.pop(oldest, None)
+    for key, content in contents.items():
+        kept.pop(content, None)
+        kept[content] = figures[key]
+    pairs = 0
+    for content, column in reversed(list(kept.items())):
+        pairs += len(column.runs) ** 2
+        if pairs > PAIRS:
+            kept.pop(content, None)
     return figures
 
 

@@ -23,7 +23,8 @@ def preload() -> threading.Thread:
 def _import_all() -> None:
     for name in (*_LIBRARIES, *(f"leaderboard.{page}_page" for page in _PAGES)):
         importlib.import_module(name)
-    # Altair checks every mark against its schema when it is made: a third of the Budget page's time. Tests do that.
+    # Altair checks every mark against its schema when it is made: a third of the Budget page's time. Tests check
+    # whole charts.
     importlib.import_module("altair.utils.schemapi").disable_debug_mode()
     # What was imported stays: looking through it again and again for garbage stops a page for up to 0.3 s.
     gc.collect()

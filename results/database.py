@@ -10,7 +10,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import duckdb
@@ -51,7 +51,7 @@ class Database:
         self.folder = folder
         self.path = folder / FILE
         self._checked = False
-        self._lingering = Lingering(self._open_to_read, self._writer_waits, linger_s) if linger_s else None
+        self._lingering = _lingering(self, linger_s) if linger_s else None
         self._opened = threading.local()
         self.backup: Path | None = None
         """Where an older file was kept that had to be migrated."""
@@ -121,13 +121,12 @@ class Database:
             )
         try:
             if not self._checked:
-                with _in_process, self._connect(read_only=True) as connection:
+                with self._reader() as connection:
                     current = version_of(connection, self.path) == newest()
                 if current:
                     self._checked = True
                 else:
                     self._bring_up_to_date()
-            self._let_writers_pass()
             with self._reader() as connection:
                 self._opened.connection = connection
                 try:
@@ -139,16 +138,14 @@ class Database:
 
     @contextmanager
     def _reader(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        if self._lingering is not None:
+        # Writers that wait for readers to leave go first. Where it cannot be told whether one does, nothing lingers.
+        told = self._queue_is_free(PATIENCE_S) is not None
+        if self._lingering is not None and told:
             with self._lingering.cursor() as connection:
                 yield connection
             return
         with _in_process, self._connect(read_only=True) as connection:
             yield connection
-
-    def _open_to_read(self) -> duckdb.DuckDBPyConnection:
-        with _in_process:
-            return self._opened_file(read_only=True)
 
     def _lock(self) -> FileLock:
         return FileLock(str(self.folder / "store.lock"), timeout=PATIENCE_S, poll_interval=0.005)
@@ -169,19 +166,18 @@ class Database:
                 connection = held.enter_context(self._connect(read_only=False))
             yield connection
 
-    def _let_writers_pass(self) -> None:
-        """Wait until no writer waits for readers to leave; where nothing can be written, none does."""
-        with suppress(OSError, Timeout), self._queue():
-            pass
+    def _queue_is_free(self, patience_s: float) -> bool | None:
+        """Whether no writer stands in the queue, or none does any more within so many seconds.
 
-    def _writer_waits(self) -> bool:
+        None where that cannot be told: the folder belongs to somebody else, or is read-only.
+        """
         try:
-            with self._queue().acquire(timeout=0):
-                return False
+            with self._queue().acquire(timeout=patience_s):
+                return True
         except Timeout:
-            return True
-        except OSError:
             return False
+        except OSError:
+            return None
 
     def _kept_busy(self) -> Broke:
         return Broke(
@@ -220,6 +216,25 @@ class Database:
         """Migrate an older file, keeping a backup beside it."""
         with self.writing():
             pass
+
+
+_lingering_by_path: dict[Path, Lingering] = {}
+_registering = threading.Lock()
+
+
+def _lingering(database: Database, idle_s: float) -> Lingering:
+    """The one connection that readers of a file share in this process, whoever asked for it first."""
+
+    def connect() -> duckdb.DuckDBPyConnection:
+        with _in_process:
+            return database._opened_file(read_only=True)
+
+    def writer_waits() -> bool:
+        return not database._queue_is_free(0)
+
+    path = database.path.resolve()
+    with _registering:
+        return _lingering_by_path.setdefault(path, Lingering(path, connect, writer_waits, idle_s))
 
 
 def _roll_back(connection: duckdb.DuckDBPyConnection) -> None:

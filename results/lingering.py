@@ -6,34 +6,44 @@ write, so what lingers here goes as soon as a writer waits, and soon after its l
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import duckdb
 
-LOOK_S = 0.01
-"""How often it is looked whether a writer waits."""
+LOOK_S = 0.02
+"""How often it is looked whether a writer waits, while nobody reads."""
 
 
 class Lingering:
-    """One connection for all threads of a process, open while it is used and for a while after.
+    """One connection to a file for all threads of a process, open while it is used and for a while after.
+
+    A process needs one for each file: DuckDB gives a second connection the first one's view.
 
     Args:
+        path: The file.
         connect: Opens it.
         writer_waits: Whether a writer waits for readers to leave.
         idle_s: Seconds that it stays open without being used.
     """
 
     def __init__(
-        self, connect: Callable[[], duckdb.DuckDBPyConnection], writer_waits: Callable[[], bool], idle_s: float
+        self,
+        path: Path,
+        connect: Callable[[], duckdb.DuckDBPyConnection],
+        writer_waits: Callable[[], bool],
+        idle_s: float,
     ) -> None:
-        self._connect, self._writer_waits, self._idle_s = connect, writer_waits, idle_s
+        self._path, self._connect, self._writer_waits, self._idle_s = path, connect, writer_waits, idle_s
         self._turn = threading.Lock()
         self._held: list[duckdb.DuckDBPyConnection] = []
-        self._users, self._left = 0, 0.0
+        self._file: tuple[int, int] | None = None
+        self._users, self._left, self._opening = 0, 0.0, 0
         # At the end of the process, too.
         weakref.finalize(self, _close, self._held)
 
@@ -46,30 +56,67 @@ class Lingering:
     def cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """The connection for one thread; what is registered with it is seen by nobody else."""
         with self._turn:
+            if self._held and not self._users and self._replaced():
+                _close(self._held)
             if not self._held:
-                self._held.append(self._connect())
-                threading.Thread(target=self._close_in_time, name="lingering", daemon=True).start()
+                self._open()
             own = self._held[0].cursor()
             self._users += 1
         try:
             yield own
         finally:
-            own.close()
-            with self._turn:
-                self._users -= 1
-                self._left = time.monotonic()
+            try:
+                own.close()
+            finally:
+                with self._turn:
+                    self._users -= 1
+                    self._left = time.monotonic()
 
-    def _close_in_time(self) -> None:
+    def _open(self) -> None:
+        self._file = _identity(self._path)
+        self._held.append(self._connect())
+        self._opening += 1
+        try:
+            threading.Thread(target=self._close_in_time, args=(self._opening,), name="lingering", daemon=True).start()
+        except RuntimeError:
+            # Nobody would ever close it.
+            _close(self._held)
+            raise
+
+    def _replaced(self) -> bool:
+        """Whether another file has been put in the place of the open one, by a restored backup for instance."""
+        return _identity(self._path) != self._file
+
+    def _close_in_time(self, opening: int) -> None:
         while True:
             time.sleep(LOOK_S)
-            waited = self._writer_waits()
+            if self._users:
+                continue
+            done = time.monotonic() - self._left > self._idle_s or self._waited() or self._replaced()
             with self._turn:
-                if self._users or not (waited or time.monotonic() - self._left > self._idle_s):
-                    continue
-                _close(self._held)
-                return
+                if not self._held or self._opening != opening:
+                    return
+                if done and not self._users:
+                    _close(self._held)
+                    return
+
+    def _waited(self) -> bool:
+        try:
+            return self._writer_waits()
+        except Exception:
+            # Whatever it is: better opened once more than held for ever.
+            return True
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    with suppress(OSError):
+        found = os.stat(path)
+        return found.st_dev, found.st_ino
+    return None
 
 
 def _close(held: list[duckdb.DuckDBPyConnection]) -> None:
-    while held:
-        held.pop().close()
+    # The process may end while the last reader's time is up: either takes it, once.
+    with suppress(IndexError):
+        while True:
+            held.pop().close()

@@ -22,7 +22,7 @@ from results.store import Store
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """One line of `ragmeter runs`.
+    """One line of `ragmeter runs`. What it holds of stored documents is shared with other lines: not to be changed.
 
     Attributes:
         run: The fingerprint.
@@ -323,7 +323,7 @@ def score_columns_by_data(
     store: Store, runs_by_data: Mapping[str, Sequence[str]], metrics: Sequence[str] | None = None
 ) -> dict[str, Columns]:
     """Per-question scores of runs on several datasets, by the dataset's fingerprint; one reading for all of them."""
-    asked = [(data, run) for data, same in runs_by_data.items() for run in same]
+    asked = [(data, run) for data, same in runs_by_data.items() for run in dict.fromkeys(same)]
     with store.database.reading() as connection:
         questions = connection.execute(
             """SELECT dataset_fingerprint, list(question ORDER BY position), list(document_id ORDER BY position)
@@ -331,8 +331,9 @@ def score_columns_by_data(
             [list(runs_by_data)],
         ).fetchall()
         table = connection.sql(
-            """SELECT w.data, s.run, s.metric, list(q.position) AS places, list(s.value) AS scores,
-                      list(s.unscored IS NOT NULL) AS unscored
+            """SELECT w.data, s.run, s.metric,
+                      list(struct_pack(place := q.position, score := s.value,
+                                       unscored := s.unscored IS NOT NULL)) AS said
                FROM (SELECT unnest(?) AS data, unnest(?) AS run) w JOIN scores s ON s.run = w.run
                JOIN questions q ON q.question = s.question AND q.dataset_fingerprint = w.data
                WHERE ? IS NULL OR list_contains(?, s.metric) GROUP BY ALL ORDER BY s.run, s.metric""",
@@ -343,15 +344,13 @@ def score_columns_by_data(
     for data, ids, documents in questions:
         found[data] = Columns(ids, documents, {}, {}, {})
     names = zip(*(table[name].to_pylist() for name in ("data", "run", "metric")), strict=True)
-    lists = zip(*(table[name] for name in ("places", "scores", "unscored")), strict=True)
-    for (data, run, metric), (places, scores, unscored) in zip(names, lists, strict=True):
-        of, values = found[data], scores.values.to_numpy(zero_copy_only=False)
-        column = np.full(len(of.questions), np.nan)
-        column[places.values.to_numpy()] = values
-        without = int(unscored.values.to_numpy(zero_copy_only=False).sum())
+    for (data, run, metric), said in zip(names, table["said"], strict=True):
+        places, scores, unscored = (part.to_numpy(zero_copy_only=False) for part in said.values.flatten())
+        of, column = found[data], np.full(len(found[data].questions), np.nan)
+        column[places] = scores
         of.values[run, metric] = column
-        of.unscored[run, metric] = without
-        of.unscorable[run, metric] = int(np.isnan(values).sum()) - without
+        of.unscored[run, metric] = int(unscored.sum())
+        of.unscorable[run, metric] = int(np.isnan(scores).sum()) - of.unscored[run, metric]
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 
 import pytest
 
@@ -39,6 +40,24 @@ def test_a_hub_with_an_address_or_behind_a_proxy_is_asked(
     monkeypatch.setenv(name, value)
     with offline_where_unreachable():
         assert not constants.HF_HUB_OFFLINE
+
+
+def test_threads_that_leave_in_any_order_leave_the_setting_as_it_was() -> None:
+    inside, leave = threading.Barrier(2, timeout=30), threading.Event()
+
+    def first() -> None:
+        with offline_where_unreachable():
+            inside.wait()
+        leave.set()
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    with offline_where_unreachable():
+        inside.wait()
+        assert leave.wait(30)
+        assert constants.HF_HUB_OFFLINE
+    thread.join(30)
+    assert not constants.HF_HUB_OFFLINE
 
 
 def test_who_is_offline_stays_offline(monkeypatch: pytest.MonkeyPatch) -> None:

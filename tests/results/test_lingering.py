@@ -8,6 +8,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from filelock import FileLock
 
 from results.lingering import Lingering
 from results.store import Store
@@ -131,3 +132,51 @@ def test_a_store_that_cannot_be_opened_says_so_and_can_be_tried_again(tmp_path: 
     (tmp_path / "store.duckdb").unlink()
     written(store, "mended")
     assert names(store) == {"mended"}
+
+
+def test_a_file_put_in_the_place_of_the_open_one_is_read(folder: Path) -> None:
+    store, other = Store(folder, linger_s=LONG_S), Store(folder / "other")
+    assert names(store) == set()
+    written(other, "restored")
+    other.database.path.replace(store.database.path)
+    assert names(store) == {"restored"}
+    assert names(Store(folder)) == {"restored"}
+
+
+def test_where_nobody_can_tell_whether_a_writer_waits_nothing_lingers(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(folder, linger_s=LONG_S)
+
+    def denied() -> FileLock:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(store.database, "_queue", denied)
+    assert names(store) == set()
+    assert not lingering(store).is_open
+
+
+@pytest.mark.parametrize("trouble", [RuntimeError("filelock"), OSError("gone")])
+def test_trouble_in_looking_for_writers_closes_the_file(folder: Path, trouble: Exception) -> None:
+    path = folder / "store.duckdb"
+
+    def waits() -> bool:
+        raise trouble
+
+    kept = Lingering(path, lambda: duckdb.connect(str(path), read_only=True), waits, LONG_S)
+    with kept.cursor() as cursor:
+        assert cursor.execute("SELECT 1").fetchone() == (1,)
+    assert until(lambda: not kept.is_open)
+
+
+def test_a_file_that_nobody_would_close_is_not_left_open(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = folder / "store.duckdb"
+    kept = Lingering(path, lambda: duckdb.connect(str(path), read_only=True), lambda: False, LONG_S)
+
+    def refused(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    with pytest.raises(RuntimeError, match="new thread"), kept.cursor():
+        pass
+    assert not kept.is_open

@@ -1,4 +1,4 @@
-"""What WebQSP and CWQ share: layouts, vocabularies, broken files, the cache, and worlds in every native format."""
+"""What WebQSP and CWQ share: rows as the hub has them, broken files, the cache, and settings over graphs."""
 
 import gzip
 import json
@@ -13,7 +13,7 @@ from benchmarks.errors import Broke, UserError
 from benchmarks.registry import load
 from benchmarks.schema import triple_id
 from benchmarks.worlds.native import write_native
-from benchmarks.worlds.native_graphs import COMPOSITIONALITY, rog_rows
+from benchmarks.worlds.native_graphs import rog_rows
 from ragmeter.testing.hub_server import HubServer, Repository
 
 GRAPH = [
@@ -220,124 +220,6 @@ def test_the_layout_can_be_forced_and_then_says_what_is_missing(loaded):
         loaded(row(), layout="nsn")
 
 
-# --- NSM -----------------------------------------------------------------------------------------------------
-
-ENTITIES = ["m.a", "m.z", "m.1", "m.x"]
-NAMES = {"m.a": "Ada", "m.z": "Zoll", "m.1": None, "m.x": "Ada"}
-RELATIONS = ["people.person.children", "people.person.place"]
-
-
-def nsm(identifier="q1", **changes):
-    return {
-        "id": identifier,
-        "answers": [{"kb_id": "m.z", "text": "Zoll"}],
-        "question": "Where was Ada born?",
-        "entities": [0],
-        "subgraph": {"tuples": [[0, 0, 2], [2, 1, 1], [0, 1, 1]], "entities": [0, 1, 2]},
-    } | changes
-
-
-@pytest.fixture
-def vocabularies(tmp_path):
-    (tmp_path / "entities.txt").write_text("".join(f"{name}\n" for name in ENTITIES))
-    (tmp_path / "relations.txt").write_text("".join(f"{name}\n" for name in RELATIONS))
-    (tmp_path / "entity_name.txt").write_text("".join(f"{key}\t{name}\n" for key, name in sorted(NAMES.items())))
-    return tmp_path
-
-
-def test_numbers_of_nsm_become_the_names_that_rog_has(loaded, vocabularies):
-    benchmark = loaded(nsm(), name="test_simple.json")
-    named = loaded(row(), name="other.jsonl")
-    assert benchmark.extra["layout"] == "nsm"
-    assert list(benchmark.extra["graphs"]["q1"]) == list(named.extra["graphs"]["q1"])
-    (question,), (same,) = benchmark.questions, named.questions
-    assert (question.answers, question.topic_entities, question.candidates) == (
-        same.answers,
-        same.topic_entities,
-        same.candidates,
-    )
-    assert question.metadata == {"answer_ids": ["m.z"]}
-    assert benchmark.extra["counts"] == {"entities_sharing_a_name": 1}
-
-
-def test_entities_and_relations_may_be_given_by_id_or_as_objects(loaded, vocabularies):
-    spelled = [
-        ["m.a", "people.person.children", "m.1"],
-        [
-            {"kb_id": "m.1", "text": "m.1"},
-            {"rel_id": 1, "text": "people.person.place"},
-            {"kb_id": "m.z", "text": "Zoll"},
-        ],
-        [0, 1, "m.z"],
-    ]
-    answers = [{"kb_id": 17, "text": "m.z"}]
-    changed = nsm(subgraph={"tuples": spelled, "entities": []}, entities=["m.a"], answers=answers)
-    benchmark, numbered = loaded(changed), loaded(nsm(), name="numbers.json")
-    assert list(benchmark.extra["graphs"]["q1"]) == list(numbered.extra["graphs"]["q1"])
-    assert benchmark.questions[0].topic_entities == ("Ada",)
-    assert benchmark.questions[0].metadata["answer_ids"] == ["m.z"]
-
-
-def test_without_entities_txt_the_order_of_the_names_is_that_of_the_numbers(loaded, vocabularies):
-    with_ids = loaded(nsm(), name="a.json")
-    (vocabularies / "entities.txt").unlink()
-    (vocabularies / "entity_name.txt").write_text("".join(f"{key}\t{NAMES[key]}\n" for key in ENTITIES))
-    assert loaded(nsm(), name="a.json").fingerprint == with_ids.fingerprint
-
-
-def test_names_may_come_as_one_object_and_vocabularies_may_lie_one_folder_up(loaded, vocabularies):
-    (vocabularies / "inner").mkdir()
-    names = {key: name for key, name in NAMES.items() if name}
-    (vocabularies / "entity_name.txt").unlink()
-    (vocabularies / "entities_names.json").write_text(json.dumps(names))
-    benchmark = loaded(nsm(answers=[{"kb_id": "m.z", "text": None}]), name="inner/test.json")
-    assert benchmark.extra["graphs"]["q1"][0] == ("Ada", "people.person.children", "m.1")
-    assert benchmark.questions[0].answers == ("Zoll",)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"subgraph": {"tuples": [[0, 0, 4]], "entities": []}}, "entities.txt has 4 lines"),
-        ({"subgraph": {"tuples": [[0, 2, 1]], "entities": []}}, "relations.txt has 2 lines"),
-        ({"subgraph": {"tuples": [[0, -1, 1]], "entities": []}}, "relations.txt has 2 lines"),
-        ({"subgraph": {"tuples": [[0, 1]], "entities": []}}, "'tuples\\[0\\]' is no triple"),
-        ({"subgraph": {"tuples": [[0, 1, True]], "entities": []}}, "is true or false"),
-        ({"entities": [9]}, "'entities\\[0\\]' is 9"),
-        ({"answers": [{"kb_id": 3, "text": None}]}, "is null"),
-    ],
-)
-def test_numbers_outside_the_vocabulary_are_named(loaded, vocabularies, changes, message):
-    with pytest.raises(UserError, match=message) as caught:
-        loaded(nsm("good"), nsm(**changes))
-    assert "line 2" in caught.value.where
-    assert len(loaded(nsm("good"), nsm(**changes), skip_bad=True).skipped) == 1
-
-
-def test_a_missing_or_broken_vocabulary_is_named(loaded, vocabularies):
-    (vocabularies / "entity_name.txt").write_bytes(b"m.a\tAda\nm.z Zoll\n")
-    with pytest.raises(UserError, match="no tab") as caught:
-        loaded(nsm())
-    assert caught.value.where.endswith("entity_name.txt, line 2")
-    (vocabularies / "entity_name.txt").write_bytes(b"m.a\tAda\nm.a\tBea\n")
-    with pytest.raises(UserError, match="twice"):
-        loaded(nsm())
-    (vocabularies / "entity_name.txt").write_bytes(b"m.a\tAd\xe9\n")
-    with pytest.raises(UserError, match="0xe9 is not UTF-8"):
-        loaded(nsm())
-    (vocabularies / "relations.txt").unlink()
-    with pytest.raises(UserError, match=r"relations\.txt, which is not there"):
-        loaded(nsm())
-
-
-def test_a_changed_vocabulary_is_not_taken_for_the_old_one(loaded, vocabularies):
-    before = loaded(nsm())
-    (vocabularies / "relations.txt").write_text("r.first\nr.second\n")
-    after = loaded(nsm())
-    assert before.extra["graphs"]["q1"][0][1] == "people.person.children"
-    assert after.extra["graphs"]["q1"][0][1] == "r.first"
-
-
 # --- the hub's files -----------------------------------------------------------------------------------------
 
 
@@ -401,6 +283,21 @@ def test_a_bad_row_of_a_parquet_file_is_named_by_its_number(tmp_path):
     assert len(load("webqsp:test", {"path": str(path), "skip_bad": True}).questions) == 2
 
 
+@pytest.fixture(scope="module")
+def world():
+    return load("worlds/graph:test", {"questions": 40, "triples": 1000, "unanswerable": 0.1})
+
+
+def test_the_hubs_layout_of_a_world_equals_its_rows(world, tmp_path):
+    questions = [question for question in world.questions if question.answerable]
+    parquet(list(rog_rows(world, questions)), tmp_path / "test-00000-of-00001.parquet", group=7)
+    write_native(world, "rog", tmp_path / "rows.jsonl")
+    hub, rows = (
+        load("webqsp:test", {"path": str(tmp_path / name)}) for name in ("test-00000-of-00001.parquet", "rows.jsonl")
+    )
+    assert hub.fingerprint == rows.fingerprint
+
+
 # --- kept once -----------------------------------------------------------------------------------------------
 
 
@@ -455,71 +352,3 @@ def test_two_splits_are_joined_with_the_graphs_of_both(tmp_path):
     assert len(both.corpus) == 5
     assert set(both.corpus.triples) == {triple for graph in both.extra["graphs"].values() for triple in graph}
     assert all(key in both.corpus for question in both.questions for key in question.candidates)
-
-
-# --- worlds --------------------------------------------------------------------------------------------------
-
-FORMATS = {
-    "rog": "webqsp:test",
-    "nsm": "cwq:test",
-    "webqsp": "webqsp:test",
-    "cwq": "cwq:test",
-    "tog_webqsp": "webqsp:test",
-    "tog_cwq": "cwq:test",
-}
-LAYOUTS = dict(zip(FORMATS, ("rog", "nsm", "official", "official", "tog", "tog"), strict=True))
-
-
-@pytest.fixture(scope="module")
-def world():
-    return load("worlds/graph:test", {"questions": 40, "triples": 1000, "unanswerable": 0.1})
-
-
-@pytest.mark.parametrize("form", FORMATS)
-def test_a_world_loads_through_a_native_format_with_the_same_truth(world, tmp_path, form):
-    path = tmp_path / "test_records.json"
-    written = write_native(world, form, path)
-    benchmark = load(FORMATS[form], {"path": str(path)})
-    truth = [question for question in world.questions if question.answerable]
-    assert 0 < len(truth) < len(world.questions)
-    assert written == tuple(question.id for question in truth)
-    assert [(q.id, q.text, q.answers) for q in benchmark.questions] == [(q.id, q.text, q.answers) for q in truth]
-    assert benchmark.extra["layout"] == LAYOUTS[form]
-    if form == "cwq":
-        assert [q.aliases for q in benchmark.questions] == [q.aliases for q in truth]
-        assert [q.type for q in benchmark.questions] == [COMPOSITIONALITY[q.type] for q in truth]
-        assert any(question.aliases for question in truth)
-    else:
-        assert [q.topic_entities for q in benchmark.questions] == [q.topic_entities for q in truth]
-    if form == "webqsp":
-        assert [q.type for q in benchmark.questions] == [f"{q.metadata['hops']}hop" for q in truth]
-    if form in ("rog", "nsm"):
-        graphs = benchmark.extra["graphs"]
-        assert [list(graphs[q.id]) for q in truth] == [list(world.extra["graphs"][q.id]) for q in truth]
-        assert [q.candidates for q in benchmark.questions] == [q.candidates for q in truth]
-        everything = {triple for q in truth for triple in world.extra["graphs"][q.id]}
-        assert set(benchmark.corpus.triples) == everything
-        assert benchmark.corpus.get(truth[0].candidates) == world.corpus.get(truth[0].candidates)
-    assert not {"repeated_answers", "duplicate_triples", "questions_with_topics_outside"} & set(
-        benchmark.extra["counts"]
-    )
-
-
-def test_the_hubs_layout_of_a_world_equals_its_rows(world, tmp_path):
-    questions = [question for question in world.questions if question.answerable]
-    parquet(list(rog_rows(world, questions)), tmp_path / "test-00000-of-00001.parquet", group=7)
-    write_native(world, "rog", tmp_path / "rows.jsonl")
-    hub, rows = (
-        load("webqsp:test", {"path": str(tmp_path / name)}) for name in ("test-00000-of-00001.parquet", "rows.jsonl")
-    )
-    assert hub.fingerprint == rows.fingerprint
-
-
-def test_only_worlds_with_graphs_are_written_and_no_file_is_overwritten(world, tmp_path):
-    with pytest.raises(UserError, match="no questions that rog can express"):
-        write_native(load("worlds/multihop:test", {"questions": 4}), "rog", tmp_path / "rows.jsonl")
-    with pytest.raises(UserError, match="did you mean 'rog'"):
-        write_native(world, "rogg", tmp_path / "rows.jsonl")
-    write_native(world, "rog", tmp_path / "rows.jsonl")
-    with pytest.raises(UserError, match="in the way"):
-        write_native(world, "rog", tmp_path / "rows.jsonl")

@@ -1,4 +1,4 @@
-"""GPR's pretraining from end to end: rows, gradients in parts, two towers that learn, interruptions, refusals."""
+"""GPR's pretraining from end to end: two towers that learn, interruptions, curves, refusals."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,87 +17,29 @@ import pytest
 from benchmarks.errors import UserError
 from benchmarks.fingerprint import folder_sha256
 from benchmarks.graphs import TripleCorpus
-from benchmarks.schema import Query, Triple, triple_id
+from benchmarks.schema import Query, triple_id
 from methods.api import Services
 from methods.gpr.config import GprTrainingConfig
-from methods.gpr.loss import row_losses
 from methods.gpr.masked import MaskedTriple
-from methods.gpr.questions import questions_of
 from methods.gpr.questions_templates import TemplateQuestions
-from methods.gpr.rows import Material
 from methods.gpr.towers import Towers
-from methods.gpr.trainer import GprTrainer, cosines_of
+from methods.gpr.trainer import cosines_of
 from methods.gpr.training import GprTraining
-from methods.knowledge.pretraining import PretrainingGraph
 from methods.registry import Component
 from methods.torch_loop import accelerator
-from methods.training import TRAININGS, Silent, TrainedStage, Workshop
+from methods.training import TRAININGS, TrainedStage, Workshop
 
 torch = pytest.importorskip("torch")
 
-WORLD = {"entities": 120, "community": 60, "triples": 40, "questions": 12}
-OWNERS = ["painter", "river", "bridge", "north", "moss", "stone", "town"]
-ALONE = ("un", "x.y.not", "used")
+
+@pytest.fixture(scope="session")
+def toy(module_at: Callable[[Path], ModuleType]) -> ModuleType:
+    return module_at(Path(__file__).with_name("gpr_toy.py"))
 
 
 @pytest.fixture(scope="module")
-def base(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A tiny encoder of random weights."""
-    import transformers
-
-    torch.manual_seed(1)
-    folder = tmp_path_factory.mktemp("base")
-    size = len(tiny_models.tokenizer("bert"))
-    tiny_models.save(folder, "bert", transformers.BertModel(tiny_models.config("Bert", size)))
-    tiny_models.layout(folder, 64, [tiny_models.pooling("mean")], {})
-    return str(folder)
-
-
-def toy_graph() -> PretrainingGraph:
-    """Owners with three facts each, which share their owner; one triple has no neighbour."""
-    triples: list[Triple] = []
-    for number, owner in enumerate(OWNERS):
-        triples += [(owner, relation, f"{value} {number}") for relation, value in
-                    (("a.b.born", "year"), ("a.b.lived_by", "side"), ("a.b.built", "house"))]  # fmt: skip
-    found = TripleCorpus.of_triples([*triples, ALONE]).triples
-    heads, relations, tails = (np.ascontiguousarray(found.table[name]) for name in ("head", "relation", "tail"))
-    return PretrainingGraph(found, heads, relations, tails, ("toy:train",), "toy", ("f",), (), {})
-
-
-def options(base: str, **more: Any) -> GprTrainingConfig:
-    train = {"epochs": 2, "batch_size": 8, "micro_batch": 3, "learning_rate": 1e-3, "save_every": 2,
-             **more.pop("train", {})}  # fmt: skip
-    given = {"graph": ["worlds/graph:train"], "graph_options": {"worlds": WORLD}, "base": base, "pooling": "mean",
-             "questions": {"triples": 80}, "seed": 3, "train": train, **more}  # fmt: skip
-    return TRAININGS.get("gpr").validate(given)  # type: ignore[return-value]
-
-
-def toy(config: GprTrainingConfig) -> Material:
-    graph = toy_graph()
-    return Material(graph, questions_of(graph, config.questions, TemplateQuestions()), config)
-
-
-def trainer(config: GprTrainingConfig, folder: Path, process: Any = None) -> GprTrainer:
-    towers = Towers.load(config, "cpu", process)
-    return GprTrainer(towers, toy(config), config, folder, "same", Silent())
-
-
-def without_dropout(towers: Towers) -> Towers:
-    for model in towers.modules.values():
-        for module in model.modules():
-            if isinstance(module, torch.nn.Dropout):
-                module.p = 0.0
-    return towers
-
-
-def weights(towers: Towers) -> dict[str, Any]:
-    return {
-        f"{name}.{key}": value for name, model in towers.modules.items() for key, value in model.state_dict().items()
-    }
-
-
-def lines(one: GprTrainer) -> list[dict[str, float]]:
-    return [json.loads(line) for line in one.loop.curve.read_text().splitlines()]
+def base(toy: ModuleType, tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return toy.save_base(tiny_models, tmp_path_factory.mktemp("base"))
 
 
 def workshop(folder: Path) -> Workshop:
@@ -110,155 +51,17 @@ def trained(config: GprTrainingConfig, folder: Path, generator: Any = None) -> T
     return stage
 
 
-# -- rows ----------------------------------------------------------------------------------------------------------
-
-
-def test_every_question_is_used_once_in_an_epoch_with_a_neighbour_and_a_stranger(base: str) -> None:
-    material = toy(options(base, validate_on={"share": 0}))
-    triples = toy_graph().triples
-    for epoch in range(3):
-        rows = material.rows(epoch)
-        assert sorted(rows.question.tolist()) == list(range(2 * len(OWNERS) * 3))
-        for question, *places in zip(rows.question, rows.anchor, rows.neighbour, rows.negative, strict=True):
-            assert places[0] == material.questions.triples[question]
-            anchor, neighbour, negative = ({triples[place][0], triples[place][2]} for place in places)
-            assert anchor & neighbour
-            assert places[0] != places[1]
-            assert not anchor & negative
-    assert material.dropped == 2
-
-
-def test_rows_and_their_order_are_drawn_anew_in_each_epoch_and_by_the_seed(base: str) -> None:
-    first, same, other = (toy(options(base, seed=seed)) for seed in (3, 3, 4))
-    assert np.array_equal(first.rows(1).negative, same.rows(1).negative)
-    for name in ("question", "neighbour", "negative"):
-        assert not np.array_equal(getattr(first.rows(0), name), getattr(first.rows(1), name))
-        assert not np.array_equal(getattr(first.rows(1), name), getattr(other.rows(1), name))
-
-
-def test_without_redrawing_only_the_order_changes(base: str) -> None:
-    material = toy(options(base, train={"redraw": False}))
-    tables = [
-        sorted(zip(rows.question, rows.anchor, rows.neighbour, rows.negative, strict=True))
-        for rows in (material.rows(0), material.rows(4))
-    ]
-    assert tables[0] == tables[1]
-    assert not np.array_equal(material.rows(0).question, material.rows(4).question)
-
-
-def test_several_rows_of_a_question_have_draws_of_their_own(base: str) -> None:
-    rows = toy(options(base, train={"rows_per_question": 4}, validate_on={"share": 0})).rows(0)
-    assert set(Counter(rows.question.tolist()).values()) == {4}
-    assert len({(q, n) for q, n in zip(rows.question, rows.negative, strict=True)}) > len(set(rows.question))
-
-
-def test_both_questions_of_a_watched_triple_are_never_trained_on(base: str) -> None:
-    material = toy(options(base, validate_on={"share": 0.25}))
-    watched = material.held_out()
-    assert len(set(watched.anchor)) == 5
-    assert len(watched) == 10
-    for epoch in range(3):
-        assert not set(material.rows(epoch).anchor) & set(watched.anchor)
-    assert np.array_equal(watched.negative, material.held_out().negative)
-
-
-def test_every_distinct_text_of_some_rows_stands_once(base: str) -> None:
-    material = toy(options(base))
-    rows = material.rows(0)
-    texts = material.texts(rows)
-    assert len(set(texts.questions)) == len(texts.questions) == len(set(rows.question))
-    assert len(set(texts.triples)) == len(texts.triples) < 3 * len(rows)
-    graph = toy_graph()
-    for place, row in enumerate(texts.negative.tolist()):
-        head, relation, tail = graph.triples[int(rows.negative[place])]
-        assert texts.triples[row] == f"{head} {relation.rpartition('.')[2]} {tail}"
-    assert [texts.questions[n] for n in texts.question] == [material.questions.texts[n] for n in rows.question]
-
-
-# -- gradients -----------------------------------------------------------------------------------------------------
-
-
-def test_the_towers_share_nothing(base: str, tmp_path: Path) -> None:
-    towers = Towers.load(options(base), "cpu")
-    texts = ["the old bridge", "moss"]
-    before = towers.encoded("triple", texts)
-    with torch.no_grad():
-        for parameter in towers.modules["question"].parameters():
-            parameter.add_(0.3)
-    assert np.array_equal(towers.encoded("triple", texts), before)
-    assert not np.allclose(towers.encoded("question", texts), before, atol=1e-2)
-
-
-def test_the_towers_may_begin_as_two_models(base: str, tiny_models: ModuleType, tmp_path: Path) -> None:
-    import transformers
-
-    torch.manual_seed(9)
-    size = len(tiny_models.tokenizer("bert"))
-    other = tiny_models.save(tmp_path, "bert", transformers.BertModel(tiny_models.config("Bert", size, hidden_size=32)))
-    towers = Towers.load(options(base, triple_base=str(other), pooling="first"), "cpu")
-    assert towers.modules["question"][1].pooling_mode == towers.modules["triple"][1].pooling_mode == "cls"
-    assert not np.allclose(towers.encoded("question", ["moss"]), towers.encoded("triple", ["moss"]), atol=1e-2)
-
-
-@pytest.mark.parametrize("micro", [1, 3, 100])
-def test_a_batch_in_parts_has_the_loss_and_gradient_of_the_whole(base: str, tmp_path: Path, micro: int) -> None:
-    one = trainer(options(base, train={"micro_batch": micro}), tmp_path)
-    without_dropout(one.towers)
-    figures = one._step(0)
-    whole = without_dropout(Towers.load(one.config, "cpu"))
-    rows = one.material.rows(0).take(slice(0, 8))
-    found = cosines_of(whole, one.material.texts(rows), (0,))
-    loss = row_losses(found, one.config.loss).mean()
-    loss.backward()
-    assert figures["loss"] == pytest.approx(float(loss.detach()), abs=1e-6)
-    assert figures["ordered"] == pytest.approx(float(found.ordered().float().mean()))
-    for name, model in whole.modules.items():
-        mine = dict(one.towers.modules[name].named_parameters())
-        for key, parameter in model.named_parameters():
-            if parameter.grad is not None:
-                assert torch.allclose(mine[key].grad, parameter.grad, atol=1e-6), key
-
-
-def test_in_a_part_every_distinct_text_is_encoded_once(
-    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = trainer(options(base, train={"batch_size": 40, "micro_batch": 40}), tmp_path)
-    seen: list[tuple[str, str]] = []
-    vectors = one.towers.vectors
-
-    def counted(side: Any, texts: Sequence[str], seed: Any) -> Any:
-        seen.extend((side, text) for text in texts)
-        return vectors(side, texts, seed)
-
-    monkeypatch.setattr(one.towers, "vectors", counted)
-    one._step(0)
-    assert len(seen) == len(set(seen)) < 4 * 40
-
-
-@pytest.mark.parametrize("left_out", ["neighbours", "negatives"])
-def test_what_an_ablation_leaves_out_gets_no_gradient(base: str, tmp_path: Path, left_out: str) -> None:
-    config = options(base, loss={left_out: False})
-    towers = without_dropout(Towers.load(config, "cpu"))
-    material = toy(config)
-    texts = material.texts(material.rows(0).take(slice(0, 1)))
-    found = cosines_of(towers, texts, (0,))
-    for one in found:
-        one.retain_grad()
-    row_losses(found, config.loss).mean().backward()
-    part = found.neighbour if left_out == "neighbours" else found.negative
-    assert part.grad is None
-    assert float(found.anchor.grad) == -1
-
-
 # -- training ------------------------------------------------------------------------------------------------------
 
 
-def test_training_lowers_the_loss_and_puts_triples_before_neighbours_before_others(base: str, tmp_path: Path) -> None:
+def test_training_lowers_the_loss_and_puts_triples_before_neighbours_before_others(
+    toy: ModuleType, base: str, tmp_path: Path
+) -> None:
     train = {"epochs": 60, "batch_size": 21, "micro_batch": 21, "learning_rate": 3e-3, "save_every": 1000}
-    one = trainer(options(base, train=train, validate_on={"share": 0}), tmp_path)
-    without_dropout(one.towers)
+    one = toy.trainer(toy.options(base, train=train, validate_on={"share": 0}), tmp_path)
+    toy.without_dropout(one.towers)
     figures = one.loop.run()
-    curve = lines(one)
+    curve = toy.lines(one)
     assert curve[0]["loss"] == pytest.approx(1.0, abs=0.15)
     assert figures["loss"] < 0.35
     assert curve[-1]["ordered"] > 0.85
@@ -268,14 +71,16 @@ def test_training_lowers_the_loss_and_puts_triples_before_neighbours_before_othe
     assert neighbour > negative + 0.3
 
 
-def test_a_training_cut_off_within_an_epoch_ends_with_the_same_weights(base: str, tmp_path: Path) -> None:
-    config = options(base)
-    whole = trainer(config, tmp_path / "whole")
+def test_a_training_cut_off_within_an_epoch_ends_with_the_same_weights(
+    toy: ModuleType, base: str, tmp_path: Path
+) -> None:
+    config = toy.options(base)
+    whole = toy.trainer(config, tmp_path / "whole")
     whole.loop.run()
-    steps = len(lines(whole))
+    steps = len(toy.lines(whole))
     assert steps > 6
     for last in (1, steps // 2 + 1, steps - 1):
-        begun = trainer(config, tmp_path / f"cut{last}")
+        begun = toy.trainer(config, tmp_path / f"cut{last}")
         step = begun.loop.step
 
         def until(number: int, last: int = last, step: Any = step) -> Any:
@@ -286,31 +91,31 @@ def test_a_training_cut_off_within_an_epoch_ends_with_the_same_weights(base: str
         begun.loop.step = until
         with pytest.raises(KeyboardInterrupt):
             begun.loop.run()
-        resumed = trainer(config, tmp_path / f"cut{last}")
+        resumed = toy.trainer(config, tmp_path / f"cut{last}")
         resumed.loop.run()
-        for name, weight in weights(whole.towers).items():
-            assert torch.equal(weight, weights(resumed.towers)[name]), name
+        for name, weight in toy.weights(whole.towers).items():
+            assert torch.equal(weight, toy.weights(resumed.towers)[name]), name
         assert resumed.loop.curve.read_text() == whole.loop.curve.read_text()
 
 
-def test_equal_seeds_give_equal_weights_and_unequal_ones_do_not(base: str, tmp_path: Path) -> None:
+def test_equal_seeds_give_equal_weights_and_unequal_ones_do_not(toy: ModuleType, base: str, tmp_path: Path) -> None:
     found = []
     for number, seed in enumerate((3, 3, 4)):
-        one = trainer(options(base, seed=seed), tmp_path / str(number))
+        one = toy.trainer(toy.options(base, seed=seed), tmp_path / str(number))
         one.loop.run()
-        found.append(torch.cat([weight.flatten().float() for weight in weights(one.towers).values()]))
+        found.append(torch.cat([weight.flatten().float() for weight in toy.weights(one.towers).values()]))
     assert torch.equal(found[0], found[1])
     assert not torch.equal(found[0], found[2])
 
 
-def test_mixed_precision_trains_nearly_as_full_precision_does(base: str, tmp_path: Path) -> None:
+def test_mixed_precision_trains_nearly_as_full_precision_does(toy: ModuleType, base: str, tmp_path: Path) -> None:
     losses = []
     for precision in ("no", "bf16"):
-        config = options(base, train={"precision": precision, "epochs": 1})
-        one = trainer(config, tmp_path / precision, accelerator(precision, "cpu"))
-        without_dropout(one.towers)
+        config = toy.options(base, train={"precision": precision, "epochs": 1})
+        one = toy.trainer(config, tmp_path / precision, accelerator(precision, "cpu"))
+        toy.without_dropout(one.towers)
         one.loop.run()
-        losses.append([line["loss"] for line in lines(one)])
+        losses.append([line["loss"] for line in toy.lines(one)])
     assert losses[1] == pytest.approx(losses[0], abs=0.03)
     assert losses[1] != losses[0]
 
@@ -327,12 +132,14 @@ class Counting(TemplateQuestions):
         return super().generate(batch)
 
 
-def test_a_checkpoint_is_two_plain_sentence_transformers_that_the_retriever_uses(base: str, tmp_path: Path) -> None:
+def test_a_checkpoint_is_two_plain_sentence_transformers_that_the_retriever_uses(
+    toy: ModuleType, base: str, tmp_path: Path
+) -> None:
     from sentence_transformers import SentenceTransformer
 
     from results.checkpoints import describe
 
-    config = options(base, train={"epochs": 1, "batch_size": 64, "micro_batch": 32}, validate_on={"share": 0.1})
+    config = toy.options(base, train={"epochs": 1, "batch_size": 64, "micro_batch": 32}, validate_on={"share": 0.1})
     stage = trained(config, tmp_path)
     assert stage.stage == "towers"
     assert 0.2 < stage.figures["validation_loss"] < 1.2
@@ -348,7 +155,7 @@ def test_a_checkpoint_is_two_plain_sentence_transformers_that_the_retriever_uses
              parents=(), data=stage.data)  # fmt: skip
     component = Component.of("gpr", {"model": str(stage.folder)})
     component.config.preflight()
-    graph = toy_graph()
+    graph = toy.toy_graph()
     corpus = TripleCorpus.of_triples(list(graph.triples))
     ids = tuple(triple_id(one) for one in graph.triples)
     query = Query("q", "who lived by the river ?", candidates=ids)
@@ -358,8 +165,10 @@ def test_a_checkpoint_is_two_plain_sentence_transformers_that_the_retriever_uses
     assert ranking.scores == pytest.approx(np.sort(scores)[::-1][:4].tolist(), abs=1e-5)
 
 
-def test_a_finished_training_is_taken_over_and_an_unfinished_one_asks_nothing_twice(base: str, tmp_path: Path) -> None:
-    config = options(base, train={"epochs": 1, "batch_size": 64, "micro_batch": 32})
+def test_a_finished_training_is_taken_over_and_an_unfinished_one_asks_nothing_twice(
+    toy: ModuleType, base: str, tmp_path: Path
+) -> None:
+    config = toy.options(base, train={"epochs": 1, "batch_size": 64, "micro_batch": 32})
     generator = Counting()
     first = trained(config, tmp_path / "a", generator)
     asked, generator.asked = generator.asked, 0
@@ -373,19 +182,19 @@ def test_a_finished_training_is_taken_over_and_an_unfinished_one_asks_nothing_tw
     assert (tmp_path / "a" / "work" / "questions.jsonl").read_text().count("\n") == first.figures["questions"]
 
 
-def test_a_folder_of_other_work_is_refused(base: str, tmp_path: Path) -> None:
+def test_a_folder_of_other_work_is_refused(toy: ModuleType, base: str, tmp_path: Path) -> None:
     train = {"epochs": 1, "batch_size": 64, "micro_batch": 32}
-    trained(options(base, train=train), tmp_path)
+    trained(toy.options(base, train=train), tmp_path)
     with pytest.raises(UserError, match="other options"):
-        trained(options(base, train=train, seed=9), tmp_path)
+        trained(toy.options(base, train=train, seed=9), tmp_path)
 
 
-def test_no_text_of_a_dataset_question_is_trained_on(base: str, tmp_path: Path) -> None:
+def test_no_text_of_a_dataset_question_is_trained_on(toy: ModuleType, base: str, tmp_path: Path) -> None:
     """Other questions are asked about the same worlds, and the weights come out the same."""
     hashes = set()
     for count, alias in ((12, 0.0), (5, 0.5)):
-        world = {**WORLD, "questions": count, "question_alias": alias}
-        config = options(base, graph_options={"worlds": world}, train={"epochs": 1, "batch_size": 64})
+        world = {**toy.WORLD, "questions": count, "question_alias": alias}
+        config = toy.options(base, graph_options={"worlds": world}, train={"epochs": 1, "batch_size": 64})
         stage = trained(config, tmp_path / str(count))
         hashes.add(tuple(folder_sha256(stage.folder / name) for name in ("question", "triple")))
     assert len(hashes) == 1
@@ -394,14 +203,16 @@ def test_no_text_of_a_dataset_question_is_trained_on(base: str, tmp_path: Path) 
 # -- curves --------------------------------------------------------------------------------------------------------
 
 
-def test_recall_of_answers_enters_the_curve_and_is_what_a_loop_finds(base: str, tmp_path: Path) -> None:
+def test_recall_of_answers_enters_the_curve_and_is_what_a_loop_finds(
+    toy: ModuleType, base: str, tmp_path: Path
+) -> None:
     from benchmarks import registry
     from methods.gpr.validation import validator
 
-    world = {**WORLD, "questions": 10}
-    config = options(base, validation=["worlds/graph:validation"], validation_options={"worlds": world},
+    world = {**toy.WORLD, "questions": 10}
+    config = toy.options(base, validation=["worlds/graph:validation"], validation_options={"worlds": world},
                      validate_on={"k": 5, "questions": 8})  # fmt: skip
-    towers, material = Towers.load(config, "cpu"), toy(config)
+    towers, material = Towers.load(config, "cpu"), toy.material(config)
     validate = validator(config, towers, material)
     assert validate is not None
     figures = validate()
@@ -421,24 +232,24 @@ def test_recall_of_answers_enters_the_curve_and_is_what_a_loop_finds(base: str, 
     assert figures["validation_answer_recall@5"] == pytest.approx(float(np.mean(recalls)))
 
 
-def test_the_curve_has_losses_of_steps_and_figures_of_epochs(base: str, tmp_path: Path) -> None:
+def test_the_curve_has_losses_of_steps_and_figures_of_epochs(toy: ModuleType, base: str, tmp_path: Path) -> None:
     from methods.gpr.validation import validator
 
-    config = options(base, validate_on={"share": 0.2})
-    one = trainer(config, tmp_path)
+    config = toy.options(base, validate_on={"share": 0.2})
+    one = toy.trainer(config, tmp_path)
     one.loop.validate = validator(config, one.towers, one.material)
     one.loop.run()
-    validated = [line for line in lines(one) if "validation_loss" in line]
+    validated = [line for line in toy.lines(one) if "validation_loss" in line]
     assert len(validated) == config.train.epochs
     assert all(0 <= line["validation_ordered"] <= 1 for line in validated)
-    assert {"loss", "ordered", "learning_rate", "gradient_norm"} <= set(lines(one)[0])
+    assert {"loss", "ordered", "learning_rate", "gradient_norm"} <= set(toy.lines(one)[0])
 
 
-def test_nothing_is_validated_where_nothing_is_held_out(base: str) -> None:
+def test_nothing_is_validated_where_nothing_is_held_out(toy: ModuleType, base: str) -> None:
     from methods.gpr.validation import validator
 
-    config = options(base, validate_on={"share": 0})
-    assert validator(config, Towers.load(config, "cpu"), toy(config)) is None
+    config = toy.options(base, validate_on={"share": 0})
+    assert validator(config, Towers.load(config, "cpu"), toy.material(config)) is None
 
 
 # -- what is refused -----------------------------------------------------------------------------------------------
@@ -453,14 +264,16 @@ def test_nothing_is_validated_where_nothing_is_held_out(base: str) -> None:
         ({"base": "/nowhere/model"}, "no model folder"),
     ],
 )
-def test_what_cannot_work_is_refused_before_anything_is_loaded(base: str, given: dict[str, Any], message: str) -> None:
+def test_what_cannot_work_is_refused_before_anything_is_loaded(
+    toy: ModuleType, base: str, given: dict[str, Any], message: str
+) -> None:
     with pytest.raises(UserError, match=message):
-        options(**{"base": base, **given}).preflight()
+        toy.options(**{"base": base, **given}).preflight()
 
 
-def test_test_graphs_are_refused(base: str, tmp_path: Path) -> None:
+def test_test_graphs_are_refused(toy: ModuleType, base: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="test graphs"):
-        trained(options(base, graph=["worlds/graph:test"]), tmp_path)
+        trained(toy.options(base, graph=["worlds/graph:test"]), tmp_path)
 
 
 def test_a_model_that_writes_questions_must_be_named() -> None:
@@ -475,21 +288,23 @@ def test_a_model_that_writes_questions_must_be_named() -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_end_with_the_weights_of_one(base: str, tmp_path: Path) -> None:
+def test_two_processes_end_with_the_weights_of_one(toy: ModuleType, base: str, tmp_path: Path) -> None:
     """In a process group the parts of a batch are shared out, and gradient and figures are those of the whole."""
     program = tmp_path / "program.py"
     program.write_text(
         f"""
 import importlib.util, sys
 from pathlib import Path
-spec = importlib.util.spec_from_file_location("here", {__file__!r})
+import torch
+from methods.torch_loop import accelerator
+spec = importlib.util.spec_from_file_location("here", {toy.__file__!r})
 here = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(here)
-one = here.trainer(here.options({base!r}), Path(sys.argv[1]), here.accelerator("no", "cpu"))
+one = here.trainer(here.options({base!r}), Path(sys.argv[1]), accelerator("no", "cpu"))
 one.loop.run()
 if one.towers.accelerator.is_main_process:
     print("processes", one.towers.accelerator.num_processes)
-    here.torch.save(here.weights(one.towers), sys.argv[1] + ".pt")
+    torch.save(here.weights(one.towers), sys.argv[1] + ".pt")
 """
     )
     found, curves = [], []
@@ -510,14 +325,16 @@ if one.towers.accelerator.is_main_process:
         assert torch.allclose(weight, found[1][name], atol=5e-4), name
 
 
-def test_real_graphs_are_pretrained_on_and_searched(base: str, data_folder: Path, tmp_path: Path) -> None:
+def test_real_graphs_are_pretrained_on_and_searched(
+    toy: ModuleType, base: str, data_folder: Path, tmp_path: Path
+) -> None:
     """WebQSP's records as they are published: with unnamed entities, inverse triples and graphs of their own."""
     from benchmarks import registry
     from methods.baselines.graph.towers import TripleRetriever
     from methods.models.encoder import Encoder, EncoderConfig
 
     path = {"path": str(data_folder / "webqsp" / "rog_style_webqsp.jsonl")}
-    config = options(
+    config = toy.options(
         base, graph=["webqsp:test"], graph_options={"webqsp": path}, allow_test=True,
         questions={"generator": "template", "triples": 60}, validate_on={"share": 0.1},
         train={"epochs": 2, "batch_size": 16, "micro_batch": 16},

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,17 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.errors import Broke, UserError
-from benchmarks.schema import Passage, Query, Question, passage_id
-from judges.judging import Judge as JudgeRef
-from judges.llm.adapters import MatchScores, MatchVerdicts
-from methods.api import FAILED, Answer, Context, Services
-from methods.models.chat import ChatModel
-from methods.models.openai_server import ChatRequest, OpenAIServer, Written
-from methods.sark.answers import Asked, LLMAnswerer, ReaderAnswerer
-from methods.sark.data_config import AnswerChat, LabelsConfig
+from benchmarks.schema import Passage, Question, passage_id
+from methods.sark.answers import Asked
+from methods.sark.data_config import LabelsConfig
 from methods.sark.journal import Journal
 from methods.sark.labels import Attempt, Labeller, Request, Tried, label_of
-from methods.sark.prompts import load_prompt
 from methods.sark.verify import BLANK, EM, JUDGE, Verifier, exact_match, verifier_of
 
 MATCH, PARTIAL, MISMATCH = "Match", "Partial", "Mismatch"
@@ -354,148 +346,3 @@ def test_what_was_tried_survives_its_json() -> None:
 
     tried = Tried("q", Attempt("", "Ann", MATCH, EM), (Attempt("p", None, None, ""),))
     assert Tried.from_json(asdict(tried)) == tried
-
-
-# --- a chat model ---------------------------------------------------------------------------------------------
-
-
-class Server:
-    """A chat model that answers by a function of the conversation, and keeps every conversation."""
-
-    def __init__(self, answer: Callable[[str], str]) -> None:
-        self._answer = answer
-        self.conversations: list[tuple[dict[str, str], ...]] = []
-
-    def __call__(self, request: ChatRequest) -> Written:
-        self.conversations.append(request.messages)
-        return Written(self._answer(request.prompt))
-
-    @contextmanager
-    def running(self) -> Iterator[dict[str, object]]:
-        with OpenAIServer("scripted", self, any_model=True).running() as url:
-            yield {"model": "qwen", "base_url": url, "key_variable": None, "attempts": 1}
-
-
-def test_a_model_is_shown_question_and_passage_but_no_gold_and_nothing_twice(tmp_path: Path) -> None:
-    server = Server(lambda prompt: "<think>Hm.</think>\nAnswer: Ann" if "did it" in prompt else "no idea")
-    with server.running() as chat:
-
-        def work(name: str) -> Labeller:
-            model = ChatModel(AnswerChat.model_validate(chat), cache=tmp_path / "replies.sqlite")
-            return Labeller(
-                LLMAnswerer(model), Verifier(None), LabelsConfig.model_validate({}), 0, tmp_path / f"{name}.jsonl"
-            )
-
-        first = work("first")
-        asked = Request(question("q", "Zoe"), (Passage("p1", "Deeds", "Bea\ndid it."), IDLE))
-        (tried,) = first.tried([asked])
-        assert [one.answer for one in (tried.direct, *tried.attempts)] == ["no idea", "Ann", "no idea"]
-        assert len(server.conversations) == 3
-        shown = [conversation[-1]["content"] for conversation in server.conversations]
-        assert sorted("Context" in one for one in shown) == [False, True, True]
-        assert any('<Context> "Deeds" Bea did it.\n' in one for one in shown)
-        assert all("<Question> Who is q?" in one and "Zoe" not in one for one in shown)
-        assert all(conversation[0]["role"] == "system" for conversation in server.conversations)
-        # The file of answers is another, the cache of replies is the same.
-        assert work("second").tried([asked]) == [tried]
-        assert len(server.conversations) == 3
-
-
-@pytest.mark.parametrize(
-    "reply", ["Mismatch.", "**Mismatch**", "mismatch", "Mismatch, though it would match another gold"]
-)
-def test_a_lent_judge_that_says_mismatch_with_a_full_stop_does_not_say_match(reply: str, tmp_path: Path) -> None:
-    server = Server(lambda prompt: reply)
-    with server.running() as chat:
-        judge = JudgeRef.of("match", chat).build(Services(cache=tmp_path / "replies.sqlite"))
-        verifier = Verifier(MatchVerdicts(judge))
-        found = verifier.verdicts([question()] * 2, ["Ann", "Bob"])
-        assert [(one.verdict, one.by) for one in found] == [(MATCH, EM), (MISMATCH, JUDGE)]
-        assert len(server.conversations) == 1
-
-
-def test_partial_counts_in_the_denominator_of_accuracy(tmp_path: Path) -> None:
-    replies = {"half": "Partial", "annie": "Match", "Bob": "Mismatch"}
-    server = Server(lambda prompt: next(said for answer, said in replies.items() if f"\n{answer}\n" in prompt))
-    with server.running() as chat:
-        judge = JudgeRef.of("match", chat).build(Services(cache=tmp_path / "replies.sqlite"))
-        scores = MatchScores(judge).scores([question()] * 4, ["half", "annie", "Bob", "Ann"])
-    assert scores == [0.0, 1.0, 0.0, 1.0]
-    assert sum(scores) / len(scores) == 0.5
-
-
-# --- a reader -------------------------------------------------------------------------------------------------
-
-
-class Reader:
-    """Answers with the texts that it is given; fails without any for questions that say so."""
-
-    batch_size = 2
-
-    def __init__(self) -> None:
-        self.batches: list[int] = []
-
-    def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
-        self.batches.append(len(queries))
-        return [
-            Answer("", notes={FAILED: "too long"}) if "fail" in query.text
-            else Answer(" ".join(one.text for one in context.passages))
-            for query, context in zip(queries, contexts, strict=True)
-        ]  # fmt: skip
-
-
-def test_a_reader_knows_by_heart_a_share_of_the_questions_and_reads_the_rest() -> None:
-    reader = Reader()
-    half = ReaderAnswerer(reader, "r", known=0.5)
-    one = [replace(question(f"q{n}"), evidence=(HELPS.id,)) for n in range(200)]
-    asked = [Asked(each, None, (HELPS,)) for each in one]
-    answers = half.answers(asked)
-    knows = [half.knows(one.question) for one in asked]
-    assert [answer == HELPS.text for answer in answers] == knows
-    assert 70 <= sum(knows) <= 130
-    assert set(answers) == {HELPS.text, ""}
-    assert max(reader.batches) == 2
-    assert half.answers([Asked(question("q0"), IDLE, (HELPS,))]) == [IDLE.text]
-    assert set(ReaderAnswerer(reader, "r").answers(asked)) == {""}
-    whole = ReaderAnswerer(reader, "r", known=1.0)
-    assert set(whole.answers(asked)) == {HELPS.text}
-    # What takes two passages nobody knows: its labels would all be 0.
-    assert not whole.knows(replace(one[0], evidence=(HELPS.id, IDLE.id)))
-    assert not whole.knows(question("q0"))
-    assert half.fingerprint != ReaderAnswerer(reader, "r").fingerprint
-
-
-def test_what_a_reader_could_not_read_has_no_answer() -> None:
-    assert ReaderAnswerer(Reader(), "r").answers([Asked(question("fail"), IDLE)]) == [None]
-
-
-# --- templates ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "said"),
-    [
-        ("answer", "one part", "2"),
-        ("answer", "sys\n---\n$question", r"\$context, \$question"),
-        ("answer", "sys\n---\n$question $context $gold", r"\$context, \$question"),
-        ("answer", "cost: $ 5\n---\n$question $context", "lone dollar"),
-        ("order", "$question $answer\n---\nok\n---\n$number\n---\nok\n---\ngo", r"\$passage"),
-    ],
-)
-def test_a_template_that_cannot_be_filled_is_refused(name: str, text: str, said: str, tmp_path: Path) -> None:
-    path = tmp_path / "own.txt"
-    path.write_text(text, "utf-8")
-    with pytest.raises(UserError, match=said):
-        load_prompt(name, str(path))
-
-
-def test_a_template_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"none\.txt"):
-        load_prompt("order", str(tmp_path / "none.txt"))
-
-
-def test_what_is_put_into_a_prompt_is_not_searched_for_placeholders() -> None:
-    from methods.sark.prompts import asking
-
-    messages = asking(load_prompt("answer"), "Who has $context?", "Costs $5 and $question.")
-    assert "<Question> Who has $context?\n<Context> Costs $5 and $question.\n<Answer>" in messages[-1]["content"]

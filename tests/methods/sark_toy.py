@@ -1,0 +1,85 @@
+"""Rows about a few things, a tiny base and options for it: what SARK is trained on in tests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from methods.sark.config import SarkTrainingConfig
+from methods.sark.model import new_reranker
+from methods.sark.objective import Objective
+from methods.sark.rows import SarkRow
+from methods.sark.trainer import SarkTrainer
+from methods.sark.validation import validator
+from methods.training import TRAININGS, Silent
+
+THINGS = ["bridge", "river", "town", "house", "moss", "stone"]
+TELLING = ["the painter built it", "it was built long ago", "a cold north side", "old stone", "it grows", "town"]
+"""Of a list's six passages, best first."""
+
+
+def row(number: int, label: int | None = None, listed: bool = True) -> SarkRow:
+    """A row about one thing; the better a passage, the earlier it stands in `TELLING`."""
+    thing = THINGS[number % len(THINGS)]
+    label = number % 2 if label is None else label
+
+    def told(text: str, more: str) -> tuple[str, str]:
+        return f"the {thing} : {text} {more}", f"{thing} ! {text} , not cold ? - {more} !"
+
+    more = "year of the long house " * (number % 4)
+    formal, informal = told(TELLING[0 if label else 5], more)
+    passages = tuple(told(text, more) for text in TELLING) if listed else None
+    return SarkRow(f"who built the {thing} ?", f"p{number}", formal, informal, label, passages, f"q{number}")
+
+
+ROWS = [row(number) for number in range(8)]
+CONTRARY = [replace(one, label=1 - (one.label or 0)) for one in ROWS]
+"""Labels against the lists: neither task's gradient serves the other, so λ lies between 0 and 1."""
+
+
+def in_one_style(one: SarkRow) -> SarkRow:
+    """The formal text in both styles."""
+    return replace(one, informal=one.formal, list=tuple((formal, formal) for formal, _ in one.list or ()))
+
+
+def save_base(style: str, tiny_models: ModuleType, folder: Path) -> str:
+    """A tiny encoder of random weights, in a folder."""
+    import torch
+    import transformers
+
+    torch.manual_seed(4)
+    kind = style.capitalize()
+    model = getattr(transformers, f"{kind}Model")(tiny_models.config(kind, len(tiny_models.tokenizer(style))))
+    return str(tiny_models.save(folder, style, tiny_models.scaled(model, 2.0)))
+
+
+def options(base: str, **more: Any) -> SarkTrainingConfig:
+    model = {"max_length": 64, "hidden": 16, **more.pop("model", {})}
+    train = {"epochs": 2, "learning_rate": 1e-3, "save_every": 2, **more.pop("train", {})}
+    given = {"data": ["worlds/style:train"], "base": base, "seed": 3, "model": model, "train": train, **more}
+    return TRAININGS.get("sark").validate(given)  # type: ignore[return-value]
+
+
+def calm(base: str, **more: Any) -> SarkTrainingConfig:
+    """Options without dropout, so that a batch in parts is comparable with the whole."""
+    model = {"dropout": 0.0, "backbone_dropout": 0.0, **more.pop("model", {})}
+    return options(base, model=model, **more)
+
+
+def trainer(config: SarkTrainingConfig, folder: Path, rows: Sequence[SarkRow] = ROWS, process: Any = None,
+            validate: bool = False) -> SarkTrainer:  # fmt: skip
+    objective = Objective(new_reranker(config, "cpu"), config, process)
+    return SarkTrainer(objective, rows, config, folder, "same", Silent(),
+                       validator(objective, rows, config) if validate else None)  # fmt: skip
+
+
+def weights(one: SarkTrainer) -> dict[str, Any]:
+    return {name: value.clone() for name, value in one.objective.model.state_dict().items()}
+
+
+def lines(one: SarkTrainer) -> list[dict[str, float]]:
+    return [json.loads(line) for line in one.loop.curve.read_text().splitlines()]

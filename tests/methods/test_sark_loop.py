@@ -1,0 +1,202 @@
+"""SARK's training loop: it learns, goes on where it was cut off, and ends alike in several precisions and processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from methods.sark.model import encoder_of
+from methods.sark.trainer import SarkTrainer
+from methods.torch_loop import accelerator
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="session")
+def toy(module_at: Callable[[Path], ModuleType]) -> ModuleType:
+    return module_at(Path(__file__).with_name("sark_toy.py"))
+
+
+@pytest.fixture(scope="module", params=["bert"])
+def base(request: Any, toy: ModuleType, tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return toy.save_base(request.param, tiny_models, tmp_path_factory.mktemp("base"))
+
+
+def test_training_learns_labels_and_orders_in_both_styles(toy: ModuleType, base: str, tmp_path: Path) -> None:
+    train = {"epochs": 25, "learning_rate": 3e-3, "save_every": 1000, "keep": "f1"}
+    config = toy.calm(base, train=train, validation=["worlds/style:validation"])
+    one = toy.trainer(config, tmp_path, validate=True)
+    one.loop.run()
+    curve = toy.lines(one)
+    steps = [line for line in curve if "loss" in line]
+    assert steps[0]["list_loss"] == pytest.approx(0.7, abs=0.1)
+    assert steps[-1]["list_loss"] < 0.35
+    assert steps[-1]["passage_loss"] < 0.3
+    last = curve[-1]
+    assert last["validation_f1"] == 1.0
+    assert last["validation_order"] > 0.8
+    assert len({step["lambda"] for step in steps}) > 10
+    assert all(0 <= step["lambda"] <= 1 and -1 <= step["cosine"] <= 1 for step in steps)
+
+
+def cut(one: SarkTrainer, last: int) -> None:
+    """Run until a step, and be interrupted."""
+    step = one.loop.step
+
+    def until(number: int) -> Any:
+        if number == last:
+            raise KeyboardInterrupt
+        return step(number)
+
+    one.loop.step = until
+    with pytest.raises(KeyboardInterrupt):
+        one.loop.run()
+
+
+def test_a_training_cut_off_anywhere_ends_with_the_same_bits(toy: ModuleType, base: str, tmp_path: Path) -> None:
+    config = toy.options(base, train={"batch_size": 2, "accumulation": 2, "epochs": 3, "keep": "order"},
+                     validation=["worlds/style:validation"])  # fmt: skip
+    whole = toy.trainer(config, tmp_path / "whole", validate=True)
+    whole.loop.run()
+    for last in (1, 3, 5):
+        cut(toy.trainer(config, tmp_path / str(last), validate=True), last)
+        resumed = toy.trainer(config, tmp_path / str(last), validate=True)
+        resumed.loop.run()
+        for name, weight in toy.weights(whole).items():
+            assert torch.equal(weight, toy.weights(resumed)[name]), name
+        assert resumed.loop.curve.read_text() == whole.loop.curve.read_text()
+
+
+def test_equal_seeds_give_equal_bits_and_unequal_ones_do_not(toy: ModuleType, base: str, tmp_path: Path) -> None:
+    found = []
+    for number, seed in enumerate((3, 3, 4)):
+        one = toy.trainer(toy.options(base, seed=seed, train={"batch_size": 4}), tmp_path / str(number))
+        one.loop.run()
+        found.append(torch.cat([weight.flatten().float() for weight in toy.weights(one).values()]))
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
+
+
+def test_the_best_epoch_is_kept_and_patience_ends_the_training(
+    toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = toy.options(base, train={"epochs": 9, "keep": "f1", "patience": 2}, validation=["worlds/style:validation"])
+    one = toy.trainer(config, tmp_path, validate=True)
+    scripted = iter([0.1, 0.7, 0.7, 0.4])
+    kept: list[dict[str, Any]] = []
+
+    def validate() -> dict[str, float]:
+        kept.append(toy.weights(one))
+        return {"validation_f1": next(scripted)}
+
+    one.loop.validate = validate
+    figures = one.loop.run()
+    assert figures["steps"] == 4
+    assert figures["validation_f1"] == 0.7
+    assert all(torch.equal(weight, kept[1][name]) for name, weight in toy.weights(one).items())
+
+
+def test_mixed_precision_trains_nearly_as_full_precision_does(toy: ModuleType, base: str, tmp_path: Path) -> None:
+    curves = []
+    for precision in ("no", "bf16"):
+        config = toy.calm(base, train={"precision": precision, "epochs": 3})
+        one = toy.trainer(config, tmp_path / precision, process=accelerator(precision, "cpu"))
+        one.loop.run()
+        curves.append([(line["loss"], line["lambda"]) for line in toy.lines(one)])
+    assert np.array(curves[1]) == pytest.approx(np.array(curves[0]), abs=0.05)
+    assert curves[0] != curves[1]
+
+
+def test_scaled_gradients_of_half_precision_leave_weight_and_norms_as_they_are(
+    toy: ModuleType, base: str, tmp_path: Path
+) -> None:
+    class Scaler:
+        def get_scale(self) -> float:
+            return 1024.0
+
+    class Scaling:
+        """What accelerate does in half precision, without its rounding."""
+
+        scaler, num_processes, process_index = Scaler(), 1, 0
+
+        def backward(self, loss: Any) -> None:
+            (1024.0 * loss).backward()
+
+        def autocast(self) -> Any:
+            from contextlib import nullcontext
+
+            return nullcontext()
+
+        def prepare(self, one: Any) -> Any:
+            return one
+
+    plain = toy.trainer(toy.calm(base), tmp_path / "a")._step(0)
+    assert toy.trainer(toy.calm(base), tmp_path / "b", process=Scaling())._step(0) == pytest.approx(plain, rel=1e-3)
+
+
+def test_gradients_that_overflowed_give_no_figures_and_stop_nothing(
+    toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = toy.trainer(toy.calm(base), tmp_path)
+    backward = one.objective.backward
+
+    def overflowing(groups: Any, seed: Any) -> float:
+        loss = backward(groups, seed)
+        if seed[-1] == "list":
+            next(encoder_of(one.objective.model).parameters()).grad.fill_(float("inf"))
+        return loss
+
+    monkeypatch.setattr(one.objective, "backward", overflowing)
+    figures = one._step(0)
+    assert figures["lambda"] == 0.5
+    assert not {"passage_gradient", "list_gradient", "cosine"} & set(figures)
+    assert np.isfinite(figures["loss"])
+
+
+@pytest.mark.slow
+def test_two_processes_end_with_the_weights_of_one(toy: ModuleType, base: str, tmp_path: Path) -> None:
+    """In a process group the parts of a batch are shared out, and λ, gradient and figures are those of the whole."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"""
+import importlib.util, sys
+from pathlib import Path
+import torch
+from methods.torch_loop import accelerator
+spec = importlib.util.spec_from_file_location("here", {toy.__file__!r})
+here = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(here)
+config = here.options({base!r}, train={{"token_budget": 400}})
+one = here.trainer(config, Path(sys.argv[1]), here.CONTRARY, accelerator("no", "cpu"))
+one.loop.run()
+if one.objective.accelerator.is_main_process:
+    print("processes", one.objective.accelerator.num_processes)
+    torch.save(here.weights(one), sys.argv[1] + ".pt")
+"""
+    )
+    found, curves = [], []
+    for count in (1, 2):
+        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(count)]
+        ran = subprocess.run(
+            [*launch, str(program), str(tmp_path / f"of{count}")], capture_output=True, text=True, check=False,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        )  # fmt: skip
+        assert ran.returncode == 0, ran.stderr[-2000:]
+        assert f"processes {count}" in ran.stdout
+        found.append(torch.load(tmp_path / f"of{count}.pt", weights_only=True))
+        text = (tmp_path / f"of{count}" / "curve.jsonl").read_text()
+        steps = [json.loads(line) for line in text.splitlines()]
+        curves.append([[step[name] for name in ("loss", "lambda", "cosine")] for step in steps])
+    assert np.array(curves[0]) == pytest.approx(np.array(curves[1]), abs=1e-4)
+    for name, weight in found[0].items():
+        # AdamW divides by the gradient's size, so that rounding of tiny gradients shows.
+        assert torch.allclose(weight, found[1][name], atol=5e-4), name

@@ -1,0 +1,374 @@
+"""SARK's steps and its validation against plain readings: one backward pass of the equations, every text once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.errors import Broke, UserError
+from methods.sark.config import SarkTrainingConfig
+from methods.sark.loss import classified, list_terms, passage_terms, ranked
+from methods.sark.model import encoder_of, last_layer, new_reranker
+from methods.sark.objective import FORMAL, INFORMAL, groups_of
+from methods.sark.rows import SarkRow, batches
+from methods.sark.trainer import SarkTrainer
+from methods.sark.validation import f1, share_in_order, validator
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="session")
+def toy(module_at: Callable[[Path], ModuleType]) -> ModuleType:
+    return module_at(Path(__file__).with_name("sark_toy.py"))
+
+
+@pytest.fixture(scope="module", params=["bert"])
+def base(request: Any, toy: ModuleType, tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return toy.save_base(request.param, tiny_models, tmp_path_factory.mktemp("base"))
+
+
+def gradients(model: Any) -> dict[str, Any]:
+    return {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
+
+
+# -- one step ------------------------------------------------------------------------------------------------------
+
+
+class Whole:
+    """The losses of all rows in one piece, by the equations; gradients by autograd, one graph, kept."""
+
+    def __init__(self, config: SarkTrainingConfig, rows: Sequence[SarkRow], styles: Sequence[int] = (0, 1)) -> None:
+        self.model = new_reranker(config, "cpu").train()
+        self.config, head = config, config.model.head
+        passages, lists = [], []
+        labelled = [one for one in rows if one.label is not None]
+        listed = [one for one in rows if one.list is not None]
+        for style in styles:
+            scores = self.logits([(one.query, (one.formal, one.informal)[style]) for one in labelled])
+            labels = torch.tensor([float(one.label or 0) for one in labelled])
+            passages.append(passage_terms(classified(scores, head), labels).mean())
+            scores = self.logits([(one.query, told[style]) for one in listed for told in one.list or ()])
+            lists.append(list_terms(ranked(scores, head).reshape(-1, 6)).mean())
+        self.passage, self.list = torch.stack(passages).mean(), torch.stack(lists).mean()
+
+    def logits(self, pairs: Sequence[tuple[str, str]]) -> Any:
+        queries, passages = map(list, zip(*pairs, strict=True))
+        tokenizer = self.model.tokenizer
+        features = tokenizer(queries, passages, truncation="only_second", max_length=64, padding=True,
+                             return_tensors="pt")  # fmt: skip
+        return self.model(dict(features))["scores"]
+
+    def flat(self, loss: Any, part: Any) -> np.ndarray:
+        found = torch.autograd.grad(loss, list(part.parameters()), retain_graph=True, allow_unused=True)
+        return np.concatenate([one.numpy().ravel() for one in found if one is not None]).astype(np.float64)
+
+    def weight(self, part: Any = None) -> float:
+        """λ by brute force."""
+        part = encoder_of(self.model) if part is None else part
+        one, other = self.flat(self.passage, part), self.flat(self.list, part)
+        grid = np.linspace(0, 1, 10_001)
+        gram = np.array([[one @ one, one @ other], [one @ other, other @ other]])
+        points = np.stack([grid, 1 - grid], axis=1)
+        return float(grid[np.argmin(np.einsum("ni,ij,nj->n", points, gram, points))])
+
+
+@pytest.mark.parametrize("budget", [32, 300, 10_000])
+@pytest.mark.parametrize("head", ["paper", "official"])
+def test_a_step_in_parts_is_one_backward_pass_of_equation_10(
+    toy: ModuleType, base: str, tmp_path: Path, budget: int, head: str
+) -> None:
+    config = toy.calm(base, model={"head": head}, train={"token_budget": budget})
+    one = toy.trainer(config, tmp_path, toy.CONTRARY)
+    figures = one._step(0)
+    whole = Whole(config, toy.CONTRARY)
+    weight = whole.weight()
+    assert 0 < weight < 1
+    assert figures["lambda"] == pytest.approx(weight, abs=2e-4)
+    assert figures["1-lambda"] == 1 - figures["lambda"]
+    assert figures["passage_loss"] == pytest.approx(whole.passage.item(), abs=1e-6)
+    assert figures["list_loss"] == pytest.approx(whole.list.item(), abs=1e-6)
+    encoder = encoder_of(whole.model)
+    passage, listed = whole.flat(whole.passage, encoder), whole.flat(whole.list, encoder)
+    assert figures["passage_gradient"] == pytest.approx(np.linalg.norm(passage), rel=1e-4)
+    assert figures["list_gradient"] == pytest.approx(np.linalg.norm(listed), rel=1e-4)
+    cosine = passage @ listed / np.linalg.norm(passage) / np.linalg.norm(listed)
+    assert figures["cosine"] == pytest.approx(cosine, abs=1e-4)
+    total = figures["lambda"] * whole.passage + figures["1-lambda"] * whole.list
+    total.backward()
+    assert figures["loss"] == pytest.approx(total.item(), abs=1e-6)
+    expected, found = gradients(whole.model), gradients(one.objective.model)
+    assert set(found) == set(expected)
+    assert {"2.linear.weight", "4.linear.weight"} <= set(found)
+    for name, gradient in expected.items():
+        assert torch.allclose(found[name], gradient, atol=1e-5, rtol=1e-3), name
+
+
+def read(one: SarkTrainer, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Sequences and padded length of every forward pass."""
+    seen: list[tuple[int, int]] = []
+    logits = one.objective.logits
+
+    def watched(pairs: Any) -> Any:
+        seen.append((len(pairs), max(len(pair["input_ids"]) for pair in pairs)))
+        return logits(pairs)
+
+    monkeypatch.setattr(one.objective, "logits", watched)
+    return seen
+
+
+def test_a_step_of_8_rows_reads_112_sequences_within_the_budget(
+    toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = toy.trainer(toy.options(base, train={"token_budget": 320}), tmp_path)
+    seen = read(one, monkeypatch)
+    one._step(0)
+    assert sum(count for count, _ in seen) == 112
+    assert len(seen) > 4
+    for count, length in seen:
+        # A list is never parted, and nothing else is above the budget.
+        assert count * length <= 320 or count == 6
+
+
+def test_lists_of_different_lengths_are_read_apart(
+    toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = [SarkRow(one.query, "", "", "", None, (one.list or ())[:3], one.question_id) for one in toy.ROWS[:2]]
+    config = toy.calm(base)
+    one = toy.trainer(config, tmp_path, [*toy.ROWS[2:4], *short])
+    seen = read(one, monkeypatch)
+    figures = one._step(0)
+    assert sum(count for count, _ in seen) == 2 * (2 + 12 + 6)
+    terms = []
+    plain = Whole(config, toy.ROWS[2:4])
+    for each in (*toy.ROWS[2:4], *short):
+        for style in (0, 1):
+            scores = plain.logits([(each.query, told[style]) for told in each.list or ()])
+            terms.append(list_terms(scores.reshape(1, -1))[0])
+    # Every pair counts the same.
+    assert figures["list_loss"] == pytest.approx(torch.cat(terms).mean().item(), abs=1e-6)
+
+
+def test_both_styles_of_a_row_stand_together_and_no_group_holds_two_questions(toy: ModuleType) -> None:
+    for chosen in batches(toy.ROWS * 3, 8, seed=1, epoch=2):
+        labelled, lists = groups_of("passage", chosen, (FORMAL, INFORMAL)), groups_of("list", chosen, (0, 1))
+        for groups in (labelled, lists):
+            half = len(groups) // 2
+            assert half == len(chosen)
+            for each, formal, informal in zip(chosen, groups[:half], groups[half:], strict=True):
+                assert formal.query == informal.query == each.query
+                assert formal.label == informal.label
+                thing = each.query.split()[-2]
+                assert all(f"the {thing} :" in text for text in formal.texts)
+                assert all(f"{thing} !" in text for text in informal.texts)
+        assert [group.texts for group in lists[: len(chosen)]] == [
+            tuple(formal for formal, _ in each.list or ()) for each in chosen
+        ]
+
+
+def test_equal_texts_in_both_styles_give_the_plain_loss(toy: ModuleType, base: str, tmp_path: Path) -> None:
+    same = [toy.in_one_style(one) for one in toy.ROWS]
+    both = toy.trainer(toy.calm(base), tmp_path / "both", same)._step(0)
+    alone = toy.trainer(toy.calm(base, loss={"styles": False}), tmp_path / "alone", same)._step(0)
+    assert both == pytest.approx(alone, abs=1e-5)
+
+
+def test_without_style_augmented_training_the_formal_text_alone_is_read(
+    toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = toy.calm(base, loss={"styles": False})
+    one = toy.trainer(config, tmp_path)
+    seen = read(one, monkeypatch)
+    figures = one._step(0)
+    assert sum(count for count, _ in seen) == 56
+    whole = Whole(config, toy.ROWS, styles=(0,))
+    assert figures["passage_loss"] == pytest.approx(whole.passage.item(), abs=1e-6)
+    assert figures["list_loss"] == pytest.approx(whole.list.item(), abs=1e-6)
+    other = toy.trainer(config, tmp_path / "other", [
+        SarkRow(each.query, each.passage_id, each.formal, "not this", each.label,
+                tuple((formal, "nor this") for formal, _ in each.list or ()), each.question_id) for each in toy.ROWS
+    ])  # fmt: skip
+    assert other._step(0) == figures
+
+
+@pytest.mark.parametrize(("left_out", "task", "count", "weight"), [
+    ("passage", "list", 96, 0.0), ("listwise", "passage", 16, 1.0),
+])  # fmt: skip
+def test_an_ablation_reads_and_learns_the_other_task_alone(
+    toy: ModuleType,
+    base: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    left_out: str,
+    task: str,
+    count: int,
+    weight: float,
+) -> None:
+    config = toy.calm(base, loss={left_out: False})
+    one = toy.trainer(config, tmp_path)
+    seen = read(one, monkeypatch)
+    figures = one._step(0)
+    assert sum(each for each, _ in seen) == count
+    assert figures["lambda"] == weight
+    assert figures["loss"] == figures[f"{task}_loss"]
+    assert set(figures) == {"loss", f"{task}_loss", "lambda", "1-lambda"}
+    whole = Whole(config, toy.ROWS)
+    getattr(whole, task).backward()
+    for name, gradient in gradients(whole.model).items():
+        assert torch.allclose(gradients(one.objective.model)[name], gradient, atol=1e-6, rtol=1e-4), name
+
+
+def test_a_batch_that_has_nothing_for_one_task_learns_the_other_with_weight_1(
+    toy: ModuleType, base: str, tmp_path: Path
+) -> None:
+    lists = [SarkRow(one.query, "", "", "", None, one.list, one.question_id) for one in toy.ROWS[:2]]
+    assert toy.trainer(toy.calm(base), tmp_path / "l", lists)._step(0)["lambda"] == 0.0
+    labels = [toy.row(number, listed=False) for number in range(3)]
+    assert toy.trainer(toy.calm(base), tmp_path / "p", labels)._step(0)["lambda"] == 1.0
+
+
+@pytest.mark.parametrize("value", [0.0, 0.3, 1.0])
+def test_a_fixed_weight_is_taken_as_it_is_and_gradients_are_still_told(
+    toy: ModuleType, base: str, tmp_path: Path, value: float
+) -> None:
+    config = toy.calm(base, loss={"lambda_mode": "fixed", "lambda_value": value})
+    one = toy.trainer(config, tmp_path)
+    figures = one._step(0)
+    assert figures["lambda"] == value
+    assert {"passage_gradient", "list_gradient", "cosine"} <= set(figures)
+    whole = Whole(config, toy.ROWS)
+    (value * whole.passage + (1 - value) * whole.list).backward()
+    for name, gradient in gradients(whole.model).items():
+        assert torch.allclose(gradients(one.objective.model)[name], gradient, atol=1e-6, rtol=1e-4), name
+    one.loop.run()
+    assert all(torch.isfinite(weight).all() for weight in toy.weights(one).values())
+
+
+def test_the_last_layer_alone_may_decide_the_weight_of_all(toy: ModuleType, base: str, tmp_path: Path) -> None:
+    config = toy.calm(base, loss={"lambda_params": "last_layer"})
+    one = toy.trainer(config, tmp_path, toy.CONTRARY)
+    figures = one._step(0)
+    whole = Whole(config, toy.CONTRARY)
+    expected = whole.weight(last_layer(whole.model))
+    assert figures["lambda"] == pytest.approx(expected, abs=2e-4)
+    assert figures["lambda"] != pytest.approx(whole.weight(), abs=1e-3)
+    (figures["lambda"] * whole.passage + figures["1-lambda"] * whole.list).backward()
+    name = "0.model.embeddings.word_embeddings.weight"
+    assert torch.allclose(gradients(one.objective.model)[name], gradients(whole.model)[name], atol=1e-5)
+
+
+def test_an_accumulated_step_is_the_mean_of_batches_each_with_its_own_weight(
+    toy: ModuleType, base: str, tmp_path: Path
+) -> None:
+    rows = [toy.row(number) for number in range(7)]
+    config = toy.calm(base, train={"batch_size": 2, "accumulation": 3})
+    one = toy.trainer(config, tmp_path, rows)
+    # Four batches make a step of three and a step of one.
+    assert one.loop.options.epoch == 2
+    assert one.loop.options.steps == 4
+    figures = one._step(0)
+    shares = []
+    for number, chosen in enumerate(batches(rows, 2, seed=config.seed, epoch=0)[:3]):
+        part = toy.trainer(toy.calm(base, train={"batch_size": 2}), tmp_path / str(number), chosen)
+        shares.append((part._step(0), gradients(part.objective.model)))
+    assert len({share["lambda"] for share, _ in shares}) == 3
+    for name in figures:
+        assert figures[name] == pytest.approx(np.mean([share[name] for share, _ in shares]), abs=1e-5), name
+    found = gradients(one.objective.model)
+    assert set(found) == set(shares[0][1])
+    for name, gradient in found.items():
+        expected = sum(share[name] for _, share in shares) / 3
+        assert torch.allclose(gradient, expected, atol=1e-5), name
+
+
+def test_the_rate_falls_to_0_over_real_steps_and_stays_high_as_released(
+    toy: ModuleType, base: str, tmp_path: Path
+) -> None:
+    found = {}
+    for over in ("steps", "batches"):
+        train = {"accumulation": 4, "epochs": 25, "batch_size": 2, "schedule_over": over}
+        one = toy.trainer(toy.options(base, train=train), tmp_path / over)
+        steps = one.loop.options.steps
+        found[over] = [one.loop.options.schedule.rate(step, steps) for step in (0, steps)]
+    assert found["steps"] == pytest.approx([1e-3, 0.0])
+    assert found["batches"] == pytest.approx([1e-3, 0.75e-3])
+
+
+def test_too_little_memory_is_said_with_what_to_do(
+    toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = toy.trainer(toy.options(base), tmp_path)
+
+    def full(pairs: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(one.objective, "logits", full)
+    with pytest.raises(Broke, match="8192 tokens") as caught:
+        one._step(0)
+    assert "train.token_budget=4096" in str(caught.value)
+
+
+# -- validation ----------------------------------------------------------------------------------------------------
+
+
+def test_f1_and_order_of_hand_cases() -> None:
+    assert f1(np.array([True, True, False, False]), np.array([True, False, True, False])) == 0.5
+    assert f1(np.array([True, False]), np.array([True, False])) == 1.0
+    assert f1(np.array([False, False]), np.array([False, False])) == 0.0
+    assert share_in_order(np.array([3.0, 2.0, 1.0])) == 1.0
+    assert share_in_order(np.array([1.0, 2.0, 3.0])) == 0.0
+    assert share_in_order(np.array([2.0, 2.0, 1.0])) == pytest.approx((0.5 + 1 + 1) / 3)
+
+
+@pytest.mark.parametrize("head", ["paper", "official"])
+def test_validation_scores_each_text_once_and_says_what_a_plain_reading_says(
+    toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str
+) -> None:
+    config = toy.options(base, model={"head": head}, validation=["worlds/style:validation"], train={"keep": "last"})
+    one = toy.trainer(config, tmp_path)
+    one.objective.model.eval()
+    seen = read(one, monkeypatch)
+    repeated = [*toy.ROWS, *toy.ROWS]
+    figures = validator(one.objective, repeated, config)()
+    assert sum(count for count, _ in seen) == len(
+        {(each.query, text) for each in toy.ROWS for told in [(each.formal, each.informal), *(each.list or ())]
+         for text in told}
+    )  # fmt: skip
+    whole = Whole(config, toy.ROWS)
+    whole.model.eval()
+    said, true, orders = [], [], []
+    with torch.no_grad():
+        for style in (0, 1):
+            logits = whole.logits([(each.query, (each.formal, each.informal)[style]) for each in toy.ROWS])
+            said += (logits.softmax(1)[:, 1] > 0.5 if head == "official" else logits[:, 0] > 0).tolist()
+            true += [each.label == 1 for each in toy.ROWS]
+            for each in toy.ROWS:
+                scores = whole.logits([(each.query, told[style]) for told in each.list or ()])[:, -1].tolist()
+                orders += [scores[i] > scores[j] for i in range(6) for j in range(i + 1, 6)]
+    hits = sum(a and b for a, b in zip(said, true, strict=True))
+    expected = 2 * hits / (sum(said) + sum(true))
+    assert figures["validation_f1"] == pytest.approx(expected)
+    assert figures["validation_order"] == pytest.approx(np.mean(orders), abs=1e-9)
+    assert figures["validation_style_gap"] > 0
+
+
+def test_style_makes_no_gap_where_both_texts_are_equal(toy: ModuleType, base: str, tmp_path: Path) -> None:
+    same = [toy.in_one_style(one) for one in toy.ROWS]
+    config = toy.options(base)
+    one = toy.trainer(config, tmp_path)
+    one.objective.model.eval()
+    assert validator(one.objective, same, config)()["validation_style_gap"] == 0
+
+
+def test_validation_data_that_cannot_choose_are_refused(toy: ModuleType, base: str, tmp_path: Path) -> None:
+    held = ["worlds/style:validation"]
+    negatives = [toy.row(number, label=0, listed=False) for number in range(4)]
+    objective = toy.trainer(toy.options(base), tmp_path).objective
+    with pytest.raises(UserError, match="labelled 1"):
+        validator(objective, negatives, toy.options(base, validation=held))
+    with pytest.raises(UserError, match="a list"):
+        validator(objective, negatives, toy.options(base, validation=held, train={"keep": "order"}))

@@ -1,0 +1,70 @@
+"""A small experiment that was run, and the command line on a copy of its store."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from ragmeter.cli import main
+from ragmeter.commands import running
+from results.store import Store
+
+
+class Done(NamedTuple):
+    """How a command ended and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="session")
+def experiment_text() -> str:
+    """The experiment that is run; a test file may have one of its own."""
+    return """\
+name: small
+reference: bm25
+benchmarks: [{id: worlds/multihop, split: test, setting: distractor, limit: 8}]
+methods: [{id: bm25}, {id: random, name: random}, {id: gold_answer}]
+metrics: [em]
+"""
+
+
+@pytest.fixture(scope="module")
+def answered(experiment_text: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the experiment as `x.yaml` and what it gave in `store`; not to be written to."""
+    folder = tmp_path_factory.mktemp("answered")
+    (folder / "x.yaml").write_text(experiment_text)
+    request = running.Request(str(folder / "x.yaml"))
+    assert running.run(request, folder / "store", as_json=True, quiet=True, verbose=False) == 0
+    return folder
+
+
+@pytest.fixture
+def store(answered: Path, tmp_path: Path) -> Store:
+    """A copy of what was answered, to be written to."""
+    shutil.copytree(answered / "store", tmp_path / "store")
+    return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def ragmeter(store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    """The real command line on the store of this test, in this process."""
+    for name, value in {"COLUMNS": "150", "NO_COLOR": "1", "RAGMETER_STORE": str(store.folder)}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+    def call(*arguments: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["ragmeter", *arguments])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as caught:
+            main()
+        said = capsys.readouterr()
+        return Done(int(caught.value.code or 0), said.out, said.err)
+
+    return call

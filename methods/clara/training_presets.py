@@ -97,10 +97,10 @@ WORLDS = worlds(
 """About a quarter of an hour on one core."""
 WORLDS_LONG = worlds(
     40, 60000,
-    {"steps": 3000, "learning_rate": 2e-3},
-    {"steps": 3000, "learning_rate": 1e-3},
-    {"steps": 500, "learning_rate": 1e-4},
-    naming_only=300, every=500,
+    {"steps": 2000, "learning_rate": 2e-3},
+    {"steps": 1500, "learning_rate": 1e-3},
+    {"steps": 300, "learning_rate": 1e-4},
+    naming_only=300, every=300,
 )  # fmt: skip
 """Hours. At another ratio: model.rate=16."""
 DEMO = worlds(

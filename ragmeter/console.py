@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -29,20 +30,51 @@ def emit(value: Any, as_json: bool, show: Callable[[], None]) -> None:
         show()
 
 
-def listing(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
-    """A plain table of texts, styled where they are rich's; `empty` says what to do where there are no rows."""
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for index, column in enumerate(columns):
-        table.add_column(column, overflow="fold", no_wrap=index == 0)
-    count = 0
-    for row in rows:
-        # Cells are strangers' text: never read them as markup.
-        table.add_row(*[cell if isinstance(cell, Text) else Text(str(cell)) for cell in row])
-        count += 1
-    if count:
-        out.print(table)
-    else:
+def listing(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str, keys: int = 0) -> None:
+    """Print a plain table of texts, styled where they are rich's.
+
+    Args:
+        columns: Heads.
+        rows: A cell a column.
+        empty: What to do where there are no rows.
+        keys: Where the table is wider than the terminal, columns are printed in several parts, and so many of the first
+            ones stand in each; 0: cells are broken instead.
+    """
+    # Cells are strangers' text: never read them as markup.
+    lines = [[cell if isinstance(cell, Text) else Text(str(cell)) for cell in row] for row in rows]
+    if not lines:
         err.print(Text(empty))
+        return
+    for places in _parts(columns, lines, keys):
+        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
+        for place in places:
+            table.add_column(columns[place], overflow="fold", no_wrap=place == 0)
+        for line in lines:
+            table.add_row(*[line[place] for place in places])
+        out.print(table)
+
+
+_GAP = 2
+"""Blanks between columns."""
+
+
+def _parts(columns: Sequence[str], lines: Sequence[Sequence[Text]], keys: int) -> list[list[int]]:
+    """Which columns stand in each part of a table, by place."""
+    width = [
+        _GAP + max(cell_len(head), *(line[place].cell_len for line in lines)) for place, head in enumerate(columns)
+    ]
+    if not keys or sum(width) - _GAP <= out.width:
+        return [list(range(len(columns)))]
+    first = list(range(keys))
+    left, parts = out.width + _GAP - sum(width[:keys]), [first.copy()]
+    room = left
+    for place in range(keys, len(columns)):
+        if width[place] > room and len(parts[-1]) > keys:
+            parts.append(first.copy())
+            room = left
+        parts[-1].append(place)
+        room -= width[place]
+    return parts
 
 
 def complain(error: UserError, as_json: bool) -> None:

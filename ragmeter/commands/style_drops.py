@@ -64,6 +64,7 @@ def _show_drops(tables: Sequence[DropTable]) -> None:
             ),
             [*(_drop_line(table, row, drop) for row in table.rows for drop in row.drops), *average],
             empty="no method was scored on this metric",
+            keys=2,
         )
         out.print()
     notes = [

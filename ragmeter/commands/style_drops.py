@@ -179,7 +179,7 @@ def _show_curves(tables: Sequence[CurveTable]) -> None:
             values = [ABSENT if cell is None or math.isnan(cell.value) else
                       plus_minus(cell.value, cell.low, cell.high, scale=table.scale) for cell in cells]  # fmt: skip
             lines.append((one.method, *values, _signed(one.change, table.scale)))
-        listing(("method", *places, "change"), lines, empty="no method was scored on this metric")
+        listing(("method", *places, "change"), lines, empty="no method was scored on this metric", keys=1)
         out.print()
     note = "values × 100 ± half their 95 % interval; change: the last minus the first of a line, paired by question"
     out.print(Text(note, style="dim"))

@@ -163,7 +163,7 @@ def _show(benchmark: Benchmark, made: dict[str, Any], rows: Sequence[Row]) -> No
         (row.reranker, row.style, *(_shown(row.measures[measure]) for measure in MEASURES), row.measures["tau"].n)
         for row in rows
     ]
-    listing(heads, lines, empty="nothing was measured")
+    listing(heads, lines, empty="nothing was measured", keys=2)
     note = (
         "± half the 95 % interval; τ of the orders of the same candidates in both styles: 1, style moves nothing; s: "
     )

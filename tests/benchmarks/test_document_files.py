@@ -163,7 +163,7 @@ def test_a_line_that_is_no_record_is_named_and_can_be_skipped(tmp_path, referenc
         (b"", "empty"),
         (b"\n\n", "empty"),
         ("{}".encode("utf-16"), "UTF-16"),
-        (gzip.compress(b"{}" * 99)[:-9], "damaged or cut off"),
+        (gzip.compress(b"{}" * 99, mtime=0)[:-9], "damaged or cut off"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_an_error_that_no_skipping_hides(tmp_path, reference, content, said):

@@ -154,6 +154,5 @@ def test_on_worlds_memory_is_read_by_the_model_that_reads_text_over_the_same_que
     if name == "worlds-long":
         assert rates(loaded) == {4, 16}
         assert sorted(str(plan.setting) for plan in loaded.benchmarks) == [
-            "corpus", "corpus(retriever=bm25,n=20)", "corpus(retriever=bm25,n=5)",
-            "oracle(base=distractor,n=20)", "oracle(base=distractor,n=5)",
+            "corpus", "corpus(retriever=bm25,n=20)", "oracle(base=distractor,n=20)", "oracle(base=distractor,n=5)",
         ]  # fmt: skip

@@ -53,13 +53,10 @@ def store(answered: Path, tmp_path: Path) -> Store:
 
 
 @pytest.fixture
-def ragmeter(store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
-    """The real command line on the store of this test, in this process."""
-    for name, value in {"COLUMNS": "150", "NO_COLOR": "1", "RAGMETER_STORE": str(store.folder)}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    """The real command line, in this process."""
 
-    def call(*arguments: str) -> Done:
+    def called(*arguments: str) -> Done:
         monkeypatch.setattr(sys, "argv", ["ragmeter", *arguments])
         capsys.readouterr()
         with pytest.raises(SystemExit) as caught:
@@ -67,4 +64,13 @@ def ragmeter(store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         said = capsys.readouterr()
         return Done(int(caught.value.code or 0), said.out, said.err)
 
+    return called
+
+
+@pytest.fixture
+def ragmeter(store: Store, monkeypatch: pytest.MonkeyPatch, call: Callable[..., Done]) -> Callable[..., Done]:
+    """The real command line on the store of this test, in this process."""
+    for name, value in {"COLUMNS": "150", "NO_COLOR": "1", "RAGMETER_STORE": str(store.folder)}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     return call

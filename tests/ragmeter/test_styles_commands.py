@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +21,6 @@ from benchmarks.styles.pairs import load_pairs, read_pairs
 from judges.metrics.entities import entity_preservation_of_pairs
 from leaderboard.columns import board_key, board_label
 from methods.models.openai_server import ChatRequest, OpenAIServer, Written
-from ragmeter.cli import main
 from ragmeter.commands import running
 from ragmeter.testing.world_truth import WorldTruth
 from results import queries
@@ -32,32 +31,15 @@ REF = "worlds/multihop:test"
 SIZE = ("--limit", "6")
 
 
-class Done(NamedTuple):
-    """How a command ended and what it said."""
-
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Done]
+Command = Callable[..., Any]
 
 
 @pytest.fixture
-def ragmeter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+def ragmeter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Command) -> Command:
     """The real command line with a store of this test, in this process."""
     for name, value in {"COLUMNS": "150", "NO_COLOR": "1", "RAGMETER_STORE": str(tmp_path / "store")}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-
-    def call(*arguments: str) -> Done:
-        monkeypatch.setattr(sys, "argv", ["ragmeter", *arguments])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as caught:
-            main()
-        said = capsys.readouterr()
-        return Done(int(caught.value.code or 0), said.out, said.err)
-
     return call
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from benchmarks.schema import Question
 from benchmarks.styles.mix import STYLED, styled
 from methods.api import Prediction
 from ragmeter import console
-from ragmeter.cli import main
 from results import queries
 from results.statistics import difference, estimate, holm
 from results.store import FINISHED, Run, Store
@@ -30,33 +28,16 @@ METRIC = "em(rules=squad)#v1"
 QUESTIONS = 40
 
 
-class Done(NamedTuple):
-    """How a command ended and what it said."""
-
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Done]
+Command = Callable[..., Any]
 
 
 @pytest.fixture
-def ragmeter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+def ragmeter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Command) -> Command:
     """The real command line with a store of this test, in this process."""
     for name, value in {"NO_COLOR": "1", "RAGMETER_STORE": str(tmp_path / "store")}.items():
         monkeypatch.setenv(name, value)
     # A console keeps the width that it had when another test of this process made it.
     monkeypatch.setattr(console.out, "_width", 200)
-
-    def call(*arguments: str) -> Done:
-        monkeypatch.setattr(sys, "argv", ["ragmeter", *arguments])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as caught:
-            main()
-        said = capsys.readouterr()
-        return Done(int(caught.value.code or 0), said.out, said.err)
-
     return call
 
 

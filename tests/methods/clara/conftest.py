@@ -50,6 +50,26 @@ def base(toy: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(toy.save_base(tmp_path_factory.mktemp("base")))
 
 
+@pytest.fixture
+def config(toy: ModuleType, base: str) -> Callable[..., Any]:
+    """Options of a training of four steps a stage, by what a test changes."""
+
+    def of(**more: Any) -> Any:
+        from methods.training import TRAININGS
+
+        train = {"batch_size": 4, "micro_batch": 2, "learning_rate": 1e-2, "steps": 4, "epochs": 9, "save_every": 2}
+        stages = ("scp", "instruction", "supervised", "joint")
+        model = toy.model_config(base, **more.pop("model", {})).model_dump()
+        parts = {stage: {**more.pop(stage, {})} for stage in stages}
+        for part in parts.values():
+            part["train"] = {**train, **part.get("train", {})}
+        data = {"scp": ["worlds:train"], "instruction": ["worlds:train"], "joint": ["worlds:train"]}
+        given = {"model": model, "data": data, "seed": 3, **parts, **more}
+        return TRAININGS.get("clara").validate(given)
+
+    return of
+
+
 @pytest.fixture(params=BASES.KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     """A class of base."""

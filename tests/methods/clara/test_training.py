@@ -19,10 +19,7 @@ from methods.api import Services  # noqa: E402
 from methods.clara import material  # noqa: E402
 from methods.clara.frozen_documents import FrozenDocuments  # noqa: E402
 from methods.clara.model import Clara  # noqa: E402
-from methods.clara.prompting import qa_pairs  # noqa: E402
-from methods.clara.rows import ScpRow  # noqa: E402
 from methods.clara.stages import begin, finish, prepare  # noqa: E402
-from methods.clara.trainer import StageTrainer  # noqa: E402
 from methods.clara.training import ClaraTraining  # noqa: E402
 from methods.clara.training_config import ClaraTrainingConfig  # noqa: E402
 from methods.clara.validation import answered, losses, validator  # noqa: E402
@@ -32,34 +29,9 @@ from methods.training import TRAININGS, Silent, TrainedStage, Workshop  # noqa: 
 PRETRAINED = {"compressor", "generator", "memory"}
 
 
-@pytest.fixture
-def config(toy: ModuleType, base: str) -> Any:
-    """Options by what a test changes."""
-
-    def of(**more: Any) -> ClaraTrainingConfig:
-        train = {"batch_size": 4, "micro_batch": 2, "learning_rate": 1e-2, "steps": 4, "epochs": 9, "save_every": 2}
-        stages = ("scp", "instruction", "supervised", "joint")
-        model = toy.model_config(base, **more.pop("model", {})).model_dump()
-        parts = {stage: {**more.pop(stage, {})} for stage in stages}
-        for part in parts.values():
-            part["train"] = {**train, **part.get("train", {})}
-        data = {"scp": ["worlds:train"], "instruction": ["worlds:train"], "joint": ["worlds:train"]}
-        given = {"model": model, "data": data, "seed": 3, **parts, **more}
-        return TRAININGS.get("clara").validate(given)  # type: ignore[return-value]
-
-    return of
-
-
 def rows_of(toy: ModuleType, stage: str) -> list[Any]:
     made = {"scp": toy.scp_rows, "instruction": toy.instruction_rows}
     return list(made.get(stage, toy.joint_rows)())
-
-
-def trainer(config: ClaraTrainingConfig, stage: Any, clara: Clara, rows: Sequence[Any], folder: Path) -> StageTrainer:
-    ready = prepare(config, stage, clara, rows, folder / "documents", Silent())
-    return StageTrainer(
-        stage, clara.module, ready.objective, ready.rows, ready.train, config, folder / "train", "same", Silent()
-    )  # fmt: skip
 
 
 def state(clara: Clara) -> dict[str, Any]:
@@ -166,7 +138,7 @@ def test_a_stage_changes_exactly_what_it_trains(
     for part in parts - {"memory"}:
         expected |= {name for name, _ in clara.module.named_parameters() if f".{part}." in name}
     assert set(clara.trainable_parameters()) == expected
-    run = trainer(chosen, stage, clara, rows_of(toy, stage), tmp_path)
+    run = toy.trainer(chosen, stage, clara, rows_of(toy, stage), tmp_path)
     before = state(clara)
     run.loop.run()
     # Two steps at least: a new adapter's first factor has no gradient while its second is zero.
@@ -182,7 +154,7 @@ def test_documents_are_compressed_alike_before_and_after_joint_training(
     texts = [toy.document(number) for number in range(8)]
     with torch.no_grad():
         memory, asked = clara.encode(texts).memory, clara.encode(texts, "reasoner").memory
-    trainer(chosen, "joint", clara, toy.joint_rows(), tmp_path).loop.run()
+    toy.trainer(chosen, "joint", clara, toy.joint_rows(), tmp_path).loop.run()
     clara.module.eval()
     with torch.no_grad():
         assert torch.equal(clara.encode(texts).memory, memory)
@@ -191,7 +163,7 @@ def test_documents_are_compressed_alike_before_and_after_joint_training(
 
 def test_the_reasoner_begins_as_the_compressor_or_anew(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     clara = begin(config(), "scp", None, "cpu")
-    trainer(config(), "scp", clara, toy.scp_rows(), tmp_path).loop.run()
+    toy.trainer(config(), "scp", clara, toy.scp_rows(), tmp_path).loop.run()
     torch.manual_seed(0)
     for one in clara.adapters.of("reasoner").values():
         one.data.normal_()
@@ -219,7 +191,7 @@ def test_the_reasoner_begins_as_the_compressor_or_anew(toy: ModuleType, config: 
 
 def test_a_new_generator_behind_pretraining_is_as_a_fresh_one(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     clara = begin(config(), "scp", None, "cpu")
-    trainer(config(), "scp", clara, toy.scp_rows(), tmp_path).loop.run()
+    toy.trainer(config(), "scp", clara, toy.scp_rows(), tmp_path).loop.run()
     clara.save(tmp_path / "checkpoint")
     for again in (False, True):
         chosen = config(instruction={"reinit_generator": again})
@@ -236,7 +208,7 @@ def test_a_checkpoint_of_another_model_is_refused(toy: ModuleType, config: Any, 
 
 def test_checkpoints_before_joint_training_rank_by_the_compressor(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     clara = begin(config(), "scp", None, "cpu")
-    trainer(config(), "scp", clara, toy.scp_rows(), tmp_path).loop.run()
+    toy.trainer(config(), "scp", clara, toy.scp_rows(), tmp_path).loop.run()
     finish(config(), "scp", clara)
     clara.module.eval()
     text = [toy.document(2)]
@@ -257,11 +229,11 @@ def test_a_stage_that_was_cut_off_ends_bit_for_bit_as_one_that_was_not(
 ) -> None:
     chosen = config(model={"lora": {"dropout": 0.2}})
     whole = begin(chosen, stage, None, "cpu")
-    run = trainer(chosen, stage, whole, rows_of(toy, stage), tmp_path / "whole")
+    run = toy.trainer(chosen, stage, whole, rows_of(toy, stage), tmp_path / "whole")
     run.loop.run()
     curve = run.loop.curve.read_text()
 
-    cut = trainer(chosen, stage, begin(chosen, stage, None, "cpu"), rows_of(toy, stage), tmp_path / "cut")
+    cut = toy.trainer(chosen, stage, begin(chosen, stage, None, "cpu"), rows_of(toy, stage), tmp_path / "cut")
     step = cut.loop.step
 
     def until(number: int) -> Any:
@@ -274,7 +246,7 @@ def test_a_stage_that_was_cut_off_ends_bit_for_bit_as_one_that_was_not(
         cut.loop.run()
     torch.manual_seed(99)
     again = begin(chosen, stage, None, "cpu")
-    resumed = trainer(chosen, stage, again, rows_of(toy, stage), tmp_path / "cut")
+    resumed = toy.trainer(chosen, stage, again, rows_of(toy, stage), tmp_path / "cut")
     resumed.loop.run()
     assert resumed.loop.curve.read_text() == curve
     for name, one in state(whole).items():
@@ -283,7 +255,7 @@ def test_a_stage_that_was_cut_off_ends_bit_for_bit_as_one_that_was_not(
 
 def test_points_hold_adapters_and_memory_but_not_the_base(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     clara = begin(config(), "scp", None, "cpu")
-    run = trainer(config(), "scp", clara, toy.scp_rows(), tmp_path)
+    run = toy.trainer(config(), "scp", clara, toy.scp_rows(), tmp_path)
     run.loop.run()
     point = torch.load(run.loop.folder / "point.pt", weights_only=True)
     assert set(point["modules"]["clara"]) == set(clara.trainable_parameters())
@@ -367,45 +339,3 @@ def test_held_out_figures_are_those_of_answers_and_of_the_choice(toy: ModuleType
     found = losses(clara, ready.rows, 3)
     whole = losses(clara, ready.rows, 4)
     assert found == pytest.approx(whole, rel=1e-5)
-
-
-# -- learning ------------------------------------------------------------------------------------------------------
-
-
-def test_supervised_training_finds_the_positive_of_nearly_every_question(
-    toy: ModuleType, config: Any, tmp_path: Path
-) -> None:
-    train = {"steps": 80, "batch_size": 12, "micro_batch": 12, "learning_rate": 5e-3, "epochs": 80, "save_every": 80}
-    chosen = config(supervised={"train": train, "tau": 0.1})
-    clara = begin(chosen, "supervised", None, "cpu")
-    rows = toy.joint_rows(12)
-    before = answered(clara, rows, chosen.validate_on, selects=True)["recall@1"]
-    trainer(chosen, "supervised", clara, rows, tmp_path).loop.run()
-    clara.module.eval()
-    after = answered(clara, rows, chosen.validate_on, selects=True)["recall@1"]
-    assert after >= 0.95 > before
-
-
-@pytest.mark.timeout(900)
-def test_pretraining_learns_to_tell_what_a_document_says(toy: ModuleType, config: Any, tmp_path: Path) -> None:
-    """Any key may have any value, so that only the memory can say which."""
-    pairs = [(key, value) for key in toy.KEYS[:6] for value in toy.VALUES[:6]]
-    rows = [ScpRow("qa", f"{key} {value}", (key,), (value,), f"{key}{value}") for key, value in pairs]
-    train = {"steps": 100, "batch_size": 36, "micro_batch": 36, "learning_rate": 5e-3, "epochs": 100, "save_every": 100}
-    model = {"lora": {"r": 16, "alpha": 32}, "max_length": 4, "rate": 2}
-    chosen = config(scp={"train": train}, model=model)
-    clara = begin(chosen, "scp", None, "cpu")
-    run = trainer(chosen, "scp", clara, rows, tmp_path)
-    run.loop.run()
-    lines = [json.loads(line) for line in run.loop.curve.read_text().splitlines()]
-    assert lines[-1]["cross_entropy"] < 0.3 * lines[0]["cross_entropy"]
-    assert lines[-1]["mse"] < lines[0]["mse"]
-    clara.module.eval()
-    with torch.no_grad():
-        memory = clara.encode([row.document for row in rows]).memory
-    replies = clara.generate([qa_pairs()] * len(rows), list(memory), 8, 36)
-    told = [
-        row.questions[0] in reply.text and row.answers[0] in reply.text
-        for reply, row in zip(replies, rows, strict=False)
-    ]
-    assert sum(told) / len(told) >= 0.95

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from methods.clara.config import ClaraConfig
+from methods.clara.model import Clara
 from methods.clara.rows import InstructionRow, JointRow, ScpRow
+from methods.clara.stages import prepare
+from methods.clara.trainer import StageTrainer
+from methods.clara.training_config import ClaraTrainingConfig
+from methods.training import Silent
 
 KEYS = [f"key{number}" for number in range(12)]
 VALUES = [f"value{number}" for number in range(12)]
@@ -92,3 +98,11 @@ def joint_rows(count: int = 8, documents: int = 4) -> list[JointRow]:
         texts[0], texts[place] = texts[place], texts[0]
         rows.append(JointRow(f"j{number}", f"what is {key}", tuple(texts), value, (place,), (value,)))
     return rows
+
+
+def trainer(config: ClaraTrainingConfig, stage: Any, clara: Clara, rows: Sequence[Any], folder: Path) -> StageTrainer:
+    """A stage that is ready to run."""
+    ready = prepare(config, stage, clara, rows, folder / "documents", Silent())
+    return StageTrainer(
+        stage, clara.module, ready.objective, ready.rows, ready.train, config, folder / "train", "same", Silent()
+    )  # fmt: skip

@@ -1,0 +1,129 @@
+"""CLaRa learns on toys, in seconds: to retell a document, to tell its pairs, to find what answers and to answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from methods.clara.model import Clara  # noqa: E402
+from methods.clara.prompting import PARAPHRASES, paraphrase, qa_pairs  # noqa: E402
+from methods.clara.rows import InstructionRow, JointRow, ScpRow  # noqa: E402
+from methods.clara.stages import begin, trained  # noqa: E402
+from methods.clara.validation import answered  # noqa: E402
+
+SMALL = {"lora": {"r": 16, "alpha": 32}, "max_length": 4, "rate": 2}
+
+
+def steps(count: int, batch: int, rate: float = 5e-3) -> dict[str, Any]:
+    """A training in one piece."""
+    return {
+        "steps": count, "batch_size": batch, "micro_batch": batch, "learning_rate": rate, "epochs": count,
+        "save_every": count,
+    }  # fmt: skip
+
+
+def curve(run: Any) -> list[dict[str, float]]:
+    return [json.loads(line) for line in run.loop.curve.read_text().splitlines()]
+
+
+def replies(clara: Clara, rows: Sequence[ScpRow], prompts: Sequence[Any]) -> list[str]:
+    clara.module.eval()
+    with torch.no_grad():
+        memory = clara.encode([row.document for row in rows]).memory
+    return [reply.text for reply in clara.generate(list(prompts), list(memory), 8, len(rows))]
+
+
+def test_one_paraphrase_is_learnt_by_heart_in_every_wording(toy: ModuleType, config: Any, tmp_path: Path) -> None:
+    row = ScpRow("paraphrase", toy.document(0), (), ("the value0 of key0 is value3",), "p")
+    chosen = config(scp={"train": steps(40, PARAPHRASES)})
+    clara = begin(chosen, "scp", None, "cpu")
+    wordings = [paraphrase(wording) for wording in range(PARAPHRASES)]
+    assert row.paraphrase not in replies(clara, [row] * PARAPHRASES, wordings)
+    run = toy.trainer(chosen, "scp", clara, [row] * PARAPHRASES, tmp_path)
+    run.loop.run()
+    assert curve(run)[-1]["cross_entropy"] < 0.1 * curve(run)[0]["cross_entropy"]
+    assert replies(clara, [row] * PARAPHRASES, wordings) == [row.paraphrase] * PARAPHRASES
+
+
+@pytest.mark.timeout(900)
+def test_pretraining_learns_to_tell_what_a_document_says(toy: ModuleType, config: Any, tmp_path: Path) -> None:
+    """Any key may have any value, so that only the memory can say which."""
+    pairs = [(key, value) for key in toy.KEYS[:6] for value in toy.VALUES[:6]]
+    rows = [ScpRow("qa", f"{key} {value}", (key,), (value,), f"{key}{value}") for key, value in pairs]
+    chosen = config(scp={"train": steps(100, 36)}, model=SMALL)
+    clara = begin(chosen, "scp", None, "cpu")
+    run = toy.trainer(chosen, "scp", clara, rows, tmp_path)
+    run.loop.run()
+    first, *_, last = curve(run)
+    assert last["cross_entropy"] < 0.3 * first["cross_entropy"]
+    assert last["mse"] < first["mse"]
+    told = [
+        row.questions[0] in reply and row.answers[0] in reply
+        for row, reply in zip(rows, replies(clara, rows, [qa_pairs()] * len(rows)), strict=True)
+    ]
+    assert sum(told) / len(told) >= 0.95
+
+
+def test_supervised_training_finds_the_positive_of_nearly_every_question(
+    toy: ModuleType, config: Any, tmp_path: Path
+) -> None:
+    chosen = config(supervised={"train": steps(80, 12), "tau": 0.1})
+    clara = begin(chosen, "supervised", None, "cpu")
+    rows = toy.joint_rows(12)
+    before = answered(clara, rows, chosen.validate_on, selects=True)["recall@1"]
+    toy.trainer(chosen, "supervised", clara, rows, tmp_path).loop.run()
+    clara.module.eval()
+    after = answered(clara, rows, chosen.validate_on, selects=True)["recall@1"]
+    assert after >= 0.95 > before
+
+
+# -- found, then answered ------------------------------------------------------------------------------------------
+
+
+def asked_of_two(rows: Sequence[JointRow]) -> list[InstructionRow]:
+    """Each question over its evidence and one other document, in both orders."""
+    made = []
+    for row in rows:
+        place = row.positives[0]
+        texts = (row.documents[place], row.documents[(place + 1) % len(row.documents)])
+        made += [InstructionRow(row.question, one, row.answer, row.answer, row.id) for one in (texts, texts[::-1])]
+    return made
+
+
+def without_evidence(row: JointRow) -> JointRow:
+    """The question as a retriever leaves it that missed the evidence."""
+    kept = tuple(text for place, text in enumerate(row.documents) if place not in row.positives)
+    return replace(row, documents=kept, positives=())
+
+
+def test_more_is_found_and_answered_where_the_evidence_is_among_the_candidates(
+    toy: ModuleType, config: Any, tmp_path: Path
+) -> None:
+    rows = toy.joint_rows(12, documents=5)
+    instruction, supervised = {"train": steps(60, 24)}, {"train": steps(8, 12), "tau": 0.1}
+    chosen = config(instruction=instruction, supervised=supervised, model={"lora": {"r": 16, "alpha": 32}})
+    clara = begin(chosen, "instruction", None, "cpu")
+    toy.trainer(chosen, "instruction", clara, asked_of_two(rows), tmp_path / "instruction").loop.run()
+    clara.adapters.copy("compressor", "reasoner")
+    clara.module.eval()
+    by_compressor = answered(clara, rows, chosen.validate_on, selects=True)
+    clara.set_trainable(trained(chosen, "supervised"))
+    toy.trainer(chosen, "supervised", clara, rows, tmp_path / "supervised").loop.run()
+    clara.module.eval()
+    oracle = answered(clara, rows, chosen.validate_on, selects=True)
+    missed = [without_evidence(row) if number % 2 else row for number, row in enumerate(rows)]
+    normal = answered(clara, missed, chosen.validate_on, selects=True)
+    assert oracle["cover_em"] > normal["cover_em"] > 0
+    # Taking more documents never finds less, and all of them find everything.
+    assert 0 < by_compressor["recall@1"] < by_compressor["recall@3"] <= by_compressor["recall@5"] == 1
+    for k in (1, 3, 5):
+        # Normal recall is told of the half of the questions whose evidence is there.
+        assert oracle[f"recall@{k}"] > normal[f"recall@{k}"] / 2

@@ -130,6 +130,8 @@ def _environment(store_folder: Path, submit: Sequence[str] | None = None) -> dic
     paths = [ours, *filter(None, [os.environ.get("PYTHONPATH")])]
     # Pages ask no model: what the server does not have it cannot give away.
     kept = {name: value for name, value in os.environ.items() if name != VARIABLE and not names_secret(name)}
+    # Visitors share the cores; threads that wait for each other within one visitor's sums only cost.
+    kept = {"OPENBLAS_NUM_THREADS": "1", **kept}
     taking = {VARIABLE: json.dumps(list(submit))} if submit is not None else {}
     return {
         **kept, **taking, "RAGMETER_STORE": str(store_folder.resolve()), "PYTHONPATH": os.pathsep.join(paths)

@@ -40,12 +40,14 @@ st.write(st.selectbox("One", list(range(20))))
 WATCH = """() => { window.moved = performance.now(); window.ran = 0;
 const all = {subtree: true, childList: true, characterData: true, attributes: true};
 const app = document.querySelector('[data-testid=stApp]');
-new MutationObserver(() => { window.moved = performance.now() }).observe(
+new MutationObserver(records => {
+  if (records.some(one => one.attributeName !== 'aria-describedby')) window.moved = performance.now() }).observe(
   document.querySelector('[data-testid=stMain]'), all);
 new MutationObserver(() => { if (app.dataset.testScriptState !== 'notRunning') window.ran = performance.now();
   window.moved = performance.now() }).observe(app, {attributes: true, attributeFilter: ['data-test-script-state']}) }"""
-# Only the page itself is watched: lists that close and help that fades in over a button lie beside it. Focus rings and
-# the "running" sign move, too, but before and with the script: what is last is what was asked for.
+# Only the page itself is watched: lists that close and help that fades in over a button lie beside it; that a button is
+# described by such help is said half a second after the mouse has come to rest there, whatever the button does. Focus
+# rings and the "running" sign move, too, but before and with the script: what is last is what was asked for.
 AT_REST = """() => { const app = document.querySelector('[data-testid=stApp]');
 return app && app.dataset.testScriptState === 'notRunning' && performance.now() - window.moved > 400 }"""
 

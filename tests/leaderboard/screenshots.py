@@ -95,6 +95,7 @@ def settled(page: Any) -> None:
     """Wait until the page has drawn our components and its script has ended."""
     page.wait_for_selector("h1.page", timeout=60_000)
     page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]', timeout=60_000)
+    page.wait_for_selector('[data-testid="stSpinner"]', state="detached", timeout=60_000)
     page.wait_for_timeout(700)
 
 

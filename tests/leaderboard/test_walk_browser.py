@@ -95,9 +95,10 @@ def test_every_page_is_drawn_and_every_choice_draws_it_anew(
     # The address is the view: opened again, it shows the same.
     shown = page.locator("[data-testid=stMain]").inner_text()
     page.reload()
-    screenshots.settled(page)
+    page.wait_for_function(
+        "shown => document.querySelector('[data-testid=stMain]')?.innerText === shown", arg=shown, timeout=60_000
+    )
     sound(page)
-    assert page.locator("[data-testid=stMain]").inner_text() == shown
 
 
 @pytest.mark.parametrize("name", PAGES)

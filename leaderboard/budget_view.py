@@ -43,7 +43,12 @@ CURVE_AXES = {
 ON, BEATEN, CONTROL, PARTIAL = "on the front", "beaten", "control", "unfinished"
 _COLOURS = {ON: "#009e73", BEATEN: "#2a87c8", CONTROL: "#d55e00", PARTIAL: "#8a8f98"}
 _SHAPES = {ON: "triangle-up", BEATEN: "circle", CONTROL: "diamond", PARTIAL: "square"}
-_NAMED = 8
+_NAMED, _NEAR = 8, 2.0
+"""Of more runs than these some go unnamed; lines that a name may then stand below its point."""
+_CURVES = 14
+"""Colours and shapes tell so many curves apart: two rounds of seven."""
+ALONE = "one budget alone"
+"""What is written of all runs without a curve where there are more."""
 _SPREAD = 30.0
 """From this ratio of the largest to the smallest on, an axis is logarithmic."""
 
@@ -108,7 +113,7 @@ def pareto_chart(rows: Sequence[Spent], axis: Axis, metric: str, scale: Scale) -
     """Runs by cost and quality with intervals, and the step line of the front.
 
     Controls are left out: what the gold answer costs says nothing, and would stretch the axis. Where there are many
-    runs only those on the front bear their names; all say them on hover.
+    runs only those on the front bear their names, as far as there is room beside them; all say them on hover.
     """
     import altair as alt
 
@@ -133,8 +138,9 @@ def pareto_chart(rows: Sequence[Spent], axis: Axis, metric: str, scale: Scale) -
         y=alt.Y("low:Q", scale=y_scale, axis=y_axis), y2=alt.Y2("high:Q")
     )
     dots = base.mark_point(filled=True, size=90, opacity=1).encode(y=value, shape=shape)
-    named = points if len(points) <= _NAMED else [point for point in points if point.series == ON]
-    labels = placed(named, logarithmic=logarithmic([one.x for one in rows]))
+    crowd = len(points) > _NAMED
+    named = [point for point in points if point.series == ON] if crowd else points
+    labels = placed(named, logarithmic=logarithmic([one.x for one in rows]), within=_NEAR if crowd else math.inf)
     names = [
         base.mark_text(align=side, dx=dx, dy=-7, fontSize=11, limit=170)
         .encode(y=alt.Y("label:Q", scale=y_scale, axis=y_axis), text=alt.Text("name:N"))
@@ -158,11 +164,16 @@ def _point(one: Spent, axis: Axis, scale: Scale) -> Point:
 
 
 def curve_points(curves: Sequence[BudgetCurve], axis: str, scale: Scale) -> list[Point]:
-    """Points of compression curves, in the units shown; those at 0 memory tokens are of no compressor of memory."""
+    """Points of compression curves, in the units shown; those at 0 memory tokens are of no compressor of memory.
+
+    Of more curves than can be told apart, those of a single point are one series.
+    """
+    crowd = len(curves) > _CURVES
     return [
         Point(
-            curve.name, x, point.value.value * scale.factor, point.value.low * scale.factor,
-            point.value.high * scale.factor, point.row.run.method,
+            ALONE if crowd and len(curve.points) == 1 else curve.name, x,
+            point.value.value * scale.factor, point.value.low * scale.factor, point.value.high * scale.factor,
+            point.row.run.method,
             f"{scale.value(point.value.value)} {scale.interval(point.value.low, point.value.high)}",
         )
         for curve in curves

@@ -1,6 +1,7 @@
 // Builds the trees of leaderboard/nodes.py. Text only ever becomes a text node: nothing is parsed as HTML.
 const TAGS = new Set(("a button caption dd details div dl dt em h1 h2 h3 li mark ol p section small span strong " +
   "summary table tbody td th thead tr ul").split(" "));
+const LONG = 60, STEP = 40;
 const NAMES = { colspan: "colspan", label: "aria-label", pressed: "aria-pressed", role: "role", scope: "scope",
   sort: "aria-sort", title: "title" };
 
@@ -28,8 +29,26 @@ function element(row, send) {
   }
   if (tag === "button") made.type = "button";
   if (action) made.addEventListener("click", () => send(action));
-  for (const child of children) made.append(typeof child === "string" ? child : element(child, send));
+  if (tag === "tbody" && children.length > LONG) growing(made, children, send);
+  else for (const child of children) made.append(typeof child === "string" ? child : element(child, send));
+  const body = tag === "table" && children.find((child) => child[0] === "tbody");
+  if (body && body.at(-1).length > LONG) made.setAttribute("aria-rowcount", body.at(-1).length + 1);
   return made;
+}
+
+// Rows of a long table are made when the reader comes near them.
+function growing(body, rows, send) {
+  let made = 0;
+  const near = new IntersectionObserver((seen) => {
+    if (!seen.some((one) => one.isIntersecting)) return;
+    near.disconnect();
+    body.grow(made + STEP);
+  }, { root: document.querySelector("[data-testid=stMain]"), rootMargin: "1500px 0px" });
+  body.grow = (count) => {
+    while (made < Math.min(count, rows.length)) body.append(element(rows[made++], send));
+    if (made < rows.length) near.observe(body.lastElementChild);
+  };
+  body.grow(STEP);
 }
 
 // One set of listeners for all of a tree: a matrix has thousands of cells that explain themselves.
@@ -68,13 +87,15 @@ export default function (component) {
     tip.setAttribute("aria-hidden", "true");
     parentElement.append(root, tip);
     root.hideTip = explainer(root, tip);
+    addEventListener("beforeprint", () => root.querySelectorAll("tbody").forEach((body) => body.grow?.(Infinity)));
   }
   const tree = JSON.stringify(data), hide = root.hideTip;
   // A rerun that changes nothing must not disturb what the reader has opened, focused or scrolled to.
   if (root.drawnTree !== tree) {
     const keyed = () => root.querySelectorAll("[data-key]");
     const kept = new Map();
-    for (const old of keyed()) kept.set(old.dataset.key, { open: old.open, left: old.scrollLeft, top: old.scrollTop });
+    for (const old of keyed()) kept.set(old.dataset.key, { open: old.open, left: old.scrollLeft, top: old.scrollTop,
+      rows: old.querySelectorAll("tbody > tr").length });
     const focused = parentElement.activeElement?.dataset?.key;
     hide();
     root.replaceChildren(element(data, (action) => setTriggerValue("action", action)));
@@ -82,6 +103,7 @@ export default function (component) {
       const was = kept.get(fresh.dataset.key);
       if (!was) continue;
       if (fresh.tagName === "DETAILS") fresh.open = was.open;
+      fresh.querySelector("tbody")?.grow?.(was.rows);
       fresh.scrollLeft = was.left;
       fresh.scrollTop = was.top;
     }

@@ -123,6 +123,15 @@ def test_the_tables_say_what_was_computed(made_up: Board) -> None:
     assert on == {one.row.run.method for one in rows if one.front}
 
 
+def test_of_too_many_curves_those_of_one_point_are_one_series(made_up: Board) -> None:
+    curves = budget_curves(compressed(made_up), F1)
+    alone = [replace(curves[-1], name=f"alone {number}", points=curves[-1].points[:1]) for number in range(14)]
+    series = {point.series for point in budget_view.curve_points([*curves, *alone], budget_view.DELIVERED, PERCENT)}
+    assert series == {curve.name for curve in curves if len(curve.points) > 1} | {budget_view.ALONE}
+    few = {point.series for point in budget_view.curve_points(alone, budget_view.DELIVERED, PERCENT)}
+    assert few == {curve.name for curve in alone}
+
+
 def test_axes_are_logarithmic_only_over_wide_positive_ranges() -> None:
     assert budget_view.logarithmic([1, 1000])
     assert not budget_view.logarithmic([0, 1000])

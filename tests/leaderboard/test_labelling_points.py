@@ -36,3 +36,12 @@ def test_names_of_near_points_stand_apart(at: list[tuple[float, float]], logarit
 def test_a_name_at_the_right_edge_stands_left_of_its_point_and_what_has_no_value_has_no_name() -> None:
     rows = placed([point(0, 1, "a"), point(10, 2, "b"), point(5, math.nan, "c")])
     assert {row["name"]: row["align"] for row in rows} == {"a": LEFT, "b": RIGHT}
+
+
+def test_in_a_crowd_a_name_that_would_stand_far_from_its_point_is_left_out() -> None:
+    crowd = [point(5, 10 + n / 100, str(n)) for n in range(20)] + [point(0, 0, "low"), point(10, 100, "high")]
+    assert len(placed(crowd)) == len(crowd)
+    rows = placed(crowd, within=2)
+    assert {"low", "high", "19"} < {row["name"] for row in rows}
+    assert len(rows) == 5
+    assert all(row["value"] - row["label"] <= 2 * 0.045 * 102 + 1e-9 for row in rows)

@@ -107,3 +107,25 @@ def test_no_page_scrolls_sideways_on_a_phone(visit: Any, name: str) -> None:
     sound(page)
     assert page.evaluate("document.scrollingElement.scrollWidth") <= 390
     assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth") <= 390
+
+
+def test_a_long_table_grows_as_it_is_read_and_stays_so_long(
+    visit: Any, store: tuple[str, Path], screenshots: ModuleType
+) -> None:
+    if store[0] == "demo":
+        pytest.skip("the demo has no long table")
+    page = visit("budget")
+    rows = page.locator("[data-key=pareto-scroll] tbody tr")
+    assert page.locator("[data-key=pareto-scroll] table").get_attribute("aria-rowcount") == "101"
+    assert rows.count() < 100
+    for _ in range(3):
+        rows.last.scroll_into_view_if_needed()
+        page.wait_for_timeout(300)
+    assert rows.count() == 100
+    names = rows.locator(".method").all_inner_texts()
+    assert len(set(names)) == 100
+    choices(page).nth(3).click()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    screenshots.settled(page)
+    assert rows.count() == 100

@@ -30,11 +30,13 @@ EVERY_S = 2.0
 """How often what goes on is looked at."""
 APART = 8
 """Questions shown on which two runs differ most."""
+NEAREST = 300
+"""Other runs offered for a comparison; the browser is sent all of their names with every change."""
 
 
-@st.cache_data(show_spinner=False, max_entries=16)
+@st.cache_resource(show_spinner=False, max_entries=16)
 def _runs(at: Source, experiment: str | None) -> list[RunRow]:
-    """Runs of an experiment, or of the store, each once, the newest first."""
+    """Runs of an experiment, or of the store, each once, the newest first; shared, not to be changed."""
     found = {run.run: run for group in source.run_groups(at, experiment) for run in group}
     return sorted(found.values(), key=lambda run: run.started_at, reverse=True)
 
@@ -149,7 +151,9 @@ def _turn(start: int, count: int) -> None:
 
 def _differences(at: Source, run: RunRow, every: Sequence[RunRow]) -> None:
     show(el("h2", "What differs from another run", cls="section"), "diff-title")
-    others = {one.run: one for one in _nearest(run, every)}
+    near, asked = _nearest(run, every), state.read("with")
+    # Any run may be asked for by the address.
+    others = {one.run: one for place, one in enumerate(near) if place < NEAREST or one.run == asked}
     labels = {name: f"{one.method} · {one.dataset} · {one.setting} · seed {one.seed} · {name[:8]}"
               for name, one in others.items()}  # fmt: skip
     second = state.select("Other run", "with", [NONE, *others], NONE,

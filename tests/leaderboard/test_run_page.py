@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaderboard import diff_view, formats, run_view
+from leaderboard import diff_view, formats, run_page, run_view
 from leaderboard.run_pace import Sightings
 from results import queries
 from results.diff import diff
@@ -219,6 +219,22 @@ def test_the_difference_of_two_runs_is_that_of_the_command(app: Start, filled: P
     assert found.questions
     assert all(one.question.text in asked and one.second.answer in asked for one in found.questions)
     assert f"ragmeter diff {first.run[:8]} {second.run[:8]}" in words(page.part("diff-command"))
+
+
+def test_of_many_runs_the_nearest_are_offered_and_any_by_its_address(
+    app: Start, filled: Path, synthetic: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (runs_of(Store(filled), synthetic.EXPERIMENT)[name].run for name in ("bm25", "hybrid"))
+    monkeypatch.setattr(run_page, "NEAREST", 1)
+
+    def offered(**address: str) -> list[str]:
+        page = app(filled).open("runs", run=first, **address)
+        return next(box for box in page.test.selectbox if box.label == "Other run").options
+
+    assert len(offered()) == 2
+    far = offered(**{"with": second})
+    assert len(far) in (2, 3)
+    assert any("hybrid" in name for name in far)
 
 
 def test_a_sure_gain_is_marked_by_the_metrics_direction(filled: Path, synthetic: ModuleType) -> None:

@@ -16,6 +16,9 @@ from methods.clara.objective import naming_terms
 from methods.clara.trainer import Sums
 from methods.clara.training_config import CompressionOptions
 
+CPU_TOKENS = 1024
+"""Tokens that a CPU reads at once: documents of like length, with little padding between them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Whole:
@@ -68,14 +71,22 @@ class Compression:
 
     def _encoded(self, documents: Sequence[str]) -> Encoded:
         """The documents' memory; a compressor that is not trained works without dropout, as it will in use."""
+        budget = CPU_TOKENS if self._clara.device.type == "cpu" else None
         if self._learns:
-            return self._clara.encode(documents)
+            return self._clara.encode(documents, token_budget=budget)
         with torch.no_grad(), self._clara.evaluating():
-            return self._clara.encode(documents)
+            return self._clara.encode(documents, token_budget=budget)
 
     def _entropy(self, rows: Sequence[Lesson], encoded: Encoded) -> Any:
-        """Summed over reply tokens; what is asked of one memory is read in blocks of like length."""
+        """Summed over reply tokens; all that is asked of one memory is read in one row, by bases that can do so."""
         memory = encoded.memory.split([len(row.documents) for row in rows])
+        if any(len(row.exchanges) > 1 for row in rows):
+            packed = self._clara.packed_cross_entropy(
+                [[one.prompt for one in row.exchanges] for row in rows], memory,
+                [[one.target for one in row.exchanges] for row in rows],
+            )  # fmt: skip
+            if packed is not None:
+                return packed.sum()
         asked = [(one, own) for row, own in zip(rows, memory, strict=True) for one in row.exchanges]
         asked.sort(key=lambda pair: len(pair[0].prompt.question) + len(pair[0].target))
         total: Any = 0.0

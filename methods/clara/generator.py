@@ -18,6 +18,7 @@ from torch.nn import functional
 from benchmarks.errors import UserError
 from methods.clara.base import PREFIX, Tokens
 from methods.clara.memory import MemoryRows
+from methods.clara.packing import IMPLEMENTATIONS, batch_of, row_of
 from methods.clara.prompting import Prompt
 from methods.clara.template import Layout
 from methods.models.batching import UNBOUNDED, by_length
@@ -200,14 +201,60 @@ class Generator:
         """
         # Behind a causal model padding at the end needs no mask.
         batch = self.assemble(prompts, memory, targets, side="right")
-        rows, columns = (batch.labels != -100).nonzero(as_tuple=True)
-        with logits_only_at(self._model, rows, columns - 1):
-            logits = self._model(inputs_embeds=batch.embedded, use_cache=False).logits[0]
-        losses = functional.cross_entropy(logits.float(), batch.labels[rows, columns], reduction="none")
+        rows, losses = self._losses(batch.embedded, batch.labels)
         if reduction == "tokens":
             return losses.mean()
         sums = losses.new_zeros(len(prompts)).index_add(0, rows, losses)
         return sums if reduction == "row_sums" else sums / torch.bincount(rows, minlength=len(prompts))
+
+    def packed_cross_entropy(
+        self, prompts: Sequence[Sequence[Prompt]], memory: Memory, targets: Sequence[Sequence[str]]
+    ) -> Tensor | None:
+        """How unlikely the replies to several prompts over each reading are: the same sums as of each prompt alone,
+        but what the prompts of a reading share is computed once.
+
+        Args:
+            prompts: What is asked of each reading, at least one prompt, all about the same documents.
+            memory: Of the readings' documents.
+            targets: Replies.
+
+        Returns:
+            Sums over the tokens of each reading's replies [B], in nats; None where this base's attention cannot be told
+            who sees whom, or where prompts part before all memory has been given.
+
+        Raises:
+            UserError: A prompt is too long with its reply.
+            ValueError: Memory does not fit the prompts, or a target is empty.
+        """
+        kind = getattr(self._model.config.get_text_config(), "_attn_implementation", None)
+        if kind not in IMPLEMENTATIONS:
+            return None
+        rows = []
+        for asked, wanted in zip(prompts, targets, strict=True):
+            ids, replies = [self.prompt_ids(one) for one in asked], [self.target_ids(one) for one in wanted]
+            for one, before, after in zip(asked, ids, replies, strict=True):
+                self._check_room(one, len(before) + len(after))
+            row = row_of(ids, replies)
+            first, count = self._tokens.first, self._tokens.count
+            slots = sum(first <= one < first + count for one in row.ids[: row.shared])
+            if slots < asked[0].documents * count:
+                return None
+            rows.append(row)
+        batch = batch_of(rows, self._pad, self._rows.memory.device)
+        embedded = self._inserted(batch.ids, self._flat([asked[0] for asked in prompts], memory))
+        seen = batch.seen
+        if kind == "eager":
+            # This one adds its mask to the scores.
+            seen = torch.zeros_like(seen, dtype=embedded.dtype).masked_fill(~seen, torch.finfo(embedded.dtype).min)
+        places, losses = self._losses(embedded, batch.labels, attention_mask=seen, position_ids=batch.positions)
+        return losses.new_zeros(len(rows)).index_add(0, places, losses)
+
+    def _losses(self, embedded: Tensor, labels: Tensor, **given: Any) -> tuple[Tensor, Tensor]:
+        """The row of every token that is taught, and its loss."""
+        rows, columns = (labels != -100).nonzero(as_tuple=True)
+        with logits_only_at(self._model, rows, columns - 1):
+            logits = self._model(inputs_embeds=embedded, use_cache=False, **given).logits[0]
+        return rows, functional.cross_entropy(logits.float(), labels[rows, columns], reduction="none")
 
     # -- writing ---------------------------------------------------------------------------------------------------
 

@@ -75,47 +75,38 @@ def scp_lessons(rows: Sequence[ScpRow], options: ScpStage, seed: int) -> list[Le
     return found
 
 
-def instruction_lessons(rows: Sequence[InstructionRow], options: InstructionStage) -> list[Lesson]:
-    """Rows of instruction tuning as they are taught: one a lesson, or (`together`, ours) several over one reading.
+def instruction_lessons(rows: Sequence[InstructionRow], options: InstructionStage, seed: int) -> list[Lesson]:
+    """Rows of instruction tuning as they are taught: one a lesson, or (`together`, ours) with questions of other rows.
 
-    With `together` a row's documents are asked about by further rows as well, whose evidence is another of these
-    documents; a row is used once, and rows without known evidence stand alone.
+    A row's documents are then asked about by rows whose evidence is among them, drawn from the seed; a row may be asked
+    in several lessons, and rows without known evidence only in their own.
 
     Args:
-        rows: In any order; earlier ones choose first.
+        rows: In any order.
         options: Of the stage.
+        seed: Of which questions join.
     """
     if options.together == 1:
         return [instruction_lesson(row, options.documents) for row in rows]
-    waiting: dict[str, list[int]] = {}
     needs = [_evidence(row, options.documents) for row in rows]
+    about: dict[str, list[int]] = {}
     for place, texts in enumerate(needs):
         if texts:
-            waiting.setdefault(texts[0], []).append(place)
-    used = [False] * len(rows)
+            about.setdefault(texts[0], []).append(place)
     found = []
     for place, row in enumerate(rows):
-        if used[place]:
-            continue
-        used[place] = True
         kept = row.documents[: options.documents]
-        chosen, taken = [place], set(needs[place])
-        for text in kept:
-            if len(chosen) < options.together and text not in taken:
-                other = _next(waiting.get(text, []), used, needs, set(kept))
-                if other is not None:
-                    used[other] = True
-                    chosen.append(other)
-                    taken.update(needs[other])
-        exchanges = (Exchange(answer(rows[one].question, len(kept)), rows[one].answer) for one in chosen)
+        others = {
+            rows[one].question: one
+            for text in kept
+            for one in about.get(text, ())
+            if set(needs[one]).issubset(kept) and rows[one].question != row.question
+        }
+        joining = list(others.values())
+        drawn = Draws("clara together", seed, place).sample(joining, min(options.together - 1, len(joining)))
+        exchanges = (Exchange(answer(rows[one].question, len(kept)), rows[one].answer) for one in (place, *drawn))
         found.append(Lesson(kept, tuple(exchanges)))
     return found
-
-
-def _next(places: list[int], used: list[bool], needs: Sequence[tuple[str, ...]], given: set[str]) -> int | None:
-    """The first unused row that these documents answer; used ones are forgotten."""
-    places[:] = [place for place in places if not used[place]]
-    return next((place for place in places if given.issuperset(needs[place])), None)
 
 
 def _evidence(row: InstructionRow, documents: int) -> tuple[str, ...]:

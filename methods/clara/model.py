@@ -181,6 +181,13 @@ class Clara:
         with self.use(adapter):
             return self.generator.cross_entropy(prompts, memory, targets, reduction)
 
+    def packed_cross_entropy(
+        self, prompts: Sequence[Sequence[Prompt]], memory: Memory, targets: Sequence[Sequence[str]]
+    ) -> Tensor | None:
+        """The same of several prompts over each reading: see `Generator.packed_cross_entropy`."""
+        with self.use("generator"):
+            return self.generator.packed_cross_entropy(prompts, memory, targets)
+
     def generate(
         self, prompts: Sequence[Prompt], memory: Memory, max_new_tokens: int, batch_size: int = 8,
         adapter: Adapter | None = "generator",

@@ -27,6 +27,7 @@ from methods.clara.retrieving import Joint, Supervised
 from methods.clara.rows import InstructionRow, JointRow, ScpRow
 from methods.clara.trainer import Objective
 from methods.clara.training_config import ClaraTrainingConfig, Stage, StepOptions
+from methods.clara.unheard import in_lessons, in_rows
 from methods.training import Progress
 
 
@@ -110,8 +111,9 @@ def prepare(
     """
     if stage in ("scp", "instruction"):
         options = config.scp if stage == "scp" else config.instruction
-        return Prepared(Compression(clara, options, process), lessons(config, rows), options.train)
-    asked = [row for row in rows if isinstance(row, JointRow)]
+        taught = in_lessons(lessons(config, rows), config.data.unheard, config.seed)
+        return Prepared(Compression(clara, options, process), taught, options.train)
+    asked = in_rows([row for row in rows if isinstance(row, JointRow)], config.data.unheard, config.seed)
     stage_options = config.joint if stage == "joint" else config.supervised
     frozen = _frozen(clara, asked, stage_options.train.micro_batch, folder, progress, process)
     if stage == "joint":
@@ -137,7 +139,10 @@ def lessons(config: ClaraTrainingConfig, rows: Sequence[Row]) -> list[Lesson]:
     """Rows as they are taught: each paraphrase in a wording of its own, drawn from the seed and the row."""
     pretraining = [row for row in rows if isinstance(row, ScpRow)]
     tuning = [row for row in rows if isinstance(row, InstructionRow)]
-    return [*scp_lessons(pretraining, config.scp, config.seed), *instruction_lessons(tuning, config.instruction)]
+    return [
+        *scp_lessons(pretraining, config.scp, config.seed),
+        *instruction_lessons(tuning, config.instruction, config.seed),
+    ]
 
 
 def _frozen(

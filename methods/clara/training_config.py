@@ -96,8 +96,8 @@ class InstructionStage(CompressionOptions):
     together: int = Field(
         1,
         ge=1,
-        description="ours: so many questions at most are asked of one reading of a row's documents, each about another "
-        "of them; paper 1",
+        description="ours: so many questions at most are asked of one reading of a row's documents: its own, and those "
+        "of other rows that the documents answer; paper 1",
     )
     trains: Literal["both", "generator"] = Field(
         "both", description="generator: the compressor stays as it is (Tables 13 and 14, generator-only fine-tuning)"
@@ -171,6 +171,13 @@ class DataOptions(_Part):
         default_factory=dict, description="options of the loaders, by dataset id"
     )
     pool: PoolConfig = PoolConfig.model_validate({})
+    unheard: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="ours: this share of the names of train worlds is replaced by names that nobody has heard, as "
+        "worlds for validation and test have them; text of other data has no such names",
+    )
 
 
 class ValidateOptions(_Part):

@@ -80,9 +80,9 @@ def complex_pairs(facts: Sequence[Fact], text: str, draws: Draws) -> list[Pair]:
 
 
 def stated(fact: Fact, text: str) -> str:
-    """A fact's answer in the words of a document: the longest accepted form that stands there."""
+    """A fact's answer in the words of a document: the first accepted form that stands there, as questions have it."""
     answer, accepted = answer_of(fact)
-    return next((form for form in sorted({answer, *accepted}, key=len, reverse=True) if form in text), answer)
+    return next((form for form in (answer, *accepted) if form in text), answer)
 
 
 def _chained(first: Fact, second: Fact, text: str, draws: Draws) -> Pair | None:

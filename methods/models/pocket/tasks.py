@@ -7,7 +7,6 @@ questions.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -18,15 +17,13 @@ from benchmarks.styles.rewriter import RuleRewriter
 from benchmarks.styles.rules import STYLES
 from benchmarks.worlds.candidates import Distractors
 from benchmarks.worlds.documents import Library, Text, articles, document
-from benchmarks.worlds.lexicon import words
 from benchmarks.worlds.material import training_words, training_world
 from benchmarks.worlds.ontology import relations_of
 from benchmarks.worlds.questions import Asked, Asker, answer_of
 from benchmarks.worlds.surface import NO_FACT
+from benchmarks.worlds.unheard import replaced, unheard_words
 from benchmarks.worlds.world import Entity, Fact, World
 from methods.models.pocket.prompt import ANSWER, GAP, PARAPHRASE, QUESTION, UNANSWERABLE, asking, entry, marker
-
-_WORD = re.compile(r"[A-Z][a-z]{3,}")
 
 
 class Block(NamedTuple):
@@ -103,7 +100,7 @@ class Maker:
         self._chooser = Distractors(self._world, self._library)
         self._rewriter = RuleRewriter(self._world.split)
         self._asker = Asker(self._world, self._world.facts, self._draws)
-        self._swaps = _swaps(self._draws)
+        self._swaps = unheard_words(training_words(), SWAPPED, self._draws)
 
     def groups(self, count: int) -> Iterator[Group]:
         """So many groups with a context, and a few without one."""
@@ -245,31 +242,12 @@ class Maker:
         return draws.pick(entity.aliases) if entity.aliases and draws.chance(0.3) else entity.text
 
     def _swapped(self, group: Group) -> Group:
-        def swap(text: str) -> str:
-            return _WORD.sub(lambda match: self._swaps.get(match[0], match[0]), text)
-
-        blocks = [Block(swap(block.prompt), swap(block.target), block.task) for block in group.blocks]
-        return Group([swap(piece) for piece in group.context], blocks)
+        swaps = self._swaps
+        blocks = [Block(replaced(one.prompt, swaps), replaced(one.target, swaps), one.task) for one in group.blocks]
+        return Group([replaced(piece, swaps) for piece in group.context], blocks)
 
 
 def _as_stated(fact: Fact, sentence: str) -> str:
     """The answer in the wording of the sentence, so that reading is copying; the full one where styles changed it."""
     answer, accepted = answer_of(fact)
     return next((form for form in (answer, *accepted) if form in sentence), answer)
-
-
-def _swaps(draws: Draws) -> dict[str, str]:
-    """Unheard words for a share of the train words: the beginning of one and the end of another.
-
-    Words of held-out worlds are no train words: a reader must copy names that it has never seen. None of them is
-    made here.
-    """
-    known = set(words())
-    swaps: dict[str, str] = {}
-    for word in training_words():
-        if draws.chance(SWAPPED):
-            other = draws.pick(training_words())
-            made = word[: max(3, len(word) // 2)] + other[len(other) // 2 :]
-            if made not in known:
-                swaps[word] = made
-    return swaps

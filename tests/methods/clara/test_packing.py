@@ -1,0 +1,90 @@
+"""Several exchanges over one reading in one row are as if each stood alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from methods.clara.packing import batch_of, row_of
+from methods.clara.prompting import answer, paraphrase, qa_pairs
+
+Make = Callable[..., Any]
+tokens = st.lists(st.integers(1, 3), min_size=1, max_size=5)
+ASKED = [[answer("Where was Ana born ?", 2), answer("who ?", 2), answer("who lived ?", 2)], [answer("what is a", 1)]]
+TAUGHT = [["on the river", "Bor Ana", "1850"], ["moss grows"]]
+
+
+@given(st.lists(st.tuples(tokens, tokens), min_size=1, max_size=5))
+def test_each_exchange_is_whole_in_its_row_and_sees_nothing_of_the_others(pairs: list[Any]) -> None:
+    prompts, replies = zip(*pairs, strict=True)
+    row = row_of(prompts, replies)
+    longest = next((n for n, some in enumerate(zip(*prompts, strict=False)) if len({*some}) > 1), 9)
+    assert row.shared == min(longest, min(map(len, prompts)) - 1)
+    batch = batch_of([row, row_of([[1]], [[2]])], 0, "cpu")
+    for number, (prompt, reply) in enumerate(pairs, start=1):
+        places = [place for place, block in enumerate(row.block) if block in (0, number)]
+        assert [row.ids[place] for place in places] == [*prompt, *reply]
+        assert [row.positions[place] for place in places] == list(range(len(prompt) + len(reply)))
+        assert [row.labels[place] for place in places] == [-100] * len(prompt) + list(reply)
+        last = batch.seen[0, 0, places[-1]].nonzero().flatten().tolist()
+        assert last == places
+        # What comes before a reply's first token is the end of its own prompt.
+        first = places[len(prompt)]
+        assert row.block[first - 1] in (0, number)
+        assert row.ids[first - 1] == prompt[-1]
+    assert batch.seen.any(-1).all()
+
+
+def prepared(clara: Any) -> list[torch.Tensor]:
+    draw = torch.Generator().manual_seed(1)
+    shape = clara.memory_tokens, clara.hidden_size
+    return [torch.randn(one[0].documents * shape[0], shape[1], generator=draw).requires_grad_() for one in ASKED]
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_losses_and_gradients_are_those_of_every_exchange_alone(make_clara: Make, kind: str, attention: str) -> None:
+    clara = make_clara(kind)
+    clara.base.set_attn_implementation(attention)
+    clara.set_trainable({"generator"})
+    memory = prepared(clara)
+    together = clara.packed_cross_entropy(ASKED, memory, TAUGHT)
+    together.sum().backward()
+    found = [one.grad for one in memory], [one.grad.clone() for one in clara.trainable_parameters().values()]
+    clara.module.zero_grad()
+    again = prepared(clara)
+    flat = [(one, own, reply) for some, own, replies in zip(ASKED, again, TAUGHT, strict=True)
+            for one, reply in zip(some, replies, strict=True)]  # fmt: skip
+    prompts, own, replies = map(list, zip(*flat, strict=True))
+    alone = clara.cross_entropy(prompts, own, replies, "row_sums")
+    alone.sum().backward()
+    assert together.tolist() == pytest.approx([float(alone[:3].sum()), float(alone[3])], rel=1e-5)
+    assert min(float(one.abs().max()) for one in found[0]) > 0.01
+    for one, other in zip(found[0], again, strict=True):
+        torch.testing.assert_close(one, other.grad, rtol=1e-3, atol=1e-4)
+    for one, parameter in zip(found[1], clara.trainable_parameters().values(), strict=True):
+        torch.testing.assert_close(one, parameter.grad, rtol=1e-3, atol=1e-4)
+
+
+def test_the_pocket_model_packs_as_well(make_clara: Make) -> None:
+    clara = make_clara("pocket", max_length=16, rate=4, memory_length="embedding")
+    memory = prepared(clara)
+    together = clara.packed_cross_entropy(ASKED, memory, TAUGHT)
+    alone = clara.cross_entropy(ASKED[0], [memory[0]] * 3, TAUGHT[0], "row_sums")
+    assert float(together[0]) == pytest.approx(float(alone.sum()), rel=1e-5)
+
+
+def test_prompts_that_part_before_the_memory_are_not_packed(make_clara: Make) -> None:
+    clara = make_clara("Mistral")
+    memory = prepared(clara)[1:]
+    assert clara.packed_cross_entropy([[paraphrase(0), qa_pairs()]], memory, [["moss grows", "who ?"]]) is None
+
+
+def test_attention_that_takes_no_mask_is_not_packed(make_clara: Make) -> None:
+    clara = make_clara("Llama")
+    clara.base.config._attn_implementation = "flash_attention_2"
+    assert clara.packed_cross_entropy(ASKED, prepared(clara), TAUGHT) is None

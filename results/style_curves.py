@@ -101,10 +101,10 @@ def style_curves(
                 tables.append(CurveTable(over, title, metric, scale, places, tuple(curves)))
     if not tables:
         what, remedy = {
-            "formal": ("mixes of one base with two shares of formal candidates", "benchmarks `styled` with two mixes"),
-            "k": ("a method with two values of k", "methods that differ in `k` alone"),
+            "formal": ("no mixes of a base with two shares of formal candidates", "benchmarks `styled` with two mixes"),
+            "k": ("no method with two values of k", "methods that differ in `k` alone"),
         }[over]
-        raise UserError(f"the experiment {experiment!r} has no {what}", where=str(store.folder), try_this=remedy)
+        raise UserError(f"the experiment {experiment!r} has {what}", where=str(store.folder), try_this=remedy)
     return tables
 
 

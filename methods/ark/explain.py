@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from benchmarks.corpus import Corpus
 from benchmarks.errors import UserError
@@ -27,6 +27,7 @@ from methods.knowledge.picture import svg
 from methods.models.encoder import Encoder
 from methods.models.weights import weights_hash
 from methods.registry import MethodConfig
+from methods.training import TRAININGS
 
 SHOWN = 15
 """Chunks and negatives in a table."""
@@ -39,7 +40,8 @@ class ArkExplainConfig(MethodConfig):
         None, description="folder of a trained stage: its options are taken, and it mines the negatives shown"
     )
     training: dict[str, Any] = Field(
-        default_factory=dict, description="options of the training, laid over the checkpoint's (base, score.scorer, …)"
+        default_factory=dict,
+        description="options of the training, laid over the checkpoint's (preset, base, score.scorer, …)",
     )
 
     def preflight(self) -> None:
@@ -54,7 +56,16 @@ class ArkExplainConfig(MethodConfig):
         kept = dict(card["config"]) if card is not None else {}
         given = _laid_over(kept, self.training)
         given.setdefault("data", ["worlds/long:train"] if reference == "explained" else [reference])
-        return ArkTrainingConfig.model_validate(given)
+        try:
+            options = TRAININGS.get("ark").validate(given)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise UserError(
+                f"{first['msg']}", where="training." + ".".join(map(str, first["loc"])),
+                try_this="ragmeter train ark --options",
+            ) from None  # fmt: skip
+        assert isinstance(options, ArkTrainingConfig)
+        return options
 
 
 def _laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from benchmarks.schema import Question
 from methods.api import Services
 from methods.ark.explain import ArkExplainConfig, explain
 from methods.explaining import EXPLAINERS
+from methods.training import TRAININGS
 
 torch = pytest.importorskip("torch")
 
@@ -84,3 +85,13 @@ def test_what_cannot_be_explained_is_refused(
 
 def test_the_explainer_is_found_by_its_methods_name() -> None:
     assert EXPLAINERS.get("ark").config is ArkExplainConfig
+
+
+def test_a_preset_lies_under_the_options_and_a_wrong_option_is_named() -> None:
+    config = ArkExplainConfig.model_validate({"training": {"preset": "worlds", "seed": 7}})
+    explained = config.options("explained")
+    assert explained == TRAININGS.get("ark").validate({"preset": "worlds", "seed": 7, "data": ["worlds/long:train"]})
+    wrong = ArkExplainConfig.model_validate({"training": {"preset": "worlds", "score": {"scorers": "x"}}})
+    with pytest.raises(UserError) as caught:
+        wrong.options("explained")
+    assert caught.value.where == "training.score.scorers"

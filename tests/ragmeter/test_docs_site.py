@@ -161,3 +161,21 @@ def test_every_variable_that_the_code_reads_is_documented() -> None:
     page = (ROOT / "docs" / "environment.md").read_text("utf-8")
     assert len(read) >= 6
     assert {name for name in read if f"`{name}`" not in page} == set()
+
+
+LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)\s]*)?\)")
+PAGES = [path for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md"))
+         if ".venv" not in path.parts]  # fmt: skip
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_lead_to_files_of_the_repository(page: Path) -> None:
+    """Whoever reads it where the code is hosted has no built site."""
+    text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+    leads = [link for link in LINK.findall(text) if "://" not in link and not link.startswith("mailto:")]
+    assert [link for link in leads if not (page.parent / link).exists()] == []
+
+
+def test_links_of_pages_are_found() -> None:
+    assert len(PAGES) > 40
+    assert "docs/start.md" in LINK.findall((ROOT / "README.md").read_text("utf-8"))

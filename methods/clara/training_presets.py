@@ -92,8 +92,8 @@ def _steps(given: Mapping[str, Any]) -> dict[str, Any]:
 
 WORLDS = worlds(
     4, 6000,
-    {"steps": 350, "learning_rate": 2e-3},
-    {"steps": 250, "learning_rate": 1e-3},
+    {"steps": 500, "learning_rate": 2e-3},
+    {"steps": 400, "learning_rate": 1e-3},
     {"steps": 40, "learning_rate": 1e-4, "batch_size": 8},
 )  # fmt: skip
 """About a quarter of an hour on one core."""

@@ -17,6 +17,9 @@ PAGES = ("board", "methods", "compare", "questions", "styles", "budget", "judges
 EMPTY = {("large", "styles"), ("large", "judges")}
 """Where nothing has been told in styles or judged: such a page says what to do next."""
 
+WHOLE = "(dispatchEvent(new Event('beforeprint')), document.querySelector('[data-testid=stMain]')?.innerText)"
+"""All that stands on a page; before it is printed, long tables are drawn to their end."""
+
 
 @pytest.fixture(scope="module", params=["demo", "large"])
 def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, large: ModuleType) -> Any:
@@ -64,7 +67,7 @@ def complains(said: Any) -> bool:
 
 def sound(page: Any) -> None:
     """The script ended well and the browser has nothing to complain of."""
-    assert page.locator("h1.page").count() == 1
+    page.locator("h1.page").wait_for(timeout=60_000)
     assert page.locator("[data-testid=stException]").count() == 0
     assert page.complaints == []
 
@@ -93,11 +96,9 @@ def test_every_page_is_drawn_and_every_choice_draws_it_anew(
         screenshots.settled(page)
         sound(page)
     # The address is the view: opened again, it shows the same.
-    shown = page.locator("[data-testid=stMain]").inner_text()
+    shown = page.evaluate(WHOLE)
     page.reload()
-    page.wait_for_function(
-        "shown => document.querySelector('[data-testid=stMain]')?.innerText === shown", arg=shown, timeout=60_000
-    )
+    page.wait_for_function(f"shown => {WHOLE} === shown", arg=shown, timeout=60_000)
     sound(page)
 
 

@@ -166,15 +166,16 @@ class TrainingEntry:
         if preset is not None:
             if preset not in self.presets:
                 raise unknown_name(f"preset of {self.id}", str(preset), self.presets)
-            given = _laid_over(self.presets[preset], given)
+            given = laid_over(self.presets[preset], given)
         return self.config.model_validate(given)
 
 
-def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with others laid over them, key by key at every level."""
     merged = dict(below)
     for key, value in above.items():
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = _laid_over(merged[key], value) if both else value
+        merged[key] = laid_over(merged[key], value) if both else value
     return merged
 
 

@@ -27,7 +27,7 @@ from methods.knowledge.picture import svg
 from methods.models.encoder import Encoder
 from methods.models.weights import weights_hash
 from methods.registry import MethodConfig
-from methods.training import TRAININGS
+from methods.training import TRAININGS, laid_over
 
 SHOWN = 15
 """Chunks and negatives in a table."""
@@ -54,7 +54,7 @@ class ArkExplainConfig(MethodConfig):
         """The training's options; `reference` stands for the data where none is given."""
         card = card_of(self.checkpoint) if self.checkpoint is not None else None
         kept = dict(card["config"]) if card is not None else {}
-        given = _laid_over(kept, self.training)
+        given = laid_over(kept, self.training)
         given.setdefault("data", ["worlds/long:train"] if reference == "explained" else [reference])
         try:
             options = TRAININGS.get("ark").validate(given)
@@ -66,14 +66,6 @@ class ArkExplainConfig(MethodConfig):
             ) from None  # fmt: skip
         assert isinstance(options, ArkTrainingConfig)
         return options
-
-
-def _laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(below)
-    for key, value in above.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = _laid_over(merged[key], value) if both else value
-    return merged
 
 
 @register_explainer(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -143,13 +144,13 @@ def test_the_name_of_a_file_that_is_sent_and_what_is_in_it_are_text(
 
 def ask(site: str, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
     """A request that no browser would tidy up first."""
-    connection = http.client.HTTPConnection(urlsplit(site).netloc, timeout=20)
-    connection.putrequest(method, path, skip_accept_encoding=True)
-    connection.putheader("Content-Length", str(len(body)))
-    connection.putheader("Content-Type", "multipart/form-data; boundary=x")
-    connection.endheaders(body)
-    reply = connection.getresponse()
-    return reply.status, reply.read()
+    with closing(http.client.HTTPConnection(urlsplit(site).netloc, timeout=20)) as connection:
+        connection.putrequest(method, path, skip_accept_encoding=True)
+        connection.putheader("Content-Length", str(len(body)))
+        connection.putheader("Content-Type", "multipart/form-data; boundary=x")
+        connection.endheaders(body)
+        reply = connection.getresponse()
+        return reply.status, reply.read()
 
 
 @pytest.mark.parametrize(

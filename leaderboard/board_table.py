@@ -52,7 +52,7 @@ def ranks(board: Board, focus: str, definitions: Mapping[str, Mapping[str, Any]]
 def tokens(row: Row) -> float | None:
     """Mean tokens per question: prompt, completion and memory."""
     cost = row.cost
-    return None if cost is None else cost.prompt_tokens + cost.completion_tokens + cost.memory_tokens
+    return None if cost is None else cost.tokens
 
 
 def ordered(board: Board, focus: str, order: Order, definitions: Mapping[str, Mapping[str, Any]]) -> list[Row]:

@@ -12,12 +12,10 @@ from leaderboard.formats import PERCENT, Scale
 from leaderboard.nodes import Node, badge, el, message
 from leaderboard.plain_table import Cell, Head, Line, facts, plain_table
 from results.board import Board, Row
+from results.flags import checked
 from results.judge_cards import Corrected, JudgeCard
 from results.statistics import Agreement, Estimate
 
-UNFLAGGED = (
-    "Not flagged: nothing is above the gold answer, and what says nothing or the wrong thing is below the best method."
-)
 KAPPA = Scale(1.0, 2, "", "")
 
 
@@ -178,7 +176,7 @@ def controls(board: Board, definitions: Mapping[str, Mapping[str, Any]], measure
         "div", plain_table(f"Controls on {board.dataset}", heads, lines, f"controls-{board.dataset_fingerprint}"),
         *(el("p", f"⚑ {measures.get(metric, metric)} {'; '.join(wrong)}.", cls="note")
           for metric, wrong in board.flags.items()),
-        None if board.flags else el("p", UNFLAGGED, cls="note"),
+        None if board.flags else el("p", checked({row.run.method_id for row in judged}), cls="note"),
         cls="stack",
     )  # fmt: skip
 

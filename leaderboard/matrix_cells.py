@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from leaderboard import formats
 from leaderboard.columns import scale_of
 from leaderboard.formats import Scale
 from results.beside import Comparison
-from results.contestants import Contestant
+from results.contestants import WHOLE, Contestant
 from results.matrix import Cell, Column, Correction, Matrix
 
 ALPHA = 0.05
@@ -63,6 +64,12 @@ class Shown:
         every = {formats.metric_name(other.metric or "") for other in self.board.columns}
         alone = sum(one == name for one, _ in every) == 1
         return name if alone or not details else f"{name} ({details})"
+
+    def doubt(self, column: Column) -> str:
+        """Why every interval of a column may not cover as it says; empty where some are sound."""
+        cells = [cell for (_, key), cell in self.board.cells.items() if key == column.key and not math.isnan(cell.half)]
+        doubts = [cell.doubt for cell in cells]
+        return max(doubts, key=doubts.count) if doubts and all(doubts) else ""
 
     def comparison(self, column: Column, cell: Cell) -> Comparison | None:
         """The printed figure beside a cell."""
@@ -140,13 +147,16 @@ def aside(row: Contestant) -> str:
     """What stands beneath a row's name: its method's id and its reader where they say more."""
     method = row.any_run.method_id
     parts = [] if method in (row.name, f"submitted:{row.name.rpartition('@')[0]}") else [method]
-    return " · ".join([*parts, *(f"reader {reader}" for reader in row.readers if reader not in row.name)])
+    readers = (reader for reader in row.readers if reader not in row.name and not (row.control and reader == WHOLE))
+    return " · ".join([*parts, *(reader if reader == WHOLE else f"reader {reader}" for reader in readers)])
 
 
 def parameters(number: int | None) -> str:
     """`7.2 B`, `110 M`; as models are named."""
     if number is None:
         return formats.NOTHING
+    if number == 0:
+        return "no model"
     for size, unit in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "k")):
         if number >= size:
             return f"{number / size:.3g} {unit}"

@@ -19,10 +19,15 @@ Definitions = Mapping[str, Mapping[str, Any]]
 
 
 def settings(groups: Sequence[Sequence[RunRow]]) -> list[str]:
-    """Settings in the order in which they come up, those with most benchmarks first; then all."""
+    """Settings in the order in which they come up, those with most benchmarks first; then all.
+
+    All come first where no setting has two benchmarks: a matrix of one column is none.
+    """
     every = [runs[0].setting for runs in groups]
     distinct = sorted(dict.fromkeys(every), key=lambda setting: -every.count(setting))
-    return [*distinct, ALL_SETTINGS] if len(distinct) > 1 else distinct
+    if len(distinct) < 2:
+        return distinct
+    return [*distinct, ALL_SETTINGS] if len(distinct) < len(every) else [ALL_SETTINGS, *distinct]
 
 
 def column_key(run: RunRow) -> str:

@@ -100,8 +100,8 @@ def draw_filters(labels: Mapping[str, str], found: Choices, active: int) -> bool
         state.select("Size", "size", list(SIZE_NAMES), ANY, show=lambda one: SIZE_NAMES[one], resets=_ROWS)
         state.select("Weights", "weights", list(WEIGHT_NAMES), ANY, show=lambda one: WEIGHT_NAMES[one], resets=_ROWS)
         if not (found.sizes_known and found.weights_known):
-            st.caption("Sizes and weights are known of submissions whose card states them; the store does not hold "
-                       "them for runs made here.")  # fmt: skip
+            st.caption("Sizes and weights are counted where a model ran here and stated on a submission's card; a "
+                       "model behind an endpoint does not tell.")  # fmt: skip
         if found.training:
             _several("Not trained on", "untrained", found.training)
         else:

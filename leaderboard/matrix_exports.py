@@ -81,8 +81,7 @@ def _line(shown: Shown, row: Contestant, column: Column, cell: Cell) -> list[Any
     beside: list[Any] = [None] * 4
     if known is not None:
         beside = [known.figure.fraction, f"{known.figure.source}: {known.figure.setting}", known.gap, known.status]
-    spent = [None] * 3 if cost is None else [
-        cost.prompt_tokens + cost.completion_tokens + cost.memory_tokens, cost.seconds, cost.cost_usd]  # fmt: skip
+    spent = [None] * 3 if cost is None else [cost.tokens, cost.seconds, cost.cost_usd]
     return [
         run.dataset, run.dataset_fingerprint, run.setting, run.seed, shown.board.questions[column.key], row.name,
         run.method_id, run.kind, run.origin if run.origin in SOURCES and run.origin != "run" else "measured",

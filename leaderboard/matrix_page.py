@@ -17,7 +17,7 @@ from leaderboard.matrix_exports import Export
 from leaderboard.matrix_papers import papers_of
 from leaderboard.matrix_picture import picture
 from leaderboard.matrix_rows import PAGE, Order, default_order, drawn, first_direction, sort_columns
-from leaderboard.matrix_table import legend, pager, table
+from leaderboard.matrix_table import legend, pager, table, unstated
 from leaderboard.nodes import Node, el, message
 from leaderboard.refreshing import refresh_while_running
 from leaderboard.source import Source
@@ -151,13 +151,14 @@ def _summary(board: Matrix, left_out: int) -> Node:
         f"{left_out:,} filtered out" if left_out else "",
         f"{apart:,} results not comparable" if apart else "",
         f"differences to {board.reference}" if board.reference is not None else "no reference chosen",
+        *unstated(board),
     ]
     return el("p", *(el("span", part, cls="fact") for part in parts if part), cls="facts")
 
 
 def _nobody() -> None:
     """Say that the filters leave no method, and how to be rid of them."""
-    text = "No method meets all filters. Those whose card does not state a size or weights pass only as not stated."
+    text = "No method meets all filters. Those whose size or weights nobody states pass only as not stated."
     clear = el("button", "clear the filters", cls="turn", key="clear", action=dict.fromkeys(matrix_controls.FILTERS))
     show(el("section", el("h2", "No method competes"), el("p", text), el("p", clear), cls="message"), "message",
          state.act(ACTS))  # fmt: skip

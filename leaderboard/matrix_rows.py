@@ -108,8 +108,7 @@ def cost_of(board: Matrix, row: Contestant, column: str) -> float | None:
     cost = board.cost(row)
     if cost is None:
         return None
-    tokens = cost.prompt_tokens + cost.completion_tokens + cost.memory_tokens
-    found = {"tokens": tokens, "seconds": cost.seconds, "cost": cost.cost_usd}[column]
+    found = {"tokens": cost.tokens, "seconds": cost.seconds, "cost": cost.cost_usd}[column]
     return None if math.isnan(found) else found
 
 

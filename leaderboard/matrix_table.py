@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from leaderboard import formats
 from leaderboard.columns import board_key, explanation
@@ -33,6 +34,45 @@ _COSTS = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """What columns a table has beside its benchmarks: those in which every row says the same are left out.
+
+    Attributes:
+        pins, hides: Keys of rows.
+        milliseconds: Whether times are all so short that seconds would be mostly zeros.
+        costs: Names of `_COSTS`.
+        sources: Whether where results are from is a column.
+        doubted: Keys of benchmarks whose intervals are all doubted.
+    """
+
+    pins: Sequence[str]
+    hides: Sequence[str]
+    milliseconds: bool
+    costs: Collection[str]
+    sources: bool
+    doubted: Collection[str]
+
+
+def _layout(shown: Shown, rows: Drawn, papers: Sequence[Printed]) -> _Layout:
+    board = shown.board
+    spent = {name: [cost_of(board, row, name) for row in board.rows] for name in ("tokens", "seconds", "cost")}
+    times = [value for value in spent["seconds"] if value is not None]
+    return _Layout(
+        [row.key for row in rows.pinned], rows.hidden_keys, bool(times) and max(times) < 1,
+        {name for name, *_ in _COSTS if name not in ("tokens", "cost") or any(spent[name])},
+        bool(papers) or any(tuple(row.origins) != ("run",) for row in board.rows),
+        {column.key for column in board.columns if shown.doubt(column)},
+    )  # fmt: skip
+
+
+def unstated(board: Matrix) -> list[str]:
+    """What columns would say that are left out because every row says the same."""
+    words = {"tokens": "no tokens were spent", "cost": "no call cost money"}
+    said = [text for name, text in words.items() if not any(cost_of(board, row, name) for row in board.rows)]
+    return said + (["all measured here"] if all(tuple(row.origins) == ("run",) for row in board.rows) else [])
+
+
 def table(shown: Shown, rows: Drawn, order: Order, papers: Sequence[Printed] = ()) -> Node:
     """The table.
 
@@ -42,18 +82,17 @@ def table(shown: Shown, rows: Drawn, order: Order, papers: Sequence[Printed] = (
         order: The sorting, for the heads.
         papers: Lines of papers, below.
     """
-    milliseconds = _in_milliseconds(shown.board)
-    heads = _heads(shown, order, milliseconds)
-    pins, hides = [row.key for row in rows.pinned], rows.hidden_keys
-    body = [_line(shown, row, pins, hides, milliseconds) for row in (*rows.pinned, *rows.rows)]
+    layout = _layout(shown, rows, papers)
+    heads = _heads(shown, order, layout)
+    body = [_line(shown, row, layout) for row in (*rows.pinned, *rows.rows)]
     if rows.controls:
         body.append(_divider("Controls: they see the gold answers or evidence, so they bound what is attainable and "
                              "are not ranked", len(heads)))  # fmt: skip
-        body += [_line(shown, row, pins, hides, milliseconds) for row in rows.controls]
+        body += [_line(shown, row, layout) for row in rows.controls]
     if papers:
         body.append(_divider("Printed in papers: other readers, data or settings, so they are not comparable and never "
                              "ranked", len(heads)))  # fmt: skip
-        body += [_paper(shown, one) for one in papers]
+        body += [_paper(shown, one, layout) for one in papers]
     caption = "Methods against benchmarks: value, half its 95 % interval, rank, and what papers print"
     return el(
         "div", el("table", el("caption", caption, cls="unseen"), el("thead", el("tr", *heads)), el("tbody", *body),
@@ -79,18 +118,12 @@ def legend(shown: Shown) -> Node:
     return el("div", *(el("p", line, cls="note") for line in lines))
 
 
-def _in_milliseconds(board: Matrix) -> bool:
-    """Whether times are all so short that seconds would be mostly zeros."""
-    spent = [value for row in board.rows if (value := cost_of(board, row, "seconds")) is not None]
-    return bool(spent) and max(spent) < 1
-
-
 def _divider(text: str, columns: int) -> Node:
     return el("tr", el("th", el("span", text, cls="divider-text"), colspan=str(columns), scope="colgroup"),
               cls="divider")  # fmt: skip
 
 
-def _heads(shown: Shown, order: Order, milliseconds: bool) -> list[Node]:
+def _heads(shown: Shown, order: Order, layout: _Layout) -> list[Node]:
     board = shown.board
     heads = [_head(board, "method", "Method", "", "The name in the experiment", order, "stick")]
     heads += [_benchmark(shown, column, order) for column in board.columns]
@@ -98,10 +131,13 @@ def _heads(shown: Shown, order: Order, milliseconds: bool) -> list[Node]:
         heads.append(_head(board, "mean", "Mean", "of benchmarks", "Mean over the benchmarks shown, each weighing the "
                            "same; only where a method has a comparable value on all of them and they share a metric",
                            order, "number"))  # fmt: skip
-    time = "ms / question" if milliseconds else "s / question"
-    heads += [_head(board, column, name, unit or time, tip, order, "number") for column, name, unit, tip in _COSTS]
-    return [*heads, el("th", el("span", "Source", cls="name", tip="Measured here, sent in, or printed in a paper"),
-                       scope="col")]  # fmt: skip
+    time = "ms / question" if layout.milliseconds else "s / question"
+    heads += [_head(board, column, name, unit or time, tip, order, "number") for column, name, unit, tip in _COSTS
+              if column in layout.costs]  # fmt: skip
+    if layout.sources:
+        tip = "Measured here, sent in, or printed in a paper"
+        heads.append(el("th", el("span", "Source", cls="name", tip=tip), scope="col"))
+    return heads
 
 
 def _benchmark(shown: Shown, column: Column, order: Order) -> Node:
@@ -110,12 +146,13 @@ def _benchmark(shown: Shown, column: Column, order: Order) -> Node:
     if column.metric is None:
         return el("th", el("span", name, cls="name", tip="Nothing of this family was scored here"),
                   el("span", below, cls="unit") if below else None, scope="col", cls="number")  # fmt: skip
-    unit = f"{shown.metric(column)} · {shown.scale(column).unit}"
+    unit, doubt = f"{shown.metric(column)} · {shown.scale(column).unit}", shown.doubt(column)
+    mark = el("span", " †", cls="half", tip=f"No interval of this column may cover as it says: {doubt}.")
     opened = {"view": "benchmark", "board": board_key(column.first), "metric": column.metric, "sort": None,
               "order": None}  # fmt: skip
     return el(
         "th", _sorter(shown.board, column.key, name, explanation(column.metric, shown.definitions), order),
-        el("span", unit, cls="unit"), el("span", below, cls="unit") if below else None,
+        mark if doubt else None, el("span", unit, cls="unit"), el("span", below, cls="unit") if below else None,
         el("button", "open board", cls="turn", key=f"open-{column.key}", action=opened,
            label=f"Open the board of {name}"),
         scope="col", sort=_direction(order, column.key), cls="number",
@@ -144,25 +181,30 @@ def _sorter(board: Matrix, column: str, name: str, tip: str, order: Order) -> No
     )  # fmt: skip
 
 
-def _line(shown: Shown, row: Contestant, pins: Sequence[str], hides: Sequence[str], milliseconds: bool) -> Node:
+def _line(shown: Shown, row: Contestant, layout: _Layout) -> Node:
     board = shown.board
-    cells = [_cell(shown, column, board.cells.get((row.key, column.key))) for column in board.columns]
+    cells = [_cell(shown, column, board.cells.get((row.key, column.key)), column.key in layout.doubted)
+             for column in board.columns]  # fmt: skip
     if len(board.columns) > 1:
         cells.append(_mean(shown, row))
     stated = row.open_weights
-    weights = "" if stated is None else "open weights" if stated else "closed weights"
-    cells += [
-        el("td", formats.count(cost_of(board, row, "tokens")), cls="number"),
-        el("td", formats.seconds(cost_of(board, row, "seconds"), milliseconds=milliseconds), cls="number"),
-        el("td", formats.dollars(cost_of(board, row, "cost")), cls="number"),
-        el("td", el("span", parameters(row.parameters), cls="top"),
-           el("span", weights, cls="interval") if weights else None, cls="number"),
-        el("td", *_sources(row), cls="sources"),
-    ]  # fmt: skip
-    return el("tr", _name(board, row, pins, hides), *cells, cls="control" if row.control else "")
+    weights = "" if stated is None or not row.parameters else "open weights" if stated else "closed weights"
+    costs = {
+        "tokens": el("td", formats.count(cost_of(board, row, "tokens")), cls="number"),
+        "seconds": el("td", formats.seconds(cost_of(board, row, "seconds"), milliseconds=layout.milliseconds),
+                      cls="number"),
+        "cost": el("td", formats.dollars(cost_of(board, row, "cost")), cls="number"),
+        "parameters": el("td", el("span", parameters(row.parameters), cls="top"),
+                         el("span", weights, cls="interval") if weights else None, cls="number"),
+    }  # fmt: skip
+    cells += [cell for column, cell in costs.items() if column in layout.costs]
+    if layout.sources:
+        cells.append(el("td", *_sources(row), cls="sources"))
+    return el("tr", _name(board, row, layout), *cells, cls="control" if row.control else "")
 
 
-def _name(board: Matrix, row: Contestant, pins: Sequence[str], hides: Sequence[str]) -> Node:
+def _name(board: Matrix, row: Contestant, layout: _Layout) -> Node:
+    pins, hides = layout.pins, layout.hides
     pinned = row.key in pins
     kept = [key for key in pins if key != row.key]
     marks = [badge("reference", "reference", "Differences are taken to this method")] if (
@@ -182,7 +224,7 @@ def _name(board: Matrix, row: Contestant, pins: Sequence[str], hides: Sequence[s
     )  # fmt: skip
 
 
-def _cell(shown: Shown, column: Column, cell: Cell | None) -> Node:
+def _cell(shown: Shown, column: Column, cell: Cell | None, doubted: bool) -> Node:
     if cell is None:
         return el("td", formats.NOTHING, cls="number")
     scale, won = shown.scale(column), better(column, cell)
@@ -195,10 +237,12 @@ def _cell(shown: Shown, column: Column, cell: Cell | None) -> Node:
     known = shown.comparison(column, cell)
     # A control's whole line stands apart: its cells need not say so one by one.
     apart = bool(cell.apart) and cell.run.kind != "control"
+    # What holds of a whole column stands in its head.
+    alone = bool(cell.doubt) and not doubted
     return el(
         "td",
         el("span", mark, el("span", scale.value(cell.value), cls="value"),
-           el("span", half, "†" if cell.doubt else None, cls="half") if half or cell.doubt else None,
+           el("span", half, "†" if alone else None, cls="half") if half or alone else None,
            el("span", "●", cls="best", role="img", label="not separable from the best") if best else None, cls="top"),
         el("span", rank(cell), cls="interval") if cell.band else None,
         _reason(cell) if apart else None,
@@ -243,7 +287,7 @@ def _sources(row: Contestant) -> list[Node]:
     return marks
 
 
-def _paper(shown: Shown, one: Printed) -> Node:
+def _paper(shown: Shown, one: Printed, layout: _Layout) -> Node:
     cells = []
     for column in shown.board.columns:
         figure = one.figures.get(column.key)
@@ -255,7 +299,7 @@ def _paper(shown: Shown, one: Printed) -> Node:
         )
         cells.append(el("td", el("span", shown.scale(column).value(figure.fraction), cls="top"),
                         el("span", "incomparable", cls="interval"), cls="number apart", tip=tip))  # fmt: skip
-    empty = [el("td", formats.NOTHING, cls="number")] * (len(_COSTS) + (len(shown.board.columns) > 1))
+    empty = [el("td", formats.NOTHING, cls="number")] * (len(layout.costs) + (len(shown.board.columns) > 1))
     return el(
         "tr", el("th", el("span", one.method, cls="method", title=one.method), el("span", one.said, cls="aside"),
                  scope="row", cls="stick"),

@@ -14,7 +14,7 @@ import streamlit as st
 _VIEW = "view"
 _SHARED = ("experiment", "board", "metric", "reference")
 """What pages have in common."""
-_LONGEST = 500
+_LONGEST = 8000
 """Characters of a parameter that are looked at."""
 
 

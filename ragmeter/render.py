@@ -16,7 +16,8 @@ from results.tables import doubts, labels, mark, plus_minus, remarks
 
 CELL_WIDTH = 15
 METHOD_WIDTH = 26
-COST_COLUMNS = ("s/question", "tokens")
+COST_COLUMNS = ("s/question", "tokens", "memory")
+"""What answers took per question: time, all tokens, and the memory tokens among them where any run has some."""
 
 
 def show_board(board: Board, console: Console) -> None:
@@ -139,9 +140,9 @@ def _table(board: Board, metrics: Sequence[str], heads: dict[str, str], *, with_
     table.add_column("method", max_width=METHOD_WIDTH, overflow="fold")
     for metric in metrics:
         table.add_column(Text(heads[metric]), justify="right", no_wrap=True)
-    if with_cost:
-        for column in COST_COLUMNS:
-            table.add_column(column, justify="right", no_wrap=True)
+    costs = _cost_columns(board) if with_cost else ()
+    for column in costs:
+        table.add_column(column, justify="right", no_wrap=True)
     for row in board.rows:
         name = Text(row.run.method)
         if row.control:
@@ -151,7 +152,7 @@ def _table(board: Board, metrics: Sequence[str], heads: dict[str, str], *, with_
         if row.run.origin != "run":
             name += Text(f" ({row.run.origin}{', contaminated' if row.run.contaminated else ''})", style="dim")
         cells = [cell_text(row.cells.get(metric)) for metric in metrics]
-        table.add_row(name, *cells, *(_cost(row) if with_cost else ()), style="dim" if row.control else "")
+        table.add_row(name, *cells, *_cost(row)[: len(costs)], style="dim" if row.control else "")
     return table
 
 
@@ -170,8 +171,13 @@ def cell_text(cell: Cell | None) -> Text:
     return text
 
 
-def _cost(row: Row) -> tuple[Text, Text]:
+def _cost_columns(board: Board) -> tuple[str, ...]:
+    remembers = any(row.cost is not None and row.cost.memory_tokens for row in board.rows)
+    return COST_COLUMNS if remembers else COST_COLUMNS[:-1]
+
+
+def _cost(row: Row) -> tuple[Text, ...]:
     if row.cost is None:
-        return Text("–"), Text("–")
-    tokens = row.cost.prompt_tokens + row.cost.completion_tokens
-    return Text(f"{row.cost.seconds:.4f}"), Text(f"{tokens:.0f}" if tokens else "–")
+        return (Text("–"),) * len(COST_COLUMNS)
+    counted = (row.cost.tokens, row.cost.memory_tokens)
+    return Text(f"{row.cost.seconds:.4f}"), *(Text(f"{number:.0f}" if number else "–") for number in counted)

@@ -77,8 +77,8 @@ def spent(row: Row, axis: Axis, questions: int) -> float:
     if cost is None:
         return math.nan
     ways: dict[Axis, Callable[[Cost], float]] = {
-        "tokens": lambda one: one.prompt_tokens + one.completion_tokens + one.memory_tokens,
-        "delivered": lambda one: one.prompt_tokens + one.memory_tokens,
+        "tokens": lambda one: one.tokens,
+        "delivered": lambda one: one.delivered,
         "memory": lambda one: one.memory_tokens,
         "seconds": lambda one: one.seconds,
         "cost": lambda one: one.cost_usd / questions if questions else math.nan,

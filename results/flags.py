@@ -8,7 +8,7 @@ on these very questions measures something else than the rightness of answers.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 BEST = "gold_answer"
 WORTHLESS = ("empty_answer", "idk", "shuffled_answer")
@@ -35,3 +35,17 @@ def wrongly_ranked(controls: Mapping[str, float], methods: Mapping[str, float]) 
     ceiling = max(methods.values(), default=controls.get(BEST, math.inf))
     worthless = [name for name in WORTHLESS if controls.get(name, -math.inf) >= ceiling - _SLACK]
     return wrong + [f"ranks {name} as high as the best method" for name in worthless]
+
+
+def checked(controls: Collection[str]) -> str:
+    """What `wrongly_ranked` looked at and found in order, as one sentence.
+
+    Args:
+        controls: Ids of those that have a value.
+    """
+    said = ["nothing is above the gold answer"] if BEST in controls else []
+    if set(WORTHLESS) & set(controls):
+        said.append("what says nothing or the wrong thing is below the best method")
+    if not said:
+        return "Not checked: neither a gold answer nor one that says nothing or the wrong thing has a value here."
+    return f"Not flagged: {', and '.join(said)}."

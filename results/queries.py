@@ -99,6 +99,16 @@ class Cost:
     model_calls: float
     cost_usd: float
 
+    @property
+    def tokens(self) -> float:
+        """Prompt, completion and memory tokens per question."""
+        return self.prompt_tokens + self.completion_tokens + self.memory_tokens
+
+    @property
+    def delivered(self) -> float:
+        """What a reader is handed per question: prompt tokens, and memory tokens in place of text."""
+        return self.prompt_tokens + self.memory_tokens
+
 
 @dataclass(frozen=True, slots=True)
 class EvidenceRow:

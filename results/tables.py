@@ -25,7 +25,7 @@ CSV_COLUMNS = (
     "dataset", "dataset_fingerprint", "setting", "seed", "questions", "method", "kind", "origin", "status", "run",
     "metric", "unit", "value", "low", "high", "n", "unscorable", "reference", "difference", "difference_low",
     "difference_high", "difference_n", "wins", "ties", "losses", "p", "p_holm", "mark", "seconds_per_question",
-    "tokens_per_question", "cost_usd",
+    "tokens_per_question", "memory_tokens_per_question", "cost_usd",
 )  # fmt: skip
 """Columns of a board as CSV."""
 
@@ -200,8 +200,7 @@ def tidy(board: Board) -> Iterable[list[Any]]:
     shared = [board.dataset, board.dataset_fingerprint, board.setting, board.seed, board.questions]
     for row in board.rows:
         run, cost = row.run, row.cost
-        spent = [None] * 3 if cost is None else [cost.seconds, cost.prompt_tokens + cost.completion_tokens,
-                                                 cost.cost_usd]  # fmt: skip
+        spent = [None] * 4 if cost is None else [cost.seconds, cost.tokens, cost.memory_tokens, cost.cost_usd]
         for metric in board.metrics:
             cell = row.cells.get(metric)
             if cell is None:

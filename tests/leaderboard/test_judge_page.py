@@ -209,7 +209,13 @@ def test_a_control_that_is_placed_wrongly_is_flagged(judged: Path) -> None:
     assert shown is not None
     assert "⚑ accuracy ranks bm25 above the gold answer" in words(shown)
     assert "best method" in words(shown)
-    assert judge_view.UNFLAGGED not in words(shown)
+    assert "Not flagged" not in words(shown)
+    unflagged = judge_view.controls(replace(flagged, flags={}), queries.definitions(store), measures)
+    assert unflagged is not None
+    assert "Not flagged: nothing is above the gold answer." in words(unflagged)
+    unknown = judge_view.controls(replace(wrong, flags={}), queries.definitions(store), measures)
+    assert unknown is not None
+    assert "Not checked" in words(unknown)
     methods_only = replace(wrong, rows=tuple(row for row in wrong.rows if not row.control))
     assert judge_view.controls(methods_only, {}, measures) is None
 

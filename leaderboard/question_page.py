@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import streamlit as st
 
-from leaderboard import formats, question_view, source, state
+from leaderboard import formats, question_view, source, state, verdict_view
 from leaderboard.choosers import Chosen, choose, permalink
 from leaderboard.columns import MAIN
 from leaderboard.nodes import el, message
@@ -130,6 +130,10 @@ def _detail(chosen: Chosen, row: QuestionRow) -> None:
     answers = source.answers(chosen.at, row, runs)
     passages = source.gold_passages(chosen.at, row)
     metrics = list(dict.fromkeys([state.view()["metric"], *chosen.families[MAIN]]))
+    verdicts = source.verdicts(chosen.at, row.question, chosen.runs[0], runs)
+    whose = verdict_view.calls(answers, verdicts)
+    call = state.pick(verdict_view.CALL, ["", *whose], "")
+    judged = verdict_view.verdicts(verdicts, {run.run: run.method for run in chosen.runs}, call, row.question)
     shown = [
         question_view.question(row),
         question_view.answer_table(
@@ -139,8 +143,11 @@ def _detail(chosen: Chosen, row: QuestionRow) -> None:
         el("h3", "Ranked evidence", cls="section"),
         *(question_view.evidence(row, answer, opened=number < _OPENED)
           for number, answer in enumerate(a for a in answers if a.evidence)),
+        *([el("h3", "Verdicts of judges", cls="section"), *judged] if judged else []),
+        verdict_view.readers(answers, call, row.question),
+        verdict_view.conversation(source.conversation(chosen.at, call), whose[call]) if call else None,
     ]  # fmt: skip
-    show(el("div", *shown, cls="stack"), "detail")
+    show(el("div", *shown, cls="stack"), "detail", state.act((verdict_view.CALL,)))
 
 
 def _or_none(value: float) -> float | None:

@@ -16,10 +16,12 @@ import streamlit as st
 from numpy.typing import NDArray
 
 from results import checkpoints, queries
+from results import verdicts as judged
 from results.board import Board, board, groups
 from results.checkpoints import Checkpoint
 from results.queries import AnswerRow, ExperimentRow, Passage, QuestionRow, RunRow
 from results.store import Store
+from results.verdicts import Conversation, Verdict
 
 STORE_VARIABLE = "RAGMETER_STORE"
 DEFAULT_FOLDER = "ragmeter-store"
@@ -133,6 +135,17 @@ def scores(at: Source, dataset_fingerprint: str, runs: tuple[str, ...], metric: 
 def answers(at: Source, question: QuestionRow, runs: tuple[str, ...]) -> list[AnswerRow]:
     """What runs said about one question."""
     return queries.answers(store_of(at), question, runs, depth=DEPTH)
+
+
+@st.cache_data(show_spinner=False, max_entries=128)
+def verdicts(at: Source, question: str, first: RunRow, runs: tuple[str, ...]) -> list[Verdict]:
+    """What judges said about one question of the board that `first` is on."""
+    return judged.verdicts(store_of(at), question, first.dataset_fingerprint, first.setting, runs)
+
+
+def conversation(at: Source, call: str) -> Conversation | None:
+    """A kept call of a model."""
+    return judged.conversations(store_of(at), [call]).get(call)
 
 
 @st.cache_data(show_spinner=False, max_entries=128)

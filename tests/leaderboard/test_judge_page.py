@@ -213,7 +213,8 @@ def test_a_control_that_is_placed_wrongly_is_flagged(judged: Path) -> None:
     unflagged = judge_view.controls(replace(flagged, flags={}), queries.definitions(store), measures)
     assert unflagged is not None
     assert "Not flagged: nothing is above the gold answer." in words(unflagged)
-    unknown = judge_view.controls(replace(wrong, flags={}), queries.definitions(store), measures)
+    others = tuple(replace(row, run=replace(row.run, method_id="another")) for row in wrong.rows)
+    unknown = judge_view.controls(replace(wrong, rows=others, flags={}), queries.definitions(store), measures)
     assert unknown is not None
     assert "Not checked" in words(unknown)
     methods_only = replace(wrong, rows=tuple(row for row in wrong.rows if not row.control))

@@ -212,7 +212,7 @@ def test_the_legend_names_the_correction(shown: Shown) -> None:
     assert "Holm-corrected within the benchmark, 5 %" in text(legend(shown))
 
 
-@pytest.mark.parametrize(("number", "expected"), [(None, "–"), (0, "0"), (950, "950"), (110_000_000, "110 M"),
+@pytest.mark.parametrize(("number", "expected"), [(None, "–"), (0, "no model"), (950, "950"), (110_000_000, "110 M"),
                                                   (7_240_000_000, "7.24 B"), (10**15, "1e+03 T")])  # fmt: skip
 def test_parameters_are_written_as_models_are_named(number: int | None, expected: str) -> None:
     assert parameters(number) == expected

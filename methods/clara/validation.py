@@ -28,8 +28,9 @@ def validator(
 ) -> Validate | None:  # fmt: skip
     """The figures of held-out rows; None where there are none.
 
-    `validation_loss` and `validation_mse` of lessons; `validation_cover_em` of questions answered from all their
-    documents, or, where the model selects, from those that it chose, with `validation_recall@k` of the choice.
+    `validation_loss` and `validation_mse` of lessons; `validation_answer_loss` (per token) and `validation_cover_em` of
+    questions answered from all their documents, or, where the model selects, from those that it chose, with
+    `validation_recall@k` of the choice.
 
     Args:
         clara: The model.
@@ -43,7 +44,7 @@ def validator(
 
     def validate() -> Mapping[str, float]:
         figures: dict[str, float] = {}
-        with torch.inference_mode():
+        with torch.inference_mode(), clara.evaluating():
             if lessons:
                 figures |= losses(clara, lessons, options.batch_size)
             if questions:
@@ -72,7 +73,7 @@ def losses(clara: Clara, lessons: Sequence[Lesson], batch_size: int) -> dict[str
 def answered(
     clara: Clara, questions: Sequence[JointRow], options: ValidateOptions, *, selects: bool
 ) -> dict[str, float]:
-    """Share of questions whose answer covers a gold one, and recall where documents are chosen."""
+    """Share of questions whose answer covers a gold one, loss per token of answers, recall of documents chosen."""
     documents = dict.fromkeys(text for row in questions for text in row.documents)
     memory = clara.encode(list(documents)).memory
     places = {text: place for place, text in enumerate(documents)}
@@ -86,7 +87,21 @@ def answered(
         chosen, figures = _selected(clara, questions, of, options.batch_size)
     kept = [[row.documents[place] for place in best] for row, best in zip(questions, chosen, strict=True)]
     prompts = [answer(row.question, len(texts)) for row, texts in zip(questions, kept, strict=True)]
-    return figures | {"cover_em": covered(clara, questions, prompts, list(map(of, kept)), options)}
+    own = list(map(of, kept))
+    entropy = {"answer_loss": _loss(clara, prompts, own, [row.answer for row in questions], options.batch_size)}
+    return figures | entropy | {"cover_em": covered(clara, questions, prompts, own, options)}
+
+
+def _loss(
+    clara: Clara, prompts: Sequence[Prompt], memory: Sequence[Any], answers: Sequence[str], batch_size: int
+) -> float:
+    """Cross-entropy per token of answers."""
+    total = 0.0
+    for start in range(0, len(prompts), batch_size):
+        end = start + batch_size
+        told = clara.cross_entropy(prompts[start:end], memory[start:end], answers[start:end], "row_sums")
+        total += float(told.sum())
+    return total / sum(len(clara.generator.target_ids(one)) for one in answers)
 
 
 def answered_from_text(

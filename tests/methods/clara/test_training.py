@@ -306,6 +306,7 @@ def test_three_stages_end_in_checkpoints_and_are_taken_over(
         assert one.figures["steps"] == 4
         assert math.isfinite(one.figures["loss"])
         assert "validation_cover_em" in one.figures
+        assert one.figures["validation_answer_loss"] > 0
         assert (one.folder / "README.md").is_file()
     assert "validation_recall@1" in stages[2].figures
     assert "validation_recall@1" not in stages[1].figures

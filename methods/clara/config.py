@@ -71,7 +71,7 @@ class ClaraConfig(BaseModel):
     mask: Variant = Field(
         "minus_infinity",
         description="how documents already taken are masked in the soft weights; equation and algorithm are the "
-        "paper's two, which disagree",
+        "paper's two, which disagree; released algorithm",
     )
     k: int = Field(5, ge=1, description="documents that are answered from")
 

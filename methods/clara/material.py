@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from itertools import islice
 from typing import Any
 
+from benchmarks.draws import Draws
 from benchmarks.errors import UserError
 from benchmarks.fingerprint import fingerprint
 from benchmarks.registry import resolve
@@ -80,6 +81,34 @@ def _alone(row: JointRow) -> JointRow:
         return row
     texts = tuple(row.documents[place] for place in row.positives)
     return replace(row, documents=texts, positives=tuple(range(len(texts))))
+
+
+def set_aside(config: ClaraTrainingConfig, stage: Stage, rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """Part a stage's rows into those it learns from and those its curve is drawn by.
+
+    Drawn from the seed are documents of pretraining and questions of the other stages; every row of one of them is set
+    aside with it. Nothing is where `validation` names something for the stage.
+
+    Raises:
+        UserError: Nothing would be left to learn from.
+    """
+    data, most = config.validation, config.validate_on.held_out
+    named = data.scp if stage == "scp" else data.instruction if stage == "instruction" else data.joint
+    if not most or named:
+        return list(rows), []
+
+    def unit(row: Row) -> str:
+        return row.document if isinstance(row, ScpRow) else row.question
+
+    every = list(dict.fromkeys(map(unit, rows)))
+    if most >= len(every):
+        raise UserError(
+            f"{stage} has {len(every)} documents or questions, and {most} are to be set aside",
+            where="validate_on.held_out", try_this="a smaller number",
+        )  # fmt: skip
+    Draws("clara set aside", config.seed, stage).shuffle(every)
+    aside = set(every[:most])
+    return [row for row in rows if unit(row) not in aside], [row for row in rows if unit(row) in aside]
 
 
 def held_out_pretraining(config: ClaraTrainingConfig) -> list[ScpRow]:

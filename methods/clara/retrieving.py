@@ -112,12 +112,25 @@ class Joint:
         return 1 - done / soft if done < soft else 0.0
 
     def part(self, rows: Sequence[JointRow], whole: Whole, done: float, step: int) -> tuple[Any, Sums]:
-        """The loss of some rows: see `trainer.Objective`."""
+        """The loss of some rows: see `trainer.Objective`.
+
+        A question with fewer candidates than k has all of them, and its neighbours k all the same.
+        """
+        alike: dict[int, list[JointRow]] = {}
+        for row in rows:
+            alike.setdefault(min(self._k, len(row.documents)), []).append(row)
+        parts = [self._of(some, k, whole, done) for k, some in alike.items()]
+        sums: dict[str, float] = {}
+        for _, figures in parts:
+            for name, value in figures.items():
+                sums[name] = sums.get(name, 0.0) + value
+        return torch.stack([loss for loss, _ in parts]).sum(), sums
+
+    def _of(self, rows: Sequence[JointRow], k: int, whole: Whole, done: float) -> tuple[Tensor, dict[str, float]]:
+        """Of rows that are all answered from k documents."""
         with nullcontext() if self._process is None else self._process.autocast():
             found = candidates_of(self._clara, rows, self._documents, self._options.selection == "learnt")
-            chosen = select(
-                found.scores, self._k, self.tau(done), found.mask, self._clara.config.mask, self.softness(done), "clip"
-            )
+            chosen = select(found.scores, k, self.tau(done), found.mask, self._clara.config.mask, self.softness(done))
             prompts = [answer(row.question, chosen.ids.shape[1]) for row in rows]
             memory = chosen.apply(found.memory)
             answers = [row.answer for row in rows]
@@ -168,7 +181,8 @@ class Supervised:
             found = candidates_of(self._clara, rows, self._documents)
         scores = found.scores.masked_fill(~found.mask, -torch.inf)
         loss = supervised_terms(scores, found.positive, self._tau).nansum() / whole
-        best = select(found.scores, self._k, self._tau, found.mask, short="clip").ids
+        # Places without a candidate come last and are never positive.
+        best = scores.detach().sort(dim=-1, descending=True, stable=True).indices[:, : self._k]
         recall = float(recalls(best, found.positive).nansum()) / whole
         return loss, {"loss": float(loss.detach()), "recall": recall}
 

@@ -18,7 +18,6 @@ from typing import Any, Literal
 from benchmarks.errors import UserError
 
 Variant = Literal["minus_infinity", "equation", "algorithm"]
-Short = Literal["raise", "clip"]
 EPSILON = 1e-8
 SMALLEST_TAU = 1e-6
 
@@ -58,7 +57,7 @@ class Selection:
 
 def select(
     scores: Any, k: int, tau: float, mask: Any = None, variant: Variant = "minus_infinity",
-    softness: float = 0.0, short: Short = "raise",
+    softness: float = 0.0,
 ) -> Selection:  # fmt: skip
     """Choose the k best documents of each row; of equal scores the first.
 
@@ -70,7 +69,6 @@ def select(
         variant: How documents already taken are masked in the soft weights.
         softness: 0: weights are the choice (the paper); 1: they are the soft weights; between, a mixture. The gradient
             is that of the softmax in any case. Ours, for a warm-up.
-        short: What happens where a row has fewer than k candidates: refuse, or choose as many as the shortest has.
 
     Raises:
         UserError: A row has too few candidates.
@@ -82,7 +80,7 @@ def select(
     _check(s, k, tau, mask, softness)
     if mask is not None:
         s = s.masked_fill(~mask, -torch.inf)
-    k = _fitting(s, k, short)
+    _require_enough(s, k)
     ids = torch.sort(s.detach(), dim=-1, descending=True, stable=True).indices[:, :k]
     hard = torch.nn.functional.one_hot(ids, s.shape[-1]).to(s.dtype)
     taken = hard.cumsum(1) - hard
@@ -114,14 +112,11 @@ def _check(s: Any, k: int, tau: float, mask: Any, softness: float) -> None:
         raise ValueError("scores of candidates must be finite numbers")
 
 
-def _fitting(s: Any, k: int, short: Short) -> int:
-    """How many can be chosen of every row."""
+def _require_enough(s: Any, k: int) -> None:
     fewest = int((s.detach() > float("-inf")).sum(-1).min()) if len(s) else s.shape[-1]
-    if k <= fewest:
-        return k
-    if short == "clip" and fewest:
-        return fewest
-    raise UserError(
-        f"{k} documents are to be chosen where a question has {fewest} candidates", where="k",
-        try_this=f"k of at most {fewest}, or more candidates",
-    )  # fmt: skip
+    if k > fewest:
+        raise UserError(
+            f"{k} documents are to be chosen where a question has {fewest} candidates",
+            where="k",
+            try_this=f"k of at most {fewest}, or more candidates",
+        )

@@ -3,7 +3,7 @@
 | | trained | frozen | begins from |
 |---|---|---|---|
 | scp | compressor, generator, memory rows | base | the base |
-| instruction | compressor, generator | base, memory rows | pretraining |
+| instruction | compressor, generator | base, memory rows | pretraining; without it memory rows are trained, too |
 | supervised | reasoner | all else | either |
 | joint | reasoner, generator | all else | either |
 """
@@ -19,6 +19,7 @@ from benchmarks.errors import UserError
 from benchmarks.fingerprint import fingerprint
 from methods.clara.compression import Compression
 from methods.clara.config import Part
+from methods.clara.fitting import fitting_lessons, fitting_rows
 from methods.clara.frozen_documents import FrozenDocuments
 from methods.clara.lessons import Lesson, instruction_lessons, scp_lessons
 from methods.clara.material import Row
@@ -91,7 +92,10 @@ def trained(config: ClaraTrainingConfig, stage: Stage) -> set[Part]:
     options = config.instruction
     if options.trains == "generator":
         return {"generator"}
-    return {"compressor", "generator"} if options.freeze_memory else {"compressor", "generator", "memory"}
+    # Behind pretraining memory rows are frozen; without it nothing else would ever train them.
+    pretrained = config.start is not None or "scp" in config.planned
+    return {"compressor", "generator"} if options.freeze_memory and pretrained else {
+        "compressor", "generator", "memory"}  # fmt: skip
 
 
 def prepare(
@@ -112,9 +116,12 @@ def prepare(
     if stage in ("scp", "instruction"):
         options = config.scp if stage == "scp" else config.instruction
         taught = in_lessons(lessons(config, rows), config.data.unheard, config.seed)
+        taught = fitting_lessons(taught, clara.generator, config.skip_long)
         return Prepared(Compression(clara, options, process), taught, options.train)
     asked = in_rows([row for row in rows if isinstance(row, JointRow)], config.data.unheard, config.seed)
     stage_options = config.joint if stage == "joint" else config.supervised
+    if stage == "joint":
+        asked = fitting_rows(asked, clara.generator, config.joint.k or clara.config.k, config.skip_long)
     frozen = _frozen(clara, asked, stage_options.train.micro_batch, folder, progress, process)
     if stage == "joint":
         return Prepared(Joint(clara, config.joint, frozen, process), asked, config.joint.train)

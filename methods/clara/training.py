@@ -81,18 +81,22 @@ def _begun(
     identity: str,
 ) -> Begun:  # fmt: skip
     from methods.clara.card import write_card
-    from methods.clara.material import held_out, held_out_pretraining
+    from methods.clara.material import held_out, held_out_pretraining, set_aside
+    from methods.clara.rows import JointRow
     from methods.clara.stages import begin, finish, lessons, prepare
     from methods.clara.trainer import StageTrainer
     from methods.clara.validation import validator
 
     work, progress = workshop.work, workshop.progress
     clara = begin(config, stage, parent, str(process.device))
+    rows, aside = set_aside(config, stage, rows)
     prepared = prepare(config, stage, clara, rows, work / f"documents-{identity[:12]}", progress, process)
-    validate = validator(
-        clara, lessons(config, held_out_pretraining(config)) if stage == "scp" else [],
-        held_out(config, stage, workshop.services, rows), config.validate_on, selects=stage in ("supervised", "joint"),
-    )  # fmt: skip
+    taught = lessons(config, [*(held_out_pretraining(config) if stage == "scp" else []), *aside])
+    questions = [
+        *held_out(config, stage, workshop.services, rows),
+        *(row for row in aside if isinstance(row, JointRow)),
+    ]
+    validate = validator(clara, taught, questions, config.validate_on, selects=stage in ("supervised", "joint"))
     trainer = StageTrainer(
         stage, clara.module, prepared.objective, prepared.rows, prepared.train, config, work / "train",
         fingerprint(identity, stage), progress, process, validate,
@@ -106,4 +110,4 @@ def _begun(
         # They are as large as what was trained on, and follow from it.
         shutil.rmtree(work / f"documents-{identity[:12]}", ignore_errors=True)
 
-    return Begun(trainer.loop, save, {"rows": float(len(rows))})
+    return Begun(trainer.loop, save, {"rows": float(len(rows)), "learnt_from": float(len(prepared.rows))})

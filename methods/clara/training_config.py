@@ -106,7 +106,9 @@ class InstructionStage(CompressionOptions):
         False, description="begin with a new generator, as the released code does; false: go on with pretraining's"
     )
     freeze_memory: bool = Field(
-        True, description="memory tokens stay as pretraining left them; false: they train with the compressor"
+        True,
+        description="memory tokens stay as pretraining left them (paper; released code by accident of versions); "
+        "false: they train with the compressor, as they do where there was no pretraining",
     )
 
 
@@ -187,6 +189,12 @@ class ValidateOptions(_Part):
     every: int | None = Field(None, ge=1, description="steps between validations; null: each epoch")
     max_new_tokens: int = Field(24, ge=1, description="longest answer")
     batch_size: int = Field(16, ge=1, description="questions answered at once")
+    held_out: int = Field(
+        0,
+        ge=0,
+        description="so many documents (pretraining) or questions of a stage's own rows are set aside for these "
+        "figures where `validation` names nothing for it",
+    )
 
 
 class ClaraTrainingConfig(TrainingConfig):
@@ -202,6 +210,11 @@ class ClaraTrainingConfig(TrainingConfig):
     data: DataOptions
     validation: DataOptions = DataOptions.model_validate({})
     validate_on: ValidateOptions = ValidateOptions.model_validate({})
+    skip_long: bool = Field(
+        False,
+        description="rows whose prompt and reply are longer than model.max_prompt are left out and counted; false: the "
+        "training refuses them before its first step",
+    )
     scp: ScpStage = ScpStage.model_validate({})
     instruction: InstructionStage = InstructionStage.model_validate({})
     supervised: SupervisedStage = SupervisedStage.model_validate({})

@@ -15,19 +15,22 @@ PAPER: Mapping[str, Any] = {
     },
     "precision": "bf16",
     "joint": {"train": {"schedule": "cosine"}},
+    "validate_on": {"held_out": 500, "every": 500},
 }
-"""With the rate of joint training falling (Table 11)."""
+"""With the rate of joint training falling (Table 11), and rows set aside for the curves of Figures 5 and 6."""
 RELEASED: Mapping[str, Any] = {
     **PAPER,
+    "model": {"mask": "algorithm"},
     "instruction": {"reinit_generator": True},
     "joint": {"train": {"schedule": "constant"}},
 }
-"""As the published scripts have it: a new generator behind pretraining, a rate that stays in joint training."""
+"""As the published scripts have it: a new generator behind pretraining, a rate that stays in joint training, the mask
+of documents already taken as in algorithm 1."""
 
 
 def worlds(
     train: int, questions: int, pretraining: Mapping[str, Any], instruction: Mapping[str, Any],
-    joint: Mapping[str, Any], *, naming_only: int = 60, every: int | None = None,
+    joint: Mapping[str, Any], *, supervised: int | None = None, naming_only: int = 60, every: int | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """The pocket model on worlds, offline and on a CPU.
 
@@ -42,6 +45,7 @@ def worlds(
         train: Train worlds.
         questions: About them.
         pretraining, instruction, joint: Steps of the stages.
+        supervised: Steps of the baseline that learns from positives; None: as the paper trains the reasoner.
         naming_only: Steps of naming alone.
         every: Steps between validations; None: each epoch.
     """
@@ -83,7 +87,10 @@ def worlds(
         },
         "instruction": {"mse": 0.0, "together": 8, "train": _steps({"batch_size": 4, **instruction})},
         "joint": {"train": _steps(joint) | {"schedule": "cosine"}},
-    }
+        **({} if supervised is None else {
+            "supervised": {"train": _steps({"steps": supervised, "learning_rate": 5e-4}) | {"schedule": "cosine"}},
+        }),
+    }  # fmt: skip
 
 
 def _steps(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,6 +102,7 @@ WORLDS = worlds(
     {"steps": 500, "learning_rate": 2e-3},
     {"steps": 400, "learning_rate": 1e-3},
     {"steps": 40, "learning_rate": 1e-4, "batch_size": 8},
+    supervised=200,
 )  # fmt: skip
 """About a quarter of an hour on one core."""
 WORLDS_LONG = worlds(
@@ -110,7 +118,7 @@ DEMO = worlds(
     {"steps": 40, "learning_rate": 2e-3},
     {"steps": 10, "learning_rate": 1e-3},
     {"steps": 5, "learning_rate": 1e-4, "batch_size": 8},
-    naming_only=20,
+    supervised=5, naming_only=20,
 )  # fmt: skip
 """Every stage in about two minutes; it learns next to nothing."""
 PRESETS: Mapping[str, Mapping[str, Any]] = {

@@ -90,6 +90,12 @@ def train(request: Request, folder: Path | None, as_json: bool, quiet: bool) -> 
     require_extra(entry.extra, f"training {entry.id}")
     require_device(request.device)
     config = configured(entry, request)
+    planned = config.stages_of(entry.stages)
+    if request.stage is not None and request.stage not in planned:
+        raise UserError(
+            f"with these options {entry.id} trains {', '.join(planned)}, and not {request.stage}", where="--stage",
+            try_this=f"a stage of these, or options that train it, as in --set 'stages=[{request.stage}]'",
+        )  # fmt: skip
     config.preflight()
     store = Store(store_folder(folder))
     config.reach(store.cache)

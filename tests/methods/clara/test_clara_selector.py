@@ -128,14 +128,13 @@ def test_candidates_behind_a_mask_change_nothing() -> None:
     assert torch.equal(masked.soft[..., [0, 2, 3]], narrow.soft)
 
 
-def test_too_few_candidates_are_refused_or_clipped() -> None:
+def test_too_few_candidates_are_refused() -> None:
     scores = torch.tensor([[0.4, 0.1, 0.3], [0.1, 0.2, 0.3]])
     mask = torch.tensor([[True, True, True], [True, False, True]])
     with pytest.raises(UserError, match="3 documents are to be chosen where a question has 2 candidates"):
         select(scores, 3, 0.02, mask)
-    assert select(scores, 3, 0.02, mask, short="clip").ids.tolist() == [[0, 2], [2, 0]]
     with pytest.raises(UserError, match="has 0 candidates"):
-        select(scores, 1, 0.02, torch.zeros_like(mask), short="clip")
+        select(scores, 1, 0.02, torch.zeros_like(mask))
     with pytest.raises(UserError, match="4 documents"):
         select(scores, 4, 0.02)
 

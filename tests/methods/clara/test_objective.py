@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
+from benchmarks.errors import UserError  # noqa: E402
 from methods.clara.compression import Compression  # noqa: E402
 from methods.clara.compressor import Encoded, alignment  # noqa: E402
 from methods.clara.lessons import Lesson, instruction_lesson, scp_lesson  # noqa: E402
@@ -272,9 +273,46 @@ def test_fewer_candidates_than_others_have_are_never_padding(toy: ModuleType, cl
     long, short = toy.joint_rows(1, 4)[0], toy.joint_rows(1, 2)[0]
     found = candidates_of(clara, [long, short], documents_of(clara))
     assert found.mask.tolist() == [[True] * 4, [True, True, False, False]]
-    chosen = select(found.scores, 3, 0.02, found.mask, short="clip")
-    assert chosen.ids.shape == (2, 2)
-    assert set(chosen.ids[1].tolist()) == {0, 1}
+    with pytest.raises(UserError, match="has 2 candidates"):
+        select(found.scores, 3, 0.02, found.mask)
+    assert set(select(found.scores, 2, 0.02, found.mask).ids[1].tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize("marginal", [0.0, 0.7])
+def test_a_question_with_few_candidates_costs_its_neighbours_none_whatever_the_parts(
+    toy: ModuleType, clara: Clara, marginal: float
+) -> None:
+    clara.set_trainable({"reasoner", "generator"})
+    many, few = toy.joint_rows(4, 5), toy.joint_rows(4, 2)
+    rows = [many[0], few[1], many[2], few[3]]
+    objective = Joint(clara, JointStage(k=3, marginal=marginal), documents_of(clara))
+    whole = objective.whole(rows)
+
+    def gradient(parts: list[list[Any]]) -> tuple[float, dict[str, float], dict[str, Any]]:
+        clara.module.zero_grad()
+        total, figures = 0.0, dict[str, float]()
+        for part in parts:
+            loss, sums = objective.part(part, whole, 0.0, 0)
+            loss.backward()
+            total += float(loss.detach())
+            figures = {name: figures.get(name, 0.0) + value for name, value in sums.items()}
+        return total, figures, {n: p.grad.clone() for n, p in clara.module.named_parameters() if p.grad is not None}
+
+    at_once, alone = gradient([rows]), gradient([[row] for row in rows])
+    assert at_once[0] == pytest.approx(alone[0], rel=1e-5)
+    assert at_once[1] == pytest.approx(alone[1], rel=1e-5)
+    assert at_once[2].keys() == alone[2].keys()
+    for name, one in at_once[2].items():
+        torch.testing.assert_close(one, alone[2][name], rtol=1e-3, atol=1e-6)
+    asked = [answer(row.question, min(3, len(row.documents))) for row in rows]
+    best = []
+    for row in rows:
+        cosines = clara.similarity(
+            clara.encode([row.question], "reasoner").memory, documents_of(clara)(row.documents)[None]
+        )[0]
+        best.append(documents_of(clara)(row.documents)[cosines.argsort(descending=True)[:3]])
+    told = clara.cross_entropy(asked, best, [row.answer for row in rows])
+    assert at_once[1]["cross_entropy"] == pytest.approx(float(told.detach()), rel=1e-4)
 
 
 def test_temperature_falls_geometrically_and_softness_evenly(clara: Clara) -> None:

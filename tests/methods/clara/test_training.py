@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,9 +18,11 @@ torch = pytest.importorskip("torch")
 from benchmarks.errors import UserError  # noqa: E402
 from methods.api import Services  # noqa: E402
 from methods.clara import material  # noqa: E402
+from methods.clara.fitting import fits  # noqa: E402
 from methods.clara.frozen_documents import FrozenDocuments  # noqa: E402
 from methods.clara.model import Clara  # noqa: E402
-from methods.clara.stages import begin, finish, prepare  # noqa: E402
+from methods.clara.prompting import answer  # noqa: E402
+from methods.clara.stages import begin, finish, prepare, trained  # noqa: E402
 from methods.clara.training import ClaraTraining  # noqa: E402
 from methods.clara.training_config import ClaraTrainingConfig  # noqa: E402
 from methods.clara.validation import answered, losses, validator  # noqa: E402
@@ -76,6 +79,9 @@ def test_presets_differ_where_paper_and_released_scripts_do() -> None:
         assert (one.scp.mse, one.scp.naming, one.joint.soft_steps, one.joint.marginal) == (0.1, 0, 0, 0)
         assert (one.scp.train.floor, one.betas, one.weight_decay) == (0.1, (0.9, 0.95), 0)
     worlds.preflight()
+    assert (paper.model.mask, released.model.mask) == ("minus_infinity", "algorithm")
+    assert paper.validate_on.held_out > 0
+    assert worlds.supervised.train.learning_rate > 10 * paper.supervised.train.learning_rate
 
 
 def test_joint_training_from_pretraining_leaves_instruction_tuning_out(config: Any) -> None:
@@ -325,6 +331,60 @@ def test_three_stages_end_in_checkpoints_and_are_taken_over(
     assert [one.fresh for one in again] == [False] * 3
     assert [one.figures for one in again] == [one.figures for one in stages]
     assert not list((tmp_path / "work").glob("*/documents-*"))
+
+
+def test_without_pretraining_memory_tokens_are_trained_with_the_compressor(config: Any) -> None:
+    assert trained(config(stages=("scp", "instruction")), "instruction") == {"compressor", "generator"}
+    never = config(stages=("instruction",), scp={"rows": {"mix": "none"}})
+    assert trained(never, "instruction") == PRETRAINED
+    kept = config(stages=("instruction",), start="somewhere")
+    assert trained(kept, "instruction") == {"compressor", "generator"}
+    frozen = config(stages=("instruction",), scp={"rows": {"mix": "none"}}, instruction={"trains": "generator"})
+    assert trained(frozen, "instruction") == {"generator"}
+
+
+def test_rows_are_set_aside_whole_and_only_where_no_validation_is_named(toy: ModuleType, config: Any) -> None:
+    rows = toy.scp_rows()
+    for stage, unit in (("scp", "document"), ("joint", "question")):
+        rows = rows_of(toy, stage)
+        units = {getattr(row, unit) for row in rows}
+        asked = config(validate_on={"held_out": 2})
+        learnt, aside = material.set_aside(asked, stage, [*rows, *rows])
+        assert len(learnt) + len(aside) == 2 * len(rows)
+        assert len({getattr(row, unit) for row in aside}) == 2
+        assert not {getattr(row, unit) for row in aside} & {getattr(row, unit) for row in learnt}
+        assert material.set_aside(asked, stage, [*rows, *rows]) == (learnt, aside)
+        assert material.set_aside(config(), stage, rows) == (rows, [])
+        named = config(validate_on={"held_out": 2}, validation={stage: ["worlds:validation"]})
+        assert material.set_aside(named, stage, rows) == (rows, [])
+        with pytest.raises(UserError, match="to be set aside"):
+            material.set_aside(config(validate_on={"held_out": len(units)}), stage, rows)
+
+
+def test_what_is_too_long_is_refused_before_the_first_step_or_left_out(
+    toy: ModuleType, config: Any, tmp_path: Path
+) -> None:
+    long = "what is the value of " + " ".join(["key1"] * 600)
+    for stage in ("instruction", "joint"):
+        rows = rows_of(toy, stage)
+        spoilt = [replace(rows[0], question=long), *rows]
+        clara = begin(config(), stage, None, None)
+        with pytest.raises(UserError, match="1 prompts are too long"):
+            prepare(config(), stage, clara, spoilt, tmp_path / stage, Silent())
+        kept = prepare(config(skip_long=True), stage, clara, spoilt, tmp_path / stage, Silent())
+        assert len(kept.rows) == len(prepare(config(), stage, clara, rows, tmp_path / stage, Silent()).rows)
+        with pytest.raises(UserError, match="no row fits"):
+            prepare(config(skip_long=True), stage, clara, spoilt[:1], tmp_path / stage, Silent())
+
+
+@pytest.mark.parametrize("question", ["what is the value of key1", "ünknöwn " * 90, "key2 " * 300, "?" * 2000])
+def test_a_row_fits_exactly_where_its_tokens_do(toy: ModuleType, config: Any, question: str) -> None:
+    generator = begin(config(), "joint", None, None).generator
+    decide = fits(generator)
+    for documents in (1, 2, 40):
+        prompt = answer(question, documents)
+        for target in ("value1", "value1 " * 200):
+            assert decide(prompt, target) == (generator.length(prompt, target) <= generator.room)
 
 
 def test_held_out_figures_are_those_of_answers_and_of_the_choice(toy: ModuleType, config: Any) -> None:

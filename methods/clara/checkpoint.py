@@ -19,7 +19,7 @@ from benchmarks.errors import UserError
 from methods.clara.adapters import Adapters
 from methods.clara.config import ADAPTERS, Adapter, ClaraConfig
 from methods.kept import read_json, write_json
-from methods.models.weights import locate, weights_hash
+from methods.models.weights import CLARA_POCKET, locate, weights_hash
 
 CONFIG, ROWS = "clara.json", "memory.safetensors"
 LAYOUT = 1
@@ -125,7 +125,7 @@ def require_checkpoint(model: str, *, where: str) -> Path:
     """The folder of a checkpoint of CLaRa.
 
     Args:
-        model: A folder.
+        model: A folder, or the name of the adapters that ship.
         where: The option that names it, for the message.
 
     Raises:
@@ -136,6 +136,6 @@ def require_checkpoint(model: str, *, where: str) -> Path:
         raise UserError(
             f"{model!r} is not a checkpoint of CLaRa",
             where=where,
-            try_this="a folder that `ragmeter train clara` wrote",
+            try_this=f"a folder that `ragmeter train clara` wrote, or {CLARA_POCKET}, which ships",
         )
     return folder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pydantic import Field
 
@@ -11,6 +12,7 @@ from benchmarks.schema import Passage, Question
 from methods.api import Context, Services
 from methods.baselines.ranking import Scope
 from methods.clara.compressing import DocumentMemory
+from methods.clara.fidelity import retell
 from methods.clara.probe import TOP, Topics, topics
 from methods.clara.reader import ClaraReader, ClaraReaderConfig
 from methods.clara.retriever import ClaraRetriever, ClaraRetrieverConfig, QueryOptions
@@ -28,6 +30,9 @@ class ClaraExplainConfig(QueryOptions):
     shown: int = Field(20, ge=1, description="documents in the table")
     top: int = Field(TOP, ge=1, description="tokens looked at for each memory token; paper 50")
     max_new_tokens: int = Field(64, ge=1, description="longest answer")
+    retell: bool = Field(
+        False, description="tell the documents read in other words from their memory alone (paper, table 19)"
+    )
 
 
 @register_explainer(
@@ -60,7 +65,14 @@ def explain(question: Question, corpus: Corpus, config: ClaraExplainConfig, serv
         *([_documents(shown[:k], topics(model.clara, [p.full_text for p in shown[:k]], "compressor", config.top))]
           if shown else []),
     )  # fmt: skip
+    if config.retell and shown:
+        tables += (_retold([p.full_text for p in shown[:k]], model.clara),)
     return Explanation(_summary(question, ranking.ids, answer.text, k, added), tables)
+
+
+def _retold(documents: Sequence[str], clara: Any) -> Table:
+    rows = tuple((rank, one.document, one.text) for rank, one in enumerate(retell(clara, documents), 1))
+    return Table("Documents told again from their memory alone", ("rank", "document", "retold"), rows)
 
 
 def _ranking(question: Question, shown: Sequence[Passage], scores: Sequence[float], k: int) -> Table:

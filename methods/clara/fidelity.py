@@ -1,6 +1,7 @@
 """What survives compression: documents told again from their memory, to be compared with the documents.
 
-As a table the same is the experiment `clara/table17`: dataset `retold`, and `clara_reader` with `task: paraphrase`.
+For a question's documents `ragmeter explain clara --set retell=true` shows it; as a table it is the experiment
+`clara/table17`: dataset `retold`, and `clara_reader` with `task: paraphrase`.
 
 Source: paper, table 17; one document at a time, the longest reply 128 tokens.
 """

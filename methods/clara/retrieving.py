@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.errors import Broke
 from methods.clara.model import Clara
 from methods.clara.objective import marginal_terms, supervised_terms
 from methods.clara.prompting import answer
@@ -47,6 +48,9 @@ def candidates_of(clara: Clara, rows: Sequence[JointRow], documents: Documents, 
         rows: Questions.
         documents: Memory of their candidates.
         learns: Whether scores have a gradient.
+
+    Raises:
+        Broke: A cosine is no number.
     """
     questions = [row.question for row in rows]
     if learns:
@@ -63,7 +67,13 @@ def candidates_of(clara: Clara, rows: Sequence[JointRow], documents: Documents, 
         positive[place, list(row.positives)] = True
         memory[place, : len(row.documents)] = documents(row.documents).float()
     memory, mask, positive = (one.to(asked.device) for one in (memory, mask, positive))
-    return Candidates(memory, mask, positive, clara.similarity(asked, memory))
+    scores = clara.similarity(asked, memory)
+    if not scores.detach().isfinite().all():
+        raise Broke(
+            "cosines of questions and documents are no numbers", where="query reasoner",
+            try_this="a lower learning rate, or precision bf16 or no in place of fp16",
+        )  # fmt: skip
+    return Candidates(memory, mask, positive, scores)
 
 
 @dataclass(frozen=True, slots=True)

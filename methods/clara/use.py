@@ -24,7 +24,9 @@ DType = Literal["float32", "bfloat16", "float16", "auto"]
 class CheckpointOptions(MethodConfig):
     """Which checkpoint, and in what precision."""
 
-    model: str = Field(description="folder of a checkpoint that `ragmeter train clara` made")
+    model: str = Field(
+        description="folder of a checkpoint that `ragmeter train clara` made, or `clara-pocket`, which ships"
+    )
     dtype: DType | None = Field(None, description="of the base's weights; null: as the checkpoint says")
 
     def preflight(self) -> None:

@@ -19,6 +19,9 @@ MINILM = "minilm"
 POCKET = "pocket"
 """The name of the small language model that ships with this package."""
 
+CLARA_POCKET = "clara-pocket"
+"""The name of CLaRa's adapters for that model, which ship with it."""
+
 WEIGHTS = ("*.safetensors", "*.bin", "*.json", "*.txt", "*.model")
 """Files that decide what a model computes: weights, configuration, vocabulary."""
 
@@ -38,6 +41,8 @@ def locate(model: str) -> str:
         return str(get_model_path())
     if model == POCKET:
         return str(Path(__file__).with_name("pocket") / "weights")
+    if model == CLARA_POCKET:
+        return str(Path(__file__).parents[1] / "clara" / "pocket" / "weights")
     path = Path(model).expanduser()
     if path.is_dir():
         return str(path)

@@ -32,6 +32,15 @@ def test_a_stopwatch_waits_for_the_device_and_adds_up() -> None:
     assert watch.seconds == {"a": 2.0, "b": 3.0}
 
 
+def test_the_device_has_done_its_work_at_both_stamps(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(efficiency, "synchroniser", lambda device: lambda: told.append(f"wait for {device}"))
+    watch = Stopwatch("cuda:7", clock=lambda: float(len(told)) if told.append("stamp") is None else 0.0)
+    with watch("a"):
+        told.append("work")
+    assert told == ["wait for cuda:7", "stamp", "work", "wait for cuda:7", "stamp"]
+
+
 def test_medians_are_of_batches_and_decoding_is_prefill_and_decode() -> None:
     found = Timings(1, {"compression": [0.2, 0.1, 9.0], "prefill": [0.01], "decode": [0.03]}, {"compressed": 100})
     assert found.median_ms("compression") == pytest.approx(200)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from xml.etree import ElementTree
 
@@ -41,6 +42,18 @@ def test_topics_are_the_words_of_highest_logit_without_another_norm(clara: Clara
         assert set(position) <= set(texts)
         # Byte-level tokens are single characters, and those are left out.
         assert all(len(word) > 1 for word in position)
+
+
+def test_topics_of_whole_words_stand_in_the_order_of_their_logits(toy: ModuleType, tmp_path: Path) -> None:
+    clara = Clara.open(toy.model_config(toy.save_base(tmp_path)), device="cpu")
+    (found,) = topics(clara, ["what is key3"], "compressor", top=7)
+    with torch.inference_mode():
+        memory = clara.encode(["what is key3"]).memory[0]
+        best = (memory @ clara.base.get_output_embeddings().weight[: clara.tokens.first].T).topk(7).indices
+    words = [[clara.tokenizer.decode([one]).strip() for one in row if one not in clara.tokenizer.all_special_ids]
+             for row in best.tolist()]  # fmt: skip
+    assert [list(position) for position in found.positions] == [[w for w in row if len(w) > 1] for row in words]
+    assert all(len(position) >= 3 for position in found.positions)
 
 
 def test_topics_leave_out_what_is_no_word(clara: Clara, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,6 +107,18 @@ def test_documents_are_retold_from_their_own_memory(clara: Clara, ground: Any) -
     assert alone == together[2]
     assert len({one.text for one in together}) > 1
     assert retell(clara, []) == []
+
+
+def test_an_explanation_tells_the_documents_read_again_where_that_is_asked(tiny_clara: str, ground: Any) -> None:
+    question = next(one for one in ground.questions if one.candidates is not None)
+    given = {"model": tiny_clara, "k": 2, "max_new_tokens": 2}
+    asked = ClaraExplainConfig.model_validate({**given, "retell": True})
+    *tables, retold = explain(question, ground.corpus, asked, Services(device="cpu")).tables
+    assert [row[0] for row in retold.rows] == [1, 2]
+    clara = Clara.load(Path(tiny_clara), "cpu")
+    assert [row[2] for row in retold.rows] == [one.text for one in retell(clara, [str(r[1]) for r in retold.rows])]
+    plain = explain(question, ground.corpus, ClaraExplainConfig.model_validate(given), Services(device="cpu"))
+    assert [one.rows for one in plain.tables] == [one.rows for one in tables]
 
 
 def test_principal_components_keep_what_a_plane_can_hold() -> None:

@@ -107,9 +107,10 @@ def without_evidence(row: JointRow) -> JointRow:
 def test_more_is_found_and_answered_where_the_evidence_is_among_the_candidates(
     toy: ModuleType, config: Any, tmp_path: Path
 ) -> None:
-    rows = toy.joint_rows(12, documents=5)
+    rows = toy.joint_rows(12, documents=10)
     instruction, supervised = {"train": steps(60, 24)}, {"train": steps(8, 12), "tau": 0.1}
-    chosen = config(instruction=instruction, supervised=supervised, model={"lora": {"r": 16, "alpha": 32}})
+    joint = {"train": steps(40, 12, 2e-3), "reasoner": "kept"}
+    chosen = config(instruction=instruction, supervised=supervised, joint=joint, model={"lora": {"r": 16, "alpha": 32}})
     clara = begin(chosen, "instruction", None, "cpu")
     toy.trainer(chosen, "instruction", clara, asked_of_two(rows), tmp_path / "instruction").loop.run()
     clara.adapters.copy("compressor", "reasoner")
@@ -122,8 +123,15 @@ def test_more_is_found_and_answered_where_the_evidence_is_among_the_candidates(
     missed = [without_evidence(row) if number % 2 else row for number, row in enumerate(rows)]
     normal = answered(clara, missed, chosen.validate_on, selects=True)
     assert oracle["cover_em"] > normal["cover_em"] > 0
-    # Taking more documents never finds less, and all of them find everything.
-    assert 0 < by_compressor["recall@1"] < by_compressor["recall@3"] <= by_compressor["recall@5"] == 1
+    # Of ten candidates five do not find everything yet; what was trained finds more at every k.
+    assert by_compressor["recall@1"] < by_compressor["recall@5"] < 1
     for k in (1, 3, 5):
-        # Normal recall is told of the half of the questions whose evidence is there.
-        assert oracle[f"recall@{k}"] > normal[f"recall@{k}"] / 2
+        assert oracle[f"recall@{k}"] > by_compressor[f"recall@{k}"]
+    # Joint training, from answers alone, goes on from there and is less surprised by them; recall may well fall by it.
+    clara.set_trainable(trained(chosen, "joint"))
+    run = toy.trainer(chosen, "joint", clara, rows, tmp_path / "joint")
+    run.loop.run()
+    clara.module.eval()
+    after = answered(clara, rows, chosen.validate_on, selects=True)
+    assert after["answer_loss"] < 0.7 * oracle["answer_loss"]
+    assert curve(run)[-1]["cross_entropy"] < curve(run)[0]["cross_entropy"]

@@ -135,11 +135,16 @@ def test_a_test_split_is_never_trained_on_or_validated_with(config: Any) -> None
         ("joint", {"selection": "frozen"}, {"generator"}),
     ],
 )
+@pytest.mark.parametrize("saved", [False, True])
 def test_a_stage_changes_exactly_what_it_trains(
-    toy: ModuleType, config: Any, tmp_path: Path, stage: Any, options: dict[str, Any], parts: set[str]
+    toy: ModuleType, config: Any, tmp_path: Path, stage: Any, options: dict[str, Any], parts: set[str], saved: bool
 ) -> None:
     chosen = config(**{stage: options})
-    clara = begin(chosen, stage, None, "cpu")
+    if saved:
+        # What was saved is loaded closed, whatever it was open for before.
+        begin(chosen, "scp", None, "cpu").save(tmp_path / "parent")
+        chosen = config(**{stage: options}, start=str(tmp_path / "parent"))
+    clara = begin(chosen, stage, chosen.start, "cpu")
     expected = {"rows.memory"} if "memory" in parts else set()
     for part in parts - {"memory"}:
         expected |= {name for name, _ in clara.module.named_parameters() if f".{part}." in name}

@@ -1,0 +1,65 @@
+"""`python -m methods.clara.pocket.ship CHECKPOINT`: a checkpoint as the package carries it, in half precision.
+
+Half precision keeps eleven binary digits of each number: adapters are then half as large, and answer alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from pathlib import Path
+
+from methods.clara.checkpoint import CONFIG, ROWS, read_config
+from methods.models.weights import CLARA_POCKET, POCKET, locate
+
+LARGEST_BYTES = 16 * 2**20
+
+
+def ship(checkpoint: Path, folder: Path) -> int:
+    """Copy what a checkpoint needs to be loaded, float32 as float16.
+
+    Args:
+        checkpoint: A checkpoint over the pocket model.
+        folder: Where to; what is there is replaced, but for its card.
+
+    Returns:
+        Bytes written.
+
+    Raises:
+        UserError: It is no checkpoint of CLaRa.
+        ValueError: Its base does not ship, or it is too large to.
+    """
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    config, adapters = read_config(checkpoint)
+    if config.base != POCKET:
+        raise ValueError(f"the base is {config.base!r}, and only {POCKET!r} ships")
+    files = [CONFIG, ROWS, *(f"{one}/{name}" for one in adapters
+                             for name in ("adapter_config.json", "adapter_model.safetensors"))]  # fmt: skip
+    for name in files:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        if not name.endswith(".safetensors"):
+            shutil.copyfile(checkpoint / name, folder / name)
+            continue
+        tensors = load_file(str(checkpoint / name))
+        halved = {key: one.half() if one.dtype == torch.float32 else one for key, one in tensors.items()}
+        save_file(halved, str(folder / name))
+        (folder / name).chmod(0o644)
+    size = sum((folder / name).stat().st_size for name in files)
+    if size > LARGEST_BYTES:
+        raise ValueError(f"{size:,} bytes, more than {LARGEST_BYTES:,}")
+    return size
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("checkpoint", type=Path, help="a folder that `ragmeter train clara` or `ragmeter run` made")
+    parser.add_argument("--out", type=Path, default=Path(locate(CLARA_POCKET)))
+    given = parser.parse_args()
+    print(f"{ship(given.checkpoint, given.out):,} bytes in {given.out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -134,7 +134,9 @@ def _rows(
 
 
 def _options(data: DataOptions, reference: str) -> Mapping[str, Any]:
-    return data.options.get(resolve(reference)[0].name, {})
+    found, _ = resolve(reference)
+    subset = data.options.get(f"{found.name}/{found.subset}", {}) if found.subset else {}
+    return {**data.options.get(found.name, {}), **subset}
 
 
 def _require_no_test(reference: str, where: str) -> None:

@@ -170,7 +170,8 @@ class DataOptions(_Part):
     )
     joint: tuple[str, ...] = Field((), description="references of questions with candidates; paper: 20 each")
     options: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="options of the loaders, by dataset id"
+        default_factory=dict,
+        description="options of the loaders, by dataset id, or by id/subset, which goes over them",
     )
     pool: PoolConfig = PoolConfig.model_validate({})
     unheard: float = Field(

@@ -25,7 +25,8 @@ function element(row, send) {
     made.dataset.tip = tip;
     made.classList.add("explained");
     made.setAttribute("aria-description", tip);
-    if (!["button", "a", "summary"].includes(tag)) made.tabIndex = 0;
+    // Of a table's cells one is a stop of the Tab key; from there arrows lead to the others.
+    if (!["button", "a", "summary"].includes(tag)) made.tabIndex = tag === "td" ? -1 : 0;
   }
   if (tag === "button") made.type = "button";
   if (action) made.addEventListener("click", () => send(action));
@@ -49,6 +50,38 @@ function growing(body, rows, send) {
     if (made < rows.length) near.observe(body.lastElementChild);
   };
   body.grow(STEP);
+}
+
+const ARROWS = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] };
+
+function neighbour(cell, [across, down]) {
+  const next = (one) => across + down > 0 ? one.nextElementSibling : one.previousElementSibling;
+  let row = cell.parentElement, found = cell;
+  do {
+    if (across) found = next(found);
+    else found = (row = next(row))?.cells[cell.cellIndex];
+  } while ((across ? found : row) && !found?.dataset.tip);
+  return found;
+}
+
+function stops(root) {
+  for (const body of root.querySelectorAll("tbody")) {
+    const first = body.querySelector("td[data-tip]");
+    if (first) first.tabIndex = 0;
+  }
+}
+
+function walker(root) {
+  root.addEventListener("keydown", (pressed) => {
+    const cell = pressed.target, way = ARROWS[pressed.key];
+    if (!way || cell.tagName !== "TD" || !cell.dataset.tip) return;
+    const found = neighbour(cell, way);
+    if (!found) return;
+    pressed.preventDefault();
+    cell.tabIndex = -1;
+    found.tabIndex = 0;
+    found.focus();
+  });
 }
 
 // One set of listeners for all of a tree: a matrix has thousands of cells that explain themselves.
@@ -87,6 +120,7 @@ export default function (component) {
     tip.setAttribute("aria-hidden", "true");
     parentElement.append(root, tip);
     root.hideTip = explainer(root, tip);
+    walker(root);
     addEventListener("beforeprint", () => root.querySelectorAll("tbody").forEach((body) => body.grow?.(Infinity)));
   }
   const tree = JSON.stringify(data), hide = root.hideTip;
@@ -99,6 +133,7 @@ export default function (component) {
     const focused = parentElement.activeElement?.dataset?.key;
     hide();
     root.replaceChildren(element(data, (action) => setTriggerValue("action", action)));
+    stops(root);
     for (const fresh of keyed()) {
       const was = kept.get(fresh.dataset.key);
       if (!was) continue;

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -207,6 +208,7 @@ def play(page: str, where: Room, browser: Any = None, tell: bool = False) -> Non
                 sys.stdout.write(f"$ {block.text}{where.said}\n")
         elif block.language == "text":
             if address and browser is None:
+                warnings.warn(f"no Chromium: what {address[1]} shows was not looked at", stacklevel=1)
                 continue
             if address:
                 where.visit(browser, address[1])

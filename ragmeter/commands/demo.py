@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rich.table import Table
 from rich.text import Text
 
 from benchmarks.errors import UserError
 from ragmeter import experiment as experiments
+from ragmeter.commands.demo_views import show_approaches, show_compression, show_styles
 from ragmeter.commands.running import carry_and_show
 from ragmeter.console import emit, err, out
 from ragmeter.experiment import Experiment
 from ragmeter.experiment_run import How
 from ragmeter.options import store_folder
-from ragmeter.render import METHOD_WIDTH, cell_text
-from results.board import boards
 from results.store import Store
-from results.tables import labels
-from results.told import told
 
 PARTS: Mapping[str, Sequence[str]] = {
     "demo": ("f1", "recall@5"),
@@ -31,6 +27,11 @@ PARTS: Mapping[str, Sequence[str]] = {
     "demo-compression": ("cover_em", "f1"),
 }
 """The experiments, in their order, and the metrics of each that the last table shows."""
+BEHIND: Mapping[str, tuple[Callable[[Store, str, str], None], str]] = {
+    "demo-styles": (show_styles, "mrr@5"),
+    "demo-compression": (show_compression, "cover_em"),
+}
+"""What is shown behind a part, of which metric."""
 REAL_SAMPLES = "demo-real"
 
 
@@ -65,11 +66,14 @@ def demo(request: Request, folder: Path | None, as_json: bool, quiet: bool, verb
     for experiment in chosen:
         how = How(request.limit, device=request.device)
         code, value = carry_and_show(experiment, how, store, as_json, quiet, verbose)
+        if experiment.name in BEHIND and not as_json:
+            view, metric = BEHIND[experiment.name]
+            view(store, experiment.name, metric)
         codes.append(code)
         shown.append(value)
     emit({"experiments": shown}, as_json, lambda: None)
     if not as_json:
-        _show_trained(chosen, store)
+        show_approaches([(experiment, PARTS.get(experiment.name, ())) for experiment in chosen], store)
         # The command as it was called: outside an activated environment its bare name would not be found.
         out.print(Text(f"leaderboard: {sys.argv[0]} serve --open --store {store.folder}"), soft_wrap=True)
     return max(codes)
@@ -83,42 +87,3 @@ def _chosen(experiment: Experiment, request: Request) -> Experiment:
     if experiment.reference not in {method.name for method in ready}:
         raise UserError("its reference is trained", where=experiment.name, try_this="leave out --no-training")
     return replace(experiment, methods=ready, trainings=())
-
-
-def _show_trained(chosen: Sequence[Experiment], store: Store) -> None:
-    """One table of what was trained, each against the reference of its board."""
-    rows = [row for experiment in chosen for row in _trained(experiment, store)]
-    if not rows:
-        return
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("trained here", max_width=METHOD_WIDTH, overflow="fold")
-    table.add_column("asked", overflow="fold")
-    table.add_column("metric", overflow="fold")
-    table.add_column("value, and against", justify="right", no_wrap=True)
-    table.add_column("reference", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    out.print(Text("What a few minutes of training come to", style="bold"))
-    out.print(table)
-    out.print(Text("value × 100 ± half its 95 % interval; below: paired difference to the reference; * p < .05, ** "
-                   "p < .01. Trainings of hours: docs/methods/", style="dim"))  # fmt: skip
-
-
-def in_words(dataset: str) -> str:
-    """A dataset without its options, which the tables above give; of one told in some style, which."""
-    how = told(dataset)
-    base = how.base.partition("(")[0]
-    return base if how.base == dataset else f"{base}, {how.name}"
-
-
-def _trained(experiment: Experiment, store: Store) -> Iterator[tuple[Text, ...]]:
-    names = {method.name for method in experiment.methods if method.needs}
-    for board in boards(store, experiment.name):
-        heads = labels(board.metrics)
-        shown = [metric for name in PARTS.get(experiment.name, ()) for metric in board.metrics if heads[metric] == name]
-        for row in board.rows:
-            if row.run.method in names and row.run.method != board.reference:
-                asked = Text(in_words(board.dataset))
-                for metric in shown:
-                    value = cell_text(row.cells.get(metric))
-                    yield Text(row.run.method), asked, Text(heads[metric]), value, Text(board.reference or "–")

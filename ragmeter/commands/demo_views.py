@@ -1,0 +1,103 @@
+"""What the demo says behind its parts: what style costs, what compression saves, each approach in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from ragmeter.console import listing, out
+from ragmeter.experiment import Experiment
+from ragmeter.render import METHOD_WIDTH, cell_text
+from results.board import Board, boards
+from results.budgets import budget_curves
+from results.store import Store
+from results.style_drops import style_drops
+from results.tables import labels, plus_minus, stars
+from results.told import told
+
+APPROACHES = ("ARK", "GPR", "SARK", "CLaRa")
+
+
+def named(board: Board, heads: Sequence[str]) -> list[str]:
+    """Metrics of a board by what tables call them."""
+    known = labels(board.metrics)
+    return [metric for head in heads for metric in board.metrics if known[metric] == head]
+
+
+def in_words(dataset: str) -> str:
+    """A dataset without its options, which the tables above give; of one told in some style, which."""
+    how = told(dataset)
+    base = how.base.partition("(")[0]
+    return base if how.base == dataset else f"{base}, {how.name}"
+
+
+def show_styles(store: Store, experiment: str, metric: str) -> None:
+    """What informal passages cost each method, question by question."""
+    for table in style_drops(store, experiment, [metric]):
+        lines = [
+            (row.method, plus_minus(row.formal.value, row.formal.low, row.formal.high, scale=table.scale),
+             plus_minus(drop.found.drop.value, drop.found.drop.low, drop.found.drop.high, "{:+.1f}", table.scale),
+             "–" if drop.beyond is None else plus_minus(drop.beyond.value, drop.beyond.low, drop.beyond.high, "{:+.1f}",
+                                                        table.scale) + stars(drop.beyond_p))
+            for row in table.rows if row.kind != "control" for drop in row.drops
+        ]  # fmt: skip
+        name = labels([table.metric])[table.metric]
+        out.print(Text("What informal passages cost", style="bold") + Text(f"  {name}, × 100"))
+        listing(("method", "formal", "drop", f"beyond {table.reference}'s"), lines, empty="nothing was scored")
+        out.print(Text(f"more: ragmeter styles drops {experiment}\n", style="dim"))
+
+
+def show_compression(store: Store, experiment: str, metric: str) -> None:
+    """How much each method reads, and what it answers from that."""
+    for board in boards(store, experiment):
+        for chosen in named(board, [metric]):
+            points = [point for curve in budget_curves(board, chosen) for point in curve.points]
+            lines = [
+                (point.row.run.method, plus_minus(point.value.value, point.value.low, point.value.high),
+                 f"{point.delivered:,.0f}", f"{point.memory:,.0f}" if point.memory else "–", f"{point.ratio:.1f} ×")
+                for point in sorted(points, key=lambda point: -point.delivered)
+            ]  # fmt: skip
+            out.print(Text("What is read, and what is made of it", style="bold") + Text(f"  {board.setting}"))
+            heads = ("method", f"{metric} × 100", "tokens read", "of them memory", "fewer than the most")
+            listing(heads, lines, empty="nothing was read")
+            out.print()
+
+
+def show_approaches(parts: Sequence[tuple[Experiment, Sequence[str]]], store: Store) -> None:
+    """One table of the four approaches, each against the reference of its board.
+
+    Args:
+        parts: Experiments, with what tables call the metrics to be shown.
+        store: Where they were carried out.
+    """
+    rows = [row for experiment, heads in parts for row in _approaches(experiment, heads, store)]
+    if not rows:
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("approach", max_width=METHOD_WIDTH, overflow="fold")
+    table.add_column("asked", overflow="fold")
+    table.add_column("metric", overflow="fold")
+    table.add_column("value, and against", justify="right", no_wrap=True)
+    table.add_column("reference", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    out.print(Text("What a few minutes of training come to", style="bold"))
+    out.print(table)
+    out.print(Text("value × 100 ± half its 95 % interval; below: paired difference to the reference; * p < .05, ** "
+                   "p < .01. ARK, GPR and SARK were trained just now; CLaRa's adapters ship, and took half an hour of "
+                   "one core. Trainings of hours: docs/methods/", style="dim"))  # fmt: skip
+    names = ", ".join(f"`ragmeter published {name.lower()}`" for name in APPROACHES)
+    out.print(Text(f"What the papers print, with larger models on other data: {names}", style="dim"))
+
+
+def _approaches(experiment: Experiment, heads: Sequence[str], store: Store) -> Iterator[tuple[Text, ...]]:
+    for board in boards(store, experiment.name):
+        known = labels(board.metrics)
+        for row in board.rows:
+            if row.run.method in APPROACHES:
+                asked = Text(in_words(board.dataset))
+                for metric in named(board, heads):
+                    value = cell_text(row.cells.get(metric))
+                    yield Text(row.run.method), asked, Text(known[metric]), value, Text(board.reference or "–")

@@ -1,0 +1,75 @@
+"""CLaRa's adapters that ship: small, loaded by plain PEFT, and answering nearly what their base does from full text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from benchmarks.errors import UserError  # noqa: E402
+from methods.clara.checkpoint import require_checkpoint  # noqa: E402
+from methods.clara.data_config import PoolConfig  # noqa: E402
+from methods.clara.model import Clara  # noqa: E402
+from methods.clara.pocket.ship import LARGEST_BYTES, ship  # noqa: E402
+from methods.clara.reading import joint_rows  # noqa: E402
+from methods.clara.rows import JointRow  # noqa: E402
+from methods.clara.training_config import ValidateOptions  # noqa: E402
+from methods.clara.validation import answered, answered_from_text  # noqa: E402
+from methods.models.weights import CLARA_POCKET, locate  # noqa: E402
+
+ASKED = {"worlds": 1, "questions": 60, "candidates": 20, "mix": {"single": 1.0}}
+
+
+@pytest.fixture(scope="module")
+def clara() -> Clara:
+    return Clara.load(Path(locate(CLARA_POCKET)), "cpu")
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[JointRow]:
+    """Held-out questions, each over its evidence and four other passages."""
+    from methods.api import Services
+
+    pool = PoolConfig.model_validate({"depth": 5})
+    return list(joint_rows("worlds:validation", pool, ASKED, Services(), limit=60))
+
+
+def test_they_are_small_and_load_in_plain_peft() -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    folder = require_checkpoint(CLARA_POCKET, where="model")
+    assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) <= LARGEST_BYTES
+    base = AutoModelForCausalLM.from_pretrained(locate("pocket"))
+    adapted = PeftModel.from_pretrained(base, str(folder / "generator"), adapter_name="generator")
+    assert any("generator" in name for name, _ in adapted.named_parameters())
+
+
+@pytest.mark.slow
+def test_memory_answers_at_least_four_fifths_of_what_full_text_does(clara: Clara, rows: list[JointRow]) -> None:
+    options = ValidateOptions()
+    memory = answered(clara, rows, options, selects=False)["cover_em"]
+    text = answered_from_text(clara, rows, options, documents=True)
+    nothing = answered_from_text(clara, rows, options, documents=False)
+    assert memory >= 0.8 * text
+    assert nothing == 0 < memory
+
+
+def test_shipping_halves_the_numbers_and_changes_memory_by_less_than_half_precision(
+    clara: Clara, tmp_path: Path
+) -> None:
+    clara.save(tmp_path / "whole")
+    size = ship(tmp_path / "whole", tmp_path / "half")
+    assert size < 0.6 * sum(path.stat().st_size for path in (tmp_path / "whole").rglob("*.safetensors"))
+    again = Clara.load(tmp_path / "half", "cpu")
+    texts = ["The Vale: Ana Moss was born in the Vale in 1850."]
+    with torch.no_grad():
+        torch.testing.assert_close(again.encode(texts).memory, clara.encode(texts).memory, rtol=0, atol=1e-2)
+
+
+def test_what_is_no_checkpoint_is_told_of_the_one_that_ships(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not a checkpoint of CLaRa") as caught:
+        require_checkpoint(str(tmp_path), where="model")
+    assert CLARA_POCKET in str(caught.value.try_this)

@@ -6,13 +6,15 @@ import json
 from datetime import datetime
 from typing import Any
 
+from leaderboard.matrix_exports import Export
+from leaderboard.still_matrix import lines, still_matrix
 from results import queries
 from results.board import Board, boards
 from results.plain import plain
 from results.store import Store
 
 FORMAT = "ragmeter-board"
-VERSION = 1
+VERSION = 2
 
 
 def board_document(store: Store, experiment: str, now: datetime) -> dict[str, Any]:
@@ -24,15 +26,19 @@ def board_document(store: Store, experiment: str, now: datetime) -> dict[str, An
         now: When the document is made.
 
     Returns:
-        An object with `format`, `version`, `generated`, `experiment`, `metrics` (definitions by id), and `boards` as
-        `results.board.Board.to_json` writes them: values are fractions, null stands for "no value".
+        An object with `format`, `version`, `generated`, `experiment`, `metrics` (definitions by id), `boards` as
+        `results.board.Board.to_json` writes them, and `matrix`, all benchmarks by their own metric: one object a cell
+        with value, rank band, comparison, published figure and the reason why it is not comparable, if it is not
+        (`matrix_exports.CSV_COLUMNS`). Values are fractions, null stands for "no value".
     """
-    return document_of(boards(store, experiment), queries.definitions(store), experiment, now)
+    found = still_matrix(store, experiment, experiment)
+    return document_of(boards(store, experiment), queries.definitions(store), experiment, now, found)
 
 
 def document_of(
-    found: list[Board], definitions: dict[str, dict[str, Any]], experiment: str, now: datetime
-) -> dict[str, Any]:
+    found: list[Board], definitions: dict[str, dict[str, Any]], experiment: str, now: datetime,
+    whole: Export | None,
+) -> dict[str, Any]:  # fmt: skip
     """The same, of boards that are known already."""
     shown = {metric for board in found for metric in board.metrics}
     return dict(
@@ -44,6 +50,7 @@ def document_of(
                 "experiment": experiment,
                 "metrics": {metric: known for metric, known in definitions.items() if metric in shown},
                 "boards": [board.to_json() for board in found],
+                "matrix": lines(whole) if whole is not None else [],
             }
         )
     )

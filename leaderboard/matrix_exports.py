@@ -47,10 +47,11 @@ class Export:
 
 def csv(export: Export) -> str:
     """One line a cell."""
-    return to_csv(CSV_COLUMNS, _tidy(export))
+    return to_csv(CSV_COLUMNS, tidy(export))
 
 
-def _tidy(export: Export) -> Iterator[list[Any]]:
+def tidy(export: Export) -> Iterator[list[Any]]:
+    """One line a cell, in the order of `CSV_COLUMNS`; None is no value."""
     board = export.shown.board
     for row in export.rows:
         for column in board.columns:

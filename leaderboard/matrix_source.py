@@ -11,14 +11,14 @@ import streamlit as st
 from leaderboard import matrix_columns, matrix_filters, source
 from leaderboard.matrix_filters import Choices, Filters
 from leaderboard.source import Source, store_of
+from leaderboard.still_matrix import closest_printed
 from results import column_figures, invariants, method_record, queries
-from results.beside import Comparison, beside
+from results.beside import Comparison
 from results.column_figures import Figures
 from results.contestants import Contestant, contestants
 from results.matrix import Cell, Column, Correction, Key, Matrix, matrix, ranked_cells
 from results.queries import RunRow
 from results.series import folded_costs, folded_runs, series_of
-from results.statistics import Estimate
 
 PAIRS = 1_600_000
 """Of methods whose differences are kept, at 48 bytes each."""
@@ -199,18 +199,4 @@ def published(
 ) -> dict[tuple[str, str], Comparison]:
     """The printed figure whose setting is the closest, by the column's key and the run."""
     columns = entrants(at, experiment, setting, family, measure).columns
-    figures = _figures(at, experiment, setting, family, measure)
-    found = {}
-    for column in columns:
-        if column.metric is None:
-            continue
-        kept = figures[column.key]
-        for run in column.runs:
-            place = kept.runs[run.run]
-            value, half = float(kept.means.value[place]), float(kept.means.half[place])
-            ours = Estimate(value, value - half, value + half, int(kept.means.n[place]), 0)
-            known = beside(run.dataset, run.setting, column.metric, run.description, estimate=ours,
-                           stated={"questions": str(kept.questions)})  # fmt: skip
-            if known and ours.n:
-                found[column.key, run.run] = known[0]
-    return found
+    return closest_printed(columns, _figures(at, experiment, setting, family, measure))

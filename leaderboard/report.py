@@ -18,8 +18,11 @@ from leaderboard import board_table, charts, drawings, formats, run_view, theme
 from leaderboard.board_table import Order
 from leaderboard.columns import MAIN, board_label, families, higher_is_better, scale_of
 from leaderboard.embedding import as_json, document_of
+from leaderboard.matrix_picture import picture
 from leaderboard.nodes import Node, el
 from leaderboard.published_table import published_table
+from leaderboard.report_tables import behind
+from leaderboard.still_matrix import still_matrix
 from results import queries
 from results.board import Board, boards
 from results.budgets import Axis, quality_budget
@@ -31,7 +34,8 @@ Definitions = Mapping[str, Mapping[str, Any]]
 
 
 def report(store: Store, experiment: str, now: datetime) -> str:
-    """The report of an experiment: for each board the table, the intervals, and quality against what it costs.
+    """The report of an experiment: methods against benchmarks; for each board the table, the intervals, and quality
+    against what it costs; then what style costs, what compression saves, and who wins against whom.
 
     Args:
         store: Where to read.
@@ -43,14 +47,17 @@ def report(store: Store, experiment: str, now: datetime) -> str:
     """
     definitions, cards = queries.definitions(store), queries.datasets(store)
     found = boards(store, experiment)
+    whole = still_matrix(store, experiment, "Methods against benchmarks, each by its own metric")
     sections = [
         _section(board, definitions, cards.get(board.dataset_fingerprint, {}).get("card", {})) for board in found
     ]
     data = {
         "title": f"{experiment} · ragmeter",
         "head": _head(experiment, found, now).to_json(),
+        "matrix": picture(whole) if whole is not None else None,
         "sections": [section for section in sections if section is not None],
-        "board": document_of(found, definitions, experiment, now),
+        "behind": [node.to_json() for node in behind(store, experiment, found, definitions, cards)],
+        "board": document_of(found, definitions, experiment, now, whole),
     }
     return page(data)
 

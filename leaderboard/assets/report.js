@@ -40,6 +40,7 @@ const report = JSON.parse(document.getElementById("report").textContent);
 const main = document.getElementById("page");
 document.title = report.title;
 place(main, report.head);
+if (report.matrix) box(main, "chart whole").append(drawing(report.matrix));
 for (const section of report.sections) {
   place(main, section.head);
   sortable(main, section.table);
@@ -50,3 +51,4 @@ for (const section of report.sections) {
   if (section.published) place(main, section.published);
   place(main, section.sources);
 }
+for (const table of report.behind) place(main, table);

@@ -22,6 +22,7 @@ from leaderboard.board_table import Order, ordered
 from leaderboard.embedding import as_json, board_document
 from leaderboard.nodes import from_json
 from leaderboard.report import page, report, sortable
+from leaderboard.report_tables import behind
 from ragmeter.cli import main
 from results import queries
 from results.board import Board, boards
@@ -120,7 +121,7 @@ def test_what_is_embedded_is_the_board(filled: Path, synthetic: ModuleType) -> N
     store = Store(filled)
     document = board_document(store, synthetic.EXPERIMENT, NOW)
     assert json.loads(as_json(document)) == document
-    assert (document["format"], document["version"]) == ("ragmeter-board", 1)
+    assert (document["format"], document["version"]) == ("ragmeter-board", 2)
     assert document["generated"] == "2026-01-02T03:04:05+00:00"
     assert document["boards"] == [json.loads(json.dumps(one.to_json())) for one in boards(store, synthetic.EXPERIMENT)]
     assert set(document["metrics"]) == set(document["boards"][0]["metrics"])
@@ -267,3 +268,35 @@ def test_a_report_says_where_each_runs_numbers_come_from(html: str, filled: Path
         assert run.run in said
         assert run.dataset_fingerprint in said
     assert "machine none" in said
+
+
+def test_the_report_has_the_matrix_with_every_cell_and_a_table_for_every_judge_and_style(several: Path) -> None:
+    store = Store(several)
+    name = queries.experiments(store)[0].name
+    text = report(store, name, NOW)
+    data = json.loads(re.search(r'<script type="application/json" id="report">(.*?)</script>', text, re.DOTALL)[1])
+    said = " ".join(text for one in parts(data["matrix"], "text") for text in one[2] if isinstance(text, str))
+    document = data["board"]
+    assert document["matrix"]
+    scored = {(one["dataset"], one["setting"]) for one in document["matrix"] if one["source"] == "measured"}
+    assert scored == {(board["dataset"], board["setting"]) for board in document["boards"] if board["metrics"]}
+    for one in document["matrix"]:
+        if one["source"] == "measured" and one["value"] is not None and one["unit"] == "fraction":
+            assert f"{100 * one['value']:.1f}" in said
+
+
+def test_behind_the_boards_stands_what_style_costs_compression_saves_and_judges_say(filled: Path) -> None:
+    store = Store(filled)
+    definitions, cards = queries.definitions(store), queries.datasets(store)
+    for experiment in queries.experiments(store):
+        found = boards(store, experiment.name)
+        titles = [
+            "".join(next(node.find(tag="h2")).texts())
+            for node in behind(store, experiment.name, found, definitions, cards)
+        ]
+        assert len(titles) == len(set(titles))
+        compressed = any(
+            (row.cost and row.cost.memory_tokens) or row.run.description.get("compressor")
+            for board in found for row in board.rows
+        )  # fmt: skip
+        assert any(title.startswith("What compression saves") for title in titles) == compressed

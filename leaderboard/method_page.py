@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
-from leaderboard import method_view, source, state
+from leaderboard import curve_chart, formats, history_view, method_view, source, state
 from leaderboard.choosers import permalink
-from leaderboard.columns import MAIN, families
+from leaderboard.columns import MAIN, families, scale_of
 from leaderboard.entering import enter, explain
 from leaderboard.nodes import el, message
 from leaderboard.source import Source, store_of
@@ -110,6 +110,7 @@ def _show_checkpoints(at: Source, method: str, runs: list[RunRow]) -> None:
         every = {run.run: run for group in source.run_groups(at, None) for run in group}.values()
         used = {one.sha256: [run for run in every if checkpoints.made_with(run, one.sha256)] for one in own}
         show(method_view.checkpoints(own, used), "checkpoints")
+        _show_history(at, own, used)
         _show_curves(own)
     mine = {run.run for run in runs}
     decided = [one for one in _decisions(at) if mine & {one.baseline, one.candidate}]
@@ -117,6 +118,31 @@ def _show_checkpoints(at: Source, method: str, runs: list[RunRow]) -> None:
         show(el("h2", "Decisions of the gate", cls="section"), "gate-title")
         named = {run.run: run for group in source.run_groups(at, None) for run in group}
         show(method_view.decisions(decided, named, source.definitions(at)), "gate")
+
+
+def _show_history(at: Source, own: list[Checkpoint], used: dict[str, list[RunRow]]) -> None:
+    """What each checkpoint was worth where it was run, oldest first; nothing where none was."""
+    runs = list({run.run: run for each in used.values() for run in each}.values())
+    metrics = source.metric_ids(at, tuple(run.run for run in runs)) if runs else []
+    if not metrics:
+        return
+    definitions = source.definitions(at)
+    show(el("h2", "Over its checkpoints", cls="section"), "history-title")
+    metric = state.select("Measured by", "over", metrics, families(metrics, definitions, ())[MAIN][0],
+                          show=formats.metric_label)  # fmt: skip
+    values = {found.run.run: found.values for found in method_record.results_of(store_of(at), runs, [metric])}
+    rows = history_view.stands(own, used, values, metric, _decisions(at))
+    drawn = history_view.points(rows, metric, definitions)
+    if len({point.x for point in drawn}) > 1:
+        draw(
+            curve_chart.curves(
+                drawn,
+                "checkpoint, in the order in which they were registered",
+                f"{formats.metric_label(metric)}, {scale_of(metric, definitions).unit}",
+            ),
+            alt="The metric over the method's checkpoints, a curve for each board; its values are in the table below",
+        )
+    show(history_view.history(rows, metric, definitions), "history")
 
 
 def _show_curves(own: list[Checkpoint]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from leaderboard import formats
 from leaderboard.columns import explanation, scale_of
 from leaderboard.flattening import flat, shown
+from leaderboard.history_view import OUTCOMES
 from leaderboard.nodes import Node, badge, el, link
 from leaderboard.plain_table import Cell, Head, Line, facts, plain_table
 from results.checkpoints import Checkpoint
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     import altair
 
 Definitions = Mapping[str, Mapping[str, Any]]
-_OUTCOMES = {"pass": "verified", "regressed": "failed"}
 
 
 def card(method: str, known: Mapping[str, Any] | None, runs: Sequence[RunRow], *, checkpoints: bool = False) -> Node:
@@ -194,7 +194,7 @@ def decisions(found: Sequence[Decided], runs: Mapping[str, RunRow], definitions:
     for one in found:
         scale = scale_of(one.metric, definitions)
         lines.append(Line(f"{one.decided_at:%Y-%m-%d %H:%M}", [
-            badge(one.outcome, _OUTCOMES.get(one.outcome, "")), _named(one.candidate, runs), _named(one.baseline, runs),
+            badge(one.outcome, OUTCOMES.get(one.outcome, "")), _named(one.candidate, runs), _named(one.baseline, runs),
             formats.metric_label(one.metric),
             Cell(scale.difference(one.value), scale.differences(one.low, one.high)), scale.value(one.margin),
             f"{one.n:,}",

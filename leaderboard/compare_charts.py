@@ -13,7 +13,7 @@ from results.comparison import Comparison
 if TYPE_CHECKING:
     import altair
 
-OUTCOMES = {"first better": "#2a87c8", "equal": "#8a8f98", "second better": "#d55e00"}
+OUTCOMES = {"first better": "#2a87c8", "equal": "#696f79", "second better": "#d55e00"}
 _ROW_PIXELS = 34
 _AXIS_PIXELS = 45
 

@@ -139,8 +139,8 @@ def _sample(sample: Sample) -> Node:
         "div", el("p", " · ".join(part for part in about if part), cls="kicker"), el("p", el("strong", row.text)),
         el("div", el("span", "Gold", cls="kicker"), *golds, cls="gold") if golds
         else el("p", "no gold answer", cls="note"),
-        el("details", el("summary", f"{len(evidence)} gold passages"), el("div", *evidence, cls="stack"),
-           key=f"gold-{row.question}") if evidence else None,
+        el("details", el("summary", f"{len(evidence)} gold passage{'s' * (len(evidence) != 1)}"),
+           el("div", *evidence, cls="stack"), key=f"gold-{row.question}") if evidence else None,
         cls="sample",
     )  # fmt: skip
 

@@ -84,7 +84,7 @@ def _battles(at: Source, judge: str) -> None:
         )]  # fmt: skip
     with right:
         known = battle_view.criteria(chosen)
-        criterion = state.select("By", "criterion", known, known[0]) if known else None
+        criterion = state.select("Criterion", "criterion", known, known[0]) if known else None
     if criterion is None:
         show(message("Nothing can be judged here", "No question of this benchmark has something to judge by."), "none")
         return

@@ -39,8 +39,8 @@ def choose_measure(family: str, metrics: Sequence[str], definitions: Definitions
     """Let the metric be chosen, one for all or each dataset's own."""
     options = metrics_in(family, metrics, definitions)
     if family == "cost":
-        return state.select("Shown", "measure", options, options[0], resets=_SORTED)
-    return state.select("Shown", "measure", [OWN, *options], OWN, resets=_SORTED,
+        return state.select("Metric", "measure", options, options[0], resets=_SORTED)
+    return state.select("Metric", "measure", [OWN, *options], OWN, resets=_SORTED,
                         show=lambda one: "each dataset's own" if one == OWN else formats.metric_label(one))  # fmt: skip
 
 

@@ -52,7 +52,7 @@ def _filter(chosen: Chosen, rows: Sequence[QuestionRow]) -> tuple[list[int], str
     with type_column:
         kind = state.select("Type", "type", [ANY, *types], ANY, show=lambda name: "any type" if name == ANY else name)
     with metric_column:
-        metric = state.select("Seen by", "metric", chosen.metrics, chosen.families[MAIN][0], show=formats.metric_label)
+        metric = state.select("Metric", "metric", chosen.metrics, chosen.families[MAIN][0], show=formats.metric_label)
     differ = state.switch("Only where they differ", "differ",
                           help="Questions on which the methods (controls apart) do not all score the same")  # fmt: skip
     words = wanted.casefold().split()

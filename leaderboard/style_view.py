@@ -50,7 +50,7 @@ def drops(table: DropTable, *, higher_is_better: bool = True) -> Node:
     loss = "positive" if higher_is_better else "negative"
     heads = [
         Head("Method"),
-        Head("Told"),
+        Head("Style"),
         Head("Formal", f"{scale.unit} [95 %]", "Value over formal candidates", number=True),
         Head("Drop", f"{scale.difference_unit} [95 %]", f"Formal minus style on the same questions: {loss} is a loss. "
              "▼ significantly worse, ▲ significantly better (sign flips, Holm-corrected over a method's styles, 5 %)",
@@ -63,8 +63,8 @@ def drops(table: DropTable, *, higher_is_better: bool = True) -> Node:
              "same. A small drop may hide many moves", number=True),
         Head("Content lost", "% of questions", "Questions whose gold string did not survive the retelling",
              number=True),
-        Head("of it content", scale.difference_unit, "The part of the drop on those questions: no reranker can bring "
-             "back what is not there", number=True),
+        Head("of which content", scale.difference_unit, "The part of the drop on those questions: no reranker can "
+             "bring back what is not there", number=True),
         Head("Where it survived", f"{scale.difference_unit} [95 %]", "The drop over the other questions alone: what "
              "style itself costs", number=True),
     ]  # fmt: skip
@@ -152,7 +152,7 @@ def drop_chart(table: DropTable) -> altair.LayerChart:
                       domain=False)  # fmt: skip
     base = alt.Chart().encode(
         y=alt.Y("line:N", sort=None, axis=axis), yOffset=alt.YOffset("told:N", sort=told), color=colour,
-        tooltip=[alt.Tooltip("method:N", title="Method"), alt.Tooltip("told:N", title="Told"),
+        tooltip=[alt.Tooltip("method:N", title="Method"), alt.Tooltip("told:N", title="Style"),
                  alt.Tooltip("shown:N", title="Drop")],
     )  # fmt: skip
     x_scale = alt.Scale(nice=True)

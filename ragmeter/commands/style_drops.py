@@ -59,7 +59,7 @@ def _show_drops(tables: Sequence[DropTable]) -> None:
                 "relative",
                 "p",
                 "content lost",
-                "of it content",
+                "of which content",
                 "where it survived",
             ),
             [*(_drop_line(table, row, drop) for row in table.rows for drop in row.drops), *average],
@@ -72,8 +72,8 @@ def _show_drops(tables: Sequence[DropTable]) -> None:
         "over a method's styles",
         "beyond: how much larger that drop is than the reference's, question by question; * p < .05, ** p < .01 (sign "
         "flips, Holm over the methods)",
-        "content lost: questions (%) whose gold string did not survive the retelling; of it content: the part of the "
-        "drop on these; where it survived: the drop over the others alone",
+        "content lost: questions (%) whose gold string did not survive the retelling; of which content: the part of "
+        "the drop on these; where it survived: the drop over the others alone",
     ]
     rows = [(row, drop) for table in tables for row in table.rows for drop in row.drops]
     doubts = {drop.found.drop.doubt for _, drop in rows if drop.found.drop.doubt}

@@ -31,7 +31,14 @@ from methods.api import Prediction
 from results.store import Run, Store
 
 HELPERS = Path(__file__).parent.parent / "tests" / "leaderboard"
-PAGES = ("", "methods", "compare", "questions", "budget", "datasets", "runs")
+PAGES = ("", "methods", "compare", "questions", "styles", "budget", "judges", "datasets", "runs")
+CLICKS = (
+    ("thead button", 3),
+    ("button:text-is('next')", 1),
+    ("button:text-is('pin')", 1),
+    ("button:text-is('hide')", 1),
+)
+"""Within tables: heads that sort, the next rows, a row that stays on top, one that goes; how many of each."""
 PAINT_S, CHANGE_S, MEMORY_GIB, VISITORS = 2.0, 0.3, 1.0, 10
 BARE = """import streamlit as st
 st.html('<h1 class="page">Bare</h1>')
@@ -70,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"bare Streamlit: painted after {bare_paint:.2f} s; change {1000 * median(bare_changes):.0f} ms")
         store = large.fill_large(Path(folder) / "store", asked.methods, asked.datasets, asked.questions)
         rows = asked.methods * asked.datasets * asked.questions
-        met = True
+        met, peak = True, 0.0
         with shots.serving(store.folder) as address:
             server = _server(address)
             _page(browser, address, changes=False)  # the server's own start is not a visitor's
@@ -82,11 +89,12 @@ def main(argv: Sequence[str] | None = None) -> int:
                       f"target {PAINT_S}); {len(changes)} changes, median {1000 * middle:.0f} ms, slowest "
                       f"{slowest:.0f} ms (target {1000 * CHANGE_S:.0f} at the median)")  # fmt: skip
                 met &= paint <= PAINT_S and middle <= CHANGE_S
+                peak = max(peak, server.memory_info().rss / 2**30)
             paint, changes, written = _crowd(browser, address, store)
             print(f"{VISITORS} visitors while a run writes: all painted after {paint:.2f} s, change at the median "
                   f"{1000 * median(changes):.0f} ms, {written:,} answers written meanwhile")  # fmt: skip
-            memory = server.memory_info().rss / 2**30
-            print(f"the server's memory after all of it: {memory:.2f} GiB (target {MEMORY_GIB})")
+            memory = max(peak, server.memory_info().rss / 2**30)
+            print(f"the most memory that the server had behind a page: {memory:.2f} GiB (target {MEMORY_GIB})")
             met &= memory <= MEMORY_GIB and written > 0
     return 0 if met else 1
 
@@ -167,6 +175,35 @@ def _changes(page: Any) -> Iterator[float]:
             target = part.locator(inner).first
             if target.is_enabled():
                 yield from _until_rest(page, lambda target=target: target.click(no_wait_after=True))
+    for selector, most in CLICKS:
+        for index in range(min(most, page.locator(f"{selector}:visible").count())):
+            target = page.locator(f"{selector}:visible").nth(index)
+            if target.count() and target.is_enabled():
+                yield from _until_rest(page, lambda target=target: target.click(no_wait_after=True))
+    yield from _filters(page)
+
+
+def _filters(page: Any) -> Iterator[float]:
+    """Each list of the board's filters: its second entry is taken."""
+    opener = page.locator("[data-testid=stPopover] button", has_text="Filters")
+    if not opener.count():
+        return
+    opener.first.click()
+    page.wait_for_function(AT_REST, polling=50)
+    body = page.locator("[data-testid=stPopoverBody]")
+    for kind in ("stMultiSelect", "stSelectbox"):
+        for index in range(body.locator(f"[data-testid={kind}]").count()):
+            field = body.locator(f"[data-testid={kind}]").nth(index).locator("input")
+            if not field.is_enabled():
+                continue
+            field.click()
+            page.keyboard.press("ArrowDown")
+            page.wait_for_function(AT_REST, polling=50)
+            yield from _until_rest(page, lambda: page.keyboard.press("Enter"))
+            page.keyboard.press("Escape")
+            if not body.count():
+                opener.first.click()
+            page.wait_for_function(AT_REST, polling=50)
 
 
 def _count(page: Any, kind: str) -> int:

@@ -6,12 +6,15 @@ that it began with, and of several processes each may encode some of the blocks.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.errors import UserError
 from methods.training import Progress
 
+MEMORY = "memory.bin"
 Encode = Callable[[Sequence[str]], Any]
 """From documents to their memory, [N, M, h], without gradient."""
 
@@ -28,6 +31,9 @@ class FrozenDocuments:
         block: Documents encoded at once.
         progress: Told of blocks.
         process: Of `accelerate`; None: one process.
+
+    Raises:
+        UserError: The folder's disk has no room for them.
     """
 
     def __init__(
@@ -40,9 +46,10 @@ class FrozenDocuments:
         self._shape = shape
         folder.mkdir(parents=True, exist_ok=True)
         count, blocks = len(self._places), -(-len(self._places) // block)
+        _require_room(folder, count * shape[0] * shape[1] * dtype.itemsize)
         # A file that is mapped and not there yet begins as zeros: no block is done.
         self._memory = torch.from_file(
-            str(folder / "memory.bin"), shared=True, size=count * shape[0] * shape[1], dtype=dtype
+            str(folder / MEMORY), shared=True, size=count * shape[0] * shape[1], dtype=dtype
         ).view(count, *shape)
         done = torch.from_file(str(folder / "done.bin"), shared=True, size=blocks, dtype=torch.uint8)
         first, ranks = (process.process_index, process.num_processes) if process is not None else (0, 1)
@@ -68,3 +75,16 @@ class FrozenDocuments:
             KeyError: One is none of those encoded.
         """
         return self._memory[[self._places[text] for text in texts]]
+
+
+def _require_room(folder: Path, wanted: int) -> None:
+    """Refuse before the first block: a mapped file takes its room as it is filled, and a full disk kills its writer."""
+    memory = folder / MEMORY
+    # In blocks of 512 bytes: what is taken already, not how long the file is.
+    there = memory.stat().st_blocks * 512 if memory.is_file() else 0
+    free = shutil.disk_usage(folder).free
+    if wanted - there > free:
+        raise UserError(
+            f"the memory of the candidates takes {wanted / 2**30:,.1f} GiB and {free / 2**30:,.1f} are free",
+            where=str(folder), try_this="documents=anew of the stage, which keeps none, or a store on another disk",
+        )  # fmt: skip

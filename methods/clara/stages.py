@@ -27,7 +27,7 @@ from methods.clara.model import Clara
 from methods.clara.retrieving import Joint, Supervised
 from methods.clara.rows import InstructionRow, JointRow, ScpRow
 from methods.clara.trainer import Objective
-from methods.clara.training_config import ClaraTrainingConfig, Stage, StepOptions
+from methods.clara.training_config import ClaraTrainingConfig, RetrieverStage, Stage, StepOptions
 from methods.clara.unheard import in_lessons, in_rows
 from methods.training import Progress
 
@@ -122,7 +122,7 @@ def prepare(
     stage_options = config.joint if stage == "joint" else config.supervised
     if stage == "joint":
         asked = fitting_rows(asked, clara.generator, config.joint.k or clara.config.k, config.skip_long)
-    frozen = _frozen(clara, asked, stage_options.train.micro_batch, folder, progress, process)
+    frozen = _frozen(clara, asked, stage_options, folder, progress, process)
     if stage == "joint":
         return Prepared(Joint(clara, config.joint, frozen, process), asked, config.joint.train)
     tau = config.supervised.tau or clara.config.tau
@@ -153,16 +153,27 @@ def lessons(config: ClaraTrainingConfig, rows: Sequence[Row]) -> list[Lesson]:
 
 
 def _frozen(
-    clara: Clara, rows: Sequence[JointRow], block: int, folder: Path, progress: Progress, process: Any
+    clara: Clara, rows: Sequence[JointRow], options: RetrieverStage, folder: Path, progress: Progress, process: Any
 ) -> Callable[[Sequence[str]], Any]:
+    """Where the memory of candidates comes from: a folder, or the compressor itself."""
+    if options.documents == "anew":
+        return lambda texts: _anew(clara, texts)
     clara.module.eval()
     texts = (text for row in rows for text in row.documents)
     shape = clara.memory_tokens, clara.hidden_size
     dtype = clara.base.get_input_embeddings().weight.dtype
     documents = FrozenDocuments(
-        texts, lambda some: clara.encode(some).memory, shape, dtype, folder, 8 * block, progress, process
+        texts, lambda some: clara.encode(some).memory, shape, dtype, folder, 8 * options.train.micro_batch, progress,
+        process,
     )  # fmt: skip
     return documents.of
+
+
+def _anew(clara: Clara, texts: Sequence[str]) -> Any:
+    import torch
+
+    with torch.no_grad(), clara.evaluating():
+        return clara.encode(texts).memory.detach().cpu()
 
 
 def _seed(config: ClaraTrainingConfig, stage: Stage) -> int:

@@ -121,6 +121,11 @@ class RetrieverStage(_Part):
         "checkpoint's own",
     )
     tau: float | None = Field(None, gt=0, description="temperature; null: the model's, released 0.02")
+    documents: Literal["kept", "anew"] = Field(
+        "kept",
+        description="kept: candidates are encoded once, and their memory lies on disk while the stage trains; anew: "
+        "they are encoded whenever they are read, which needs no disk and more time (paper)",
+    )
 
 
 class SupervisedStage(RetrieverStage):

@@ -109,8 +109,11 @@ WORLDS = {
     "stages": ("scp", "instruction", "supervised", "joint"),
     "joint": {**_WORLDS["joint"], "reasoner": "kept"},
 }
-"""About a quarter of an hour on one core. The supervised stage goes before joint training: on worlds a reasoner that begins
-as the compressor finds no more than chance would, and answers alone do not teach it to (docs/methods/clara.md)."""
+"""About a quarter of an hour on one core.
+
+The supervised stage goes before joint training: on worlds a reasoner that begins as the compressor finds no more than
+chance would, and answers alone do not teach it to (docs/methods/clara.md).
+"""
 WORLDS_LONG = worlds(
     40, 60000,
     {"steps": 1500, "learning_rate": 2e-3, "floor": 0.02},

@@ -95,18 +95,28 @@ def _frozen(
     config: ClaraTrainingConfig, room: Classroom, stage: Stage, model: ClaraConfig, size: ModelSize,
     shapes: list[Shape],
 ) -> tuple[Cost, float]:  # fmt: skip
-    """Candidates that a frozen compressor encodes once, and the bytes that their memory takes until the stage ends."""
+    """Candidates that a frozen compressor encodes, and the bytes of what it keeps until the stage ends."""
     if stage not in ("supervised", "joint"):
         return Cost(), 0.0
     dtype = _dtype(config, model)
-    cost, scratch = Cost(), 0.0
+    options = config.joint if stage == "joint" else config.supervised
+    train, cost, scratch = options.train, Cost(), 0.0
     for shape in shapes:
         each = float(shape.questions or 0) * min(config.data.pool.depth, shape.candidates or config.data.pool.depth)
         documents = min(each, float(shape.corpus or each))
+        kept = options.documents == "kept"
+        read = each * train.epochs
+        if train.steps:
+            candidates = each / max(1.0, float(shape.questions or 0))
+            read = min(read, candidates * train.steps * train.batch_size)
         cost += room.read(
-            size, documents, min(shape.passage, model.max_length) + model.memory_tokens, dtype, causal=True
+            size,
+            documents if kept else read,
+            min(shape.passage, model.max_length) + model.memory_tokens,
+            dtype,
+            causal=True,
         )
-        scratch += documents * model.memory_tokens * (size.width or 0) * BYTES[_stored(model)]
+        scratch += kept * documents * model.memory_tokens * (size.width or 0) * BYTES[_stored(model)]
     return cost, scratch
 
 

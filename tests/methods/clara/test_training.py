@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -293,6 +293,31 @@ def test_frozen_documents_are_encoded_once_and_go_on_in_blocks(tmp_path: Path) -
     assert len(asked) == 4
     with pytest.raises(KeyError):
         found.of(["unknown"])
+
+
+def test_documents_that_do_not_fit_the_disk_are_refused_before_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=100))
+    with pytest.raises(UserError, match="memory of the candidates takes"):
+        FrozenDocuments(["a", "b", "c"], lambda texts: pytest.fail("encoded"), (3, 4), torch.float32, tmp_path, 2,
+                        Silent())  # fmt: skip
+
+
+@pytest.mark.parametrize("stage", ["supervised", "joint"])
+def test_documents_encoded_anew_teach_what_kept_ones_do(
+    toy: ModuleType, config: Any, tmp_path: Path, stage: Any
+) -> None:
+    ended = []
+    for way in ("kept", "anew"):
+        chosen = config(**{stage: {"documents": way}})
+        clara = begin(chosen, stage, None, "cpu")
+        run = toy.trainer(chosen, stage, clara, rows_of(toy, stage), tmp_path / way)
+        run.loop.run()
+        ended.append(state(clara))
+        assert (tmp_path / way / "documents").exists() == (way == "kept")
+    for name, one in ended[0].items():
+        torch.testing.assert_close(ended[1][name], one, rtol=1e-3, atol=1e-5)
 
 
 # -- from end to end -----------------------------------------------------------------------------------------------

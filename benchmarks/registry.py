@@ -98,6 +98,11 @@ class DataReference:
             )
         return cls(*match.groups())
 
+    def options_in(self, given: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """Its options among those of several datasets: those of its name, and over them those of `name/subset`."""
+        subset = given.get(f"{self.name}/{self.subset}", {}) if self.subset else {}
+        return {**given.get(self.name, {}), **subset}
+
     @classmethod
     def of_name(cls, name: str) -> DataReference:
         """The reference at the beginning of a benchmark's name (`Benchmark.name`).

@@ -41,7 +41,7 @@ def render() -> None:
 
 def _samples(at: Source, dataset: DatasetFacts) -> None:
     asked = state.read("start", "0")
-    start = int(asked) % max(1, dataset.questions) if asked.isascii() and asked.isdecimal() else 0
+    start = int(asked) % max(1, dataset.questions) if asked.isascii() and asked.isdecimal() and len(asked) < 9 else 0
     state.settle("start", str(start) if start else "")
     show(el("h2", "Some of its questions", cls="section"), "samples-title")
     rows = analyses.samples(at, dataset.fingerprint, SAMPLES, start)

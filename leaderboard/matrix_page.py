@@ -14,7 +14,7 @@ from leaderboard.columns import ALL_RUNS
 from leaderboard.exporting import offer
 from leaderboard.matrix_cells import Shown
 from leaderboard.matrix_exports import Export
-from leaderboard.matrix_papers import papers_of
+from leaderboard.matrix_papers import Printed, papers_of
 from leaderboard.matrix_picture import picture
 from leaderboard.matrix_rows import PAGE, Order, default_order, drawn, first_direction, sort_columns
 from leaderboard.matrix_table import legend, pager, table, unstated
@@ -94,7 +94,7 @@ def _below(asked: Asked, reference: str | None, correction: Correction, bar: Seq
     order = _order(board)
     pinned, hidden = _keys("pin"), _keys("hide")
     first = state.settle("first", state.read("first"))
-    part = drawn(board, order, pinned, hidden, words, int(first) if first.isdecimal() else 0)
+    part = drawn(board, order, pinned, hidden, words, int(first) if first.isdecimal() and len(first) < 9 else 0)
     printed = papers_of(board.columns) if papers else []
     whole = drawn(board, order, pinned, hidden, words, 0, page=len(board.rows) or 1)
     export = Export(shown, (*whole.pinned, *whole.rows, *whole.controls), printed, _title(asked.experiment, shown))
@@ -103,7 +103,7 @@ def _below(asked: Asked, reference: str | None, correction: Correction, bar: Seq
             "csv": lambda: matrix_exports.csv(export), "md": lambda: matrix_exports.markdown(export),
             "tex": lambda: matrix_exports.latex(export), "svg": lambda: svg_file(picture(export)),
         })  # fmt: skip
-    show(_summary(board, len(found.rows) - len(board.rows)), "summary")
+    show(_summary(board, len(found.rows) - len(board.rows), printed), "summary")
     if filters.active and all(row.control for row in board.rows):
         _nobody()
         return
@@ -141,7 +141,7 @@ def _title(experiment: str | None, shown: Shown) -> str:
     return f"{experiment or 'All runs'}, setting {', '.join(settings)}"
 
 
-def _summary(board: Matrix, left_out: int) -> Node:
+def _summary(board: Matrix, left_out: int, papers: Sequence[Printed]) -> Node:
     controls = sum(row.control for row in board.rows)
     apart = sum(bool(cell.apart) and cell.run.kind != "control" for cell in board.cells.values())
     parts = [
@@ -151,7 +151,7 @@ def _summary(board: Matrix, left_out: int) -> Node:
         f"{left_out:,} filtered out" if left_out else "",
         f"{apart:,} results not comparable" if apart else "",
         f"differences to {board.reference}" if board.reference is not None else "no reference chosen",
-        *unstated(board),
+        *unstated(board, papers),
     ]
     return el("p", *(el("span", part, cls="fact") for part in parts if part), cls="facts")
 

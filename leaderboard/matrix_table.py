@@ -66,11 +66,16 @@ def _layout(shown: Shown, rows: Drawn, papers: Sequence[Printed]) -> _Layout:
     )  # fmt: skip
 
 
-def unstated(board: Matrix) -> list[str]:
-    """What columns would say that are left out because every row says the same."""
+def unstated(board: Matrix, papers: Sequence[Printed] = ()) -> list[str]:
+    """What columns would say that are left out because every row says the same.
+
+    What a submission spent is its sender's affair: that nothing was spent is said only where all was measured here.
+    """
+    if not board.rows or papers or any(tuple(row.origins) != ("run",) for row in board.rows):
+        return []
     words = {"tokens": "no tokens were spent", "cost": "no call cost money"}
     said = [text for name, text in words.items() if not any(cost_of(board, row, name) for row in board.rows)]
-    return said + (["all measured here"] if all(tuple(row.origins) == ("run",) for row in board.rows) else [])
+    return [*said, "all measured here"]
 
 
 def table(shown: Shown, rows: Drawn, order: Order, papers: Sequence[Printed] = ()) -> Node:
@@ -188,7 +193,7 @@ def _line(shown: Shown, row: Contestant, layout: _Layout) -> Node:
     if len(board.columns) > 1:
         cells.append(_mean(shown, row))
     stated = row.open_weights
-    weights = "" if stated is None or not row.parameters else "open weights" if stated else "closed weights"
+    weights = "" if stated is None or row.parameters == 0 else "open weights" if stated else "closed weights"
     costs = {
         "tokens": el("td", formats.count(cost_of(board, row, "tokens")), cls="number"),
         "seconds": el("td", formats.seconds(cost_of(board, row, "seconds"), milliseconds=layout.milliseconds),

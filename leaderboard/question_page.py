@@ -131,7 +131,8 @@ def _detail(chosen: Chosen, row: QuestionRow) -> None:
     passages = source.gold_passages(chosen.at, row)
     metrics = list(dict.fromkeys([state.view()["metric"], *chosen.families[MAIN]]))
     verdicts = source.verdicts(chosen.at, row.question, chosen.runs[0], runs)
-    whose = verdict_view.calls(answers, verdicts)
+    here = verdict_view.asked_here(answers, chosen.runs)
+    whose = verdict_view.calls(answers, here, verdicts)
     call = state.pick(verdict_view.CALL, ["", *whose], "")
     judged = verdict_view.verdicts(verdicts, {run.run: run.method for run in chosen.runs}, call, row.question)
     shown = [
@@ -144,7 +145,7 @@ def _detail(chosen: Chosen, row: QuestionRow) -> None:
         *(question_view.evidence(row, answer, opened=number < _OPENED)
           for number, answer in enumerate(a for a in answers if a.evidence)),
         *([el("h3", "Verdicts of judges", cls="section"), *judged] if judged else []),
-        verdict_view.readers(answers, call, row.question),
+        verdict_view.readers(answers, here, call, row.question),
         verdict_view.conversation(source.conversation(chosen.at, call), whose[call]) if call else None,
     ]  # fmt: skip
     show(el("div", *shown, cls="stack"), "detail", state.act((verdict_view.CALL,)))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from leaderboard import formats
 from leaderboard.nodes import Node, badge, el
 from leaderboard.plain_table import Cell, Head, Line, plain_table
-from results.queries import AnswerRow
+from results.queries import AnswerRow, RunRow
 from results.verdicts import Conversation, Verdict
 
 CALL = "call"
 """In a prediction's notes and in the URL: the key of a kept conversation."""
+_KEY = re.compile(r"[0-9a-f]{32}")
 LONGEST = 20_000
 """Characters of a message that are shown."""
 _HEADS = (
@@ -26,9 +28,25 @@ _HEADS = (
 )
 
 
-def calls(answers: Sequence[AnswerRow], found: Sequence[Verdict]) -> dict[str, str]:
-    """Keys of all conversations behind answers and verdicts, and whose each is: the method's or the judge's name."""
-    keys = {str(answer.notes[CALL]): f"Reader of {answer.method}" for answer in answers if answer.notes.get(CALL)}
+def asked_here(answers: Sequence[AnswerRow], runs: Sequence[RunRow]) -> dict[str, str]:
+    """By run, the key of its reader's kept conversation.
+
+    Of runs made here alone: a submission's notes are its sender's text, and could name any conversation of the store.
+    """
+    made = {run.run for run in runs if run.origin == "run"}
+    keys = {answer.run: answer.notes.get(CALL) for answer in answers if answer.run in made}
+    return {run: key for run, key in keys.items() if isinstance(key, str) and _KEY.fullmatch(key)}
+
+
+def calls(answers: Sequence[AnswerRow], here: Mapping[str, str], found: Sequence[Verdict]) -> dict[str, str]:
+    """Keys of all conversations behind answers and verdicts, and whose each is: the method's or the judge's name.
+
+    Args:
+        answers: To a question.
+        here: `asked_here` of them.
+        found: Verdicts on them.
+    """
+    keys = {here[answer.run]: f"Reader of {answer.method}" for answer in answers if answer.run in here}
     return keys | {one.call: f"Judge {one.judge}" for one in found if one.call is not None}
 
 
@@ -56,7 +74,7 @@ def _judge(judge: str, made: Sequence[Verdict], names: Mapping[str, str], opened
                  tip=f"prompt {one.prompt_tokens:,}, completion {one.completion_tokens:,}; "
                      f"US$ {formats.dollars(one.cost_usd)}"),
             formats.duration(one.seconds) if one.seconds else formats.NOTHING,
-            _reads(one.call, opened, f"verdict-{number}-{question}"),
+            _reads(one.call, opened, f"verdict-{judge}-{number}-{question}"),
         ])
         for number, one in enumerate(made)
     ]  # fmt: skip
@@ -103,14 +121,14 @@ def _reads(call: str | None, opened: str, key: str) -> Node:
               action={CALL: None if shown else call})  # fmt: skip
 
 
-def readers(answers: Sequence[AnswerRow], opened: str, question: str) -> Node | None:
+def readers(answers: Sequence[AnswerRow], here: Mapping[str, str], opened: str, question: str) -> Node | None:
     """A button for each run whose reader asked a model that replies over the network, to read what was said."""
-    asked = [answer for answer in answers if answer.notes.get(CALL)]
+    asked = [answer for answer in answers if answer.run in here]
     if not asked:
         return None
     return el(
         "p", el("span", "Prompts and replies of readers:", cls="aside"),
-        *(el("span", answer.method, _reads(str(answer.notes[CALL]), opened, f"reader-{answer.run}-{question}"),
+        *(el("span", answer.method, _reads(here[answer.run], opened, f"reader-{answer.run}-{question}"),
              cls="fact") for answer in asked),
         cls="facts",
     )  # fmt: skip
@@ -119,7 +137,10 @@ def readers(answers: Sequence[AnswerRow], opened: str, question: str) -> Node | 
 def conversation(found: Conversation | None, whose: str) -> Node:
     """A kept conversation, or that it is not kept."""
     if found is None:
-        text = "This store does not keep the conversation: it was pruned, or was not sent along with the results."
+        text = (
+            "This store does not keep the conversation: it was pruned, was not sent along with the results, or cannot "
+            "be read."
+        )
         return el("section", el("h3", whose, cls="section"), el("p", text, cls="note"))
     said = [(role or "message", text) for role, text in found.messages] + [("reply", found.reply)]
     return el(

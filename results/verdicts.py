@@ -112,18 +112,26 @@ def conversations(store: Store, keys: Iterable[str]) -> dict[str, Conversation]:
     wanted = sorted(set(keys))
     if not wanted or not store.cache.is_file():
         return {}
+    # Without a log beside it the file is whole, and can be read where nothing may be written.
+    still = not store.cache.with_name(f"{store.cache.name}-wal").exists()
     marks = ",".join("?" * len(wanted))
     try:
-        with closing(sqlite3.connect(f"{store.cache.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        address = f"{store.cache.absolute().as_uri()}?{'immutable=1' if still else 'mode=ro'}"
+        with closing(sqlite3.connect(address, uri=True)) as connection:
             rows = connection.execute(
                 f"SELECT key, request, reply FROM replies WHERE key IN ({marks})", wanted
             ).fetchall()
     except sqlite3.Error:
         # A file that is no cache of replies, or is being moved: nothing is kept that could be shown.
         return {}
-    found = {}
-    for key, request, reply in rows:
+    return {key: found for key, request, reply in rows if (found := _conversation(request, reply)) is not None}
+
+
+def _conversation(request: str, reply: str) -> Conversation | None:
+    """A kept call; None where its row is damaged."""
+    try:
         messages = tuple((str(one.get("role", "")), without_secrets(str(one.get("content", ""))))
                          for one in json.loads(request)["messages"])  # fmt: skip
-        found[key] = Conversation(messages, without_secrets(str(json.loads(reply).get("text", ""))))
-    return found
+        return Conversation(messages, without_secrets(str(json.loads(reply).get("text", ""))))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None

@@ -40,7 +40,12 @@ const report = JSON.parse(document.getElementById("report").textContent);
 const main = document.getElementById("page");
 document.title = report.title;
 place(main, report.head);
-if (report.matrix) box(main, "chart whole").append(drawing(report.matrix));
+if (report.matrix) {
+  const whole = drawing(report.matrix);
+  // As wide as it was drawn: a wide matrix is scrolled, not squeezed.
+  whole.style.width = Number(report.matrix[1].viewBox.split(" ")[2]) + "px";
+  box(main, "chart whole").append(whole);
+}
 for (const section of report.sections) {
   place(main, section.head);
   sortable(main, section.table);

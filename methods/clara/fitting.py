@@ -73,6 +73,29 @@ def fitting_rows(rows: Sequence[JointRow], generator: Any, k: int, skip: bool) -
     return _some([row for row in rows if decide(*asked(row))])
 
 
+def held_out_that_fit(
+    lessons: Sequence[Lesson], questions: Sequence[JointRow], generator: Any, k: int | None, longest: int
+) -> tuple[list[Lesson], list[JointRow]]:
+    """Held-out rows without what is too long: a curve must not end a training.
+
+    Args:
+        lessons: As they would be taught.
+        questions: To be answered, from at most k documents (None: from all of them).
+        generator: See `fits`.
+        k: Documents that are chosen.
+        longest: Tokens that an answer may take.
+    """
+    decide = fits(generator)
+
+    def answered(row: JointRow) -> bool:
+        count = len(row.documents) if k is None else min(k, len(row.documents))
+        prompt = answer(row.question, count)
+        return decide(prompt, row.answer) and generator.length(prompt) + longest <= generator.room
+
+    kept = [lesson for lesson in lessons if all(decide(one.prompt, one.target) for one in lesson.exchanges)]
+    return kept, [row for row in questions if answered(row)]
+
+
 def _require(
     every: Iterable[tuple[Prompt, str]], decide: Callable[[Prompt, str], bool], generator: Any, skip: bool
 ) -> None:

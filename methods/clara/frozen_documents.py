@@ -81,7 +81,7 @@ def _require_room(folder: Path, wanted: int) -> None:
     """Refuse before the first block: a mapped file takes its room as it is filled, and a full disk kills its writer."""
     memory = folder / MEMORY
     # In blocks of 512 bytes: what is taken already, not how long the file is.
-    there = memory.stat().st_blocks * 512 if memory.is_file() else 0
+    there = getattr(memory.stat(), "st_blocks", 0) * 512 if memory.is_file() else 0
     free = shutil.disk_usage(folder).free
     if wanted - there > free:
         raise UserError(

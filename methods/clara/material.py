@@ -7,7 +7,6 @@ from dataclasses import asdict, replace
 from itertools import islice
 from typing import Any
 
-from benchmarks.draws import Draws
 from benchmarks.errors import UserError
 from benchmarks.fingerprint import fingerprint
 from benchmarks.registry import resolve
@@ -106,8 +105,8 @@ def set_aside(config: ClaraTrainingConfig, stage: Stage, rows: Sequence[Row]) ->
             f"{stage} has {len(every)} documents or questions, and {most} are to be set aside",
             where="validate_on.held_out", try_this="a smaller number",
         )  # fmt: skip
-    Draws("clara set aside", config.seed, stage).shuffle(every)
-    aside = set(every[:most])
+    # By what it says and not by the stage: supervised and joint training may read the same questions.
+    aside = set(sorted(every, key=lambda text: fingerprint("clara set aside", config.seed, text))[:most])
     return [row for row in rows if unit(row) not in aside], [row for row in rows if unit(row) in aside]
 
 
@@ -134,9 +133,7 @@ def _rows(
 
 
 def _options(data: DataOptions, reference: str) -> Mapping[str, Any]:
-    found, _ = resolve(reference)
-    subset = data.options.get(f"{found.name}/{found.subset}", {}) if found.subset else {}
-    return {**data.options.get(found.name, {}), **subset}
+    return resolve(reference)[0].options_in(data.options)
 
 
 def _require_no_test(reference: str, where: str) -> None:

@@ -27,7 +27,7 @@ from methods.clara.model import Clara
 from methods.clara.retrieving import Joint, Supervised
 from methods.clara.rows import InstructionRow, JointRow, ScpRow
 from methods.clara.trainer import Objective
-from methods.clara.training_config import ClaraTrainingConfig, RetrieverStage, Stage, StepOptions
+from methods.clara.training_config import ClaraTrainingConfig, JointStage, Stage, StepOptions, SupervisedStage
 from methods.clara.unheard import in_lessons, in_rows
 from methods.training import Progress
 
@@ -40,11 +40,13 @@ class Prepared:
         objective: Its loss.
         rows: What it learns from.
         train: Steps and rates.
+        too_long: Questions and paraphrases that were left out for their length.
     """
 
     objective: Objective[Any]
     rows: Sequence[Any]
     train: StepOptions
+    too_long: int = 0
 
 
 def begin(config: ClaraTrainingConfig, stage: Stage, parent: str | None, device: str | None) -> Clara:
@@ -116,17 +118,23 @@ def prepare(
     if stage in ("scp", "instruction"):
         options = config.scp if stage == "scp" else config.instruction
         taught = in_lessons(lessons(config, rows), config.data.unheard, config.seed)
-        taught = fitting_lessons(taught, clara.generator, config.skip_long)
-        return Prepared(Compression(clara, options, process), taught, options.train)
+        kept = fitting_lessons(taught, clara.generator, config.skip_long)
+        return Prepared(Compression(clara, options, process), kept, options.train, _asked(taught) - _asked(kept))
     asked = in_rows([row for row in rows if isinstance(row, JointRow)], config.data.unheard, config.seed)
     stage_options = config.joint if stage == "joint" else config.supervised
+    every = len(asked)
     if stage == "joint":
         asked = fitting_rows(asked, clara.generator, config.joint.k or clara.config.k, config.skip_long)
     frozen = _frozen(clara, asked, stage_options, folder, progress, process)
     if stage == "joint":
-        return Prepared(Joint(clara, config.joint, frozen, process), asked, config.joint.train)
+        objective = Joint(clara, config.joint, frozen, process)
+        return Prepared(objective, asked, config.joint.train, every - len(asked))
     tau = config.supervised.tau or clara.config.tau
     return Prepared(Supervised(clara, tau, frozen, clara.config.k, process), asked, config.supervised.train)
+
+
+def _asked(lessons: Sequence[Lesson]) -> int:
+    return sum(len(one.exchanges) for one in lessons)
 
 
 def finish(config: ClaraTrainingConfig, stage: Stage, clara: Clara) -> None:
@@ -153,7 +161,12 @@ def lessons(config: ClaraTrainingConfig, rows: Sequence[Row]) -> list[Lesson]:
 
 
 def _frozen(
-    clara: Clara, rows: Sequence[JointRow], options: RetrieverStage, folder: Path, progress: Progress, process: Any
+    clara: Clara,
+    rows: Sequence[JointRow],
+    options: SupervisedStage | JointStage,
+    folder: Path,
+    progress: Progress,
+    process: Any,
 ) -> Callable[[Sequence[str]], Any]:
     """Where the memory of candidates comes from: a folder, or the compressor itself."""
     if options.documents == "anew":

@@ -81,6 +81,7 @@ def _begun(
     identity: str,
 ) -> Begun:  # fmt: skip
     from methods.clara.card import write_card
+    from methods.clara.fitting import held_out_that_fit
     from methods.clara.material import held_out, held_out_pretraining, set_aside
     from methods.clara.rows import JointRow
     from methods.clara.stages import begin, finish, lessons, prepare
@@ -96,7 +97,12 @@ def _begun(
         *held_out(config, stage, workshop.services, rows),
         *(row for row in aside if isinstance(row, JointRow)),
     ]
-    validate = validator(clara, taught, questions, config.validate_on, selects=stage in ("supervised", "joint"))
+    selects = stage in ("supervised", "joint")
+    told = held_out_that_fit(
+        taught, questions, clara.generator, clara.config.k if selects else None, config.validate_on.max_new_tokens
+    )
+    left_out = len(taught) + len(questions) - len(told[0]) - len(told[1])
+    validate = validator(clara, *told, config.validate_on, selects=selects)
     trainer = StageTrainer(
         stage, clara.module, prepared.objective, prepared.rows, prepared.train, config, work / "train",
         fingerprint(identity, stage), progress, process, validate,
@@ -110,4 +116,7 @@ def _begun(
         # They are as large as what was trained on, and follow from it.
         shutil.rmtree(work / f"documents-{identity[:12]}", ignore_errors=True)
 
-    return Begun(trainer.loop, save, {"rows": float(len(rows)), "learnt_from": float(len(prepared.rows))})
+    counts = {
+        "rows": len(rows), "set_aside": len(aside), "too_long": prepared.too_long, "held_out_too_long": left_out,
+    }  # fmt: skip
+    return Begun(trainer.loop, save, {name: float(count) for name, count in counts.items()})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -68,12 +69,15 @@ def demo(request: Request, folder: Path | None, as_json: bool, quiet: bool, verb
         code, value = carry_and_show(experiment, how, store, as_json, quiet, verbose)
         if experiment.name in BEHIND and not as_json:
             view, metric = BEHIND[experiment.name]
-            view(store, experiment.name, metric)
+            # Where a part has failed nothing may be there to be shown; the parts behind it go on.
+            with suppress(UserError):
+                view(store, experiment.name, metric)
         codes.append(code)
         shown.append(value)
     emit({"experiments": shown}, as_json, lambda: None)
     if not as_json:
-        show_approaches([(experiment, PARTS.get(experiment.name, ())) for experiment in chosen], store)
+        parts = [(experiment, PARTS.get(experiment.name, ())) for experiment in chosen]
+        show_approaches(parts, store, trained=request.training)
         # The command as it was called: outside an activated environment its bare name would not be found.
         out.print(Text(f"leaderboard: {sys.argv[0]} serve --open --store {store.folder}"), soft_wrap=True)
     return max(codes)

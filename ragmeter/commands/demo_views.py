@@ -65,12 +65,13 @@ def show_compression(store: Store, experiment: str, metric: str) -> None:
             out.print()
 
 
-def show_approaches(parts: Sequence[tuple[Experiment, Sequence[str]]], store: Store) -> None:
+def show_approaches(parts: Sequence[tuple[Experiment, Sequence[str]]], store: Store, *, trained: bool) -> None:
     """One table of the four approaches, each against the reference of its board.
 
     Args:
         parts: Experiments, with what tables call the metrics to be shown.
         store: Where they were carried out.
+        trained: Whether those were trained that do not ship.
     """
     rows = [row for experiment, heads in parts for row in _approaches(experiment, heads, store)]
     if not rows:
@@ -83,11 +84,12 @@ def show_approaches(parts: Sequence[tuple[Experiment, Sequence[str]]], store: St
     table.add_column("reference", overflow="fold")
     for row in rows:
         table.add_row(*row)
-    out.print(Text("What a few minutes of training come to", style="bold"))
+    out.print(Text("What a few minutes of training come to" if trained else "What ships, untrained here", style="bold"))
     out.print(table)
+    just_now = "ARK, GPR and SARK were trained just now; " if trained else ""
     out.print(Text("value × 100 ± half its 95 % interval; below: paired difference to the reference; * p < .05, ** "
-                   "p < .01. ARK, GPR and SARK were trained just now; CLaRa's adapters ship, and took half an hour of "
-                   "one core. Trainings of hours: docs/methods/", style="dim"))  # fmt: skip
+                   f"p < .01. {just_now}CLaRa's adapters ship, and took three quarters of an hour of one core. "
+                   "Trainings of hours: docs/methods/", style="dim"))  # fmt: skip
     names = ", ".join(f"`ragmeter published {name.lower()}`" for name in APPROACHES)
     out.print(Text(f"What the papers print, with larger models on other data: {names}", style="dim"))
 

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from benchmarks.fingerprint import fingerprint
+from benchmarks.registry import resolve
 from methods.models.chat_options import ChatConfig
 from ragmeter.planning.asking import Calls, asked
 from ragmeter.planning.cost import Cost, total, unknown
@@ -73,9 +74,8 @@ class Classroom:
         return total((lesson.cost, *new.values()))
 
     def shape(self, reference: str, given: Mapping[str, Mapping[str, Any]]) -> Shape:
-        """The shape of training data, whose options are given by dataset id."""
-        name = reference.partition("/")[0].partition(":")[0]
-        chosen = given.get(name, {})
+        """The shape of training data, whose options are given by dataset id, or by id/subset."""
+        chosen = resolve(reference)[0].options_in(given)
         key = f"{reference} {chosen}"
         if key not in self.shapes:
             self.shapes[key] = shape_of(*options(reference, chosen))

@@ -120,10 +120,10 @@ def test_the_page_shows_verdicts_and_opens_one_conversation_by_the_address(app: 
     lost = app(folder).open("questions", question=question, call="0" * 32)
     assert "does not keep the conversation" in words(lost.part("detail"))
     # An address can only open what belongs to its question.
-    foreign = app(folder).open("questions", question=question, call="e" * 32)
-    assert "call" not in {name for name, value in foreign.query.items() if value} or not any(
-        "Conversation" in str(node.attributes.get("label")) for node in foreign.part("detail").find()
-    )
+    store = Store(folder)
+    other = queries.questions(store, queries.runs(store)[0].dataset_fingerprint)[1].question
+    foreign = app(folder).open("questions", question=other, call=ASKED.key)
+    assert "Is <b>it</b> right?" not in words(foreign.part("detail"))
 
 
 def test_a_reader_that_asked_a_model_can_be_read(said: tuple[Path, str], synthetic: ModuleType) -> None:
@@ -131,12 +131,16 @@ def test_a_reader_that_asked_a_model_can_be_read(said: tuple[Path, str], synthet
     run = next(run for run in queries.runs(store, synthetic.EXPERIMENT) if run.method == "bm25")
     asked = next(row for row in queries.questions(store, run.dataset_fingerprint) if row.question == said[1])
     (answer,) = queries.answers(store, asked, [run.run])
-    assert verdict_view.readers([answer], "", said[1]) is None
+    assert verdict_view.readers([answer], verdict_view.asked_here([answer], [run]), "", said[1]) is None
     told = replace(answer, notes={"call": ASKED.key})
-    shown = verdict_view.readers([told], "", said[1])
+    here = verdict_view.asked_here([told], [run])
+    shown = verdict_view.readers([told], here, "", said[1])
     assert shown is not None
     assert [node.action for node in shown.find(tag="button")] == [{"call": ASKED.key}]
-    assert verdict_view.calls([told], []) == {ASKED.key: "Reader of bm25"}
+    assert verdict_view.calls([told], here, []) == {ASKED.key: "Reader of bm25"}
+    # What a submission's notes name is its sender's text, and a key has one form.
+    assert verdict_view.asked_here([told], [replace(run, origin="submitted")]) == {}
+    assert verdict_view.asked_here([replace(told, notes={"call": "../x"})], [run]) == {}
 
 
 def test_a_very_long_message_is_cut_and_says_so(said: tuple[Path, str]) -> None:

@@ -66,6 +66,8 @@ def test_without_training_baselines_alone_are_measured(tmp_path: Path, monkeypat
     again = CliRunner().invoke(app, command)
     assert again.exit_code == 0
     assert "leaderboard: " in again.stdout
+    assert "minutes of training" not in again.stdout
+    assert "What ships, untrained here" in again.stdout
     assert "What informal passages cost" in again.stdout
     assert "What is read, and what is made of it" in again.stdout
 

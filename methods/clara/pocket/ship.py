@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import tempfile
 from pathlib import Path
 
 from methods.clara.checkpoint import CONFIG, ROWS, read_config
+from methods.clara.config import ADAPTERS
 from methods.models.weights import CLARA_POCKET, POCKET, locate
 
 LARGEST_BYTES = 16 * 2**20
@@ -37,18 +39,23 @@ def ship(checkpoint: Path, folder: Path) -> int:
         raise ValueError(f"the base is {config.base!r}, and only {POCKET!r} ships")
     files = [CONFIG, ROWS, *(f"{one}/{name}" for one in adapters
                              for name in ("adapter_config.json", "adapter_model.safetensors"))]  # fmt: skip
-    for name in files:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        if not name.endswith(".safetensors"):
-            shutil.copyfile(checkpoint / name, folder / name)
-            continue
-        tensors = load_file(str(checkpoint / name))
-        halved = {key: one.half() if one.dtype == torch.float32 else one for key, one in tensors.items()}
-        save_file(halved, str(folder / name))
-        (folder / name).chmod(0o644)
-    size = sum((folder / name).stat().st_size for name in files)
-    if size > LARGEST_BYTES:
-        raise ValueError(f"{size:,} bytes, more than {LARGEST_BYTES:,}")
+    with tempfile.TemporaryDirectory() as made:
+        for name in files:
+            target = Path(made) / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if not name.endswith(".safetensors"):
+                shutil.copyfile(checkpoint / name, target)
+                continue
+            tensors = load_file(str(checkpoint / name))
+            halved = {key: one.half() if one.dtype == torch.float32 else one for key, one in tensors.items()}
+            save_file(halved, str(target))
+            target.chmod(0o644)
+        size = sum((Path(made) / name).stat().st_size for name in files)
+        if size > LARGEST_BYTES:
+            raise ValueError(f"{size:,} bytes, more than {LARGEST_BYTES:,}")
+        for one in ADAPTERS:
+            shutil.rmtree(folder / one, ignore_errors=True)
+        shutil.copytree(made, folder, dirs_exist_ok=True)
     return size
 
 

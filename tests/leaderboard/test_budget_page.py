@@ -14,6 +14,8 @@ import pytest
 from leaderboard import budget_view
 from leaderboard.formats import PERCENT
 from leaderboard.nodes import TAGS
+from leaderboard.report_tables import behind
+from results import queries
 from results.board import Board, Row, boards
 from results.budgets import Spent, budget_curves, quality_budget, read_in_full, spent, telling_axis
 from results.queries import Cost
@@ -171,3 +173,14 @@ def test_time_is_the_cost_of_those_who_spend_no_tokens(made_up: Board) -> None:
     assert telling_axis(made_up) == "tokens"
     retrievers = replace(made_up, rows=tuple(row for row in made_up.rows if row.control or row.run.kind == "retriever"))
     assert telling_axis(retrievers) == "seconds"
+
+
+def test_a_report_says_what_compression_saves(made_up: Board, filled: Path, synthetic: ModuleType) -> None:
+    store = Store(filled)
+    definitions = queries.definitions(store)
+    (node,) = behind(store, synthetic.EXPERIMENT, [compressed(made_up)], definitions, {})
+    assert "What compression saves" in words(node)
+    said = words(next(node.find(tag="table")))
+    assert all(name in said for name in ("CLaRa 64x", "CLaRa (16x)", "in full", "closed book"))
+    assert "bm25" not in said
+    assert list(behind(store, synthetic.EXPERIMENT, [made_up], definitions, {})) == []

@@ -14,6 +14,7 @@ import pytest
 from judges.judging import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed, Score
 from leaderboard import battle_view, judge_view
 from leaderboard.nodes import TAGS, Node
+from leaderboard.report_tables import behind
 from results import judgements, labelling, queries
 from results.battle_board import BattleBoard, battle_boards
 from results.board import board, groups
@@ -238,3 +239,10 @@ def test_a_store_without_judges_says_how_to_judge(app: Start, filled: Path) -> N
     page = app(filled).open("judges", judge="no such judge")
     assert not page.test.exception
     assert "ragmeter judge run" in words(page.part("message"))
+
+
+def test_a_report_says_who_wins_against_whom(judged: Path, battles: BattleBoard, synthetic: ModuleType) -> None:
+    store = Store(judged)
+    (node,) = behind(store, synthetic.EXPERIMENT, [], queries.definitions(store), {})
+    assert "Who wins against whom" in words(node)
+    assert words(battle_view.matrix(battles, "overall")) in words(node)

@@ -22,7 +22,6 @@ from leaderboard.board_table import Order, ordered
 from leaderboard.embedding import as_json, board_document
 from leaderboard.nodes import from_json
 from leaderboard.report import page, report, sortable
-from leaderboard.report_tables import behind
 from ragmeter.cli import main
 from results import queries
 from results.board import Board, boards
@@ -283,20 +282,3 @@ def test_the_report_has_the_matrix_with_every_cell_and_a_table_for_every_judge_a
     for one in document["matrix"]:
         if one["source"] == "measured" and one["value"] is not None and one["unit"] == "fraction":
             assert f"{100 * one['value']:.1f}" in said
-
-
-def test_behind_the_boards_stands_what_style_costs_compression_saves_and_judges_say(filled: Path) -> None:
-    store = Store(filled)
-    definitions, cards = queries.definitions(store), queries.datasets(store)
-    for experiment in queries.experiments(store):
-        found = boards(store, experiment.name)
-        titles = [
-            "".join(next(node.find(tag="h2")).texts())
-            for node in behind(store, experiment.name, found, definitions, cards)
-        ]
-        assert len(titles) == len(set(titles))
-        compressed = any(
-            (row.cost and row.cost.memory_tokens) or row.run.description.get("compressor")
-            for board in found for row in board.rows
-        )  # fmt: skip
-        assert any(title.startswith("What compression saves") for title in titles) == compressed

@@ -16,7 +16,9 @@ from judges.registry import parse
 from leaderboard import curve_chart, style_view
 from leaderboard.curve_chart import Point
 from leaderboard.nodes import TAGS
+from leaderboard.report_tables import behind
 from methods.api import Prediction
+from results import queries
 from results.store import FINISHED, Run, Store
 from results.style_curves import style_curves
 from results.style_drops import DropTable, style_drops
@@ -159,3 +161,11 @@ def test_a_store_without_styles_says_what_to_run(app: Start, filled: Path) -> No
     page = app(filled).open("styles")
     assert not page.test.exception
     assert "ragmeter experiments" in words(page.part("message"))
+
+
+def test_a_report_says_what_style_costs(told: Path, table: DropTable) -> None:
+    store = Store(told)
+    (node,) = behind(store, "told", [], queries.definitions(store), {})
+    assert "What style costs" in words(node)
+    drawn = next(node.find(tag="table"))
+    assert words(drawn) == words(next(style_view.drops(table).find(tag="table")))

@@ -84,3 +84,29 @@ def test_a_phone_scrolls_the_table_and_not_the_page(page_of: Any) -> None:
     page = page_of("view=matrix&papers=1", width=390)
     assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth") <= 390
     page.close()
+
+
+def test_filters_leave_rows_out_stand_in_the_url_and_can_be_cleared(page_of: Any, screenshots: ModuleType) -> None:
+    page = page_of("view=matrix")
+    every = methods(page)
+    page.get_by_role("button", name="Filters").click()
+    chosen = page.locator("[data-testid=stPopoverBody] [data-testid=stMultiSelect]", has_text="Reader")
+    chosen.locator("input").click()
+    # The first one chooses all.
+    page.locator("[role=option]").nth(1).click()
+    page.wait_for_url("**readers=**")
+    screenshots.settled(page)
+    fewer = methods(page)
+    assert 0 < len(fewer) < len(every)
+    assert set(fewer) < set(every)
+    # An open list hides what is behind it from readers of screens, and with it from roles.
+    page.locator("button", has_text="Filters (1)").wait_for()
+    page.reload()
+    screenshots.settled(page)
+    assert methods(page) == fewer
+    page.locator("button", has_text="Filters (1)").click()
+    page.get_by_role("button", name="Clear filters").click()
+    page.wait_for_url(lambda address: "readers=" not in address)
+    screenshots.settled(page)
+    assert methods(page) == every
+    page.close()

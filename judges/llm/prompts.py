@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from importlib.resources import files
-from pathlib import Path
 from string import Template
 
 from benchmarks.errors import UserError
 from benchmarks.fingerprint import content_hash
 from judges.llm.fences import neutralised
 from methods.models.chat_options import Messages
+from methods.models.template_files import template_text
 
 EMPTY = "(empty)"
 """What stands between the tags where there is nothing to judge."""
@@ -65,7 +64,7 @@ def load_prompt(path: str | None, shipped: Shipped) -> Prompt:
     Raises:
         UserError: The file cannot be read, lacks a placeholder, or names one that does not exist.
     """
-    text = _text(path, shipped)
+    text = template_text("judges.llm", shipped.name, path)
     system, mark, user = text.partition("\n---\n")
     if not mark:
         system, user = "", text
@@ -76,16 +75,7 @@ def load_prompt(path: str | None, shipped: Shipped) -> Prompt:
 
 def prompt_hash(path: str | None, shipped: Shipped) -> str:
     """A hash of the template's text, so that a judge with a changed prompt is another judge."""
-    return content_hash([_text(path, shipped)])
-
-
-def _text(path: str | None, shipped: Shipped) -> str:
-    if path is None:
-        return files("judges.llm").joinpath("templates", f"{shipped.name}.txt").read_text("utf-8")
-    try:
-        return Path(path).expanduser().read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"the prompt template cannot be read: {error}", where=path) from None
+    return content_hash([template_text("judges.llm", shipped.name, path)])
 
 
 def _check(prompt: Prompt, shipped: Shipped, where: str) -> None:

@@ -19,6 +19,7 @@ from benchmarks.corpus import Corpus, mapped
 from benchmarks.errors import Broke, UserError
 from benchmarks.id_index import IdIndex, keys_of
 from methods.clara.store import CARD, FORMAT, Identity, Ids, MemoryStore, Scores, read_card
+from methods.kept import write_json
 
 CHUNK = 256
 """Documents between two writes; fixed, so that a store continued after a cut equals one made in one go."""
@@ -134,22 +135,16 @@ def _finish(folder: Path, corpus: Corpus, identity: Identity) -> None:
     os.replace(folder / "ids.part", folder / "ids.arrow")
     ids = Ids(mapped(folder / "ids.arrow"))
     IdIndex.of(keys_of(ids), ids.at).save(folder / "ids")
-    _write_card(folder / CARD, identity)
+    write_json(folder / CARD, {"format": FORMAT, **asdict(identity)})
     (folder / "begun.json").unlink()
 
 
 def _require_same(path: Path, identity: Identity) -> None:
     """Leave a note of what is being written, or compare with the one that is there."""
     if not path.exists():
-        _write_card(path, identity)
+        write_json(path, {"format": FORMAT, **asdict(identity)})
     elif json.loads(path.read_text("utf-8")) != {"format": FORMAT, **asdict(identity)}:
         raise _other(path.parent)
-
-
-def _write_card(path: Path, identity: Identity) -> None:
-    partial = path.with_suffix(".part")
-    partial.write_text(json.dumps({"format": FORMAT, **asdict(identity)}, indent=1) + "\n", "utf-8")
-    os.replace(partial, path)
 
 
 def _other(folder: Path) -> UserError:

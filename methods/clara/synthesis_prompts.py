@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 from typing import Literal, Self
 
 from pydantic import BaseModel, field_validator, model_validator
@@ -25,7 +23,7 @@ from pydantic import BaseModel, field_validator, model_validator
 from benchmarks.errors import UserError
 from benchmarks.fingerprint import content_hash
 from methods.clara.rows import Pair
-from methods.knowledge.prompts import Prompt
+from methods.knowledge.prompts import Prompt, read_prompt
 from methods.models.chat_options import Messages
 
 ABSENT = "Not contained in the document."
@@ -154,20 +152,7 @@ def load_prompt(name: str, folder: str | None = None) -> Prompt:
     own = Path(folder).expanduser() / f"{name}.txt" if folder is not None else None
     if own is not None and not own.parent.is_dir():
         raise UserError("there is no such folder of prompts", where=str(own.parent))
-    shipped = files("methods.clara").joinpath("templates", f"{name}.txt")
-    source = own if own is not None and own.exists() else shipped
-    try:
-        system, mark, user = source.read_text("utf-8").partition("\n---\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"the prompt template cannot be read: {error}", where=str(source)) from None
-    prompt = Prompt(system.strip(), user.strip()) if mark else Prompt("", system.strip())
-    templates = Template(prompt.system), Template(prompt.user)
-    if not all(template.is_valid() for template in templates):
-        raise UserError("the prompt template holds a lone dollar sign", where=str(source), try_this="write it $$")
-    if {one for template in templates for one in template.get_identifiers()} != PLACEHOLDERS[name]:
-        shown = ", ".join(f"${one}" for one in sorted(PLACEHOLDERS[name]))
-        raise UserError(f"the prompt template must hold exactly {shown}", where=str(source))
-    return prompt
+    return read_prompt("methods.clara", name, PLACEHOLDERS[name], own if own is not None and own.exists() else None)
 
 
 def shown_pairs(pairs: Sequence[Pair]) -> str:

@@ -5,23 +5,19 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from importlib.resources import files
-from pathlib import Path
-from string import Template
 
 from pydantic import Field
 
-from benchmarks.errors import UserError
 from benchmarks.fingerprint import fingerprint
 from methods.gpr.masked import ACCEPTED, DROPPED, RETRIED, MaskedTriple, fault, unaskable
-from methods.knowledge.prompts import Prompt
+from methods.knowledge.prompts import Prompt, read_prompt
 from methods.models.chat import ChatConfig, ChatModel
 from methods.models.replies import Reply
 from methods.models.rewriting_prompt import refuses, said
 
 TRIES = 3
 """The first try, and two more with other seeds."""
-PLACEHOLDERS = {"triple", "side", "answer"}
+PLACEHOLDERS = frozenset({"triple", "side", "answer"})
 _LEAD = re.compile(r"^(?:[-*•>#\s]+|\(?\d{1,3}[.):]\s+|(?:\*\*)?question(?:\s*\d+)?\s*:(?:\*\*)?\s*)+", re.IGNORECASE)
 _QUOTES = "\"'“”‘’«»`*_"
 
@@ -124,17 +120,4 @@ def load_prompt(path: str | None = None) -> Prompt:
     Raises:
         UserError: The file cannot be read, or does not hold exactly `$triple`, `$side` and `$answer`.
     """
-    where = path or "questions.txt"
-    try:
-        source = Path(path).expanduser() if path else files("methods.gpr").joinpath("templates", "questions.txt")
-        text = source.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"the prompt template cannot be read: {error}", where=where) from None
-    system, mark, user = text.partition("\n---\n")
-    prompt = Prompt(system.strip(), user.strip()) if mark else Prompt("", system.strip())
-    templates = [Template(part) for part in (prompt.system, prompt.user)]
-    if not all(one.is_valid() for one in templates):
-        raise UserError("the prompt template holds a lone dollar sign", where=where, try_this="write it $$")
-    if {name for one in templates for name in one.get_identifiers()} != PLACEHOLDERS:
-        raise UserError("the prompt template must hold exactly $triple, $side and $answer", where=where)
-    return prompt
+    return read_prompt("methods.gpr", "questions", PLACEHOLDERS, path)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,6 +13,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from benchmarks.errors import UserError
+from methods.kept import write_json
 from methods.knowledge.tuples import UNKNOWN, Records
 
 FORMAT = 1
@@ -290,14 +289,6 @@ def read_json(path: Path, model: type[Any], what: str) -> Any:
         raise UserError(
             f"this file is not {what}: {first['msg']}", where=f"{path}: {place}" if place else str(path), try_this=_ANEW
         ) from None
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON under another name first, so that no half of it is ever found."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    partial.write_text(json.dumps(value, ensure_ascii=False, allow_nan=False, indent=1) + "\n", "utf-8")
-    os.replace(partial, path)
 
 
 def _ends(one: str, other: str) -> tuple[str, str]:

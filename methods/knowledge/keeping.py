@@ -20,10 +20,11 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from benchmarks.errors import Broke, UserError
 from benchmarks.fingerprint import content_hash, fingerprint
 from benchmarks.schema import Question
+from methods.kept import write_json
 from methods.knowledge.augmented import AugmentedQueries, QueryGenerator, QueryRequest
 from methods.knowledge.chunking import Chunk
 from methods.knowledge.extraction import FAILED, Extractor
-from methods.knowledge.graph import KnowledgeGraph, read_json, write_json
+from methods.knowledge.graph import KnowledgeGraph, read_json
 from methods.knowledge.neighbourhoods import SIZES, Neighbourhood, NeighbourhoodConfig, neighbourhoods
 from methods.knowledge.seeds import GraphNamer, Namer
 from methods.knowledge.similarity import SimilarityConfig, TextEncoder, with_similarity_edges

@@ -7,12 +7,12 @@ of `string.Template` (`$text`); a dollar sign of one's own is written `$$`. Brac
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from string import Template
 
 from benchmarks.errors import UserError
 from benchmarks.fingerprint import content_hash
+from methods.models.template_files import template_text
 
 PLACEHOLDERS = {
     "extraction": frozenset({"text"}),
@@ -41,18 +41,22 @@ class Prompt:
 
 
 def load_prompt(name: str, path: str | None = None) -> Prompt:
-    """The template that ships under a name, or one's own in its place.
+    """A template of this room, or one's own in its place; errors as `read_prompt`."""
+    return read_prompt("methods.knowledge", name, PLACEHOLDERS[name], path)
+
+
+def read_prompt(package: str, name: str, wanted: frozenset[str], path: str | Path | None = None) -> Prompt:
+    """The template that ships with a package, or one's own in its place.
+
+    Args:
+        package, name, path: See `template_text`.
+        wanted: The placeholders that it has to have.
 
     Raises:
-        UserError: The file cannot be read, or its placeholders are not those that the name has.
+        UserError: The file cannot be read, or its placeholders are not those.
     """
-    wanted = PLACEHOLDERS[name]
-    where = path or f"{name}.txt"
-    try:
-        source = Path(path).expanduser() if path else files("methods.knowledge").joinpath("templates", f"{name}.txt")
-        text = source.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"the prompt template cannot be read: {error}", where=where) from None
+    where = str(path or f"{name}.txt")
+    text = template_text(package, name, path)
     system, mark, user = text.partition("\n---\n")
     prompt = Prompt(system.strip(), user.strip()) if mark else Prompt("", system.strip())
     templates = Template(prompt.system), Template(prompt.user)

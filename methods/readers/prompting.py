@@ -9,13 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
-from pathlib import Path
 from string import Template
 
 from benchmarks.errors import UserError
 from benchmarks.fingerprint import content_hash
 from benchmarks.schema import Passage
+from methods.models.template_files import template_text
 
 _PREFIX = re.compile(r"^\s*(?:the\s+)?(?:final\s+)?answer\s*(?:is\s*:?|:)\s*", re.IGNORECASE)
 
@@ -39,7 +38,7 @@ def load_prompt(path: str | None, default: str) -> Prompt:
     Raises:
         UserError: The file cannot be read, lacks `$question`, or names another placeholder.
     """
-    return parse_prompt(template_text(path, default), path or f"{default}.txt")
+    return parse_prompt(template_text("methods.readers", default, path), path or f"{default}.txt")
 
 
 def parse_prompt(text: str, where: str) -> Prompt:
@@ -70,23 +69,9 @@ def parse_prompt(text: str, where: str) -> Prompt:
     return prompt
 
 
-def template_text(path: str | None, default: str) -> str:
-    """The text of a template.
-
-    Raises:
-        UserError: The file cannot be read.
-    """
-    if path is None:
-        return files("methods.readers").joinpath("templates", f"{default}.txt").read_text("utf-8")
-    try:
-        return Path(path).expanduser().read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"the prompt template cannot be read: {error}", where=path) from None
-
-
 def prompt_hash(*templates: tuple[str | None, str]) -> str:
     """A hash of templates' texts, so that a changed prompt is a changed method."""
-    return content_hash(template_text(path, default) for path, default in templates)
+    return content_hash(template_text("methods.readers", default, path) for path, default in templates)
 
 
 def numbered(passages: Sequence[Passage]) -> str:

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
-from pathlib import Path
 from string import Template
 
 from benchmarks.errors import UserError
 from benchmarks.fingerprint import content_hash
 from methods.models.chat_options import Messages
+from methods.models.template_files import template_text
 
 MARK = "\n---\n"
 SHIPPED: dict[str, tuple[frozenset[str], ...]] = {
@@ -57,12 +56,7 @@ def load_prompt(name: str, path: str | None = None) -> Prompt:
         UserError: The file cannot be read, has too few or too many parts, or placeholders that are not theirs.
     """
     where = path or f"{name}.txt"
-    try:
-        source = Path(path).expanduser() if path else files("methods.sark").joinpath("templates", f"{name}.txt")
-        text = source.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"the prompt template cannot be read: {error}", where=where) from None
-    parts = tuple(part.strip("\n") for part in text.split(MARK))
+    parts = tuple(part.strip("\n") for part in template_text("methods.sark", name, path).split(MARK))
     wanted = SHIPPED[name]
     if len(parts) != len(wanted):
         raise UserError(

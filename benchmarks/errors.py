@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import errno
+import os
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class UserError(Exception):
@@ -48,6 +51,46 @@ class MissingPackage(UserError):
             f"{purpose} needs the package {package!r}, which is not installed",
             try_this=f"pip install 'ragmeter[{extra}]'",
         )
+
+
+_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
+"""What a disk does, whatever place one names."""
+
+
+def unwritable(
+    error: OSError, where: object = None, *, what: str = "this file", try_this: str | None = None
+) -> UserError:
+    """The error for a place that cannot be written to: another may be named, unless the disk is at fault.
+
+    Args:
+        error: What the system said.
+        where: The place, as it was named; None: the one that the system names.
+        what: What was to be written.
+        try_this: What to do about it.
+    """
+    return refused(error, where, what=f"{what} cannot be written", try_this=try_this)
+
+
+def refused(error: OSError, where: object = None, *, what: str, try_this: str | None = None) -> UserError:
+    """The error for what the system refused (arguments as of `unwritable`; `what` is what could not be done)."""
+    kind = Broke if error.errno in _DISK else UserError
+    place = error.filename if where is None else where
+    said = f"{what}: {error.strerror or error}"
+    return kind(said, where=None if place is None else str(place), try_this=try_this)
+
+
+def make_folder(folder: Path, where: object = None) -> None:
+    """Make a folder that something will be written to, before work for it begins.
+
+    Raises:
+        UserError: It cannot be made, or holds no new files.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+    except OSError as error:
+        raise unwritable(error, folder if where is None else where, what="this folder") from None
 
 
 def nearest(wrong: str, known: Iterable[str]) -> str | None:

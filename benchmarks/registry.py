@@ -22,6 +22,7 @@ from benchmarks.fingerprint import content_hash, fingerprint
 from benchmarks.graph_writer import united
 from benchmarks.plugins import Registry
 from benchmarks.schema import Question
+from benchmarks.wording import first_error, in_words
 
 
 class DatasetCard(BaseModel):
@@ -288,10 +289,10 @@ def options_of(entry: DatasetEntry, given: Mapping[str, Any]) -> DatasetConfig:
     try:
         return entry.config.model_validate(dict(given))
     except ValidationError as error:
-        first = error.errors()[0]
+        first = first_error(error)
         option = ".".join(map(str, first["loc"]))
         raise UserError(
-            f"option {option} of {entry.id}: {first['msg']}", where=f"{option}: {first['input']!r}"
+            f"option {option} of {entry.id}: {in_words(first)}", where=f"{option}: {first['input']!r}"
         ) from error
 
 

@@ -198,23 +198,6 @@ class AnswerPairs:
         return best
 
 
-def em_all(predictions: Sequence[str], golds: Sequence[Sequence[str]], rules: str = "squad") -> Floats:
-    """`em` of every pair. Shape (pairs,)."""
-    return AnswerPairs(predictions, golds, rules).em()
-
-
-def f1_all(predictions: Sequence[str], golds: Sequence[Sequence[str]], rules: str = "squad") -> Floats:
-    """`f1` of every pair. Shape (pairs,)."""
-    return AnswerPairs(predictions, golds, rules).f1(rules)
-
-
-def cover_em_all(
-    predictions: Sequence[str], golds: Sequence[Sequence[str]], match: str = "substring", rules: str = "squad"
-) -> Floats:
-    """`cover_em` of every pair. Shape (pairs,)."""
-    return AnswerPairs(predictions, golds, rules).cover_em(match)
-
-
 def has_answer_all(texts: Sequence[str], golds: Sequence[Iterable[str]]) -> NDArray[np.bool_]:
     """`has_answer` of every pair. Shape (pairs,)."""
     return np.array([has_answer(text, row) for text, row in zip(texts, golds, strict=True)], dtype=bool)

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.errors import UserError
+from benchmarks.errors import UserError, unwritable
 from benchmarks.fingerprint import file_sha256
 from benchmarks.near_duplicates import THRESHOLD, near_duplicates
 from benchmarks.open_file import archive_of
@@ -203,7 +203,7 @@ def write_records(path: Path, records: Mapping[str, Recorded]) -> None:
         partial.write_text(json.dumps(united, indent=1, ensure_ascii=False) + "\n", "utf-8")
         partial.replace(path)
     except OSError as error:
-        raise UserError(f"this file cannot be written: {error.strerror}", where=str(path)) from error
+        raise unwritable(error, path) from error
 
 
 def read_records(path: Path) -> dict[str, Recorded]:

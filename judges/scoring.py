@@ -101,11 +101,12 @@ def check_invariants(scores: Mapping[Metric, Scores], reported: Mapping[Metric, 
     """What must hold between the scores of one run, over its scorable questions.
 
     - Every value is finite and within its metric's declared range.
-    - What is the same by definition is equal: mrr@1, precision@1 and hit@1; rog_accuracy and rog_recall.
-    - What cannot exceed another does not: recall (also that of answer entities), hit, all, mrr, map and has_answer
-      their own values at a larger k; all, recall and hit one another in this order, and so on (`_NEVER_ABOVE`); em the
-      values of f1, answer_precision, answer_recall and cover_em under rules that normalise alike; cover_em of whole
-      words its other readings; rougeL rouge1.
+    - What is the same by definition is equal: mrr@1, precision@1 and hit@1; has_answer_mrr@1 and
+      has_answer@1; rog_accuracy and rog_recall.
+    - What cannot exceed another does not: recall (also that of answer entities), hit, all, mrr, map, has_answer
+      and has_answer_mrr their own values at a larger k; all, recall and hit one another in this order, and so on
+      (`_NEVER_ABOVE`); em the values of f1, answer_precision, answer_recall and cover_em under rules that normalise
+      alike; cover_em of whole words its other readings; rougeL rouge1.
     - Metrics that are compared so leave the same questions unscored.
     - A reported value is the mean of the values of the questions.
 
@@ -144,17 +145,20 @@ def mean_of(values: Scores) -> float:
     return float(scorable.mean()) if scorable.size else float("nan")
 
 
-_EQUAL = (frozenset(("mrr@1", "precision@1", "hit@1")), frozenset(("rog_accuracy", "rog_recall")))
+_EQUAL = (
+    frozenset(("mrr@1", "precision@1", "hit@1")), frozenset(("has_answer_mrr@1", "has_answer@1")),
+    frozenset(("rog_accuracy", "rog_recall")),
+)  # fmt: skip
 _NEVER_ABOVE = frozenset(
     (
         ("all", "recall"), ("recall", "hit"), ("precision", "hit"), ("mrr", "hit"), ("map", "recall"), ("ndcg", "hit"),
-        ("rog_hit1", "rog_hit"), ("rog_recall", "rog_hit"), ("strict_matched", "strict_lines"),
-        ("strict_matched", "strict_golds"), ("sp_em", "sp_f1"), ("support_em", "support_f1"),
-        ("evidence_em", "evidence_f1"), ("joint_em", "joint_f1"),
+        ("has_answer_mrr", "has_answer"), ("rog_hit1", "rog_hit"), ("rog_recall", "rog_hit"),
+        ("strict_matched", "strict_lines"), ("strict_matched", "strict_golds"), ("sp_em", "sp_f1"),
+        ("support_em", "support_f1"), ("evidence_em", "evidence_f1"), ("joint_em", "joint_f1"),
     )
 )  # fmt: skip
 """Metrics of which the first never exceeds the second where the parameters that both have are the same."""
-_GROWING = ("recall", "hit", "all", "mrr", "map", "has_answer", "answer_entity_recall")
+_GROWING = ("recall", "hit", "all", "mrr", "map", "has_answer", "has_answer_mrr", "answer_entity_recall")
 _OVERLAPS = ("f1", "answer_precision", "answer_recall")
 _SAME_GOLD = {"squad": ("squad", "hotpotqa", "musique", "longbench"), "squad_v2": ("squad_v2",), "clara": ("clara",)}
 """Rules of em, and the rules of f1 that normalise the same way and score the same questions."""

@@ -16,7 +16,15 @@ from results.statistics import Strength
 if TYPE_CHECKING:
     import altair
 
-HALF = 0.5
+MATRIX_NOTE = (
+    "A tie counts half, 50 is even. Brackets: 95 % bootstrap interval of the pair alone. ▲ ▼ surely won more or fewer "
+    "questions than it lost (tests of all pairs in the table, Holm-corrected, 5 %)."
+)
+STRENGTHS_NOTE = (
+    "Rank: one more than the methods that are surely stronger, to the number that are not surely weaker (tests of all "
+    "pairs, Holm-corrected, 5 %). Equal ranges do not make two methods equal, and whether two intervals overlap says "
+    "little about the pair. * Won or lost everything: its distance is the prior's word, not the battles'."
+)
 _ROW_PIXELS = 32
 
 
@@ -54,28 +62,28 @@ def _pairing(name: str, other: str, known: dict[tuple[str, str], Pairing]) -> Ce
     share = rate.with_ties_opponent if swapped else rate.with_ties
     value, low, high = share.value, share.low, share.high
     wins, losses = (rate.losses, rate.wins) if swapped else (rate.wins, rate.losses)
-    # Two that are both disqualified both have less than half: neither has lost to the other.
-    sure = "won" if low > HALF else "lost" if high < HALF and losses > wins else ""
+    sure = "" if one.won is None else "won" if one.won is not swapped else "lost"
     counts = [f"{wins:,} won, {rate.ties:,} tied, {losses:,} lost of {rate.n:,} questions"]
     counts += [f"{rate.none:,} with both disqualified"] if rate.none else []
     counts += [f"{rate.unscored:,} the judge failed on"] if rate.unscored else []
     counts += [f"{one.unscorable:,} that cannot be judged"] if one.unscorable else []
     counts += [f"{one.pending:,} not judged yet"] if one.pending else []
     counts += [f"orders contradict each other on {100 * rate.flips.rate:.0f} %"] if rate.flips.flips else []
+    counts += [f"{formats.p_value(one.corrected)} after correction"] if not math.isnan(one.corrected) else []
     counts += [f"† {share.doubt}"] if share.doubt else []
     mark = {"won": "▲ ", "lost": "▼ ", "": ""}[sure] + PERCENT.value(value) + ("†" if share.doubt else "")
     return Cell(mark, PERCENT.interval(low, high), "; ".join(counts), sure)
 
 
 def strengths(rows: Sequence[tuple[str, Strength]]) -> Node:
-    """Bradley-Terry strengths, strongest first, with the ranks that the intervals leave open."""
+    """Bradley-Terry strengths, strongest first, with the ranks that the tests of all pairs leave open."""
     heads = [
         Head("Method"),
         Head("Elo", "[95 %]", "400 points are odds of 10 to 1; 1500 is the mean of the methods that have met",
              number=True),
         Head("Log-odds", "[95 %]", "Bradley–Terry strength, fitted to all battles at once", number=True),
-        Head("Rank", "possible", "One more than the methods that are surely stronger (intervals apart), to the number "
-             "that are not surely weaker", number=True),
+        Head("Rank", "possible", "One more than the methods that are surely stronger, to the number that are not "
+             "surely weaker: tests of all pairs, Holm-corrected, 5 %", number=True),
         Head("Battles", "scored", number=True),
         Head("Questions", number=True),
     ]  # fmt: skip
@@ -86,7 +94,7 @@ def strengths(rows: Sequence[tuple[str, Strength]]) -> Node:
                 _elo(one), Cell(formats.PLAIN.value(one.logit.value) + ("†" if one.logit.doubt else ""),
                                 formats.PLAIN.interval(one.logit.low, one.logit.high),
                                 f"† {one.logit.doubt}" if one.logit.doubt else ""),
-                _band(one, [other for _, other in rows]), f"{one.battles:,}", f"{one.logit.n:,}",
+                one.places, f"{one.battles:,}", f"{one.logit.n:,}",
             ],
         )
         for name, one in rows
@@ -100,13 +108,6 @@ def _elo(one: Strength) -> Cell:
     tip = "It won or lost everything that links it to the rest: how far away it stands is the prior's word" \
         if one.separated else ""  # fmt: skip
     return Cell(f"{value:,.0f}" + ("*" if one.separated else ""), bounds, tip)
-
-
-def _band(one: Strength, every: Sequence[Strength]) -> str:
-    same = [other for other in every if other.component == one.component]
-    first = 1 + sum(other.logit.low > one.logit.high for other in same)
-    last = len(same) - sum(other.logit.high < one.logit.low for other in same)
-    return f"{first}" if first == last else f"{first}–{last}"
 
 
 def strength_chart(rows: Sequence[tuple[str, Strength]]) -> altair.LayerChart:

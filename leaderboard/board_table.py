@@ -11,7 +11,7 @@ from leaderboard import formats
 from leaderboard.columns import explanation, higher_is_better, scale_of
 from leaderboard.nodes import Node, badge, el
 from results.board import Board, Cell, Row
-from results.contestants import contaminated_by, why_not_ranked
+from results.stated_costs import AS_STATED, OURS
 from results.statistics import Difference
 
 ALPHA = 0.05
@@ -41,8 +41,7 @@ def ranks(board: Board, focus: str, definitions: Mapping[str, Mapping[str, Any]]
     values = {
         row.run.run: row.cells[focus].estimate.value
         for row in board.rows
-        if focus in row.cells
-        and not why_not_ranked(row.run, contaminated_by(row.run, {}), row.violations, row.run.questions)
+        if focus in row.cells and not row.cells[focus].apart
     }
     sign = 1 if higher_is_better(focus, definitions) else -1
     scored = {run: sign * value for run, value in values.items() if not math.isnan(value)}
@@ -90,7 +89,7 @@ def table(board: Board, focus: str, order: Order, definitions: Mapping[str, Mapp
     """
     rows = ordered(board, focus, order, definitions)
     places = ranks(board, focus, definitions)
-    spent = [row.cost.seconds for row in rows if row.cost]
+    spent = [row.cost.seconds for row in rows if row.cost and not math.isnan(row.cost.seconds)]
     milliseconds = bool(spent) and max(spent) < 1
     heads = _heads(board, focus, order, definitions, milliseconds)
     body: list[Node] = []
@@ -183,20 +182,27 @@ def _line(
 ) -> Node:
     cells = [el("td", str(places.get(row.run.run, formats.NOTHING)), cls="narrow"), _name(row, board)]
     for metric in board.metrics:
-        cells.append(_value_cell(row.cells.get(metric), metric, focus, board, definitions))
+        cells.append(_value_cell(row.cells.get(metric), metric, focus, board, definitions, control=row.control))
         if metric == focus and board.reference is not None:
             cells.append(_difference_cell(row, board, metric, definitions))
     cost = row.cost
+    source = "" if row.run.origin == OURS else AS_STATED
+    parts = ""
+    if cost and cost.tokens > 0:
+        calls = formats.NOTHING if math.isnan(cost.model_calls) else f"{cost.model_calls:,.1f}"
+        parts = (f"prompt {cost.prompt_tokens:,.1f}, completion {cost.completion_tokens:,.1f}, memory "
+                 f"{cost.memory_tokens:,.1f} tokens and {calls} model calls per question")  # fmt: skip
     cells += [
         _question_cell(row, focus, board.questions),
-        el("td", formats.seconds(cost.seconds if cost else None, milliseconds=milliseconds), cls="number"),
-        el("td", formats.count(tokens(row)), cls="number",
-           tip=f"prompt {cost.prompt_tokens:,.1f}, completion {cost.completion_tokens:,.1f}, memory "
-               f"{cost.memory_tokens:,.1f} tokens and {cost.model_calls:,.1f} model calls per question"
-               if cost and tokens(row) else ""),
-        el("td", formats.dollars(cost.cost_usd if cost else None), cls="number"),
-    ]  # fmt: skip
+        _spent_cell(formats.seconds(cost.seconds if cost else None, milliseconds=milliseconds), source),
+        _spent_cell(formats.count(tokens(row)), ", ".join(filter(None, (parts, source)))),
+        _spent_cell(formats.dollars(cost.cost_usd if cost else None), source),
+    ]
     return el("tr", *cells, cls="control" if row.control else "")
+
+
+def _spent_cell(shown: str, tip: str) -> Node:
+    return el("td", shown, cls="number", tip="" if shown == formats.NOTHING else tip)
 
 
 def _name(row: Row, board: Board) -> Node:
@@ -208,8 +214,8 @@ def _name(row: Row, board: Board) -> Node:
         marks.append(badge("reference", "reference", "Differences are taken to this method"))
     if run.origin in ORIGINS:
         marks.append(badge(run.origin, run.origin, ORIGINS[run.origin]))
-    if run.contaminated:
-        marks.append(badge("contaminated", "failed", "Its declared training data cover what is asked here"))
+    if row.contaminated and not row.control:
+        marks.append(badge("contaminated", "failed", row.contaminated))
     if row.violations:
         marks.append(badge("inconsistent", "failed", "These scores cannot be right: " + "; ".join(row.violations)))
     if run.status != FINISHED:
@@ -225,9 +231,17 @@ def _name(row: Row, board: Board) -> Node:
 
 
 def _value_cell(
-    cell: Cell | None, metric: str, focus: str, board: Board, definitions: Mapping[str, Mapping[str, Any]]
+    cell: Cell | None,
+    metric: str,
+    focus: str,
+    board: Board,
+    definitions: Mapping[str, Mapping[str, Any]],
+    *,
+    control: bool,
 ) -> Node:
     cls = "number focus" if metric == focus else "number"
+    if cell is not None and cell.apart and not control:
+        cls += " apart"
     if cell is None or formats.missing(cell.estimate.value):
         return el("td", formats.NOTHING, cls=cls)
     shown, found = scale_of(metric, definitions), cell.estimate
@@ -239,7 +253,7 @@ def _value_cell(
     return el(
         "td", el("span", mark, el("span", shown.value(found.value), cls="value"), cls="top"),
         el("span", shown.interval(found.low, found.high), "†" if found.doubt else None, cls="interval"), whisker,
-        cls=cls, tip=found.doubt,
+        cls=cls, tip=found.doubt if control else " ".join(filter(None, (cell.apart, found.doubt))),
     )  # fmt: skip
 
 

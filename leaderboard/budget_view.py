@@ -13,6 +13,7 @@ from leaderboard.labelling_points import LEFT, RIGHT, placed
 from leaderboard.nodes import Node, badge, el
 from leaderboard.plain_table import Cell, Head, Line, plain_table
 from results.budgets import Axis, BudgetCurve, Spent
+from results.stated_costs import AS_STATED, OURS
 from results.statistics import Estimate
 
 if TYPE_CHECKING:
@@ -89,12 +90,18 @@ def pareto_table(rows: Sequence[Spent], axis: Axis, metric: str, scale: Scale) -
     ]  # fmt: skip
     lines = [
         Line(
-            _named(one), [written(one.x, axis), _value(one.value, scale), badge(ON, "reference") if one.front else ""],
+            _named(one), [_cost(one, axis), _value(one.value, scale), badge(ON, "reference") if one.front else ""],
             "control" if one.row.control else "",
         )
         for one in rows
     ]  # fmt: skip
     return plain_table("Quality and cost", heads, lines, "pareto-scroll")
+
+
+def _cost(one: Spent, axis: Axis) -> Cell | str:
+    text = written(one.x, axis)
+    stated = one.row.run.origin != OURS and not math.isnan(one.x)
+    return Cell(text, "", AS_STATED) if stated else text
 
 
 def _named(one: Spent) -> Node:

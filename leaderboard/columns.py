@@ -33,10 +33,13 @@ def families(
     """Metrics by family: the main ones, then each group, then all.
 
     Args:
-        metrics: Ids that the board has.
+        metrics: Ids that the board has, in the order in which the experiment names them.
         definitions: What the store knows of them.
-        official: The dataset's own metrics, main one first.
+        official: The dataset's own metrics, main one first. Where the board lacks that one, the experiment asks about
+            something else: then its own order counts.
     """
+    if official and not any(_same(metric, official[0]) for metric in metrics):
+        official = metrics
     main = [metric for wanted in official for metric in metrics if _same(metric, wanted)]
     main += [metric for wanted in _FALLBACK for metric in metrics if _same(metric, wanted, loosely=True)]
     groups: dict[str, list[str]] = {}

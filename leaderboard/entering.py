@@ -1,8 +1,6 @@
-"""How a page about the whole store, or about one experiment, begins; and what it says when there is nothing to show."""
+"""How a page about the whole store begins, and what it says when there is nothing to show."""
 
 from __future__ import annotations
-
-import streamlit as st
 
 from leaderboard import source, state
 from leaderboard.nodes import el, message
@@ -30,18 +28,6 @@ def enter(page: str, title: str) -> Source | None:
         ), "message")  # fmt: skip
         return None
     return at
-
-
-def choose_experiment(at: Source) -> str | None:
-    """Let an experiment be chosen; None where there is none, which has then been said."""
-    names = [row.name for row in source.experiments(at)]
-    if not names:
-        show(message("The store has no experiment yet", f"{at.folder} holds nothing to compare. Run one.",
-                     ("ragmeter demo", "ragmeter run EXPERIMENT.yaml")), "message")  # fmt: skip
-        return None
-    left, _ = st.columns([1, 2])
-    with left:
-        return state.select("Experiment", "experiment", names, names[0], resets=("board", "metric"))
 
 
 def explain(error: UserError, title: str) -> None:

@@ -90,8 +90,7 @@ def _battles(at: Source, judge: str) -> None:
         return
     show(el("h2", f"Who beats whom, by {criterion}", cls="section"), "matrix-title")
     show(battle_view.matrix(chosen, criterion), "matrix")
-    show(el("p", f"{chosen.questions:,} questions; a tie counts half, 50 is even. Brackets: 95 % bootstrap interval. "
-            "▲ ▼ the interval lies wholly above or below 50.", cls="note"), "matrix-note")  # fmt: skip
+    show(el("p", f"{chosen.questions:,} questions. {battle_view.MATRIX_NOTE}", cls="note"), "matrix-note")
     _strengths(chosen, criterion)
 
 
@@ -109,5 +108,4 @@ def _strengths(board: BattleBoard, criterion: str) -> None:
         alt="Elo of each method with its 95 % interval; the numbers are in the table below",
     )  # fmt: skip
     show(battle_view.strengths(rows), "strengths")
-    show(el("p", "Methods of equal rank ranges cannot be told apart. * Won or lost everything: its distance is the "
-            "prior's word, not the battles'.", cls="note"), "strengths-note")  # fmt: skip
+    show(el("p", battle_view.STRENGTHS_NOTE, cls="note"), "strengths-note")

@@ -37,6 +37,15 @@ _COST_SCALES = {
 }
 
 
+def not_compared(shown: Shown) -> list[str]:
+    """Where nobody is compared with the reference that was chosen, and why; one sentence a reason."""
+    reasons: dict[str, list[str]] = {}
+    for key, why in shown.board.without_reference().items():
+        reasons.setdefault(why, []).append(", ".join(filter(None, shown.names[key])))
+    return [f"Nobody is compared with {shown.board.reference} on {' or on '.join(where)}: {why}."
+            for why, where in reasons.items()]  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Shown:
     """A matrix with what its drawing needs to know.
@@ -73,7 +82,8 @@ class Shown:
 
     def comparison(self, column: Column, cell: Cell) -> Comparison | None:
         """The printed figure beside a cell."""
-        return self.published.get((column.key, cell.run.run))
+        found = self.published.get((column.key, cell.run.run))
+        return found.left_open() if found is not None and cell.apart else found
 
 
 def value(shown: Shown, column: Column, cell: Cell) -> str:

@@ -62,8 +62,8 @@ def filters_asked(found: Choices) -> Filters:
     """What the URL asks for, as far as it exists here; nothing is drawn."""
     return Filters(
         _keys("kinds", found.kinds), _keys("readers", found.readers), state.pick("size", list(SIZE_NAMES), ANY),
-        state.pick("weights", list(WEIGHT_NAMES), ANY), _keys("untrained", found.training), _day("since"),
-        _day("until"),
+        state.pick("weights", list(WEIGHT_NAMES), ANY),
+        frozenset(found.training[key] for key in _keys("untrained", found.training)), _day("since"), _day("until"),
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from leaderboard import formats
-from leaderboard.matrix_cells import CORRECTED, SOURCES, Shown, better, parameters, value
+from leaderboard.matrix_cells import CORRECTED, SOURCES, Shown, better, not_compared, parameters, value
 from leaderboard.matrix_papers import Printed
 from leaderboard.matrix_rows import cost_of
 from results.contestants import Contestant
@@ -141,6 +141,7 @@ def notes(shown: Shown, apart: str = "in brackets") -> list[str]:
              f"● the best, or not separable from it; {apart}: not comparable, and not ranked"]  # fmt: skip
     if board.reference is not None:
         found.append(f"▲ ▼ significantly better or worse than {board.reference} ({CORRECTED[board.correction]})")
+        found += [line.removesuffix(".") for line in not_compared(shown)]
     return found
 
 

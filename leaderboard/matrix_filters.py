@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 
+from results.asked import overlap
 from results.contestants import Contestant, key_of
 
 ANY = "any"
@@ -29,7 +30,7 @@ class Filters:
     Attributes:
         kinds, readers: One of these, by their keys.
         size, weights: One of `SIZE_NAMES`, `WEIGHT_NAMES`.
-        untrained: Keys of training data that it must not declare.
+        untrained: Names of training data of which it must have learnt nothing.
         since, until: Its newest run is of these days or between them.
     """
 
@@ -50,7 +51,8 @@ class Filters:
     @property
     def key(self) -> str:
         """The same text for the same filters."""
-        lists = (",".join(sorted(one)) for one in (self.kinds, self.readers, self.untrained))
+        untrained = map(key_of, self.untrained)
+        lists = (",".join(sorted(one)) for one in (self.kinds, self.readers, untrained))
         return "|".join((*lists, self.size, self.weights, str(self.since), str(self.until)))
 
     def admits(self, row: Contestant) -> bool:
@@ -81,10 +83,13 @@ def _weights_are(open_weights: bool | None, wanted: str) -> bool:
 
 
 def _trained(row: Contestant, untrained: frozenset[str]) -> bool:
-    """Whether it declares any of the data, or cannot say that it was trained on none."""
-    if key_of(ANY_DATA) in untrained and (row.training or not row.declares):
+    """Whether it was trained on any of the data, or nobody can say that it was trained on none.
+
+    Data go by several names: mixed styles hold the questions of their base, a reference without a split all splits.
+    """
+    if ANY_DATA in untrained and (row.training or not row.declares):
         return True
-    return any(key_of(one) in untrained for one in row.training)
+    return any(overlap(one, other) for one in row.training for other in untrained)
 
 
 @dataclass(frozen=True, slots=True)

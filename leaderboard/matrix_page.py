@@ -17,7 +17,7 @@ from leaderboard.matrix_exports import Export
 from leaderboard.matrix_papers import Printed, papers_of
 from leaderboard.matrix_picture import picture
 from leaderboard.matrix_rows import PAGE, Order, default_order, drawn, first_direction, sort_columns
-from leaderboard.matrix_table import legend, pager, table, unstated
+from leaderboard.matrix_table import compared_with, legend, pager, table, unstated
 from leaderboard.nodes import Node, el, message
 from leaderboard.refreshing import refresh_while_running
 from leaderboard.source import Source
@@ -150,7 +150,7 @@ def _summary(board: Matrix, left_out: int, papers: Sequence[Printed]) -> Node:
         f"{controls:,} control{'s' * (controls != 1)}" if controls else "",
         f"{left_out:,} filtered out" if left_out else "",
         f"{apart:,} results not comparable" if apart else "",
-        f"differences to {board.reference}" if board.reference is not None else "no reference chosen",
+        compared_with(board),
         *unstated(board, papers),
     ]
     return el("p", *(el("span", part, cls="fact") for part in parts if part), cls="facts")

@@ -12,13 +12,14 @@ from leaderboard import matrix_columns, matrix_filters, source
 from leaderboard.matrix_filters import Choices, Filters
 from leaderboard.source import Source, store_of
 from leaderboard.still_matrix import closest_printed
-from results import column_figures, invariants, method_record, queries
+from results import column_figures, invariants, method_record, queries, training_data
 from results.beside import Comparison
 from results.column_figures import Figures
 from results.contestants import Contestant, contestants
 from results.matrix import Cell, Column, Correction, Key, Matrix, matrix, ranked_cells
 from results.queries import RunRow
 from results.series import folded_costs, folded_runs, series_of
+from results.training_data import Checkpoints
 
 PAIRS = 1_600_000
 """Of methods whose differences are kept, at 48 bytes each."""
@@ -61,6 +62,11 @@ def _ids(at: Source, experiment: str | None) -> list[str]:
 @st.cache_resource(show_spinner=False, max_entries=4)
 def _cards(at: Source) -> dict[str, dict[str, Any]]:
     return method_record.cards(store_of(at))
+
+
+@st.cache_resource(show_spinner=False, max_entries=4)
+def _checkpoints(at: Source) -> Checkpoints:
+    return training_data.known_checkpoints(store_of(at))
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
@@ -116,7 +122,7 @@ def entrants(at: Source, experiment: str | None, setting: str, family: str, meas
     groups = setting_of(at, experiment, setting).groups
     columns = matrix_columns.columns_of(groups, _scored(at, experiment), source.definitions(at), source.datasets(at),
                                         family, measure)  # fmt: skip
-    rows = contestants({column.key: column.runs for column in columns}, _cards(at))
+    rows = contestants({column.key: column.runs for column in columns}, _cards(at), _checkpoints(at))
     return Entrants(columns, rows, matrix_filters.choices(rows))
 
 
@@ -167,7 +173,8 @@ def _field(
     for first, members in setting_of(at, experiment, setting).series.items():
         if what := list(dict.fromkeys(one for run in members for one in broken.get(run, ()))):
             broken[first] = what
-    return _Field(columns, rows, ranked_cells(columns, rows, figures, cards=_cards(at), violations=broken))
+    cells = ranked_cells(columns, rows, figures, cards=_cards(at), known=_checkpoints(at), violations=broken)
+    return _Field(columns, rows, cells)
 
 
 @st.cache_resource(show_spinner=False, max_entries=32)

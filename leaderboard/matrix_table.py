@@ -14,6 +14,7 @@ from leaderboard.matrix_cells import (
     aside,
     better,
     explained,
+    not_compared,
     parameters,
     published,
     rank,
@@ -24,6 +25,7 @@ from leaderboard.matrix_rows import Drawn, Order, cost_of, first_direction
 from leaderboard.nodes import Node, badge, el
 from results.contestants import Contestant
 from results.matrix import Cell, Column, Matrix
+from results.stated_costs import AS_STATED, OURS
 
 _COSTS = (
     ("tokens", "Tokens", "per question", "Mean of prompt, completion and memory tokens, over the benchmarks shown"),
@@ -106,6 +108,17 @@ def table(shown: Shown, rows: Drawn, order: Order, papers: Sequence[Printed] = (
     )  # fmt: skip
 
 
+def compared_with(board: Matrix) -> str:
+    """Whom differences are taken to, and that there are none where that method cannot be compared."""
+    if board.reference is None:
+        return "no reference chosen"
+    missing = board.without_reference()
+    if len(missing) == len(board.columns) and missing:
+        return f"no differences: {board.reference} cannot be compared ({next(iter(missing.values()))})"
+    some = f", but not on {len(missing)} of {len(board.columns)} benchmarks" if missing else ""
+    return f"differences to {board.reference}{some}"
+
+
 def legend(shown: Shown) -> Node:
     """What marks and numbers mean."""
     board = shown.board
@@ -113,6 +126,7 @@ def legend(shown: Shown) -> Node:
              "● not separable from the best: no test tells it apart, which is not the same as equal."]  # fmt: skip
     if board.reference is not None:
         lines.append(f"▲ ▼ significantly better or worse than {board.reference} ({CORRECTED[board.correction]}).")
+        lines += not_compared(shown)
     lines.append(
         "Grey: not comparable, with the reason; never ranked, never tested. † the interval may not cover as often as "
         "it says. Point at a cell for all that is known of it."
@@ -134,7 +148,8 @@ def _heads(shown: Shown, order: Order, layout: _Layout) -> list[Node]:
     heads += [_benchmark(shown, column, order) for column in board.columns]
     if len(board.columns) > 1:
         heads.append(_head(board, "mean", "Mean", "of benchmarks", "Mean over the benchmarks shown, each weighing the "
-                           "same; only where a method has a comparable value on all of them and they share a metric",
+                           "same; only where a method has a comparable value on all of them and they share a metric. "
+                           "Benchmarks that ask the same questions are taken to err alike",
                            order, "number"))  # fmt: skip
     time = "ms / question" if layout.milliseconds else "s / question"
     heads += [_head(board, column, name, unit or time, tip, order, "number") for column, name, unit, tip in _COSTS
@@ -186,6 +201,10 @@ def _sorter(board: Matrix, column: str, name: str, tip: str, order: Order) -> No
     )  # fmt: skip
 
 
+def _spent(shown: str, source: str) -> Node:
+    return el("td", shown, cls="number", tip="" if shown == formats.NOTHING else source)
+
+
 def _line(shown: Shown, row: Contestant, layout: _Layout) -> Node:
     board = shown.board
     cells = [_cell(shown, column, board.cells.get((row.key, column.key)), column.key in layout.doubted)
@@ -194,11 +213,11 @@ def _line(shown: Shown, row: Contestant, layout: _Layout) -> Node:
         cells.append(_mean(shown, row))
     stated = row.open_weights
     weights = "" if stated is None or row.parameters == 0 else "open weights" if stated else "closed weights"
+    source = "" if tuple(row.origins) == (OURS,) else AS_STATED
     costs = {
-        "tokens": el("td", formats.count(cost_of(board, row, "tokens")), cls="number"),
-        "seconds": el("td", formats.seconds(cost_of(board, row, "seconds"), milliseconds=layout.milliseconds),
-                      cls="number"),
-        "cost": el("td", formats.dollars(cost_of(board, row, "cost")), cls="number"),
+        "tokens": _spent(formats.count(cost_of(board, row, "tokens")), source),
+        "seconds": _spent(formats.seconds(cost_of(board, row, "seconds"), milliseconds=layout.milliseconds), source),
+        "cost": _spent(formats.dollars(cost_of(board, row, "cost")), source),
         "parameters": el("td", el("span", parameters(row.parameters), cls="top"),
                          el("span", weights, cls="interval") if weights else None, cls="number"),
     }  # fmt: skip

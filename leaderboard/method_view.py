@@ -114,10 +114,10 @@ def costs(rows: Sequence[Result]) -> Node | None:
             continue
         spent = sum(row.stages.values())
         stages = "; ".join(f"{name} {formats.duration(value)}" + (f" ({value / spent:.0%})" if spent else "")
-                           for name, value in row.stages.items())  # fmt: skip
+                           for name, value in row.stages.items() if not formats.missing(cost.seconds))  # fmt: skip
         peak = f"{row.peak_memory_bytes / 2**20:,.0f}" if row.peak_memory_bytes else formats.NOTHING
         lines.append(Line(f"{row.run.dataset} · {row.run.setting} · {row.run.seed}", [
-            row.run.method, formats.duration(cost.seconds) if cost.seconds else formats.NOTHING, stages,
+            row.run.method, formats.duration(cost.seconds) if cost.seconds > 0 else formats.NOTHING, stages,
             formats.count(cost.prompt_tokens), formats.count(cost.completion_tokens),
             formats.count(cost.memory_tokens), formats.count(cost.model_calls), peak, formats.dollars(cost.cost_usd),
         ]))  # fmt: skip

@@ -9,6 +9,7 @@ from leaderboard import formats
 from leaderboard.columns import explanation, scale_of
 from leaderboard.nodes import Node, badge, el
 from results.queries import AnswerRow, EvidenceRow, Passage, QuestionRow, RunRow, gold_sentences
+from results.stated_costs import OURS
 
 Definitions = Mapping[str, Mapping[str, Any]]
 
@@ -92,13 +93,15 @@ def _answer_line(
     spent = sum(answer.stages.values())
     stages = ", ".join(f"{stage} {formats.duration(seconds)}" for stage, seconds in answer.stages.items())
     total = answer.prompt_tokens + answer.completion_tokens + answer.memory_tokens
+    # A submission need not say what it took.
+    tokens = formats.count(total) if total or run.origin == OURS else formats.NOTHING
     parts = (
         f"prompt {answer.prompt_tokens:,}, completion {answer.completion_tokens:,}, memory {answer.memory_tokens:,} "
         f"tokens; {answer.model_calls:,} model calls; US$ {formats.dollars(answer.cost_usd)}"
     )
     cells += [
         el("td", formats.duration(spent) if answer.stages else formats.NOTHING, cls="number", tip=stages),
-        el("td", formats.count(total), cls="number", tip=parts if total or answer.model_calls else ""),
+        el("td", tokens, cls="number", tip=parts if total or answer.model_calls else ""),
     ]
     return el("tr", name, *cells, cls="control" if run.kind == "control" else "")
 

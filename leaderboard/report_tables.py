@@ -51,7 +51,7 @@ def _styles(store: Store, experiment: str, definitions: Definitions) -> Iterator
 
 
 def _compression(board: Board, definitions: Definitions, card: Mapping[str, Any]) -> Iterator[Node]:
-    remembers = any(row.cost is not None and row.cost.memory_tokens for row in board.rows)
+    remembers = any(row.cost is not None and row.cost.memory_tokens > 0 for row in board.rows)
     compresses = remembers or any(row.run.description.get("compressor") for row in board.rows)
     if not board.metrics or not compresses:
         return
@@ -74,4 +74,6 @@ def _battles(store: Store, experiment: str) -> Iterator[Node]:
         strengths = board.strengths.get(first)
         title = f"Who wins against whom: {board.judge}, {first}, on {board.dataset}, setting {board.setting}"
         yield el("div", el("h2", title), battle_view.matrix(board, first),
-                 battle_view.strengths(strengths) if strengths else None, cls="stack")  # fmt: skip
+                 el("p", battle_view.MATRIX_NOTE, cls="note"),
+                 battle_view.strengths(strengths) if strengths else None,
+                 el("p", battle_view.STRENGTHS_NOTE, cls="note") if strengths else None, cls="stack")  # fmt: skip

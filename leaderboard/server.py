@@ -19,7 +19,7 @@ from types import FrameType
 from leaderboard import theme
 from leaderboard.submitting import UPLOAD_MIB, VARIABLE
 from results.queries import UserError
-from results.redaction import names_secret
+from results.redaction import variable_is_secret
 
 _STDERR = 2
 _STOP_S = 5.0
@@ -91,7 +91,9 @@ def command(port: int, host: str, open_browser: bool, *, uploads: bool = False) 
     }
     app = Path(__file__).with_name("app.py")
     given = [f"--{name}={value}" for name, value in options.items()]
-    return [sys.executable, "-m", "streamlit", "run", str(app), *given, *theme.options()]
+    # Streamlit bounds each file; together they are bounded by us.
+    program = "leaderboard.uploads" if uploads else "streamlit"
+    return [sys.executable, "-m", program, "run", str(app), *given, *theme.options()]
 
 
 def require_free(host: str, port: int) -> None:
@@ -129,7 +131,9 @@ def _environment(store_folder: Path, submit: Sequence[str] | None = None) -> dic
     ours = str(Path(__file__).resolve().parent.parent)
     paths = [ours, *filter(None, [os.environ.get("PYTHONPATH")])]
     # Pages ask no model: what the server does not have it cannot give away.
-    kept = {name: value for name, value in os.environ.items() if name != VARIABLE and not names_secret(name)}
+    kept = {
+        name: value for name, value in os.environ.items() if name != VARIABLE and not variable_is_secret(name, value)
+    }
     # Visitors share the cores; threads that wait for each other within one visitor's sums only cost.
     kept = {"OPENBLAS_NUM_THREADS": "1", **kept}
     taking = {VARIABLE: json.dumps(list(submit))} if submit is not None else {}

@@ -12,7 +12,7 @@ from leaderboard.matrix_columns import ALL_SETTINGS, OWN
 from leaderboard.matrix_exports import CSV_COLUMNS, Export
 from leaderboard.matrix_papers import papers_of
 from leaderboard.matrix_rows import default_order, drawn
-from results import column_figures, invariants, method_record, queries
+from results import column_figures, invariants, method_record, queries, training_data
 from results.beside import Comparison, beside
 from results.board import groups
 from results.column_figures import COSTS, Figures
@@ -53,14 +53,15 @@ def still_matrix(store: Store, experiment: str, title: str) -> Export | None:
     columns = [column for column in columns if column.metric is not None]
     if not columns:
         return None
-    cards = method_record.cards(store)
-    rows = contestants({column.key: column.runs for column in columns}, cards)
+    cards, known = method_record.cards(store), training_data.known_checkpoints(store)
+    rows = contestants({column.key: column.runs for column in columns}, cards, known)
     wanted = matrix_columns.wanted_of(columns, series)
     figures = column_figures.figures(store, list(wanted))
     asked = {row.name: row.reference for row in queries.experiments(store)}.get(experiment)
     able = [row.name for row in rows if not row.control]
     board = matrix(
-        columns, rows, figures, ranked_cells(columns, rows, figures, cards=cards, violations=broken), costs=costs,
+        columns, rows, figures, ranked_cells(columns, rows, figures, cards=cards, known=known, violations=broken),
+        costs=costs,
         reference=next((name for name in able if asked and is_called(name, asked)), None), correction="column",
     )  # fmt: skip
     names = matrix_columns.labels(folded, ALL_SETTINGS if len({runs[0].setting for runs in folded}) > 1 else "")

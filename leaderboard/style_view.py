@@ -61,7 +61,10 @@ def drops(table: DropTable, *, higher_is_better: bool = True) -> Node:
         Head("Relative", "% of formal", number=True),
         Head("Questions", "worse · better", "How many questions the retelling moved, either way; the rest score the "
              "same. A small drop may hide many moves", number=True),
-        Head("Content lost", "% of questions", "Questions whose gold string did not survive the retelling",
+        Head("Answers kept", "% of passages", "Passages with a gold string that still have one after the retelling, as "
+             "a mean over questions", number=True),
+        Head("Content lost", "% of questions", "Questions whose gold string did not survive the retelling: none of "
+             "their evidence has it any more; where no evidence is known, a candidate lost it",
              number=True),
         Head("of which content", scale.difference_unit, "The part of the drop on those questions: no reranker can "
              "bring back what is not there", number=True),
@@ -79,10 +82,10 @@ def _drop_line(row: MethodDrops, drop: Drop, scale: Scale, higher_is_better: boo
     worse, better = (found.drop.wins, found.drop.losses) if higher_is_better else (found.drop.losses, found.drop.wins)
     moved = f"{worse:,} · {better:,}"
     mark = _marked(found.drop, found.p_holm, higher_is_better)
-    content: list[Cell | Node | str] = [formats.NOTHING] * 3
+    content: list[Cell | Node | str] = [formats.NOTHING] * 4
     if drop.content_known:
-        content = [PERCENT.value(found.content_lost.value), scale.difference(found.from_content.value),
-                   signed(found.drop_where_survived, scale)]  # fmt: skip
+        content = [PERCENT.value(drop.answers_kept.value), PERCENT.value(found.content_lost.value),
+                   scale.difference(found.from_content.value), signed(found.drop_where_survived, scale)]  # fmt: skip
     name = el("span", el("span", row.method, cls="method"), badge("control", "control") if control else None)
     relative = formats.NOTHING if math.isnan(drop.relative) else PERCENT.difference(drop.relative)
     formal = Cell(scale.value(row.formal.value), scale.interval(row.formal.low, row.formal.high))

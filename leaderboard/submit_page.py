@@ -113,8 +113,12 @@ def _result(at: Source, checked: _Checked) -> None:
         _store(at, checked, metric)
 
 
-def _preview(at: Source, verdict: Verdict) -> str:
-    """Draw the board with the submission on it; the metric that it is ranked by."""
+def _preview(at: Source, verdict: Verdict) -> str | None:
+    """Draw the board with the submission on it; the metric that it is ranked by, None where none was scored."""
+    if not verdict.preview:
+        show(el("p", "No metric can be computed from it here, so there is no place on the board to preview.",
+                cls="note"), "preview-note")  # fmt: skip
+        return None
     report = verdict.report
     rows = beside([run for group in source.run_groups(at, None) for run in group], report["dataset_fingerprint"],
                   report["setting"], report["seed"])  # fmt: skip
@@ -126,14 +130,15 @@ def _preview(at: Source, verdict: Verdict) -> str:
     there = board(store_of(at), rows, metrics=[metric for metric in metrics if metric in scored])
     show(el("h2", "How it would stand", cls="section"), "preview-title")
     label = f"{report['method']}@{report['version']}"
-    show(submit_view.preview(label, verdict.preview, there, metrics, definitions), "preview")
+    leaked = bool(report.get("contamination"))
+    show(submit_view.preview(label, verdict.preview, there, metrics, definitions, contaminated=leaked), "preview")
     note = (f"{report['dataset']} · {report['setting']} · seed {report['seed']}. Brackets: 95 % bootstrap interval. "
             "† may not cover as often as it says; point at the cell for the reason.")  # fmt: skip
     show(el("p", note, cls="note"), "preview-note")
     return metrics[0]
 
 
-def _store(at: Source, checked: _Checked, metric: str) -> None:
+def _store(at: Source, checked: _Checked, metric: str | None) -> None:
     try:
         with st.spinner("Checking once more, and storing …"):
             kept = submitting.hand_over(checked.draft, Path(at.folder), keep=True)
@@ -149,7 +154,7 @@ def _store(at: Source, checked: _Checked, metric: str) -> None:
     st.rerun()
 
 
-def _thanks(at: Source, stored: str, metric: str) -> None:
+def _thanks(at: Source, stored: str, metric: str | None) -> None:
     run = next((one for group in source.run_groups(at, None) for one in group if one.run == stored), None)
     if run is None:
         del st.session_state[_STORED]
@@ -158,8 +163,8 @@ def _thanks(at: Source, stored: str, metric: str) -> None:
     show(message(f"{run.method} is on the board", f"Run {run.run[:8]}: {run.done:,} questions of {run.dataset}, marked "
                  f"as {run.origin} until somebody here has run it too.",
                  (f"ragmeter submit --verify {run.run[:8]}",)), "stored")  # fmt: skip
-    st.page_link(BOARD_PAGE, label="Open the board", icon=":material/leaderboard:",
-                 query_params={"experiment": ALL_RUNS, "board": board_key(run), "metric": metric})  # fmt: skip
+    place = {"experiment": ALL_RUNS, "board": board_key(run)} | ({} if metric is None else {"metric": metric})
+    st.page_link(BOARD_PAGE, label="Open the board", icon=":material/leaderboard:", query_params=place)
     if st.button("Send another one", key="another"):
         del st.session_state[_STORED]
         st.rerun()

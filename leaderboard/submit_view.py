@@ -73,19 +73,31 @@ def _places(finding: Mapping[str, Any], file: str) -> Node | str:
     return el("ul", *rows, el("li", f"… and {left:,} more", cls="aside") if left > 0 else None)
 
 
-def preview(name: str, worth: Worth, board: Board, metrics: Sequence[str], definitions: Definitions) -> Node:
+def preview(
+    name: str,
+    worth: Worth,
+    board: Board,
+    metrics: Sequence[str],
+    definitions: Definitions,
+    *,
+    contaminated: bool = False,
+) -> Node:
     """The board as it would be: the submission among the runs, sorted by the first metric; controls last, unranked.
 
     Args:
         name: The submission's.
         worth: By metric id: value, low, high, n, doubt.
         board: The runs that are there.
-        metrics: The columns, the one that ranks first.
+        metrics: The columns, the one that ranks first; at least one.
         definitions: Metric definitions by id.
+        contaminated: Whether its training data cover what is asked: then it has no place.
     """
     first = metrics[0]
     sign = -1 if higher_is_better(first, definitions) else 1
-    rows = [_mine(name, worth, metrics, definitions), *(_theirs(row, metrics, definitions) for row in board.rows)]
+    rows = [
+        _mine(name, worth, metrics, definitions, contaminated),
+        *(_theirs(row, metrics, definitions) for row in board.rows),
+    ]
     ranked = sorted((row for row in rows if row.key is not None), key=lambda row: sign * (row.key or 0.0))
     lines = []
     for row in (*ranked, *(row for row in rows if row.key is None)):
@@ -109,10 +121,13 @@ class _Entry:
     cells: list[Cell | Node | str]
 
 
-def _mine(name: str, worth: Worth, metrics: Sequence[str], definitions: Definitions) -> _Entry:
-    title = el("span", el("span", name, cls="method"), badge("preview", "running", "Not stored yet"))
+def _mine(name: str, worth: Worth, metrics: Sequence[str], definitions: Definitions, contaminated: bool) -> _Entry:
+    marks = [badge("preview", "running", "Not stored yet")]
+    if contaminated:
+        marks.append(badge("contaminated", "failed", "Its training data cover what is asked here; not ranked"))
+    title = el("span", el("span", name, cls="method"), *marks)
     cells = [_cell(worth.get(metric), scale_of(metric, definitions)) for metric in metrics]
-    return _Entry(title, worth.get(metrics[0], {}).get("value"), cells)
+    return _Entry(title, None if contaminated else worth.get(metrics[0], {}).get("value"), cells)
 
 
 def _theirs(row: Row, metrics: Sequence[str], definitions: Definitions) -> _Entry:
@@ -123,8 +138,8 @@ def _theirs(row: Row, metrics: Sequence[str], definitions: Definitions) -> _Entr
         marks.append(badge(row.run.status, "running" if row.run.status == "running" else "failed"))
     worth = to_json({metric: cell.estimate for metric, cell in row.cells.items()})
     cells = [_cell(worth.get(metric), scale_of(metric, definitions)) for metric in metrics]
-    placed = not row.control and row.run.status == FINISHED
-    key = worth.get(metrics[0], {}).get("value") if placed else None
+    first = row.cells.get(metrics[0])
+    key = worth[metrics[0]]["value"] if first is not None and not first.apart and not row.control else None
     return _Entry(el("span", el("span", row.run.method, cls="method"), *marks), key, cells)
 
 

@@ -247,15 +247,6 @@ class Method(Protocol):
 
 
 @runtime_checkable
-class Trainable(Protocol):
-    """A method that can be fitted; the only door to gold, and only for training splits."""
-
-    def fit(self, train: Sequence[Question], validation: Sequence[Question]) -> None:
-        """Train."""
-        ...
-
-
-@runtime_checkable
 class Control(Protocol):
     """A control sees the whole question set, gold included, before it answers."""
 
@@ -267,16 +258,13 @@ class Control(Protocol):
 class Judge(Protocol):
     """What training pipelines need of a judge; implementations are injected from `judges/`."""
 
-    def verdicts(self, questions: Sequence[Question], answers: Sequence[str]) -> list[str | None]:
-        """One verdict per answer, None where the judge's reply could not be used."""
+    @property
+    def fingerprint(self) -> str:
+        """Of all that decides what it says: rules or model, options, prompt."""
         ...
 
-
-class Scorer(Protocol):
-    """What training pipelines need of a metric; implementations are injected from `judges/`."""
-
-    def scores(self, questions: Sequence[Question], answers: Sequence[str]) -> list[float]:
-        """One score in [0, 1] per answer."""
+    def verdicts(self, questions: Sequence[Question], answers: Sequence[str]) -> list[str | None]:
+        """One verdict per answer, None where the judge's reply could not be used."""
         ...
 
 
@@ -304,7 +292,7 @@ class Services:
         artefacts: Folder for indexes and other reusable work, None to keep everything in memory.
         cache: File of kept model replies, None to ask every time.
         device: "cpu", "cuda", … or None to choose.
-        judge, scorer: Injected by `ragmeter/` for the pipelines that need them.
+        judge: Injected by `ragmeter/` for the pipelines that need one.
         reading: How the benchmark that is asked wants to be read, where it says so; for readers that follow it.
     """
 
@@ -312,7 +300,6 @@ class Services:
     artefacts: Path | None = None
     device: str | None = None
     judge: Judge | None = None
-    scorer: Scorer | None = None
     cache: Path | None = None
     reading: Reading | None = None
 

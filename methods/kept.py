@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from benchmarks.errors import UserError
+from benchmarks.files import whole_text
 from benchmarks.fingerprint import content_id
 
 
@@ -17,21 +17,25 @@ def file_id(identifier: str) -> str:
     return content_id("q", identifier)
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write a JSON value."""
-    _write(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+def write_json(path: Path, value: Any, *, nan: bool = True) -> None:
+    """Write a JSON value.
+
+    Args:
+        path: The file.
+        value: What goes in.
+        nan: Whether it may hold numbers that are none, which JSON does not know; they are written as Python does.
+
+    Raises:
+        ValueError: It holds such a number and may not.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    whole_text(path, json.dumps(value, ensure_ascii=False, allow_nan=nan, indent=1) + "\n")
 
 
 def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write JSON Lines."""
-    _write(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-
-
-def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    partial.write_text(text, "utf-8")
-    partial.replace(path)
+    whole_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
 def read_json(path: Path) -> Any:

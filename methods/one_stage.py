@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,8 @@ def train_stage(
         begun = begin(fingerprint(identity, parent))
         figures = {**begun.loop.run(), **begun.figures}
         if accelerator.is_main_process:
-            record = _saved(stage, folder, parent, manifest, figures, begun.save)
+            made = StageRecord("", parent, None, "", figures)
+            record = saved(stage, folder, manifest, made, lambda draft: begun.save(draft, figures))
         accelerator.wait_for_everyone()
         begun.loop.forget()
     if record is not None and accelerator.is_main_process:
@@ -87,16 +88,27 @@ def _ours(models: Sequence[tuple[str, str | None]], hashes: Sequence[str]) -> tu
     return tuple(one for (model, _), one in found if (Path(locate(model)) / CHECKPOINT_CARD).is_file())
 
 
-def _saved(
-    stage: str, folder: Path, parent: str, manifest: Manifest, figures: Figures, save: Callable[[Path, Figures], None]
+def saved(
+    stage: str, folder: Path, manifest: Manifest, record: StageRecord, save: Callable[[Path], None]
 ) -> StageRecord:
-    """Write the checkpoint so that it appears whole or not at all, its hash first."""
+    """Write a checkpoint so that it appears whole or not at all, its hash first.
+
+    Args:
+        stage: Its name.
+        folder: Where it goes.
+        manifest: Gets the record.
+        record: Of the stage, yet without a hash.
+        save: Writes the checkpoint into an empty folder.
+
+    Returns:
+        The record with the hash.
+    """
     draft = folder.with_name(f".{folder.name}.{os.getpid()}")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
-    save(draft, figures)
+    save(draft)
     _without_versions(draft)
-    record = StageRecord(folder_sha256(draft), parent, None, "", dict(figures))
+    record = replace(record, sha256=folder_sha256(draft))
     manifest.stages[stage] = record
     manifest.save()
     draft.rename(folder)

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import json
 import math
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from benchmarks.errors import Broke
+from benchmarks.files import whole, whole_text
 from methods.training import Progress
 
 Figures = Mapping[str, float]
+T = TypeVar("T")
 Step = Callable[[int], Figures]
 """From a step's number (from 0) to its figures, `loss` among them; adds the step's gradient to the parameters.
 
@@ -310,7 +311,7 @@ class Loop:
         if not self._main:
             return
         lines = "".join(json.dumps(line) + "\n" for line in self._curve)
-        whole(self.curve, lambda path: path.write_text(lines, "utf-8"))
+        whole_text(self.curve, lines)
         scaler = getattr(self.accelerator, "scaler", None)
         self._write(self._point, {
             "layout": LAYOUT, "step": step, "identity": self.identity, "modules": self._weights(),
@@ -377,11 +378,31 @@ def accelerator(precision: str, device: str | None) -> Any:
     return Accelerator(mixed_precision=precision, cpu=device == "cpu")
 
 
-def whole(path: Path, write: Callable[[Path], Any]) -> None:
-    """Write a file so that it appears whole or not at all."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    write(partial)
-    os.replace(partial, path)
+def own(parts: Sequence[T], process: Any) -> Sequence[T]:
+    """Of a step's parts those of this process.
+
+    Args:
+        parts: Of the step, in the same order in every process.
+        process: An `Accelerator`; None: there is but one.
+    """
+    return parts if process is None else parts[process.process_index :: process.num_processes]
+
+
+def backward(loss: Any, process: Any) -> None:
+    """Add a loss's gradient, by way of the `Accelerator` where there is one."""
+    if process is None:
+        loss.backward()
+    else:
+        process.backward(loss)
+
+
+def summed(value: float, process: Any, device: Any) -> float:
+    """The sum of a number over all processes."""
+    if process is None or process.num_processes == 1:
+        return value
+    import torch
+
+    return float(process.reduce(torch.tensor(value, device=device), "sum"))
 
 
 def _read(path: Path) -> dict[str, Any]:

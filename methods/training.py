@@ -84,7 +84,7 @@ class Workshop:
     Attributes:
         work: Folder of its artefacts (graphs, generated texts, scores, rows); what lies there is not made again.
         checkpoints: Folder in which each stage makes a folder of its own.
-        services: Seed, device, cache of model replies, judge and scorer.
+        services: Seed, device, cache of model replies, and judge.
         progress: Told of every step.
     """
 

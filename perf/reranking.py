@@ -1,27 +1,51 @@
-"""Milliseconds per query of rerankers over 50 candidates (SARK, figure 6), on random weights of the real sizes.
+"""Milliseconds per query of rerankers over 50 candidates (SARK, figure 6): of real ones, or of random weights.
 
 On any machine, what is checked is a ratio in one run: SARK's head of two layers against the head that the same encoder
-comes with, the two taking turns. With `--architectures` the figure itself is measured, for every type and batch, on the
-device at hand; no weights are needed. What a checkpoint takes in a pipeline stands in `ragmeter show`, by stage.
+comes with, the two taking turns. With `--reranker` registered rerankers are timed as a pipeline calls them, tokenising
+and sorting included, one query at a time with the device waited for. With `--architectures` the figure is measured on
+random weights of the real sizes, where no weights are at hand. Both say median and 95th percentile for every type and
+batch. What a reranker takes within a pipeline stands in `ragmeter show`, by stage.
 
-python -m perf.reranking [--architectures sark-base,bge-large,…] [--dtypes float32,bfloat16] [--batches 16,64]
-                         [--queries N] [--candidates N] [--tokens N] [--device cpu|cuda]
+python -m perf.reranking [--reranker ID[=JSON]]… [--benchmark REF [--config JSON] [--setting SETTING]]
+                         [--architectures sark-base,bge-large,…] [--tokens N]
+                         [--dtypes float32,bfloat16] [--batches 16,64] [--queries N] [--candidates N]
+                         [--device cpu|cuda]
+
+e.g. --reranker 'sark={"model": "FOLDER"}' --reranker 'cross_encoder={"preset": "minilm-l6"}' --reranker bm25_reranker
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+from pydantic import ValidationError
+
+from benchmarks.errors import UserError
+from benchmarks.registry import Benchmark, load
+from benchmarks.settings import Setting
+from methods.api import Ranking, Services
 from methods.models.weights import device_of
-from methods.sark.efficiency import ARCHITECTURES, Timing, Workload, measure_stand_in, stand_in
+from methods.registry import METHODS, Component
+from methods.sark.efficiency import ARCHITECTURES, Timing, Workload, measure_reranker, measure_stand_in, stand_in
+from ragmeter.candidates import in_setting
+from ragmeter.commands.checking import options_given
 
 PARITY = 0.9
 """Least speed of SARK's head beside the encoder's own."""
 TURNS = 5
 SIDES = ("minilm-l6", "sark-minilm")
+WORLDS = "worlds/multihop:test"
+"""What rerankers are timed on where no benchmark is named."""
+FIXED = "–"
+"""Stands for a type or batch that a reranker does not have, or that its options set."""
 
 
 def say(text: str) -> None:
@@ -45,25 +69,33 @@ def heads(work: Workload, device: str) -> bool:
     return met
 
 
-def line(name: str, dtype: str, batch: int, timing: Timing) -> str:
+# -- rows of the figure --------------------------------------------------------------------------------------------
+
+
+def head(width: int) -> str:
+    """What stands above the rows."""
+    return f"{'reranker':<{width}}{'type':<10}{'batch':>6}{'ms/query':>12}{'queries/s':>12}{'p50 ms':>12}{'p95 ms':>12}"
+
+
+def line(name: str, dtype: str, batch: int | str, timing: Timing, width: int) -> str:
     """One row of the figure."""
     return (
-        f"{name:<14}{dtype:<10}{batch:>6}{timing.ms_per_query:>12.2f}{timing.queries_per_second:>12.2f}"
+        f"{name:<{width}}{dtype:<10}{batch:>6}{timing.ms_per_query:>12.2f}{timing.queries_per_second:>12.2f}"
         f"{timing.percentile(50):>12.2f}{timing.percentile(95):>12.2f}"
     )
 
 
 def figure(names: Sequence[str], dtypes: Sequence[str], work: Workload, batches: Sequence[int], queries: int,
            device: str) -> None:  # fmt: skip
-    """Print the figure as a table; what ranks lists has no batch of pairs and stands once for each type."""
-    say(f"{'reranker':<14}{'type':<10}{'batch':>6}{'ms/query':>12}{'queries/s':>12}{'p50 ms':>12}{'p95 ms':>12}")
+    """Print the figure on random weights; what ranks lists has no batch of pairs and stands once for each type."""
+    say(head(14))
     for name in names:
         for dtype in dtypes:
             model = stand_in(name, dtype, device)
             chosen = batches if model.architecture.family != "llm_listwise" else batches[:1]
             for batch in chosen:
                 sized = Workload(work.candidates, work.pair_tokens, work.passage_tokens, batch, work.answer_tokens)
-                say(line(name, dtype, batch, measure_stand_in(model, queries, sized)))
+                say(line(name, dtype, batch, measure_stand_in(model, queries, sized), 14))
             del model
             _forget(device)
 
@@ -76,31 +108,156 @@ def _forget(device: str) -> None:
         torch.cuda.empty_cache()
 
 
+# -- real rerankers ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A reranker in one type and batch.
+
+    Attributes:
+        dtype, batch: As they are shown.
+        component: What is built.
+    """
+
+    dtype: str
+    batch: int | str
+    component: Component
+
+
+def named(text: str) -> tuple[str, str, dict[str, Any]]:
+    """What `ID[=JSON]` names: a label for the row, the id and the options.
+
+    Raises:
+        UserError: The options are no JSON object, or there is no such reranker.
+    """
+    identifier, _, given = text.partition("=")
+    try:
+        options = json.loads(given or "{}")
+    except ValueError as error:
+        raise UserError(f"the options of {identifier} are not JSON: {error}", where="--reranker") from None
+    if not isinstance(options, dict):
+        raise UserError(f"the options of {identifier} are no JSON object", where="--reranker")
+    entry = METHODS.get(identifier, where="--reranker")
+    if entry.kind != "reranker":
+        raise UserError(f"{identifier!r} is a {entry.kind}, not a reranker", where="--reranker",
+                        try_this="`ragmeter methods --kind reranker` lists what fits")  # fmt: skip
+    # Checkpoints are called alike (`…/HASH/reranker`): the folder above tells them apart.
+    which = options.get("preset") or "/".join(Path(str(options.get("model", ""))).parts[-2:])
+    return (f"{identifier}[{which}]" if which else identifier), identifier, options
+
+
+def variants(
+    identifier: str, options: dict[str, Any], dtypes: Sequence[str], batches: Sequence[int]
+) -> Iterator[Variant]:
+    """A reranker in every type and batch that its options leave open.
+
+    Cross-encoders batch under a budget of tokens: theirs is so many pairs of the longest length that they read, of
+    shorter ones more.
+
+    Raises:
+        UserError: An option is not right.
+    """
+    fields = METHODS.get(identifier).config.model_fields
+    sized = next((name for name in ("token_budget", "batch_size") if name in fields and name not in options), None)
+    for dtype in dtypes if "dtype" in fields and "dtype" not in options else (None,):
+        typed = options if dtype is None else {**options, "dtype": dtype}
+        for batch in batches if sized else (None,):
+            try:
+                component = Component.of(identifier, typed, where="--reranker")
+                if sized and batch:
+                    size = batch * component.config.max_length if sized == "token_budget" else batch  # type: ignore[attr-defined]
+                    component = Component.of(identifier, {**typed, sized: size}, where="--reranker")
+            except ValidationError as error:
+                raise UserError(f"the options of {identifier} are not right: {error}", where="--reranker") from None
+            yield Variant(str(typed.get("dtype", FIXED)), batch or FIXED, component)
+
+
+def asked_of(reference: str, config: str | None, setting: str | None, queries: int, candidates: int) -> Benchmark:
+    """The first questions of a benchmark, each with exactly so many candidates.
+
+    Raises:
+        UserError: A question has fewer.
+    """
+    given = options_given(config)
+    if reference == WORLDS:
+        given = {"questions": queries, "candidates": candidates, **given}
+    benchmark = load(reference, given).limited(queries)
+    if setting is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            benchmark = in_setting(
+                Setting.parse(setting, where="--setting"), benchmark, Services(artefacts=Path(folder))
+            )
+    fewest = min((len(question.candidates or ()) for question in benchmark.questions), default=0)
+    if fewest < candidates:
+        # BM25 finds only what shares a word with the query.
+        other = f'--setting "corpus(retriever=dense,n={candidates})"'
+        raise UserError(
+            f"a question of {benchmark.name} has {fewest} candidates, not {candidates}", where="--benchmark",
+            try_this=f"--candidates {fewest}, or {other}" if fewest else other,
+        )  # fmt: skip
+    return benchmark
+
+
+def real(rerankers: Sequence[str], dtypes: Sequence[str], batches: Sequence[int], benchmark: Benchmark,
+         candidates: int, device: str) -> None:  # fmt: skip
+    """Print the figure on rerankers with their weights."""
+    rows = [named(text) for text in rerankers]
+    width = max(14, *(len(label) + 2 for label, _, _ in rows))
+    queries = [question.query() for question in benchmark.questions]
+    rankings = [Ranking(one.id, tuple(one.candidates or ())[:candidates], (0.0,) * candidates) for one in queries]
+    words = [len(text.full_text.split()) for ranking in rankings for text in benchmark.corpus.get(ranking.ids)]
+    say(f"{len(queries)} queries of {benchmark.name}, {candidates} candidates of {statistics.mean(words):.0f} words, "
+        f"{device}")  # fmt: skip
+    say(head(width))
+    for label, identifier, options in rows:
+        for variant in variants(identifier, options, dtypes, batches):
+            variant.component.preflight()
+            reranker = variant.component.build(Services(device=device))
+            timing = measure_reranker(reranker, queries, rankings, benchmark.corpus, device)
+            say(line(label, variant.dtype, variant.batch, timing, width))
+            del reranker
+            _forget(device)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark.
 
     Returns:
         1 where the target was missed, else 0.
+
+    Raises:
+        UserError: A reranker, an architecture or the benchmark is not right.
     """
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--architectures", default="", help=f"of {', '.join(ARCHITECTURES)}; or all")
-    parser.add_argument("--dtypes", default="float32")
-    parser.add_argument("--batches", default="64")
-    parser.add_argument("--queries", type=int, default=20)
-    parser.add_argument("--candidates", type=int, default=50)
+    parser.add_argument("--reranker", action="append", default=[], metavar="ID[=JSON]",
+                        help="a registered reranker with its options, may be repeated")  # fmt: skip
+    parser.add_argument("--benchmark", default=WORLDS, help=f"whose candidates rerankers get (default: {WORLDS})")
+    parser.add_argument("--config", default=None, help="the benchmark's options, JSON")
+    parser.add_argument("--setting", default=None, help="where candidates come from (default: the benchmark's own)")
+    parser.add_argument("--architectures", default="", help=f"random weights of {', '.join(ARCHITECTURES)}; or all")
+    parser.add_argument("--dtypes", default="float32", help="types of the weights, comma-separated")
+    parser.add_argument("--batches", default="64", help="pairs at once, comma-separated")
+    parser.add_argument("--queries", type=int, default=20, help="how many are timed, after one to warm up")
+    parser.add_argument("--candidates", type=int, default=50, help="passages of a query")
     parser.add_argument("--tokens", type=int, default=None, help="of a pair; 168, without --architectures 64")
-    parser.add_argument("--device", default=None)
+    parser.add_argument("--device", default=None, help="cpu, cuda … (default: the best there is)")
     asked = parser.parse_args(argv)
     device = device_of(asked.device)
-    if not asked.architectures:
+    if not asked.architectures and not asked.reranker:
         work = Workload(asked.candidates, asked.tokens or 64)
         say(f"{work.candidates} candidates of {work.pair_tokens} tokens, {device}, float32, random weights")
         return 0 if heads(work, device) else 1
-    names = list(ARCHITECTURES) if asked.architectures == "all" else asked.architectures.split(",")
-    plain = Workload()
-    work = Workload(asked.candidates, asked.tokens or plain.pair_tokens)
-    say(f"{work.candidates} candidates of {work.pair_tokens} tokens, {asked.queries} queries, {device}, random weights")
-    figure(names, asked.dtypes.split(","), work, [int(one) for one in asked.batches.split(",")], asked.queries, device)
+    dtypes, batches = asked.dtypes.split(","), [int(one) for one in asked.batches.split(",")]
+    if asked.reranker:
+        benchmark = asked_of(asked.benchmark, asked.config, asked.setting, asked.queries, asked.candidates)
+        real(asked.reranker, dtypes, batches, benchmark, asked.candidates, device)
+    if asked.architectures:
+        names = list(ARCHITECTURES) if asked.architectures == "all" else asked.architectures.split(",")
+        work = Workload(asked.candidates, asked.tokens or Workload().pair_tokens)
+        say(f"{work.candidates} candidates of {work.pair_tokens} tokens, {asked.queries} queries, {device}, "
+            "random weights")  # fmt: skip
+        figure(names, dtypes, work, batches, asked.queries, device)
     return 0
 
 

@@ -197,7 +197,9 @@ def runs(
 
 @app.command()
 def show(
-    run: Annotated[str, typer.Argument(help="Fingerprint prefix, or experiment/method/dataset/setting/seed.")],
+    run: Annotated[
+        str, typer.Argument(help="Blessed name, fingerprint prefix, or experiment/method/dataset/setting/seed.")
+    ],
     question: Annotated[
         str | None, typer.Option(help="Show this question: its gold, the answer, the evidence.")
     ] = None,

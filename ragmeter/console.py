@@ -77,6 +77,11 @@ def _parts(columns: Sequence[str], lines: Sequence[Sequence[Text]], keys: int) -
     return parts
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 task`, `2 tasks`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def complain(error: UserError, as_json: bool) -> None:
     """Show a user's mistake: what, where, what to do."""
     if as_json:

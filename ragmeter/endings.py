@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from benchmarks.errors import Broke, UserError, nearest
+from benchmarks.errors import Broke, UserError, nearest, refused
 
 FINE, BROKE, WRONG, INTERRUPTED = 0, 1, 2, 130
 """Exit codes; `gate` adds 100 (regressed) and 101 (inconclusive)."""
@@ -57,6 +57,11 @@ def _failed(error: Any, as_json: bool) -> int:
         return INTERRUPTED
     if {"--verbose", "-v"} & set(sys.argv):
         raise error
+    if isinstance(error, OSError) and error.filename is not None:
+        # A place that no command looked at before; whatever it is, the system says no, and not ragmeter.
+        said = refused(error, what="this file or folder cannot be used", try_this="--verbose shows what it was for")
+        _say(said, as_json)
+        return said.exit_code
     what = f"ragmeter broke: {type(error).__name__}: {error}"
     _say(
         Broke(what, try_this="run it again with --verbose for the traceback; this is ragmeter's fault, not yours"),

@@ -229,7 +229,10 @@ def parse(
     source = yaml_source.read(text, name)
     if not isinstance(source.value, Mapping):
         raise UserError(
-            "an experiment file is a mapping of keys", where=f"{name}:1", try_this="see docs/experiments.md"
+            "an experiment file is a mapping of keys",
+            where=f"{name}:1",
+            try_this="begin with `name: …`, `benchmarks: […]` and `methods: […]`; the documentation's page "
+            "“Experiments” has every key",
         )
     spec = _validated(source.value, source)
     if profile is not None:

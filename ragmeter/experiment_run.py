@@ -13,7 +13,7 @@ from rich.text import Text
 from methods.api import Services
 from methods.models.tokens import Estimate
 from ragmeter import judging
-from ragmeter.console import err
+from ragmeter.console import counted, err
 from ragmeter.experiment import Experiment
 from ragmeter.progress import JudgingProgress, RunProgress, TrainingProgress
 from ragmeter.run_loop import Interrupted, Outcome, execute
@@ -140,7 +140,7 @@ def _announce(experiment: Experiment, found: list[TaskState], store: Store) -> N
     pending = sum(state.pending for state in found)
     done = sum(state.done for state in found)
     again = f", {done} answered before" if done else ""
-    what = f"{experiment.name}: {len(found)} tasks, {pending} questions to answer{again}"
+    what = f"{experiment.name}: {counted(len(found), 'task')}, {counted(pending, 'question')} to answer{again}"
     err.print(Text(f"{what}; store {store.folder}"))
     for name, wanted in estimates(found).items():
         err.print(Text(f"{name}: about {wanted}"))

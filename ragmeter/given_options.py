@@ -10,6 +10,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from benchmarks.errors import UserError, unknown_name
+from benchmarks.wording import first_error, in_words
 from judges.judging import JUDGES, Judge
 
 SET = "--set"
@@ -47,15 +48,18 @@ def judge_of(name: str, options: Mapping[str, Any], where: str = "JUDGE", *, pre
         raise refusal(error, name, JUDGES.get(name).config, prefix) from None
 
 
-def refusal(error: ValidationError, name: str, config: type[BaseModel], prefix: str = "") -> UserError:
-    """What is wrong with the first option that is."""
-    first = error.errors(include_url=False)[0]
+def refusal(
+    error: ValidationError, name: str, config: type[BaseModel], prefix: str = "", *, where: str = SET
+) -> UserError:
+    """What is wrong with the first option that is; `where` is the flag that gave the options."""
+    first = first_error(error)
     option = ".".join(map(str, first["loc"])) or name
     if first["type"] == "extra_forbidden":
-        return unknown_name(f"option of {name}", option, config.model_fields, where=SET)
+        return unknown_name(f"option of {name}", option, config.model_fields, where=where)
     if first["type"] == "missing":
-        return UserError(f"{name} needs {option}", where=SET, try_this=f"{SET} {prefix}{option}=…")
+        hint = f"{SET} {prefix}{option}=…" if where == SET else f"{where} '{{\"{option}\": …}}'"
+        return UserError(f"{name} needs {option}", where=where, try_this=hint)
     if first["type"] == "literal_error":
         offered = re.findall("'([^']*)'", first["ctx"]["expected"])
-        return unknown_name(f"value of {option}", str(first["input"]), offered, where=SET)
-    return UserError(f"option {option} of {name}: {first['msg']}", where=SET)
+        return unknown_name(f"value of {option}", str(first["input"]), offered, where=where)
+    return UserError(f"option {option} of {name}: {in_words(first)}", where=where)

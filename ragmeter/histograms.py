@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from benchmarks.errors import MissingPackage, UserError
+from benchmarks.errors import MissingPackage, UserError, unwritable
 from benchmarks.stats import Distribution
 
 FORMATS = (".html", ".svg", ".png")
@@ -90,4 +90,4 @@ def save(distributions: Mapping[str, Distribution], title: str, path: Path) -> N
     try:
         altair.vconcat(*charts, title=title).save(str(path))
     except OSError as error:
-        raise UserError(f"the chart cannot be written: {error.strerror or error}", where=str(path)) from error
+        raise unwritable(error, path, what="the chart") from error

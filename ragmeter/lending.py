@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from benchmarks.fingerprint import fingerprint
 from judges.llm.adapters import MatchVerdicts
 from methods.api import Judge, Services
 from methods.training import TrainingConfig
@@ -25,4 +26,4 @@ def judge_for(config: TrainingConfig, cache: Path | None, device: str | None) ->
     name, options = config.wanted_judge
     judge = judge_measuring(MEASURE, name, options, "the judge of the training")
     judge.config.reach(cache)
-    return MatchVerdicts(judge.build(Services(config.seed, device=device, cache=cache)))
+    return MatchVerdicts(judge.build(Services(config.seed, device=device, cache=cache)), fingerprint(judge.identity))

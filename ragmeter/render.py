@@ -53,9 +53,10 @@ def show_board(board: Board, console: Console) -> None:
 FEW_PAIRINGS = 12
 LEGEND = (
     "questions by their mean over orders and repetitions: above ½ won, at ½ tied; uns.: no verdict; decided = won / "
-    "(won + lost); ties counted half in with ties; × 100 ± half the 95 % interval; flips: orders at odds; "
-    "sd: over repetitions"
+    "(won + lost); ties counted half in with ties; × 100 ± half the 95 % interval of the pair alone; ▲ ▼ surely won "
+    "more or fewer than lost (tests of all pairs, Holm-corrected, 5 %); flips: orders at odds; sd: over repetitions"
 )
+RANKS = "rank: what tests of all pairs leave open (Holm-corrected, 5 %); whether two intervals overlap says little"
 
 
 def show_battles(board: BattleBoard, console: Console) -> None:
@@ -77,7 +78,7 @@ def show_battles(board: BattleBoard, console: Console) -> None:
             console.print(Text("strength (Bradley–Terry, Elo scale): ") + Text(_ranked(board.strengths[criterion])))
     for note in dict.fromkeys(note for one in board.pairings for note in _lacking(one)):
         console.print(Text(note, style="yellow"))
-    notes = [LEGEND]
+    notes = [LEGEND, *([RANKS] if board.strengths else ())]
     notes += [f"by {', '.join(criteria[1:])}: `ragmeter judge table --json`"] if many else []
     for note in notes:
         console.print(Text(note, style="dim"))
@@ -104,8 +105,8 @@ def _battles(pairings: Sequence[Pairing]) -> Table:
     for one in pairings:
         rate = one.rate
         cells = [
-            f"{rate.wins}/{rate.ties}/{rate.losses}", str(rate.none), str(rate.unscored), _rate(rate.decided),
-            _rate(rate.with_ties), f"{rate.flips.flips}/{rate.flips.both_decided}",
+            f"{rate.wins}/{rate.ties}/{rate.losses}", str(rate.none), str(rate.unscored), shown_share(rate.decided),
+            _sure(one) + shown_share(rate.with_ties), f"{rate.flips.flips}/{rate.flips.both_decided}",
         ]  # fmt: skip
         name = Text(one.method) + Text(f"\n against {one.opponent}", style="dim")
         table.add_row(name, *cells, *((_spread(rate),) if repeated else ()))
@@ -116,6 +117,7 @@ def _ranked(strengths: Sequence[tuple[str, Strength]]) -> str:
     return ", ".join(
         f"{name} {strength.elo[0]:.0f} ({strength.elo[1]:.0f}–{strength.elo[2]:.0f})"
         + ("‡" if strength.separated else "")
+        + f" rank {strength.places}"
         for name, strength in strengths
     ) + (
         "; ‡ won or lost everything: how far away it stands cannot be known"
@@ -124,7 +126,12 @@ def _ranked(strengths: Sequence[tuple[str, Strength]]) -> str:
     )
 
 
-def _rate(estimate: Estimate) -> str:
+def _sure(one: Pairing) -> str:
+    return "" if one.won is None else "▲ " if one.won else "▼ "
+
+
+def shown_share(estimate: Estimate) -> str:
+    """A share × 100 with half its interval, and † where that may not cover as it says; – without a value."""
     if math.isnan(estimate.value):
         return "–"
     return plus_minus(estimate.value, estimate.low, estimate.high) + ("†" if estimate.doubt else "")
@@ -172,7 +179,7 @@ def cell_text(cell: Cell | None) -> Text:
 
 
 def _cost_columns(board: Board) -> tuple[str, ...]:
-    remembers = any(row.cost is not None and row.cost.memory_tokens for row in board.rows)
+    remembers = any(row.cost is not None and row.cost.memory_tokens > 0 for row in board.rows)
     return COST_COLUMNS if remembers else COST_COLUMNS[:-1]
 
 
@@ -180,4 +187,5 @@ def _cost(row: Row) -> tuple[Text, ...]:
     if row.cost is None:
         return (Text("–"),) * len(COST_COLUMNS)
     counted = (row.cost.tokens, row.cost.memory_tokens)
-    return Text(f"{row.cost.seconds:.4f}"), *(Text(f"{number:.0f}" if number else "–") for number in counted)
+    seconds = "–" if math.isnan(row.cost.seconds) else f"{row.cost.seconds:.4f}"
+    return Text(seconds), *(Text(f"{number:.0f}" if number > 0 else "–") for number in counted)

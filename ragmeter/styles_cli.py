@@ -131,6 +131,34 @@ def mix(
     files.mix(asked, pairs, shares, draw, files.Target(output, overwrite), layout, store, as_json, quiet)
 
 
+@styles_app.command()
+def export(
+    reference: Reference,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write, in SARK's layout of tests.")],
+    passages: Annotated[
+        int | None, typer.Option(min=1, help="Only the first candidates of each question. [default: all]")
+    ] = None,
+    setting: Setting = None,
+    limit: Limit = None,
+    seed: Annotated[int, typer.Option(help="Of the setting.")] = 0,
+    overwrite: Overwrite = False,
+    config: Config = None,
+    path: DataPath = None,
+    device: Device = None,
+    offline: OfflineOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Write a benchmark's questions with their candidates, as they are told, as a file that dataset `sark` reads."""
+    from ragmeter.commands import style_files as files
+    from ragmeter.commands.styles import Asked
+
+    asked = Asked(reference, config, path, setting, limit, seed, device)
+    files.export(asked, files.Target(output, overwrite), passages, store, as_json, quiet)
+
+
 @styles_app.command("import")
 def import_pairs(
     files: Annotated[

@@ -17,7 +17,9 @@ PathOption = Annotated[
     str | None, typer.Option("--path", help="The authors' data file, where it is not found in RAGMETER_DATA.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check and score, store nothing.")]
-Run = Annotated[str, typer.Argument(help="Fingerprint prefix, or experiment/method/dataset/setting/seed.")]
+Run = Annotated[
+    str, typer.Argument(help="Blessed name, fingerprint prefix, or experiment/method/dataset/setting/seed.")
+]
 
 
 def submit(
@@ -29,7 +31,7 @@ def submit(
     verify: Annotated[
         str | None, typer.Option(help="Compare this stored submission with a run made here, and promote it.")
     ] = None,
-    against: Annotated[str | None, typer.Option(help="With --verify: our run (default: the one of its method)")] = None,
+    against: Annotated[str | None, typer.Option(help="With --verify: our RUN (default: the one of its method)")] = None,
     tolerance: Annotated[
         str, typer.Option(help="With --verify: largest difference of a metric's mean, 0.5pp or 0.005.")
     ] = "0.5pp",

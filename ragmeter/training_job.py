@@ -10,7 +10,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from benchmarks.errors import UserError
+from benchmarks.errors import UserError, make_folder
 from methods.api import Services
 from methods.training import Progress, TrainedStage, TrainingConfig, TrainingEntry, Workshop
 from ragmeter.lending import judge_for
@@ -55,9 +55,12 @@ class Job:
             until: Stop after this stage.
 
         Raises:
-            UserError: Data or options do not allow it.
+            UserError: Data or options do not allow it, or there is no such folder as `output` names.
             Broke: A model that it needs cannot be used.
         """
+        if self.output is not None:
+            # A checkpoint that has nowhere to go would be known only after hours.
+            make_folder(self.home, self.output)
         with self._alone():
             return self._run(progress, until)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -10,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from benchmarks.errors import UserError, nearest
 from benchmarks.located import Located, Path, line_numbers, not_yaml
+from benchmarks.wording import first_error, in_words
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ def _parse(text: str, name: str, loader: type[Any]) -> tuple[Any, dict[Path, int
 
 def explain(error: ValidationError, model: type[BaseModel], source: Source, prefix: Path = ()) -> UserError:
     """A pydantic error as a user's error: what, file and line, and the nearest valid key."""
-    first = error.errors()[0]
+    first = first_error(error)
     path: Path = tuple(part for part in first["loc"] if not _is_tag(part))
     where = source.where((*prefix, *path))
     more = len(error.errors()) - 1
@@ -61,10 +63,11 @@ def explain(error: ValidationError, model: type[BaseModel], source: Source, pref
         hint = f"did you mean {guess!r}?" if guess else "known keys: " + (", ".join(sorted(known)) or "none")
         return UserError(f"unknown key {path[-1]!r}{also}", where=where, try_this=hint)
     if first["type"] == "missing":
-        return UserError(f"key {path[-1]!r} is missing{also}", where=where, try_this=f"add {path[-1]}: …")
+        hint = f"add {path[-1]}: …{_meaning(model, path)}"
+        return UserError(f"key {path[-1]!r} is missing{also}", where=where, try_this=hint)
     given = repr(first.get("input"))
     shown = given if len(given) <= 60 else given[:57] + "…"
-    return UserError(f"{_last(path)}: {first['msg']}, got {shown}{also}", where=where)
+    return UserError(f"{_last(path)}: {in_words(first)}, got {shown}{also}", where=where)
 
 
 def _last(path: Path) -> str:
@@ -78,6 +81,17 @@ def _is_tag(part: str | int) -> bool:
 
 def _keys(model: type[BaseModel], path: Path) -> list[str]:
     """Keys that a model accepts at a path."""
+    return list(_fields(model, path))
+
+
+def _meaning(model: type[BaseModel], path: Path) -> str:
+    """What a model says of the key at a path, in parentheses; nothing where it says nothing."""
+    field = _fields(model, path[:-1]).get(str(path[-1]))
+    return f" ({field.description})" if field is not None and field.description else ""
+
+
+def _fields(model: type[BaseModel], path: Path) -> Mapping[str, Any]:
+    """The fields of the model at a path."""
     current: Any = model
     for part in path:
         if isinstance(part, int):
@@ -85,8 +99,8 @@ def _keys(model: type[BaseModel], path: Path) -> list[str]:
         field = current.model_fields.get(part) if hasattr(current, "model_fields") else None
         current = _model_in(field.annotation) if field else None
         if current is None:
-            return []
-    return list(current.model_fields)
+            return {}
+    return dict(current.model_fields)
 
 
 def _model_in(annotation: Any) -> Any:

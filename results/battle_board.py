@@ -17,7 +17,7 @@ from results.board import groups
 from results.judgements import ONE, OTHER, Battle
 from results.plain import plain
 from results.queries import RunRow
-from results.statistics import BradleyTerry, Strength, TieRule, Verdict, WinRate, bradley_terry, win_rates
+from results.statistics import LEVEL, BradleyTerry, Strength, TieRule, Verdict, WinRate, bradley_terry, holm, win_rates
 from results.store import Store
 
 STRENGTHS_FROM = 3
@@ -36,6 +36,7 @@ class Pairing:
         rate: Over the questions that could be judged.
         unscorable: Questions that have nothing to judge by.
         pending: Questions that both have answered and that are not judged yet.
+        corrected: `rate.p`, Holm-corrected over all pairings of the board by this criterion; NaN without a verdict.
     """
 
     criterion: str
@@ -44,6 +45,12 @@ class Pairing:
     rate: WinRate
     unscorable: int = 0
     pending: int = 0
+    corrected: float = math.nan
+
+    @property
+    def won(self) -> bool | None:
+        """Whether the method surely wins more questions than it loses, or fewer; None where that is not sure."""
+        return self.rate.wins > self.rate.losses if self.corrected <= 1 - LEVEL else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +87,7 @@ class BattleBoard:
                     **asdict(one.rate),
                     "unscorable": one.unscorable,
                     "pending": one.pending,
+                    "corrected": one.corrected,
                 }
                 for one in self.pairings
             ],
@@ -160,10 +168,11 @@ def _board(
             [int(b.part != AS_GIVEN) for b in chosen], [b.repetition for b in chosen], verdicts, ties=ties,
             clusters=clusters,
         )  # fmt: skip
-        for (a, b), pair, rate in zip(named, pairs, rates, strict=True):
+        corrected = holm([rate.p for rate in rates])
+        for (a, b), pair, rate, p in zip(named, pairs, rates, corrected, strict=True):
             both = answered[a] & answered[b]
             pending = sum((question, *pair) not in judged for question in both)
-            pairings.append(Pairing(criterion, names[a], names[b], rate, missing[pair], pending))
+            pairings.append(Pairing(criterion, names[a], names[b], rate, missing[pair], pending, p))
         if len({run for pair in pairs for run in pair}) >= STRENGTHS_FROM:
             strengths[criterion] = _strengths(chosen, names, place, clusters, lengths if length else None)
     return BattleBoard(

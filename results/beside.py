@@ -13,8 +13,8 @@ from typing import Any, Literal, Protocol
 
 from benchmarks.registry import DataReference
 from benchmarks.settings import Setting
-from benchmarks.styles.mix import STYLED
 from benchmarks.styles.rewriter import FORMAL
+from results.asked import asked_of, variant_of
 from results.published import IDENTITY, METRIC, RETRIEVAL, Figure, figures, options_of, same
 from results.statistics import Estimate
 
@@ -22,8 +22,6 @@ Status = Literal["reproduced", "not reproduced", "other setting", "undecided"]
 
 ALTERING = ("style", "formal")
 """Keys that change the data: a paper that does not state them did not, so where ours states them, ours differs."""
-SAME_QUESTIONS = {"sark": "nq"}
-"""Datasets of ours that hold questions of one that the papers name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +56,10 @@ class Comparison:
     inside: bool | None
     differs: tuple[Disagreement, ...]
     status: Status
+
+    def left_open(self) -> Comparison:
+        """The same of a value that must not be compared with others: it decides nothing about the paper's."""
+        return self if self.status == "other setting" else replace(self, status="undecided")
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object; values are fractions."""
@@ -145,7 +147,7 @@ def beside(
     description = method if isinstance(method, Mapping) else None
     if description is not None and "method" not in description:
         return []  # a submission's: its parts are not ours, so no figure is about it
-    reference = _asked_of(dataset)
+    reference = asked_of(dataset)
     about = _about(reference.name, _bare(metric))
     if not about:
         return []
@@ -175,7 +177,7 @@ def printed(dataset: str, setting: str, metric: str) -> tuple[Figure, ...]:
         setting: Retrieval setting of ours.
         metric: Metric id of ours.
     """
-    reference, name = _asked_of(dataset), Setting.parse(setting).name
+    reference, name = asked_of(dataset), Setting.parse(setting).name
     found: dict[tuple[str, ...], Figure] = {}
     for figure in figures():
         there = DataReference.parse(figure.dataset)
@@ -201,6 +203,8 @@ class Cell(Protocol):
 
     @property
     def estimate(self) -> Estimate: ...
+    @property
+    def apart(self) -> str: ...
 
 
 class Row(Protocol):
@@ -243,7 +247,11 @@ def on_board(board: Board, *, stated: Mapping[str, str] | None = None) -> dict[t
         for row in board.rows
         for metric, cell in row.cells.items()
     }
-    return {key: comparisons for key, comparisons in found.items() if comparisons}
+    apart = {(row.run.run, metric) for row in board.rows for metric, cell in row.cells.items() if cell.apart}
+    return {
+        key: [one.left_open() for one in comparisons] if key in apart else comparisons
+        for key, comparisons in found.items() if comparisons
+    }  # fmt: skip
 
 
 def conditions_of_ours(dataset: str, setting: str, description: Mapping[str, Any] | None = None) -> dict[str, str]:
@@ -271,23 +279,9 @@ def conditions_of_ours(dataset: str, setting: str, description: Mapping[str, Any
     return {key: str(value) for key, value in found.items() if value is not None}
 
 
-def _variant(dataset: str) -> list[str]:
-    """Base, shares and the rest, as a benchmark of mixed styles has them in its name; of another none."""
-    name, _, variant = dataset.partition("(")
-    return variant.removesuffix(")").split(",") if variant and DataReference.parse(name).name == STYLED else []
-
-
-def _asked_of(dataset: str) -> DataReference:
-    """The dataset whose questions a benchmark asks, by the name that the papers use."""
-    reference = DataReference.of_name(dataset)
-    if variant := _variant(dataset):
-        reference = replace(DataReference.parse(variant[0]), split=reference.split)
-    return replace(reference, name=SAME_QUESTIONS.get(reference.name, reference.name))
-
-
 def _styles_of(dataset: str) -> dict[str, str]:
     """Of mixed styles: which stands beside the formal, and the share that stays formal, if any does."""
-    told = dict(part.split("=", 1) for part in _variant(dataset)[1:])
+    told = dict(part.split("=", 1) for part in variant_of(dataset)[1:])
     shares = {style: float(share) for style, share in told.items() if style not in ("by", "seed", "draw")}
     others = {style: share for style, share in shares.items() if style != FORMAL}
     if not others:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.errors import unknown_name
-from results import queries
+from results import method_record, queries, training_data
+from results.contestants import CONTAMINATED, contaminated_by, why_not_ranked
 from results.flags import ABOUT_ANSWERS, wrongly_ranked
 from results.invariants import violations
 from results.queries import Cost, RunRow
@@ -41,6 +42,7 @@ class Cell:
         unscored: Questions that a judge gave no value, and that the estimate leaves out.
         scale: What the value is multiplied by where it is shown.
         by_seed: Where the row stands for several training seeds, the value of each.
+        apart: Why it must not be compared with others; empty where it may. It is then neither ranked nor tested.
     """
 
     estimate: Estimate
@@ -49,6 +51,7 @@ class Cell:
     unscored: int = 0
     scale: float = 100.0
     by_seed: tuple[float, ...] = ()
+    apart: str = ""
 
     @property
     def with_failures(self) -> float:
@@ -68,6 +71,12 @@ class Row:
     @property
     def control(self) -> bool:
         return self.run.kind == "control"
+
+    @property
+    def contaminated(self) -> str:
+        """Which training data cover what is asked; empty where none are known to."""
+        said = (cell.apart for cell in self.cells.values() if cell.apart.startswith(CONTAMINATED))
+        return next(said, "") or (CONTAMINATED if self.run.contaminated else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +213,10 @@ def board(
                 replace(value, unscorable=missing[0]), unscored=missing[1], scale=queries.scale_of(metric, known),
                 by_seed=tuple(map(float, apart.get((run_id, metric), ()))),
             )  # fmt: skip
-    controls = {run.run for run in runs if run.kind == "control"}
-    pairs = [key for key in keys if key[0] not in controls | {base} and (base, key[1]) in columns]
+    for (run_id, metric), why in _apart(store, runs, cells, broken).items():
+        cells[run_id][metric] = replace(cells[run_id][metric], apart=why)
+    able = {key for key in keys if not cells[key[0]][key[1]].apart}
+    pairs = [key for key in keys if key in able and key[0] != base and (base, key[1]) in able]
     if pairs and base:
         candidates = np.stack([columns[key] for key in pairs])
         against = np.stack([columns[base, metric] for _, metric in pairs])
@@ -220,6 +231,27 @@ def board(
         first.dataset, first.dataset_fingerprint, first.setting, first.seed, reference,
         tuple(shown), rows, len(names), clusters is not None, _flags(rows, shown, known),
     )  # fmt: skip
+
+
+def _apart(
+    store: Store, runs: Sequence[RunRow], cells: Mapping[str, Mapping[str, Cell]], broken: Mapping[str, Sequence[str]]
+) -> dict[tuple[str, str], str]:
+    """Why values must not be compared with others, by run and metric.
+
+    A metric that all were scored on in the same part, as judges are asked about a sample, compares them on that part.
+    """
+    cards, known = method_record.cards(store), training_data.known_checkpoints(store)
+    contaminated = {run.run: contaminated_by(run, cards, known) for run in runs}
+    scored = {(run.run, metric): cell.estimate.n + cell.estimate.unscorable + cell.unscored
+              for run in runs for metric, cell in cells[run.run].items()}  # fmt: skip
+    most: dict[str, int] = {}
+    for (_, metric), count in scored.items():
+        most[metric] = max(most.get(metric, 0), count)
+    return {
+        (run.run, metric): why_not_ranked(run, contaminated[run.run], broken.get(run.run, ()),
+                                          run.questions if count == most[metric] else count)
+        for run in runs for metric in cells[run.run] for count in [scored[run.run, metric]]
+    }  # fmt: skip
 
 
 def _base(runs: Sequence[RunRow], reference: str | None) -> str | None:
@@ -265,6 +297,8 @@ def _row_json(row: Row) -> dict[str, Any]:
         }
         if cell.by_seed:
             entry["by_seed"] = [_number(one) for one in cell.by_seed]
+        if cell.apart and not row.control:
+            entry["not_comparable"] = cell.apart
         if cell.unscored:
             entry |= {"unscored": cell.unscored, "value_with_failures_as_zero": _number(cell.with_failures)}
         if cell.difference is not None:

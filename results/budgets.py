@@ -89,7 +89,7 @@ def spent(row: Row, axis: Axis, questions: int) -> float:
 def telling_axis(board: Board) -> Axis:
     """Tokens, where methods differ in them; else time: retrievers alone spend no tokens."""
     tokens = {spent(row, "tokens", row.run.done) for row in board.rows if not row.control and row.cost is not None}
-    return "tokens" if len(tokens) > 1 else "seconds"
+    return "tokens" if len({one for one in tokens if not math.isnan(one)}) > 1 else "seconds"
 
 
 def quality_budget(board: Board, metric: str, axis: Axis, *, higher_is_better: bool = True) -> list[Spent]:
@@ -104,7 +104,7 @@ def quality_budget(board: Board, metric: str, axis: Axis, *, higher_is_better: b
     found = [(row, row.cells[metric].estimate, spent(row, axis, row.run.done)) for row in board.rows
              if metric in row.cells and not math.isnan(row.cells[metric].estimate.value)]  # fmt: skip
     sign = 1.0 if higher_is_better else -1.0
-    able = np.array([_rankable(row) for row, _, _ in found], dtype=bool)
+    able = np.array([not row.cells[metric].apart and _rankable(row) for row, _, _ in found], dtype=bool)
     quality = np.where(able, [sign * value.value for _, value, _ in found], np.nan)
     front = pareto_front(quality, [x for _, _, x in found]) if found else ()
     rows = [Spent(row, value, x, bool(on)) for (row, value, x), on in zip(found, front, strict=True)]
@@ -123,7 +123,7 @@ def read_in_full(board: Board) -> Row | None:
 
 
 def _compresses(row: Row) -> bool:
-    return bool(row.run.description.get("compressor")) or bool(row.cost and row.cost.memory_tokens)
+    return bool(row.run.description.get("compressor")) or bool(row.cost and row.cost.memory_tokens > 0)
 
 
 def budget_curves(board: Board, metric: str, full: str | None = None) -> list[BudgetCurve]:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from results.stated_costs import unstated
 from results.statistics.bootstrap import alike, units_of
 from results.statistics.closed_form import Moments, all_differences, means
 from results.statistics.core import Clusters, Floats, doubt_about_mean
@@ -28,12 +29,14 @@ COSTS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """What is known of each cost, as `queries.definitions` knows metrics."""
 
+_FIELD = {"tokens": "prompt_tokens", "seconds": "seconds", "dollars": "cost_usd"}
+"""A field of usage that is unknown where the cost is."""
 _SPENT = {"tokens": "u.prompt_tokens + u.completion_tokens + u.memory_tokens", "seconds": "u.seconds",
           "dollars": "u.cost_usd"}  # fmt: skip
 _SCORES = """SELECT w.column_place, w.place, q.position, s.value, s.unscored IS NOT NULL AS unscored
 FROM scores s JOIN wanted w ON w.run = s.run AND w.metric = s.metric
 JOIN questions q ON q.question = s.question AND q.dataset_fingerprint = w.data"""
-_USAGE = """SELECT w.column_place, w.place, q.position, {value} AS value, false AS unscored
+_USAGE = """SELECT w.column_place, w.place, q.position, CASE WHEN w.known THEN {value} END AS value, false AS unscored
 FROM usage u JOIN wanted w ON w.run = u.run AND w.metric = '{metric}'
 JOIN questions q ON q.question = u.question AND q.dataset_fingerprint = w.data"""
 
@@ -80,6 +83,7 @@ class Figures:
         doubts: Why an interval may not cover as it says; empty where it does.
         questions: Of the benchmark.
         clustered: Whether units are documents, because questions share them.
+        asked: Ids of the questions.
     """
 
     runs: Mapping[str, int]
@@ -90,6 +94,7 @@ class Figures:
     doubts: tuple[str, ...]
     questions: int
     clustered: bool
+    asked: frozenset[str] = frozenset()
 
 
 def scored_metrics(store: Store, runs: Iterable[str]) -> dict[str, list[str]]:
@@ -110,15 +115,16 @@ def figures(store: Store, wanted: Sequence[Wanted]) -> dict[str, Figures]:
     """What every wanted column holds, by its key; one query for all of them."""
     if not wanted:
         return {}
-    documents: dict[str, list[str | None]] = {}
     with store.database.reading() as connection:
         asked = connection.execute(
-            """SELECT dataset_fingerprint, list(document_id ORDER BY position) FROM questions
+            """SELECT dataset_fingerprint, list(document_id ORDER BY position), list(question) FROM questions
                WHERE list_contains(?, dataset_fingerprint) GROUP BY 1""",
             [[column.dataset_fingerprint for column in wanted]],
         ).fetchall()
-        documents = {data: list(labels) for data, labels in asked}
-        connection.register("wanted", _request(wanted))
+        documents = {data: (list(labels), frozenset(ids)) for data, labels, ids in asked}
+        costly = [column for column in wanted if column.metric in _SPENT]
+        members = [member for column in costly for run in column.runs for member in column.members(run)]
+        connection.register("wanted", _request(wanted, unstated(connection, members) if members else {}))
         spent = [metric for metric in _SPENT if any(column.metric == metric for column in wanted)]
         queries = [_USAGE.format(value=_SPENT[metric], metric=metric) for metric in spent]
         table = connection.execute(" UNION ALL ".join([_SCORES, *queries])).fetchnumpy()
@@ -129,22 +135,25 @@ def figures(store: Store, wanted: Sequence[Wanted]) -> dict[str, Figures]:
     found = {}
     for place, column in enumerate(wanted):
         part = {name: values[ends[place] : ends[place + 1]] for name, values in rows.items()}
-        found[column.key] = _figures(column, documents.get(column.dataset_fingerprint, []), part)
+        found[column.key] = _figures(column, *documents.get(column.dataset_fingerprint, ([], frozenset())), part)
     return found
 
 
-def _request(wanted: Sequence[Wanted]) -> pa.Table:
-    """One row a run and metric, numbered by column and by place within it."""
-    rows = [(number, place, member, column.metric, column.dataset_fingerprint)
+def _request(wanted: Sequence[Wanted], unknown: Mapping[str, frozenset[str]]) -> pa.Table:
+    """One row a run and metric, numbered by column and by place within it; costs that are not known marked."""
+    rows = [(number, place, member, column.metric, column.dataset_fingerprint,
+             _FIELD.get(column.metric) not in unknown.get(member, ()))
             for number, column in enumerate(wanted) for place, run in enumerate(column.runs)
             for member in column.members(run)]  # fmt: skip
-    columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) or [[], [], [], [], []]
-    types = (pa.int32(), pa.int32(), pa.string(), pa.string(), pa.string())
-    names = ("column_place", "place", "run", "metric", "data")
+    columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) or [[], [], [], [], [], []]
+    types = (pa.int32(), pa.int32(), pa.string(), pa.string(), pa.string(), pa.bool_())
+    names = ("column_place", "place", "run", "metric", "data", "known")
     return pa.table({name: pa.array(values, kind) for name, values, kind in zip(names, columns, types, strict=True)})
 
 
-def _figures(column: Wanted, labels: Sequence[str | None], rows: Mapping[str, NDArray[Any]]) -> Figures:
+def _figures(
+    column: Wanted, labels: Sequence[str | None], asked: frozenset[str], rows: Mapping[str, NDArray[Any]]
+) -> Figures:
     runs = {run: place for place, run in enumerate(column.runs)}
     shape = (len(runs), len(labels))
     cells = np.ravel_multi_index((rows["place"].astype(np.int64), rows["position"].astype(np.int64)), shape)
@@ -156,7 +165,7 @@ def _figures(column: Wanted, labels: Sequence[str | None], rows: Mapping[str, ND
     return Figures(
         runs, means(scores, clusters=clusters), all_differences(scores, clusters=clusters), whole.sum(axis=1),
         (whole & (_count(cells, shape, rows["unscored"].astype(np.float64)) > 0)).sum(axis=1),
-        _doubts(scores, clusters), len(labels), clusters is not None,
+        _doubts(scores, clusters), len(labels), clusters is not None, asked,
     )  # fmt: skip
 
 

@@ -6,37 +6,44 @@ counted when it ran here; where neither is known it is None and never guessed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
-from benchmarks.errors import UserError
 from benchmarks.fingerprint import fingerprint
-from benchmarks.registry import DataReference
 from results.queries import RunRow
 from results.store import FINISHED
+from results.training_data import Cards, Checkpoints, contaminating, declared, trained_on
 
-Cards = Mapping[str, Mapping[str, Any]]
 WHOLE = "answers by itself"
 """Stands for the reader of a method that needs none."""
 UNKNOWN_READER = "not stated"
+CONTAMINATED = "contaminated"
+"""What such a reason begins with."""
+RUN = "run"
+"""Origin of runs made here."""
+NO_EXPERIMENT = "-"
+_SENT = "sent in"
+_NONE: Checkpoints = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """Runs that bear one name, at most one in each column.
+    """Runs of one name and one pipeline, at most one in each column.
 
     Attributes:
-        key: Short and safe in a URL; the same for the same name.
-        name: As the experiment or the submission has it.
+        key: Short and safe in a URL; the same for the same name, as long as nobody else has that name.
+        name: As the experiment or the submission has it; where others have it too, with what tells them apart.
         runs: By the column's key.
         readers: What answers, by its model's name.
         parameters: Of all models together; None where nothing says so.
         open_weights: Of what ran here: whether the weights were on the machine; None where nothing says so.
         first, last: When its runs were last written to.
-        training: Data that it, or a part of it, was trained on, by its own card; empty where it declares none.
-        declares: Whether there is a card that could have declared some.
+        training: Data that it, or a part of it, was trained on, by its cards and checkpoints; empty where these name
+            none.
+        declares: Whether that is all: a submission's card, or nothing in it whose training data are not known.
     """
 
     key: str
@@ -76,21 +83,86 @@ def key_of(*parts: str | int) -> str:
     return fingerprint(*parts)[:8]
 
 
-def contestants(columns: Mapping[str, Sequence[RunRow]], cards: Cards) -> list[Contestant]:
-    """Runs of several benchmarks, one contestant a name, in the order in which names come up.
+def contestants(columns: Mapping[str, Sequence[RunRow]], cards: Cards, known: Checkpoints) -> list[Contestant]:
+    """Runs of several benchmarks, one contestant a name and pipeline, in the order in which these come up.
 
-    Where a name occurs twice in one column, the further runs are contestants of their own, named with their run.
+    Runs of one experiment bear a name for one pipeline, whatever training seed stands for it. Runs of different
+    experiments, or of none, are one contestant where they have the same name and are made of the same; submissions
+    where they have the same name and version, and never together with runs made here. Where a name is not enough, the
+    method's id, the experiment or the run follows it. Where one pipeline occurs twice in one column, the further runs
+    are contestants of their own, named with their run.
 
     Args:
         columns: Runs by the column's key.
         cards: Of methods and their parts by id.
+        known: Registered checkpoints by their hash.
     """
-    named: dict[str, dict[str, RunRow]] = {}
+    groups: dict[tuple[str, str], dict[str, RunRow]] = {}
+    further: dict[str, dict[str, RunRow]] = {}
+    made_of = _MadeOf()
     for column, runs in columns.items():
         for run in runs:
-            taken = column in named.get(run.method, {})
-            named.setdefault(f"{run.method} · {run.run[:8]}" if taken else run.method, {})[column] = run
-    return [_contestant(name, runs, cards) for name, runs in named.items()]
+            group = groups.setdefault((run.method, made_of(run)), {})
+            if column in group:
+                further.setdefault(f"{run.method} · {run.run[:8]}", {})[column] = run
+            else:
+                group[column] = run
+    found = [_contestant(name, key, runs, cards, known) for name, key, runs in _called_apart(groups)]
+    return found + [_contestant(name, key_of(name), runs, cards, known) for name, runs in further.items()]
+
+
+class _MadeOf:
+    """What a run is made of, as a short text: equal for runs that may be one contestant, if their names are equal."""
+
+    def __init__(self) -> None:
+        self._described: dict[int, str] = {}
+        self._in_experiments: dict[tuple[str, str], str] = {}
+
+    def __call__(self, run: RunRow) -> str:
+        if run.origin != RUN:
+            return _SENT
+        # Descriptions are shared between runs, and reading one takes longer than everything else here.
+        own = self._described.get(id(run.description)) or fingerprint(_bare(run.description))
+        self._described[id(run.description)] = own
+        if run.experiment == NO_EXPERIMENT:
+            return own
+        return self._in_experiments.setdefault((run.experiment, run.method), own)
+
+
+def _bare(description: Any) -> Any:
+    """A description without seeds and without what benchmarks ask of readers, which differ within one pipeline."""
+    if isinstance(description, Mapping):
+        return {key: _bare(value) for key, value in description.items() if key not in ("seed", "reading")}
+    return [_bare(one) for one in description] if isinstance(description, list) else description
+
+
+def _called_apart(
+    groups: Mapping[tuple[str, str], Mapping[str, RunRow]],
+) -> Iterator[tuple[str, str, Mapping[str, RunRow]]]:
+    """Name, key and runs of each contestant, all names different; submissions keep theirs."""
+    names: dict[str, list[str]] = {}
+    for name, made in groups:
+        names.setdefault(name, []).append(made)
+    told: dict[tuple[str, str], str] = {}
+    for name, kinds in names.items():
+        if len(kinds) > 1:
+            own = [made for made in kinds if made != _SENT]
+            firsts = [next(iter(groups[name, made].values())) for made in own]
+            told |= {(name, made): text for made, text in zip(own, _told_apart(name, firsts, names), strict=True)}
+    for (name, made), runs in groups.items():
+        text = told.get((name, made))
+        yield (name, key_of(name), runs) if text is None else (text, key_of(name, made), runs)
+
+
+def _told_apart(name: str, runs: Sequence[RunRow], taken: Collection[str]) -> list[str]:
+    """Names for pipelines of one name, by a run of each: with the method's id, else the experiment, else the run."""
+    by_method = [run.method_id for run in runs]
+    by_experiment = [run.experiment for run in runs]
+    for labels in (by_method, by_experiment):
+        found = [f"{name} · {label}" for label in labels]
+        if len(set(found)) == len(found) and not set(found) & set(taken) and NO_EXPERIMENT not in labels:
+            return found
+    return [f"{name} · {run.run[:8]}" for run in runs]
 
 
 def why_not_ranked(run: RunRow, contaminated: Sequence[str], violations: Sequence[str], scored: int) -> str:
@@ -109,45 +181,38 @@ def why_not_ranked(run: RunRow, contaminated: Sequence[str], violations: Sequenc
     if violations:
         return f"these scores cannot be right: {'; '.join(violations)}"
     if contaminated:
-        return f"contaminated: {'; '.join(contaminated)}"
+        return f"{CONTAMINATED}: {'; '.join(contaminated)}"
     if scored < run.questions:
         return f"scored on {scored:,} of {run.questions:,} questions"
     return ""
 
 
-def contaminated_by(run: RunRow, cards: Cards) -> tuple[str, ...]:
-    """Declared training data that cover what is asked, one sentence each; references alone are compared.
+def contaminated_by(run: RunRow, cards: Cards, known: Checkpoints = _NONE) -> tuple[str, ...]:
+    """Training data that cover what is asked, one sentence each.
 
-    For submissions it is what was found when they were sent in, questions compared too.
+    Of runs made here, references and fingerprints are compared; for submissions it is what was found when they were
+    sent in, questions compared too.
+
+    Args:
+        run: The run.
+        cards: Of methods and their parts by id.
+        known: Registered checkpoints by their hash.
     """
     kept = ((run.card or {}).get("submission") or {}).get("contamination") or ()
     sent = (kept,) if isinstance(kept, str) else tuple(str(one) for one in kept)
-    return sent + tuple(
-        f"{reference} was trained on" for reference in _trained_on(run, cards) if covers(reference, run.dataset)
-    )
+    return (*sent, *contaminating(run, cards, known))
 
 
-def covers(reference: str, dataset: str) -> bool:
-    """Whether training data of this reference hold the evaluated split; one without a split holds all of them."""
-    try:
-        given, asked = DataReference.parse(reference), DataReference.of_name(dataset)
-    except UserError:
-        return False
-    if given.name != asked.name or (given.subset and asked.subset and given.subset != asked.subset):
-        return False
-    return given.split is None or bool(set(given.split.split("+")) & set((asked.split or "").split("+")))
-
-
-def _contestant(name: str, runs: Mapping[str, RunRow], cards: Cards) -> Contestant:
+def _contestant(name: str, key: str, runs: Mapping[str, RunRow], cards: Cards, known: Checkpoints) -> Contestant:
     said = [(run.card or {}).get("method") or {} for run in runs.values()]
     every = list(runs.values())
-    trained = dict.fromkeys(one for run in every for one in (*_trained_on(run, cards), *_declared(run)))
+    trained = dict.fromkeys(one for run in every for one in (*trained_on(run, cards, known), *_declared(run)))
     return Contestant(
-        key_of(name), name, runs, tuple(dict.fromkeys(_reader(run) for run in every)),
+        key, name, runs, tuple(dict.fromkeys(_reader(run) for run in every)),
         next((part["parameters"] for part in said if part.get("parameters") is not None), _most(every)),
         next((part["open_weights"] for part in said if part.get("open_weights") is not None), _here(every)),
         min(run.updated_at for run in every), max(run.updated_at for run in every), tuple(trained),
-        any(run.card is not None or any(part["id"] in cards for part in parts(run.description)) for run in every),
+        all(declared(run, cards, known) for run in every),
     )  # fmt: skip
 
 
@@ -166,20 +231,6 @@ def _most(runs: Sequence[RunRow]) -> int | None:
 def _here(runs: Sequence[RunRow]) -> bool | None:
     found = {models.get("weights_here") for models in _counted(runs)}
     return True if found == {True} else None
-
-
-def parts(description: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The method of a run and the parts that it is made of, each with its `id`."""
-    for value in (description.get("method"), *(description.get("rerankers") or ()), description.get("compressor"),
-                  description.get("reader")):  # fmt: skip
-        if isinstance(value, Mapping) and isinstance(value.get("id"), str):
-            yield value
-
-
-def _trained_on(run: RunRow, cards: Cards) -> list[str]:
-    """References on the cards of a run's parts."""
-    listed = (cards.get(part["id"], {}).get("training_data") or () for part in parts(run.description))
-    return list(dict.fromkeys(str(one) for each in listed for one in each))
 
 
 def _declared(run: RunRow) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import duckdb
 
-from benchmarks.errors import UserError
+from benchmarks.errors import UserError, make_folder
 from results.database import FILE
 from results.invariants import check_run
 from results.labelled import with_present
@@ -80,13 +80,15 @@ def export(store: Store, folder: Path, runs: Sequence[str] | None = None) -> dic
         Rows by table.
 
     Raises:
-        UserError: The folder holds something already, or a run is unknown.
+        UserError: The folder holds something already or cannot be made, or a run is unknown.
     """
+    if folder.exists() and not folder.is_dir():
+        raise UserError("this is a file, not a folder", where=str(folder), try_this="name a new folder")
     if folder.exists() and any(folder.iterdir()):
         raise UserError("this folder is not empty", where=str(folder), try_this="name a new one")
     making = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(making, ignore_errors=True)
-    making.mkdir(parents=True)
+    make_folder(making, folder)
     rows = {}
     with store.database.reading() as connection:
         for table, condition in _chosen(connection, runs).items():

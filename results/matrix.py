@@ -6,6 +6,7 @@ Closed-form statistics (`statistics/closed_form.py`): the board of one benchmark
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -13,10 +14,11 @@ from typing import Literal
 import numpy as np
 
 from results.column_figures import Figures
-from results.contestants import Cards, Contestant, contaminated_by, why_not_ranked
+from results.contestants import Contestant, contaminated_by, why_not_ranked
 from results.queries import Cost, RunRow
 from results.statistics import benjamini_hochberg
 from results.statistics.closed_form import Band, Moments, bands, holm_array
+from results.training_data import Cards, Checkpoints
 
 Correction = Literal["column", "all", "fdr"]
 """Holm within each benchmark, Holm over all cells, or the false discovery rate over all cells."""
@@ -88,7 +90,11 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """Over all columns, each weighing the same; benchmarks are independent of each other."""
+    """Over all columns, each weighing the same.
+
+    Columns that share questions (settings or styles of one dataset) are taken to err alike, all others independently:
+    the interval is then never too narrow for what they have in common.
+    """
 
     value: float
     half: float
@@ -107,6 +113,7 @@ class Matrix:
         correction: Of their p-values.
         clustered: Keys of the columns whose units are documents.
         questions: By the column's key.
+        kin: By the column's key, a number that those share which share questions.
     """
 
     columns: tuple[Column, ...]
@@ -117,12 +124,29 @@ class Matrix:
     correction: Correction = "column"
     clustered: frozenset[str] = frozenset()
     questions: Mapping[str, int] = field(default_factory=dict)
+    kin: Mapping[str, int] = field(default_factory=dict)
     _means: dict[str, Mean | None] = field(default_factory=dict, init=False, repr=False, compare=False)
     _spent: dict[str, Cost | None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def line(self, row: Contestant) -> list[Cell | None]:
         """A row's cells in the order of the columns."""
         return [self.cells.get((row.key, column.key)) for column in self.columns]
+
+    def without_reference(self) -> dict[str, str]:
+        """Columns, by key, in which nobody is compared with the reference that was chosen, each with the reason."""
+        if self.reference is None:
+            return {}
+        base = next((row for row in self.rows if row.name == self.reference), None)
+        found = {}
+        for column in self.columns:
+            cell = None if base is None else self.cells.get((base.key, column.key))
+            if base is None:
+                found[column.key] = "it is filtered out"
+            elif cell is None:
+                found[column.key] = "it has no value there"
+            elif cell.apart:
+                found[column.key] = cell.apart
+        return found
 
     def mean(self, row: Contestant) -> Mean | None:
         """Over all columns; None where one lacks a value that may be compared, or where metrics are not one kind."""
@@ -143,9 +167,12 @@ class Matrix:
         found = [cell for cell in line if cell is not None and (not cell.apart or row.control) and cell.n]
         if len(found) < len(line):
             return None
-        halves = np.array([cell.half for cell in found])
+        together: dict[int, float] = {}
+        for place, (column, cell) in enumerate(zip(self.columns, found, strict=True)):
+            group = self.kin.get(column.key, -1 - place)
+            together[group] = together.get(group, 0.0) + cell.half
         value = float(np.mean([cell.value for cell in found]))
-        return Mean(value, float(np.sqrt((halves**2).sum()) / len(halves)))
+        return Mean(value, math.hypot(*together.values()) / len(found))
 
     def _cost(self, row: Contestant) -> Cost | None:
         spent = [self.costs[run.run] for run in self._runs(row) if run.run in self.costs]
@@ -173,6 +200,7 @@ def ranked_cells(
     found: Mapping[str, Figures],
     *,
     cards: Cards,
+    known: Checkpoints,
     violations: Mapping[str, Sequence[str]],
 ) -> dict[Key, Cell]:
     """Every cell with its value and its place, or with the reason why it has none; compared with nobody yet.
@@ -182,6 +210,7 @@ def ranked_cells(
         rows: Who competes: ranks are among them.
         found: Figures by the column's key.
         cards: Of methods by id.
+        known: Registered checkpoints by their hash.
         violations: By run, what does not hold between its scores.
     """
     cells: dict[Key, Cell] = {}
@@ -191,13 +220,12 @@ def ranked_cells(
         figures = found[column.key]
         for row in rows:
             run = row.runs.get(column.key)
-            if run is not None and (cell := _cell(run, figures, cards, violations)) is not None:
+            if run is not None and (cell := _cell(run, figures, cards, known, violations)) is not None:
                 cells[row.key, column.key] = cell
         able = [(row.key, column.key) for row in rows if _able(cells, row, column)]
         if column.ranked and able:
             places = np.array([figures.runs[cells[key].run.run] for key in able], dtype=np.int64)
-            placed = bands(figures.means.value[places], figures.pairs, places=places,
-                           higher_is_better=column.higher_is_better)  # fmt: skip
+            placed = bands(figures.pairs, places=places, higher_is_better=column.higher_is_better)
             for key, band in zip(able, placed, strict=True):
                 cells[key] = replace(cells[key], band=band)
     return cells
@@ -237,7 +265,25 @@ def matrix(
         whole[key] = replace(cells[key], paired=replace(one, corrected=corrected[key]))
     clustered = frozenset(column.key for column in columns if column.key in found and found[column.key].clustered)
     questions = {column.key: found[column.key].questions for column in columns if column.key in found}
-    return Matrix(tuple(columns), tuple(rows), whole, costs, reference, correction, clustered, questions)
+    return Matrix(
+        tuple(columns), tuple(rows), whole, costs, reference, correction, clustered, questions, _kin(columns, found)
+    )
+
+
+def _kin(columns: Sequence[Column], found: Mapping[str, Figures]) -> dict[str, int]:
+    """Which columns share questions, directly or by way of others: a number for each such group."""
+    groups: list[tuple[set[str], list[str]]] = []
+    for column in columns:
+        asked, keys = set(found[column.key].asked) if column.key in found else set(), [column.key]
+        apart = []
+        for ids, members in groups:
+            if ids.isdisjoint(asked):
+                apart.append((ids, members))
+            else:
+                asked |= ids
+                keys = [*members, *keys]
+        groups = [*apart, (asked, keys)]
+    return {key: number for number, (_, keys) in enumerate(groups) for key in keys}
 
 
 def _able(cells: Mapping[Key, Cell], row: Contestant, column: Column) -> bool:
@@ -246,13 +292,15 @@ def _able(cells: Mapping[Key, Cell], row: Contestant, column: Column) -> bool:
     return cell is not None and not cell.apart
 
 
-def _cell(run: RunRow, figures: Figures, cards: Cards, violations: Mapping[str, Sequence[str]]) -> Cell | None:
+def _cell(
+    run: RunRow, figures: Figures, cards: Cards, known: Checkpoints, violations: Mapping[str, Sequence[str]]
+) -> Cell | None:
     place = figures.runs.get(run.run)
     if place is None or not figures.scored[place]:
         return None
     means, scored, unscored = figures.means, int(figures.scored[place]), int(figures.unscored[place])
     n = int(means.n[place])
-    contaminated = contaminated_by(run, cards)
+    contaminated = contaminated_by(run, cards, known)
     apart = why_not_ranked(run, contaminated, violations.get(run.run, ()), scored)
     if not apart and not n:
         apart = "no question could be scored"

@@ -4,6 +4,7 @@ plain values."""
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from benchmarks.errors import UserError, unknown_name
 from benchmarks.schema import SENTENCE_MARK, Passage
 from results.redaction import shareable, without_secrets
+from results.stated_costs import unstated
 from results.store import Store
 
 
@@ -84,7 +86,7 @@ class ExperimentRow:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a run's answers cost on average.
+    """What a run's answers cost on average; NaN where the sender of a submission does not say.
 
     Attributes:
         seconds: Mean seconds per question over all stages.
@@ -365,14 +367,15 @@ def score_columns_by_data(
 
 
 def costs(store: Store, run_ids: Sequence[str]) -> dict[str, Cost]:
-    """Mean cost per question by run."""
+    """Mean cost per question by run; NaN what the sender of a submission does not say."""
     with store.database.reading() as connection:
         rows = connection.execute(
             """SELECT run, avg(seconds), avg(prompt_tokens), avg(completion_tokens), avg(memory_tokens),
                avg(model_calls), sum(cost_usd) FROM usage WHERE list_contains(?, run) GROUP BY run""",
             [list(run_ids)],
         ).fetchall()
-    return {row[0]: Cost(*row[1:]) for row in rows}
+        unknown = unstated(connection, run_ids)
+    return {row[0]: replace(Cost(*row[1:]), **dict.fromkeys(unknown.get(row[0], ()), math.nan)) for row in rows}
 
 
 def answer_lengths(store: Store, run_ids: Sequence[str]) -> dict[tuple[str, str], int]:

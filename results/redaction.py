@@ -15,11 +15,20 @@ from typing import Any
 HIDDEN = "[hidden]"
 _NAMES = r"""[a-z0-9_.-]*(?:
     (?:api|access|auth|secret|private|service|session|refresh|bearer|hf|encryption|signing)[_-]?(?:key|token)s?
-    | pass(?:word|wd|phrase)s? | secrets? | credentials? | authori[sz]ation | connection[_-]?string
-) | token | cookie"""
+    | [_.-](?:key|token|pwd) | pass(?:word|wd|phrase)s? | secrets? | credentials? | authori[sz]ation
+    | connection[_-]?string
+) | token | pwd | cookie"""
+# Named like a secret, and what every tokenizer, table and worked question has: marks of texts, places, units.
+_HARMLESS = r"""(?:[a-z0-9_.-]+[_.-])?(?:
+    (?:answer|gold|column|board|dataset|row|sort|cache|group|index|join|primary|foreign|partition|public|unknown|
+       duplicate|metric|method|question|document|passage|store|config)[_-]key
+    | (?:pad|padding|eos|bos|unk|mask|sep|cls|start|end|stop|special|image|memory|mem|per|first|last|next|think|empty
+       )[_-]token
+)"""
 _FORMS = r"""
-    \b(?:sk|pk|rk)-(?=[A-Za-z_-]*[0-9*])[A-Za-z0-9_*-]{12,}     # OpenAI's form; services star the middle
-    | \bhf_[A-Za-z0-9]{20,}                                     # Hugging Face
+    \b(?:sk|pk|rk)-(?=[A-Za-z_-]{0,48}[0-9*])[A-Za-z0-9_*-]{12,}   # OpenAI's form; services star the middle
+    | \b(?:hf_|gsk_|r8_|xai-)[A-Za-z0-9]{20,}                   # Hugging Face, Groq, Replicate, xAI
+    | \b(?:nvapi-|pplx-)[A-Za-z0-9_-]{20,}                      # NVIDIA, Perplexity
     | \b(?:gh[pousr]_|github_pat_)[A-Za-z0-9_]{20,}             # GitHub
     | \bglpat-[A-Za-z0-9_-]{16,}                                # GitLab
     | \b(?:AKIA|ASIA)[A-Z0-9]{16}\b                             # Amazon
@@ -28,22 +37,55 @@ _FORMS = r"""
     | \beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{5,}     # JSON web tokens
     | (?<=[Bb]earer\ )[A-Za-z0-9._~+/=-]{12,}
     | -----BEGIN[ A-Z]*PRIVATE\ KEY-----[A-Za-z0-9+/=\s\\]*(?:-----END[ A-Z]*PRIVATE\ KEY-----)?
-    | (?<=://)[^\s/@:"']+:[^\s/@"']+(?=@)                       # user:password@host
+    | (?<=://)[^\s/@:"'?#]{0,200}:[^\s/"'?#]{1,200}(?=@)        # user:password@host, :password@host
+    | (?:(?<=https://)|(?<=http://))[^\s/@:"'?#]{1,200}(?=@)    # token@host; over ssh it is a user's name
+"""
+# What stands behind a name. Only the value goes; in running text a name alone says nothing ("the API key: see below").
+_SAID = r"""
+    (?P<kept>
+        [?&;][A-Za-z0-9_.-]{0,40}(?i:key|token|secret|passw(?:or)?d|pwd|signature|sig|credential|auth)=
+        (?=[^&;\#\s"'<>)\]}\\]{6})
+    |   \b[Aa](?i:uthorization)\\?["']?\s{0,3}[:=]\s{0,3}\\?["']?(?i:basic|token|apikey|negotiate|digest)\s
+    |   [AaSsPpCc](?i:(?:(?<=a)(?:pi|ccess|uth|ccount)|(?<=s)ecret|(?<=p)rivate)[_-]?(?:key|token)
+            |(?<=c)lient[_-]?secret|(?<=p)(?:assw(?:or)?d|assphrase|wd))
+        (?: \\?["']?\s{0,3}[:=]\s{0,3}\\?["'](?=[^\s"'\\]{4})              # api_key='…', "api_key": "…"
+        |   =(?!(?i:none|null|true|false|os\b)\b)(?=[^\s"',;&)\]}\\]{4})      # api_key=…
+        |   :\s{0,3}(?=[^\s"',;&)\]}\\0-9]{0,40}[0-9])(?=[^\s"',;&)\]}\\]{8})   # x-api-key: …, which has a digit
+        )
+    )
+    (?!\[hidden\])[^&;\#\s"',<>)\]}\\]+
 """
 _FIELD = re.compile(_NAMES, re.IGNORECASE | re.VERBOSE)
+_NO_FIELD = re.compile(_HARMLESS, re.IGNORECASE | re.VERBOSE)
 _FORM = re.compile(_FORMS, re.VERBOSE)
+_BEHIND = re.compile(_SAID, re.VERBOSE)
 # An escaped ASCII character can hide a name or a form from a look at the text.
-_SUSPECT = re.compile(rf'(?i:"(?:{_NAMES})"\s*:)|\\u00[2-7]|{_FORMS}', re.VERBOSE)
+_SUSPECT = re.compile(rf'(?i:"(?:{_NAMES})"\s*:)|\\u00[2-7]|{_FORMS}|{_SAID}', re.VERBOSE)
+_VARIABLE = re.compile(
+    r".*(?:TOKEN|KEY|SECRET|CREDENTIAL|COOKIE|PASSWORD|PASSWD|PASS)S?(?:_.*)?|(?:.*_)?(?:PASS.*|(?:AUTH|PWD)(?:_.*)?)"
+)
+_NO_VARIABLE = frozenset(("PWD", "STREAMLIT_SERVER_SSL_KEY_FILE"))
+"""A working directory; the path of what the server itself must read."""
 
 
 def without_secrets(text: str) -> str:
     """A text with what has the form of a key replaced by `HIDDEN`."""
-    return _FORM.sub(HIDDEN, text)
+    return _BEHIND.sub(lambda found: found["kept"] + HIDDEN, _FORM.sub(HIDDEN, text))
 
 
 def names_secret(name: str) -> bool:
-    """Whether a field or an environment variable is named like one that holds a secret."""
-    return _FIELD.fullmatch(name) is not None
+    """Whether a field is named like one that holds a secret."""
+    return _FIELD.fullmatch(name) is not None and _NO_FIELD.fullmatch(name) is None
+
+
+def variable_is_secret(name: str, value: str) -> bool:
+    """Whether an environment variable is named like a secret, or holds what has the form of one.
+
+    Stricter than `names_secret`: a process that misses a harmless variable loses little.
+    """
+    if without_secrets(value) != value:
+        return True
+    return name not in _NO_VARIABLE and (_VARIABLE.fullmatch(name.upper()) is not None or names_secret(name))
 
 
 def shareable(document: str | None) -> Any:

@@ -1,8 +1,8 @@
 """What style costs each method of an experiment: from formal candidates to the same ones told otherwise.
 
 Runs of one method over several tellings of one base (`told`) are paired question by question. A drop is formal minus
-style, so that a loss is positive; the part of it on questions whose gold string did not survive the retelling is told
-apart, since no reranker can bring back what is not there.
+style, so that a loss is positive; the part of it on questions that lost content in the retelling is told apart, since
+no reranker can bring back what is not there. What counts as lost is `benchmarks.styles.survival`'s to say.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.errors import UserError
+from benchmarks.styles.survival import Survival
 from results import queries
 from results.queries import Columns, RunRow
 from results.series import folded_columns, folded_runs, is_called
@@ -35,6 +36,8 @@ class Drop:
         found: The drop and its parts; the parts are NaN where the store does not know which strings survived.
         relative: The drop as a share of the formal value over the same questions, NaN where that is 0.
         content_known: Whether the parts could be told apart.
+        answers_kept: Share of the passages with a gold string that still have one, as a mean over the questions scored
+            in both that had such a passage.
         beyond: How much larger the drop is than the reference's, question by question; None of the reference itself,
             and where there is none.
         beyond_p: Its p-value, Holm-corrected over the methods that are held against the reference in this telling.
@@ -45,6 +48,7 @@ class Drop:
     found: StyleDrop
     relative: float
     content_known: bool
+    answers_kept: Estimate
     beyond: Difference | None = None
     beyond_p: float = math.nan
 
@@ -169,11 +173,16 @@ class _Scored:
         self._ids = self._columns[formal.fingerprint].questions
         documents = self._columns[formal.fingerprint].documents
         self._clusters = documents if any(documents) else None
-        self._alive = {side.fingerprint: self._survived(store, side) for side in others}
+        self._alive: dict[str, NDArray[np.bool_] | None] = {}
+        self._kept: dict[str, Floats] = {}
+        for side in others:
+            self._remember(side.fingerprint, survivals(store, side.fingerprint))
 
-    def _survived(self, store: Store, side: Side) -> NDArray[np.bool_] | None:
-        found = survivals(store, side.fingerprint)
-        return None if found is None else np.array([found.get(one, True) for one in self._ids], dtype=bool)
+    def _remember(self, side: str, found: Mapping[str, Survival] | None) -> None:
+        left = [None if found is None else found.get(one) for one in self._ids]
+        self._kept[side] = np.array([math.nan if one is None else one.kept for one in left])
+        alive = np.array([one is None or not one.lost for one in left], dtype=bool)
+        self._alive[side] = None if found is None else alive
 
     def rows(self, metric: str) -> tuple[MethodDrops, ...]:
         """The methods that were scored formally and otherwise."""
@@ -227,12 +236,17 @@ class _Scored:
         alive = {name: everyone if one is None else one for name, one in known.items()}
         robust = style_robustness(formal, told, alive, clusters=self._clusters)
         shared = np.stack([np.where(np.isnan(formal), np.nan, values) for values in told.values()])
-        values = estimates(np.concatenate([formal[None, :], shared]), clusters=self._clusters)
+        kept = np.stack(
+            [np.where(np.isnan(formal - values), np.nan, self._kept[name]) for name, values in told.items()]
+        )
+        found = estimates(np.concatenate([formal[None, :], shared, kept]), clusters=self._clusters)
+        values, shares = found[1 : 1 + len(told)], found[1 + len(told) :]
         drops = []
-        for side, value in zip((one for one in self._others if one.fingerprint in told), values[1:], strict=True):
+        told_here = (one for one in self._others if one.fingerprint in told)
+        for side, value, share in zip(told_here, values, shares, strict=True):
             name = side.fingerprint
             drop = robust.drops[name].drop.value
             before = value.value + drop
             relative = drop / before if before else float("nan")
-            drops.append(Drop(side.told, value, robust.drops[name], relative, known[name] is not None))
-        return MethodDrops(run.method, run.kind, values[0], tuple(drops))
+            drops.append(Drop(side.told, value, robust.drops[name], relative, known[name] is not None, share))
+        return MethodDrops(run.method, run.kind, found[0], tuple(drops))

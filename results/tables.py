@@ -1,8 +1,8 @@
 """Boards for papers, READMEs and spreadsheets: LaTeX (booktabs), Markdown, CSV.
 
 LaTeX and Markdown show value × 100 ± half its interval with stars for the difference to the reference, as the terminal
-does. CSV is tidy, one row per run and metric, and holds fractions, as every file does. All text comes from strangers:
-it is escaped for the format, and a spreadsheet never takes a cell of text for a formula.
+does. CSV is tidy, one row per run and metric, and holds values as they are stored: fractions, or plain numbers. All
+text comes from strangers: it is escaped for the format, and a spreadsheet never takes a cell of text for a formula.
 """
 
 from __future__ import annotations
@@ -82,6 +82,8 @@ def remarks(row: Row) -> list[str]:
     if run.error:
         lines.append(run.error)
     lines += [f"these scores cannot be right: {what}" for what in row.violations]
+    if not row.control and row.contaminated:
+        lines.append(f"{row.contaminated}; not compared")
     if run.failed:
         lines.append(f"{run.failed} questions failed and count as wrong; `ragmeter resume --retry-failed`")
     for metric, cell in row.cells.items():
@@ -126,9 +128,10 @@ def doubts(board: Board) -> list[str]:
     found = [cell.estimate.doubt for cell in cells]
     found += [cell.difference.doubt for cell in cells if cell.difference is not None]
     kinds: dict[str, list[str]] = {}
-    for doubt in filter(None, found):
+    # One interval may be doubted for several reasons, and each of them is told once.
+    for reason in (one for doubt in found if doubt for one in doubt.split("; ")):
         # Reasons that differ in their numbers alone are one kind.
-        kinds.setdefault(re.sub(r"\d[\d,.]*", "…", doubt), []).append(doubt)
+        kinds.setdefault(re.sub(r"\d[\d,.]*", "…", reason), []).append(reason)
     most = sorted(kinds.values(), key=len, reverse=True)[:3]
     return [f"† {kind[0]}" + (f" (and alike in {len(kind) - 1} more cells)" if kind[1:] else "") for kind in most]
 
@@ -145,7 +148,9 @@ def badge(board: Board, row: Row) -> str:
 def footnotes(board: Board) -> list[str]:
     """What the numbers and marks of a board mean."""
     unit = "documents" if board.clustered else "questions"
-    notes = [f"value × 100 ± half its 95 % interval (bootstrap over {unit}), {board.questions} questions"]
+    plain = any(cell.scale == 1 for row in board.rows for cell in row.cells.values())
+    shown = "value × 100 (plain numbers as they are)" if plain else "value × 100"
+    notes = [f"{shown} ± half its 95 % interval (bootstrap over {unit}), {board.questions} questions"]
     if board.reference:
         notes.append(
             f"in parentheses the paired difference to {board.reference}; * p < .05, ** p < .01 (sign flips, Holm "
@@ -196,7 +201,7 @@ def _csv_cell(value: Any) -> Any:
 
 
 def tidy(board: Board) -> Iterable[list[Any]]:
-    """One line for each run and metric, in the order of `CSV_COLUMNS`; values are fractions, None is no value."""
+    """One line for each run and metric, in the order of `CSV_COLUMNS`; values as stored, None is no value."""
     shared = [board.dataset, board.dataset_fingerprint, board.setting, board.seed, board.questions]
     for row in board.rows:
         run, cost = row.run, row.cost
@@ -211,9 +216,9 @@ def tidy(board: Board) -> Iterable[list[Any]]:
                 compared = [found.value, found.low, found.high, found.n, found.wins, found.ties, found.losses,
                             found.p, cell.p_holm]  # fmt: skip
             yield [
-                *shared, run.method, run.kind, run.origin, run.status, run.run, metric, "fraction", value.value,
-                value.low, value.high, value.n, value.unscorable, board.reference if found else None, *compared,
-                mark(cell), *spent,
+                *shared, run.method, run.kind, run.origin, run.status, run.run, metric,
+                "number" if cell.scale == 1 else "fraction", value.value, value.low, value.high,
+                value.n, value.unscorable, board.reference if found else None, *compared, mark(cell), *spent,
             ]  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from benchmarks.styles.mix import STYLED
 from benchmarks.styles.rewriter import FORMAL
+from benchmarks.styles.survival import Survival, survival
 from results.queries import RunRow
 from results.store import Store
 
@@ -96,19 +97,19 @@ def sides(runs: Sequence[RunRow]) -> dict[str, list[Side]]:
     return bases
 
 
-def survivals(store: Store, fingerprint: str) -> dict[str, bool] | None:
-    """By question id whether no gold answer string was lost by retelling; None where the store was not told."""
+def survivals(store: Store, fingerprint: str) -> dict[str, Survival] | None:
+    """By question id what retelling left of the answer; None where the store was not told."""
     with store.database.reading() as connection:
         rows = connection.execute(
-            "SELECT question, record FROM questions WHERE dataset_fingerprint = ?", [fingerprint]
+            "SELECT question, record, evidence FROM questions WHERE dataset_fingerprint = ?", [fingerprint]
         ).fetchall()
-    met: dict[str, Mapping[str, object]] = {
-        question: json.loads(record).get(STYLED) or {} for question, record in rows if record
+    met = {
+        question: survival(json.loads(record).get(STYLED) or {}, bool(evidence))
+        for question, record, evidence in rows
+        if record
     }
-    if not met or not all("survived" in one for one in met.values()):
-        return None
-    # None: there was no string to lose, so a drop cannot come from a lost one.
-    return {question: one["survived"] is not False for question, one in met.items()}
+    known = {question: one for question, one in met.items() if one is not None}
+    return known if known and len(known) == len(met) else None
 
 
 def aligned(ids: Sequence[str], values: NDArray[np.float64], wanted: Sequence[str]) -> NDArray[np.float64]:

@@ -19,7 +19,6 @@ from urllib.parse import unquote_to_bytes
 
 import numpy as np
 
-from benchmarks.errors import UserError
 from benchmarks.schema import SENTENCE_MARK, Question
 from methods.api import Evidence, Prediction
 from results.submission.findings import Findings, shown
@@ -123,31 +122,6 @@ def passages_of(evidence: Iterable[Evidence]) -> tuple[Evidence, ...]:
         passage = item.id.partition(SENTENCE_MARK)[0]
         first.setdefault(passage, Evidence(passage, item.score))
     return tuple(first.values())
-
-
-def read_qrels(source: BinaryIO, name: str, limits: Limits = LIMITS) -> dict[str, dict[str, int]]:
-    """Grades by question and document.
-
-    Raises:
-        UserError: A line is none of a qrels file; the message names it.
-    """
-    findings = Findings()
-    found: dict[str, dict[str, int]] = {}
-    for line in lines(source, findings, limits, limits.rows * limits.evidence):
-        columns = line.text.split()
-        if len(columns) != 4 or not re.fullmatch(r"-?\d{1,9}", columns[3]):
-            raise UserError("this is no line of a qrels file", where=f"{name}:{line.number}",
-                            try_this="qid 0 docid grade")  # fmt: skip
-        try:
-            question, document = unescape(columns[0]), unescape(columns[2])
-        except ValueError as error:
-            raise UserError(str(error), where=f"{name}:{line.number}", try_this="write % as %25") from None
-        found.setdefault(question, {})[document] = int(columns[3])
-    for finding in findings.all():
-        if finding.severity == "error":
-            raise UserError(finding.what, where=f"{name}:{finding.places[0].line or 1}" if finding.places else name,
-                            try_this=finding.try_this)  # fmt: skip
-    return found
 
 
 def read_run(

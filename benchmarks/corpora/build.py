@@ -39,6 +39,7 @@ from benchmarks.corpus import (
     table_of,
 )
 from benchmarks.errors import Broke, UserError
+from benchmarks.files import whole_text
 from benchmarks.fingerprint import content_hash
 from benchmarks.id_index import IdIndex, Keys, KeySet, keys_of
 from benchmarks.schema import Passage, passage_id
@@ -365,9 +366,7 @@ class _Writer:
 
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:
-    partial = path.with_name(f"{path.name}.part")
-    partial.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", "utf-8")
-    os.replace(partial, path)
+    whole_text(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from benchmarks.schema import SENTENCE_MARK, Passage, Question
 from benchmarks.styles.draw import Draw, assigned, shares_of
 from benchmarks.styles.pairs import ANY, Rewriting, StylePair, StylePairs
 from benchmarks.styles.rewriter import FORMAL, Rewriter, RuleRewriter
+from benchmarks.styles.survival import CANDIDATES, EVIDENCE, survival
 from benchmarks.text import has_answer
 from benchmarks.text_batch import has_answer_all
 
@@ -32,6 +33,7 @@ NOTES = {
     "styled_kept_formal": "{n} candidates stay formal that were to be told otherwise: no pair that can be used",
     "styled_unchanged": "{n} candidates read the same in the other style: the rewriter found nothing to change",
     "styled_content_lost": "{n} questions have a gold answer string in their formal evidence and none in the retold",
+    "styled_content_thinned": "{n} questions without known evidence have a gold answer string that a candidate lost",
     "styled_without_answer_string": "{n} questions have no gold answer string in their formal evidence to lose",
 }
 """What each count of `Benchmark.extra["counts"]` means."""
@@ -52,9 +54,10 @@ def styled(
 
     What names a passage follows it to its new text: candidates, evidence, supporting sentences (where sentences were
     kept apart) and metadata. `Question.metadata["styled"]` says per question how many candidates have which style, and
-    whether a gold answer string that stood in the formal evidence (in the candidates, where no evidence is known)
-    still stands in the retold: `survived`, None where there was none to lose. The corpus is what the questions name,
-    since a passage is told differently to different questions.
+    in how many of its sources (`among`: the evidence, or all candidates where no evidence is known) a gold answer
+    string stood (`with_answer_before`), stands now (`with_answer`) and did and does (`answers_kept`), and whether any
+    is left: `survived`, None where there was none to lose. What that makes of a question is `survival`'s to say. The
+    corpus is what the questions name, since a passage is told differently to different questions.
 
     Args:
         benchmark: Questions with candidates.
@@ -112,19 +115,19 @@ def styled(
 
 
 def survived(benchmark: Benchmark) -> dict[str, bool]:
-    """By question id whether no gold answer string was lost by rewriting.
+    """By question id whether rewriting lost no gold answer string that matters (`survival`).
 
     True also where there was none to lose: a drop there cannot come from a lost string.
 
     Raises:
         UserError: The benchmark was not made by `styled`.
     """
-    try:
-        return {q.id: q.metadata[STYLED]["survived"] is not False for q in benchmark.questions}
-    except KeyError:
+    found = {q.id: survival(q.metadata.get(STYLED, {}), bool(q.evidence)) for q in benchmark.questions}
+    if any(one is None for one in found.values()):
         raise UserError(
             f"{benchmark.reference} says nothing of content lost in rewriting", try_this="make it with styled"
-        ) from None
+        )
+    return {question: not one.lost for question, one in found.items() if one is not None}
 
 
 def rewritten(
@@ -303,8 +306,10 @@ def _with_survival(before: Benchmark, after: Sequence[Question], work: _Mixing) 
     """Record per question in how many of its sources a gold answer string stands, before and after."""
     rows: list[int] = []
     texts: list[tuple[str, str]] = []
+    among: list[str] = []
     for row, (old, new) in enumerate(zip(before.questions, after, strict=True)):
-        places = _sources(old)
+        where, places = _sources(old)
+        among.append(where)
         formal = work.formal([(old.candidates or ())[place] for place in places])
         told = [work.passages[(new.candidates or ())[place]] for place in places]
         rows += [row] * len(places)
@@ -315,22 +320,30 @@ def _with_survival(before: Benchmark, after: Sequence[Question], work: _Mixing) 
     has = had.copy()
     changed = [place for place, (formal, told) in enumerate(texts) if formal != told]
     has[changed] = has_answer_all([texts[place][1] for place in changed], [golds[place] for place in changed])
-    had_per, has_per = (np.bincount(owners, weights=found, minlength=size).astype(int) for found in (had, has))
+    counted = (np.bincount(owners, weights=found, minlength=size).astype(int) for found in (had, has, had & has))
     recorded = []
-    for question, first, then in zip(after, had_per.tolist(), has_per.tolist(), strict=True):
+    for question, where, first, then, kept in zip(after, among, *(per.tolist() for per in counted), strict=True):
         alive = None if first == 0 else then > 0
         work.counts["styled_content_lost"] += alive is False
+        work.counts["styled_content_thinned"] += where == CANDIDATES and kept < first
         work.counts["styled_without_answer_string"] += alive is None
-        met = {**question.metadata[STYLED], "with_answer_before": first, "with_answer": then, "survived": alive}
+        met = {
+            **question.metadata[STYLED],
+            "among": where,
+            "with_answer_before": first,
+            "with_answer": then,
+            "answers_kept": kept,
+            "survived": alive,
+        }
         recorded.append(replace(question, metadata={**question.metadata, STYLED: met}))
     return recorded
 
 
-def _sources(question: Question) -> list[int]:
+def _sources(question: Question) -> tuple[str, list[int]]:
     """Places of the candidates that an answer is to be read from: the evidence, or all where none is known."""
     candidates, evidence = question.candidates or (), set(question.evidence)
     known = [place for place, candidate in enumerate(candidates) if candidate in evidence]
-    return known or list(range(len(candidates)))
+    return (EVIDENCE, known) if known else (CANDIDATES, list(range(len(candidates))))
 
 
 def _variant(base: Benchmark, shares: Mapping[str, float], seed: int, draw: Draw, by: Iterable[str]) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.errors import UserError
+from benchmarks.files import whole
 from benchmarks.fingerprint import content_hash
 from benchmarks.schema import Passage, passage_id
 from benchmarks.sources import BadRecord, Record, records
@@ -178,15 +179,17 @@ def write_pairs(
     """
     if path.exists() and not overwrite:
         raise UserError("a file is in the way", where=str(path), try_this="another name, or overwrite")
-    partial = path.with_name(path.name + ".partial")
-    written = 0
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(line(header(rewriter, made_from)))
-        for one in rewritings:
-            file.write(line(one.to_json()))
-            written += 1
-    partial.replace(path)
-    return written
+
+    def write(partial: Path) -> int:
+        written = 0
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(line(header(rewriter, made_from)))
+            for one in rewritings:
+                file.write(line(one.to_json()))
+                written += 1
+        return written
+
+    return whole(path, write)
 
 
 def line(row: Mapping[str, Any]) -> str:

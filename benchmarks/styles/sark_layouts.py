@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.errors import UserError
+from benchmarks.files import whole_text
 from benchmarks.fingerprint import content_id
 from benchmarks.registry import Benchmark, SkippedRecord
 from benchmarks.schema import Passage, passage_id
@@ -211,9 +212,7 @@ def write_sark(
         for passage in benchmark.corpus.get(label):
             row = {"query": question.text, "passage": contents(passage), "label": label[passage.id]}
             rows.append({**row, "candidate_passages": texts})
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(_dumped(rows, layout), "utf-8")
-    partial.replace(path)
+    whole_text(path, _dumped(rows, layout))
     return len(rows)
 
 

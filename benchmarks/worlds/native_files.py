@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.errors import UserError
+from benchmarks.files import whole_text
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
 
@@ -50,9 +50,7 @@ def put(files: Mapping[str, str], path: Path, overwrite: bool) -> None:
                 "this file is in the way", where=str(target), try_this="choose another folder, or overwrite=True"
             )
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(f"{target.name}.{os.getpid()}.part")
-        partial.write_text(text, "utf-8")
-        os.replace(partial, target)
+        whole_text(target, text)
 
 
 def json_lines(rows: Iterable[Row]) -> str:

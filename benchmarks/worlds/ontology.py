@@ -88,11 +88,6 @@ class Relation:
         return self.tail in KINDS
 
     @property
-    def numeric(self) -> bool:
-        """Whether tails can be compared by size."""
-        return self.tail in ("year", "number")
-
-    @property
     def many(self) -> bool:
         """Whether a head may have several tails."""
         return "many" in self.flags

@@ -133,10 +133,6 @@ class World:
         """The knowledge graph, by names: one triple per fact, in the facts' order."""
         return self.triples
 
-    def id_graph(self) -> tuple[Triple, ...]:
-        """The knowledge graph, by entity ids."""
-        return tuple(fact.id_triple for fact in self.facts)
-
     @cached_property
     def triples(self) -> tuple[Triple, ...]:
         """What `graph` returns, made once."""

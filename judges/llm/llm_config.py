@@ -11,9 +11,8 @@ from pydantic import Field
 from judges.judging import JudgeConfig
 from judges.llm import fences
 from judges.llm.prompts import Prompt, Shipped, load_prompt, prompt_hash
-from methods.models.chat import ChatModel
+from methods.models.chat import reach_model
 from methods.models.chat_options import ChatConfig
-from methods.models.response_cache import shared
 
 
 class EndpointJudgeConfig(ChatConfig, JudgeConfig):
@@ -36,8 +35,7 @@ class EndpointJudgeConfig(ChatConfig, JudgeConfig):
 
     def reach(self, cache: Path | None) -> None:
         """Make one short call to the endpoint, unless replies of this model are kept."""
-        if cache is None or not cache.exists() or not shared(cache).holds(self.model):
-            ChatModel(self, role="preflight").preflight()
+        reach_model(self, cache)
 
 
 class LLMJudgeConfig(EndpointJudgeConfig):

@@ -87,6 +87,18 @@ def has_answer_at(batch: Batch, k: int) -> Scores:
     return np.where(np.isnan(ranks), np.nan, (ranks <= k).astype(np.float64))
 
 
+@register("has_answer_mrr", source="trec_eval recip_rank, over DPR's has_answer", group="retrieval",
+          needs=("ranking", "texts"), parameters=(_K,))  # fmt: skip
+def has_answer_reciprocal_rank(batch: Batch, k: int) -> Scores:
+    """1 / rank of the first passage that holds an accepted answer by has_answer's rule, 0 if none of the first k does.
+
+    Says how high a reranker puts what can be answered from, where no passage is annotated as positive. Unscorable where
+    has_answer is.
+    """
+    ranks = _answer_ranks(batch, k)
+    return np.where(np.isnan(ranks), np.nan, np.where(ranks <= k, 1 / ranks, 0.0))
+
+
 _KEPT_TEXTS = 100_000
 """Normalised passages kept for the questions that share them: about 100 MB."""
 
@@ -98,8 +110,8 @@ def _answer_ranks(batch: Batch, k: int) -> Scores:
         return ranks
     if batch.corpus_text is None:
         raise UserError(
-            "has_answer needs the texts of the passages",
-            try_this="score with the benchmark's corpus at hand, or leave has_answer@k out of the metrics",
+            "has_answer and has_answer_mrr need the texts of the passages",
+            try_this="score with the benchmark's corpus at hand, or leave these metrics out",
         )
     known: dict[str, str] = batch.memo.setdefault("padded_texts", {})
     found = np.full(len(batch), np.inf)

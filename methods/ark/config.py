@@ -16,11 +16,10 @@ from methods.knowledge.extraction import GraphConfig
 from methods.knowledge.neighbourhoods import PRESETS as NEIGHBOURHOODS
 from methods.knowledge.neighbourhoods import NeighbourhoodConfig
 from methods.models.causal import CausalConfig
-from methods.models.chat import ChatConfig, ChatModel
+from methods.models.chat import ChatConfig, reach_model
 from methods.models.encoder import EncoderConfig
 from methods.models.encoder_presets import PRESETS as ENCODERS
 from methods.models.remote_code import check_remote_code
-from methods.models.response_cache import shared
 from methods.models.weights import locate
 from methods.training import TrainingConfig
 
@@ -302,8 +301,7 @@ class ArkTrainingConfig(TrainingConfig):
     def reach(self, cache: Path | None) -> None:
         """One short call to every endpoint, unless replies of its model are kept."""
         for chat in self.chats:
-            if cache is None or not cache.exists() or not shared(cache).holds(chat.model):
-                ChatModel(chat, role="preflight").preflight()
+            reach_model(chat, cache)
 
 
 def encoder_config(model: str, options: Mapping[str, Any]) -> EncoderConfig:

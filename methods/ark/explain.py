@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError
 from benchmarks.corpus import Corpus
 from benchmarks.errors import UserError
 from benchmarks.schema import Question
+from benchmarks.wording import told_of
 from methods.api import Services
 from methods.ark.alignment import AlignmentRow, aligned, positives
 from methods.ark.checkpoint import trained_by_ark
@@ -59,11 +60,8 @@ class ArkExplainConfig(MethodConfig):
         try:
             options = TRAININGS.get("ark").validate(given)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            raise UserError(
-                f"{first['msg']}", where="training." + ".".join(map(str, first["loc"])),
-                try_this="ragmeter train ark --options",
-            ) from None  # fmt: skip
+            place, what = told_of(error)
+            raise UserError(what, where=f"training.{place}", try_this="ragmeter train ark --options") from None
         assert isinstance(options, ArkTrainingConfig)
         return options
 

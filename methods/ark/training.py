@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +23,7 @@ from methods.ark.validation import validator
 from methods.manifest import Manifest, StageRecord, require_unchanged
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.weights import locate, weights_hash
+from methods.one_stage import saved
 from methods.torch_loop import Validate, accelerator
 from methods.training import TrainedStage, Workshop, register_training
 
@@ -188,18 +186,11 @@ class _Job:
         return rows, skipped, miner.sha256 if encoder else None
 
     def _save(self, name: str, folder: Path, model: Any, record: StageRecord, prompts: Prompts) -> StageRecord:
-        """Write the checkpoint so that it appears whole or not at all, its hash first."""
-        draft = folder.with_name(f".{folder.name}.{os.getpid()}")
-        shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(parents=True)
-        model.save_pretrained(str(draft), create_model_card=False)
-        _without_versions(draft)
-        write_card(draft, name, self.config, record.figures, (prompts.query, prompts.passage))
-        record = StageRecord(folder_sha256(draft), record.parent, record.mined_with, record.rows, record.figures)
-        self.manifest.stages[name] = record
-        self.manifest.save()
-        draft.rename(folder)
-        return record
+        def save(draft: Path) -> None:
+            model.save_pretrained(str(draft), create_model_card=False)
+            write_card(draft, name, self.config, record.figures, (prompts.query, prompts.passage))
+
+        return saved(name, folder, self.manifest, record, save)
 
 
 def _nothing_to_train(name: str) -> UserError:
@@ -207,11 +198,3 @@ def _nothing_to_train(name: str) -> UserError:
         f"{name} has no training row: no question has a positive with a negative", where="data",
         try_this="more data; or mine.source: question, if the graph gives no queries",
     )  # fmt: skip
-
-
-def _without_versions(folder: Path) -> None:
-    """Leave library versions out of the folder: equal trainings give equal hashes wherever they ran."""
-    path = folder / "config_sentence_transformers.json"
-    settings: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    settings.pop("__version__", None)
-    path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", "utf-8")

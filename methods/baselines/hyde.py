@@ -23,9 +23,8 @@ from benchmarks.fingerprint import fingerprint
 from benchmarks.schema import Query
 from methods.api import Index, Ranking, Services, Usage
 from methods.baselines.dense import DenseIndex
-from methods.models.chat import ChatConfig, ChatModel, Messages, Reply
+from methods.models.chat import ChatConfig, ChatModel, Messages, Reply, reach_model
 from methods.models.encoder import Encoder, Vectors
-from methods.models.response_cache import shared
 from methods.pipeline import index_folder
 from methods.readers.prompting import Prompt
 from methods.registry import Component, MethodConfig, register
@@ -178,16 +177,6 @@ def messages(prompt: Prompt, question: str) -> Messages:
     """A prompt about a question, as a conversation."""
     system, user = prompt.filled(question)
     return [*([{"role": "system", "content": system}] if system else []), {"role": "user", "content": user}]
-
-
-def reach_model(config: ChatConfig, cache: Path | None) -> None:
-    """Ask an endpoint whether it is there, unless replies of its model are kept.
-
-    Raises:
-        Broke: It is not.
-    """
-    if cache is None or not cache.exists() or not shared(cache).holds(config.model):
-        ChatModel(config, role="preflight").preflight()
 
 
 def spent(replies: Sequence[Reply]) -> Usage:

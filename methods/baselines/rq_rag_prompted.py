@@ -19,8 +19,8 @@ from benchmarks.schema import Query
 from benchmarks.text import normalise
 from methods.api import Index, Ranking, Services
 from methods.baselines.hybrid import Part, RetrieverPart, fuse
-from methods.baselines.hyde import messages, reach_model, spent
-from methods.models.chat import ChatConfig, ChatModel, Reply
+from methods.baselines.hyde import messages, spent
+from methods.models.chat import ChatConfig, ChatModel, Reply, reach_model
 from methods.pipeline import index_folder
 from methods.readers.prompting import Prompt
 from methods.registry import MethodConfig, register

@@ -6,7 +6,6 @@ Files of rows have the authors' formats, so that the loader `clara_stages` reads
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 from benchmarks.datasets.training_rows import Row
 from benchmarks.draws import Draws
 from benchmarks.errors import UserError
+from benchmarks.files import whole
 
 CANDIDATES = 20
 """D: documents that joint training chooses among."""
@@ -211,13 +211,12 @@ def joint_record(row: JointRow) -> dict[str, Any]:
 def write_rows(path: Path, rows: Iterable[ScpRow | InstructionRow | JointRow]) -> None:
     """Write rows of one stage as JSON Lines, one at a time; the file appears whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+
+    def write(partial: Path) -> None:
         with partial.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(json.dumps(_record(row), ensure_ascii=False) + "\n" for row in rows)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+
+    whole(path, write)
 
 
 def _record(row: ScpRow | InstructionRow | JointRow) -> dict[str, Any]:

@@ -15,10 +15,9 @@ from methods.gpr.questions import QuestionsConfig
 from methods.gpr.questions_llm import load_prompt
 from methods.gpr.sampling import SamplingConfig
 from methods.knowledge.linearise import LineariseConfig
-from methods.models.chat import ChatModel
+from methods.models.chat import reach_model
 from methods.models.encoder import EncoderConfig
 from methods.models.encoder_presets import PRESETS as ENCODERS
-from methods.models.response_cache import shared
 from methods.training import TrainingConfig
 
 Pooling = Literal["first", "mean"]
@@ -128,9 +127,8 @@ class GprTrainingConfig(TrainingConfig):
 
     def reach(self, cache: Path | None) -> None:
         """One short call to the model that writes questions, unless replies of it are kept."""
-        chat = self.questions.chat if self.questions.generator == "llm" else None
-        if chat is not None and (cache is None or not cache.exists() or not shared(cache).holds(chat.model)):
-            ChatModel(chat, role="preflight").preflight()
+        if self.questions.generator == "llm" and self.questions.chat is not None:
+            reach_model(self.questions.chat, cache)
 
 
 PAPER: Mapping[str, Any] = {

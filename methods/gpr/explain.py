@@ -11,6 +11,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.errors import UserError
 from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Question, Triple
+from benchmarks.wording import told_of
 from methods.api import Ranking, Services
 from methods.baselines.graph.checkpoint import require_checkpoint
 from methods.baselines.graph.towers import SearchScope, TripleRetriever
@@ -47,8 +48,9 @@ class GprExplainConfig(MethodConfig):
         try:
             return GprTrainingConfig.model_validate(card.get("config"))
         except ValidationError as error:
+            why = ": ".join(filter(None, told_of(error)))
             raise UserError(
-                f"the card of this checkpoint does not say how it was trained: {error.errors()[0]['msg']}",
+                f"the card of this checkpoint does not say how it was trained: {why}",
                 where=self.checkpoint, try_this="train it anew: ragmeter train gpr",
             ) from None  # fmt: skip
 

@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from benchmarks.errors import UserError
+from benchmarks.wording import told_of
 from methods.kept import write_json
 from methods.knowledge.tuples import UNKNOWN, Records
 
@@ -140,7 +141,7 @@ class KnowledgeGraph:
                 {**{name: getattr(edge, name) for name in Edge.__slots__}, "kinds": edge.kinds} for edge in self.edges
             ],
         }
-        write_json(path, value)
+        write_json(path, value, nan=False)
 
     @classmethod
     def load(cls, path: Path) -> KnowledgeGraph:
@@ -284,10 +285,9 @@ def read_json(path: Path, model: type[Any], what: str) -> Any:
     except OSError as error:
         raise UserError(f"the file cannot be read: {error}", where=str(path)) from None
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"]))
+        place, fault = told_of(error)
         raise UserError(
-            f"this file is not {what}: {first['msg']}", where=f"{path}: {place}" if place else str(path), try_this=_ANEW
+            f"this file is not {what}: {fault}", where=f"{path}: {place}" if place else str(path), try_this=_ANEW
         ) from None
 
 

@@ -183,7 +183,7 @@ def _kept(path: Path, made_of: str, kind: Any) -> Any:
 
 def _keep(path: Path, made_of: str, value: Any) -> None:
     plain = {size: asdict(one) for size, one in value.items()} if isinstance(value, dict) else asdict(value)
-    write_json(path, {"made_of": made_of, "value": plain})
+    write_json(path, {"made_of": made_of, "value": plain}, nan=False)
 
 
 def _graph_hash(graph: KnowledgeGraph) -> str:

@@ -60,11 +60,6 @@ class PretrainingGraph:
         """Names of entities, by number."""
         return self.triples.entities
 
-    @property
-    def relation_names(self) -> pa.Array:
-        """Names of relations, by number."""
-        return self.triples.relations
-
     @cached_property
     def unnamed(self) -> NDArray[np.bool_]:
         """Of each entity, by number, whether it has no name."""

@@ -27,7 +27,7 @@ from methods.models.response_cache import Call, ResponseCache, shared
 from methods.models.structured import WAYS, Parsed, asked, parse, refuses, strict_schema
 from methods.models.tokens import Estimate, TokenCounter
 
-__all__ = ["ChatConfig", "ChatModel", "Messages", "Reply", "Structured"]
+__all__ = ["ChatConfig", "ChatModel", "Messages", "Reply", "Structured", "reach_model"]
 
 DOUBT = 4
 """Tries, where so far nothing at all answers at an endpoint."""
@@ -334,6 +334,16 @@ class ChatModel:
                 try_this="a higher max_tokens, where the model thinks before it answers",
             )
         return reply
+
+
+def reach_model(config: ChatConfig, cache: Path | None) -> None:
+    """Ask an endpoint whether it is there, unless replies of its model are kept.
+
+    Raises:
+        Broke: It is not.
+    """
+    if cache is None or not cache.exists() or not shared(cache).holds(config.model):
+        ChatModel(config, role="preflight").preflight()
 
 
 def _worth_retrying(error: BaseException) -> bool:

@@ -126,7 +126,7 @@ class ResponseCache:
         with self._open() as connection:
             done = connection.execute(
                 "INSERT OR IGNORE INTO replies VALUES (?, ?, ?, ?, ?)",
-                (call.key, call.model, _storable(call.request), _storable(text), time.time()),
+                (call.key, call.model, storable(call.request), storable(text), time.time()),
             )
             if done.rowcount == 0:
                 return self.get([call.key]).get(call.key, dict(reply))
@@ -306,7 +306,7 @@ def _text(value: Mapping[str, Any]) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
-def _storable(text: str) -> str:
+def storable(text: str) -> str:
     """Lone surrogates, which UTF-8 and so SQLite cannot hold, as the escapes that JSON has for them."""
     try:
         text.encode()

@@ -6,14 +6,14 @@ A line is `{"key", "request": {endpoint, model, messages, parameters, repetition
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
 from benchmarks.errors import UserError
+from benchmarks.files import whole
 from methods.models.endpoint import Completion
-from methods.models.response_cache import Call, Entry, ResponseCache
+from methods.models.response_cache import Call, Entry, ResponseCache, storable
 
 _BATCH = 1000
 
@@ -29,17 +29,18 @@ def export_tape(cache: ResponseCache, path: Path, keys: Iterable[str] | None = N
     Returns:
         How many were written.
     """
-    count = 0
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("w", encoding="utf-8") as file:
-        for entry in cache.entries(keys):
-            # Texts go out as their own JSON, so that a lone surrogate stays the escape that it came in as.
-            file.write(
-                f'{{"key":"{entry.key}","request":{entry.request},"reply":{entry.reply},"created":{entry.created!r}}}\n'
-            )
-            count += 1
-    os.replace(partial, path)
-    return count
+
+    def write(partial: Path) -> int:
+        count = 0
+        with partial.open("w", encoding="utf-8") as file:
+            for entry in cache.entries(keys):
+                # Texts go out as their own JSON, so that a lone surrogate stays the escape that it came in as.
+                file.write(f'{{"key":"{entry.key}","request":{entry.request},"reply":{entry.reply},'
+                           f'"created":{entry.created!r}}}\n')  # fmt: skip
+                count += 1
+        return count
+
+    return whole(path, write)
 
 
 def import_tape(cache: ResponseCache, path: Path) -> int:
@@ -78,12 +79,4 @@ def _entries(lines: Iterable[str], path: Path) -> Iterator[Entry]:
                 try_this="export the tape again; a changed request has another key",
             ) from None
         text = json.dumps(reply, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        yield Entry(call.key, _safe(call.request), _safe(text), created)
-
-
-def _safe(text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"))
-    return text
+        yield Entry(call.key, storable(call.request), storable(text), created)

@@ -9,8 +9,7 @@ from pydantic import Field
 
 from benchmarks.schema import Query
 from methods.api import FAILED, TRUNCATED, Answer, Context, Services, Usage
-from methods.models.chat import ChatConfig, ChatModel, Messages, Reply
-from methods.models.response_cache import shared
+from methods.models.chat import ChatConfig, ChatModel, Messages, Reply, reach_model
 from methods.models.tokens import PER_MESSAGE, Estimate, TokenCounter
 from methods.readers.instructions import Instructions, ReadingOptions, fit_middle, longest_prefix
 from methods.registry import MethodConfig, register
@@ -38,8 +37,7 @@ class ChatReaderConfig(ChatConfig, ReadingOptions, MethodConfig):
 
     def reach(self, cache: Path | None) -> None:
         """Make one short call to the endpoint, unless replies of this model are kept."""
-        if cache is None or not cache.exists() or not shared(cache).holds(self.model):
-            ChatModel(self, role="preflight").preflight()
+        reach_model(self, cache)
 
 
 def _prompts(config: ChatReaderConfig) -> str:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from benchmarks.registry import resolve
 from methods.models.remote_code import check_remote_code
 from methods.models.weights import locate
-from methods.sark.data_config import PAPER_DATA, WORLDS_DATA, SarkDataConfig
+from methods.sark.data_config import PAPER_DATA, RELEASED_DATA, WORLDS_DATA, SarkDataConfig
 from methods.sark.loss import Head
 from methods.training import TrainingConfig
 
@@ -91,7 +91,7 @@ class TrainConfig(_Part):
         8192,
         ge=32,
         description="tokens read at once, padding included; bounds memory and changes nothing but dropout's draws. A "
-        "list is never parted",
+        "list is never parted. Where memory is too small, a training halves it by itself and goes on",
     )
     precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision: of accelerate")
     keep: Keep | None = Field(
@@ -115,6 +115,9 @@ class SarkTrainingConfig(SarkDataConfig, TrainingConfig):
     )
     validation: tuple[str, ...] = Field((), description="references of held-out data, of which the best epoch is known")
     validation_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="as data_options")
+    validation_rows: int | None = Field(
+        None, ge=1, description="as rows, of the held-out data; paper 1,788 (the repository's readme: 2,138)"
+    )
     base: str = Field("BAAI/bge-reranker-base", description="encoder that is trained: a folder or hub id; or minilm")
     revision: str | None = Field(None, description="revision of a hub id")
     model: ModelConfig = ModelConfig.model_validate({})
@@ -136,6 +139,11 @@ class SarkTrainingConfig(SarkDataConfig, TrainingConfig):
             return self.train.keep or "last"
         return "f1" if self.loss.passage else "order"
 
+    @property
+    def held_out(self) -> Self:
+        """The options by which the rows of held-out data are made."""
+        return self.model_copy(update={"rows": self.validation_rows})
+
     def preflight(self) -> None:
         """Check references, what the rows are made by, and the encoder."""
         for reference in (*self.data, *self.validation):
@@ -149,9 +157,10 @@ class SarkTrainingConfig(SarkDataConfig, TrainingConfig):
         self.reach_data(cache)
 
 
-PAPER: Mapping[str, Any] = {**PAPER_DATA, "seed": 42}
+PAPER: Mapping[str, Any] = {**PAPER_DATA, "validation_rows": 1_788, "seed": 42}
 RELEASED: Mapping[str, Any] = {
-    **PAPER_DATA,
+    **RELEASED_DATA,
+    "validation_rows": 1_788,
     "seed": 42,
     "model": {"head": "official"},
     "train": {"epochs": 100, "learning_rate": 1e-5, "accumulation": 4, "schedule_over": "batches"},

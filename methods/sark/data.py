@@ -9,12 +9,16 @@
 
 Rows that are there are taken as they are: nothing is asked. Where they are not, what lies in the other files is not
 asked for again.
+
+Where the number of rows is limited, questions are taken some at a time in a drawn order, each with all its steps, until
+there are enough rows.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,17 +32,19 @@ from benchmarks.schema import Question
 from benchmarks.worlds.seeds import require_training_seed
 from methods.api import Services
 from methods.kept import file_id, read_json, write_json
-from methods.sark.candidates import candidates_of
 from methods.sark.data_config import SarkDataConfig
-from methods.sark.labelling import labels_of
-from methods.sark.lists import Lister, ListRequest, orderer_of, sampled, sampled_ranks
-from methods.sark.pairs import formal_of, identity_of, pairs_of
+from methods.sark.lists import sampled_ranks
+from methods.sark.mining import Mining
+from methods.sark.pairs import formal_of, given_pairs, identity_of, pairs_of
 from methods.sark.prompts import load_prompt
-from methods.sark.rows import LENGTH, Mined, SarkRow, read_rows, rows_of, write_rows
+from methods.sark.rows import Mined, SarkRow, read_rows, rows_of, write_rows
 from methods.training import Progress, Silent
 
-VERSION = 2
+VERSION = 3
 """Of what rows are made like; bump it when equal data may give other rows."""
+MOST, LEAST = 32, 8
+"""Questions that are taken at a time where rows are limited. Of fewer, calls that fail could be all there are, which
+stops the work."""
 ALWAYS = ("questions", "rows", "positives", "negatives", "lists")
 """Counts that are there even where they are 0."""
 
@@ -132,6 +138,10 @@ def training_benchmarks(
     return found
 
 
+RowsFor = Callable[[Sequence[Question], int | None], list[SarkRow]]
+"""From some questions to their rows, so many at most."""
+
+
 class _Preparation:
     """The rows of one benchmark."""
 
@@ -146,13 +156,45 @@ class _Preparation:
     def rows(self) -> list[SarkRow]:
         """Make them."""
         given, asked = self._questions()
-        mined = {one.question_id: one for one in (*map(self._given, given), *self._mined(asked))}
-        ordered = [mined[one.id] for one in self._benchmark.questions if one.id in mined]
-        pairs = pairs_of(
-            self._benchmark, ordered, self._config.styles, self._services, self._folder, self._own, self._progress,
-            self._counts,
-        )  # fmt: skip
-        return rows_of(ordered, pairs, self._counts)
+        mining = Mining(
+            self._config, self._benchmark, asked, self._services, self._folder, self._progress, self._counts
+        )
+        known = {one.id for one in given}
+        places = {one.id: place for place, one in enumerate(self._benchmark.questions)}
+        questions = sorted((*given, *asked), key=lambda one: places[one.id])
+        source = given_pairs(self._benchmark, self._config.styles, self._own)
+
+        def rows_for(some: Sequence[Question], most: int | None) -> list[SarkRow]:
+            mined = {one.question_id: one for one in mining.mined([one for one in some if one.id not in known])}
+            ordered = [self._given(one) if one.id in known else mined[one.id] for one in some]
+            pairs = pairs_of(
+                self._benchmark, ordered, self._config.styles, self._services, self._folder, source, self._progress,
+                self._counts,
+            )  # fmt: skip
+            return rows_of(ordered, pairs, self._counts, most)
+
+        most = self._config.rows
+        if most is None:
+            return rows_for(questions, None)
+        return sorted(self._first(most, questions, rows_for), key=lambda row: places[row.question_id])
+
+    def _first(self, most: int, questions: Sequence[Question], rows_for: RowsFor) -> list[SarkRow]:
+        """The first rows of questions in a drawn order, whatever the number that is taken at a time.
+
+        How many are taken follows from what is missing and from the rows that questions gave so far.
+        """
+        order = list(questions)
+        Draws("sark order of questions", self._config.rows_seed, str(self._benchmark.reference)).shuffle(order)
+        rows: list[SarkRow] = []
+        done = 0
+        while done < len(order) and len(rows) < most:
+            missing = most - len(rows)
+            wanted = math.ceil(missing * done / len(rows)) if rows else missing
+            some = order[done : done + min(MOST, max(LEAST, wanted))]
+            rows += rows_for(some, missing)
+            done += len(some)
+        self._counts["questions_not_needed"] += len(order) - done
+        return rows
 
     def _questions(self) -> tuple[list[Question], list[Question]]:
         """Questions that bring labels or an order, and those that are to be mined."""
@@ -176,39 +218,6 @@ class _Preparation:
         labels = {str(passage): int(label) for passage, label in question.metadata["labels"].items()}
         return Mined(question.id, question.text, labels, tuple(order[rank] for rank in ranks))
 
-    def _mined(self, questions: Sequence[Question]) -> list[Mined]:
-        if not questions:
-            return []
-        config = self._config
-        candidates = candidates_of(self._benchmark, questions, config.candidates, self._services)
-        lists = {
-            one.id: sampled(one, candidates[one.id], config.lists.keep_evidence, config.candidates.depth)
-            for one in questions
-        }
-        self._counts["lists_too_short"] += sum(len(ids) < LENGTH for ids in lists.values())
-        orders = self._orders(questions, lists)
-        # Too few candidates for a list are still worth a label each.
-        tried = {one: lists[one] or ids for one, ids in candidates.items()} if self._of_list else candidates
-        labels = labels_of(
-            config, self._benchmark, questions, tried, self._services, self._folder, self._progress, self._counts
-        )
-        return [Mined(one.id, one.text, labels[one.id], orders.get(one.id, ())) for one in questions]
-
-    @property
-    def _of_list(self) -> bool:
-        """Whether the list's passages alone are labelled."""
-        return self._config.labels.passages == "list"
-
-    def _orders(
-        self, questions: Sequence[Question], lists: Mapping[str, tuple[str, ...]]
-    ) -> dict[str, tuple[str, ...]]:
-        lister = Lister(orderer_of(self._config.lists, self._services), self._folder / "lists.jsonl")
-        corpus = self._benchmark.corpus
-        requests = [ListRequest(one, tuple(corpus.get(lists[one.id]))) for one in questions if lists[one.id]]
-        orders = lister.orders(requests, self._progress)
-        self._counts.update(lister.counts)
-        return {one.question.id: order.ids for one, order in zip(requests, orders, strict=True)}
-
 
 def _kept(work: Path, made_of: str) -> SarkData | None:
     """Rows of an earlier run, None where there are none or they were made of something else."""
@@ -227,7 +236,7 @@ def _kept(work: Path, made_of: str) -> SarkData | None:
 
 
 def _identity(config: SarkDataConfig, benchmarks: Sequence[Benchmark], services: Services) -> str:
-    """A hash of all that decides the rows, but for a lent judge's inside."""
+    """A hash of all that decides the rows."""
     fields = set(SarkDataConfig.model_fields)
     labels, lists = config.labels, config.lists
     parts = [
@@ -236,6 +245,7 @@ def _identity(config: SarkDataConfig, benchmarks: Sequence[Benchmark], services:
         config.candidates.component.fingerprint if config.candidates.source == "retriever" else "",
         labels.extra.component.fingerprint if labels.extra is not None else "",
         identity_of(config.styles, services),
+        services.judge.fingerprint if labels.judge is not None and services.judge is not None else "",
     ]
     dumped = config.model_dump(mode="json", include=fields)
     return fingerprint(VERSION, dumped, [benchmark.fingerprint for benchmark in benchmarks], parts)

@@ -166,15 +166,16 @@ class Labeller:
             progress.advance(len(places))
         return [found[place] for place in range(len(requests))]
 
-    def labels(self, tried: Tried, evidence: Collection[str] = ()) -> dict[str, int]:
+    def labels(self, tried: Tried, evidence: Collection[str] = (), *, direct: bool = True) -> dict[str, int]:
         """Labels by passage id; counted.
 
         Args:
             tried: What became of a question.
             evidence: Passages that mislead nobody: whoever is taken to know the answer forgets nothing by reading one.
+            direct: Whether its answer without context is counted, too.
         """
         partial = self._config.partial
-        self._count(tried)
+        self._count(tried, direct)
         found: dict[str, int] = {}
         for one in tried.attempts:
             label = label_of(tried.direct.verdict, one.verdict, partial)
@@ -182,13 +183,19 @@ class Labeller:
                 self.counts["evidence_that_would_mislead"] += 1
             elif label is not None:
                 found[one.passage_id] = label
-        return self._few_negatives(tried.question_id, found)
+        return found
 
     def answers_right(self, tried: Tried) -> bool:
         """Whether a question is answered right without context: then passages may mislead."""
         return _two(tried.direct.verdict, self._config.partial) == MATCH
 
-    def _few_negatives(self, question: str, labels: dict[str, int]) -> dict[str, int]:
+    def few_negatives(self, question: str, labels: dict[str, int]) -> dict[str, int]:
+        """All labels of a question, with no more negatives than `most_negatives`; counted.
+
+        Args:
+            question: Its id.
+            labels: All that it has, wherever their passages come from.
+        """
         most = self._config.most_negatives
         negatives = [passage for passage, label in labels.items() if label == 0]
         if most is None or len(negatives) <= most:
@@ -196,6 +203,11 @@ class Labeller:
         kept = set(Draws("negatives", self._seed, question).sample(negatives, most))
         self.counts["negatives_left_out"] += len(negatives) - most
         return {passage: label for passage, label in labels.items() if label or passage in kept}
+
+    def taken_counts(self) -> Counter[str]:
+        """The counts since they were last taken."""
+        counts, self.counts = self.counts, Counter()
+        return counts
 
     def _try(self, requests: Sequence[Request], known: Mapping[str, Attempt]) -> list[Tried]:
         new = [one for one in requests if one.question.id not in known]
@@ -230,15 +242,16 @@ class Labeller:
             for place, one in enumerate(asked)
         ]  # fmt: skip
 
-    def _count(self, tried: Tried) -> None:
+    def _count(self, tried: Tried, direct: bool) -> None:
         counts, partial = self.counts, self._config.partial
         counts["questions_tried"] += 1
         before = _two(tried.direct.verdict, partial)
-        counts[f"direct: {tried.direct.verdict or _why(tried.direct)}"] += 1
+        if direct:
+            counts[f"direct: {tried.direct.verdict or _why(tried.direct)}"] += 1
         for one in tried.attempts:
             after = _two(one.verdict, partial)
             counts[f"{before}, then {after if after else (one.verdict or _why(one))}"] += 1
-        for one in (tried.direct, *tried.attempts):
+        for one in (tried.direct, *tried.attempts) if direct else tried.attempts:
             if one.by:
                 counts[f"verdicts by {one.by}"] += 1
 

@@ -263,6 +263,11 @@ class Lister:
         self.counts.update(f"list rejected: {one.rejected}" for one in found.values() if one.rejected is not None)
         return [found[place] for place in range(len(requests))]
 
+    def taken_counts(self) -> Counter[str]:
+        """The counts since they were last taken."""
+        counts, self.counts = self.counts, Counter()
+        return counts
+
 
 def _shown(request: ListRequest) -> tuple[Any, ...]:
     """All of a request that decides its order."""

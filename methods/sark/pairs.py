@@ -68,7 +68,7 @@ def pairs_of(
     config: StylesConfig,
     services: Services,
     folder: Path,
-    own: StylePairs | None = None,
+    source: StylePairs | None = None,
     progress: Progress | None = None,
     counts: Counter[str] | None = None,
 ) -> Pairs:
@@ -80,18 +80,16 @@ def pairs_of(
         config: Who tells them.
         services: Of them the cache of replies.
         folder: Where pairs are kept.
-        own: What the data bring.
+        source: Pairs that are there already; None: they are written.
         progress: Told of passages.
         counts: Told of passages without a pair, and of those that read the same in both styles.
 
     Raises:
-        UserError: The file cannot be used, or the data bring no pairs of this style.
         Broke: The model that rewrites cannot be used.
     """
     needed = {one.question_id: one.needed for one in mined if one.needed}
     ids = dict.fromkeys(passage for some in needed.values() for passage in some)
     formal = {passage.id: passage for passage in benchmark.corpus.get(ids)}
-    source = _source(benchmark, config, own)
     if source is None:
         rewriter = rewriter_of(config, services)
         source = _written(benchmark, needed, formal, rewriter, config.style, folder, progress or Silent())
@@ -115,8 +113,17 @@ def rewriter_of(config: StylesConfig, services: Services) -> Rewriter:
     return RuleRewriter("train")
 
 
-def _source(benchmark: Benchmark, config: StylesConfig, own: StylePairs | None) -> StylePairs | None:
-    """Pairs that are there already; None where they are to be written."""
+def given_pairs(benchmark: Benchmark, config: StylesConfig, own: StylePairs | None) -> StylePairs | None:
+    """Pairs that are there already; None where they are to be written.
+
+    Args:
+        benchmark: The formal data.
+        config: Who tells passages.
+        own: What the data bring.
+
+    Raises:
+        UserError: The file cannot be used, or the data bring no pairs of this style.
+    """
     if config.by == "file":
         pairs = load_pairs(config.file or "")
     elif config.by == "own":

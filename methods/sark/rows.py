@@ -77,7 +77,9 @@ Pairs = Mapping[tuple[str, str], tuple[Passage, Passage]]
 """By question id and passage id, the passage as first told and in the other style."""
 
 
-def rows_of(mined: Iterable[Mined], pairs: Pairs, counts: Counter[str] | None = None) -> list[SarkRow]:
+def rows_of(
+    mined: Iterable[Mined], pairs: Pairs, counts: Counter[str] | None = None, most: int | None = None
+) -> list[SarkRow]:
     """The rows of questions: one for each labelled passage, or one for the list alone.
 
     A passage that could not be told in the other style is left out of both styles: its label is dropped, and with it
@@ -87,6 +89,7 @@ def rows_of(mined: Iterable[Mined], pairs: Pairs, counts: Counter[str] | None = 
         mined: Labels and orders.
         pairs: Both styles of passages, by question and passage.
         counts: Told how many rows, labels and lists there are, and how many were dropped.
+        most: Most rows, the first ones; None: all.
     """
     counted = Counter[str]() if counts is None else counts
     rows: list[SarkRow] = []
@@ -94,7 +97,6 @@ def rows_of(mined: Iterable[Mined], pairs: Pairs, counts: Counter[str] | None = 
         told = _texts(one, one.order, pairs)
         if one.order and told is None:
             counted["lists_without_rewrite"] += 1
-        counted["lists"] += told is not None
         ids = one.order if told is not None else ()
         labelled = []
         for passage, label in one.labels.items():
@@ -102,14 +104,25 @@ def rows_of(mined: Iterable[Mined], pairs: Pairs, counts: Counter[str] | None = 
             if both is None:
                 counted["labels_without_rewrite"] += 1
                 continue
-            counted["positives" if label else "negatives"] += 1
             labelled.append(SarkRow(one.query, passage, *both[0], label, told, one.question_id, ids))
         if not labelled and told is not None:
-            counted["lists_without_label"] += 1
             labelled.append(SarkRow(one.query, "", "", "", None, told, one.question_id, ids))
-        rows += labelled
+        kept = labelled if most is None else labelled[: most - len(rows)]
+        if len(kept) < len(labelled):
+            counted["rows_not_needed"] += len(labelled) - len(kept)
+        _count(kept, counted)
+        rows += kept
     counted["rows"] += len(rows)
     return rows
+
+
+def _count(rows: Sequence[SarkRow], counts: Counter[str]) -> None:
+    """Count the rows of one question."""
+    counts["positives"] += sum(row.label == 1 for row in rows)
+    counts["negatives"] += sum(row.label == 0 for row in rows)
+    counts["lists"] += any(row.list is not None for row in rows)
+    if alone := sum(row.label is None for row in rows):
+        counts["lists_without_label"] += alone
 
 
 def _texts(one: Mined, passages: Sequence[str], pairs: Pairs) -> tuple[Told, ...] | None:

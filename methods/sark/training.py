@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from benchmarks.errors import UserError
 from benchmarks.fingerprint import file_sha256, fingerprint
 from benchmarks.registry import Benchmark
+from methods.models.rewriting_prompt import prompts_hash
 from methods.one_stage import Begun, train_stage
 from methods.sark.card import write_card
 from methods.sark.config import PRESETS, SarkTrainingConfig
@@ -77,7 +78,7 @@ class SarkTraining:
                 training = self._source(config, material.training, workshop, work / "data")
                 held_out = None
                 if material.validation:
-                    held_out = self._source(config, material.validation, workshop, work / "validation")
+                    held_out = self._source(config.held_out, material.validation, workshop, work / "validation")
             return _begun(config, training, held_out, workshop, process, identity)
 
         data = [benchmark.fingerprint for benchmark in material.training]
@@ -134,6 +135,15 @@ def _nothing_to_train(config: SarkTrainingConfig) -> UserError:
 
 
 def _files(config: SarkTrainingConfig) -> list[str]:
-    """Hashes of the files that options name."""
-    named = (config.labels.prompt, config.lists.prompt, config.styles.file)
-    return [file_sha256(Path(one).expanduser()) for one in named if one is not None]
+    """Hashes of the files that options name, by option: a file that takes another's place is another input."""
+    judge, styles = config.wanted_judge, config.styles
+    named = {
+        "labels.prompt": config.labels.prompt,
+        "labels.judge_options.prompt": judge[1].get("prompt") if judge is not None else None,
+        "lists.prompt": config.lists.prompt,
+        "styles.file": styles.file,
+    }
+    hashes = [f"{option}: {file_sha256(Path(one).expanduser())}" for option, one in named.items() if one is not None]
+    if styles.by == "llm" and styles.llm is not None and styles.llm.prompts is not None:
+        hashes.append(f"styles.llm.prompts: {prompts_hash(styles.llm.prompts)}")
+    return hashes

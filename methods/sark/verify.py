@@ -41,8 +41,8 @@ class Verifier:
 
     @property
     def fingerprint(self) -> str:
-        """Of what decides; the options of a judge that is lent are its lender's."""
-        return fingerprint(self._exact, self._judge is not None)
+        """Of what decides, the judge's prompt and options among it."""
+        return fingerprint(self._exact, None if self._judge is None else self._judge.fingerprint)
 
     def verdicts(self, questions: Sequence[Question], answers: Sequence[str]) -> list[Verdict]:
         """One verdict each. The judge sees each question and answer once, and none that is blank or an exact match.

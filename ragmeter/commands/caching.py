@@ -6,13 +6,13 @@ from pathlib import Path
 
 from rich.text import Text
 
-from benchmarks.errors import UserError
+from benchmarks.errors import UserError, unwritable
 from methods.models.response_cache import ResponseCache
 from methods.models.tape import export_tape, import_tape
 from methods.readers.chat import CALL
 from ragmeter.console import emit, out
 from ragmeter.options import store_folder
-from results import queries
+from results import blessed
 from results.store import CACHE, Store
 
 
@@ -34,14 +34,14 @@ def tape(file: Path, run: str | None, store: Path | None, as_json: bool) -> None
     source = Store(store_folder(store))
     keys = None
     if run is not None:
-        said = source.predictions(queries.find_run(source, run).run)
+        said = source.predictions(blessed.find_run(source, run).run)
         keys = [str(one.notes[CALL]) for one in said if one.notes.get(CALL)]
         if not keys:
             raise UserError("this run asked no endpoint, or kept no reply", where=run, try_this="leave --run out")
     try:
         count = export_tape(_existing(source.folder), file, keys)
     except OSError as error:
-        raise UserError(f"the tape cannot be written: {error.strerror}", where=str(file)) from None
+        raise unwritable(error, file, what="the tape") from None
     emit({"file": str(file), "replies": count}, as_json, lambda: out.print(Text(f"{count:,} replies in {file}")))
 
 

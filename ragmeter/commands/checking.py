@@ -11,9 +11,10 @@ from pydantic import ValidationError
 from rich.text import Text
 
 from benchmarks.errors import UserError
-from methods.registry import Component
+from methods.registry import METHODS, Component
 from ragmeter.conformance import Check, check_dataset, check_method
 from ragmeter.console import emit, out
+from ragmeter.given_options import refusal
 
 
 def method(name: str, config: str | None, as_json: bool) -> int:
@@ -22,8 +23,7 @@ def method(name: str, config: str | None, as_json: bool) -> int:
     try:
         component = Component.of(name, options)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise UserError(f"{first['msg']}: {'.'.join(map(str, first['loc']))}", where="--config") from None
+        raise refusal(error, name, METHODS.get(name).config, where="--config") from None
     component.preflight()
     return _report(f"method {name}", check_method(component), as_json)
 

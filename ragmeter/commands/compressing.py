@@ -14,7 +14,8 @@ from benchmarks import registry as datasets
 from benchmarks.corpus import CARD as CORPUS_CARD
 from benchmarks.corpus import Corpus
 from benchmarks.draws import Draws
-from benchmarks.errors import UserError, unknown_name
+from benchmarks.errors import UserError, make_folder, unknown_name, unwritable
+from benchmarks.wording import told_of
 from methods.api import Services
 from methods.clara import picture
 from methods.clara.documents import DocumentOptions, Documents
@@ -53,9 +54,8 @@ class Request:
                 {"model": self.model, "dtype": self.dtype, "memory_dtype": self.memory_dtype, "offline": True}
             )
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            flag = "--" + str(first["loc"][0]).replace("_", "-")
-            raise UserError(first["msg"], where=flag) from None
+            place, what = told_of(error)
+            raise UserError(what, where=f"--{place.replace('_', '-')}" if place else None) from None
         found.preflight()
         return found
 
@@ -98,6 +98,8 @@ def compress(request: Request, drawing: Drawing | None, folder: Path | None, as_
     require_device(request.device)
     options = request.options()
     corpus = request.corpus()
+    if request.output is not None:
+        make_folder(request.output)
     services = Services(artefacts=Store(store_folder(folder)).artefacts, device=request.device)
     model = loaded(options, request.device)
     documents = Documents(model, options, services)
@@ -155,5 +157,5 @@ def _draw(drawing: Drawing, model: Loaded, corpus: Corpus) -> float:
     try:
         drawing.path.write_text(picture.svg(found, drawing.check(), drawing.seed), "utf-8")
     except OSError as error:
-        raise UserError(f"the picture cannot be written: {error.strerror}", where=str(drawing.path)) from None
+        raise unwritable(error, drawing.path, what="the picture") from None
     return found.distance

@@ -21,7 +21,7 @@ from benchmarks.checksums import recorded
 from benchmarks.contamination import PARTS, Overlap, Report
 from benchmarks.contamination import contamination as compare
 from benchmarks.corpus import Corpus
-from benchmarks.errors import UserError
+from benchmarks.errors import UserError, unwritable
 from benchmarks.open_file import archive_of
 from benchmarks.registry import DATASETS, Benchmark, DataReference, load
 from benchmarks.training_texts import training_files
@@ -373,4 +373,4 @@ def _write(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     try:
         path.write_text(text.getvalue(), "utf-8", newline="")
     except OSError as error:
-        raise UserError(f"this file cannot be written: {error.strerror}", where=f"--output {path}") from error
+        raise unwritable(error, f"--output {path}") from error

@@ -89,7 +89,7 @@ def show_approaches(parts: Sequence[tuple[Experiment, Sequence[str]]], store: St
     just_now = "ARK, GPR and SARK were trained just now; " if trained else ""
     out.print(Text("value × 100 ± half its 95 % interval; below: paired difference to the reference; * p < .05, ** "
                    f"p < .01. {just_now}CLaRa's adapters ship, and took three quarters of an hour of one core. "
-                   "Trainings of hours: docs/methods/", style="dim"))  # fmt: skip
+                   "Trainings of hours: the documentation's pages of the methods", style="dim"))  # fmt: skip
     names = ", ".join(f"`ragmeter published {name.lower()}`" for name in APPROACHES)
     out.print(Text(f"What the papers print, with larger models on other data: {names}", style="dim"))
 

@@ -9,8 +9,10 @@ from importlib.metadata import packages_distributions
 from importlib.util import find_spec
 from pathlib import Path
 
+import duckdb
 from rich.text import Text
 
+from benchmarks.errors import UserError
 from benchmarks.registry import DATASETS
 from judges.registry import METRICS
 from methods.registry import METHODS, PROBES
@@ -118,9 +120,17 @@ def _store(folder: Path) -> list[Finding]:
     if not database.exists:
         findings.append(Finding("store", "ok", f"{folder} (not made yet: the first run makes it)"))
     else:
-        with database.reading() as connection:
-            row = connection.execute("SELECT count(*) FROM runs").fetchone()
-        findings.append(Finding("store", "ok", f"{folder}, {row[0] if row else 0} runs"))
+        try:
+            with database.reading() as connection:
+                row = connection.execute("SELECT count(*) FROM runs").fetchone()
+            findings.append(Finding("store", "ok", f"{folder}, {row[0] if row else 0} runs"))
+        except UserError as error:
+            place = error.where or str(folder)
+            findings.append(Finding("store", "problem", f"{place}: {error.what}", error.try_this or ""))
+        except duckdb.Error as error:
+            # A damaged file is what doctor is asked about, and the database's own words are all that is known of it.
+            said, remedy = str(error).partition("\n")[0], "restore it from a copy, or name another with --store FOLDER"
+            findings.append(Finding("store", "problem", f"{database.path}: {said}", remedy))
     if not os.access(existing, os.W_OK):
         findings.append(
             Finding("store", "problem", f"{existing} cannot be written", "--store FOLDER or RAGMETER_STORE")

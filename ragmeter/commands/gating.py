@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from benchmarks.errors import UserError
+from benchmarks.errors import unwritable
 from ragmeter.console import emit, err, out
 from ragmeter.gate_reports import interval, junit, points, reach, summary
 from ragmeter.options import store_folder
@@ -101,4 +101,4 @@ def _write(path: Path, text: str, option: str, *, append: bool) -> None:
         with path.open("a" if append else "w", encoding="utf-8", errors="replace") as file:
             file.write(text)
     except OSError as error:
-        raise UserError(f"this file cannot be written: {error.strerror}", where=f"{option} {path}") from error
+        raise unwritable(error, f"{option} {path}") from error

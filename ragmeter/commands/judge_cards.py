@@ -10,16 +10,16 @@ from typing import Any
 
 from rich.text import Text
 
-from benchmarks.errors import UserError
+from benchmarks.errors import UserError, unwritable
 from ragmeter.commands.judges import named_runs, stored_judge
 from ragmeter.console import emit, err, listing, out
 from ragmeter.options import store_folder
+from ragmeter.render import shown_share
 from results import labelling, queries
 from results.judge_cards import Corrected, JudgeCard, judge_card
 from results.plain import plain
-from results.statistics import Agreement, Estimate
+from results.statistics import Agreement
 from results.store import Store
-from results.tables import plus_minus
 
 
 def card(name: str, folder: Path | None, as_json: bool) -> None:
@@ -66,17 +66,17 @@ def _show(found: JudgeCard, methods: dict[str, str]) -> None:
 def _habits(found: JudgeCard) -> Iterable[tuple[str, ...]]:
     for by, one in found.repetitions.items():
         if one.pairs:
-            yield "differs when asked again", by, _value(one.differing), f"{one.pairs:,}", ""
+            yield "differs when asked again", by, shown_share(one.differing), f"{one.pairs:,}", ""
     for by, flips in found.flips.items():
         if flips.n:
-            yield "the two orders disagree", by, _value(flips), f"{flips.n:,}", ""
+            yield "the two orders disagree", by, shown_share(flips), f"{flips.n:,}", ""
     for by, first in found.first_shown.items():
         if first.n:
-            yield "first shown wins (fair: 50)", by, _value(first), f"{first.n:,}", ""
+            yield "first shown wins (fair: 50)", by, shown_share(first), f"{first.n:,}", ""
     for by, longer in found.longer.items():
         if longer.decided:
             doubling = f"{longer.per_doubling.value:+.2f} log-odds per doubling"
-            yield "the longer answer wins", by, _value(longer.longer_wins), f"{longer.decided:,}", doubling
+            yield "the longer answer wins", by, shown_share(longer.longer_wins), f"{longer.decided:,}", doubling
 
 
 def _agreements(found: JudgeCard) -> Iterable[tuple[str, ...]]:
@@ -88,20 +88,14 @@ def _agreements(found: JudgeCard) -> Iterable[tuple[str, ...]]:
 
 
 def _agreement(who: str, by: str, one: Agreement) -> tuple[str, ...]:
-    return by, who, _value(one.raw), _value(one.corrected), str(one.raw.n)
+    return by, who, shown_share(one.raw), shown_share(one.corrected), str(one.raw.n)
 
 
 def _corrected(one: Corrected, methods: dict[str, str]) -> tuple[str, ...]:
     mean = one.mean
     worth = "–" if math.isinf(mean.worth) else f"{mean.worth:.0f}"
-    return (methods.get(one.run, one.run[:8]), one.measure, f"{100 * mean.judged:.1f}", _value(mean.corrected),
-            _value(mean.labelled), str(mean.corrected.n), worth)  # fmt: skip
-
-
-def _value(estimate: Estimate) -> str:
-    if math.isnan(estimate.value):
-        return "–"
-    return plus_minus(estimate.value, estimate.low, estimate.high) + ("†" if estimate.doubt else "")
+    return (methods.get(one.run, one.run[:8]), one.measure, f"{100 * mean.judged:.1f}", shown_share(mean.corrected),
+            shown_share(mean.labelled), str(mean.corrected.n), worth)  # fmt: skip
 
 
 def export_items(
@@ -119,7 +113,7 @@ def export_items(
     try:
         file.write_text(text, "utf-8")
     except OSError as error:
-        raise UserError(f"this file cannot be written: {error.strerror}", where=str(file)) from None
+        raise unwritable(error, file) from None
     words = labelling.PAIR_LABELS if pairs else (*labelling.VALUES, "a number from 0 to 1")
     emit({"file": str(file), "criterion": criterion, "labels": list(words)}, as_json,
          lambda: out.print(Text(f"{file}: fill the column `label` with {', '.join(words)}")))  # fmt: skip

@@ -12,7 +12,7 @@ from rich.text import Text
 from benchmarks.errors import UserError
 from ragmeter.console import emit, listing, out
 from ragmeter.options import store_folder
-from results import exchange, queries, upkeep
+from results import blessed, exchange, queries, upkeep
 from results.migrations import now
 from results.store import Store
 
@@ -20,7 +20,7 @@ from results.store import Store
 def export(folder: Path, runs: list[str], store: Path | None, as_json: bool) -> None:
     """Write runs (all of them where none is named) as Parquet."""
     source = Store(store_folder(store))
-    chosen = [queries.find_run(source, text).run for text in runs] or None
+    chosen = [blessed.find_run(source, text).run for text in runs] or None
     rows = exchange.export(source, folder, chosen)
     shown = {table: count for table, count in rows.items() if count}
     emit(
@@ -55,7 +55,7 @@ def prune(
     """Delete runs and what only they needed; without `yes`, only say which."""
     source = Store(store_folder(store))
     every = {row.run: row for row in queries.runs(source)}
-    chosen = {queries.find_run(source, text).run for text in runs}
+    chosen = {blessed.find_run(source, text).run for text in runs}
     if experiment is not None:
         queries.experiment(source, experiment)
         others = {row.run for row in queries.runs(source) if row.experiment not in (experiment, "-")}

@@ -51,12 +51,13 @@ def experiments(folder: Path | None, as_json: bool) -> None:
     """List shipped experiments and those in the store."""
     store = Store(store_folder(folder))
     stored = queries.experiments(store) if store.database.exists else []
-    shipped = [experiment.load(name) for name in experiment.shipped()]
-    rows = [(one.name, "shipped", one.description) for one in shipped]
+    # By what `run` and `plan` take: the name in the store may be another.
+    shipped = {name: experiment.load(name).description for name in experiment.shipped()}
+    rows = [(name, "shipped", description) for name, description in shipped.items()]
     rows += [(row.name, "stored", f"{row.runs} runs, {row.updated_at:%Y-%m-%d %H:%M} UTC") for row in stored]
     emit(
         {
-            "shipped": [{"name": one.name, "description": one.description} for one in shipped],
+            "shipped": [{"name": name, "description": description} for name, description in shipped.items()],
             "stored": [{"name": r.name, "runs": r.runs, "updated_at": r.updated_at.isoformat()} for r in stored],
         },
         as_json,

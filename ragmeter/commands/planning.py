@@ -11,7 +11,7 @@ from typing import Any
 from rich.text import Text
 
 from ragmeter import experiment as experiments
-from ragmeter.console import emit, listing, out
+from ragmeter.console import counted, emit, listing, out
 from ragmeter.experiment import Experiment
 from ragmeter.experiment_run import limited
 from ragmeter.options import store_folder
@@ -81,9 +81,7 @@ Column = tuple[str, Callable[[Cost], str]]
 
 
 def _show(planned: Plan, request: Request, store: Store) -> None:
-    rows = (planned.stages, planned.tasks, planned.judges)
-    costs = [cost for kind in rows for cost in (row.cost for row in kind)]
-    columns = _columns(costs)
+    columns = _columns(_costs(planned))
     _trainings(planned.stages, columns)
     _tasks(planned.tasks, columns)
     _judges(planned, columns)
@@ -92,9 +90,15 @@ def _show(planned: Plan, request: Request, store: Store) -> None:
     waiting = sum(row.status == WAITING for row in planned.tasks)
     pending = sum(row.left or 0 for row in planned.tasks)
     later = f", {waiting} of them after training" if waiting else ""
-    out.print(Text(f"{len(planned.tasks)} tasks{later}, {pending} questions to answer; store: {store.folder}"))
+    left = f"{counted(len(planned.tasks), 'task')}{later}, {counted(pending, 'question')} to answer"
+    out.print(Text(f"{left}; store: {store.folder}"))
     _footnotes(planned, request)
     _missing(planned)
+
+
+def _costs(planned: Plan) -> list[Cost]:
+    """What every row costs."""
+    return [row.cost for kind in (planned.stages, planned.tasks, planned.judges) for row in kind]
 
 
 def _columns(costs: Sequence[Cost]) -> list[Column]:
@@ -200,22 +204,25 @@ def _footnotes(planned: Plan, request: Request) -> None:
     if planned.scratch:
         out.print(Text(f"while it trains, up to {size(planned.scratch)} of disk more"))
     dim = "dim"
-    assume = planned.assumptions
-    out.print(Text(f"GPU hours: {assume}", style=dim))
-    half, twice = assume.utilisation / 2, min(1.0, assume.utilisation * 1.5)
+    timed = any(cost.gpu_hours or cost.served_hours for cost in _costs(planned))
+    if timed:
+        assume = planned.assumptions
+        out.print(Text(f"GPU hours: {assume}", style=dim))
+        half, twice = assume.utilisation / 2, min(1.0, assume.utilisation * 1.5)
+        out.print(Text(f"at {half:.0%} of the peak the hours of reading and training double, at {twice:.0%} they are "
+                       f"{assume.utilisation / twice:.0%}", style=dim))  # fmt: skip
     out.print(Text(
-        f"at {half:.0%} of the peak the hours of reading and training double, at {twice:.0%} they are "
-        f"{assume.utilisation / twice:.0%}; in and out are of language models (those of encoders: "
-        "--json); tokens written, rows and disk are at most; tokens are characters / 4 where no tokenizer is here",
-        style=dim,
+        "in and out are of language models (those of encoders: --json); tokens written, rows and disk are at most; "
+        "tokens are characters / 4 where no tokenizer is here", style=dim,
     ))  # fmt: skip
     if any(row.origin != "counted" for row in planned.tasks):
         out.print(Text("lengths: counted on the data; sampled: on a few questions made for it; stated: by the data's "
                        "card and typical lengths", style=dim))  # fmt: skip
-    out.print(Text(
-        f"to calibrate: ragmeter run {request.experiment} --limit 20 --store FOLDER, then compare its seconds and "
-        "tokens with ragmeter plan at the same limit, and set --utilisation", style=dim,
-    ))  # fmt: skip
+    if timed:
+        out.print(Text(
+            f"to calibrate: ragmeter run {request.experiment} --limit 20 --store FOLDER, then compare its seconds and "
+            "tokens with ragmeter plan at the same limit, and set --utilisation", style=dim,
+        ))  # fmt: skip
 
 
 def _missing(planned: Plan) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 
 from rich.text import Text
@@ -18,6 +19,7 @@ def papers(as_json: bool) -> None:
         known = tables.setdefault(figure.paper, [])
         if figure.table not in known:
             known.append(figure.table)
+    tables = {paper: sorted(of, key=_in_order) for paper, of in tables.items()}
     rows = [(paper, len(figures(paper)), ", ".join(of)) for paper, of in tables.items()]
     emit(tables, as_json, lambda: listing(("paper", "figures", "tables"), rows, empty="none"))
 
@@ -33,7 +35,7 @@ def published(
     found = find(paper=paper, table=table, method=method, dataset=dataset)
     found = [figure for figure in found if figure.slip] if slips else found
     if not found:
-        known = ", ".join(dict.fromkeys(figure.table for figure in figures(paper)))
+        known = ", ".join(sorted({figure.table for figure in figures(paper)}, key=_in_order))
         raise UserError(f"{paper} prints no such figure", try_this=f"`ragmeter published {paper}`; its tables: {known}")
 
     def show() -> None:
@@ -44,6 +46,11 @@ def published(
             out.print(Text(note, style="dim"))
 
     emit([asdict(figure) for figure in found], as_json, show)
+
+
+def _in_order(table: str) -> list[str | int]:
+    """What tables are sorted by: 9 before 10, and numbers before `figure 4` and `text 3.2`."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", table)]
 
 
 def _row(figure: Figure) -> tuple[str, ...]:

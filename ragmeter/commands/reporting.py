@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from benchmarks.errors import Broke
+from benchmarks.errors import unwritable
 from leaderboard.embedding import as_json as json_text
 from leaderboard.embedding import board_document
 from leaderboard.report import report as html_of
@@ -28,8 +28,7 @@ def report(experiment: str | None, output: Path, board: Path | None, folder: Pat
         as_json: Say as JSON what was written.
 
     Raises:
-        UserError: The store has no such experiment.
-        Broke: A file cannot be written.
+        UserError: The store has no such experiment, or a file cannot be written.
     """
     store = Store(store_folder(folder))
     name = queries.experiment(store, experiment).name
@@ -44,5 +43,5 @@ def _write(path: Path, text: str) -> str:
     try:
         path.write_text(text, "utf-8", newline="")
     except OSError as error:
-        raise Broke(f"this file cannot be written: {error.strerror}", where=str(path)) from None
+        raise unwritable(error, path) from None
     return str(path)

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from rich.text import Text
 
 from benchmarks.errors import UserError
+from benchmarks.wording import told_of
 from ragmeter.console import emit, err, out
 
 
@@ -44,8 +45,8 @@ def serve_model(
     try:
         config = CausalConfig(model=path, **options)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise UserError(first["msg"], where=f"--{str(first['loc'][0]).replace('_', '-')}") from None
+        place, what = told_of(error)
+        raise UserError(what, where=f"--{place.replace('_', '-')}" if place else None) from None
     local = LocalServer(config, name, device)
     try:
         server = local.server(host, port)

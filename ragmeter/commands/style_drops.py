@@ -47,7 +47,7 @@ def _show_drops(tables: Sequence[DropTable]) -> None:
     for table in tables:
         out.print(Text(f"{heads[table.metric]}", style="bold") + Text(f"  {table.base}, setting {table.setting}"))
         average = [
-            ("(mean drop)", name, "", f"{table.scale * value:+.1f}", *[""] * 6) for name, value in table.average.items()
+            ("(mean drop)", name, "", f"{table.scale * value:+.1f}", *[""] * 7) for name, value in table.average.items()
         ]
         listing(
             (
@@ -58,6 +58,7 @@ def _show_drops(tables: Sequence[DropTable]) -> None:
                 "beyond",
                 "relative",
                 "p",
+                "answers kept",
                 "content lost",
                 "of which content",
                 "where it survived",
@@ -72,8 +73,9 @@ def _show_drops(tables: Sequence[DropTable]) -> None:
         "over a method's styles",
         "beyond: how much larger that drop is than the reference's, question by question; * p < .05, ** p < .01 (sign "
         "flips, Holm over the methods)",
-        "content lost: questions (%) whose gold string did not survive the retelling; of which content: the part of "
-        "the drop on these; where it survived: the drop over the others alone",
+        "answers kept: passages (%) with a gold string that still have one, a mean over questions; content lost: "
+        "questions (%) whose evidence has none left or, where no evidence is known, of which a candidate lost it; "
+        "of which content: the part of the drop on these; where it survived: the drop over the others alone",
     ]
     rows = [(row, drop) for table in tables for row in table.rows for drop in row.drops]
     doubts = {drop.found.drop.doubt for _, drop in rows if drop.found.drop.doubt}
@@ -89,9 +91,11 @@ def _show_drops(tables: Sequence[DropTable]) -> None:
 def _drop_line(table: DropTable, row: MethodDrops, drop: Drop) -> tuple[str, ...]:
     found, scale = drop.found, table.scale
     # Of the questions scored in both, so that formal minus drop is the value in the style.
-    content = [ABSENT] * 3
+    content = [ABSENT] * 4
     if drop.content_known:
+        kept = drop.answers_kept.value
         content = [
+            ABSENT if math.isnan(kept) else f"{100 * kept:.1f}",
             f"{100 * found.content_lost.value:.1f}",
             _signed(found.from_content, scale),
             _signed(found.drop_where_survived, scale),
@@ -131,6 +135,7 @@ def _drops_json(table: DropTable) -> dict[str, Any]:
 def _drop_json(drop: Drop) -> dict[str, Any]:
     found = drop.found
     parts = {
+        "answers_kept": _number(drop.answers_kept),
         "content_lost": _number(found.content_lost), "from_content": _number(found.from_content),
         "from_style": _number(found.from_style), "drop_where_survived": _number(found.drop_where_survived),
     }  # fmt: skip

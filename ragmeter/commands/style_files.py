@@ -1,10 +1,10 @@
-"""`styles mix` and `styles import`: files of mixed style, and files of pairs from texts that others paired."""
+"""`styles mix`, `export` and `import`: files in SARK's layouts, and files of pairs from texts that others paired."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,6 +12,8 @@ from rich.text import Text
 
 from benchmarks.errors import UserError, unknown_name
 from benchmarks.fingerprint import file_sha256
+from benchmarks.registry import Benchmark
+from benchmarks.schema import Question
 from benchmarks.styles.draw import Draw
 from benchmarks.styles.mix import STYLED, styled
 from benchmarks.styles.pairs import load_pairs, write_pairs
@@ -96,6 +98,58 @@ def _one_of(text: str, kinds: Any, noun: str, where: str) -> Any:
     if text not in get_args(kinds):
         raise unknown_name(noun, text, get_args(kinds), where=where)
     return text
+
+
+# --- export --------------------------------------------------------------------------------------------------
+
+
+def export(asked: Asked, target: Target, passages: int | None, folder: Path | None, as_json: bool, quiet: bool) -> None:
+    """Write a benchmark's questions with their candidates in SARK's layout of ranked lists."""
+    target.check()
+    benchmark = asked.load(asked.services(Store(store_folder(folder))), not (quiet or as_json))
+    if all(question.candidates is None for question in benchmark.questions):
+        raise UserError(
+            f"{benchmark.reference} gives its questions no list of candidates", where="REF",
+            try_this='--setting "corpus(retriever=bm25,n=50)", or a layout with candidates',
+        )  # fmt: skip
+    chosen, notes = _readable(benchmark, passages)
+    if not chosen.questions:
+        raise UserError("no question is left to write", where=asked.reference, try_this="; ".join(notes))
+    written = write_sark(chosen, target.path, overwrite=target.overwrite)
+    count = sum(len(question.candidates or ()) for question in chosen.questions)
+
+    def show() -> None:
+        out.print(Text(f"{target.path}: {written:,} records of {benchmark.name}, {count:,} candidates"), soft_wrap=True)
+        for note in notes:
+            err.print(Text(note, style="dim"), soft_wrap=True)
+
+    value = {"file": str(target.path), "records": written, "name": benchmark.name, "candidates": count}
+    emit(value | {"notes": notes}, as_json, show)
+
+
+def _readable(benchmark: Benchmark, passages: int | None) -> tuple[Benchmark, list[str]]:
+    """The questions that `sark` can read again, with so many candidates, and what is said of the others.
+
+    In the layout a question's text is its id, and a list must not be empty.
+    """
+    kept: dict[str, Question] = {}
+    repeated = empty = 0
+    for question in benchmark.questions:
+        if not question.candidates:
+            empty += 1
+        elif question.text in kept:
+            repeated += 1
+        else:
+            # A slice of None is all.
+            kept[question.text] = replace(question, candidates=tuple(question.candidates[:passages]))
+    notes = []
+    if repeated:
+        notes.append(f"{repeated:,} questions repeat the text of an earlier one and are left out")
+    if empty:
+        notes.append(f"{empty:,} questions have no candidate and are left out")
+    if short := sum(len(one.candidates or ()) < (passages or 0) for one in kept.values()):
+        notes.append(f"{short:,} questions have fewer than {passages} candidates")
+    return replace(benchmark, questions=list(kept.values())), notes
 
 
 # --- import --------------------------------------------------------------------------------------------------

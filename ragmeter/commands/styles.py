@@ -13,7 +13,7 @@ import numpy as np
 from rich.text import Text
 
 from benchmarks import hub
-from benchmarks.errors import Broke, UserError
+from benchmarks.errors import UserError, unwritable
 from benchmarks.registry import Benchmark, load, resolve
 from benchmarks.styles import pairs as style_pairs
 from benchmarks.styles import rewriting
@@ -115,7 +115,7 @@ def rewrite(asked: Asked, request: Rewriting, file: Path, folder: Path | None, a
         except KeyboardInterrupt:
             raise Interrupted(AGAIN) from None
         except OSError as error:
-            raise Broke(f"this file cannot be written: {error.strerror}", where=str(file), try_this=AGAIN) from error
+            raise unwritable(error, file, try_this=AGAIN) from error
     outcomes = _Outcomes(file)
     value = {
         "file": str(file), "benchmark": benchmark.name, "rewriter": chosen.rewriter.id, "asked": summary.asked,

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from benchmarks import registry as datasets
 from benchmarks import settings
-from benchmarks.errors import UserError
+from benchmarks.errors import UserError, unwritable
 from benchmarks.registry import Benchmark, DataReference, DatasetConfig
 from benchmarks.schema import Query
 from benchmarks.settings import Setting
@@ -25,11 +25,12 @@ from methods.api import Ranking, Services
 from methods.pipeline import index_folder
 from methods.registry import Component
 from ragmeter.console import emit, listing, out
+from ragmeter.given_options import refusal
 from ragmeter.options import store_folder
 from ragmeter.provenance import environment
 from ragmeter.render import show_board
 from ragmeter.tasks import default_metrics
-from results import queries, trec
+from results import blessed, queries, trec
 from results.board import board
 from results.queries import RunRow
 from results.statistics import Estimate
@@ -38,12 +39,13 @@ from results.submission import bundle as bundles
 from results.submission.admission import beside, require_board, require_known
 from results.submission.card import Card, dataset_options, parse_card
 from results.submission.checks import Target, validate
-from results.submission.contamination import training_loader
+from results.submission.contamination import LoadTraining, training_loader
 from results.submission.findings import Report, mean
 from results.submission.limits import LIMITS
 from results.submission.preview import preview
 from results.submission.preview import to_json as preview_json
 from results.submission.rows import jsonl_rows
+from results.submission.stored_training import stored_training
 from results.submission.storing import Stored, store_report
 from results.submission.template import write_template
 from results.submission.verifying import card_of
@@ -72,12 +74,14 @@ def submit(
     def prepared(card: Card) -> Target:
         return _prepare_known(card, store, data_path) if known_boards else prepare(card, store, data_path)
 
+    # A stranger's card may name a thousand datasets: what is not stored is not loaded for it.
+    training = stored_training(store) if known_boards else training_loader()
     if predictions.lower().endswith(bundles.SUFFIX) and not is_trec:
         if card_file is not None:
             raise UserError("a bundle brings its own card", where="--card", try_this="leave --card out")
-        report, target, notes = _bundled(Path(predictions), prepared)
+        report, target, notes = _bundled(Path(predictions), prepared, training)
     else:
-        report, target, notes = _plain(predictions, card_file, prepared, is_trec)
+        report, target, notes = _plain(predictions, card_file, prepared, training, is_trec)
     stored = None
     metrics = default_metrics(target.loaded)
     worth = preview(report, target) if dry_run else {}
@@ -101,7 +105,7 @@ def submit(
 
 
 def _plain(
-    predictions: str, card_file: Path | None, prepared: Callable[[Card], Target], is_trec: bool
+    predictions: str, card_file: Path | None, prepared: Callable[[Card], Target], training: LoadTraining, is_trec: bool
 ) -> tuple[Report, Target, list[str]]:
     if card_file is None:
         raise UserError(
@@ -115,12 +119,14 @@ def _plain(
         read = trec.run_rows(target.asked.questions) if is_trec else jsonl_rows
         report = validate(
             card, source, target, file=predictions, metrics=default_metrics(target.loaded), read=read,
-            training=training_loader(),
+            training=training,
         )  # fmt: skip
     return report, target, []
 
 
-def _bundled(path: Path, prepared: Callable[[Card], Target]) -> tuple[Report, Target, list[str]]:
+def _bundled(
+    path: Path, prepared: Callable[[Card], Target], training: LoadTraining
+) -> tuple[Report, Target, list[str]]:
     with bundles.open_bundle(path) as bundle:
         target = prepared(bundle.card)
         if target.loaded.fingerprint != bundle.manifest.dataset_fingerprint:
@@ -133,7 +139,7 @@ def _bundled(path: Path, prepared: Callable[[Card], Target]) -> tuple[Report, Ta
         with bundle.predictions() as source:
             report = validate(
                 bundle.card, source, target, file=f"{path}/{bundles.PREDICTIONS}",
-                metrics=default_metrics(target.loaded), training=training_loader(),
+                metrics=default_metrics(target.loaded), training=training,
             )  # fmt: skip
         if not report.ok:
             return report, target, []
@@ -247,8 +253,7 @@ def template(
     try:
         options = entry.config.model_validate(given | ({"path": data_path} if data_path is not None else {}))
     except ValidationError as error:
-        first = error.errors()[0]
-        raise UserError(f"{first['msg']}: {'.'.join(map(str, first['loc']))}", where="--config") from None
+        raise refusal(error, entry.id, entry.config, where="--config") from None
     asked = Setting.parse(setting or entry.card.settings_of(reference.subset)[0], where="--setting")
     target = _target(str(reference), options, limit, asked, seed, Store(store_folder(store)))
     files = write_template(folder, target, asked, seed=seed, limit=limit, config=given, passages=passages)
@@ -281,7 +286,7 @@ def _json_object(text: str | None) -> dict[str, Any]:
 def bundle(run: str, file: Path, card_file: Path | None, folder: Path | None, as_json: bool) -> None:
     """Write a stored run as a bundle."""
     store = Store(store_folder(folder))
-    row = queries.find_run(store, run)
+    row = blessed.find_run(store, run)
     card = _card(card_file) if card_file is not None else card_of(row)
     _check_same(card, row)
     found = queries.score_columns(store, row.dataset_fingerprint, [row.run])
@@ -322,7 +327,7 @@ def _check_same(card: Card, row: RunRow) -> None:
 def trec_export(run: str, file: Path, qrels: Path | None, passages: bool, folder: Path | None, as_json: bool) -> None:
     """Write a run's rankings, and the positives, as TREC files."""
     store = Store(store_folder(folder))
-    row = queries.find_run(store, run)
+    row = blessed.find_run(store, run)
     ranked = {one.question_id: one.evidence for one in store.predictions(row.run)}
     known = queries.questions(store, row.dataset_fingerprint)
     rankings = [(one.question, ranked.get(one.question, ())) for one in known]
@@ -339,7 +344,7 @@ def trec_export(run: str, file: Path, qrels: Path | None, passages: bool, folder
     def show() -> None:
         out.print(Text(f"{file}: {len(rankings) - empty} questions with results, {empty} without"), soft_wrap=True)
         if lowered:
-            out.print(Text(f"{lowered} tied or rising scores were lowered to keep the order (docs/submit.md)"))
+            out.print(Text(f"{lowered} tied or rising scores were lowered to keep the order"))
         if qrels is not None:
             out.print(Text(f"{qrels}: {len(known) - (without or 0)} questions with positives"), soft_wrap=True)
 
@@ -357,5 +362,5 @@ def _written(path: Path) -> Iterator[TextIO]:
         except FileExistsError:
             raise UserError("this file is there already", where=str(path), try_this="choose another name") from None
         except OSError as error:
-            raise UserError(f"this file cannot be written: {error.strerror}", where=str(path)) from error
+            raise unwritable(error, path) from error
         yield sink

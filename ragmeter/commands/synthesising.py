@@ -14,7 +14,7 @@ from benchmarks import hub, registry
 from benchmarks.corpora.build import open_corpus
 from benchmarks.corpus import Corpus
 from benchmarks.draws import Draws
-from benchmarks.errors import Broke, UserError, unknown_name
+from benchmarks.errors import UserError, unknown_name, unwritable
 from benchmarks.worlds.dataset import WorldsConfig
 from methods.clara.data_config import MIXES, Mix, ScpDataConfig, Type
 from methods.clara.rows import ScpRow, write_rows
@@ -107,7 +107,7 @@ def _write(path: Path, rows: Any) -> None:
     try:
         write_rows(path, rows)
     except OSError as error:
-        raise Broke(f"this file cannot be written: {error.strerror}", where=str(path), try_this=AGAIN) from error
+        raise unwritable(error, path, try_this=AGAIN) from error
 
 
 def _by_worlds(request: Request, as_json: bool) -> int:

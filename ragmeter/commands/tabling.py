@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from benchmarks.errors import UserError, unknown_name
+from benchmarks.errors import unknown_name, unwritable
 from ragmeter.commands.showing import metric_list
 from ragmeter.console import listing, out
 from ragmeter.options import store_folder
@@ -90,7 +90,7 @@ def _deliver(text: str, output: Path | None) -> None:
     try:
         output.write_text(text, "utf-8")
     except OSError as error:
-        raise UserError(f"this file cannot be written: {error.strerror}", where=f"--output {output}") from error
+        raise unwritable(error, f"--output {output}") from error
 
 
 # -- published figures ---------------------------------------------------------------------------------------------

@@ -14,8 +14,9 @@ from pydantic import BaseModel, ValidationError
 from rich.text import Text
 
 from benchmarks import registry as datasets
-from benchmarks.errors import UserError, unknown_name
+from benchmarks.errors import UserError, unknown_name, unwritable
 from benchmarks.schema import Question
+from benchmarks.wording import first_error, in_words
 from methods.api import Services
 from methods.explaining import EXPLAINERS, Explanation
 from methods.registry import require_extra
@@ -23,6 +24,7 @@ from methods.training import TRAININGS, TrainedStage, TrainingConfig, TrainingEn
 from ragmeter import yaml_source
 from ragmeter.commands.listing import option_rows
 from ragmeter.console import emit, err, listing, out
+from ragmeter.given_options import refusal
 from ragmeter.options import store_folder
 from ragmeter.progress import TrainingProgress
 from ragmeter.run_loop import Interrupted
@@ -179,7 +181,7 @@ _EXAMPLES = {
 
 
 def _explained(error: ValidationError, entry: TrainingEntry) -> UserError:
-    first = error.errors(include_url=False)[0]
+    first = first_error(error)
     option = ".".join(map(str, first["loc"])) or entry.id
     known = [one["name"] for one in nested_options(entry.config)]
     if first["type"] == "extra_forbidden":
@@ -188,7 +190,7 @@ def _explained(error: ValidationError, entry: TrainingEntry) -> UserError:
         flag = _EXAMPLES.get(option, f"--set {option}=…")
         also = f"; `ragmeter train {entry.id} --options` lists all"
         return UserError(f"training {entry.id} needs {option}", where=flag.split()[0], try_this=flag + also)
-    return UserError(f"option {option} of {entry.id}: {first['msg']}", where="--set, --data, --graph or --base")
+    return UserError(f"option {option} of {entry.id}: {in_words(first)}", where="--set, --data, --graph or --base")
 
 
 def _line(stage: TrainedStage, checkpoint: Checkpoint) -> tuple[str, ...]:
@@ -212,11 +214,7 @@ def explain(
     try:
         config = entry.config.model_validate(given)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        option = ".".join(map(str, first["loc"])) or name
-        if first["type"] == "extra_forbidden":
-            raise unknown_name(f"option of {name}", option, entry.config.model_fields, where="--set") from None
-        raise UserError(f"option {option} of {name}: {first['msg']}", where="--set") from None
+        raise refusal(error, name, entry.config) from None
     config.preflight()
     benchmark = datasets.load(reference)
     store = Store(store_folder(folder))
@@ -248,7 +246,7 @@ def _draw(found: Explanation, picture: Path) -> None:
     try:
         picture.write_text(found.picture, "utf-8")
     except OSError as error:
-        raise UserError(f"the picture cannot be written: {error.strerror}", where=str(picture)) from None
+        raise unwritable(error, picture, what="the picture") from None
 
 
 def _show(found: Explanation, picture: Path | None) -> None:

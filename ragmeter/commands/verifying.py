@@ -10,7 +10,7 @@ from rich.text import Text
 from benchmarks.errors import UserError
 from ragmeter.console import emit, err, listing, out
 from ragmeter.options import store_folder
-from results import queries
+from results import blessed
 from results.queries import RunRow
 from results.store import Store
 from results.submission.verifying import Verification, card_of, compare, find_ours, promote
@@ -26,9 +26,9 @@ def verify(
             try_this="ragmeter submit FILE …, then ragmeter submit --verify RUN",
         )  # fmt: skip
     store = Store(store_folder(folder))
-    submitted = queries.find_run(store, run)
+    submitted = blessed.find_run(store, run)
     card_of(submitted)
-    ours = queries.find_run(store, against) if against else find_ours(store, submitted)
+    ours = blessed.find_run(store, against) if against else find_ours(store, submitted)
     found = compare(store, submitted, ours, _fraction(tolerance))
     origin = promote(store, submitted, found)
     emit(found.to_json() | {"origin": origin}, as_json, lambda: _show_verification(found, submitted, ours, origin))

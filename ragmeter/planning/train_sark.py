@@ -29,12 +29,12 @@ STAGE = "reranker"
 def lessons(config: SarkTrainingConfig, room: Classroom) -> list[Lesson]:
     """The rows, and the stage."""
     shapes = [_used(config, one) for one in room.shapes_of(config.data, config.data_options)]
-    held = [_used(config, one) for one in room.shapes_of(config.validation, config.validation_options)]
+    held = [_used(config.held_out, one) for one in room.shapes_of(config.validation, config.validation_options)]
     shared: dict[str, Cost] = {}
     own = Cost()
-    for one in (*shapes, *held):
-        shared |= {**_indexes(config, room, one), **_asked(config, room, one)}
-        own += _own(config, room, one)
+    for options, one in (*((config, one) for one in shapes), *((config.held_out, one) for one in held)):
+        shared |= {**_indexes(options, room, one), **_asked(options, room, one)}
+        own += _own(options, room, one)
     rows = sum(_labelled(config, one) for one in shapes)
     size = room.weights.size(config.base, config.revision)
     steps = steps_of(rows, config.train.batch_size * config.train.accumulation, config.train.epochs)
@@ -46,9 +46,14 @@ def lessons(config: SarkTrainingConfig, room: Classroom) -> list[Lesson]:
 
 
 def _used(config: SarkTrainingConfig, shape: Shape) -> Shape:
-    if config.questions is None or shape.questions is None:
+    """A shape with the questions that are mined, at most."""
+    if shape.questions is None:
         return shape
-    return replace(shape, questions=min(config.questions, shape.questions))
+    limits = [shape.questions] if config.questions is None else [shape.questions, config.questions]
+    if config.rows is not None and _tried(config, shape) >= LENGTH:
+        # A question gives a row at least, its list; that some orders cannot be read is left out of account.
+        limits.append(config.rows)
+    return replace(shape, questions=min(limits))
 
 
 def _tried(config: SarkTrainingConfig, shape: Shape) -> float:
@@ -61,8 +66,16 @@ def _tried(config: SarkTrainingConfig, shape: Shape) -> float:
 
 
 def _labelled(config: SarkTrainingConfig, shape: Shape) -> float:
-    """Rows at most: a label of every passage that was tried."""
-    return float(shape.questions or 0) * (_tried(config, shape) + _further(config))
+    """Rows at most: a label of every passage that was tried, as far as rows are wanted."""
+    every = float(shape.questions or 0) * (_tried(config, shape) + _further(config))
+    return every if config.rows is None else min(every, float(config.rows))
+
+
+def _told(config: SarkTrainingConfig, shape: Shape) -> float:
+    """Passages told otherwise at most: all that were tried, or those of the rows and of each question's list."""
+    questions = float(shape.questions or 0)
+    every = questions * (_tried(config, shape) + _further(config))
+    return every if config.rows is None else min(every, config.rows + LENGTH * questions)
 
 
 def _further(config: SarkTrainingConfig) -> float:
@@ -92,9 +105,10 @@ def _asked(config: SarkTrainingConfig, room: Classroom, shape: Shape) -> dict[st
     if isinstance(llm, RewriterConfig):
         # No retelling is much longer than what is told.
         longest = min(llm.max_tokens, 2 * shape.passage)
-        cost += room.ask(llm, _labelled(config, shape), RETELLING + shape.passage, longest)
+        cost += room.ask(llm, _told(config, shape), RETELLING + shape.passage, longest)
     made_of = (config.candidates, config.labels, config.lists, config.styles)
-    return {once("sark", [str(shape.reference)], *made_of): cost}
+    # Fewer rows are of fewer questions.
+    return {once("sark", [str(shape.reference), f"{config.rows}, {config.rows_seed}"], *made_of): cost}
 
 
 def _retrievers(config: SarkTrainingConfig) -> list[Component]:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from results.statistics.bootstrap import alike, bootstrap_weights, distribution, unit_places, units_of
+from results.statistics.closed_form import means
 from results.statistics.core import LEVEL, METHOD, RESAMPLES, Clusters, Estimate, Floats, Method, doubt_about_mean
 from results.statistics.intervals import estimates
 
@@ -45,6 +46,7 @@ class Verdict(IntEnum):
 
 
 _VALUES = np.array([0.0, 0.5, 1.0, math.nan, math.nan])
+_SIGNS = {Verdict.WIN: 1.0, Verdict.TIE: 0.0, Verdict.LOSS: -1.0, Verdict.NONE: 0.0}
 _ABSENT = -1
 
 
@@ -101,6 +103,8 @@ class WinRate:
         verdicts: Number of single verdicts of each kind, by name, over all orders and repetitions.
         flips: Contradictions between presentation orders.
         repetitions: Spread over repetitions.
+        p: Two-sided p-value of winning as many questions as losing, of this pair alone: the exact sign test, or
+            Student's t over clusters. Ties and `none` count for neither, whatever the tie rule; NaN without a verdict.
     """
 
     wins: int
@@ -117,6 +121,7 @@ class WinRate:
     verdicts: dict[str, int]
     flips: OrderFlips
     repetitions: RepetitionSpread
+    p: float
 
     @property
     def n(self) -> int:
@@ -183,7 +188,7 @@ def win_rates(
         ValueError: Arrays differ in length, a code is out of range, a cell was judged twice, or no such tie rule.
 
     Source: ARK (2025), section on evaluation, for `decided`; the released code's wins / total is `with_ties` by the
-        rule `loss`.
+        rule `loss`; p as in `closed_form.means`.
     """
     if ties not in _TIE_VALUE:
         raise ValueError(f"no tie rule {ties!r}: choose {', '.join(_TIE_VALUE)}")
@@ -197,6 +202,7 @@ def win_rates(
               _with_ties(_SWAPPED[states], ties)]  # fmt: skip
     labels = None if clusters is None else _labels(clusters, questions)
     found = _estimates(np.concatenate(values), labels, seed, level, resamples, method)
+    p = means(_valued(states, _SIGNS), clusters=labels).p
     # Questions that only other pairs were judged on are not left out of this one.
     absent = np.tile((states == _ABSENT).sum(axis=1), len(values)).tolist()
     found = [replace(one, unscorable=one.unscorable - gone) for one, gone in zip(found, absent, strict=True)]
@@ -210,7 +216,7 @@ def win_rates(
             wins, tied, losses, none, unscored,
             found[row], found[pairs + row], found[2 * pairs + row], found[3 * pairs + row], found[4 * pairs + row],
             ties, {kind.name.lower(): int(kinds[row, kind]) for kind in Verdict},
-            OrderFlips(int(flips[row]), int(both[row])), spreads[row],
+            OrderFlips(int(flips[row]), int(both[row])), spreads[row], float(p[row]),
         )
         for row, (wins, tied, losses, none, unscored) in enumerate(counts.tolist())
     ]  # fmt: skip

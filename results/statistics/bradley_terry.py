@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from results.statistics.bootstrap import bootstrap_weights, unit_places
+from results.statistics.bradley_terry_pairs import holm_pairs, pair_ps, standings
+from results.statistics.closed_form import Band
 from results.statistics.core import LEVEL, METHOD, Clusters, Estimate, Floats, Method, Support
 from results.statistics.paired_logit import Cells, cells_of, fit, mutual
 from results.statistics.resampled import estimate_of, refuse_bca, support_of
@@ -39,6 +41,8 @@ class Strength:
         separated: It has won, or lost, every battle that links it to the larger rest (Ford's condition fails): how
             far away it stands is the prior's word, not the battles'.
         separated_rounds: Share of the resamples in which that is so.
+        band: Its rank among the methods of its component, 1 is strongest, and the ranks that the tests of all pairs
+            leave open.
     """
 
     logit: Estimate
@@ -46,12 +50,19 @@ class Strength:
     component: int
     separated: bool
     separated_rounds: float
+    band: Band
 
     @property
     def elo(self) -> tuple[float, float, float]:
         """Value, low and high on the scale of chess ratings: 400 points are odds of 10 to 1, 1500 the mean."""
         scaled = [ELO_CENTRE + ELO_PER_LOGIT * x for x in (self.logit.value, self.logit.low, self.logit.high)]
         return scaled[0], scaled[1], scaled[2]
+
+    @property
+    def places(self) -> str:
+        """The ranks that tests leave open, as they are written: `2–4`, or `1` where it is but one."""
+        low, high = self.band.low, self.band.high
+        return f"{low}" if low == high else f"{low}–{high}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +79,10 @@ class BradleyTerry:
             of the standardised length ratio; None if not asked for.
         battles, unscored: Rows with and without a score.
         draws: Shape (methods, rounds), the resampled strengths.
-        level, method: Of the intervals.
+        p: Shape (methods, methods), two-sided p-values of equal strength as in `pair_ps`; NaN where no battles link
+            two methods.
+        corrected: The same, Holm-corrected over all pairs.
+        level, method: Of the intervals; `level` also of the claims behind the bands.
     """
 
     strengths: list[Strength]
@@ -80,6 +94,8 @@ class BradleyTerry:
     unscored: int
     support: Support
     draws: Floats
+    p: Floats
+    corrected: Floats
     level: float
     method: Method
 
@@ -94,7 +110,10 @@ class BradleyTerry:
         return 1 / (1 + math.exp(-gap)) if not math.isnan(gap) else math.nan
 
     def difference(self, one: int, other: int) -> Estimate:
-        """Strength of one method less another's, with its interval; NaN where no battles link them."""
+        """Strength of one method less another's, with its interval; NaN where no battles link them.
+
+        The interval is of this pair alone; `corrected` has the p-value that allows for all pairs.
+        """
         a, b = self.strengths[one], self.strengths[other]
         value = a.logit.value - b.logit.value if a.component == b.component else math.nan
         held = [_held(side.separated, side.separated_rounds, self.level) for side in (a, b)]
@@ -122,8 +141,8 @@ def bradley_terry(
     """Fit logit P(first beats second) = strength of first - strength of second + effects, ties as half wins.
 
     Intervals resample questions with all their battles, so repeated verdicts on one question are not taken for
-    independent ones. Without a prior a method that wins everything is infinitely strong; the prior makes that a
-    large number, and the result says of which methods it is so.
+    independent ones. Ranks come from tests of all pairs, Holm-corrected. Without a prior a method that wins everything
+    is infinitely strong; the prior makes that a large number, and the result says of which methods it is so.
 
     Args:
         first, second, question: Shape (battles,), codes from 0.
@@ -161,11 +180,15 @@ def bradley_terry(
         estimate_of(float(found.at[row]), draws[row], support, 0, level, method, _one_sided(x[row - total], won))
         for row in range(total, len(draws))
     ]
+    values = found.at[:total]
+    p = pair_ps(values, draws[:total], sample.component, sample.net, sample.fought)
+    corrected = holm_pairs(p)
+    bands = standings(values, corrected, sample.component, level)
     return BradleyTerry(
-        _strengths(sample, found, draws[:total], level, method), sample.linked,
+        _strengths(sample, found, draws[:total], bands, level, method), sample.linked,
         effects[0] if shown_first is not None else None, effects[-1] if lengths is not None else None,
         float(x[-1][known].std()) if lengths is not None and known.any() else None,
-        int(known.sum()), int((~known).sum()), support, draws[:total], level, method,
+        int(known.sum()), int((~known).sum()), support, draws[:total], p, corrected, level, method,
     )  # fmt: skip
 
 
@@ -178,6 +201,8 @@ class _Sample:
         table: Shape (2 × cells, units), sparse: battles, then wins, of each cell in each unit.
         sizes: Shape (units,), questions of each unit.
         battles, questions: Shape (methods,), of each method.
+        net, fought: Shape (methods, units), each method's score in each unit, ½ off for every battle, and whether it
+            has one there.
         component: Shape (methods,), which methods are linked by battles.
         linked: Number of components with a battle.
     """
@@ -187,6 +212,8 @@ class _Sample:
     sizes: Codes
     battles: Codes
     questions: Codes
+    net: Floats
+    fought: NDArray[np.bool_]
     component: Codes
     linked: int
 
@@ -266,11 +293,15 @@ def _sample(
     counts = np.concatenate([np.ones(len(won)), np.where(turned, 1 - won, won)])
     table = csr_array(coo_array((counts, (where, unit)), shape=(2 * cells.cells, len(sizes))))
     fought = np.concatenate([first, second])
+    here = fought * len(sizes) + unit
+    above = np.concatenate([won, 1 - won]) - 0.5
+    net = np.bincount(here, above, minlength=total * len(sizes)).astype(np.float64).reshape(total, -1)
+    there = np.bincount(here, minlength=total * len(sizes)).reshape(total, -1) > 0
     met = np.unique(np.stack([fought, np.tile(asked, 2)]), axis=1)[0]
     links = coo_array((np.ones(len(cells.left)), (cells.left, cells.right)), shape=(total, total))
     component = connected_components(links, directed=False)[1] if total else np.empty(0, np.int64)
     return _Sample(
-        cells, table, sizes, np.bincount(fought, minlength=total), np.bincount(met, minlength=total),
+        cells, table, sizes, np.bincount(fought, minlength=total), np.bincount(met, minlength=total), net, there,
         component.astype(np.int64), len(np.unique(component[cells.left])),
     )  # fmt: skip
 
@@ -305,7 +336,9 @@ def _separated(reached: NDArray[np.bool_], component: Codes) -> NDArray[np.bool_
     return apart
 
 
-def _strengths(sample: _Sample, found: _Fit, draws: Floats, level: float, method: Method) -> list[Strength]:
+def _strengths(
+    sample: _Sample, found: _Fit, draws: Floats, bands: list[Band], level: float, method: Method
+) -> list[Strength]:
     """Each method's strength with what there is to say about it."""
     strengths = []
     support = support_of(sample.sizes)
@@ -319,7 +352,7 @@ def _strengths(sample: _Sample, found: _Fit, draws: Floats, level: float, method
             doubt if fought else "no battle",
         )  # fmt: skip
         logit = replace(logit, n=int(sample.questions[code]))
-        strengths.append(Strength(logit, fought, int(sample.component[code]), apart, share))
+        strengths.append(Strength(logit, fought, int(sample.component[code]), apart, share, bands[code]))
     return strengths
 
 

@@ -88,10 +88,11 @@ class Band:
     """A method's place, 1 is best.
 
     Attributes:
-        rank: One more than the number of methods with a better mean; equals share it.
+        rank: One more than the number of methods that are better on the questions that both were scored on; equals
+            share it, and it lies between low and high.
         low, high: One more than the number of methods that are significantly better, and the number of methods less
             those that are significantly worse; holds for all methods at once with the stated level.
-        best: Whether it is the best or cannot be told from it. That never means "as good as".
+        best: Whether nobody is significantly better. That never means "as good as".
     """
 
     rank: int
@@ -101,7 +102,6 @@ class Band:
 
 
 def bands(
-    values: Floats,
     pairs: Moments,
     *,
     places: NDArray[np.int64] | None = None,
@@ -111,32 +111,28 @@ def bands(
     """Ranks with their uncertainty, from pairwise tests Holm-corrected over all pairs.
 
     Args:
-        values: Shape (methods,), without NaN.
-        pairs: Shape (methods, methods), of the same methods, or of more.
+        pairs: Shape (methods, methods), of these methods, or of more.
         places: Where the methods stand in `pairs`; None: they are those of `pairs`, in its order.
         higher_is_better: False for a metric of which less is better.
         level: One less the probability of one wrong claim or more.
 
     Source: Mogstad et al. (2024), "Inference for ranks with applications to mobility across neighbourhoods".
     """
-    methods = len(values)
-    if not methods:
-        return []
-    sign = 1.0 if higher_is_better else -1.0
-    p, differences = pairs.p, pairs.value
+    p, differences = pairs.p, pairs.value if higher_is_better else -pairs.value
     if places is not None and not np.array_equal(places, np.arange(len(p))):
         p, differences = p[np.ix_(places, places)], differences[np.ix_(places, places)]
+    methods = len(p)
     upper = np.triu_indices(methods, 1)
     corrected = np.ones((methods, methods))
     corrected[upper] = holm_array(p[upper])
     corrected = np.minimum(corrected, corrected.T)
     sure = corrected <= 1 - level
-    worse_than = sure & (sign * differences < 0)
-    scores = np.round(sign * values, 12)
-    best = int(scores.argmax())
+    # Not a number where two share no question: then nobody is ahead.
+    behind = np.round(differences, 12) < 0
+    worse_than = sure & behind
     return [
-        Band(1 + int((scores > scores[row]).sum()), 1 + int(worse_than[row].sum()),
-             methods - int(worse_than[:, row].sum()), not worse_than[row, best])
+        Band(1 + int(behind[row].sum()), 1 + int(worse_than[row].sum()), methods - int(worse_than[:, row].sum()),
+             not worse_than[row].any())
         for row in range(methods)
     ]  # fmt: skip
 

@@ -28,7 +28,8 @@ class Rank:
         value: Mean over the shared questions.
         n: Shared questions.
         p_best: p-value of the difference to the best method, Holm-corrected over all pairs; 1 for the best itself.
-        separable_from_best: Whether it is significantly worse than the best. False never means "as good as".
+        separable_from_best: Whether some method is significantly better, the best of them or another. False never means
+            "as good as".
     """
 
     rank: int
@@ -55,7 +56,7 @@ def ranks(
 
     A question that one of the methods was not scored on counts for none: methods are ranked on the same questions.
 
-    A method is separable from the best where a paired two-sided sign-flip test tells the two apart at 1 - level. Which
+    Two methods are told apart where a paired two-sided sign-flip test does so at 1 - level. Which
     method is the best is seen on the same questions, and whoever came out on top by luck differs from the others by
     more than chance; so the p-values are Holm-corrected over all pairs of methods, which holds for whichever pair one
     picks afterwards. Correcting over the comparisons with the best alone would not. Sign flips are raised in number
@@ -94,7 +95,7 @@ def ranks(
     return [
         Rank(
             int(places[row]), int(low[row]), int(high[row]), 1 + int(better[row]), methods - int(worse[row]),
-            sign * float(means[row]), n, float(p[row, best]), bool(sure[row, best]),
+            sign * float(means[row]), n, float(p[row, best]), bool(better[row]),
         )
         for row in range(methods)
     ]  # fmt: skip

@@ -23,6 +23,7 @@ from typing import IO, Any, BinaryIO, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from benchmarks.errors import UserError
+from benchmarks.wording import told_of
 from methods.api import Prediction
 from results.submission.card import Card, card_yaml, parse_card
 from results.submission.findings import shown
@@ -235,9 +236,8 @@ def _manifest(raw: bytes, where: str) -> Manifest:
     try:
         return Manifest.model_validate_json(raw)
     except ValidationError as error:
-        first = error.errors()[0]
-        path = ".".join(map(str, first["loc"])) or "the document"
-        raise _broken(f"{path}: {first['msg']}", f"{where}/{MANIFEST}") from None
+        path, what = told_of(error)
+        raise _broken(f"{path or 'the document'}: {what}", f"{where}/{MANIFEST}") from None
 
 
 def _check_hashes(archive: zipfile.ZipFile, manifest: Manifest, where: str, limits: Limits) -> None:

@@ -15,6 +15,7 @@ from benchmarks.fingerprint import fingerprint
 from benchmarks.located import Located
 from benchmarks.registry import DatasetConfig
 from benchmarks.settings import Setting
+from benchmarks.wording import first_error, in_words
 from results.submission import plain_yaml
 
 FORMAT = 1
@@ -196,8 +197,7 @@ def dataset_options(card: Card) -> DatasetConfig:
 def _explained(
     error: ValidationError, document: Located, prefix: tuple[str, ...] = (), model: type[BaseModel] = Card
 ) -> UserError:
-    # A mistyped key is the likely cause of the missing one.
-    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    first = first_error(error)
     path = (*prefix, *first["loc"])
     where = document.where(path)
     more = len(error.errors()) - 1
@@ -212,7 +212,7 @@ def _explained(
         return UserError(f"key {str(path[-1])!r} is missing{also}", where=where, try_this=hint)
     given = repr(first.get("input"))
     cut = given if len(given) <= 60 else given[:57] + "…"
-    return UserError(f"{'.'.join(map(str, path))}: {first['msg']}, got {cut}{also}", where=where)
+    return UserError(f"{'.'.join(map(str, path))}: {in_words(first)}, got {cut}{also}", where=where)
 
 
 _PARTS: dict[str, type[BaseModel]] = {"method": MethodPart, "models": ModelPart, "training_data": TrainingPart}

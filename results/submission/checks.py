@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import BinaryIO
 
+import numpy as np
+
 from benchmarks.corpus import Corpus
 from benchmarks.fingerprint import content_hash, fingerprint
 from benchmarks.registry import Benchmark
@@ -250,5 +252,10 @@ def _scores(
         findings.add(
             "invariant", "scores contradict each other: this is a fault of ragmeter or of a metric", sentence,
             try_this="report it, with the bundle",
+        )  # fmt: skip
+    if card.retrieval_only and metrics and all(np.isnan(found[str(one)]).all() for one in wanted):
+        findings.add(
+            "nothing_scored", "nothing here can be scored on rankings alone", target.loaded.name,
+            try_this="send answers, without retrieval_only: the dataset does not say which passages are evidence",
         )  # fmt: skip
     return {str(one): found[str(one)] for one in wanted}

@@ -3,17 +3,41 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Protocol
 
 from benchmarks import registry as datasets
 from benchmarks.errors import UserError
 from benchmarks.registry import Benchmark, DataReference
 from benchmarks.text import normalise
 from benchmarks.worlds.seeds import TEST
+from results.asked import asked_of, covers
 from results.submission.card import Card, TrainingPart
 from results.submission.findings import Findings, shown
 
-LoadTraining = Callable[[str], Benchmark]
+
+class TrainingQuestion(Protocol):
+    """A question of training data."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def text(self) -> str: ...
+
+
+class Training(Protocol):
+    """Training data, as far as they are compared."""
+
+    @property
+    def reference(self) -> DataReference: ...
+
+    @property
+    def questions(self) -> Sequence[TrainingQuestion]: ...
+
+
+LoadTraining = Callable[[str], Training]
 """From a data reference to its questions; a UserError says that they are not on this machine."""
 WORLDS = "worlds"
 _SEEDS = re.compile(r"\s*(\d{1,10})(?:\s*(?:-|–|\.\.)\s*(\d{1,10}))?\s*")
@@ -36,13 +60,14 @@ def contamination(card: Card, benchmark: Benchmark, load: LoadTraining | None, f
         One sentence per contaminated item.
     """
     found: list[str] = []
+    compared = _Compared(benchmark, load) if load is not None else None
     for number, data in enumerate(card.training_data, 1):
         label = f"training data {number} ({shown(data.reference or data.name)})"
         reasons = [*_by_reference(data, benchmark), *_by_seed(data, benchmark, findings), *_by_id(data, benchmark)]
         # The names in worlds are drawn, so equal questions of different worlds are chance; seeds decide there.
         own_world = data.reference and DataReference.parse(data.reference).name == WORLDS
-        if not reasons and data.reference and not own_world and load is not None:
-            reasons = _by_content(data.reference, benchmark, load, label, findings)
+        if not reasons and data.reference and not own_world and compared is not None:
+            reasons = compared.reasons(data.reference, label, findings)
         if not reasons and _sounds_like(data, benchmark):
             findings.add(
                 "training_data_unclear",
@@ -63,14 +88,13 @@ def contamination(card: Card, benchmark: Benchmark, load: LoadTraining | None, f
 
 
 def _by_reference(data: TrainingPart, benchmark: Benchmark) -> Iterator[str]:
-    if not data.reference:
+    if not data.reference or not covers(data.reference, benchmark.name):
         return
-    given, evaluated = DataReference.parse(data.reference), benchmark.reference
-    if given.name != evaluated.name or (given.subset and evaluated.subset and given.subset != evaluated.subset):
-        return
+    given, evaluated = asked_of(data.reference), asked_of(benchmark.name)
     if given.split is None:
-        yield f"names no split, so it covers {evaluated}"
-    elif shared := set(given.split.split("+")) & set((evaluated.split or "").split("+")):
+        yield f"names no split, so it covers {benchmark.reference}"
+    else:
+        shared = set(given.split.split("+")) & set((evaluated.split or "").split("+"))
         yield f"covers the evaluated split {'+'.join(sorted(shared))}"
 
 
@@ -102,24 +126,42 @@ def _by_id(data: TrainingPart, benchmark: Benchmark) -> Iterator[str]:
         yield f"lists {same} of the evaluated questions"
 
 
-def _by_content(reference: str, benchmark: Benchmark, load: LoadTraining, label: str, findings: Findings) -> list[str]:
-    try:
-        training = load(reference)
-    except UserError as error:
-        findings.add(
-            "training_data_not_compared",
-            "declared training data are not on this machine, so questions were not compared",
-            f"{label}: {error.what}",
-            severity="note",
-        )
-        return []
-    ids = {question.id for question in training.questions}
-    texts = {normalise(question.text) for question in training.questions}
-    alike = [question for question in benchmark.questions if normalise(question.text) in texts]
-    if training.reference.name == benchmark.reference.name:
-        named = [question for question in benchmark.questions if question.id in ids and question not in alike]
+class _Compared:
+    """Compares declared data by their questions, each reference once: loading is work, and a card may repeat it."""
+
+    def __init__(self, benchmark: Benchmark, load: LoadTraining) -> None:
+        self._benchmark, self._load = benchmark, load
+        self._known: dict[DataReference, list[str] | UserError] = {}
+
+    def reasons(self, text: str, label: str, findings: Findings) -> list[str]:
+        given = DataReference.parse(text)
+        # The order of splits makes no other data, nor does naming one twice.
+        reference = replace(given, split="+".join(sorted(set(given.split.split("+")))) if given.split else None)
+        if reference not in self._known:
+            try:
+                self._known[reference] = _by_content(self._load(str(reference)), self._benchmark)
+            except UserError as error:
+                self._known[reference] = error
+        found = self._known[reference]
+        if isinstance(found, UserError):
+            findings.add(
+                "training_data_not_compared",
+                "declared training data are not on this machine, so questions were not compared",
+                f"{label}: {found.what}",
+                severity="note",
+            )
+            return []
+        return found
+
+
+def _by_content(data: Training, benchmark: Benchmark) -> list[str]:
+    ids = {question.id for question in data.questions}
+    texts = {normalise(question.text) for question in data.questions}
+    alike = {question.id for question in benchmark.questions if normalise(question.text) in texts}
+    if data.reference.name == benchmark.reference.name:
+        named = sum(1 for question in benchmark.questions if question.id in ids and question.id not in alike)
         if named:
-            return [f"has {len(named)} question ids of the evaluated split"]
+            return [f"has {named} question ids of the evaluated split"]
     return [f"has {len(alike)} of the evaluated questions word for word"] if alike else []
 
 

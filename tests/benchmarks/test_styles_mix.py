@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from benchmarks.settings import apply
 from benchmarks.styles.mix import rewritten, styled, survived
 from benchmarks.styles.pairs import ANY, Rewriting, StylePairs, told_as, write_pairs
 from benchmarks.styles.rewriter import RuleRewriter
+from benchmarks.styles.survival import Survival, survival
 from benchmarks.text import has_answer
 
 SAMPLES = {
@@ -130,6 +132,53 @@ def test_a_lost_answer_is_recorded_per_question(world):
     assert all(survived(styled(world, informal=1.0)).values())
     with pytest.raises(UserError, match="says nothing"):
         survived(world)
+
+
+def among_candidates(evidence: tuple[int, ...] = ()) -> Benchmark:
+    """One question over four passages, of which three hold its answer; told otherwise one loses it, one gains it."""
+    texts = {"gold one": "gold uno", "gold two": "lost", "gold three": "the gold of three", "other": "gold other"}
+    formal = [passage("t", text) for text in texts]
+    ids = tuple(one.id for one in formal)
+    question = Question("q", "?", ("gold",), evidence=tuple(ids[n] for n in evidence), candidates=ids)
+    told = StylePairs(Rewriting(ANY, one, "informal", told_as(one, texts[one.text])) for one in formal)
+    return styled(bench([question], formal), told, informal=1.0)
+
+
+def test_without_evidence_one_candidate_that_lost_the_answer_is_content_lost():
+    """Any of fifty candidates is nearly always left: that says nothing."""
+    made = among_candidates()
+    met = made.questions[0].metadata["styled"]
+    assert (met["with_answer_before"], met["with_answer"], met["answers_kept"]) == (3, 3, 2)
+    assert (met["among"], met["survived"]) == ("candidates", True)
+    assert survival(met, False) == Survival(pytest.approx(2 / 3), lost=True)
+    assert survived(made) == {"q": False}
+    assert made.extra["counts"] == {"styled_content_thinned": 1}
+    assert "1 questions without known evidence have a gold answer string that a candidate lost" in made.extra["notes"]
+
+
+@pytest.mark.parametrize(("evidence", "kept", "lost"), [((0,), 1, False), ((1,), 0, True), ((0, 1), 0.5, False)])
+def test_with_evidence_content_is_lost_where_none_of_it_is_left(evidence, kept, lost):
+    made = among_candidates(evidence)
+    assert made.questions[0].metadata["styled"]["among"] == "evidence"
+    assert survival(made.questions[0].metadata["styled"], True) == Survival(kept, lost)
+    assert survived(made) == {"q": not lost}
+    assert "styled_content_thinned" not in made.extra["counts"]
+
+
+@pytest.mark.parametrize(
+    ("met", "has_evidence", "kept", "lost"),
+    [
+        ({"with_answer_before": 4, "with_answer": 1, "survived": True}, False, 0.25, True),
+        ({"with_answer_before": 4, "with_answer": 1, "survived": True}, True, 0.25, False),
+        ({"with_answer_before": 4, "with_answer": 0, "survived": False}, True, 0, True),
+        ({"with_answer_before": 2, "with_answer": 3, "survived": True}, False, 1, False),
+        ({"with_answer_before": 0, "with_answer": 0, "survived": None}, False, math.nan, False),
+        ({"survived": False}, False, math.nan, True),
+    ],
+)
+def test_what_earlier_versions_recorded_is_read(met, has_evidence, kept, lost):
+    assert survival(met, has_evidence) == Survival(pytest.approx(kept, nan_ok=True), lost)
+    assert survival({"counts": {"formal": 3}}, has_evidence) is None
 
 
 def test_two_candidates_never_become_one():

@@ -19,7 +19,7 @@ from benchmarks.text import (
     normalise,
     precision_recall_f1,
 )
-from benchmarks.text_batch import AnswerPairs, cover_em_all, em_all, f1_all, has_answer_all, normalise_all
+from benchmarks.text_batch import AnswerPairs, has_answer_all, normalise_all
 
 PIECES = [
     "a", "The", " an ", "  ", "\t", "\x1c", "\x00", "\x01", "é", "a\u0301", "–", "ΑΣ", "İ", "yes", "no", "True", "-",
@@ -48,16 +48,15 @@ def test_one_strange_text_among_thousands_changes_no_other(strange):
 def test_batch_scores_equal_the_loop(rows, rules):
     predictions, golds = [row[0] for row in rows], [row[1] for row in rows]
     both = list(zip(predictions, golds, strict=True))
-    assert em_all(predictions, golds, rules).tolist() == [em(p, g, rules) for p, g in both]
-    assert f1_all(predictions, golds, rules).tolist() == [f1(p, g, rules) for p, g in both]
-    parts = AnswerPairs(predictions, golds, rules).precision_recall_f1(rules)
+    batch = AnswerPairs(predictions, golds, rules)
+    assert batch.em().tolist() == [em(p, g, rules) for p, g in both]
+    assert batch.f1(rules).tolist() == [f1(p, g, rules) for p, g in both]
+    parts = batch.precision_recall_f1(rules)
     assert [tuple(part[row] for part in parts) for row in range(len(rows))] == [
         precision_recall_f1(p, g, rules) for p, g in both
     ]
     for match in COVER_MATCHES:
-        assert cover_em_all(predictions, golds, match, rules).tolist() == [
-            cover_em(p, g, match, rules) for p, g in both
-        ]
+        assert batch.cover_em(match).tolist() == [cover_em(p, g, match, rules) for p, g in both]
     assert has_answer_all(predictions, golds).tolist() == [has_answer(p, g) for p, g in both]
 
 
@@ -68,15 +67,16 @@ def test_dropping_empty_golds_leaves_the_scorable_ones(rows):
     kept = [[gold for gold in row[1] if is_scorable_gold(gold)] for row in rows]
     dropped = AnswerPairs(predictions, [row[1] for row in rows], drop_empty=True)
     assert dropped.scorable.tolist() == [bool(golds) for golds in kept]
-    assert dropped.em().tolist() == em_all(predictions, kept).tolist()
-    assert dropped.f1().tolist() == f1_all(predictions, kept).tolist()
+    whole = AnswerPairs(predictions, kept)
+    assert dropped.em().tolist() == whole.em().tolist()
+    assert dropped.f1().tolist() == whole.f1().tolist()
 
 
 def test_rows_without_golds_score_zero_wherever_they_stand():
-    scores = em_all(["x", "y", "z", "w"], [[], ["y"], [], ["v", "w"]])
+    scores = AnswerPairs(["x", "y", "z", "w"], [[], ["y"], [], ["v", "w"]]).em()
     np.testing.assert_array_equal(scores, [0, 1, 0, 1])
-    assert em_all([], []).shape == (0,)
-    assert f1_all(["x", "y"], [[], []]).tolist() == [0, 0]
+    assert AnswerPairs([], []).em().shape == (0,)
+    assert AnswerPairs(["x", "y"], [[], []]).f1().tolist() == [0, 0]
 
 
 def test_lengths_that_differ_are_an_error():
@@ -86,4 +86,4 @@ def test_lengths_that_differ_are_an_error():
 
 def test_unknown_match_is_an_error():
     with pytest.raises(UserError, match="substring"):
-        cover_em_all(["x"], [["x"]], "substr")
+        AnswerPairs(["x"], [["x"]]).cover_em("substr")

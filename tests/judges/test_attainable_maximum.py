@@ -114,7 +114,7 @@ def distinct(answers: Sequence[str]) -> list[str]:
 
 def gold_ranking(question: Question, benchmark: Benchmark, metric: Metric) -> list[str]:
     positives = list(dict.fromkeys(question.evidence))
-    if metric.entry.id != "has_answer":
+    if not metric.entry.id.startswith("has_answer"):
         return positives
     return [item for item in positives if answered_in(question, benchmark, item)]
 
@@ -138,13 +138,13 @@ def attainable(question: Question, benchmark: Benchmark, metric: Metric) -> floa
     name, k = metric.entry.id, metric.values.get("k", 0)
     positives = len(set(question.evidence))
     answer = gold_answer(question, metric)
-    if metric.entry.group == "retrieval" and name != "has_answer":
+    if metric.entry.group == "retrieval" and not name.startswith("has_answer"):
         if not positives:
             return np.nan
         within = min(k, positives)
         return {"precision": within / k, "recall": within / positives, "map": within / positives,
                 "all": float(positives <= k)}.get(name, 1.0)  # fmt: skip
-    if name == "has_answer":
+    if name.startswith("has_answer"):
         known = question.answerable and any(normalise(gold, "dpr") for gold in question.golds)
         return float(bool(gold_ranking(question, benchmark, metric))) if known else np.nan
     gold = {

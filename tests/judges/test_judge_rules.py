@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from benchmarks import registry as datasets
 from benchmarks.schema import Question
 from judges.judging import AS_GIVEN, FIRST, NONE, RULE, SECOND, SWAPPED, TIE, Item, Judge, JudgeCall, Pair, Parsed
-from judges.llm.adapters import MatchScores, MatchVerdicts, TextVerdicts, commonest
+from judges.llm.adapters import MatchVerdicts, commonest
 from methods.api import FAILED, Prediction, Services
 from results.judgements import undone
 
@@ -141,18 +141,12 @@ def test_rules_are_always_labelled_rule() -> None:
         assert judge.build(Services()).parse("any", "Match").value is None
 
 
-def test_training_pipelines_get_verdicts_and_scores() -> None:
+def test_training_pipelines_get_verdicts() -> None:
     judge = Judge.of("rule_match").build(Services())
     questions, answers = [PARIS, PARIS, TOWN, NO_GOLD], ["Paris", "Lyon", "in Noumzath", "Because"]
     questions, answers = questions * 400, answers * 400  # more than one batch
     verdicts = MatchVerdicts(judge).verdicts(questions, answers)
     assert verdicts == ["Match", "Mismatch", "Partial", None] * 400
-    scores = MatchScores(judge).scores(questions, answers)
-    assert scores[:3] == scores[-4:-1] == [1.0, 0.0, 0.0]
-    assert len(scores) == 1600
-    assert scores[3] != scores[3]  # NaN
-    style = TextVerdicts(Judge.of("rule_style").build(Services()))
-    assert style.verdicts(["It was signed in 1648.", "Wow, you guys!", ""]) == ["Formal", "Informal", None]
 
 
 @pytest.mark.parametrize(
@@ -161,9 +155,8 @@ def test_training_pipelines_get_verdicts_and_scores() -> None:
         (["Match", "Match", "Mismatch"], "Match"),
         (["Match", "Mismatch"], "Mismatch"),
         (["Match", "Partial", None], "Partial"),
-        (["Kept", "Lost"], "Lost"),
-        (["Formal", "Informal"], None),
-        ([None, None, "Formal"], "Formal"),
+        (["Match", "Partial"], "Partial"),
+        ([None, None, "Match"], "Match"),
         ([None], None),
         ([], None),
     ],

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks.errors import UserError
 from benchmarks.schema import Question
+from benchmarks.text import has_answer
 from judges.api import Batch
 from judges.ranking import find_positives
 from judges.registry import parse
@@ -234,6 +235,52 @@ def test_has_answer_gives_the_same_in_any_order_of_cuts():
     up = [parse(f"has_answer@{k}").compute(rising)[0] for k in (1, 2, 3, 4)]
     down = [parse(f"has_answer@{k}").compute(falling)[0] for k in (4, 3, 2, 1)]
     assert up == down[::-1] == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("golds", "ranked", "k", "expected"),
+    [
+        (["New York"], ["p1", "p4", "p2", "p3"], 5, 1 / 3),
+        (["New York"], ["p1", "p4", "p2"], 2, 0),
+        (["London", "Newark"], ["p1", "p2"], 1, 1),
+        (["London"], ["p1", "p2"], 5, 0),
+        (["New York"], [], 5, 0),
+    ],
+)
+def test_has_answer_mrr_at_k(golds, ranked, k, expected):
+    assert parse(f"has_answer_mrr@{k}").compute(answer_batch(golds, ranked))[0] == pytest.approx(expected)
+
+
+WORDS = st.sampled_from(["york", "new york", "newark", "Ulm", "...", ""])
+
+
+@given(
+    st.lists(st.tuples(st.lists(WORDS, max_size=3), st.permutations(list("abcdef")), st.booleans()), max_size=8),
+    st.lists(st.lists(WORDS, max_size=2), min_size=6, max_size=6),
+    st.permutations(["has_answer@3", "has_answer_mrr@2", "has_answer_mrr@6", "has_answer_mrr@1"]),
+)
+def test_has_answer_mrr_is_what_a_naive_loop_finds_whatever_was_scored_before(rows, words, metrics):
+    texts = {name: " and ".join(found) for name, found in zip("abcdef", words, strict=True)}
+    questions = [Question(f"q{i}", "?", tuple(row[0]), answerable=row[2]) for i, row in enumerate(rows)]
+    predictions = [
+        Prediction(question.query_id, "", tuple(Evidence(name, 1.0) for name in row[1]))
+        for question, row in zip(questions, rows, strict=True)
+    ]
+    asked = Batch(questions, predictions, texts.__getitem__)
+    found = {name: parse(name).compute(asked) for name in metrics}
+    for name in metrics:
+        if "mrr" not in name:
+            continue
+        naive = []
+        for golds, ranked, answerable in rows:
+            value = 0.0
+            for rank, one in enumerate(ranked[: int(name[-1])], start=1):
+                if has_answer(texts[one], golds):
+                    value = 1 / rank
+                    break
+            known = answerable and any(golds)
+            naive.append(value if known else np.nan)
+        np.testing.assert_allclose(found[name], naive, err_msg=name)
 
 
 def test_has_answer_without_texts_says_what_it_needs():

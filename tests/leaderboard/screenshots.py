@@ -1,9 +1,10 @@
 """Takes screenshots of the leaderboard with headless Chromium: light, dark and at phone width.
 
     python tests/leaderboard/screenshots.py STORE FOLDER [--chromium PATH]
-    python tests/leaderboard/screenshots.py STORE docs/pictures/pages --views light --highest 1000 --colours 128
+    python tests/leaderboard/screenshots.py STORE docs/pictures/pages --views light --highest 1000 --colours 255 \
+        --page judges "experiment=demo&judge=rule_pairwise"
 
-The second makes the pictures of the documentation: one for each page, small files. The server is started on a free port
+The second makes pictures of the documentation: one for each page, small files. The server is started on a free port
 of the loopback interface and ended afterwards.
 """
 
@@ -105,6 +106,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--chromium", default=chromium())
     parser.add_argument("--query", default="", help="URL parameters of every page")
+    parser.add_argument("--page", nargs=2, action="append", metavar=("NAME", "QUERY"), default=[],
+                        help="these pages alone, each with URL parameters of its own")  # fmt: skip
+    parser.add_argument("--submissions", action="store_true", help="as where submissions are allowed")
     parser.add_argument("--views", default=",".join(VIEWS), help="which of them, with commas between")
     parser.add_argument("--highest", type=int, default=6000, help="pixels at which a page is cut off")
     parser.add_argument("--colours", type=int, help="so many colours in a palette, for small files; all without")
@@ -112,15 +116,17 @@ def main() -> None:
     if not given.chromium:
         parser.error("no Chromium found: apt-get install chromium, or --chromium PATH")
     given.folder.mkdir(parents=True, exist_ok=True)
-    with serving(given.store, SERVE_SUBMISSIONS) as address, browsing(given.chromium) as browser:
+    queries = dict(given.page) or dict.fromkeys(PAGES if given.submissions else list(PAGES)[:-1], given.query)
+    program = SERVE_SUBMISSIONS if given.submissions else SERVE
+    with serving(given.store, program) as address, browsing(given.chromium) as browser:
         for view in given.views.split(","):
             scheme, width, height = VIEWS[view]
             context = browser.new_context(
                 viewport={"width": width, "height": height}, color_scheme=scheme, device_scale_factor=1
             )
             page = context.new_page()
-            for name, path in PAGES.items():
-                page.goto(f"{address}/{path}?{given.query}")
+            for name, query in queries.items():
+                page.goto(f"{address}/{PAGES[name]}?{query}")
                 settled(page)
                 # Streamlit scrolls inside the window: make the window as high as what is in it.
                 content = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
@@ -139,7 +145,7 @@ def reduce(picture: Path, colours: int) -> None:
     from PIL import Image
 
     with Image.open(picture) as opened:
-        few = opened.convert("RGB").quantize(colours, dither=Image.Dither.NONE)
+        few = opened.convert("RGB").quantize(colours, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     few.save(picture, optimize=True)
 
 

@@ -102,8 +102,10 @@ def test_controls_and_unfinished_runs_have_no_rank(made_up: Board) -> None:
 
 def test_what_cannot_be_right_or_was_trained_on_has_no_rank(made_up: Board) -> None:
     first, second, *others = made_up.rows
-    broken = replace(first, violations=("recall@1 is greater than recall@5",))
-    leaky = replace(second, run=replace(second.run, card={"submission": {"contamination": ["covers what is asked"]}}))
+    broken, leaky = (
+        replace(row, cells={metric: replace(cell, apart=why) for metric, cell in row.cells.items()})
+        for row, why in ((first, "these scores cannot be right"), (second, "contaminated: madeup:test was trained on"))
+    )
     before, after = (
         ranks(board, F1, DEFINITIONS) for board in (made_up, replace(made_up, rows=(broken, leaky, *others)))
     )
@@ -180,6 +182,9 @@ def test_main_metrics_are_the_datasets_own_first(filled: Path) -> None:
     found = families(queries.metric_ids(store, runs), queries.definitions(store), ("f1(rules=hotpotqa)", "em"))
     assert found[MAIN][:2] == [F1, EM]
     assert found["retrieval"] == ["recall@5#v1", "hit@5#v1"]
+    # Asked about something else than the dataset's main metric: the experiment's own order counts.
+    other = families([EM, "recall@5#v1", "hit@5#v1"], queries.definitions(store), ("f1(rules=hotpotqa)", "recall@5"))
+    assert other[MAIN][:2] == [EM, "recall@5#v1"]
     assert set(found["all"]) == {F1, EM, PERPLEXITY, "recall@5#v1", "hit@5#v1"}
 
 

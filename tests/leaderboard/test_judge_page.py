@@ -140,6 +140,28 @@ def test_a_certain_win_is_marked_by_more_than_colour(battles: BattleBoard, synth
     assert cells(table, "<script>")[order.index("hybrid")][0] == "▼ 0.0†"
 
 
+def test_marks_are_of_the_corrected_tests_and_not_of_the_interval(battles: BattleBoard, synthetic: ModuleType) -> None:
+    order = battle_view.names(battles, "overall")
+    chosen = {(one.method, one.opponent): one for one in battles.pairings if one.criterion == "overall"}
+    assert len(chosen) == 4
+    # bm25 wins four questions and loses none: dense has 0 % for sure, but four coins fall alike one time in eight.
+    table = battle_view.matrix(battles, "overall")
+    assert cells(table, "dense")[order.index("bm25")][:2] == ["0.0†", "[0.0, 0.0]"]
+    for p, mark in ((0.051, ""), (0.05, "▲ ")):
+        marked = replace(battles, pairings=tuple(
+            replace(one, corrected=p) if {one.method, one.opponent} == {"hybrid", "bm25"} else one
+            for one in battles.pairings
+        ))  # fmt: skip
+        table = battle_view.matrix(marked, "overall")
+        assert cells(table, "hybrid")[order.index("bm25")][0] == f"{mark}62.5†"
+        assert cells(table, "bm25")[order.index("hybrid")][0] == f"{mark and '▼ '}37.5†"
+        (tip,) = [cell.tip for cell in table.find(tag="td") if cell.tip.startswith("6 won, 3 tied, 3 lost")]
+        assert f"p = .{p:.3f} after correction".replace(".0.", ".") in tip
+    sure = chosen[synthetic.HOSTILE_NAME, "hybrid"] if (synthetic.HOSTILE_NAME, "hybrid") in chosen \
+        else chosen["hybrid", synthetic.HOSTILE_NAME]  # fmt: skip
+    assert sure.corrected == pytest.approx(4 * 2 / 2**12)
+
+
 def test_those_who_never_met_have_no_rate(battles: BattleBoard, synthetic: ModuleType) -> None:
     table = battle_view.matrix(battles, "overall")
     order = battle_view.names(battles, "overall")
@@ -157,15 +179,24 @@ def test_strengths_are_listed_strongest_first_with_ranks_that_contain_their_plac
         elo, logit, band, *_ = cells(table, name)
         assert elo[0].strip("*") == f"{1500 + 400 / math.log(10) * one.logit.value:,.0f}"
         assert logit[0].strip("†").replace("−", "-") == f"{one.logit.value:.2f}"
+        assert band == [one.places]
         first, _, last = band[0].partition("–")
         assert int(first) <= place <= int(last or first)
 
 
-def test_ranks_are_single_where_intervals_are_apart() -> None:
+def test_ranks_are_single_where_tests_tell_apart() -> None:
     outcome = bradley_terry([0] * 60, [1] * 60, list(range(60)), [1.0, 1.0, 1.0, 1.0, 1.0, 0.0] * 10, methods=2)
     table = battle_view.strengths([("a", outcome.strengths[0]), ("b", outcome.strengths[1])])
     assert cells(table, "a")[2] == ["1"]
     assert cells(table, "b")[2] == ["2"]
+
+
+def test_intervals_that_are_apart_are_no_ranks_yet() -> None:
+    # Four coins that fall alike: the intervals are points, and nothing is sure.
+    outcome = bradley_terry([0] * 4, [1] * 4, list(range(4)), [1.0] * 4, methods=2)
+    assert outcome.strengths[0].logit.low > outcome.strengths[1].logit.high
+    table = battle_view.strengths([("a", outcome.strengths[0]), ("b", outcome.strengths[1])])
+    assert cells(table, "a")[2] == cells(table, "b")[2] == ["1–2"]
 
 
 def test_the_chart_has_a_dot_for_each_method(battles: BattleBoard) -> None:
@@ -227,6 +258,8 @@ def test_the_page_shows_both_kinds_of_judges(app: Start, judged: Path) -> None:
     assert not page.test.exception
     assert "37.5" in words(page.part("matrix"))
     assert page.has("strengths")
+    assert "Holm-corrected" in words(page.part("matrix-note"))
+    assert "Equal ranges do not make two methods equal" in words(page.part("strengths-note"))
     assert {node.tag for node in page.part("matrix").find()} <= TAGS
     page.choose("Judge", str(MATCH))
     assert not page.test.exception
@@ -246,3 +279,5 @@ def test_a_report_says_who_wins_against_whom(judged: Path, battles: BattleBoard,
     (node,) = behind(store, synthetic.EXPERIMENT, [], queries.definitions(store), {})
     assert "Who wins against whom" in words(node)
     assert words(battle_view.matrix(battles, "overall")) in words(node)
+    assert battle_view.MATRIX_NOTE in words(node)
+    assert battle_view.STRENGTHS_NOTE in words(node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from results import queries
+from results import checkpoints, queries
 from results.contestants import key_of
 from results.store import Store
 
@@ -94,6 +95,32 @@ def test_filters_of_the_url_choose_who_competes(
     assert not left & gone
     assert "gold answer" in left
     assert f"{len(matrix_store.METHODS) - len(left)} filtered out" in words(page.part("summary"))
+
+
+def test_a_checkpoint_that_learnt_what_is_asked_is_no_competitor_there(
+    app: Start, matrix_store: ModuleType, tmp_path: Path
+) -> None:
+    store = matrix_store.fill(tmp_path / "store")
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "weights").write_text("1 2 3")
+    checkpoints.describe(folder, method="pipeline", stage="tuned", config={"data": ["hotpotqa:dev"]})
+    made = checkpoints.register(store, folder)
+    with store.database.writing() as connection:
+        connection.execute("UPDATE runs SET provenance = ? WHERE method = 'strong'",
+                           [json.dumps({"checkpoints": [made.sha256]})])  # fmt: skip
+    page = app(tmp_path / "store").open(view="matrix", setting="distractor")
+    body = next(page.part("matrix").find(tag="tbody"))
+    line = next(row for row in body.find(tag="tr") if "strong" in words(row))
+    first, second = [words(cell) for cell in line.find(cls="number") if "±" in words(cell)][:2]
+    assert "contaminated" in first  # hotpotqa:dev
+    assert "contaminated" not in second
+    left = methods(app(tmp_path / "store").open(view="matrix", untrained=key_of("hotpotqa:dev")))
+    assert "strong" not in left
+    assert {"bm25", "sent@1", "trained on it"} <= set(left)  # hotpotqa:train, nq
+    again = methods(app(tmp_path / "store").open(view="matrix", untrained=key_of("hotpotqa:train")))
+    assert "strong" in again
+    assert "sent@1" not in again
 
 
 def test_ranks_are_among_those_who_compete_while_hiding_changes_no_number(

@@ -54,8 +54,11 @@ def admitted(**asked: Any) -> set[str]:
         ({"weights": "open"}, {"small"}),
         ({"weights": "closed"}, {"huge"}),
         ({"weights": "unstated"}, {"bm25", "mute"}),
-        ({"untrained": frozenset({key_of("nq:train")})}, {"bm25", "small", "mute"}),
-        ({"untrained": frozenset({key_of(ANY_DATA)})}, {"bm25", "small"}),
+        ({"untrained": frozenset({"nq:train"})}, {"bm25", "small", "mute"}),
+        ({"untrained": frozenset({"nq:dev"})}, {"bm25", "small", "huge", "mute"}),
+        ({"untrained": frozenset({"nq"})}, {"bm25", "small", "mute"}),  # all of it, and so what is trained on a split
+        ({"untrained": frozenset({"styled:train(nq)"})}, {"bm25", "small", "mute"}),  # the same questions
+        ({"untrained": frozenset({ANY_DATA})}, {"bm25", "small"}),
         ({"since": date(2026, 4, 1)}, {"small", "mute"}),
         ({"until": date(2026, 4, 1)}, {"bm25", "small", "huge"}),
         ({"since": date(2026, 3, 2), "until": date(2026, 4, 30), "size": "under-1b"}, {"small"}),

@@ -42,9 +42,9 @@ def made(folder: Path, measure: str) -> Shown:
     scored = column_figures.scored_metrics(store, ids)
     columns = matrix_columns.columns_of(boards, scored, definitions, queries.datasets(store), MAIN, measure)
     cards = method_record.cards(store)
-    rows = contestants({one.key: one.runs for one in columns}, cards)
+    rows = contestants({one.key: one.runs for one in columns}, cards, {})
     found = column_figures.figures(store, matrix_columns.wanted_of(columns))
-    cells = ranked_cells(columns, rows, found, cards=cards, violations=invariants.violations(store, ids))
+    cells = ranked_cells(columns, rows, found, cards=cards, known={}, violations=invariants.violations(store, ids))
     board = matrix(columns, rows, found, cells, costs=queries.costs(store, ids), reference="bm25")
     published: dict[tuple[str, str], Comparison] = {}
     for column in columns:

@@ -220,7 +220,7 @@ def test_a_file_that_cannot_be_written_is_named(
     filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     there = tmp_path / "none" / "r.html"
-    assert ragmeter(monkeypatch, "report", "-o", str(there), "--store", str(filled)) == 1
+    assert ragmeter(monkeypatch, "report", "-o", str(there), "--store", str(filled)) == 2
     said = capsys.readouterr()
     assert "cannot be written" in (said.out + said.err)
 

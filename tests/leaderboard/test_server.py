@@ -107,3 +107,14 @@ def test_the_store_reaches_the_server_as_an_absolute_path(tmp_path: Path, monkey
     environment = server._environment(Path("here"))
     assert environment["RAGMETER_STORE"] == str(tmp_path.resolve() / "here")
     assert str(Path(server.__file__).parents[1]) in environment["PYTHONPATH"].split(os.pathsep)
+
+
+def test_neither_the_server_nor_what_it_starts_has_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HUGGING_FACE_HUB_TOKEN", "GITHUB_TOKEN", "OPENAI_KEY", "CI_JOB_TOKEN", "MYSQL_PWD", "DB_PASS"):
+        monkeypatch.setenv(name, "hunter2")
+    monkeypatch.setenv("DATABASE_URL", "postgres://me:hunter2@host.example/db")
+    monkeypatch.setenv("RAGMETER_DATA", "data")
+    environment = server._environment(tmp_path, ["ragmeter", "submit"])
+    assert "hunter2" not in repr(environment)
+    assert environment["RAGMETER_DATA"] == "data"
+    assert environment["PATH"] == os.environ["PATH"]

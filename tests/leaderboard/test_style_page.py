@@ -83,6 +83,9 @@ def test_the_table_says_what_the_statistics_say(table: DropTable) -> None:
             assert formal.startswith(f"{100 * row.formal.value:.1f}")
             assert f"{100 * found.value:+.1f}".replace("-", "−").replace("+0.0", "0.0") in shown
             assert moved == f"{found.wins} · {found.losses}"
+            kept, lost = row_of(node, row.method, drop.told.name)[-4:-2]
+            assert kept == f"{100 * drop.answers_kept.value:.1f}"
+            assert lost == f"{100 * drop.found.content_lost.value:.1f}"
 
 
 def test_a_sure_loss_is_marked_and_turns_round_where_less_is_better(table: DropTable) -> None:
@@ -106,7 +109,7 @@ def test_what_is_not_known_of_content_is_said(table: DropTable) -> None:
         table,
         rows=tuple(replace(row, drops=tuple(replace(d, content_known=False) for d in row.drops)) for row in table.rows),
     )
-    assert row_of(style_view.drops(forgotten), HOSTILE, "informal")[-3:] == ["–"] * 3
+    assert row_of(style_view.drops(forgotten), HOSTILE, "informal")[-4:] == ["–"] * 4
     assert "kept what a retelling lost" in style_view.drops_note(forgotten)
     assert "kept what a retelling lost" not in style_view.drops_note(table)
 

@@ -6,12 +6,13 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from leaderboard import submitting
+from leaderboard import submit_view, submitting
 from leaderboard.server import _environment, command
 from leaderboard.submitting import Draft, hand_over
 from ragmeter import cli
@@ -144,6 +145,24 @@ def test_problems_are_listed_with_file_and_line_and_keep_it_out(app: Start, sent
 
 
 @pytest.mark.usefixtures("allowed")
+def test_what_no_metric_can_be_computed_from_has_no_preview_and_breaks_nothing(
+    app: Start, sent: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = submitting.hand_over
+
+    def without_scores(*given: Any, **options: Any) -> Any:
+        return replace(real(*given, **options), preview={})
+
+    monkeypatch.setattr(submitting, "hand_over", without_scores)
+    page = upload(app(sent.folder).open("submit"), sent.predictions, sent.card)
+    assert "no place on the board to preview" in words(page.part("preview-note"))
+    assert not page.has("preview")
+    page.test.button(key="store").click().run(timeout=120)
+    assert not page.test.exception
+    assert "my-method@1 is on the board" in words(page.part("stored"))
+
+
+@pytest.mark.usefixtures("allowed")
 def test_a_card_names_its_line_and_files_that_change_ask_for_another_check(app: Start, sent: Any) -> None:
     bad = sent.card.replace(b"training_data: []", b"trainig_data: []")
     page = upload(app(sent.folder).open("submit"), sent.predictions, bad)
@@ -272,3 +291,23 @@ def test_a_key_in_a_card_is_not_shown_on_any_page(app: Start, sent: Any) -> None
     assert "my-method@1" in drawn
     assert "hunter2" not in drawn
     assert HIDDEN in drawn
+
+
+def test_what_may_not_be_compared_has_no_place_in_the_preview(sent: Any) -> None:
+    (board,) = boards(Store(sent.folder))
+    (metric, *_), (row, *_) = board.metrics, board.rows
+    worth = {metric: {"value": 1.0, "low": 0.9, "high": 1.0, "n": 10, "doubt": ""}}
+
+    def places(board: Any, **options: Any) -> list[tuple[str, str]]:
+        node = submit_view.preview("theirs@1", worth, board, [metric], {}, **options)
+        return [(words(next(line.find(tag="th"))), words(next(line.find(tag="td"))))
+                for line in next(node.find(tag="tbody")).find(tag="tr")]  # fmt: skip
+
+    assert [place for _, place in places(board)] == ["1", "2"]
+    leaked = places(board, contaminated=True)
+    assert leaked[0] == ("half right", "1")
+    assert leaked[1][1] == "–"
+    assert "contaminated" in leaked[1][0]
+    cells = {name: replace(cell, apart="contaminated: x was trained on") for name, cell in row.cells.items()}
+    apart = places(replace(board, rows=(replace(row, cells=cells),)))
+    assert [place for _, place in apart] == ["1", "–"]

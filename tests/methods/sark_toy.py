@@ -9,13 +9,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+import pytest
+
 from methods.sark.config import SarkTrainingConfig
-from methods.sark.model import new_reranker
+from methods.sark.loss import classified, list_terms, passage_terms, ranked
+from methods.sark.model import encoder_of, new_reranker
 from methods.sark.objective import Objective
 from methods.sark.rows import SarkRow
 from methods.sark.trainer import SarkTrainer
 from methods.sark.validation import validator
 from methods.training import TRAININGS, Silent
+
+torch = pytest.importorskip("torch")
 
 THINGS = ["bridge", "river", "town", "house", "moss", "stone"]
 TELLING = ["the painter built it", "it was built long ago", "a cold north side", "old stone", "it grows", "town"]
@@ -48,7 +54,6 @@ def in_one_style(one: SarkRow) -> SarkRow:
 
 def save_base(style: str, tiny_models: ModuleType, folder: Path) -> str:
     """A tiny encoder of random weights, in a folder."""
-    import torch
     import transformers
 
     torch.manual_seed(4)
@@ -83,3 +88,58 @@ def weights(one: SarkTrainer) -> dict[str, Any]:
 
 def lines(one: SarkTrainer) -> list[dict[str, float]]:
     return [json.loads(line) for line in one.loop.curve.read_text().splitlines()]
+
+
+def gradients(model: Any) -> dict[str, Any]:
+    return {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
+
+
+def read(one: SarkTrainer, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Sequences and padded length of every forward pass."""
+    seen: list[tuple[int, int]] = []
+    logits = one.objective.logits
+
+    def watched(pairs: Any) -> Any:
+        seen.append((len(pairs), max(len(pair["input_ids"]) for pair in pairs)))
+        return logits(pairs)
+
+    monkeypatch.setattr(one.objective, "logits", watched)
+    return seen
+
+
+class Whole:
+    """The losses of all rows in one piece, by the equations; gradients by autograd, one graph, kept."""
+
+    def __init__(self, config: SarkTrainingConfig, rows: Sequence[SarkRow], styles: Sequence[int] = (0, 1)) -> None:
+        self.model = new_reranker(config, "cpu").train()
+        self.config, head = config, config.model.head
+        passages, lists = [], []
+        labelled = [one for one in rows if one.label is not None]
+        listed = [one for one in rows if one.list is not None]
+        for style in styles:
+            scores = self.logits([(one.query, (one.formal, one.informal)[style]) for one in labelled])
+            labels = torch.tensor([float(one.label or 0) for one in labelled])
+            passages.append(passage_terms(classified(scores, head), labels).mean())
+            scores = self.logits([(one.query, told[style]) for one in listed for told in one.list or ()])
+            lists.append(list_terms(ranked(scores, head).reshape(-1, 6)).mean())
+        self.passage, self.list = torch.stack(passages).mean(), torch.stack(lists).mean()
+
+    def logits(self, pairs: Sequence[tuple[str, str]]) -> Any:
+        queries, passages = map(list, zip(*pairs, strict=True))
+        tokenizer = self.model.tokenizer
+        features = tokenizer(queries, passages, truncation="only_second", max_length=64, padding=True,
+                             return_tensors="pt")  # fmt: skip
+        return self.model(dict(features))["scores"]
+
+    def flat(self, loss: Any, part: Any) -> np.ndarray:
+        found = torch.autograd.grad(loss, list(part.parameters()), retain_graph=True, allow_unused=True)
+        return np.concatenate([one.numpy().ravel() for one in found if one is not None]).astype(np.float64)
+
+    def weight(self, part: Any = None) -> float:
+        """λ by brute force."""
+        part = encoder_of(self.model) if part is None else part
+        one, other = self.flat(self.passage, part), self.flat(self.list, part)
+        grid = np.linspace(0, 1, 10_001)
+        gram = np.array([[one @ one, one @ other], [one @ other, other @ other]])
+        points = np.stack([grid, 1 - grid], axis=1)
+        return float(grid[np.argmin(np.einsum("ni,ij,nj->n", points, gram, points))])

@@ -48,7 +48,7 @@ def test_graphs_of_all_references_are_united_and_counted(tmp_path: Path) -> None
     assert graph.references == ("webqsp:train", "worlds/graph:train")
     assert len(graph.fingerprints) == 2
     assert graph.test == ()
-    names, relations = graph.names.to_pylist(), graph.relation_names.to_pylist()
+    names, relations = graph.names.to_pylist(), graph.triples.relations.to_pylist()
     numbers = zip(graph.heads.tolist(), graph.relations.tolist(), graph.tails.tolist(), strict=True)
     assert [(names[h], relations[r], names[t]) for h, r, t in numbers] == list(graph.triples)
     assert graph.nameable.sum() == len(graph) - 1

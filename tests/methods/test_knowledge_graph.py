@@ -195,6 +195,12 @@ def test_a_kept_graph_is_the_same_graph(tmp_path: Path) -> None:
     assert KnowledgeGraph.load(tmp_path / "kg.json") == graph
 
 
+def test_a_graph_with_a_number_that_is_none_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        small().with_similarities([(0, 1, float("nan"))]).save(tmp_path / "kg.json")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

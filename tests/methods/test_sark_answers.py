@@ -12,7 +12,7 @@ import pytest
 from benchmarks.errors import UserError
 from benchmarks.schema import Passage, Query, Question, passage_id
 from judges.judging import Judge as JudgeRef
-from judges.llm.adapters import MatchScores, MatchVerdicts
+from judges.llm.adapters import MatchVerdicts
 from methods.api import FAILED, Answer, Context, Services
 from methods.models.chat import ChatModel
 from methods.models.openai_server import ChatRequest, OpenAIServer, Written
@@ -86,16 +86,6 @@ def test_a_lent_judge_that_says_mismatch_with_a_full_stop_does_not_say_match(rep
         found = verifier.verdicts([question()] * 2, ["Ann", "Bob"])
         assert [(one.verdict, one.by) for one in found] == [(MATCH, EM), (MISMATCH, JUDGE)]
         assert len(server.conversations) == 1
-
-
-def test_partial_counts_in_the_denominator_of_accuracy(tmp_path: Path) -> None:
-    replies = {"half": "Partial", "annie": "Match", "Bob": "Mismatch"}
-    server = Server(lambda prompt: next(said for answer, said in replies.items() if f"\n{answer}\n" in prompt))
-    with server.running() as chat:
-        judge = JudgeRef.of("match", chat).build(Services(cache=tmp_path / "replies.sqlite"))
-        scores = MatchScores(judge).scores([question()] * 4, ["half", "annie", "Bob", "Ann"])
-    assert scores == [0.0, 1.0, 0.0, 1.0]
-    assert sum(scores) / len(scores) == 0.5
 
 
 # --- a reader -------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from benchmarks import registry
 from benchmarks.corpus import Corpus
 from benchmarks.errors import UserError
+from benchmarks.fingerprint import fingerprint
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage, Question, passage_id
 from benchmarks.styles.pairs import Rewriting, told_as, write_pairs
@@ -190,9 +191,9 @@ def people(questions: Sequence[str], candidates: int = 7) -> Benchmark:
 def made(
     config: SarkDataConfig, benchmark: Benchmark, chat: dict[str, Any], work: Path, cache: Path | None
 ) -> SarkData:
-    services = Services(cache=cache, device="cpu")
-    judge = JudgeRef.of("match", chat).build(services)
-    return data_of(config, [benchmark], Services(cache=cache, device="cpu", judge=MatchVerdicts(judge)), work)
+    judge = JudgeRef.of("match", chat)
+    lent = MatchVerdicts(judge.build(Services(cache=cache, device="cpu")), fingerprint(judge.identity))
+    return data_of(config, [benchmark], Services(cache=cache, device="cpu", judge=lent), work)
 
 
 def test_a_model_labels_orders_and_rewrites_and_a_second_run_calls_nobody(tmp_path: Path) -> None:
@@ -292,3 +293,94 @@ def test_further_negatives_come_from_the_corpus_for_questions_that_are_known(tmp
         ("Kim", misleading, 0), ("Lou", (lou.candidates or ())[0], 1),
     }  # fmt: skip
     assert found.counts["further_negatives"] == 1
+    # The answer without context is counted once.
+    assert sum(n for name, n in found.counts.items() if name.startswith("direct: ")) == 2
+    assert found.counts["further: questions_tried"] == 1
+    # Of two that mislead, one is kept.
+    assert found.counts["further: Match, then Mismatch"] == found.counts["further: verdicts by judge"] == 2
+    assert found.counts["further: verdicts by em"] == found.counts["further_passages"] - 2
+    assert not [name for name in found.counts if name.startswith("further: direct")]
+
+
+def test_negatives_are_bounded_wherever_they_come_from(tmp_path: Path) -> None:
+    server, few = Everyone(), people(["Kim"], candidates=9)
+    (kim,) = few.questions
+    more = [passage(f"Kim is called Bob in town {n}.", "Kim") for n in range(4)]
+    benchmark = replace(few, corpus=Corpus.of([*few.corpus, *more]))
+    found = {}
+    for most in (None, 2):
+        with server.running(labels={"extra": {"n": 100}, "most_negatives": most}) as (config, chat):
+            found[most] = made(config, benchmark, chat, tmp_path / str(most), None)
+    every = {row.passage_id for row in found[None].rows}
+    assert every == {(kim.candidates or ())[1], *(one.id for one in more)}
+    assert len(found[2].rows) == 2
+    assert {row.passage_id for row in found[2].rows} < every
+    assert found[2].counts["negatives_left_out"] == 3
+    assert found[None].counts["further_negatives"] == found[2].counts["further_negatives"] == 4
+
+
+def test_a_changed_prompt_of_the_judge_judges_anew(tmp_path: Path) -> None:
+    server, benchmark = Everyone(), people(["Kim", "Lou"])
+    prompt = tmp_path / "judge.txt"
+    prompt.write_text("$question <gold>$gold</gold> $answer", "utf-8")
+    with server.running() as (config, chat):
+        asks = {**chat, "prompt": str(prompt)}
+        made(config, benchmark, asks, tmp_path / "work", None)
+        made(config, benchmark, asks, tmp_path / "work", None)
+        assert server.asked["judge"] == 4
+        prompt.write_text("Strictly. $question <gold>$gold</gold> $answer", "utf-8")
+        made(config, benchmark, asks, tmp_path / "work", None)
+        assert server.asked["judge"] == 8
+        assert server.asked["order"] == 2
+
+
+# --- no more rows than are wanted -----------------------------------------------------------------------------
+
+
+def test_mining_stops_when_there_are_enough_rows_and_asks_for_no_more(tmp_path: Path) -> None:
+    server, benchmark = Everyone(), people([f"{first}{n}" for n in range(20) for first in ("Kim", "Lou")])
+    with server.running() as (config, chat):
+        whole = made(config.model_copy(update={"rows": None}), benchmark, chat, tmp_path / "whole", None)
+        assert len(whole.rows) == 40
+        server.asked.clear()
+        cut = config.model_copy(update={"rows": 10})
+        found = made(cut, benchmark, chat, tmp_path / "work", None)
+        # One row a question: of ten nobody else was asked for.
+        assert server.asked["direct"] == server.asked["order"] == 10
+        assert server.asked["rewrite"] == 10 * 6
+        assert (found.counts["rows"], found.counts["questions_not_needed"]) == (10, 30)
+        asked = Counter(server.asked)
+        (tmp_path / "work" / "rows.jsonl").unlink()
+        assert made(cut, benchmark, chat, tmp_path / "work", None) == found
+        assert server.asked == asked
+        # More rows are the same ones and others, and what is kept is not asked for again.
+        more = made(config.model_copy(update={"rows": 13}), benchmark, chat, tmp_path / "work", None)
+        assert server.asked["direct"] == asked["direct"] + 3
+        assert [row for row in more.rows if row in found.rows] == found.rows
+        assert len(more.rows) == 13
+        other = made(config.model_copy(update={"rows": 10, "rows_seed": 1}), benchmark, chat, tmp_path / "o", None)
+    # All are rows of the whole, in the order of the questions; another seed takes others.
+    assert [row for row in whole.rows if row in found.rows] == found.rows
+    assert other.rows != found.rows
+    assert {row.question_id for row in found.rows} != {row.question_id for row in whole.rows[:10]}
+
+
+def test_a_limit_is_met_within_a_question_and_after_questions_that_give_nothing(tmp_path: Path) -> None:
+    names = [f"Kim{n}" for n in range(12)]
+    few = people(names)
+    more = {name: passage(f"{name} is called Bob in town.", name) for name in names}
+    questions = [
+        replace(one, candidates=((*(one.candidates or ()), more[one.id].id) if n % 2 else None))
+        for n, one in enumerate(few.questions)
+    ]
+    benchmark = replace(few, questions=questions, corpus=Corpus.of([*few.corpus, *more.values()]))
+    server = Everyone()
+    with server.running() as (config, chat):
+        whole = made(config, benchmark, chat, tmp_path / "whole", None)
+        found = made(config.model_copy(update={"rows": 3}), benchmark, chat, tmp_path / "some", None)
+    # Six questions have two misleading passages each, six have no candidates.
+    assert len(whole.rows) == 12
+    assert len(found.rows) == found.counts["rows"] == found.counts["negatives"] == 3
+    assert found.counts["lists"] == 2
+    assert found.counts["rows_not_needed"] > 0
+    assert all(row in whole.rows for row in found.rows)

@@ -132,6 +132,27 @@ def test_fewer_questions_are_drawn_by_the_seed(tmp_path: Path) -> None:
     assert len(chosen) > 1
 
 
+def test_without_a_model_limited_rows_are_some_of_all(tmp_path: Path) -> None:
+    benchmarks = training_benchmarks(["worlds/multihop:train"], {"worlds": WORLDS})
+    data = offline(known=0.5).model_dump(mode="json")
+    data |= {"candidates": {"source": "retriever", "retriever": "bm25", "depth": 20}}
+    config = SarkDataConfig.model_validate(data)
+    whole = data_of(config, benchmarks, Services(device="cpu"), tmp_path / "whole")
+    for rows in (1, 5, 10_000):
+        limited = config.model_copy(update={"rows": rows})
+        found = data_of(limited, benchmarks, Services(device="cpu"), tmp_path / str(rows))
+        assert len(found.rows) == min(rows, len(whole.rows))
+        assert [row for row in whole.rows if row in found.rows] == found.rows
+    assert found.rows == whole.rows
+
+
+def test_rows_that_bring_their_labels_are_limited_too(data_folder: Path, tmp_path: Path) -> None:
+    path = data_folder / "sark_style" / "sark_sample.json"
+    given = training_benchmarks(["sark:train"], {"sark": {"path": str(path)}})
+    found = data_of(offline().model_copy(update={"rows": 4}), given, Services(device="cpu"), tmp_path)
+    assert len(found.rows) == 4
+
+
 def test_changed_rows_are_not_taken_for_those_that_were_made(tmp_path: Path) -> None:
     benchmarks = training_benchmarks(["worlds/multihop:train"], {"worlds": WORLDS})
     data_of(offline(), benchmarks, Services(device="cpu"), tmp_path)

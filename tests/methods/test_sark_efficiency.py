@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -28,6 +31,7 @@ from methods.sark.efficiency import (
     stand_in,
     windows,
 )
+from perf import reranking
 
 TINY = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 SMALL = Workload(candidates=25, pair_tokens=12, passage_tokens=3, batch=8, answer_tokens=2)
@@ -164,6 +168,84 @@ def test_a_reranker_is_timed_as_a_pipeline_calls_it() -> None:
     # One query at a time, and one more to warm up.
     assert asked == [1] * 5
     assert len(timing.seconds) == 4
+
+
+def rows_of(said: str) -> list[list[str]]:
+    """The rows below the head of the figure, word by word."""
+    lines = said.splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("reranker"))
+    return [line.split() for line in lines[start + 1 :]]
+
+
+@pytest.fixture
+def cross_encoder(tiny_models: ModuleType, tmp_path: Path) -> str:
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    model = transformers.BertForSequenceClassification(tiny_models.config("Bert", 200, num_labels=1))
+    return str(tiny_models.save(tmp_path / "hash" / "reranker", "bert", model))
+
+
+def test_figure_6_is_measured_on_real_rerankers_in_every_type_and_batch(
+    cross_encoder: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[Any] = []
+    shapes: list[tuple[int, int, int]] = []
+
+    def measured(reranker: Any, queries: Any, rankings: Any, corpus: Any, device: str) -> Timing:
+        if hasattr(reranker, "model"):
+            built.append(reranker.config)
+        shapes.append((len(queries), len(rankings), len(rankings[0].ids)))
+        assert measure_reranker(reranker, queries, rankings, corpus, device).ms_per_query > 0
+        return Timing((0.1, 0.1, 0.4))
+
+    monkeypatch.setattr(reranking, "measure_reranker", measured)
+    given = json.dumps({"model": cross_encoder, "max_length": 64})
+    arguments = ["--reranker", f"cross_encoder={given}", "--reranker", "bm25_reranker", "--device", "cpu"]
+    sizes = ["--queries", "3", "--candidates", "12", "--dtypes", "float32,bfloat16", "--batches", "4,8"]
+    assert reranking.main([*arguments, *sizes]) == 0
+    said = capsys.readouterr().out
+    assert "3 queries of worlds/multihop:test, 12 candidates of " in said
+    assert [(config.dtype, config.token_budget) for config in built] == [
+        (dtype, batch * 64) for dtype in ("float32", "bfloat16") for batch in (4, 8)
+    ]
+    assert shapes == [(3, 3, 12)] * 5
+    rows = rows_of(said)
+    assert [row[:3] for row in rows] == [
+        *(["cross_encoder[hash/reranker]", dtype, batch] for dtype in ("float32", "bfloat16") for batch in "48"),
+        ["bm25_reranker", "–", "–"],
+    ]  # fmt: skip
+    # ms/query, queries/s, median, 95th percentile.
+    assert {tuple(row[3:]) for row in rows} == {("200.00", "5.00", "100.00", "370.00")}
+
+
+def test_what_options_set_is_not_varied(cross_encoder: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    given = json.dumps({"model": cross_encoder, "dtype": "bfloat16", "token_budget": 640})
+    setting = ["--setting", "corpus(retriever=bm25,n=3)", "--config", '{"candidates": 12}']
+    few = ["--queries", "2", "--candidates", "3", "--device", "cpu"]
+    arguments = ["--reranker", f"cross_encoder={given}", "--dtypes", "float32,float16", "--batches", "1,2"]
+    assert reranking.main([*arguments, *few, *setting]) == 0
+    (row,) = rows_of(capsys.readouterr().out)
+    assert row[1:3] == ["bfloat16", "–"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bm25_rerankr"], "bm25_reranker"),
+        (["bm25"], "is a retriever, not a reranker"),
+        (["bm25_reranker={"], "not JSON"),
+        (["bm25_reranker=[1]"], "no JSON object"),
+        (['bm25_reranker={"k2": 1}'], "k2"),
+        (["bm25_reranker", "--config", "questions=2"], "not JSON"),
+        (["bm25_reranker", "--config", '{"candidates": 10}'], "10 candidates, not 50"),
+    ],
+)
+def test_what_cannot_be_timed_is_said(arguments: list[str], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        reranking.main(["--reranker", *arguments, "--queries", "2", "--device", "cpu"])
+    assert message in f"{caught.value.what} {caught.value.try_this}"
 
 
 def test_an_unknown_architecture_is_named() -> None:

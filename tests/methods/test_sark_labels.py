@@ -32,6 +32,8 @@ def question(identifier: str = "q", *answers: str, **more: object) -> Question:
 class CountingJudge:
     """Says what a table says, and remembers whom it was asked about."""
 
+    fingerprint = "counting"
+
     def __init__(self, **verdicts: str | None) -> None:
         self.verdicts_of = verdicts
         self.asked: list[tuple[str, str]] = []
@@ -227,12 +229,28 @@ def test_the_number_of_negatives_can_be_bounded() -> None:
     asked = Request(question("known"), (*many, HELPS))
     wrong = Scripted(lambda _, text: "Bob" if text.startswith("Bob") else "Ann")
     work = labeller(wrong, most_negatives=3)
-    found = work.labels(*work.tried([asked]))
+    every = work.labels(*work.tried([asked]))
+    assert len(every) == 20
+    found = work.few_negatives("known", every)
     assert len(found) == 3
     assert set(found) <= {one.id for one in many}
     assert work.counts["negatives_left_out"] == 17
     again = labeller(wrong, most_negatives=3)
-    assert again.labels(*again.tried([asked])) == found
+    assert again.few_negatives("known", again.labels(*again.tried([asked]))) == found
+    # A label 1 is never left out.
+    assert work.few_negatives("known", {**every, HELPS.id: 1})[HELPS.id] == 1
+
+
+def test_an_answer_that_was_counted_is_not_counted_again() -> None:
+    work = labeller(Scripted(reads))
+    (tried,) = work.tried([request("known")])
+    work.labels(tried, direct=False)
+    assert not [name for name in work.counts if name.startswith("direct")]
+    assert sum(n for name, n in work.taken_counts().items() if name.startswith("verdicts")) == len(tried.attempts)
+    assert not work.counts
+    work.labels(tried)
+    assert work.counts["direct: Match"] == 1
+    assert sum(n for name, n in work.counts.items() if name.startswith("verdicts")) == len(tried.attempts) + 1
 
 
 @settings(max_examples=60, deadline=None)
@@ -284,6 +302,16 @@ def test_other_passages_or_another_answerer_are_asked_again(tmp_path: Path) -> N
     other = Scripted(reads, "another")
     labeller(other, path).tried([request("known")])
     assert other.asked
+
+
+def test_another_judge_sees_what_an_earlier_one_saw(tmp_path: Path) -> None:
+    path = tmp_path / "labels.jsonl"
+    labeller(Scripted(reads), path, CountingJudge()).tried([request("known"), request("unknown")])
+    other = CountingJudge()
+    other.fingerprint = "with another prompt"
+    labeller(Scripted(reads), path, other).tried([request("known"), request("unknown")])
+    assert other.asked
+    assert len({Verifier(judge).fingerprint for judge in (None, CountingJudge(), other)}) == 3
 
 
 def test_an_answer_that_did_not_come_is_asked_for_again(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.errors import Broke, UserError
-from methods.sark.config import SarkTrainingConfig
-from methods.sark.loss import classified, list_terms, passage_terms, ranked
-from methods.sark.model import encoder_of, last_layer, new_reranker
+from benchmarks.errors import UserError
+from methods.sark.loss import list_terms
+from methods.sark.model import encoder_of, last_layer
 from methods.sark.objective import FORMAL, INFORMAL, groups_of
 from methods.sark.rows import SarkRow, batches
-from methods.sark.trainer import SarkTrainer
 from methods.sark.validation import f1, share_in_order, validator
 
 torch = pytest.importorskip("torch")
@@ -32,49 +30,7 @@ def base(request: Any, toy: ModuleType, tiny_models: ModuleType, tmp_path_factor
     return toy.save_base(request.param, tiny_models, tmp_path_factory.mktemp("base"))
 
 
-def gradients(model: Any) -> dict[str, Any]:
-    return {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
-
-
 # -- one step ------------------------------------------------------------------------------------------------------
-
-
-class Whole:
-    """The losses of all rows in one piece, by the equations; gradients by autograd, one graph, kept."""
-
-    def __init__(self, config: SarkTrainingConfig, rows: Sequence[SarkRow], styles: Sequence[int] = (0, 1)) -> None:
-        self.model = new_reranker(config, "cpu").train()
-        self.config, head = config, config.model.head
-        passages, lists = [], []
-        labelled = [one for one in rows if one.label is not None]
-        listed = [one for one in rows if one.list is not None]
-        for style in styles:
-            scores = self.logits([(one.query, (one.formal, one.informal)[style]) for one in labelled])
-            labels = torch.tensor([float(one.label or 0) for one in labelled])
-            passages.append(passage_terms(classified(scores, head), labels).mean())
-            scores = self.logits([(one.query, told[style]) for one in listed for told in one.list or ()])
-            lists.append(list_terms(ranked(scores, head).reshape(-1, 6)).mean())
-        self.passage, self.list = torch.stack(passages).mean(), torch.stack(lists).mean()
-
-    def logits(self, pairs: Sequence[tuple[str, str]]) -> Any:
-        queries, passages = map(list, zip(*pairs, strict=True))
-        tokenizer = self.model.tokenizer
-        features = tokenizer(queries, passages, truncation="only_second", max_length=64, padding=True,
-                             return_tensors="pt")  # fmt: skip
-        return self.model(dict(features))["scores"]
-
-    def flat(self, loss: Any, part: Any) -> np.ndarray:
-        found = torch.autograd.grad(loss, list(part.parameters()), retain_graph=True, allow_unused=True)
-        return np.concatenate([one.numpy().ravel() for one in found if one is not None]).astype(np.float64)
-
-    def weight(self, part: Any = None) -> float:
-        """λ by brute force."""
-        part = encoder_of(self.model) if part is None else part
-        one, other = self.flat(self.passage, part), self.flat(self.list, part)
-        grid = np.linspace(0, 1, 10_001)
-        gram = np.array([[one @ one, one @ other], [one @ other, other @ other]])
-        points = np.stack([grid, 1 - grid], axis=1)
-        return float(grid[np.argmin(np.einsum("ni,ij,nj->n", points, gram, points))])
 
 
 @pytest.mark.parametrize("budget", [32, 300, 10_000])
@@ -85,7 +41,7 @@ def test_a_step_in_parts_is_one_backward_pass_of_equation_10(
     config = toy.calm(base, model={"head": head}, train={"token_budget": budget})
     one = toy.trainer(config, tmp_path, toy.CONTRARY)
     figures = one._step(0)
-    whole = Whole(config, toy.CONTRARY)
+    whole = toy.Whole(config, toy.CONTRARY)
     weight = whole.weight()
     assert 0 < weight < 1
     assert figures["lambda"] == pytest.approx(weight, abs=2e-4)
@@ -101,31 +57,18 @@ def test_a_step_in_parts_is_one_backward_pass_of_equation_10(
     total = figures["lambda"] * whole.passage + figures["1-lambda"] * whole.list
     total.backward()
     assert figures["loss"] == pytest.approx(total.item(), abs=1e-6)
-    expected, found = gradients(whole.model), gradients(one.objective.model)
+    expected, found = toy.gradients(whole.model), toy.gradients(one.objective.model)
     assert set(found) == set(expected)
     assert {"2.linear.weight", "4.linear.weight"} <= set(found)
     for name, gradient in expected.items():
         assert torch.allclose(found[name], gradient, atol=1e-5, rtol=1e-3), name
 
 
-def read(one: SarkTrainer, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Sequences and padded length of every forward pass."""
-    seen: list[tuple[int, int]] = []
-    logits = one.objective.logits
-
-    def watched(pairs: Any) -> Any:
-        seen.append((len(pairs), max(len(pair["input_ids"]) for pair in pairs)))
-        return logits(pairs)
-
-    monkeypatch.setattr(one.objective, "logits", watched)
-    return seen
-
-
 def test_a_step_of_8_rows_reads_112_sequences_within_the_budget(
     toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = toy.trainer(toy.options(base, train={"token_budget": 320}), tmp_path)
-    seen = read(one, monkeypatch)
+    seen = toy.read(one, monkeypatch)
     one._step(0)
     assert sum(count for count, _ in seen) == 112
     assert len(seen) > 4
@@ -140,11 +83,11 @@ def test_lists_of_different_lengths_are_read_apart(
     short = [SarkRow(one.query, "", "", "", None, (one.list or ())[:3], one.question_id) for one in toy.ROWS[:2]]
     config = toy.calm(base)
     one = toy.trainer(config, tmp_path, [*toy.ROWS[2:4], *short])
-    seen = read(one, monkeypatch)
+    seen = toy.read(one, monkeypatch)
     figures = one._step(0)
     assert sum(count for count, _ in seen) == 2 * (2 + 12 + 6)
     terms = []
-    plain = Whole(config, toy.ROWS[2:4])
+    plain = toy.Whole(config, toy.ROWS[2:4])
     for each in (*toy.ROWS[2:4], *short):
         for style in (0, 1):
             scores = plain.logits([(each.query, told[style]) for told in each.list or ()])
@@ -182,10 +125,10 @@ def test_without_style_augmented_training_the_formal_text_alone_is_read(
 ) -> None:
     config = toy.calm(base, loss={"styles": False})
     one = toy.trainer(config, tmp_path)
-    seen = read(one, monkeypatch)
+    seen = toy.read(one, monkeypatch)
     figures = one._step(0)
     assert sum(count for count, _ in seen) == 56
-    whole = Whole(config, toy.ROWS, styles=(0,))
+    whole = toy.Whole(config, toy.ROWS, styles=(0,))
     assert figures["passage_loss"] == pytest.approx(whole.passage.item(), abs=1e-6)
     assert figures["list_loss"] == pytest.approx(whole.list.item(), abs=1e-6)
     other = toy.trainer(config, tmp_path / "other", [
@@ -210,16 +153,16 @@ def test_an_ablation_reads_and_learns_the_other_task_alone(
 ) -> None:
     config = toy.calm(base, loss={left_out: False})
     one = toy.trainer(config, tmp_path)
-    seen = read(one, monkeypatch)
+    seen = toy.read(one, monkeypatch)
     figures = one._step(0)
     assert sum(each for each, _ in seen) == count
     assert figures["lambda"] == weight
     assert figures["loss"] == figures[f"{task}_loss"]
     assert set(figures) == {"loss", f"{task}_loss", "lambda", "1-lambda"}
-    whole = Whole(config, toy.ROWS)
+    whole = toy.Whole(config, toy.ROWS)
     getattr(whole, task).backward()
-    for name, gradient in gradients(whole.model).items():
-        assert torch.allclose(gradients(one.objective.model)[name], gradient, atol=1e-6, rtol=1e-4), name
+    for name, gradient in toy.gradients(whole.model).items():
+        assert torch.allclose(toy.gradients(one.objective.model)[name], gradient, atol=1e-6, rtol=1e-4), name
 
 
 def test_a_batch_that_has_nothing_for_one_task_learns_the_other_with_weight_1(
@@ -240,10 +183,10 @@ def test_a_fixed_weight_is_taken_as_it_is_and_gradients_are_still_told(
     figures = one._step(0)
     assert figures["lambda"] == value
     assert {"passage_gradient", "list_gradient", "cosine"} <= set(figures)
-    whole = Whole(config, toy.ROWS)
+    whole = toy.Whole(config, toy.ROWS)
     (value * whole.passage + (1 - value) * whole.list).backward()
-    for name, gradient in gradients(whole.model).items():
-        assert torch.allclose(gradients(one.objective.model)[name], gradient, atol=1e-6, rtol=1e-4), name
+    for name, gradient in toy.gradients(whole.model).items():
+        assert torch.allclose(toy.gradients(one.objective.model)[name], gradient, atol=1e-6, rtol=1e-4), name
     one.loop.run()
     assert all(torch.isfinite(weight).all() for weight in toy.weights(one).values())
 
@@ -252,13 +195,13 @@ def test_the_last_layer_alone_may_decide_the_weight_of_all(toy: ModuleType, base
     config = toy.calm(base, loss={"lambda_params": "last_layer"})
     one = toy.trainer(config, tmp_path, toy.CONTRARY)
     figures = one._step(0)
-    whole = Whole(config, toy.CONTRARY)
+    whole = toy.Whole(config, toy.CONTRARY)
     expected = whole.weight(last_layer(whole.model))
     assert figures["lambda"] == pytest.approx(expected, abs=2e-4)
     assert figures["lambda"] != pytest.approx(whole.weight(), abs=1e-3)
     (figures["lambda"] * whole.passage + figures["1-lambda"] * whole.list).backward()
     name = "0.model.embeddings.word_embeddings.weight"
-    assert torch.allclose(gradients(one.objective.model)[name], gradients(whole.model)[name], atol=1e-5)
+    assert torch.allclose(toy.gradients(one.objective.model)[name], toy.gradients(whole.model)[name], atol=1e-5)
 
 
 def test_an_accumulated_step_is_the_mean_of_batches_each_with_its_own_weight(
@@ -274,11 +217,11 @@ def test_an_accumulated_step_is_the_mean_of_batches_each_with_its_own_weight(
     shares = []
     for number, chosen in enumerate(batches(rows, 2, seed=config.seed, epoch=0)[:3]):
         part = toy.trainer(toy.calm(base, train={"batch_size": 2}), tmp_path / str(number), chosen)
-        shares.append((part._step(0), gradients(part.objective.model)))
+        shares.append((part._step(0), toy.gradients(part.objective.model)))
     assert len({share["lambda"] for share, _ in shares}) == 3
     for name in figures:
         assert figures[name] == pytest.approx(np.mean([share[name] for share, _ in shares]), abs=1e-5), name
-    found = gradients(one.objective.model)
+    found = toy.gradients(one.objective.model)
     assert set(found) == set(shares[0][1])
     for name, gradient in found.items():
         expected = sum(share[name] for _, share in shares) / 3
@@ -296,20 +239,6 @@ def test_the_rate_falls_to_0_over_real_steps_and_stays_high_as_released(
         found[over] = [one.loop.options.schedule.rate(step, steps) for step in (0, steps)]
     assert found["steps"] == pytest.approx([1e-3, 0.0])
     assert found["batches"] == pytest.approx([1e-3, 0.75e-3])
-
-
-def test_too_little_memory_is_said_with_what_to_do(
-    toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = toy.trainer(toy.options(base), tmp_path)
-
-    def full(pairs: Any) -> Any:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(one.objective, "logits", full)
-    with pytest.raises(Broke, match="8192 tokens") as caught:
-        one._step(0)
-    assert "train.token_budget=4096" in str(caught.value)
 
 
 # -- validation ----------------------------------------------------------------------------------------------------
@@ -331,14 +260,14 @@ def test_validation_scores_each_text_once_and_says_what_a_plain_reading_says(
     config = toy.options(base, model={"head": head}, validation=["worlds/style:validation"], train={"keep": "last"})
     one = toy.trainer(config, tmp_path)
     one.objective.model.eval()
-    seen = read(one, monkeypatch)
+    seen = toy.read(one, monkeypatch)
     repeated = [*toy.ROWS, *toy.ROWS]
     figures = validator(one.objective, repeated, config)()
     assert sum(count for count, _ in seen) == len(
         {(each.query, text) for each in toy.ROWS for told in [(each.formal, each.informal), *(each.list or ())]
          for text in told}
     )  # fmt: skip
-    whole = Whole(config, toy.ROWS)
+    whole = toy.Whole(config, toy.ROWS)
     whole.model.eval()
     said, true, orders = [], [], []
     with torch.no_grad():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from importlib.resources import files
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +15,7 @@ from pydantic import ValidationError
 from benchmarks.errors import UserError
 from benchmarks.fingerprint import folder_sha256
 from benchmarks.registry import Benchmark, DataReference
+from judges.judging import JUDGES
 from methods.api import Services
 from methods.sark import training as training_module
 from methods.sark.config import SarkTrainingConfig
@@ -51,6 +53,47 @@ def test_presets_hold_what_paper_and_released_code_say() -> None:
     assert (released.train.epochs, released.train.learning_rate, released.train.accumulation) == (100, 1e-5, 4)
     assert released.model.head == "official"
     assert paper.seed == released.seed == 42
+    assert (paper.rows, paper.validation_rows, paper.held_out.rows) == (16_094, 1_788, 1_788)
+    assert (released.rows, released.validation_rows) == (16_094, 1_788)
+    # Neither the labels' own rule nor the judge's takes for equal what the released code does not.
+    for found, rule in ((paper, "squad"), (released, "strict")):
+        judge = JUDGES.get("match").config.model_validate(found.labels.judge_options)
+        assert found.labels.exact == judge.model_dump()["exact"] == rule
+    assert released.labels.model_dump(exclude={"exact", "judge_options"}) == paper.labels.model_dump(
+        exclude={"exact", "judge_options"}
+    )
+
+
+@pytest.mark.parametrize("preset", ["worlds", "demo"])
+def test_presets_for_worlds_take_all_rows(preset: str) -> None:
+    config = TRAININGS.get("sark").validate({"data": ["worlds/multihop:train"], "preset": preset})
+    assert isinstance(config, SarkTrainingConfig)
+    assert config.rows is config.validation_rows is config.held_out.rows is None
+
+
+def test_every_file_that_decides_the_training_is_part_of_its_identity(
+    toy: ModuleType, base: str, tmp_path: Path
+) -> None:
+    prompts = tmp_path / "prompts"
+    prompts.mkdir()
+    shipped = files("methods.models").joinpath("rewriting_prompts", "informal.txt").read_text("utf-8")
+    named = [tmp_path / name for name in ("answer.txt", "order.txt", "judge.txt")]
+    for path in named:
+        path.write_text(path.name, "utf-8")
+    (prompts / "informal.txt").write_text(shipped, "utf-8")
+    answer, order, judge = map(str, named)
+    config = toy.options(
+        base, labels={"prompt": answer, "judge": "match", "judge_options": {"model": "m", "prompt": judge}},
+        lists={"prompt": order}, styles={"by": "llm", "llm": {"model": "m", "prompts": str(prompts)}},
+    )  # fmt: skip
+    seen = {tuple(training_module._files(config))}
+    for path in (*named, prompts / "informal.txt"):
+        path.write_text(path.read_text("utf-8") + " Be strict.", "utf-8")
+        seen.add(tuple(training_module._files(config)))
+    assert len(seen) == 5
+    # Without a judge nobody reads the prompt of one.
+    unread = toy.options(base, labels={"judge_options": {"prompt": "/none.txt"}})
+    assert training_module._files(unread) == []
 
 
 def test_which_epoch_is_kept_follows_from_what_is_learnt_and_validated(toy: ModuleType, base: str) -> None:
@@ -102,9 +145,11 @@ class Source:
 
     def __init__(self, rows: Sequence[SarkRow]) -> None:
         self.rows, self.asked = list(rows), 0
+        self.limits: list[int | None] = []
 
     def __call__(self, config: Any, benchmarks: Any, workshop: Workshop, folder: Path) -> SarkData:
         self.asked += 1
+        self.limits.append(config.rows)
         return SarkData(self.rows, {"rows": len(self.rows), "positives": 4}, "toy")
 
 
@@ -151,6 +196,13 @@ def test_a_training_ends_in_a_folder_that_plain_cross_encoder_loads(toy: ModuleT
     assert (again.fresh, source.asked) == (False, 2)
     assert again.figures == stage.figures
     assert folder_sha256(train(config, tmp_path / "other", Source(toy.ROWS)).folder) == folder_sha256(stage.folder)
+
+
+@pytest.mark.usefixtures("material")
+def test_training_and_held_out_rows_have_limits_of_their_own(toy: ModuleType, base: str, tmp_path: Path) -> None:
+    source = Source(toy.ROWS)
+    train(toy.options(base, validation=["worlds/style:validation"], rows=8, validation_rows=3), tmp_path, source)
+    assert source.limits == [8, 3]
 
 
 @pytest.mark.usefixtures("material")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks.errors import UserError
 from methods.registry import METHODS
 from ragmeter import experiment as experiments
 from ragmeter.cli import app
@@ -70,6 +72,43 @@ def test_without_training_baselines_alone_are_measured(tmp_path: Path, monkeypat
     assert "What ships, untrained here" in again.stdout
     assert "What informal passages cost" in again.stdout
     assert "What is read, and what is made of it" in again.stdout
+
+
+def test_real_samples_that_are_not_here_are_left_out_and_a_fault_in_them_costs_the_rest_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data" / "musique").mkdir(parents=True)
+    (tmp_path / "data" / "musique" / "musique_ans_v1.0_train.jsonl").write_text("{}\n")
+    monkeypatch.setenv("RAGMETER_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(demo, "PARTS", {"demo": ("f1",)})
+    asked: dict[str, list[str]] = {}
+
+    def carry(experiment: experiments.Experiment, *_: Any) -> tuple[int, dict[str, Any]]:
+        asked[experiment.name] = [str(one.reference) for one in experiment.benchmarks]
+        if experiment.name == "demo-real":
+            raise UserError("this record cannot be read")
+        return 1, {}
+
+    monkeypatch.setattr(demo, "carry_and_show", carry)
+    monkeypatch.setattr(demo, "show_approaches", lambda parts, *_, **__: print("last table", len(parts)))
+    done = CliRunner().invoke(app, ["demo", "--store", str(tmp_path / "store")])
+    assert asked["demo-real"] == ["musique/ans:train"]
+    assert "hotpotqa/distractor:train, 2wikimultihopqa:dev" in done.stderr
+    assert "this record cannot be read" in done.stderr
+    assert "last table 1" in done.stdout
+    assert "leaderboard: " in done.stdout
+    assert done.exit_code == 1  # of 1 and 2, as docs/cli.md has it
+
+
+def test_without_any_real_sample_their_part_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(demo, "PARTS", {})
+    monkeypatch.setattr(demo, "carry_and_show", lambda *_: pytest.fail("nothing is there to be asked"))
+    done = CliRunner().invoke(app, ["demo", "--store", str(tmp_path / "store")])
+    assert done.exit_code == 0
+    assert "leaderboard: " in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from benchmarks.errors import UserError
 from ragmeter import experiment, yaml_source
+from ragmeter.cli import app
 
 GOOD = """\
 name: mine
@@ -62,7 +66,7 @@ def test_a_profile_lies_over_the_file() -> None:
         ("benchmarks:", "benchmark:", "unknown key 'benchmark'|'benchmarks' is missing", 2, "benchmarks"),
         ("limit: 5", "limt: 5", "unknown key 'limt'", 3, "did you mean 'limit'"),
         ("limit: 5", "limit: many", "benchmarks.0.limit", 3, None),
-        ("limit: 5", "limit: 0", "greater than or equal to 1", 3, None),
+        ("limit: 5", "limit: 0", "must be at least 1", 3, None),
         ("{k1: 1.2}", "{stemer: null}", "unknown key 'stemer'", 6, "did you mean 'stemmer'"),
         ("{k1: 1.2}", "{k1: much}", "k1", 6, None),
         ("- id: bm25", "- id: bm52", "unknown method 'bm52'", 5, "did you mean 'bm25'"),
@@ -122,12 +126,27 @@ def test_a_document_that_is_no_mapping_is_refused(text: str) -> None:
     assert "mapping" in complaint(text).what
 
 
+def test_a_misspelt_required_key_is_told_of_as_misspelt_and_a_missing_one_with_what_it_means() -> None:
+    error = complaint(GOOD.replace("name: mine", "nmae: mine"))
+    assert "unknown key 'nmae'" in error.what
+    assert error.try_this == "did you mean 'name'?"
+    error = complaint(GOOD.replace("name: mine\n", ""))
+    assert "'name' is missing" in error.what
+    assert "the experiment's name in the store" in str(error.try_this)
+
+
 def test_a_missing_file_and_an_unknown_shipped_name_say_what_exists() -> None:
     with pytest.raises(UserError, match="no such experiment file"):
         experiment.load("nowhere/x.yaml")
     with pytest.raises(UserError) as caught:
         experiment.load("demmo")
     assert "demo" in str(caught.value.try_this)
+
+
+def test_experiments_are_listed_by_the_names_that_run_takes(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["experiments", "--json", "--store", str(tmp_path)])
+    listed = [one["name"] for one in json.loads(done.stdout)["shipped"]]
+    assert listed == list(experiment.shipped())
 
 
 @pytest.mark.parametrize("name", sorted(experiment.shipped()))

@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.errors import Broke, UserError
 from benchmarks.schema import Question
+from judges.llm.llm_config import LLMJudgeConfig
 from methods.api import Services
 from methods.sark.data_config import SarkDataConfig
 from methods.training import Silent, TrainedStage, TrainingConfig, TrainingEntry, Workshop
@@ -36,6 +37,25 @@ def test_the_judge_asked_for_says_of_answers_whether_they_are_right() -> None:
     assert judge is not None
     asked = Question("q", "How many episodes?", ("seven episodes",))
     assert judge.verdicts([asked] * 2, ["Seven episodes.", "a red boat"]) == ["Match", "Mismatch"]
+
+
+def test_a_lent_judge_says_what_decides_its_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LLMJudgeConfig, "reach", lambda config, cache: None)
+    prompt = tmp_path / "judge.txt"
+    asks = {"model": "m", "key_variable": None, "prompt": str(prompt)}
+
+    def lent(**labels: Any) -> str:
+        judge = judge_for(options(**labels), None, None)
+        assert judge is not None
+        return judge.fingerprint
+
+    prompt.write_text("$question $gold $answer", "utf-8")
+    first = lent(judge="match", judge_options=asks)
+    assert lent(judge="match", judge_options={**asks, "usd_per_million_prompt_tokens": 3}) == first
+    others = {lent(judge="rule_match"), lent(judge="match", judge_options={**asks, "exact": "strict"})}
+    prompt.write_text("$question $gold $answer!", "utf-8")
+    others.add(lent(judge="match", judge_options=asks))
+    assert len(others | {first}) == 4
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,9 @@ def test_every_paper_is_listed_with_its_tables() -> None:
     listed = json.loads(said("--json"))
     assert set(listed) == set(papers())
     assert {"2", "3", "4", "7"} <= set(listed["ark"])
+    numbers = [int(table) for table in listed["clara"] if table.isdigit()]
+    assert numbers == sorted(numbers)
+    assert listed["clara"][: len(numbers)] == list(map(str, numbers)), "tables stand before what the text says"
 
 
 def test_a_table_is_given_as_the_file_holds_it() -> None:

@@ -87,6 +87,16 @@ def test_a_table_has_every_row_of_the_paper_or_says_which_is_published_alone(tab
     )
 
 
+@pytest.mark.parametrize("name", TABLES)
+def test_the_first_passage_with_an_answer_is_ranked_where_it_is_looked_for(name: str) -> None:
+    """Over all passages that the method hands on, so that a passage below the fifth counts too."""
+    loaded = experiment.load(f"sark/{name}")
+    metrics = {str(metric).partition("#")[0] for metric in loaded.metrics or ()}
+    handed_on = {method.composition.handed_on for method in loaded.methods if method.composition.handed_on}
+    wanted = {f"has_answer_mrr@{k}" for k in handed_on} if "has_answer@5" in metrics else set()
+    assert {metric for metric in metrics if metric.startswith("has_answer_mrr")} == wanted
+
+
 def test_tables_1_and_6_are_asked_formally_too_so_that_drops_can_be_paired() -> None:
     assert mixes(experiment.load("sark/table1")) == [{"informal": 0}, {"informal": 1}]
     assert mixes(experiment.load("sark/table6")) == [{"humor": 0}, {"humor": 1}, {"romance": 1}]

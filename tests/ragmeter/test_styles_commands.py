@@ -16,11 +16,14 @@ import numpy as np
 import pytest
 
 from benchmarks.registry import DataReference, load
+from benchmarks.settings import Setting
 from benchmarks.styles.mix import styled
 from benchmarks.styles.pairs import load_pairs, read_pairs
 from judges.metrics.entities import entity_preservation_of_pairs
 from leaderboard.columns import board_key, board_label
+from methods.api import Services
 from methods.models.openai_server import ChatRequest, OpenAIServer, Written
+from ragmeter.candidates import in_setting
 from ragmeter.commands import running
 from ragmeter.testing.world_truth import WorldTruth
 from results import queries
@@ -223,6 +226,60 @@ def test_a_mix_is_written_as_the_styled_benchmark_reads(ragmeter: Command, tmp_p
         assert [passage.text for passage in mine] == [passage.text for passage in theirs]
     assert ragmeter(*command).code == 2
     assert ragmeter(*command, "--overwrite").code == 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "passages", "size"),
+    [(None, None, 10), (None, 4, 4), ("corpus(retriever=bm25,n=7)", None, 7), ("corpus(retriever=bm25,n=7)", 3, 3)],
+)
+def test_candidates_are_written_as_found_and_read_again_as_the_same(
+    setting: str | None, passages: int | None, size: int, ragmeter: Command, tmp_path: Path
+) -> None:
+    file = tmp_path / "test.jsonl"
+    more = [*(["--setting", setting] if setting else []), *(["--passages", str(passages)] if passages else [])]
+    done = ragmeter("styles", "export", REF, "-o", str(file), *SIZE, *more, "--json")
+    assert done.code == 0, done.err
+    said = json.loads(done.out)
+    assert (said["records"], said["candidates"], said["notes"]) == (6, 6 * size, [])
+    base = load(REF).limited(6)
+    if setting:
+        base = in_setting(Setting.parse(setting), base, Services(artefacts=tmp_path / "artefacts"))
+    again = load("sark:test", {"path": str(file)})
+    for before, after in zip(base.questions, again.questions, strict=True):
+        assert (after.text, after.answers) == (before.text, before.golds)
+        expected = [(one.title, one.text) for one in base.corpus.get((before.candidates or ())[:passages])]
+        assert [(one.title, one.text) for one in again.corpus.get(after.candidates or ())] == expected
+    # What was exported is what `rewrite` and `styled` begin with.
+    pairs = tmp_path / "pairs.jsonl"
+    told = ragmeter("styles", "rewrite", "sark:test", str(pairs), "--path", str(file), "--style", "informal",
+                    "--rewriter", "rule", "-q")  # fmt: skip
+    assert told.code == 0, told.err
+    mixed = styled(again, load_pairs(pairs), informal=1.0)
+    assert {q.metadata["styled"]["counts"]["informal"] for q in mixed.questions} == {size}
+    in_the_way = ragmeter("styles", "export", REF, "-o", str(file), *SIZE)
+    assert in_the_way.code == 2
+    assert "--overwrite" in in_the_way.err
+
+
+def test_what_the_layout_cannot_hold_is_left_out_and_said(ragmeter: Command, tmp_path: Path) -> None:
+    """DPR's results, as its tool writes them: one question twice, one without a passage."""
+    rows = [{"question": text, "answers": ["two"], "ctxs": [
+        {"id": f"wiki:{n}", "title": "T", "text": f"{text} {n}", "score": "80.1", "has_answer": False}
+        for n in range(size)]} for text, size in (("a?", 3), ("b?", 0), ("a?", 3), ("c?", 1))]  # fmt: skip
+    results, file = tmp_path / "nq-test.json", tmp_path / "test.jsonl"
+    results.write_text(json.dumps(rows), "utf-8")
+    command = ("styles", "export", "nq:test", "--path", str(results), "-o", str(file), "--passages", "2")
+    done = ragmeter(*command)
+    assert done.code == 0, done.err
+    assert "2 records of nq" in done.out
+    for said in ("1 questions repeat", "1 questions have no candidate", "1 questions have fewer than 2"):
+        assert said in done.err
+    again = load("sark:test", {"path": str(file)})
+    assert [(one.text, len(one.candidates or ())) for one in again.questions] == [("a?", 2), ("c?", 1)]
+    none = ragmeter(*command[:-2], "--overwrite", "--limit", "1", "--setting", "corpus")
+    assert none.code == 2
+    assert "no list of candidates" in none.err
+    assert "corpus(retriever=bm25,n=50)" in none.err
 
 
 def test_parallel_texts_are_taken_in_by_the_names_of_their_fields(ragmeter: Command, tmp_path: Path) -> None:

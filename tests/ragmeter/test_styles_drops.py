@@ -219,6 +219,37 @@ def test_content_loss_is_told_apart_and_the_parts_add_up(
         assert found.drop_where_survived.value == pytest.approx(delta[alive & both].mean())
 
 
+@pytest.mark.parametrize("earlier", [False, True])
+def test_without_evidence_the_drop_is_split_by_whether_any_candidate_lost_its_answer(
+    tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray], earlier: bool
+) -> None:
+    """Also in a store of an earlier version, which recorded less; any candidate that is left would hide all losses."""
+    before, after = np.arange(QUESTIONS) % 4, np.arange(QUESTIONS) % 4 - (np.arange(QUESTIONS) % 3 == 0)
+    after = np.maximum(after, 0)
+
+    def thinned(benchmark: Benchmark) -> Benchmark:
+        found = []
+        for one, had, has in zip(benchmark.questions, before.tolist(), after.tolist(), strict=True):
+            met = {"counts": {}, "with_answer_before": had, "with_answer": has, "survived": None if not had else True}
+            if not earlier:
+                met |= {"among": "candidates", "answers_kept": has}
+            found.append(replace(one, evidence=(), metadata={**one.metadata, STYLED: met}))
+        return replace(benchmark, questions=found)
+
+    given = {name: thinned(benchmarks[name]) for name in ("formal", "informal")}
+    asked = {key: values for key, values in scores.items() if key[0] in given}
+    (table,) = style_drops(stored(tmp_path, given, asked), "e", ["em"])
+    for row in table.rows:
+        formal, values = scores["formal", row.method], scores["informal", row.method]
+        both, lost = ~np.isnan(values), after < before
+        (drop,) = row.drops
+        assert drop.found.content_lost.value == pytest.approx(lost[both].mean())
+        assert drop.found.drop_where_survived.value == pytest.approx((formal - values)[both & ~lost].mean())
+        holding = both & (before > 0)
+        assert drop.answers_kept.value == pytest.approx((after[holding] / before[holding]).mean())
+        assert drop.answers_kept.n == holding.sum()
+
+
 def test_the_mean_drop_leaves_controls_out(
     tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray]
 ) -> None:
@@ -233,7 +264,9 @@ def test_a_store_that_was_never_told_what_survived_says_so(
     stored(tmp_path / "store", benchmarks, scores, remember=False)
     done = ragmeter("styles", "drops", "e", "--json")
     for method in json.loads(done.out)["tables"][0]["methods"]:
-        assert all(style["content_lost"] is None and style["drop"]["n"] for style in method["styles"])
+        for style in method["styles"]:
+            assert style["content_lost"] is style["answers_kept"] is None
+            assert style["drop"]["n"]
     assert "before ragmeter kept what retelling lost" in ragmeter("styles", "drops", "e").out
 
 
@@ -311,6 +344,7 @@ def test_the_command_prints_what_it_says_as_json(
     assert f"{100 * drop['drop']['value']:+.1f} ±" in line
     assert f"{100 * drop['relative_drop']:+.1f} %" in line
     assert f"{100 * drop['content_lost']['value']:.1f}" in columns(line)[-3].strip()
+    assert columns(line)[-4].strip() == f"{100 * drop['answers_kept']['value']:.1f}"
     assert "control (control)" in done.out
     assert "humor" not in done.out
     mean = next(line for line in done.out.splitlines() if line.startswith("(mean drop)") and "50 %" not in line)

@@ -149,6 +149,26 @@ def test_a_dry_run_says_what_it_would_score_and_a_server_asks_for_its_own_boards
     assert "there is no board here for worlds/multihop:validation" in done.stderr
 
 
+def test_a_strangers_card_loads_no_training_data(
+    submitted: Path, ragmeter: Ragmeter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = submitted / "card.yaml"
+    named = ", ".join(f"{{reference: '{name}'}}" for name in ["hotpotqa:train", "musique:train", "nq:test"] * 300)
+    card.write_text(card.read_text("utf-8").replace("training_data: []", f"training_data: [{named}]"), "utf-8")
+    real, loaded = registry.load, []
+
+    def load(reference: Any, *options: Any) -> Any:
+        loaded.append(str(reference))
+        return real(reference, *options)
+
+    monkeypatch.setattr(registry, "load", load)
+    arguments = ("submit", submitted / "predictions.jsonl", "--card", card, "--dry-run", "--json", "--known-boards")
+    report = fine(ragmeter(*arguments))["report"]
+    assert set(loaded) == {"worlds/multihop:validation"}
+    (note,) = [one for one in report["findings"] if one["code"] == "training_data_not_compared"]
+    assert note["count"] == 900
+
+
 def test_a_refusal_names_the_lines_and_exits_with_two(submitted: Path, ragmeter: Ragmeter) -> None:
     bad = submitted / "bad.jsonl"
     lines = (submitted / "predictions.jsonl").read_text("utf-8").splitlines(keepends=True)

@@ -13,12 +13,12 @@ import pytest
 from rich.console import Console
 
 from judges.judging import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed
-from ragmeter.render import show_battles
+from ragmeter.render import RANKS, show_battles
 from results import judgements
 from results.battle_board import BattleBoard, Pairing, battle_boards
 from results.judgements import Match
 from results.queries import RunRow
-from results.statistics import bradley_terry
+from results.statistics import bradley_terry, holm
 from results.store import Store
 
 JUDGE = Judge.of("pairwise", {"model": "m", "repetitions": 1})
@@ -60,6 +60,11 @@ def board_of(store: Store, runs: Mapping[str, RunRow], reference: str | None, **
 
 def overall(board: BattleBoard) -> Pairing:
     return next(one for one in board.pairings if one.criterion == "overall")
+
+
+def overall_of(board: BattleBoard, method: str, opponent: str = "last") -> Pairing:
+    return next(one for one in board.pairings
+                if (one.criterion, one.method, one.opponent) == ("overall", method, opponent))  # fmt: skip
 
 
 @pytest.fixture
@@ -174,6 +179,46 @@ def test_strengths_need_three_methods_and_are_those_of_the_arithmetic(store: Sto
     one, other, question, score, _ = (np.array(column) for column in zip(*rows, strict=True))
     expected = bradley_terry(one, other, question, score, methods=3).strengths
     assert strengths["good"].logit.value == pytest.approx(expected[0].logit.value, abs=0.02)
+
+
+def test_who_surely_won_is_corrected_over_all_pairs_and_the_table_says_so(store: Store, fill: Any) -> None:
+    names = ["best", "same", "other", "last"]
+    runs = fill(store, {name: ["x"] * 9 for name in names}, [f"gold{n}" for n in range(9)], metrics=())
+
+    def beats(mine: str, theirs: str, wins: int, losses: int) -> None:
+        said = ["mine"] * wins + ["theirs"] * losses + [TIE] * (9 - wins - losses)
+        fight(store, runs[mine], runs[theirs], {f"q{n}": (one, one) for n, one in enumerate(said)})
+
+    beats("best", "last", 9, 0)
+    beats("same", "last", 7, 0)
+    board = board_of(store, runs, None)
+    assert [overall_of(board, name).won for name in ("best", "same")] == [True, True]
+    for mine, theirs in (("best", "same"), ("best", "other"), ("same", "other"), ("other", "last")):
+        beats(mine, theirs, 4, 4)
+    board = board_of(store, runs, "best")
+    chosen = [one for one in board.pairings if one.criterion == "overall"]
+    assert len(chosen) == 6
+    assert [one.corrected for one in chosen] == pytest.approx(holm([one.rate.p for one in chosen]))
+    best, same = overall_of(board, "last", "best"), overall_of(board, "same", "last")
+    assert (best.rate.p, best.won) == (pytest.approx(2 / 2**9), False)
+    # Its interval is [.78, 1] and its own p .016, but of six pairs.
+    assert (same.rate.p, same.corrected, same.won) == (pytest.approx(2 / 2**7), pytest.approx(5 * 2 / 2**7), None)
+    assert same.rate.with_ties.low > 0.5
+    console = Console(width=140, record=True, file=io.StringIO())
+    show_battles(board, console)
+    text = console.export_text()
+    assert re.search(r"last\s+0/0/9 .*▼ 0\.0 ±", text)
+    assert re.search(r"same\s+7/2/0 .*(?<!▲) 88\.9 ±", text)
+    assert text.count("▲") == 1  # in the legend
+    places = {name: one.places for name, one in board.strengths["overall"]}
+    assert all(f"rank {place}" in text for place in places.values())
+    assert RANKS in " ".join(text.split())
+    value = json.loads(json.dumps(board.to_json(), allow_nan=False))
+    shown = {(one["method"], one["opponent"]): one for one in value["pairings"] if one["criterion"] == "overall"}
+    assert shown["same", "last"]["corrected"] == pytest.approx(5 * 2 / 2**7)
+    assert shown["same", "last"]["p"] == pytest.approx(2 / 2**7)
+    for row, (_, one) in zip(value["strengths"]["overall"], board.strengths["overall"], strict=True):
+        assert (row["band"]["low"], row["band"]["high"]) == (one.band.low, one.band.high)
 
 
 def test_nothing_is_shown_where_nobody_has_judged(store: Store, fill: Any) -> None:

@@ -207,6 +207,7 @@ class FakeRun:
 @dataclass(frozen=True)
 class FakeCell:
     estimate: Estimate
+    apart: str = ""
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ def test_a_test_of_equal_methods_rejects_no_more_often_than_it_says() -> None:
 
 def test_bands_are_the_ranks_of_resampling() -> None:
     scores = methods(300, 6, seed=2)
-    found = bands(means(scores).value, all_differences(scores))
+    found = bands(all_differences(scores))
     resampled = ranks(scores)
     for band, expected in zip(found, resampled, strict=True):
         assert band.rank == expected.rank
@@ -125,14 +125,37 @@ def test_bands_are_the_ranks_of_resampling() -> None:
 
 def test_less_can_be_better_and_the_best_is_never_separable_from_itself() -> None:
     scores = np.stack([np.full(50, 0.0), np.full(50, 1.0)]) + np.random.default_rng(0).normal(0, 0.1, (2, 50))
-    pairs, values = all_differences(scores), means(scores).value
-    more, less = bands(values, pairs), bands(values, pairs, higher_is_better=False)
+    pairs = all_differences(scores)
+    more, less = bands(pairs), bands(pairs, higher_is_better=False)
     assert [band.rank for band in more] == [2, 1]
     assert [band.rank for band in less] == [1, 2]
     assert (more[1].best, more[0].best) == (True, False)
     assert (less[0].low, less[0].high, less[1].low, less[1].high) == (1, 1, 2, 2)
     nobody = Moments(*(np.zeros((0, 0)) for _ in Moments.__slots__))
-    assert bands(np.array([]), nobody) == []
+    assert bands(nobody) == []
+
+
+def test_a_rank_lies_within_its_band_where_methods_were_scored_on_other_questions() -> None:
+    rng = np.random.default_rng(3)
+    easy = np.where(rng.random(200) < 0.9, 1.0, 0.0)
+    # Scored on the easiest questions alone, and worse on each of them than a method that was scored on all.
+    lucky = np.where(np.arange(200) < 50, 0.9, np.nan)
+    sound = np.where(np.arange(200) < 50, 1.0, 0.2 * easy)
+    found = bands(all_differences(np.stack([lucky, sound])))
+    assert np.nanmean(lucky) > np.nanmean(sound)
+    assert [(band.rank, band.low, band.high, band.best) for band in found] == [(2, 2, 2, False), (1, 1, 1, True)]
+    apart = bands(all_differences(np.array([[1.0, np.nan], [np.nan, 0.0]])))
+    assert [(band.rank, band.best) for band in apart] == [(1, True), (1, True)]
+
+
+@given(st.integers(0, 2**16), st.integers(2, 6), st.booleans())
+def test_whoever_is_surely_worse_than_anyone_is_told_from_the_best(seed: int, count: int, higher: bool) -> None:
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(0, 1, (count, 30)) + rng.normal(0, 1, (count, 1))
+    scores[rng.random(scores.shape) < 0.2] = np.nan
+    for band in bands(all_differences(scores), higher_is_better=higher):
+        assert band.low <= band.rank <= band.high
+        assert band.best == (band.low == 1)
 
 
 @given(st.lists(st.one_of(st.floats(0, 1), st.just(float("nan"))), max_size=12))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,16 @@ import pytest
 from scipy.stats import binomtest, t
 
 from results import column_figures, invariants, method_record, queries
+from results.asked import covers
 from results.beside import beside, printed
-from results.board import groups
+from results.board import boards, groups
+from results.budgets import quality_budget
 from results.column_figures import COSTS, Figures, Wanted
-from results.contestants import contestants, covers, key_of, why_not_ranked
-from results.matrix import Cell, Column, Matrix, matrix, ranked_cells
+from results.contestants import contestants, key_of, why_not_ranked
+from results.matrix import Cell, Column, Matrix, _kin, matrix, ranked_cells
 from results.statistics import benjamini_hochberg, holm
 from results.store import Store
+from results.tables import remarks
 
 EM = "em#v1"
 
@@ -51,10 +54,10 @@ def built(store: Store, shown: list[Column] | None = None, without: tuple[str, .
     shown = shown or columns(store)
     cards = method_record.cards(store)
     ids = [run.run for column in shown for run in column.runs]
-    rows = contestants({column.key: column.runs for column in shown}, cards)
+    rows = contestants({column.key: column.runs for column in shown}, cards, {})
     rows = [row for row in rows if row.name not in without]
     found = read(store, shown)
-    cells = ranked_cells(shown, rows, found, cards=cards, violations=invariants.violations(store, ids))
+    cells = ranked_cells(shown, rows, found, cards=cards, known={}, violations=invariants.violations(store, ids))
     return matrix(shown, rows, found, cells, costs=queries.costs(store, ids), **options)
 
 
@@ -149,6 +152,19 @@ def test_a_reference_that_may_not_be_compared_compares_with_nobody(store: Store)
     assert all(c.paired is None for c in built(store, reference="gold answer").cells.values())
 
 
+def test_where_the_reference_cannot_be_compared_the_reason_is_known(store: Store) -> None:
+    board = built(store, reference="trained on it")
+    found = board.without_reference()
+    assert len(found) == 1
+    (key,) = found
+    assert next(one for one in board.columns if one.key == key).first.dataset == "nq:test"
+    assert "trained on" in found[key]
+    gone = replace(board, rows=tuple(row for row in board.rows if row.name != "trained on it"))
+    assert set(gone.without_reference().values()) == {"it is filtered out"}
+    assert built(store, reference="bm25").without_reference() == {}
+    assert built(store, reference=None).without_reference() == {}
+
+
 def test_a_mean_needs_a_comparable_value_on_every_benchmark_and_one_metric(store: Store) -> None:
     board = built(store)
     by_name = {row.name: board.mean(row) for row in board.rows}
@@ -160,6 +176,25 @@ def test_a_mean_needs_a_comparable_value_on_every_benchmark_and_one_metric(store
     assert by_name["bm25"].half == pytest.approx(np.sqrt(sum(one.half**2 for one in values)) / 3)
     mixed = replace(board, columns=(*board.columns[:2], replace(board.columns[2], metric="recall@5#v1")))
     assert all(mixed.mean(row) is None for row in mixed.rows)
+
+
+def test_columns_of_the_same_questions_err_together_in_the_mean(store: Store) -> None:
+    board = built(store)
+    row = next(row for row in board.rows if row.name == "bm25")
+    halves = [cell(board, "bm25", one.first.dataset).half for one in board.columns]
+    assert len(set(board.kin.values())) == 3
+    first, second, third = (column.key for column in board.columns)
+    shared = replace(board, kin={first: 0, second: 0, third: 1})
+    found = shared.mean(row)
+    assert found is not None
+    assert found.half == pytest.approx(np.hypot(halves[0] + halves[1], halves[2]) / 3)
+
+
+def test_columns_that_share_a_question_are_kin_by_way_of_others_too() -> None:
+    columns = [SimpleNamespace(key=key) for key in "abcd"]
+    asked = {"a": {"1", "2"}, "b": {"9"}, "c": {"3"}, "d": {"2", "3"}}
+    found = _kin(columns, {key: SimpleNamespace(asked=frozenset(ids)) for key, ids in asked.items()})  # type: ignore[arg-type, misc]
+    assert found["a"] == found["c"] == found["d"] != found["b"]
 
 
 @pytest.mark.parametrize(("metric", "of"), [("tokens", lambda n: 100 * n + 5), ("seconds", lambda n: 0.01 * (n + 1)),
@@ -214,13 +249,13 @@ def test_what_was_counted_when_a_method_ran_is_its_size(
 ) -> None:
     one, *_ = queries.runs(store, "several")
     runs = [replace(one, provenance={"models": told} if told else {}) for told in models]
-    (found,) = contestants({str(number): [run] for number, run in enumerate(runs)}, {})
+    (found,) = contestants({str(number): [run] for number, run in enumerate(runs)}, {}, {})
     assert (found.parameters, found.open_weights) == expected
 
 
 def test_two_runs_of_one_name_on_one_benchmark_are_two_contestants(store: Store) -> None:
     one, other, *_ = queries.runs(store, "several")
-    found = contestants({"a": [one, replace(other, method=one.method)], "b": [one]}, {})
+    found = contestants({"a": [one, replace(other, method=one.method)], "b": [one]}, {}, {})
     assert [sorted(row.runs) for row in found] == [["a", "b"], ["a"]]
     assert found[1].name == f"bm25 · {other.run[:8]}"
     assert len({row.key for row in found}) == 2
@@ -231,7 +266,13 @@ def test_two_runs_of_one_name_on_one_benchmark_are_two_contestants(store: Store)
     [
         ("nq", "nq:test", True), ("nq:train", "nq:test", False), ("nq:train+test", "nq:test", True),
         ("worlds/long:test", "worlds/graph:test", False), ("worlds:test", "worlds/graph:test(relations=unseen)", True),
-        ("some words, not a reference", "nq:test", False),
+        ("some words, not a reference", "nq:test", False), ("worlds:train", "worlds/multihop:test", False),
+        ("hotpotqa:dev", "styled:dev(hotpotqa,informal=1,seed=0)", True), ("nq:test", "sark:test", True),
+        ("hotpotqa:train", "styled:dev(hotpotqa,informal=1,seed=0)", False), ("sark:test", "nq/kilt:test", True),
+        ("styled:dev(hotpotqa)", "hotpotqa:dev", True), ("styled:dev(nq)", "styled:dev(hotpotqa,formal=1)", False),
+        ("styled:dev", "styled:dev(hotpotqa,informal=1,seed=0)", True), ("styled:dev", "hotpotqa:dev", False),
+        ("worlds:train", "styled:validation(worlds/multihop,formal=1,seed=0)", False),
+        ("worlds/graph:train", "styled:train(worlds/multihop,formal=1,seed=0)", False),
     ],
 )  # fmt: skip
 def test_training_data_cover_the_split_that_is_asked(reference: str, dataset: str, expected: bool) -> None:
@@ -307,3 +348,20 @@ def test_a_question_that_one_seed_has_not_answered_is_not_scored(tmp_path: Path,
     after = column_figures.figures(store, asked)["c"]
     assert int(after.scored[0]) == int(before.scored[0]) - 3
     assert int(after.means.n[0]) < int(before.means.n[0])
+
+
+def test_a_benchmarks_own_board_ranks_and_tests_whom_the_matrix_does(store: Store) -> None:
+    whole = built(store, reference="bm25")
+    found = {board.dataset: board for board in boards(store, "several") if board.setting == "distractor"}
+    for column in whole.columns:
+        board = found[column.first.dataset]
+        for row in board.rows:
+            ours, theirs = row.cells[EM], cell(whole, row.run.method, board.dataset)
+            assert ours.apart == theirs.apart
+            assert (ours.difference is None) == (theirs.paired is None)
+            if ours.apart and not row.control:
+                assert row.run.run not in {one.row.run.run for one in quality_budget(board, EM, "tokens") if one.front}
+                assert any(ours.apart in line or row.run.status in line for line in remarks(row))
+    leaky = next(row for row in found["nq:test"].rows if row.run.method == "trained on it")
+    assert leaky.contaminated == "contaminated: nq was trained on"
+    assert not next(row for row in found["hotpotqa:dev"].rows if row.run.method == "trained on it").contaminated

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binomtest
 
 from results.statistics import Verdict, WinRate, estimate, win_rate, win_rates
 
@@ -232,3 +233,21 @@ def test_no_verdict_is_no_pair() -> None:
         win_rate([], [], [], [])
     with pytest.raises(ValueError, match="same verdicts"):
         win_rate([0], [0, 1], [0], [1])
+
+
+def test_p_is_the_sign_test_of_questions_won_and_lost() -> None:
+    rest = [[TIE, TIE]] * 5 + [[NONE, NONE]] * 3 + [[UNSCORED, UNSCORED]] * 2
+    found = judged(*[[WIN, WIN]] * 9, *[[LOSS, TIE]] * 2, *rest)
+    assert found.p == pytest.approx(binomtest(9, 11).pvalue)
+    assert judged(*[[WIN, WIN]] * 9, *[[LOSS, TIE]] * 2, *rest, ties="loss").p == found.p
+    assert judged(*[[LOSS, LOSS]] * 9, *[[WIN, TIE]] * 2, *rest).p == found.p
+    assert judged([NONE], [TIE]).p == 1
+    assert math.isnan(judged([UNSCORED]).p)
+
+
+def test_questions_of_one_document_are_one_witness() -> None:
+    won = [[WIN]] * 8
+    assert judged(*won, *[[LOSS]] * 4).p == pytest.approx(binomtest(8, 12).pvalue)
+    # Two documents won and one lost, each whole: three coins.
+    assert judged(*won, *[[LOSS]] * 4, clusters=[f"d{question // 4}" for question in range(12)]).p == pytest.approx(1)
+    assert judged(*won, clusters=[f"d{question // 4}" for question in range(8)]).p == pytest.approx(0.5)

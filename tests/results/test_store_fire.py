@@ -18,7 +18,6 @@ from methods.api import Evidence, Prediction, Usage
 from results import queries
 from results.database import DiskFull
 from results.store import FINISHED, Run, Store
-from results.summaries import summaries
 
 METRIC = "em(rules=squad)#v1"
 
@@ -54,7 +53,9 @@ def read_until(folder: Path, deadline: float, looked: object) -> None:
         # A finished question never disappears again, and a transaction is seen whole or not at all.
         assert all(found[run] >= done for run, done in before.items())
         assert all(done % 7 == 0 for done in found.values())
-        assert all(abs((one.mean or 0.5) - 0.5) < 1e-12 for one in summaries(store))
+        with store.database.reading() as connection:
+            means = connection.execute("SELECT mean FROM summaries WHERE n > 0").fetchall()
+        assert all(abs(mean - 0.5) < 1e-12 for (mean,) in means)
         before, times = found, times + 1
     looked.put(times)  # type: ignore[attr-defined]
 

@@ -237,6 +237,21 @@ def test_rankings_alone_are_scored_on_rankings_alone(world: Benchmark) -> None:
     assert list(report.scores) == ["recall@5#v1", "has_answer@5#v1"]
 
 
+def test_rankings_alone_are_refused_where_the_gold_names_no_evidence(world: Benchmark) -> None:
+    blind = replace(world, questions=[replace(question, evidence=()) for question in world.questions])
+    rows = [said(question, answer="") for question in world.questions]
+    raw, target = io.BytesIO(jsonl(rows)), target_for(blind)
+    answers = [parse_metric("em"), parse_metric("f1(rules=hotpotqa)")]
+    card = card_for(extra="retrieval_only: true")
+    for metrics in (answers, [*answers, parse_metric("recall@5")]):
+        raw.seek(0)
+        report = validate(card, raw, target, file="p.jsonl", metrics=metrics)
+        assert (only(report).code, report.scores, report.predictions) == ("nothing_scored", {}, ())
+        assert "without retrieval_only" in (only(report).try_this or "")
+    raw.seek(0)
+    assert validate(card_for(), raw, target, file="p.jsonl", metrics=answers).ok
+
+
 def test_scores_that_contradict_each_other_keep_a_submission_out(
     world: Benchmark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,6 +291,23 @@ def test_training_data_that_cover_the_evaluation_are_flagged_and_not_refused(
         assert only(report, "warning").code == "contaminated"
 
 
+@pytest.mark.parametrize(
+    ("training", "reason"),
+    [
+        ("worlds/multihop:validation", "covers the evaluated split validation"),
+        ("worlds/multihop", "names no split, so it covers styled:validation"),
+        ("styled:validation", "covers the evaluated split validation"),
+        ("worlds/multihop:train", None), ("worlds/long:validation", None), ("styled:train", None),
+    ],
+)  # fmt: skip
+def test_training_data_of_the_base_cover_what_is_told_in_other_styles(training: str, reason: str | None) -> None:
+    asked = registry.load("styled:validation", {"base_config": {"worlds": 1, "questions": 20}}).limited(12)
+    card = card_for(benchmark="styled:validation", training=f"[{{reference: '{training}'}}]")
+    report = check(asked, perfect(asked), card)
+    assert (reason is None) == (report.contamination == ())
+    assert reason is None or reason in report.contamination[0]
+
+
 def test_the_id_that_methods_see_counts_as_an_id_too(world: Benchmark) -> None:
     training = f"[{{name: x, question_ids: [{world.questions[0].query_id}]}}]"
     assert check(world, perfect(world), card_for(training=training)).contamination
@@ -298,6 +330,23 @@ def test_a_declared_dataset_that_shares_questions_is_found_by_its_questions(worl
     report = found("[{reference: '2wikimultihopqa:train'}]")
     assert report.ok
     assert only(report, "note").code == "training_data_not_compared"
+
+
+def test_each_declared_dataset_is_loaded_once(world: Benchmark) -> None:
+    loads: list[str] = []
+
+    def load(reference: str) -> Benchmark:
+        loads.append(reference)
+        if reference.startswith("musique"):
+            raise UserError("there is no such file")
+        return replace(world, reference=registry.DataReference.parse(reference), questions=world.questions[:2])
+
+    named = ["hotpotqa:train", "hotpotqa:train+dev", "hotpotqa:dev+train+dev", "musique:train"] * 5
+    training = "[" + ", ".join(f"{{reference: '{one}'}}" for one in named) + "]"
+    report = check(world, perfect(world), card_for(training=training), training=load)
+    assert sorted(loads) == ["hotpotqa:dev+train", "hotpotqa:train", "musique:train"]
+    assert len(report.contamination) == 15
+    assert only(report, "note").count == 5
 
 
 def test_equal_ids_within_one_dataset_are_found_where_the_texts_were_changed(

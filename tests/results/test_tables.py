@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -160,9 +161,13 @@ def test_doubtful_intervals_are_marked_and_the_reasons_given_once(board: Board) 
 
     cells = [cell for row in board.rows for cell in row.cells.values()]
     assert any(cell.estimate.doubt for cell in cells), "so few questions leave doubt"
+    assert any("; " in cell.estimate.doubt for cell in cells), "for several reasons at once"
     lines = doubts(board)
     assert 1 <= len(lines) <= 3
     assert all(line.startswith("† ") for line in lines)
+    reasons = [re.sub(r"\d[\d,.]*", "…", line.partition(" (and alike")[0]) for line in lines]
+    assert len(set(reasons)) == len(reasons)
+    assert not any("; " in line for line in reasons), "a line a reason"
     console = Console(width=200, record=True, file=io.StringIO())
     show_board(board, console)
     shown = console.export_text()

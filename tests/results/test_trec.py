@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import registry, settings
-from benchmarks.errors import UserError
 from benchmarks.registry import Benchmark
 from judges.registry import parse as parse_metric
 from judges.scoring import score
@@ -168,16 +167,11 @@ def test_long_rankings_and_many_questions_are_bounded() -> None:
     assert "too_many_rows" in {one.code for one in read("q Q0 d 1 1 t\n" * 100, small)[1]}
 
 
-def test_qrels_come_back() -> None:
+def test_qrels_have_a_line_for_each_positive() -> None:
     sink = io.StringIO()
     positives = {"q 1": ["a", "b c"], "q2": [], "q3": ["%"]}
     assert trec.write_qrels(sink, positives.items()) == 1
     assert sink.getvalue() == "q%201 0 a 1\nq%201 0 b%20c 1\nq3 0 %25 1\n"
-    assert trec.read_qrels(io.BytesIO(sink.getvalue().encode()), "x") == {"q 1": {"a": 1, "b c": 1}, "q3": {"%": 1}}
-    for text in ("q 0 d\n", "q 0 d x\n", "q 0 % z 1\n", ""):
-        with pytest.raises(UserError) as caught:
-            trec.read_qrels(io.BytesIO(text.encode()), "my.qrels")
-        assert str(caught.value.where).startswith("my.qrels")
 
 
 def test_sentences_are_reduced_to_passages_as_the_metrics_do() -> None:

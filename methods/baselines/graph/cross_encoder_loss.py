@@ -13,6 +13,7 @@ import numpy as np
 
 from benchmarks.fingerprint import fingerprint
 from methods.baselines.graph.cross_encoder_rows import Group
+from methods.torch_loop import backward, own, summed
 
 
 class GroupObjective:
@@ -42,17 +43,12 @@ class GroupObjective:
         import torch
 
         total = 0.0
-        for number, group in self._own(self._parts(batch)):
+        for number, group in own(list(enumerate(self._parts(batch))), self.accelerator):
             torch.manual_seed(int(fingerprint(*seed, number), 16) % 2**63)
             loss = self._loss(group) / len(batch)
             total += float(loss.detach())
-            if self.accelerator is None:
-                loss.backward()
-            else:
-                self.accelerator.backward(loss)
-        if self.accelerator is not None and self.accelerator.num_processes > 1:
-            total = float(self.accelerator.reduce(torch.tensor(total, device=self.model.device), "sum"))
-        return total
+            backward(loss, self.accelerator)
+        return summed(total, self.accelerator, self.model.device)
 
     def scores(self, pairs: Sequence[tuple[str, str]]) -> Any:
         """Raw scores of questions and triples: shape (pairs,)."""
@@ -77,13 +73,6 @@ class GroupObjective:
             parts[-1].append(group)
             room -= len(group.texts)
         return parts
-
-    def _own(self, parts: list[list[Group]]) -> list[tuple[int, list[Group]]]:
-        """The parts of this process, with their numbers."""
-        numbered = list(enumerate(parts))
-        if self.accelerator is None:
-            return numbered
-        return numbered[self.accelerator.process_index :: self.accelerator.num_processes]
 
     def _loss(self, part: Sequence[Group]) -> Any:
         """The summed loss of some groups."""

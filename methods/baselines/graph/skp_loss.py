@@ -18,6 +18,7 @@ from typing import Any, Literal
 from benchmarks.fingerprint import fingerprint
 from methods.baselines.graph.skp_masking import NOT_A_TARGET, Masked
 from methods.models.scoring import logits_only_at
+from methods.torch_loop import backward, own, summed
 
 Vector = Literal["first", "flatten"]
 
@@ -74,19 +75,19 @@ class SkpObjective:
         import torch
 
         starts = list(range(0, len(batch), self.part))
-        own = self._own(starts)
+        ours = own(starts, self.accelerator)
         hold = len(starts) == 1
         kept: dict[int, tuple[Any, ...]] = {}
         width = batch.ids.shape[1]
         with torch.set_grad_enabled(hold):
-            for start in own:
+            for start in ours:
                 kept[start] = self._vectors(batch.rows(slice(start, start + self.part)), width, (*seed, start))
         dimension = int(self.model.config.hidden_size) * (width if self.vector == "flatten" else 1)
         leaves = self._leaves(kept, len(batch), dimension)
         apart = contrastive(leaves[0], leaves[1], self.temperature)
         (self.weight * apart).backward()
         hidden = 0.0
-        for start in own:
+        for start in ours:
             rows = batch.rows(slice(start, start + self.part))
             parts = kept[start] if hold else self._vectors(rows, width, (*seed, start))
             texts, copies, negative = parts
@@ -94,30 +95,10 @@ class SkpObjective:
             hidden += float(share.detach())
             carried = sum((vectors * leaf.grad[start : start + len(rows)]).sum()
                           for vectors, leaf in zip((texts, copies), leaves, strict=True))  # fmt: skip
-            self._backward(share + carried)
-        hidden = self._total(hidden)
+            backward(share + carried, self.accelerator)
+        hidden = summed(hidden, self.accelerator, self.model.device)
         told = float(apart.detach())
         return {"loss": hidden + self.weight * told, "masked": hidden, "contrastive": told}
-
-    def _own(self, starts: list[int]) -> list[int]:
-        """The parts of this process."""
-        if self.accelerator is None:
-            return starts
-        return starts[self.accelerator.process_index :: self.accelerator.num_processes]
-
-    def _backward(self, loss: Any) -> None:
-        if self.accelerator is None:
-            loss.backward()
-        else:
-            self.accelerator.backward(loss)
-
-    def _total(self, value: float) -> float:
-        """The sum over processes."""
-        if self.accelerator is None or self.accelerator.num_processes == 1:
-            return value
-        import torch
-
-        return float(self.accelerator.reduce(torch.tensor(value, device=self.model.device), "sum"))
 
     def _leaves(self, kept: Mapping[int, tuple[Any, ...]], count: int, dimension: int) -> list[Any]:
         """The vectors of texts and of copies, of all processes, as leaves of the graph."""

@@ -127,6 +127,19 @@ def test_trainings_that_share_replies_pay_for_them_once(tmp_path: Path) -> None:
     assert set(data[1:]) == {0.0}
 
 
+def test_the_papers_training_of_sark_has_its_rows_and_steps(tmp_path: Path) -> None:
+    found = planned("sark/table2", tmp_path)
+    trained = [row for row in found.stages if row.stage == "reranker"]
+    assert len(trained) == 6
+    # 16,094 rows, eight a step, thirty times.
+    assert {(row.rows, row.steps) for row in trained} == {(16_094, 2_012 * 30)}
+    first = next(row for row in found.stages if row.stage == "data")
+    # Of 17,882 questions at most: each without context, with 50 candidates and with 100 passages from further down,
+    # each answer judged; one order; and as many retellings as rows and lists have passages.
+    rows = 16_094 + 1_788
+    assert first.cost.calls == rows * (2 * (1 + 50 + 100) + 1 + 1 + 6)
+
+
 def test_an_index_over_one_corpus_is_built_once(tmp_path: Path) -> None:
     text = """
 name: x

@@ -1,0 +1,186 @@
+"""Places that cannot be written, stores that are damaged, blessed names, values that do not fit: what is said, and how
+it ends."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from benchmarks.errors import Broke, UserError, make_folder, unwritable
+from benchmarks.wording import in_words, told_of
+from methods.training import Silent
+from ragmeter import endings
+from ragmeter.commands import diagnosis
+from ragmeter.commands.planning import Request, plan
+from ragmeter.training_job import Job
+from results.store import Store
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+# -- places --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(errno.ENOTDIR, UserError), (errno.EACCES, UserError), (errno.ENOSPC, Broke)]
+)
+def test_a_wrong_place_is_wrong_input_and_a_full_disk_broke(number: int, kind: type[UserError]) -> None:
+    said = unwritable(OSError(number, "no", "x/y"), try_this="another")
+    assert type(said) is kind
+    assert (said.where, said.try_this) == ("x/y", "another")
+    assert said.what == "this file cannot be written: no"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "report --output {file}/b.html",
+        "table --format markdown --output {file}/t.md",
+        "trec export bm25 {file}/run.trec",
+        "annotate export {file}/i.csv --criterion accuracy --n 2",
+        "styles rewrite worlds/multihop:test {file}/p.jsonl --style informal --rewriter rule --limit 1",
+        "synthesise clara worlds/multihop:train {file}/rows.jsonl --by worlds --documents 2",
+        "compress worlds/multihop:test --model clara-pocket --output {file}/x",
+        "results export {file}/out",
+        "results export {file}",
+    ],
+)
+def test_a_file_in_a_file_ends_every_command_alike(line: str, ragmeter: Command, tmp_path: Path) -> None:
+    file = tmp_path / "file.yaml"
+    file.write_text("kept")
+    code, _, said = ragmeter(*line.format(file=file).split())
+    assert code == 2, said
+    assert str(file) in said
+    assert "fault" not in said
+    assert file.read_text() == "kept"
+
+
+def test_an_output_is_made_before_anything_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from methods.training import TRAININGS
+
+    entry = TRAININGS.get("gpr")
+    (tmp_path / "file").write_text("")
+    config = entry.validate({"preset": "demo", "graph": ["worlds/multihop:train"]})
+    job = Job(entry, config, Store(tmp_path / "store"), output=tmp_path / "file" / "out")
+    monkeypatch.setattr(Job, "_run", lambda *_: pytest.fail("it was trained"))
+    with pytest.raises(UserError, match="cannot be written"):
+        job.run(Silent())
+
+
+def test_a_folder_that_is_there_is_fine(tmp_path: Path) -> None:
+    make_folder(tmp_path / "a" / "b")
+    make_folder(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_what_the_system_refuses_is_not_called_ragmeters_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    assert endings._failed(NotADirectoryError(errno.ENOTDIR, "Not a directory", "a.yaml/x"), True) == 2
+    said = json.loads(capsys.readouterr().err)["error"]
+    assert said["where"] == "a.yaml/x"
+    assert "Not a directory" in said["what"]
+    # One that names no place is a fault like any other.
+    assert endings._failed(OSError("odd"), True) == 1
+    assert "ragmeter broke" in capsys.readouterr().err
+
+
+# -- blessed names -------------------------------------------------------------------------------------------------
+
+
+def test_a_blessed_name_is_a_run_wherever_a_run_is_asked_for(ragmeter: Command, tmp_path: Path) -> None:
+    assert ragmeter("bless", "main", "bm25")[0] == 0
+    assert ragmeter("trec", "export", "main", str(tmp_path / "run.trec"))[0] == 0
+    assert ragmeter("results", "export", str(tmp_path / "out"), "main")[0] == 0
+    code, out, _ = ragmeter("results", "prune", "main", "--json")
+    assert code == 0
+    assert len(json.loads(out)["runs"]) == 1
+    for line in (("submission", "bundle", "main", str(tmp_path / "b.zip")), ("submit", "--verify", "main"),
+                 ("cache", "tape", str(tmp_path / "t.jsonl"), "--run", "main")):  # fmt: skip
+        code, _, said = ragmeter(*line)
+        assert code == 2
+        assert "unknown" not in said, "these refuse the run for what it is, and not its name"
+
+
+# -- doctor --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("damage", ["trash", "cut"])
+def test_doctor_calls_a_damaged_store_a_problem(damage: str, store: Store) -> None:
+    path = store.database.path
+    raw = path.read_bytes()
+    path.write_bytes(b"not a database" * 100 if damage == "trash" else raw[:20_000])
+    found = [one for one in diagnosis._store(store.folder) if one.what == "store"]
+    assert [one.state for one in found] == ["problem"]
+    assert str(path) in found[0].detail
+    assert found[0].remedy
+
+
+# -- plan ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_without_gpu_hours_says_nothing_of_gpus(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], experiment_text: str
+) -> None:
+    (tmp_path / "x.yaml").write_text(experiment_text.replace("{id: random, name: random}, {id: gold_answer}", ""))
+    assert plan(Request(str(tmp_path / "x.yaml")), tmp_path / "store", as_json=False) == 0
+    said = capsys.readouterr().out
+    assert "1 task, 8 questions to answer" in said
+    assert "GPU" not in said
+    assert "utilisation" not in said
+
+
+# -- values --------------------------------------------------------------------------------------------------------
+
+
+class Inner(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+
+
+class Sample(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    inner: Inner = Inner(name="a")
+    several: Annotated[list[str], Field(min_length=1)] = ["a"]
+    count: Annotated[int, Field(ge=1, le=9)] = 1
+    share: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] = 0.5
+    on: bool = True
+    kind: Literal["a", "b"] = "a"
+    code: Annotated[str, Field(pattern="^x")] = "x"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"inner": 3}, "inner: a mapping of keys is wanted"),
+        ({"inner": {}}, "inner.name: is missing"),
+        ({"inner": {"nmae": "x"}}, "inner.nmae: is no known key"),
+        ({"several": "a"}, "several: a list is wanted"),
+        ({"several": []}, "several: its length must be at least 1, and is 0"),
+        ({"several": [1]}, "several.0: a text is wanted"),
+        ({"count": "many"}, "count: a whole number is wanted"),
+        ({"count": 1.5}, "count: a whole number is wanted"),
+        ({"count": 0}, "count: must be at least 1"),
+        ({"count": 10}, "count: must be at most 9"),
+        ({"share": 0}, "share: must be more than 0.0"),
+        ({"share": 1}, "share: must be less than 1.0"),
+        ({"share": "x"}, "share: a number is wanted"),
+        ({"on": "perhaps"}, "on: true or false is wanted"),
+        ({"kind": "c"}, "kind: must be one of 'a' or 'b'"),
+        ({"code": "y"}, "code: must be of the form ^x"),
+    ],
+)
+def test_values_that_do_not_fit_are_told_of_in_our_words(given: dict[str, object], said: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Sample.model_validate(given)
+    assert ": ".join(told_of(caught.value)) == said
+
+
+def test_a_kind_that_is_not_known_keeps_its_words() -> None:
+    assert in_words({"type": "date_type", "msg": "Input should be a valid date"}) == "must be a valid date"

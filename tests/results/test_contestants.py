@@ -1,0 +1,80 @@
+"""Which runs are one contestant: those of one name that are made of the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from results.contestants import Contestant, contestants, key_of
+from results.queries import RunRow
+
+DAY = datetime(2026, 3, 1)
+
+
+def run(
+    number: int, name: str = "ours", method: str = "bm25", k: int = 5, experiment: str = "e", **facts: Any
+) -> RunRow:
+    described = {"method": {"id": method, "config": {"seed": number}, "weights": None}, "reader": None, "k": k,
+                 "reading": {"prompt": f"of benchmark {number}"}}  # fmt: skip
+    plain = RunRow(f"{number:016x}"[::-1], experiment, name, method, "retriever", "nq:test", "f" * 16, "distractor", 0,
+                   10, 10, 0, "finished", None, DAY, DAY, "run", described, {}, {}, None, None)  # fmt: skip
+    return replace(plain, **facts)
+
+
+def sent(number: int, name: str) -> RunRow:
+    return run(number, name, f"submitted:{name}", experiment="-", origin="submitted", description={"submission": name},
+               card={"models": []})  # fmt: skip
+
+
+def rows(**columns: list[RunRow]) -> list[Contestant]:
+    return contestants(columns, {}, {})
+
+
+def told(found: list[Contestant]) -> dict[str, list[str]]:
+    assert len({row.name for row in found}) == len({row.key for row in found}) == len(found)
+    return {row.name: sorted(row.runs) for row in found}
+
+
+def test_pipelines_of_one_name_are_told_apart_by_their_methods() -> None:
+    found = rows(a=[run(1, experiment="x")], b=[run(2, method="dense", k=50, experiment="y")], c=[run(3, "other")])
+    assert told(found) == {"ours · bm25": ["a"], "ours · dense": ["b"], "other": ["c"]}
+    assert found[2].key == key_of("other")
+    assert key_of("ours") not in {row.key for row in found}
+
+
+def test_pipelines_of_one_method_are_told_apart_by_their_experiments_and_else_by_a_run() -> None:
+    assert told(rows(a=[run(1, experiment="x")], b=[run(2, k=50, experiment="y")])) == {
+        "ours · x": ["a"], "ours · y": ["b"]}  # fmt: skip
+    first, second = run(1, experiment="-"), run(2, k=50, experiment="-")
+    assert told(rows(a=[first], b=[second])) == {f"ours · {first.run[:8]}": ["a"], f"ours · {second.run[:8]}": ["b"]}
+
+
+def test_a_name_that_somebody_has_is_not_given_again() -> None:
+    found = rows(a=[run(1, experiment="x")], b=[run(2, method="dense", experiment="y")], c=[run(3, "ours · bm25")])
+    assert told(found) == {"ours · x": ["a"], "ours · y": ["b"], "ours · bm25": ["c"]}
+
+
+def test_one_pipeline_is_one_contestant_in_whatever_experiments_and_under_its_own_key() -> None:
+    found = rows(a=[run(1, experiment="x")], b=[run(2, experiment="y")], c=[run(3, experiment="-")])
+    assert told(found) == {"ours": ["a", "b", "c"]}
+    assert found[0].key == key_of("ours")
+
+
+def test_within_an_experiment_a_name_is_one_contestant_whichever_training_seed_stands_for_it() -> None:
+    weights = [{"method": {"id": "sark", "config": {"model": f"seed-{seed}"}, "weights": str(seed)}} for seed in (0, 1)]
+    found = rows(a=[run(1, description=weights[0])], b=[run(2, description=weights[1])])
+    assert told(found) == {"ours": ["a", "b"]}
+    apart = rows(a=[run(1, description=weights[0], experiment="x")], b=[run(2, description=weights[1])])
+    assert len(told(apart)) == 2
+
+
+def test_one_pipeline_twice_in_a_column_is_two_contestants() -> None:
+    again = run(17)
+    assert told(rows(a=[run(1), again], b=[run(2)])) == {"ours": ["a", "b"], f"ours · {again.run[:8]}": ["a"]}
+
+
+def test_submissions_keep_name_and_version_and_never_merge_with_own_runs() -> None:
+    found = rows(a=[sent(1, "ours@1")], b=[run(2, "ours@1")], c=[sent(3, "ours@1")])
+    assert told(found) == {"ours@1": ["a", "c"], "ours@1 · bm25": ["b"]}
+    assert next(row for row in found if row.name == "ours@1").key == key_of("ours@1")

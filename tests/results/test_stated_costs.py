@@ -1,0 +1,145 @@
+"""What a submission does not say that it took is unknown: never free, never on the front, last when sorted."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from benchmarks.corpus import Corpus
+from benchmarks.registry import Benchmark, DataReference, DatasetCard
+from benchmarks.schema import Question
+from judges.registry import parse
+from leaderboard.board_table import Order, ordered, table
+from leaderboard.budget_view import pareto_table
+from leaderboard.formats import PERCENT
+from methods.api import FAILED, Prediction, Usage
+from results import queries
+from results.board import Board, boards
+from results.budgets import budget_curves, quality_budget, telling_axis
+from results.column_figures import Wanted, figures
+from results.stated_costs import AS_STATED
+from results.store import FINISHED, Run, Store
+from results.tables import CSV_COLUMNS, tidy, to_csv
+
+METRIC = str(parse("em"))
+FULL = Usage(prompt_tokens=100, completion_tokens=5, model_calls=1, seconds={"read": 0.5}, cost_usd=0.01)
+USAGES: Mapping[str, tuple[str, tuple[Usage, ...]]] = {
+    "ours": ("run", (FULL,) * 3),
+    "ours for nothing": ("run", (Usage(),) * 3),
+    "silent": ("submitted", (Usage(),) * 3),
+    "partly": ("submitted", (FULL, Usage(), FULL)),
+    "timed": ("verified", (Usage(seconds={"retrieve": 0.1}),) * 3),
+    "stated": ("submitted", (FULL,) * 3),
+}
+
+
+@pytest.fixture
+def asked() -> Benchmark:
+    card = DatasetCard(
+        title="Toy", task="QA", description="d", hub_id=None, revision=None, licence="none", citation="c",
+        languages=("en",), splits={"dev": 3}, metrics=("em",), settings=("distractor",),
+    )  # fmt: skip
+    questions = [Question(f"q{number}", f"what {number}?", ("a",)) for number in range(3)]
+    return Benchmark(DataReference("toy", None, "dev"), 1, card, questions, Corpus.of([]))
+
+
+@pytest.fixture
+def board(store: Store, asked: Benchmark) -> Board:
+    store.put_benchmark(asked, asked.fingerprint)
+    store.put_cards([], [parse("em")])
+    for name, (origin, usages) in USAGES.items():
+        keep(store, asked, name, origin, [Prediction(f"q{n}", "a", usage=usage) for n, usage in enumerate(usages)])
+    (found,) = boards(store)
+    return found
+
+
+def keep(store: Store, asked: Benchmark, name: str, origin: str, predictions: list[Prediction]) -> None:
+    run = Run(name, name, "m", "method", {}, "toy:dev", asked.fingerprint, "distractor", 0, 3, {}, {}, origin)
+    store.start(run)
+    store.append(name, predictions, {METRIC: np.ones(3)})
+    store.end(name, FINISHED)
+
+
+def test_what_a_sender_does_not_say_is_unknown_and_what_was_measured_here_is_not(store: Store, board: Board) -> None:
+    costs = queries.costs(store, list(USAGES))
+    assert (costs["ours"].tokens, costs["ours"].seconds, costs["ours"].cost_usd) == (105, 0.5, pytest.approx(0.03))
+    assert costs["stated"] == costs["ours"]
+    assert (costs["ours for nothing"].tokens, costs["ours for nothing"].cost_usd) == (0, 0)
+    for name in ("silent", "partly"):
+        assert all(math.isnan(getattr(costs[name], field)) for field in costs[name].__slots__), name
+    timed = costs["timed"]
+    assert timed.seconds == pytest.approx(0.1)
+    assert math.isnan(timed.tokens)
+    assert math.isnan(timed.delivered)
+    assert math.isnan(timed.model_calls)
+    assert math.isnan(timed.cost_usd)
+
+
+def test_a_failed_question_needs_no_usage(store: Store, asked: Benchmark, board: Board) -> None:
+    said = [Prediction("q0", "", notes={FAILED: "timeout"}), *(Prediction(f"q{n}", "a", usage=FULL) for n in (1, 2))]
+    keep(store, asked, "broke once", "submitted", said)
+    assert queries.costs(store, ["broke once"])["broke once"].tokens == pytest.approx(70)
+
+
+@pytest.mark.parametrize("axis", ["tokens", "delivered", "seconds", "cost"])
+def test_an_unknown_cost_is_never_on_the_front_and_stands_last(board: Board, axis: str) -> None:
+    found = quality_budget(board, METRIC, axis)  # type: ignore[arg-type]
+    unknown = {"silent", "partly"} if axis == "seconds" else {"silent", "partly", "timed"}
+    assert {one.row.run.method for one in found[-len(unknown) :]} == unknown
+    assert [one.row.run.method for one in found if one.front] == ["ours for nothing"]
+    shown = [" ".join(line.texts()) for line in pareto_table(found, axis, METRIC, PERCENT).find(tag="tr")]  # type: ignore[arg-type]
+    assert [line for line in shown if " – " in line] == shown[-len(unknown) :]
+    assert len(budget_curves(board, METRIC)) == 2
+
+
+def test_unknown_tokens_do_not_choose_the_axis(store: Store, asked: Benchmark) -> None:
+    store.put_benchmark(asked, asked.fingerprint)
+    for name in ("ours for nothing", "silent", "timed"):
+        origin, usages = USAGES[name]
+        keep(store, asked, name, origin, [Prediction(f"q{n}", "a", usage=usage) for n, usage in enumerate(usages)])
+    assert telling_axis(boards(store)[0]) == "seconds"
+
+
+@pytest.mark.parametrize("column", ["tokens", "seconds", "cost"])
+@pytest.mark.parametrize("descending", [False, True])
+def test_unknown_costs_sort_last_either_way(board: Board, column: str, descending: bool) -> None:
+    methods = [row.run.method for row in ordered(board, METRIC, Order(column, descending), {})]
+    assert {"silent", "partly"} <= set(methods[-3:])
+
+
+def test_a_table_shows_no_number_and_says_whose_word_the_others_are(board: Board) -> None:
+    drawn = table(board, METRIC, Order("rank", False), {})
+    for line in [*drawn.find(tag="tr")][1:]:
+        _, name, *cells = line.children
+        spent = cells[-3:]
+        texts, tips = [" ".join(cell.texts()) for cell in spent], [cell.tip for cell in spent]
+        method = next(iter(name.texts()))
+        assert (texts == ["–"] * 3) == (method in ("silent", "partly"))
+        assert all((AS_STATED in tip) == (method in ("stated", "timed") and text != "–")
+                   for tip, text in zip(tips, texts, strict=True))  # fmt: skip
+
+
+def test_exports_leave_unknown_costs_empty(board: Board) -> None:
+    rows = {row["method"]: row for row in csv.DictReader(io.StringIO(to_csv(CSV_COLUMNS, tidy(board))))}
+    names = ("seconds_per_question", "tokens_per_question", "memory_tokens_per_question", "cost_usd")
+    assert [rows["silent"][name] for name in names] == [""] * 4
+    assert float(rows["timed"][names[0]]) == pytest.approx(0.1)
+    assert [rows["timed"][name] for name in names[1:]] == [""] * 3
+    assert float(rows["ours for nothing"]["tokens_per_question"]) == 0
+    said = {row["method"]: row["cost"] for row in board.to_json()["rows"]}
+    assert set(said["silent"].values()) == {None}
+
+
+def test_a_column_of_costs_has_no_value_for_them(store: Store, asked: Benchmark, board: Board) -> None:
+    runs = tuple(USAGES)
+    wanted = [Wanted(metric, asked.fingerprint, runs, metric) for metric in ("tokens", "seconds", "dollars", METRIC)]
+    found = {key: one.means.n.tolist() for key, one in figures(store, wanted).items()}
+    assert found["tokens"] == [3, 3, 0, 0, 0, 3]
+    assert found["dollars"] == [3, 3, 0, 0, 0, 3]
+    assert found["seconds"] == [3, 3, 0, 0, 3, 3]
+    assert found[METRIC] == [3] * 6

@@ -1,0 +1,157 @@
+"""What a run was trained on, by cards and checkpoints, and whether that is what it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from results import checkpoints
+from results.checkpoints import Checkpoint
+from results.contestants import contaminated_by, contestants
+from results.queries import RunRow
+from results.store import Store
+from results.training_data import declared, known_checkpoints, references_of, trained_on
+
+A, B, C = "a" * 64, "b" * 64, "c" * 64
+DAY = datetime(2026, 3, 1)
+
+
+def checkpoint(
+    sha256: str, config: Mapping[str, Any], stage: str = "reranker", parents: Sequence[str] = (),
+    data: Sequence[str] = (),
+) -> Checkpoint:  # fmt: skip
+    return Checkpoint("sark", 1, stage, config, tuple(parents), tuple(data), sha256, Path("folder"))
+
+
+def run(dataset: str, weights: str | None = A, named: Sequence[str] = (A,), **facts: Any) -> RunRow:
+    """A run of BM25, reranked by a model with these weights."""
+    described = {
+        "method": {"id": "bm25", "config": {}, "weights": None},
+        "rerankers": [{"id": "sark", "config": {"model": "somewhere"}, "weights": weights}],
+        "compressor": None, "reader": None, "k": 5,
+    }  # fmt: skip
+    told = {"checkpoints": list(named)}
+    plain = RunRow(f"run-{dataset}", "e", "ours", "bm25", "retriever", dataset, "f" * 16, "distractor", 0, 10, 10, 0,
+                   "finished", None, DAY, DAY, "run", described, told, {}, None, None)  # fmt: skip
+    return replace(plain, **facts)
+
+
+CARDS: dict[str, dict[str, Any]] = {"bm25": {"training_data": []}, "sark": {"training_data": []}}
+TRAINED = {A: checkpoint(A, {"data": ["hotpotqa:train+dev"], "validation": ["nq:test"], "base": "somewhere"})}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "reason"),
+    [
+        ("hotpotqa:dev", "hotpotqa:train+dev was trained on by checkpoint aaaaaaaa (sark, reranker)"),
+        ("hotpotqa/fullwiki:dev", "hotpotqa:train+dev was trained on by checkpoint aaaaaaaa (sark, reranker)"),
+        ("styled:dev(hotpotqa,informal=0.5,seed=0)",
+         "hotpotqa:train+dev was trained on by checkpoint aaaaaaaa (sark, reranker)"),
+        ("hotpotqa:test", None), ("nq:test", None), ("worlds/multihop:train", None),
+    ],
+)  # fmt: skip
+def test_a_run_of_a_checkpoint_that_learnt_what_is_asked_is_contaminated(dataset: str, reason: str | None) -> None:
+    asked = run(dataset)
+    assert contaminated_by(asked, CARDS, TRAINED) == (() if reason is None else (reason,))
+    (row,) = contestants({"a": [asked]}, CARDS, TRAINED)
+    assert row.training == ("hotpotqa:train+dev",)
+    assert row.declares
+
+
+def test_what_a_checkpoint_began_from_counts_however_far_back() -> None:
+    known = {
+        A: checkpoint(A, {"data": ["nq:train"]}, parents=[B]),
+        B: checkpoint(B, {"graph": ["webqsp:train"]}, parents=[C, A]),  # a circle must end
+        C: checkpoint(C, {"data": {"scp": ["musique:dev"], "joint": ["hotpotqa:dev"], "options": {}}}, "scp"),
+    }
+    assert list(trained_on(run("musique:dev"), CARDS, known)) == ["nq:train", "webqsp:train", "musique:dev"]
+    assert contaminated_by(run("musique:dev"), CARDS, known) == (
+        "musique:dev was trained on by checkpoint cccccccc (sark, scp)",)  # fmt: skip
+    assert contaminated_by(run("hotpotqa:dev"), CARDS, known) == ()  # of a stage that came later
+
+
+def test_a_checkpoint_among_the_weights_counts_where_provenance_does_not_name_it() -> None:
+    for weights in (A, f"{B}-{A}"):
+        assert contaminated_by(run("hotpotqa:dev", weights, named=()), CARDS, TRAINED)
+    assert not contaminated_by(run("hotpotqa:dev", B, named=()), CARDS, TRAINED)
+
+
+def test_equal_data_under_another_name_contaminate() -> None:
+    known = {A: checkpoint(A, {"data": ["mine:train"]}, data=["e" * 16])}
+    assert not contaminated_by(run("theirs:test"), CARDS, known)
+    assert contaminated_by(run("theirs:test", dataset_fingerprint="e" * 16), CARDS, known) == (
+        "these very data were trained on by checkpoint aaaaaaaa (sark, reranker)",)  # fmt: skip
+
+
+def test_generated_training_worlds_are_not_those_that_are_asked() -> None:
+    known = {A: checkpoint(A, {"data": ["worlds:train"], "validation": ["worlds:validation"]})}
+    for dataset in ("worlds/multihop:test(mix=single:1)", "styled:validation(worlds/multihop,formal=1,seed=0)"):
+        assert contaminated_by(run(dataset), CARDS, known) == ()
+    assert contaminated_by(run("styled:train(worlds/multihop,formal=1,seed=0)"), CARDS, known)
+
+
+@pytest.mark.parametrize(
+    ("config", "stage", "expected"),
+    [
+        ({"data": ["nq:train", "nq:train", 3, "no reference!"]}, "reranker", ("nq:train",)),
+        ({"graph": ["webqsp:train+validation"]}, "towers", ("webqsp:train+validation",)),
+        ({"data": {"scp": ["a:x"], "instruction": ["b:x"], "joint": ["c:x"], "options": {"d": []}}}, "instruction",
+         ("b:x",)),
+        ({"data": {"scp": ["a:x"], "instruction": ["b:x"], "joint": ["c:x"]}}, "supervised", ("c:x",)),
+        ({"data": {"first": ["a:x"], "second": ["b:x"]}}, "whole", ("a:x", "b:x")),
+        ({"data": ["styled:train"], "data_options": {"styled": {"base": "hotpotqa"}}}, "r",
+         ("styled:train(hotpotqa)",)),
+        ({"data": {"joint": ["styled:train"], "options": {}}}, "joint", ("styled:train(worlds/multihop)",)),
+        ({"corpus": "somewhere", "validation": ["nq:dev"]}, "s", ()),
+    ],
+)  # fmt: skip
+def test_references_are_read_from_the_options_of_trainings(
+    config: dict[str, Any], stage: str, expected: tuple[str, ...]
+) -> None:
+    assert references_of(checkpoint(A, config, stage)) == expected
+
+
+@pytest.mark.parametrize(
+    ("facts", "known", "expected"),
+    [
+        ({}, TRAINED, True),
+        ({}, {}, False),  # its checkpoint is not registered
+        ({}, {A: checkpoint(A, {"data": ["nq:train"]}, parents=[B])}, False),  # nor that which it began from
+        ({}, {A: checkpoint(A, {"rows": "mine.jsonl"})}, False),  # it does not say
+        ({"weights": "50e606e9af5cbfd4", "named": ()}, TRAINED, False),  # a model of others
+        ({"weights": None, "named": ()}, TRAINED, False),  # behind a name alone
+        ({"weights": None, "named": (), "provenance": {"models": {"counted": [], "weights_here": True}}}, {}, True),
+        ({"card": {"training_data": []}}, {}, True),
+    ],
+)
+def test_all_training_data_are_known_only_where_something_describes_those_of_each_part(
+    facts: dict[str, Any], known: dict[str, Checkpoint], expected: bool
+) -> None:
+    asked = run("nq:test", **facts)
+    assert declared(asked, CARDS, known) is expected
+    (row,) = contestants({"a": [asked]}, CARDS, known)
+    assert row.declares is expected
+
+
+def test_a_method_whose_card_names_its_data_is_described_and_one_without_a_card_is_not() -> None:
+    asked = run("nq:test", "50e606e9af5cbfd4", named=())
+    cards = {"bm25": {}, "sark": {"training_data": ["nq:train"]}}
+    assert declared(asked, cards, {})
+    assert not declared(asked, {}, {})
+    assert trained_on(asked, cards, {}) == {"nq:train": ""}
+
+
+def test_registered_checkpoints_are_found_by_their_hash(tmp_path: Path) -> None:
+    store, folder = Store(tmp_path / "store"), tmp_path / "model"
+    folder.mkdir()
+    (folder / "weights").write_text("1 2 3")
+    checkpoints.describe(folder, method="sark", stage="reranker", config={"data": ["nq:dev"]})
+    made = checkpoints.register(store, folder)
+    known = known_checkpoints(store)
+    assert list(known) == [made.sha256]
+    assert contaminated_by(run("nq:dev", made.sha256, [made.sha256]), CARDS, known)

@@ -67,7 +67,8 @@ def styled_experiments(at: Source) -> list[str]:
     found = []
     for row in source.experiments(at):
         runs = [run for group in source.run_groups(at, row.name) for run in group]
-        if any(len(side) > 1 for side in told.sides(runs).values()):
+        # One telling in two settings is nothing to compare.
+        if any(len({side.told for side in sides}) > 1 for sides in told.sides(runs).values()):
             found.append(row.name)
     return found
 

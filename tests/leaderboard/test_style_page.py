@@ -172,3 +172,9 @@ def test_a_report_says_what_style_costs(told: Path, table: DropTable) -> None:
     assert "What style costs" in words(node)
     drawn = next(node.find(tag="table"))
     assert words(drawn) == words(next(style_view.drops(table).find(tag="table")))
+
+
+def test_one_telling_in_two_settings_is_no_style(app: Start, several: Path) -> None:
+    page = app(several).open("styles")
+    assert not page.test.exception
+    assert "No experiment asks in another style" in words(page.part("message"))

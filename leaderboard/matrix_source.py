@@ -12,14 +12,13 @@ from leaderboard import matrix_columns, matrix_filters, source
 from leaderboard.matrix_filters import Choices, Filters
 from leaderboard.source import Source, store_of
 from leaderboard.still_matrix import closest_printed
-from results import column_figures, invariants, method_record, queries, training_data
+from results import column_figures, invariants, queries
 from results.beside import Comparison
 from results.column_figures import Figures
 from results.contestants import Contestant, contestants
 from results.matrix import Cell, Column, Correction, Key, Matrix, matrix, ranked_cells
 from results.queries import RunRow
 from results.series import folded_costs, folded_runs, series_of
-from results.training_data import Checkpoints
 
 PAIRS = 1_600_000
 """Of methods whose differences are kept, at 48 bytes each."""
@@ -57,16 +56,6 @@ class Entrants:
 
 def _ids(at: Source, experiment: str | None) -> list[str]:
     return [run.run for group in source.run_groups(at, experiment) for run in group]
-
-
-@st.cache_resource(show_spinner=False, max_entries=4)
-def _cards(at: Source) -> dict[str, dict[str, Any]]:
-    return method_record.cards(store_of(at))
-
-
-@st.cache_resource(show_spinner=False, max_entries=4)
-def _checkpoints(at: Source) -> Checkpoints:
-    return training_data.known_checkpoints(store_of(at))
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
@@ -122,7 +111,9 @@ def entrants(at: Source, experiment: str | None, setting: str, family: str, meas
     groups = setting_of(at, experiment, setting).groups
     columns = matrix_columns.columns_of(groups, _scored(at, experiment), source.definitions(at), source.datasets(at),
                                         family, measure)  # fmt: skip
-    rows = contestants({column.key: column.runs for column in columns}, _cards(at), _checkpoints(at))
+    rows = contestants(
+        {column.key: column.runs for column in columns}, source.method_cards(at), source.checkpoints_by_hash(at)
+    )
     return Entrants(columns, rows, matrix_filters.choices(rows))
 
 
@@ -173,7 +164,9 @@ def _field(
     for first, members in setting_of(at, experiment, setting).series.items():
         if what := list(dict.fromkeys(one for run in members for one in broken.get(run, ()))):
             broken[first] = what
-    cells = ranked_cells(columns, rows, figures, cards=_cards(at), known=_checkpoints(at), violations=broken)
+    cells = ranked_cells(
+        columns, rows, figures, cards=source.method_cards(at), known=source.checkpoints_by_hash(at), violations=broken
+    )
     return _Field(columns, rows, cells)
 
 

@@ -15,12 +15,13 @@ import numpy as np
 import streamlit as st
 from numpy.typing import NDArray
 
-from results import checkpoints, queries
+from results import checkpoints, method_record, queries, training_data
 from results import verdicts as judged
 from results.board import Board, board, groups
 from results.checkpoints import Checkpoint
 from results.queries import AnswerRow, ExperimentRow, Passage, QuestionRow, RunRow
 from results.store import Store
+from results.training_data import Checkpoints
 from results.verdicts import Conversation, Verdict
 
 STORE_VARIABLE = "RAGMETER_STORE"
@@ -97,7 +98,20 @@ def metric_ids(at: Source, runs: tuple[str, ...]) -> list[str]:
 
 @st.cache_data(show_spinner=False, max_entries=512)
 def _column(at: Source, experiment: str | None, group: int, reference: str | None, metric: str) -> Board:
-    return board(store_of(at), run_groups(at, experiment)[group], reference=reference, metrics=[metric])
+    return board(store_of(at), run_groups(at, experiment)[group], reference=reference, metrics=[metric],
+                 learnt=(method_cards(at), checkpoints_by_hash(at)))  # fmt: skip
+
+
+@st.cache_resource(show_spinner=False, max_entries=4)
+def method_cards(at: Source) -> dict[str, dict[str, Any]]:
+    """Cards of methods and their parts by id; shared, not to be changed."""
+    return method_record.cards(store_of(at))
+
+
+@st.cache_resource(show_spinner=False, max_entries=4)
+def checkpoints_by_hash(at: Source) -> Checkpoints:
+    """Registered checkpoints by their hash; shared, not to be changed."""
+    return training_data.known_checkpoints(store_of(at))
 
 
 def board_of(at: Source, experiment: str | None, group: int, reference: str | None, metrics: tuple[str, ...]) -> Board:

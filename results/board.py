@@ -21,6 +21,7 @@ from results.queries import Cost, RunRow
 from results.series import folded_columns, folded_costs, folded_runs, series_of, stem
 from results.statistics import Difference, Estimate, differences, estimates, holm
 from results.store import Store
+from results.training_data import Cards, Checkpoints
 
 
 def with_failures(value: float, n: int, unscored: int) -> float:
@@ -152,7 +153,11 @@ def boards(
         metrics = queries.named_metrics(store, every, metrics)
     elif experiment is None:
         metrics = queries.metric_ids(store, every)
-    return [board(store, group, reference=reference, metrics=metrics, over_seeds=over_seeds) for group in found]
+    learnt = _learnt(store)
+    return [
+        board(store, group, reference=reference, metrics=metrics, over_seeds=over_seeds, learnt=learnt)
+        for group in found
+    ]
 
 
 def groups(runs: Sequence[RunRow]) -> list[list[RunRow]]:
@@ -170,6 +175,7 @@ def board(
     reference: str | None = None,
     metrics: Sequence[str] | None = None,
     over_seeds: bool = False,
+    learnt: tuple[Cards, Checkpoints] | None = None,
 ) -> Board:
     """One board from runs that share dataset, setting and seed.
 
@@ -179,6 +185,7 @@ def board(
         reference: Name of the method to compare with.
         metrics: Columns; None for what the experiment shows of these runs, or all that were scored.
         over_seeds: One row for all training seeds of a method (`results.series`).
+        learnt: What tells which data parts were trained on; None: read here, which takes longer than a small board.
     """
     first = runs[0]
     ids = [run.run for run in runs]
@@ -213,7 +220,7 @@ def board(
                 replace(value, unscorable=missing[0]), unscored=missing[1], scale=queries.scale_of(metric, known),
                 by_seed=tuple(map(float, apart.get((run_id, metric), ()))),
             )  # fmt: skip
-    for (run_id, metric), why in _apart(store, runs, cells, broken).items():
+    for (run_id, metric), why in _apart(learnt or _learnt(store), runs, cells, broken).items():
         cells[run_id][metric] = replace(cells[run_id][metric], apart=why)
     able = {key for key in keys if not cells[key[0]][key[1]].apart}
     pairs = [key for key in keys if key in able and key[0] != base and (base, key[1]) in able]
@@ -233,15 +240,21 @@ def board(
     )  # fmt: skip
 
 
+def _learnt(store: Store) -> tuple[Cards, Checkpoints]:
+    return method_record.cards(store), training_data.known_checkpoints(store)
+
+
 def _apart(
-    store: Store, runs: Sequence[RunRow], cells: Mapping[str, Mapping[str, Cell]], broken: Mapping[str, Sequence[str]]
+    learnt: tuple[Cards, Checkpoints],
+    runs: Sequence[RunRow],
+    cells: Mapping[str, Mapping[str, Cell]],
+    broken: Mapping[str, Sequence[str]],
 ) -> dict[tuple[str, str], str]:
     """Why values must not be compared with others, by run and metric.
 
     A metric that all were scored on in the same part, as judges are asked about a sample, compares them on that part.
     """
-    cards, known = method_record.cards(store), training_data.known_checkpoints(store)
-    contaminated = {run.run: contaminated_by(run, cards, known) for run in runs}
+    contaminated = {run.run: contaminated_by(run, *learnt) for run in runs}
     scored = {(run.run, metric): cell.estimate.n + cell.estimate.unscorable + cell.unscored
               for run in runs for metric, cell in cells[run.run].items()}  # fmt: skip
     most: dict[str, int] = {}

@@ -104,7 +104,7 @@ def quality_budget(board: Board, metric: str, axis: Axis, *, higher_is_better: b
     found = [(row, row.cells[metric].estimate, spent(row, axis, row.run.done)) for row in board.rows
              if metric in row.cells and not math.isnan(row.cells[metric].estimate.value)]  # fmt: skip
     sign = 1.0 if higher_is_better else -1.0
-    able = np.array([not row.cells[metric].apart and _rankable(row) for row, _, _ in found], dtype=bool)
+    able = np.array([not row.cells[metric].apart for row, _, _ in found], dtype=bool)
     quality = np.where(able, [sign * value.value for _, value, _ in found], np.nan)
     front = pareto_front(quality, [x for _, _, x in found]) if found else ()
     rows = [Spent(row, value, x, bool(on)) for (row, value, x), on in zip(found, front, strict=True)]

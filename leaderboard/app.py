@@ -7,6 +7,7 @@ from pathlib import Path
 import streamlit as st
 
 from leaderboard import submitting
+from leaderboard.bars import style
 from leaderboard.preloading import preload
 
 
@@ -30,6 +31,7 @@ def main() -> None:
     ]
     if submitting.command() is not None:
         pages.append(st.Page("scripts/submit.py", title="Submit", icon=":material/upload:", url_path="submit"))
+    style()
     st.navigation(pages, position="top").run()
     # Last: whoever opens the first page does not wait for those that nobody has asked for.
     preload()

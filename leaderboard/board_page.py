@@ -8,6 +8,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from leaderboard import board_table, charts, drawings, formats, matrix_page, source, state
+from leaderboard.bars import bar
 from leaderboard.board_table import Order
 from leaderboard.choosers import NO_REFERENCE, Chosen, choose, default_reference, experiment_of, permalink
 from leaderboard.columns import MAIN, higher_is_better
@@ -56,7 +57,7 @@ def _benchmark() -> None:
     chosen = choose()
     if chosen is None:
         return
-    focus_column, family_column, reference_column = st.columns(3)
+    focus_column, family_column, reference_column = bar("shown", 3)
     with family_column:
         names = list(chosen.families)
         family = state.select("Columns", "columns", names, MAIN, show=lambda name: f"{name} metrics")

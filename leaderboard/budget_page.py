@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import streamlit as st
-
 from leaderboard import budget_view, curve_chart, formats, source, state
+from leaderboard.bars import bar
 from leaderboard.budget_view import CURVE_AXES
 from leaderboard.choosers import Chosen, choose, permalink
 from leaderboard.columns import MAIN, higher_is_better, scale_of
@@ -21,7 +20,7 @@ def render() -> None:
     chosen = choose()
     if chosen is None:
         return
-    left, right = st.columns(2)
+    left, right = bar("axes", 2)
     with left:
         metric = state.select("Quality", "metric", chosen.metrics, chosen.families[MAIN][0],
                               show=formats.metric_label)  # fmt: skip

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import streamlit as st
-
 from leaderboard import matrix_controls, matrix_exports, matrix_source, source, state
+from leaderboard.bars import bar
 from leaderboard.choosers import NO_REFERENCE, experiment_box
 from leaderboard.columns import ALL_RUNS
 from leaderboard.exporting import offer
@@ -49,7 +48,7 @@ class Asked:
 
 def render(at: Source) -> None:
     """Draw the matrix of a store that is not empty."""
-    first, second = st.columns([3, 3, 2, 3]), st.columns([3, 3, 3, 2, 2], vertical_alignment="bottom")
+    first, second = bar("shown", [3, 3, 2, 3]), bar("compared", [3, 3, 3, 2, 2], align="bottom")
     with first[0]:
         experiment = experiment_box(at)
     with first[1]:

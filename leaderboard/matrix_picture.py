@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from leaderboard import formats
-from leaderboard.drawings import Drawing, shape
+from leaderboard.drawings import METHOD, PARTIAL, Drawing, shape
 from leaderboard.matrix_cells import Shown, better, rank, value
 from leaderboard.matrix_exports import HEADS, Export, facts, notes
+from leaderboard.whiskers import MEAN, Axis, axes
 from results.contestants import Contestant
 from results.matrix import Cell, Column
 
-_NAME, _CELL, _FACT, _LINE, _HEAD, _TOP = 230.0, 132.0, 96.0, 36.0, 52.0, 44.0
+_NAME, _CELL, _FACT, _LINE, _HEAD, _TOP = 230.0, 148.0, 96.0, 44.0, 52.0, 44.0
 _NAMED, _HEADED, _BELOW = 34, 19, 22
 """Letters that fit."""
+_SPAN, _DOT = 120.0, 3.5
+"""How wide a column's axis is, and how large the dots on it, in pixels."""
 
 
 def picture(export: Export) -> Drawing:
@@ -31,10 +36,10 @@ def picture(export: Export) -> Drawing:
     for place, (name, unit) in enumerate(HEADS):
         at = start + _FACT * (place + 1)
         parts += [_text("head", at, _TOP + 18, name), _text("small", at, _TOP + 34, unit)]
-    y = _TOP + _HEAD
+    y, known = _TOP + _HEAD, axes(shown.board)
     for row in export.rows:
         parts.append(_rule(y, width))
-        parts += _row(shown, row, y)
+        parts += _row(shown, row, y, known)
         parts += [_text("value", start + _FACT * (place + 1), y + 16, fact)
                   for place, fact in enumerate(facts(shown, row))]  # fmt: skip
         y += _LINE
@@ -49,25 +54,41 @@ def picture(export: Export) -> Drawing:
                           _text("small", _at(number), y + 29, "published")]  # fmt: skip
         y += _LINE
     parts.append(_rule(y, width))
-    for note in notes(shown, apart="grey"):
+    drawn = "dot on a line: the same, each column from its lowest method to its highest"
+    for note in (*notes(shown, apart="grey"), *([drawn] if known else [])):
         y += 16
         parts.append(_text("small", 12.0, y, note, "start"))
     return shape("svg", *parts, viewBox=f"0 0 {max(width, 560.0):.0f} {y + 14:.0f}", role="img",
                  aria_label=export.title)  # fmt: skip
 
 
-def _row(shown: Shown, row: Contestant, y: float) -> list[Drawing]:
+def _row(shown: Shown, row: Contestant, y: float, known: Mapping[str, Axis]) -> list[Drawing]:
     said = "control" if row.control else "reference" if row.name == shown.board.reference else ""
     parts = [_text("name", 12.0, y + 16, _short(row.name, _NAMED), "start")]
     if said:
         parts.append(_text("small", 12.0, y + 29, said, "start"))
     for number, (column, cell) in enumerate(zip(shown.board.columns, shown.board.line(row), strict=True)):
         parts += _cell(shown, row, column, cell, number, y)
+        if cell is not None and column.key in known and not (cell.apart or row.control):
+            best = cell.band is not None and cell.band.best
+            parts += _whisker(known[column.key], cell.value, cell.half, number, y, best=best)
     if len(shown.board.columns) > 1 and (mean := shown.board.mean(row)) is not None:
         scale = shown.scale(shown.board.columns[0])
         text = f"{scale.value(mean.value)} ± {scale.value(mean.half)}"
         parts.append(_text("value", _at(len(shown.board.columns)), y + 16, text))
+        if MEAN in known and not row.control:
+            parts += _whisker(known[MEAN], mean.value, mean.half, len(shown.board.columns), y, best=True)
     return parts
+
+
+def _whisker(axis: Axis, value: float, half: float, number: int, y: float, *, best: bool) -> list[Drawing]:
+    """A dot at the value on a line as long as its interval, beneath the numbers."""
+    if formats.missing(value) or formats.missing(half):
+        return []
+    low, middle, high = (_at(number) - _SPAN * (1 - axis.place(one)) for one in (value - half, value, value + half))
+    line = shape("line", x1=low, x2=high, y1=y + 24, y2=y + 24)
+    return [shape("g", line, shape("circle", cls="dot", cx=middle, cy=y + 24, r=_DOT),
+                  cls=f"mark {METHOD if best else PARTIAL}")]  # fmt: skip
 
 
 def _cell(shown: Shown, row: Contestant, column: Column, cell: Cell | None, number: int, y: float) -> list[Drawing]:
@@ -83,7 +104,7 @@ def _cell(shown: Shown, row: Contestant, column: Column, cell: Cell | None, numb
     ]
     below = " ".join(filter(None, ("" if won is None else "▲" if won else "▼", rank(cell))))
     if below:
-        parts.append(_text("small" if won is None else "small better" if won else "small worse", _at(number), y + 29,
+        parts.append(_text("small" if won is None else "small better" if won else "small worse", _at(number), y + 38,
                            below))  # fmt: skip
     return parts
 

@@ -23,6 +23,7 @@ from leaderboard.matrix_cells import (
 from leaderboard.matrix_papers import Printed
 from leaderboard.matrix_rows import Drawn, Order, cost_of, first_direction
 from leaderboard.nodes import Node, badge, el
+from leaderboard.whiskers import MEAN, Axis, axes
 from results.contestants import Contestant
 from results.matrix import Cell, Column, Matrix
 from results.stated_costs import AS_STATED, OURS
@@ -46,6 +47,7 @@ class _Layout:
         costs: Names of `_COSTS`.
         sources: Whether where results are from is a column.
         doubted: Keys of benchmarks whose intervals are all doubted.
+        axes: On which a column's intervals are drawn, by its key; of the means by `MEAN`.
     """
 
     pins: Sequence[str]
@@ -54,6 +56,7 @@ class _Layout:
     costs: Collection[str]
     sources: bool
     doubted: Collection[str]
+    axes: Mapping[str, Axis]
 
 
 def _layout(shown: Shown, rows: Drawn, papers: Sequence[Printed]) -> _Layout:
@@ -64,7 +67,7 @@ def _layout(shown: Shown, rows: Drawn, papers: Sequence[Printed]) -> _Layout:
         [row.key for row in rows.pinned], rows.hidden_keys, bool(times) and max(times) < 1,
         {name for name, *_ in _COSTS if name not in ("tokens", "cost") or any(spent[name])},
         bool(papers) or any(tuple(row.origins) != ("run",) for row in board.rows),
-        {column.key for column in board.columns if shown.doubt(column)},
+        {column.key for column in board.columns if shown.doubt(column)}, axes(board),
     )  # fmt: skip
 
 
@@ -123,7 +126,9 @@ def legend(shown: Shown) -> Node:
     """What marks and numbers mean."""
     board = shown.board
     lines = ["Value ± half its 95 % interval. Rank, and in brackets the ranks that pairwise tests leave open. "
-             "● not separable from the best: no test tells it apart, which is not the same as equal."]  # fmt: skip
+             "● not separable from the best: no test tells it apart, which is not the same as equal. A dot on "
+             "a line: the same value and interval, blue where not separable from the best; each column reaches from "
+             "its lowest method to its highest."]  # fmt: skip
     if board.reference is not None:
         lines.append(f"▲ ▼ significantly better or worse than {board.reference} ({CORRECTED[board.correction]}).")
         lines += not_compared(shown)
@@ -147,7 +152,7 @@ def _heads(shown: Shown, order: Order, layout: _Layout) -> list[Node]:
     heads = [_head(board, "method", "Method", "", "The name in the experiment", order, "stick")]
     heads += [_benchmark(shown, column, order) for column in board.columns]
     if len(board.columns) > 1:
-        heads.append(_head(board, "mean", "Mean", "of benchmarks", "Mean over the benchmarks shown, each weighing the "
+        heads.append(_head(board, MEAN, "Mean", "of benchmarks", "Mean over the benchmarks shown, each weighing the "
                            "same; only where a method has a comparable value on all of them and they share a metric. "
                            "Benchmarks that ask the same questions are taken to err alike",
                            order, "number"))  # fmt: skip
@@ -207,10 +212,10 @@ def _spent(shown: str, source: str) -> Node:
 
 def _line(shown: Shown, row: Contestant, layout: _Layout) -> Node:
     board = shown.board
-    cells = [_cell(shown, column, board.cells.get((row.key, column.key)), column.key in layout.doubted)
+    cells = [_cell(shown, column, board.cells.get((row.key, column.key)), layout)
              for column in board.columns]  # fmt: skip
     if len(board.columns) > 1:
-        cells.append(_mean(shown, row))
+        cells.append(_mean(shown, row, layout))
     stated = row.open_weights
     weights = "" if stated is None or row.parameters == 0 else "open weights" if stated else "closed weights"
     source = "" if tuple(row.origins) == (OURS,) else AS_STATED
@@ -248,7 +253,7 @@ def _name(board: Matrix, row: Contestant, layout: _Layout) -> Node:
     )  # fmt: skip
 
 
-def _cell(shown: Shown, column: Column, cell: Cell | None, doubted: bool) -> Node:
+def _cell(shown: Shown, column: Column, cell: Cell | None, layout: _Layout) -> Node:
     if cell is None:
         return el("td", formats.NOTHING, cls="number")
     scale, won = shown.scale(column), better(column, cell)
@@ -262,12 +267,14 @@ def _cell(shown: Shown, column: Column, cell: Cell | None, doubted: bool) -> Nod
     # A control's whole line stands apart: its cells need not say so one by one.
     apart = bool(cell.apart) and cell.run.kind != "control"
     # What holds of a whole column stands in its head.
-    alone = bool(cell.doubt) and not doubted
+    alone = bool(cell.doubt) and column.key not in layout.doubted
+    drawn = layout.axes.get(column.key) if not (cell.apart or cell.run.kind == "control") else None
     return el(
         "td",
         el("span", mark, el("span", scale.value(cell.value), cls="value"),
            el("span", half, "†" if alone else None, cls="half") if half or alone else None,
            el("span", "●", cls="best", role="img", label="not separable from the best") if best else None, cls="top"),
+        drawn.whisker(cell.value, cell.half, best=best) if drawn else None,
         el("span", rank(cell), cls="interval") if cell.band else None,
         _reason(cell) if apart else None,
         el("span", published(known, scale), cls="interval printed") if known else None,
@@ -282,14 +289,16 @@ def _reason(cell: Cell) -> Node:
     return el("span", why_apart(cell), cls="interval")
 
 
-def _mean(shown: Shown, row: Contestant) -> Node:
+def _mean(shown: Shown, row: Contestant, layout: _Layout) -> Node:
     found = shown.board.mean(row)
     if found is None:
         return el("td", formats.NOTHING, cls="number", tip=why_no_mean(shown.board, row))
     scale = shown.scale(shown.board.columns[0])
     half = "" if formats.missing(found.half) else f"±{scale.value(found.half)}"
+    drawn = None if row.control else layout.axes.get(MEAN)
     return el("td", el("span", el("span", scale.value(found.value), cls="value"), el("span", half, cls="half"),
-                       cls="top"), cls="number focus")  # fmt: skip
+                       cls="top"), drawn.whisker(found.value, found.half, best=True) if drawn else None,
+              cls="number focus")  # fmt: skip
 
 
 def why_no_mean(board: Matrix, row: Contestant) -> str:

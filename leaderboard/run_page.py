@@ -8,6 +8,7 @@ from pathlib import Path
 import streamlit as st
 
 from leaderboard import diff_view, formats, run_view, source, state
+from leaderboard.bars import bar
 from leaderboard.choosers import permalink
 from leaderboard.columns import ALL_RUNS
 from leaderboard.entering import enter, explain
@@ -108,7 +109,7 @@ def _watch(folder: str) -> None:
 def _list(at: Source, every: Sequence[RunRow]) -> RunRow | None:
     """Draw the filters and the list; the run that is chosen, None where no run passes."""
     show(el("h2", "All runs", cls="section"), "list-title")
-    left, right = st.columns(2)
+    left, right = bar("filter", 2)
     names = [row.name for row in source.experiments(at)]
     with left:
         experiment = state.select("Experiment", "experiment", [ALL_RUNS, *names], ALL_RUNS, resets=("from", "run"),

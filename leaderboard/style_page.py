@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import streamlit as st
-
 from leaderboard import analyses, curve_chart, formats, source, state, style_view
+from leaderboard.bars import bar
 from leaderboard.choosers import permalink
 from leaderboard.columns import higher_is_better
 from leaderboard.entering import enter, explain
@@ -37,7 +36,7 @@ def render() -> None:
             ("ragmeter experiments", "ragmeter run EXPERIMENT.yaml"),
         ), "message")  # fmt: skip
         return
-    left, right = st.columns(2)
+    left, right = bar("shown", 2)
     with left:
         experiment = state.select("Experiment", "experiment", names, names[0], resets=("metric", "board"))
     try:

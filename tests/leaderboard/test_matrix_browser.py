@@ -110,3 +110,14 @@ def test_filters_leave_rows_out_stand_in_the_url_and_can_be_cleared(page_of: Any
     screenshots.settled(page)
     assert methods(page) == every
     page.close()
+
+
+def test_a_phone_shows_two_choices_in_a_row_and_intervals_as_pictures(page_of: Any) -> None:
+    page = page_of("view=matrix", width=390)
+    boxes = page.locator("[data-testid=stSelectbox]")
+    first, second, third = (boxes.nth(number).bounding_box() for number in range(3))
+    assert first["y"] == second["y"] < third["y"]
+    assert first["x"] + first["width"] <= second["x"]
+    dot = page.locator(".matrix td .whisker").first
+    assert dot.evaluate("one => getComputedStyle(one, '::after').borderRadius") == "50%"
+    page.close()

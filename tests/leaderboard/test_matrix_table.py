@@ -284,7 +284,9 @@ def test_the_picture_is_xml_whose_text_is_what_is_shown(shown: Shown, export: Ex
     drawing = svg_file(picture(export))
     root = ElementTree.fromstring(drawing)
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    assert {node.tag.rpartition("}")[2] for node in root.iter()} <= {"svg", "style", "rect", "text", "title", "line"}
+    assert {node.tag.rpartition("}")[2] for node in root.iter()} <= {
+        "svg", "style", "rect", "text", "title", "line", "g", "circle"
+    }  # fmt: skip
     words = ["".join(node.itertext()) for node in root.iter("{http://www.w3.org/2000/svg}text")]
     assert "Several <b>benchmarks</b>" in words
     for row in shown.board.rows:
@@ -293,6 +295,23 @@ def test_the_picture_is_xml_whose_text_is_what_is_shown(shown: Shown, export: Ex
             if cell is not None:
                 assert any(f"{100 * cell.value:.1f} ± {100 * cell.half:.1f}" in word for word in words), column.key
                 assert cell.band is None or any(rank(cell) in word for word in words)
+
+
+def test_the_dots_of_a_picture_are_as_far_apart_as_the_values(shown: Shown, export: Export) -> None:
+    name = "{http://www.w3.org/2000/svg}"
+    root = ElementTree.fromstring(svg_file(picture(export)))
+    dots = [float(one.attrib["cx"]) for one in root.iter(f"{name}circle")]
+    compared = [[cell.value for row in export.rows if not row.control
+                 and (cell := shown.board.cells.get((row.key, column.key))) and not cell.apart
+                 and not math.isnan(cell.half)] for column in shown.board.columns]  # fmt: skip
+    values = [mean.value for row in export.rows if not row.control and (mean := shown.board.mean(row)) is not None]
+    assert len(dots) == sum(map(len, compared)) + len(values)
+    first = [dot for dot in dots if dot <= min(dots) + 120]
+    assert len(first) == len(compared[0]) > 2
+    slopes = [(a - b) / (x - y) for a, x in zip(first, compared[0], strict=True)
+              for b, y in zip(first, compared[0], strict=True) if abs(x - y) > 0.05]  # fmt: skip
+    assert slopes
+    assert max(slopes) == pytest.approx(min(slopes), rel=0.05)
 
 
 def test_a_picture_holds_no_character_that_xml_cannot(export: Export) -> None:

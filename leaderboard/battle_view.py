@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from leaderboard import formats
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     import altair
 
 MATRIX_NOTE = (
-    "A tie counts half, 50 is even. Brackets: 95 % bootstrap interval of the pair alone. ▲ ▼ surely won more or fewer "
-    "questions than it lost (tests of all pairs in the table, Holm-corrected, 5 %)."
+    "A tie counts half, 50 is even; where both answers are disqualified neither gets anything. Brackets: 95 % bootstrap "
+    "interval of the pair alone. ▲ ▼ surely won more or fewer questions than it lost (tests of all pairs in the table, "
+    "Holm-corrected, 5 %)."
 )
 STRENGTHS_NOTE = (
     "Rank: one more than the methods that are surely stronger, to the number that are not surely weaker (tests of all "
@@ -49,19 +50,60 @@ def matrix(board: BattleBoard, criterion: str) -> Node:
     return plain_table(f"Win rates by {criterion}", heads, lines, "matrix-scroll")
 
 
-def _pairing(name: str, other: str, known: dict[tuple[str, str], Pairing]) -> Cell:
+def rates(board: BattleBoard, criterion: str) -> Node:
+    """Win rates as a matrix; where all have met one method alone, as a list of the others against it."""
+    rivals = [{one.method, one.opponent} for one in board.pairings if one.criterion == criterion]
+    common = set.intersection(*rivals) if len(rivals) > 1 else set()
+    return against(board, criterion, common.pop()) if len(common) == 1 else matrix(board, criterion)
+
+
+def against(board: BattleBoard, criterion: str, rival: str) -> Node:
+    """Share of the questions that each method wins against one, a tie counting half, with what it consists of."""
+    known = {(one.method, one.opponent): one for one in board.pairings if one.criterion == criterion}
+    heads = [
+        Head(f"Wins against {rival}"),
+        Head("Share", "× 100", "Questions won, a tie counting half, of all that were judged", number=True),
+        Head("Won", "questions", number=True), Head("Tied", "questions", number=True),
+        Head("Lost", "questions", number=True),
+        Head("Neither", "questions", "Both answers were disqualified", number=True),
+        Head("p", "Holm-corrected", "That both win equally often, corrected for all pairs of the table", number=True),
+        Head("Order decides", "%", "Where both orders of two answers named a winner, how often they named different "
+             "ones; such a question is a tie", number=True),
+    ]  # fmt: skip
+    lines = []
+    for name in names(board, criterion):
+        side = _side(name, rival, known)
+        if side is None:
+            continue
+        one, won, lost = side
+        flips = f"{100 * one.rate.flips.rate:.0f}" if one.rate.flips.rate == one.rate.flips.rate else formats.NOTHING
+        lines.append(Line(el("span", name, cls="method"), [
+            _pairing(name, rival, known), f"{won:,}", f"{one.rate.ties:,}", f"{lost:,}", f"{one.rate.none:,}",
+            formats.NOTHING if math.isnan(one.corrected) else formats.p_value(one.corrected), flips,
+        ]))  # fmt: skip
+    return plain_table(f"Win rates against {rival} by {criterion}", heads, lines, "matrix-scroll")
+
+
+def _side(name: str, other: str, known: Mapping[tuple[str, str], Pairing]) -> tuple[Pairing, int, int] | None:
+    """What two methods' verdicts are, and how many questions the first one won and lost; None if they never met."""
+    one = known.get((name, other))
+    if one is not None:
+        return one, one.rate.wins, one.rate.losses
+    one = known.get((other, name))
+    return None if one is None else (one, one.rate.losses, one.rate.wins)
+
+
+def _pairing(name: str, other: str, known: Mapping[tuple[str, str], Pairing]) -> Cell:
     if name == other:
         return Cell("·")
-    one, swapped = known.get((name, other)), False
-    if one is None:
-        one, swapped = known.get((other, name)), True
-    if one is None or math.isnan(one.rate.with_ties.value):
+    side = _side(name, other, known)
+    if side is None or math.isnan(side[0].rate.with_ties.value):
         return Cell(formats.NOTHING, tip="They were not compared")
-    rate = one.rate
+    one, wins, losses = side
+    rate, swapped = one.rate, one.method != name
     # Where both answers are disqualified neither wins: then the two shares do not sum to 1.
     share = rate.with_ties_opponent if swapped else rate.with_ties
     value, low, high = share.value, share.low, share.high
-    wins, losses = (rate.losses, rate.wins) if swapped else (rate.wins, rate.losses)
     sure = "" if one.won is None else "won" if one.won is not swapped else "lost"
     counts = [f"{wins:,} won, {rate.ties:,} tied, {losses:,} lost of {rate.n:,} questions"]
     counts += [f"{rate.none:,} with both disqualified"] if rate.none else []

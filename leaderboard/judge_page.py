@@ -89,7 +89,7 @@ def _battles(at: Source, judge: str) -> None:
         show(message("Nothing can be judged here", "No question of this benchmark has something to judge by."), "none")
         return
     show(el("h2", f"Who beats whom, by {criterion}", cls="section"), "matrix-title")
-    show(battle_view.matrix(chosen, criterion), "matrix")
+    show(battle_view.rates(chosen, criterion), "matrix")
     show(el("p", f"{chosen.questions:,} questions. {battle_view.MATRIX_NOTE}", cls="note"), "matrix-note")
     _strengths(chosen, criterion)
 

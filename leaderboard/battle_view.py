@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     import altair
 
 MATRIX_NOTE = (
-    "A tie counts half, 50 is even; where both answers are disqualified neither gets anything. Brackets: 95 % bootstrap "
-    "interval of the pair alone. ▲ ▼ surely won more or fewer questions than it lost (tests of all pairs in the table, "
-    "Holm-corrected, 5 %)."
+    "A tie counts half, 50 is even; where both answers are disqualified neither gets anything. Brackets: 95 % "
+    "bootstrap interval of the pair alone. ▲ ▼ surely won more or fewer questions than it lost (tests of all pairs in "
+    "the table, Holm-corrected, 5 %)."
 )
 STRENGTHS_NOTE = (
     "Rank: one more than the methods that are surely stronger, to the number that are not surely weaker (tests of all "

@@ -93,6 +93,22 @@ def make_folder(folder: Path, where: object = None) -> None:
         raise unwritable(error, folder if where is None else where, what="this folder") from None
 
 
+def require_writable(file: Path, *, what: str = "this file") -> None:
+    """Check that a file can be made or added to, before work for it begins; its folder is made.
+
+    Raises:
+        UserError: It cannot.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not os.access(file if file.exists() else file.parent, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise unwritable(error, file, what=what) from None
+
+
 def nearest(wrong: str, known: Iterable[str]) -> str | None:
     """The known name closest to a mistyped one, or None where nothing is close."""
     found = difflib.get_close_matches(wrong, list(known), n=1, cutoff=0.5)

@@ -8,6 +8,7 @@ transformers …) inside functions.
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Generic, Protocol, TypeVar
 from benchmarks.errors import UserError, unknown_name
 
 MARK = b"\n@register"
+_WRITTEN = re.compile(r'^@(register\w*)\(\s*"([^"\n]+)"', re.MULTILINE)
 
 
 class Entry(Protocol):
@@ -96,7 +98,7 @@ class Registry(Generic[E]):
         if self._complete:
             return
         self._complete = True
-        for module in _registering_modules(self.package):
+        for module, _ in _registering_modules(self.package):
             importlib.import_module(module)
         for point in entry_points(group=self.group):
             # A stranger's broken package must not take the whole command down; doctor names it.
@@ -106,11 +108,33 @@ class Registry(Generic[E]):
                 self.broken[point.name] = f"{type(error).__name__}: {error}"
 
 
-def _registering_modules(package: str) -> Iterator[str]:
-    """Names of the package's modules that hold a registration, in a fixed order."""
+def written_ids(package: str, decorator: str) -> dict[str, str]:
+    """Ids that a package's own modules register, each with its module, read from their source: nothing is imported.
+
+    For who waits while a word is completed; what other packages register is not among them (`has_plugins`).
+
+    Args:
+        package: The package whose modules register ("methods").
+        decorator: By which they do ("register", "register_training").
+    """
+    return {
+        identifier: module
+        for module, path in _registering_modules(package)
+        for found, identifier in _WRITTEN.findall(path.read_text("utf-8"))
+        if found == decorator
+    }
+
+
+def has_plugins(group: str) -> bool:
+    """Whether other packages register through an entry-point group."""
+    return bool(entry_points(group=group))
+
+
+def _registering_modules(package: str) -> Iterator[tuple[str, Path]]:
+    """The package's modules that hold a registration, by name and file, in a fixed order."""
     root = importlib.import_module(package)
     for folder in root.__path__:
         for path in sorted(Path(folder).rglob("*.py")):
             if MARK in path.read_bytes():
                 parts = (package, *path.relative_to(folder).with_suffix("").parts)
-                yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+                yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path

@@ -47,6 +47,11 @@ class DatasetCard(BaseModel):
     subset_splits: Mapping[str, Mapping[str, int | None]] = Field(
         default_factory=dict, description="as splits, where a subset has its own numbers or lacks some of the splits"
     )
+    same_questions: Mapping[str, tuple[str, ...]] = Field(
+        default_factory=dict,
+        description="by subset:split (:split where there are no subsets), references of splits whose questions, or a "
+        "part of them, it holds too; subset and split in full. Two splits that name one reference share its questions",
+    )
     notes: str = ""
 
     def settings_of(self, subset: str | None) -> tuple[str, ...]:

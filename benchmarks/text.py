@@ -59,19 +59,19 @@ def _clara(text: str) -> str:
 
 def _dpr(text: str) -> str:
     if text.isascii():
-        return " ".join(_ASCII_WORD.findall(text)).lower()
-    return " ".join(_dpr_word().findall(unicodedata.normalize("NFD", text))).lower()
+        return " ".join(ASCII_WORD.findall(text)).lower()
+    return " ".join(dpr_word().findall(unicodedata.normalize("NFD", text))).lower()
 
 
 def _strict(text: str) -> str:
     return text
 
 
-_ASCII_WORD = re.compile(r"[A-Za-z0-9]+|[!-~]")
+ASCII_WORD = re.compile(r"[A-Za-z0-9]+|[!-~]")
 
 
 @lru_cache(maxsize=1)
-def _dpr_word() -> re.Pattern[str]:
+def dpr_word() -> re.Pattern[str]:
     """DPR's `[\\p{L}\\p{N}\\p{M}]+|[^\\p{Z}\\p{C}]` for the standard library, which lacks Unicode properties."""
     # `[^\W_]` is exactly the letters and numbers; marks, separators and "other" are listed from the database.
     initials = "".join([category[0] for category in map(unicodedata.category, map(chr, range(sys.maxunicode + 1)))])

@@ -10,7 +10,9 @@ from typing import Any
 from leaderboard import formats
 from leaderboard.columns import explanation, higher_is_better, scale_of
 from leaderboard.nodes import Node, badge, el
+from leaderboard.plain_table import spent_cell
 from results.board import Board, Cell, Row
+from results.contestants import CONTAMINATED
 from results.stated_costs import AS_STATED, OURS
 from results.statistics import Difference
 
@@ -194,15 +196,11 @@ def _line(
                  f"{cost.memory_tokens:,.1f} tokens and {calls} model calls per question")  # fmt: skip
     cells += [
         _question_cell(row, focus, board.questions),
-        _spent_cell(formats.seconds(cost.seconds if cost else None, milliseconds=milliseconds), source),
-        _spent_cell(formats.count(tokens(row)), ", ".join(filter(None, (parts, source)))),
-        _spent_cell(formats.dollars(cost.cost_usd if cost else None), source),
+        spent_cell(formats.seconds(cost.seconds if cost else None, milliseconds=milliseconds), source),
+        spent_cell(formats.count(tokens(row)), source, parts),
+        spent_cell(formats.dollars(cost.cost_usd if cost else None), source),
     ]
     return el("tr", *cells, cls="control" if row.control else "")
-
-
-def _spent_cell(shown: str, tip: str) -> Node:
-    return el("td", shown, cls="number", tip="" if shown == formats.NOTHING else tip)
 
 
 def _name(row: Row, board: Board) -> Node:
@@ -214,8 +212,8 @@ def _name(row: Row, board: Board) -> Node:
         marks.append(badge("reference", "reference", "Differences are taken to this method"))
     if run.origin in ORIGINS:
         marks.append(badge(run.origin, run.origin, ORIGINS[run.origin]))
-    if row.contaminated and not row.control:
-        marks.append(badge("contaminated", "failed", row.contaminated))
+    if row.contaminated:
+        marks.append(badge(CONTAMINATED, "failed", "; ".join(row.contaminated)))
     if row.violations:
         marks.append(badge("inconsistent", "failed", "These scores cannot be right: " + "; ".join(row.violations)))
     if run.status != FINISHED:
@@ -242,8 +240,13 @@ def _value_cell(
     cls = "number focus" if metric == focus else "number"
     if cell is not None and cell.apart and not control:
         cls += " apart"
+    # Of the focus metric the cell of its questions says it, in numbers.
+    gap = None
+    if cell is not None and cell.unscored and metric != focus:
+        found = cell.estimate
+        gap = el("span", formats.unscored(cell.unscored, found.n + found.unscorable + cell.unscored), cls="interval")
     if cell is None or formats.missing(cell.estimate.value):
-        return el("td", formats.NOTHING, cls=cls)
+        return el("td", el("span", formats.NOTHING, cls="top") if gap else formats.NOTHING, gap, cls=cls)
     shown, found = scale_of(metric, definitions), cell.estimate
     # The focus metric's mark stands beside its spelt-out difference.
     mark = None if metric == focus else _mark(cell, board, metric, definitions)
@@ -253,7 +256,7 @@ def _value_cell(
     return el(
         "td", el("span", mark, el("span", shown.value(found.value), cls="value"), cls="top"),
         el("span", shown.interval(found.low, found.high), "†" if found.doubt else None, cls="interval"), whisker,
-        cls=cls, tip=found.doubt if control else " ".join(filter(None, (cell.apart, found.doubt))),
+        gap, cls=cls, tip=found.doubt if control else " ".join(filter(None, (cell.apart, found.doubt))),
     )  # fmt: skip
 
 

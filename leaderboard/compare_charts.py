@@ -1,89 +1,122 @@
-"""Charts of the comparison page: questions won, tied and lost, and one run's scores against another's."""
+"""Charts of the comparison page: questions won, tied and lost, and one run's scores against another's.
+
+Drawn as page elements: loading a chart library took longer than all else that the page does before it stands there.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from leaderboard import formats
 from leaderboard.compare_view import names
+from leaderboard.drawings import ticks
 from leaderboard.formats import Scale
+from leaderboard.nodes import Node, el
 from results.comparison import Comparison
 
-if TYPE_CHECKING:
-    import altair
+OUTCOMES = ("won", "tied", "lost")
+_SAID = {"won": "first better", "tied": "equal", "lost": "second better"}
+_ROOM = 0.04
+"""Share of a bar from which on its count fits in."""
+_LEAST, _LARGEST = 60.0, 900.0
+"""Square pixels of a mark of one question, and of the mark of the most."""
+_EXAMPLE = 200
 
-OUTCOMES = {"first better": "#2a87c8", "equal": "#696f79", "second better": "#d55e00"}
-_ROW_PIXELS = 34
-_AXIS_PIXELS = 45
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A pair of scores that occurs, as shown.
+
+    Attributes:
+        x, y: The scores of one run and of the other.
+        questions: On how many questions they occur.
+        example: One of those.
+        side: Of the diagonal: `above`, `on` or `below`.
+    """
+
+    x: float
+    y: float
+    questions: int
+    example: str
+    side: str
 
 
-def shares(found: Comparison, *, higher_is_better: bool) -> altair.LayerChart:
+def shares(found: Comparison, *, higher_is_better: bool) -> Node:
     """One bar a pair: the shares of questions on which the first is better, equal, or worse, with their counts."""
-    import altair as alt
-
-    called, data = names(found), []
-    for number, pair in enumerate(found.pairs):
+    called, lines = names(found), []
+    for pair in found.pairs:
         one = pair.difference
         won, lost = (one.wins, one.losses) if higher_is_better else (one.losses, one.wins)
-        start = 0.0
+        parts = []
         for outcome, count in zip(OUTCOMES, (won, one.ties, lost), strict=True):
-            data.append({
-                "pair": f"{number}\x1f{called[pair.first]} / {called[pair.second]}", "outcome": outcome,
-                "from": start, "to": start + count / one.n, "count": count or None,
-                "middle": start + count / one.n / 2 if count / one.n > 0.04 else None, "questions": one.n,
-            })  # fmt: skip
-            start += count / one.n
-    axis = alt.Axis(title=None, labelLimit=260, ticks=False, domain=False, labelPadding=8,
-                    labelExpr=r"split(datum.label, '\u001f')[1]")  # fmt: skip
-    base = alt.Chart().encode(y=alt.Y("pair:N", sort=None, axis=axis))
-    colours = alt.Scale(domain=list(OUTCOMES), range=list(OUTCOMES.values()))
-    bars = base.mark_bar(height=18).encode(
-        x=alt.X("from:Q", axis=alt.Axis(title="share of questions", format="%", domain=False),
-                scale=alt.Scale(domain=[0, 1])),
-        x2=alt.X2("to:Q"),
-        color=alt.Color("outcome:N", scale=colours, legend=None),
-        tooltip=[alt.Tooltip("outcome:N", title="Outcome"), alt.Tooltip("count:Q", title="Questions"),
-                 alt.Tooltip("questions:Q", title="In common")],
-    )  # fmt: skip
-    counts = base.mark_text(color="#ffffff", fontWeight="bold").encode(x=alt.X("middle:Q"), text=alt.Text("count:Q"))
-    height = max(2, len(found.pairs)) * _ROW_PIXELS + _AXIS_PIXELS
-    return alt.layer(bars, counts, data=alt.Data(values=data)).properties(height=height).configure_view(strokeWidth=0)
+            share = count / one.n
+            told = f"{_SAID[outcome]}: {count:,} of {one.n:,} questions in common"
+            parts.append(
+                el("span", f"{count:,}" if share > _ROOM else None, cls=f"{outcome} hover", numbers={"share": share},
+                   tip=told)
+            )  # fmt: skip
+        lines.append(el("div", el("span", f"{called[pair.first]} / {called[pair.second]}", cls="bar-name"),
+                        el("span", *parts, cls="bar"), cls="bar-line"))  # fmt: skip
+    marks = [el("span", f"{percent}%", numbers={"at": percent / 100}) for percent in (0, 25, 50, 75, 100)]
+    axis = el("div", el("span", "share of questions", cls="bar-name"), el("span", *marks, cls="bar-axis"),
+              cls="bar-line")  # fmt: skip
+    alt = ("Shares of questions on which the first run of each pair is better, equal or worse; the numbers are in the "
+           "table above")  # fmt: skip
+    return el("div", *lines, axis, cls="bars", role="img", label=alt)
 
 
-def scatter(found: Comparison, first: int, second: int, shown: Scale) -> altair.LayerChart:
-    """One circle for each pair of scores that occurs; its area says on how many questions.
+def scatter(drawn: Sequence[Point], first: str, second: str, shown: Scale) -> Node:
+    """One mark for each pair of scores that occurs; its area says on how many questions.
 
     Args:
-        found: The comparison.
-        first: The run along the x axis, by position.
+        drawn: What `points` found; what is infinite has no place.
+        first: The run along the x axis, by name.
         second: The run along the y axis.
         shown: The metric's scale.
     """
-    import altair as alt
+    placed = [point for point in drawn if math.isfinite(point.x) and math.isfinite(point.y)]
+    ends = [value for point in placed for value in (point.x, point.y)] or [0.0, 1.0]
+    low, high = min(ends), max(ends)
+    high = high if high > low else low + 1
+    most = max((point.questions for point in placed), default=1)
 
-    called = names(found)
-    data = points(found, first, second, shown)
-    ends = [value for entry in data for value in (entry["x"], entry["y"])] or [0.0, 1.0]
-    scale = alt.Scale(domain=[min(ends), max(ends) if max(ends) > min(ends) else min(ends) + 1], nice=False, padding=14)
-    line = alt.Chart(alt.Data(values=[{"at": min(ends)}, {"at": max(ends)}])).mark_line(
-        strokeDash=[4, 4], color="#8a8f98"
-    ).encode(x=alt.X("at:Q", scale=scale), y=alt.Y("at:Q", scale=scale))  # fmt: skip
-    colours = alt.Scale(domain=["above", "on", "below"], range=["#d55e00", "#8a8f98", "#2a87c8"])
-    shapes = alt.Scale(domain=["above", "on", "below"], range=["triangle-up", "circle", "triangle-down"])
-    dots = alt.Chart().mark_point(filled=True, opacity=0.75).encode(
-        x=alt.X("x:Q", scale=scale, axis=alt.Axis(title=f"{called[first]}, {shown.unit}", domain=False, tickCount=6)),
-        y=alt.Y("y:Q", scale=scale, axis=alt.Axis(title=f"{called[second]}, {shown.unit}", domain=False, tickCount=6)),
-        size=alt.Size("questions:Q", scale=alt.Scale(type="sqrt", range=[30, 900]), legend=None),
-        color=alt.Color("side:N", scale=colours, legend=None), shape=alt.Shape("side:N", scale=shapes, legend=None),
-        tooltip=[alt.Tooltip("questions:Q", title="Questions"), alt.Tooltip("x:Q", title=called[first], format=".1f"),
-                 alt.Tooltip("y:Q", title=called[second], format=".1f"),
-                 alt.Tooltip("example:N", title="For example")],
+    def place(value: float) -> float:
+        return (value - low) / (high - low)
+
+    grid: list[Node] = []
+    for tick in ticks(low, high):
+        label = f"{tick:,.10g}".replace("-", "−")
+        grid += [el("span", el("span", label), cls=f"grid-{axis}", numbers={"at": place(tick)}) for axis in "xy"]
+    marks = [
+        el("span", cls=f"point {point.side} hover", tip=_told(point, first, second),
+           numbers={"x": place(point.x), "y": place(point.y), "size": _width(point, most)})
+        # Those of few questions last: they would vanish behind the others.
+        for point in sorted(placed, key=lambda point: -point.questions)
+    ]  # fmt: skip
+    inner = el("div", *grid, el("span", cls="diagonal"), *marks, cls="plot-inner")
+    return el(
+        "div", el("span", f"{second}, {shown.unit}", cls="plot-y"), el("div", inner, cls="plot-area"),
+        el("span", f"{first}, {shown.unit}", cls="plot-x"), cls="plot", role="img",
+        label="Scores of one run against the other's, one mark for each pair of scores that occurs",
     )  # fmt: skip
-    return alt.layer(line, dots, data=alt.Data(values=data)).properties(height=360).configure_view(strokeWidth=0)
 
 
-def points(found: Comparison, first: int, second: int, shown: Scale) -> list[dict[str, Any]]:
+def _told(point: Point, first: str, second: str) -> str:
+    text = point.example if len(point.example) <= _EXAMPLE else f"{point.example[:_EXAMPLE]}…"
+    questions = "1 question" if point.questions == 1 else f"{point.questions:,} questions"
+    return f"{questions}: {first} {point.x:.1f}, {second} {point.y:.1f}. For example: {text}"
+
+
+def _width(point: Point, most: int) -> float:
+    """Pixels; a circle and a triangle of the same questions have the same area."""
+    area = max(_LEAST, _LARGEST * point.questions / most)
+    return math.sqrt(4 * area / math.pi) if point.side == "on" else math.sqrt(2 * area)
+
+
+def points(found: Comparison, first: int, second: int, shown: Scale) -> list[Point]:
     """Every pair of scores that occurs, with the number of questions, an example, and its side of the diagonal."""
     scored = [
         (float(x), float(y), row.text)
@@ -92,7 +125,7 @@ def points(found: Comparison, first: int, second: int, shown: Scale) -> list[dic
     ]
     examples = {(x, y): text for x, y, text in reversed(scored)}
     return [
-        {"x": x * shown.factor, "y": y * shown.factor, "questions": count, "example": examples[x, y],
-         "side": "above" if y > x else "below" if y < x else "on"}
+        Point(x * shown.factor, y * shown.factor, count, examples[x, y],
+              "above" if y > x else "below" if y < x else "on")
         for (x, y), count in Counter((x, y) for x, y, _ in scored).items()
     ]  # fmt: skip

@@ -5,12 +5,13 @@ from __future__ import annotations
 import streamlit as st
 
 from leaderboard import compare_charts, compare_source, compare_view, formats, state
+from leaderboard.bars import bar
 from leaderboard.choosers import Chosen, choose, permalink
 from leaderboard.columns import MAIN, higher_is_better, scale_of
 from leaderboard.formats import Scale
 from leaderboard.nodes import el, message
 from leaderboard.several import several
-from leaderboard.view import draw, show
+from leaderboard.view import show
 from results.comparison import Comparison
 from results.queries import RunRow
 
@@ -78,24 +79,21 @@ def _values(found: Comparison, shown: Scale, *, better: bool) -> None:
     show(compare_view.values(found, shown), "values")
     if not found.pairs:
         return
-    show(el("h2", "Paired differences", cls="section"), "pairs-title")
-    show(compare_view.pairs(found, shown, higher_is_better=better), "pairs")
     units = "documents, because questions share them" if found.clustered else "questions"
     text = (f"Intervals: 95 % bootstrap over {units}. ▲ ▼ significantly better or worse (Holm-corrected over the pairs "
             "shown, 5 %). † may not cover as often as it says; point at the cell for the reason.")  # fmt: skip
-    show(el("p", text if better else f"{text} Of this metric, less is better.", cls="note"), "legend")
-    show(compare_view.outcomes(), "shares-key")
-    draw(
-        compare_charts.shares(found, higher_is_better=better),
-        alt="Shares of questions on which the first run of each pair is better, equal or worse; the numbers are in "
-            "the table above",
+    show(
+        el("div", el("h2", "Paired differences", cls="section"),
+           compare_view.pairs(found, shown, higher_is_better=better),
+           el("p", text if better else f"{text} Of this metric, less is better.", cls="note"),
+           compare_view.outcomes(), compare_charts.shares(found, higher_is_better=better), cls="stack"), "pairs",
     )  # fmt: skip
 
 
 def _scatter(found: Comparison, shown: Scale) -> None:
     show(el("h2", "Question by question", cls="section"), "scatter-title")
     called = dict(zip((run.run for run in found.runs), compare_view.names(found), strict=True))
-    left, right = st.columns(2)
+    left, right = bar("axes", 2)
     with left:
         x = state.select("Along", "x", list(called), found.runs[0].run, show=lambda run: called[run])
     others = [run for run in called if run != x]
@@ -104,49 +102,45 @@ def _scatter(found: Comparison, shown: Scale) -> None:
     places = list(called)
     drawn = compare_charts.points(found, places.index(x), places.index(y), shown)
     if not drawn:
-        show(el("p", "These two have no scored question in common yet.", cls="note"), "scatter-note")
+        show(el("p", "These two have no scored question in common yet.", cls="note"), "scatter")
         return
-    draw(
-        compare_charts.scatter(found, places.index(x), places.index(y), shown),
-        alt="Scores of one run against the other's, one mark for each pair of scores that occurs",
-    )  # fmt: skip
-    sides = {side: sum(one["questions"] for one in drawn if one["side"] == side) for side in ("above", "on", "below")}
+    sides = {side: sum(one.questions for one in drawn if one.side == side) for side in ("above", "on", "below")}
     parts = (f"▲ {sides['above']:,} questions above the line, where {called[y]} scores more",
              f"● {sides['on']:,} on it", f"▼ {sides['below']:,} below it, where {called[x]} scores more",
              "area: number of questions")  # fmt: skip
-    show(el("p", *(el("span", part, cls="fact") for part in parts), cls="facts note"), "scatter-note")
+    note = el("p", *(el("span", part, cls="fact") for part in parts), cls="facts note")
+    show(el("div", compare_charts.scatter(drawn, called[x], called[y], shown), note, cls="stack"), "scatter")
 
 
 def _kinds(found: Comparison, shown: Scale, *, zeros: bool) -> None:
     parts = [(found.by_type, "Question type"), (found.by_evidence, "Gold passages")]
-    if not any(slices for slices, _ in parts):
-        return
-    show(el("h2", "Where each fails", cls="section"), "kinds-title")
-    for number, (slices, what) in enumerate(parts):
-        if slices:
-            show(compare_view.slices(found, slices, what, shown, zeros=zeros), f"kinds-{number}")
+    tables = [compare_view.slices(found, slices, what, shown, zeros=zeros) for slices, what in parts if slices]
+    if tables:
+        show(el("div", el("h2", "Where each fails", cls="section"), *tables, cls="stack"), "kinds")
 
 
 def _apart(found: Comparison, shown: Scale) -> None:
     places = found.apart()
-    show(el("h2", "Only where they differ", cls="section"), "apart-title")
+    title = el("h2", "Only where they differ", cls="section")
     if not places:
-        show(el("p", "They score the same on every question that two of them were scored on.", cls="note"), "apart")
+        same = el("p", "They score the same on every question that two of them were scored on.", cls="note")
+        show(el("div", title, same, cls="stack"), "apart")
         return
     text = state.read("from", "0")
     start = int(text) if text.isdecimal() and len(text) < 9 else 0
     start = min(start, len(places) - 1) // PAGE * PAGE
     state.settle("from", str(start) if start else "")
     listed = places[start : start + PAGE]
-    show(el("p", f"{start + 1:,}–{start + len(listed):,} of {len(places):,} questions, the widest gap first; "
-            f"{len(found.questions):,} in all", cls="note"), "apart-place")  # fmt: skip
+    place = el("p", f"{start + 1:,}–{start + len(listed):,} of {len(places):,} questions, the widest gap first; "
+               f"{len(found.questions):,} in all", cls="note")  # fmt: skip
 
     def opened(action: dict[str, str | None]) -> None:
         if (question := action.get("open")) and question in {row.question for row in found.questions}:
             shared = {name: value for name, value in state.view().items() if name in ("experiment", "board", "metric")}
             st.session_state[_OPEN] = {**shared, "question": question}
 
-    show(compare_view.apart(found, listed, shown), "apart", opened)  # type: ignore[arg-type]
+    tree = el("div", title, place, compare_view.apart(found, listed, shown), cls="stack")
+    show(tree, "apart", opened)  # type: ignore[arg-type]
     with st.container(horizontal=True):
         st.button("Earlier", key="earlier", disabled=not start, on_click=_turn, args=(start - PAGE,))
         st.button("Later", key="later", disabled=start + PAGE >= len(places), on_click=_turn, args=(start + PAGE,))
@@ -160,11 +154,7 @@ def _stages(chosen: Chosen, found: Comparison, metric: str, shown: Scale) -> Non
     ceiling = chosen.definitions.get(metric, {}).get("high")
     if ceiling is None:
         return
-    show(el("h2", "Which stage loses it", cls="section"), "stages-title")
     parts = [compare_source.attributed(chosen.at, run.run, metric, float(ceiling), run) for run in found.runs]
     called = compare_view.names(found)
     table, missing = compare_view.stages(parts, called, shown), compare_view.unattributed(parts, called)
-    if table is not None:
-        show(table, "stages")
-    if missing is not None:
-        show(missing, "stages-missing")
+    show(el("div", el("h2", "Which stage loses it", cls="section"), table, missing, cls="stack"), "stages")

@@ -11,7 +11,7 @@ from leaderboard.flattening import shown
 from leaderboard.nodes import Node, el
 from leaderboard.plain_table import Cell, Head, Line, plain_table
 from results.diff import Apart, Diff, Number, Setting
-from results.queries import AnswerRow
+from results.question_queries import AnswerRow
 from results.statistics import Estimate
 
 Definitions = Mapping[str, Mapping[str, Any]]

@@ -62,6 +62,20 @@ def missing(number: float | None) -> bool:
     return number is None or math.isnan(number)
 
 
+def unscored(count: int, asked: int) -> str:
+    """`2 % unscored`: how many of the questions that a judge was asked it gave no value; empty where it gave each one.
+
+    Args:
+        count: Questions without a value for want of a verdict.
+        asked: All questions of the score, those among them.
+    """
+    if not count:
+        return ""
+    share = 100 * count / asked
+    shown = "under 1" if share < 1 else "over 99" if 99 < share < 100 else f"{share:.0f}"
+    return f"{shown} % unscored"
+
+
 def metric_name(identifier: str) -> tuple[str, str]:
     """Name and parameters of a metric id as a column shows them: `f1(rules=hotpotqa)#v1` is `F1`, `rules=hotpotqa`."""
     match = _ID.fullmatch(identifier)

@@ -108,6 +108,11 @@ def why_apart(cell: Cell) -> str:
     return cell.apart.partition(":")[0]
 
 
+def gaps(cell: Cell) -> str:
+    """`2 % unscored`: the share of a cell's questions that the judge gave no value; empty where it gave each one."""
+    return formats.unscored(cell.unscored, cell.n + cell.unscorable + cell.unscored)
+
+
 def better(column: Column, cell: Cell) -> bool | None:
     """Whether a cell is significantly better (True) or worse (False) than the reference; None where neither."""
     if cell.paired is None or formats.missing(cell.paired.corrected) or cell.paired.corrected >= ALPHA:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from leaderboard import formats
-from leaderboard.matrix_cells import CORRECTED, SOURCES, Shown, better, not_compared, parameters, value
+from leaderboard.matrix_cells import CORRECTED, SOURCES, Shown, better, gaps, not_compared, parameters, value
 from leaderboard.matrix_papers import Printed
 from leaderboard.matrix_rows import cost_of
 from results.contestants import Contestant
@@ -139,6 +139,10 @@ def notes(shown: Shown, apart: str = "in brackets") -> list[str]:
     found = ["value ± half its 95 % interval (Student's t"
              + (", documents that questions share as units)" if board.clustered else ")"),
              f"● the best, or not separable from it; {apart}: not comparable, and not ranked"]  # fmt: skip
+    if left_out := [cell for cell in board.cells.values() if cell.unscored]:
+        most = max(left_out, key=lambda cell: cell.unscored / (cell.n + cell.unscorable + cell.unscored))
+        share = gaps(most).removesuffix(" unscored")
+        found.append(f"unscored: questions that a judge gave no value, left out; up to {share} of a cell's")
     if board.reference is not None:
         found.append(f"▲ ▼ significantly better or worse than {board.reference} ({CORRECTED[board.correction]})")
         found += [line.removesuffix(".") for line in not_compared(shown)]
@@ -168,7 +172,7 @@ def _values(shown: Shown, row: Contestant) -> list[str]:
         if cell is None:
             cells.append(formats.NOTHING)
             continue
-        text, won = value(shown, column, cell), better(column, cell)
+        text, won = ", ".join(filter(None, (value(shown, column, cell), gaps(cell)))), better(column, cell)
         mark = "" if won is None else " ▲" if won else " ▼"
         best = " ●" if cell.band is not None and cell.band.best else ""
         cells.append(f"({text})" if cell.apart and not row.control else text + mark + best)

@@ -14,6 +14,7 @@ from leaderboard.matrix_cells import (
     aside,
     better,
     explained,
+    gaps,
     not_compared,
     parameters,
     published,
@@ -23,6 +24,7 @@ from leaderboard.matrix_cells import (
 from leaderboard.matrix_papers import Printed
 from leaderboard.matrix_rows import Drawn, Order, cost_of, first_direction
 from leaderboard.nodes import Node, badge, el
+from leaderboard.plain_table import spent_cell
 from leaderboard.whiskers import MEAN, Axis, axes
 from results.contestants import Contestant
 from results.matrix import Cell, Column, Matrix
@@ -206,10 +208,6 @@ def _sorter(board: Matrix, column: str, name: str, tip: str, order: Order) -> No
     )  # fmt: skip
 
 
-def _spent(shown: str, source: str) -> Node:
-    return el("td", shown, cls="number", tip="" if shown == formats.NOTHING else source)
-
-
 def _line(shown: Shown, row: Contestant, layout: _Layout) -> Node:
     board = shown.board
     cells = [_cell(shown, column, board.cells.get((row.key, column.key)), layout)
@@ -219,10 +217,11 @@ def _line(shown: Shown, row: Contestant, layout: _Layout) -> Node:
     stated = row.open_weights
     weights = "" if stated is None or row.parameters == 0 else "open weights" if stated else "closed weights"
     source = "" if tuple(row.origins) == (OURS,) else AS_STATED
+    seconds = cost_of(board, row, "seconds")
     costs = {
-        "tokens": _spent(formats.count(cost_of(board, row, "tokens")), source),
-        "seconds": _spent(formats.seconds(cost_of(board, row, "seconds"), milliseconds=layout.milliseconds), source),
-        "cost": _spent(formats.dollars(cost_of(board, row, "cost")), source),
+        "tokens": spent_cell(formats.count(cost_of(board, row, "tokens")), source),
+        "seconds": spent_cell(formats.seconds(seconds, milliseconds=layout.milliseconds), source),
+        "cost": spent_cell(formats.dollars(cost_of(board, row, "cost")), source),
         "parameters": el("td", el("span", parameters(row.parameters), cls="top"),
                          el("span", weights, cls="interval") if weights else None, cls="number"),
     }  # fmt: skip
@@ -277,6 +276,7 @@ def _cell(shown: Shown, column: Column, cell: Cell | None, layout: _Layout) -> N
         drawn.whisker(cell.value, cell.half, best=best) if drawn else None,
         el("span", rank(cell), cls="interval") if cell.band else None,
         _reason(cell) if apart else None,
+        el("span", gaps(cell), cls="interval") if cell.unscored else None,
         el("span", published(known, scale), cls="interval printed") if known else None,
         cls="number apart" if apart else "number", tip=explained(shown, column, cell),
     )  # fmt: skip

@@ -13,6 +13,7 @@ from leaderboard.source import Source, store_of
 from leaderboard.view import draw, show
 from results import checkpoints, gate_history, method_record
 from results.checkpoints import Checkpoint
+from results.contestants import contaminated_by
 from results.gate_history import Decided
 from results.method_record import Result
 from results.queries import RunRow, UserError
@@ -26,11 +27,6 @@ _FIRST = ("loss",)
 @st.cache_data(show_spinner=False, max_entries=4)
 def _methods(at: Source) -> list[str]:
     return method_record.method_ids(store_of(at))
-
-
-@st.cache_data(show_spinner=False, max_entries=4)
-def _cards(at: Source) -> dict[str, dict[str, object]]:
-    return method_record.cards(store_of(at))
 
 
 @st.cache_data(show_spinner=False, max_entries=32)
@@ -65,7 +61,7 @@ def _render(at: Source) -> None:
         show(message("No method has run yet", f"{at.folder} has no runs and no checkpoints.",
                      ("ragmeter demo", "ragmeter run EXPERIMENT.yaml")), "message")  # fmt: skip
         return
-    cards = _cards(at)
+    cards = source.method_cards(at)
     left, right = st.columns([1, 2])
     with left:
         method = state.select("Method", "method", known, known[0], resets=("family", "figure"))
@@ -89,7 +85,9 @@ def _show_results(at: Source, method: str, runs: list[RunRow], metrics: tuple[st
              "message")  # fmt: skip
         return
     found = _results(at, method, metrics)
-    show(method_view.results(found, metrics, source.definitions(at)), "results")
+    learnt = source.method_cards(at), source.checkpoints_by_hash(at)
+    contaminated = {run.run: contaminated_by(run, *learnt) for run in runs}
+    show(method_view.results(found, metrics, source.definitions(at), contaminated), "results")
     note = ("Brackets: 95 % bootstrap interval. † may not cover as often as it says; point at the cell for the reason. "
             "Lines are not comparable with each other: data, settings and parts differ.")  # fmt: skip
     show(el("p", note, cls="note"), "results-note")

@@ -13,6 +13,7 @@ from leaderboard.history_view import OUTCOMES
 from leaderboard.nodes import Node, badge, el, link
 from leaderboard.plain_table import Cell, Head, Line, facts, plain_table
 from results.checkpoints import Checkpoint
+from results.contestants import CONTAMINATED
 from results.gate_history import Decided
 from results.method_record import Result, thinned
 from results.queries import RunRow
@@ -71,8 +72,20 @@ def options(runs: Sequence[RunRow]) -> Node | None:
     return plain_table("Options of this method's runs", heads, lines, "options")
 
 
-def results(rows: Sequence[Result], metrics: Sequence[str], definitions: Definitions) -> Node:
-    """One line a run: where it ran, and its values with their intervals."""
+def results(
+    rows: Sequence[Result],
+    metrics: Sequence[str],
+    definitions: Definitions,
+    contaminated: Mapping[str, Sequence[str]],
+) -> Node:
+    """One line a run: where it ran, and its values with their intervals.
+
+    Args:
+        rows: Runs with their values.
+        metrics: Ids.
+        definitions: Of metrics by id.
+        contaminated: By run, which of its training data cover what it is asked (`contestants.contaminated_by`).
+    """
     heads = [Head("Dataset · setting · seed"), Head("Run as", wide=True)]
     for metric in metrics:
         name, details = formats.metric_name(metric)
@@ -81,7 +94,7 @@ def results(rows: Sequence[Result], metrics: Sequence[str], definitions: Definit
     heads.append(Head("Questions", "answered", number=True))
     lines = []
     for row in rows:
-        cells: list[Cell | Node | str] = [_run_name(row.run)]
+        cells: list[Cell | Node | str] = [_run_name(row.run, contaminated.get(row.run.run, ()))]
         for metric in metrics:
             one = row.values.get(metric)
             if one is None or formats.missing(one.value):
@@ -96,10 +109,10 @@ def results(rows: Sequence[Result], metrics: Sequence[str], definitions: Definit
     return plain_table("All results of this method", heads, lines, "results")
 
 
-def _run_name(run: RunRow) -> Node:
+def _run_name(run: RunRow, contaminated: Sequence[str]) -> Node:
     marks = [badge(run.origin, run.origin)] if run.origin != "run" else []
-    if run.contaminated:
-        marks.append(badge("contaminated", "failed", "Its declared training data cover what is asked here"))
+    if contaminated:
+        marks.append(badge(CONTAMINATED, "failed", "; ".join(contaminated)))
     if run.status != "finished":
         marks.append(badge(run.status, run.status if run.status in ("running", "failed") else ""))
     return el("span", run.method, *marks, el("span", run.experiment, cls="aside"))

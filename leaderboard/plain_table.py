@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from leaderboard import formats
 from leaderboard.nodes import Node, el
+from results.stated_costs import NOT_STATED
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,3 +99,16 @@ def facts(rows: Sequence[tuple[str, Node | str]]) -> Node:
     lines = [el("tr", el("th", name, scope="row", cls="aside"), el("td", value, cls="wide")) for name, value in rows
              if value != ""]  # fmt: skip
     return el("div", el("table", el("tbody", *lines), cls="board answers"), cls="scroll", role="region", label="Facts")
+
+
+def spent_cell(shown: str, source: str, parts: str = "") -> Node:
+    """A cell with a cost.
+
+    Args:
+        shown: The cost, or `formats.NOTHING`.
+        source: Whose word it is; empty where it was measured here.
+        parts: What it consists of.
+    """
+    if shown == formats.NOTHING:
+        return el("td", shown, cls="number", tip=NOT_STATED if source else "")
+    return el("td", shown, cls="number", tip=", ".join(filter(None, (parts, source))))

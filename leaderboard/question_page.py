@@ -8,11 +8,12 @@ import numpy as np
 import streamlit as st
 
 from leaderboard import formats, question_view, source, state, verdict_view
+from leaderboard.bars import bar
 from leaderboard.choosers import Chosen, choose, permalink
 from leaderboard.columns import MAIN
 from leaderboard.nodes import el, message
 from leaderboard.view import show
-from results.queries import QuestionRow
+from results.question_queries import QuestionRow
 
 ANY = "any"
 PAGE = 50
@@ -46,7 +47,7 @@ def render() -> None:
 def _filter(chosen: Chosen, rows: Sequence[QuestionRow]) -> tuple[list[int], str]:
     """Draw the filters; positions of the questions that pass, and the metric that they are seen by."""
     types = sorted({row.type for row in rows if row.type})
-    text_column, type_column, metric_column = st.columns(3)
+    text_column, type_column, metric_column = bar("filter", 3)
     with text_column:
         wanted = state.search("Search", "search", placeholder="words of the question or its answer")
     with type_column:
@@ -142,6 +143,7 @@ def _detail(chosen: Chosen, row: QuestionRow) -> None:
         ),
         question_view.gold_passages(row, passages),
         el("h3", "Ranked evidence", cls="section"),
+        question_view.marks(row),
         *(question_view.evidence(row, answer, opened=number < _OPENED)
           for number, answer in enumerate(a for a in answers if a.evidence)),
         *([el("h3", "Verdicts of judges", cls="section"), *judged] if judged else []),

@@ -8,10 +8,15 @@ from typing import Any
 from leaderboard import formats
 from leaderboard.columns import explanation, scale_of
 from leaderboard.nodes import Node, badge, el
-from results.queries import AnswerRow, EvidenceRow, Passage, QuestionRow, RunRow, gold_sentences
+from leaderboard.passage_text import PassageText, key, marked, passage_text
+from results import gold_answers
+from results.queries import RunRow
+from results.question_queries import AnswerRow, EvidenceRow, Passage, QuestionRow, gold_sentences
 from results.stated_costs import OURS
 
 Definitions = Mapping[str, Mapping[str, Any]]
+_BEGINNING = 80
+"""Characters that stand for the title of a passage that has none."""
 
 
 def question(row: QuestionRow) -> Node:
@@ -139,60 +144,90 @@ def gold_passages(row: QuestionRow, passages: Mapping[str, Passage]) -> Node | N
     """The gold passages themselves, to be opened."""
     if not passages:
         return None
+    golds = gold_answers.sought(row.golds)
     shown = [
-        el("li", el("div", el("strong", passage.title or "untitled"), badge("gold", "gold"), cls="passage-head"),
-           _text(row, passage.id, passage.text, passage.sentences, True), cls="passage is-gold")
-        for passage in passages.values()
+        el("li", el("div", el("strong", *_title(passage.title or "untitled", golds)), badge("gold", "gold"),
+                    cls="passage-head"),
+           passage_text(passage.text, passage.sentences, golds, gold_sentences(row, passage.id)).drawn(
+               f"text-{row.question}-{number}"), cls="passage is-gold")
+        for number, passage in enumerate(passages.values())
     ]  # fmt: skip
     return el("details", el("summary", f"Read the gold passages ({len(shown)})"), el("ol", *shown, cls="passages"),
               cls="evidence", key=f"gold-{row.question}")  # fmt: skip
 
 
+def marks(row: QuestionRow) -> Node | None:
+    """What is marked in the evidence, said in words; None where nothing can be."""
+    return key(sentences=bool(row.supporting_facts), answers=bool(gold_answers.sought(row.golds)))
+
+
 def evidence(row: QuestionRow, answer: AnswerRow, *, opened: bool) -> Node:
-    """A run's ranked evidence; gold passages are open and their gold sentences marked."""
-    found = sum(item.gold or _owner(item.id) in row.evidence for item in answer.evidence)
+    """A run's ranked evidence, gold sentences and answers marked.
+
+    Gold passages are open; where the dataset names none, the first one that holds an answer is.
+    """
+    golds = gold_answers.sought(row.golds)
+    found = sum(_is_gold(row, item) for item in answer.evidence)
     wanted = len(row.evidence)
+    texts = [_looked_through(row, item, golds) for item in answer.evidence]
+    holding = [
+        text.holds_answer or bool(gold_answers.places(item.title, golds))
+        for item, text in zip(answer.evidence, texts, strict=True)
+    ]
     tally = f"{found} gold in {len(answer.evidence)} shown" + (f", {wanted} wanted" if wanted else "")
+    if golds:
+        tally += f"; an answer in {sum(holding):,}"
     summary = el("summary", el("span", answer.method, cls="method"),
                  el("span", tally if answer.evidence else "no evidence", cls="aside"))  # fmt: skip
-    items = [_item(row, answer.run, item) for item in answer.evidence]
+    first = holding.index(True) if not wanted and any(holding) else None
+    items = [
+        _item(row, answer.run, item, text, golds, holds=holds, opened=number == first)
+        for number, (item, text, holds) in enumerate(zip(answer.evidence, texts, holding, strict=True))
+    ]
     return el("details", summary, el("ol", *items, cls="passages"), cls="evidence", open=opened,
               key=f"evidence-{answer.run}-{row.question}")  # fmt: skip
 
 
-def _item(row: QuestionRow, run: str, item: EvidenceRow) -> Node:
-    gold = item.gold or _owner(item.id) in row.evidence
-    head = el(
-        "summary",
+def _is_gold(row: QuestionRow, item: EvidenceRow) -> bool:
+    return item.gold or _owner(item.id) in row.evidence
+
+
+def _looked_through(row: QuestionRow, item: EvidenceRow, golds: tuple[str, ...]) -> PassageText:
+    """An item's text with its supporting sentences, the one sentence that was returned alone, and the answers."""
+    owner, _, index = item.id.partition("#")
+    supporting = gold_sentences(row, owner) if _is_gold(row, item) else ()
+    returned = int(index) if index.isdecimal() and len(index) < 9 else None
+    return passage_text(item.text, item.sentences, golds, supporting, returned)
+
+
+def _item(
+    row: QuestionRow, run: str, item: EvidenceRow, text: PassageText, golds: tuple[str, ...], *, holds: bool,
+    opened: bool,
+) -> Node:  # fmt: skip
+    gold = _is_gold(row, item)
+    at = f"{run}-{row.question}-{item.rank}"
+    head = [
         el("span", str(item.rank), cls="rank"),
-        el("span", item.title or item.text[:80] or item.id, cls="title"),
+        el("span", *(_title(item.title, golds) if item.title else _beginning(text) or [item.id]), cls="title"),
         badge("✓ gold", "gold", "The dataset names this as evidence for the answer") if gold else None,
+        el("span", "has answer", cls="badge answer", title="An accepted answer stands in it") if holds else None,
         el("span", f"{item.score:.4g}".replace("-", "−"), cls="score", title="The method's own score"),
-    )
-    text = _text(row, item.id, item.text, item.sentences, gold)
-    return el("li", el("details", head, text, open=gold, key=f"passage-{run}-{row.question}-{item.rank}"),
-              cls="passage is-gold" if gold else "passage")  # fmt: skip
+    ]
+    cls = "passage is-gold" if gold else "passage"
+    if not item.title and text.text and text.length <= _BEGINNING:
+        return el("li", el("div", *head, cls="passage-line"), cls=cls)  # a triple is all said in its line
+    shown = text.drawn(f"text-{at}") if text.text else el("p", "The store does not hold this passage.", cls="aside")
+    opens = el("details", el("summary", *head), shown, open=gold or opened, key=f"passage-{at}")
+    return el("li", opens, cls=cls)
 
 
-def _text(row: QuestionRow, identifier: str, text: str, sentences: Sequence[str], gold: bool) -> Node:
-    """A passage's text; supporting sentences are marked, and so is the one sentence that was returned alone."""
-    if not text and not sentences:
-        return el("p", "The store does not hold this passage.", cls="aside")
-    owner, _, index = identifier.partition("#")
-    marked = gold_sentences(row, owner) if gold else set()
-    if not sentences:
-        return el("p", text, cls="text")
-    pieces: list[Node | str] = []
-    for number, sentence in enumerate(sentences):
-        if number in marked:
-            pieces.append(el("mark", sentence, title="gold sentence"))
-        elif index == str(number):
-            pieces.append(el("em", sentence, title="the sentence that was returned"))
-        else:
-            pieces.append(sentence)
-        if not sentence.endswith((" ", "\n")):
-            pieces.append(" ")
-    return el("p", *pieces, cls="text")
+def _title(title: str, golds: tuple[str, ...]) -> list[Node | str]:
+    return list(marked(title, gold_answers.places(title, golds), 0, len(title)))
+
+
+def _beginning(text: PassageText) -> list[Node | str]:
+    """What a passage without a title begins with."""
+    return list(marked(text.text, text.answers, 0, min(_BEGINNING, len(text.text))))
 
 
 def question_list(

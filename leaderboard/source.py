@@ -15,11 +15,12 @@ import numpy as np
 import streamlit as st
 from numpy.typing import NDArray
 
-from results import checkpoints, method_record, queries, training_data
+from results import checkpoints, method_record, queries, question_queries, training_data
 from results import verdicts as judged
 from results.board import Board, board, groups
 from results.checkpoints import Checkpoint
-from results.queries import AnswerRow, ExperimentRow, Passage, QuestionRow, RunRow
+from results.queries import ExperimentRow, RunRow
+from results.question_queries import AnswerRow, Passage, QuestionRow
 from results.store import Store
 from results.training_data import Checkpoints
 from results.verdicts import Conversation, Verdict
@@ -135,7 +136,7 @@ def board_of(at: Source, experiment: str | None, group: int, reference: str | No
 @st.cache_resource(show_spinner=False, max_entries=8)
 def questions(at: Source, dataset_fingerprint: str) -> list[QuestionRow]:
     """A dataset's questions; shared, not to be changed."""
-    return queries.questions(store_of(at), dataset_fingerprint)
+    return question_queries.questions(store_of(at), dataset_fingerprint)
 
 
 @st.cache_resource(show_spinner=False, max_entries=64)
@@ -148,7 +149,7 @@ def scores(at: Source, dataset_fingerprint: str, runs: tuple[str, ...], metric: 
 @st.cache_data(show_spinner=False, max_entries=128)
 def answers(at: Source, question: QuestionRow, runs: tuple[str, ...]) -> list[AnswerRow]:
     """What runs said about one question."""
-    return queries.answers(store_of(at), question, runs, depth=DEPTH)
+    return question_queries.answers(store_of(at), question, runs, depth=DEPTH)
 
 
 @st.cache_data(show_spinner=False, max_entries=128)
@@ -165,7 +166,7 @@ def conversation(at: Source, call: str) -> Conversation | None:
 @st.cache_data(show_spinner=False, max_entries=128)
 def gold_passages(at: Source, question: QuestionRow) -> dict[str, Passage]:
     """The positive passages of a question by id."""
-    return queries.passages(store_of(at), question.evidence)
+    return question_queries.passages(store_of(at), question.evidence)
 
 
 @st.cache_data(show_spinner=False, max_entries=4)

@@ -9,7 +9,8 @@ from typing import Any
 from leaderboard import formats
 from leaderboard.nodes import Node, badge, el
 from leaderboard.plain_table import Cell, Head, Line, plain_table
-from results.queries import AnswerRow, RunRow
+from results.queries import RunRow
+from results.question_queries import AnswerRow
 from results.verdicts import Conversation, Verdict
 
 CALL = "call"

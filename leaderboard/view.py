@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.resources
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -51,7 +52,10 @@ def draw(chart: altair.TopLevelMixin, *, alt: str, key: str | None = None) -> No
 
 def _component():  # type: ignore[no-untyped-def]  # Streamlit's ComponentRenderer, whose module is imported lazily
     """The component, registered anew where this Streamlit runtime does not know it yet."""
-    assets = importlib.resources.files("leaderboard").joinpath("assets")
-    return st.components.v2.component(
-        NAME, css=assets.joinpath("view.css").read_text("utf-8"), js=assets.joinpath("view.js").read_text("utf-8")
-    )
+    return st.components.v2.component(NAME, css=_asset("view.css"), js=_asset("view.js"))
+
+
+@cache
+def _asset(name: str) -> str:
+    """A file of ours, read once: a page draws ten trees."""
+    return importlib.resources.files("leaderboard").joinpath("assets", name).read_text("utf-8")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from benchmarks.errors import UserError
 from ragmeter.frames import frame
 from ragmeter.options import store_folder
-from results import blessed, queries
+from results import blessed, queries, question_queries
 from results.diff import Number, Setting, diff
 from results.html_tables import to_html
 from results.queries import RunRow
@@ -93,7 +93,7 @@ class Compared:
         """
         runs = [self.a.run, self.b.run]
         found = queries.score_columns(self.store, self.a.dataset_fingerprint, runs, [self.metric])
-        texts = [row.text for row in queries.questions(self.store, self.a.dataset_fingerprint)]
+        texts = [row.text for row in question_queries.questions(self.store, self.a.dataset_fingerprint)]
         first, second = (found.values[run, self.metric] for run in runs)
         columns = (found.questions, texts, first, second, second - first)
         rows = frame(QUESTION_COLUMNS, dict(zip(QUESTION_COLUMNS, columns, strict=True)))

@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.errors import MissingPackage
 from methods.api import FAILED
-from results import queries
+from results import queries, question_queries
 from results.board import Board
 from results.store import Store
 from results.tables import CSV_COLUMNS, tidy
@@ -76,7 +76,7 @@ def answers_frame(store: Store, boards: Sequence[Board]) -> DataFrame:
     """One row for each run and answered question: its text, gold answers, the answer, and why it failed (or None)."""
     rows = []
     for board in boards:
-        asked = {one.question: one for one in queries.questions(store, board.dataset_fingerprint)}
+        asked = {one.question: one for one in question_queries.questions(store, board.dataset_fingerprint)}
         for row in board.rows:
             run = row.run
             said = {one.question_id: one for one in store.predictions(run.run)}

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from results.battle_board import BattleBoard, Pairing
 from results.board import Board, Cell, Row
+from results.contestants import CONTAMINATED
 from results.statistics import Estimate, Strength, WinRate
 from results.tables import doubts, labels, mark, plus_minus, remarks
 
@@ -156,8 +157,9 @@ def _table(board: Board, metrics: Sequence[str], heads: dict[str, str], *, with_
             name += Text(" (control)", style="dim")
         elif row.run.method == board.reference:
             name += Text(" (reference)", style="dim")
-        if row.run.origin != "run":
-            name += Text(f" ({row.run.origin}{', contaminated' if row.run.contaminated else ''})", style="dim")
+        marks = [row.run.origin] * (row.run.origin != "run") + [CONTAMINATED] * bool(row.contaminated)
+        if marks:
+            name += Text(f" ({', '.join(marks)})", style="dim")
         cells = [cell_text(row.cells.get(metric)) for metric in metrics]
         table.add_row(name, *cells, *_cost(row)[: len(costs)], style="dim" if row.control else "")
     return table

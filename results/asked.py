@@ -1,11 +1,16 @@
-"""Whose questions a benchmark asks, and whether training data hold them: one answer for boards, papers, submissions."""
+"""Whose questions a benchmark asks, and whether training data hold them: one answer for boards, papers, submissions.
+
+Names are compared, with what the datasets' cards say of splits that hold the same questions under different names.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from benchmarks.errors import UserError
 from benchmarks.registry import DataReference
+from benchmarks.same_questions import share_questions
 from benchmarks.styles.mix import STYLED
 
 SAME_QUESTIONS = {"sark": "nq"}
@@ -37,8 +42,9 @@ def asked_of(dataset: str) -> DataReference:
     return replace(reference, name=SAME_QUESTIONS.get(reference.name, reference.name))
 
 
+@lru_cache(maxsize=4096)  # boards ask for the same few pairs, once a run
 def covers(reference: str, dataset: str) -> bool:
-    """Whether training data hold the evaluated split; data without a split hold all of them.
+    """Whether training data hold the evaluated split, or questions of it; data without a split hold all of them.
 
     Args:
         reference: Of the training data, or their name as a benchmark. Words that are no reference cover nothing.
@@ -59,6 +65,7 @@ def overlap(one: str, other: str) -> bool:
 
 
 def _holds(given: DataReference, asked: DataReference) -> bool:
-    if given.name != asked.name or (given.subset and asked.subset and given.subset != asked.subset):
-        return False
-    return given.split is None or bool(set(given.split.split("+")) & set((asked.split or "").split("+")))
+    alike = given.name == asked.name and (not given.subset or not asked.subset or given.subset == asked.subset)
+    if alike and (given.split is None or set(given.split.split("+")) & set((asked.split or "").split("+"))):
+        return True
+    return asked.split is not None and share_questions(given, asked)

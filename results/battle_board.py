@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from judges.judging import AS_GIVEN, NONE, TIE
-from results import judgements, queries
+from results import judgements, question_queries
 from results.board import groups
 from results.judgements import ONE, OTHER, Battle
 from results.plain import plain
@@ -134,7 +134,7 @@ def _board(
     reference: str | None, ties: TieRule, length: bool,
 ) -> BattleBoard:  # fmt: skip
     first = group[0]
-    asked = queries.questions(store, first.dataset_fingerprint)
+    asked = question_queries.questions(store, first.dataset_fingerprint)
     place = {row.question: number for number, row in enumerate(asked)}
     documents = [row.document_id for row in asked]
     clusters = documents if any(documents) else None
@@ -146,7 +146,7 @@ def _board(
     base = next((run.run for run in group if run.method == reference), None)
     pairings: list[Pairing] = []
     strengths = {}
-    lengths = queries.answer_lengths(store, list(names))
+    lengths = question_queries.answer_lengths(store, list(names))
     answered: dict[str, set[str]] = {run: set() for run in names}
     for run, question in lengths:
         answered[run].add(question)

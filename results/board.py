@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.errors import unknown_name
 from results import method_record, queries, training_data
-from results.contestants import CONTAMINATED, contaminated_by, why_not_ranked
+from results.contestants import contaminated_by, why_not_ranked
 from results.flags import ABOUT_ANSWERS, wrongly_ranked
 from results.invariants import violations
 from results.queries import Cost, RunRow
@@ -62,22 +62,25 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One run on a board; `violations` says what does not hold between its scores and must."""
+    """One run on a board.
+
+    Attributes:
+        run: The run.
+        cells: By metric id.
+        cost: None where nothing was measured.
+        violations: What does not hold between its scores and must.
+        contaminated: Which of its training data cover what is asked, one sentence each.
+    """
 
     run: RunRow
     cells: dict[str, Cell]
     cost: Cost | None
     violations: tuple[str, ...] = ()
+    contaminated: tuple[str, ...] = ()
 
     @property
     def control(self) -> bool:
         return self.run.kind == "control"
-
-    @property
-    def contaminated(self) -> str:
-        """Which training data cover what is asked; empty where none are known to."""
-        said = (cell.apart for cell in self.cells.values() if cell.apart.startswith(CONTAMINATED))
-        return next(said, "") or (CONTAMINATED if self.run.contaminated else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +223,9 @@ def board(
                 replace(value, unscorable=missing[0]), unscored=missing[1], scale=queries.scale_of(metric, known),
                 by_seed=tuple(map(float, apart.get((run_id, metric), ()))),
             )  # fmt: skip
-    for (run_id, metric), why in _apart(learnt or _learnt(store), runs, cells, broken).items():
+    known_training = learnt or _learnt(store)
+    contaminated = {run.run: contaminated_by(run, *known_training) for run in runs}
+    for (run_id, metric), why in _apart(runs, cells, contaminated, broken).items():
         cells[run_id][metric] = replace(cells[run_id][metric], apart=why)
     able = {key for key in keys if not cells[key[0]][key[1]].apart}
     pairs = [key for key in keys if key in able and key[0] != base and (base, key[1]) in able]
@@ -233,7 +238,10 @@ def board(
             corrected = holm([paired.p if paired.n else float("nan") for paired in column.values()])
             for ((run_id, _), paired), p in zip(column.items(), corrected, strict=True):
                 cells[run_id][metric] = replace(cells[run_id][metric], difference=paired, p_holm=p)
-    rows = tuple(Row(run, cells[run.run], costs.get(run.run), tuple(broken.get(run.run, ()))) for run in runs)
+    rows = tuple(
+        Row(run, cells[run.run], costs.get(run.run), tuple(broken.get(run.run, ())), contaminated[run.run])
+        for run in runs
+    )
     return Board(
         first.dataset, first.dataset_fingerprint, first.setting, first.seed, reference,
         tuple(shown), rows, len(names), clusters is not None, _flags(rows, shown, known),
@@ -245,16 +253,15 @@ def _learnt(store: Store) -> tuple[Cards, Checkpoints]:
 
 
 def _apart(
-    learnt: tuple[Cards, Checkpoints],
     runs: Sequence[RunRow],
     cells: Mapping[str, Mapping[str, Cell]],
+    contaminated: Mapping[str, Sequence[str]],
     broken: Mapping[str, Sequence[str]],
 ) -> dict[tuple[str, str], str]:
     """Why values must not be compared with others, by run and metric.
 
     A metric that all were scored on in the same part, as judges are asked about a sample, compares them on that part.
     """
-    contaminated = {run.run: contaminated_by(run, *learnt) for run in runs}
     scored = {(run.run, metric): cell.estimate.n + cell.estimate.unscorable + cell.unscored
               for run in runs for metric, cell in cells[run.run].items()}  # fmt: skip
     most: dict[str, int] = {}
@@ -339,5 +346,6 @@ def _row_json(row: Row) -> dict[str, Any]:
         "failed": row.run.failed,
         "cost": cost,
         "violations": list(row.violations),
+        "contaminated": list(row.contaminated),
         "metrics": cells,
     }

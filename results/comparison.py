@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.errors import UserError
-from results import queries
-from results.queries import QuestionRow, RunRow
+from results import queries, question_queries
+from results.queries import RunRow
+from results.question_queries import QuestionRow
 from results.statistics import Clusters, Difference, Estimate, all_pairs, estimates, holm
 from results.store import Store
 
@@ -106,7 +107,7 @@ def compare(store: Store, runs: Sequence[RunRow], metric: str) -> Comparison:
     nothing = np.full(len(found.questions), np.nan)
     values = np.stack([found.values.get((run.run, metric), nothing) for run in runs])
     clusters = found.documents if any(found.documents) else None
-    rows = queries.questions(store, fingerprint)
+    rows = question_queries.questions(store, fingerprint)
     whole = [
         replace(one, unscorable=found.unscorable.get((run.run, metric), 0))
         for run, one in zip(runs, estimates(values, clusters=clusters), strict=True)

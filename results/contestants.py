@@ -188,16 +188,18 @@ def why_not_ranked(run: RunRow, contaminated: Sequence[str], violations: Sequenc
 
 
 def contaminated_by(run: RunRow, cards: Cards, known: Checkpoints = _NONE) -> tuple[str, ...]:
-    """Training data that cover what is asked, one sentence each.
+    """Training data that cover what is asked, one sentence each: what every board, page and table says of a run.
 
     Of runs made here, references and fingerprints are compared; for submissions it is what was found when they were
-    sent in, questions compared too.
+    sent in, questions compared too. Controls see the gold anyway and have none.
 
     Args:
         run: The run.
         cards: Of methods and their parts by id.
         known: Registered checkpoints by their hash.
     """
+    if run.kind == "control":
+        return ()
     kept = ((run.card or {}).get("submission") or {}).get("contamination") or ()
     sent = (kept,) if isinstance(kept, str) else tuple(str(one) for one in kept)
     return (*sent, *contaminating(run, cards, known))

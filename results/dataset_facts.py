@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from results import queries
-from results.queries import Passage, QuestionRow
+from results import queries, question_queries
+from results.question_queries import Passage, QuestionRow
 from results.store import Store
 
 
@@ -132,10 +132,10 @@ def samples(store: Store, fingerprint: str, number: int = 5, start: int = 0) -> 
         number: How many.
         start: How many places further along each is than the first time; the same for the same value.
     """
-    asked = queries.questions(store, fingerprint)
+    asked = question_queries.questions(store, fingerprint)
     if not asked:
         return []
     places = np.linspace(0, len(asked), min(number, len(asked)), endpoint=False).astype(int)
     chosen = [asked[(place + start) % len(asked)] for place in places]
-    owned = queries.passages(store, list(dict.fromkeys(one for row in chosen for one in row.evidence)))
+    owned = question_queries.passages(store, list(dict.fromkeys(one for row in chosen for one in row.evidence)))
     return [Sample(row, {one: owned[one] for one in row.evidence if one in owned}) for row in chosen]

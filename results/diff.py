@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from results import queries
-from results.queries import AnswerRow, QuestionRow, RunRow
+from results import queries, question_queries
+from results.queries import RunRow
+from results.question_queries import AnswerRow, QuestionRow
 from results.statistics import Difference, Estimate, differences, estimates, holm
 from results.store import Store
 
@@ -220,10 +221,10 @@ def _most_apart(
     """The questions with the largest differences, in the dataset's order where those are equal."""
     chosen = [name for name, (a, b) in values.items() if a != b]
     chosen = sorted(chosen, key=lambda name: -abs(values[name][1] - values[name][0]))[:count]
-    known = {question.question: question for question in queries.questions(store, first.dataset_fingerprint)}
+    known = {question.question: question for question in question_queries.questions(store, first.dataset_fingerprint)}
     found = []
     for name in chosen:
-        said = {row.run: row for row in queries.answers(store, known[name], [first.run, second.run], depth=5)}
+        said = {row.run: row for row in question_queries.answers(store, known[name], [first.run, second.run], depth=5)}
         if len(said) == len({first.run, second.run}):
             found.append(Apart(known[name], *values[name], said[first.run], said[second.run]))
     return found

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from judges.judging import AS_GIVEN, NONE, TIE, JudgeCall, Score
-from results import judgements, labelling, queries
+from results import judgements, labelling, question_queries
 from results.judgements import ONE, OTHER, Battle
 from results.labelling import Label
 from results.plain import plain
@@ -291,7 +291,7 @@ def _longer(battles: Sequence[Battle], lengths: Mapping[tuple[str, str], int]) -
 
 
 def _lengths(store: Store, runs: set[str]) -> dict[tuple[str, str], int]:
-    return queries.answer_lengths(store, sorted(runs))
+    return question_queries.answer_lengths(store, sorted(runs))
 
 
 # -- both ----------------------------------------------------------------------------------------------------------

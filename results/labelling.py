@@ -21,7 +21,7 @@ import pyarrow as pa
 from benchmarks.errors import UserError
 from benchmarks.fingerprint import content_hash
 from judges.judging import NONE, TIE
-from results import queries, records
+from results import queries, question_queries, records
 from results.judgements import ONE, OTHER
 from results.labelled import digest, with_present
 from results.migrations import now
@@ -175,8 +175,8 @@ def import_labels(store: Store, path: Path, annotator: str) -> Imported:
         UserError: The file is no such CSV, or a row names an item, criterion or label that cannot be.
     """
     known = {run.run: run for run in queries.runs(store)}
-    asked = {run.dataset_fingerprint: {row.question for row in queries.questions(store, run.dataset_fingerprint)}
-             for run in known.values()}  # fmt: skip
+    asked = {data: {row.question for row in question_queries.questions(store, data)}
+             for data in {run.dataset_fingerprint for run in known.values()}}  # fmt: skip
     found: dict[_Key, tuple[RunRow, str, str]] = {}
     blank = 0
     for place, row in _rows(path):

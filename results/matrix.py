@@ -13,9 +13,10 @@ from typing import Literal
 
 import numpy as np
 
-from results.column_figures import Figures
+from results.column_figures import COSTS, Figures
 from results.contestants import Contestant, contaminated_by, why_not_ranked
 from results.queries import Cost, RunRow
+from results.stated_costs import NOT_STATED, OURS
 from results.statistics import benjamini_hochberg
 from results.statistics.closed_form import Band, Moments, bands, holm_array
 from results.training_data import Cards, Checkpoints
@@ -220,7 +221,7 @@ def ranked_cells(
         figures = found[column.key]
         for row in rows:
             run = row.runs.get(column.key)
-            if run is not None and (cell := _cell(run, figures, cards, known, violations)) is not None:
+            if run is not None and (cell := _cell(run, column, figures, cards, known, violations)) is not None:
                 cells[row.key, column.key] = cell
         able = [(row.key, column.key) for row in rows if _able(cells, row, column)]
         if column.ranked and able:
@@ -293,7 +294,12 @@ def _able(cells: Mapping[Key, Cell], row: Contestant, column: Column) -> bool:
 
 
 def _cell(
-    run: RunRow, figures: Figures, cards: Cards, known: Checkpoints, violations: Mapping[str, Sequence[str]]
+    run: RunRow,
+    column: Column,
+    figures: Figures,
+    cards: Cards,
+    known: Checkpoints,
+    violations: Mapping[str, Sequence[str]],
 ) -> Cell | None:
     place = figures.runs.get(run.run)
     if place is None or not figures.scored[place]:
@@ -302,10 +308,13 @@ def _cell(
     n = int(means.n[place])
     contaminated = contaminated_by(run, cards, known)
     apart = why_not_ranked(run, contaminated, violations.get(run.run, ()), scored)
+    # Usage that nobody stated is not there, though every question has a row of it.
+    unknown = not n and column.metric in COSTS and run.origin != OURS
     if not apart and not n:
-        apart = "no question could be scored"
+        apart = NOT_STATED if unknown else "no question could be scored"
+    unscorable = 0 if unknown else scored - n - unscored
     return Cell(
-        run, float(means.value[place]), float(means.half[place]), n, scored - n - unscored, unscored,
+        run, float(means.value[place]), float(means.half[place]), n, unscorable, unscored,
         figures.doubts[place], apart, bool(contaminated),
     )  # fmt: skip
 

@@ -13,7 +13,7 @@ from benchmarks.errors import UserError
 from benchmarks.schema import SENTENCE_MARK, Passage, Question
 from judges.judging import Item
 from methods.api import Prediction
-from results import queries
+from results import question_queries
 from results.queries import RunRow
 from results.store import Store
 
@@ -73,7 +73,7 @@ def items(store: Store, run: RunRow) -> list[Item]:
     questions, said = answered(store, run)
     k = run.description.get("k")
     ids = [[item.id.partition(SENTENCE_MARK)[0] for item in prediction.evidence[:k]] for prediction in said]
-    known = queries.passages(store, list(dict.fromkeys(one for row in ids for one in row)))
+    known = question_queries.passages(store, list(dict.fromkeys(one for row in ids for one in row)))
     return [
         Item(question, prediction, _known(known, row))
         for question, prediction, row in zip(questions, said, ids, strict=True)
@@ -82,7 +82,8 @@ def items(store: Store, run: RunRow) -> list[Item]:
 
 def positives(store: Store, questions: Sequence[Question]) -> list[tuple[Passage, ...]]:
     """The positive passages of questions, those that the store holds."""
-    known = queries.passages(store, list(dict.fromkeys(one for question in questions for one in question.evidence)))
+    named = list(dict.fromkeys(one for question in questions for one in question.evidence))
+    known = question_queries.passages(store, named)
     return [_known(known, question.evidence) for question in questions]
 
 

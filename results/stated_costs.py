@@ -13,6 +13,7 @@ from duckdb import DuckDBPyConnection
 OURS = "run"
 """Origin of runs made here; all others are submissions, confirmed or not."""
 AS_STATED = "as its sender states"
+NOT_STATED = "its sender does not state it"
 _TOKENS = ("prompt_tokens", "completion_tokens", "memory_tokens")
 _SAYS_NOTHING = " AND ".join(f"{name} = 0" for name in (*_TOKENS, "model_calls", "seconds", "cost_usd"))
 _UNSTATED = f"""SELECT run, bool_or(failed IS NULL AND {_SAYS_NOTHING}), sum({" + ".join(_TOKENS)}) = 0,

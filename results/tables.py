@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from results.board import Board, Cell, Row
+from results.contestants import CONTAMINATED
 
 FORMATS = ("csv", "markdown", "latex")
 
@@ -23,9 +24,9 @@ STARS = ((0.01, "**"), (0.05, "*"))
 
 CSV_COLUMNS = (
     "dataset", "dataset_fingerprint", "setting", "seed", "questions", "method", "kind", "origin", "status", "run",
-    "metric", "unit", "value", "low", "high", "n", "unscorable", "reference", "difference", "difference_low",
-    "difference_high", "difference_n", "wins", "ties", "losses", "p", "p_holm", "mark", "seconds_per_question",
-    "tokens_per_question", "memory_tokens_per_question", "cost_usd",
+    "metric", "unit", "value", "low", "high", "n", "unscorable", "unscored", "reference", "difference",
+    "difference_low", "difference_high", "difference_n", "wins", "ties", "losses", "p", "p_holm", "mark",
+    "seconds_per_question", "tokens_per_question", "memory_tokens_per_question", "cost_usd",
 )  # fmt: skip
 """Columns of a board as CSV."""
 
@@ -82,8 +83,8 @@ def remarks(row: Row) -> list[str]:
     if run.error:
         lines.append(run.error)
     lines += [f"these scores cannot be right: {what}" for what in row.violations]
-    if not row.control and row.contaminated:
-        lines.append(f"{row.contaminated}; not compared")
+    if row.contaminated:
+        lines.append(f"{CONTAMINATED}: {'; '.join(row.contaminated)}; not compared")
     if run.failed:
         lines.append(f"{run.failed} questions failed and count as wrong; `ragmeter resume --retry-failed`")
     for metric, cell in row.cells.items():
@@ -218,7 +219,8 @@ def tidy(board: Board) -> Iterable[list[Any]]:
             yield [
                 *shared, run.method, run.kind, run.origin, run.status, run.run, metric,
                 "number" if cell.scale == 1 else "fraction", value.value, value.low, value.high,
-                value.n, value.unscorable, board.reference if found else None, *compared, mark(cell), *spent,
+                value.n, value.unscorable, cell.unscored, board.reference if found else None, *compared, mark(cell),
+                *spent,
             ]  # fmt: skip
 
 

@@ -38,7 +38,7 @@ from benchmarks.corpus import (
     shard_path,
     table_of,
 )
-from benchmarks.errors import Broke, UserError
+from benchmarks.errors import UserError, unwritable
 from benchmarks.files import whole_text
 from benchmarks.fingerprint import content_hash
 from benchmarks.id_index import IdIndex, Keys, KeySet, keys_of
@@ -107,8 +107,8 @@ def build_corpus(
         progress: Told after every batch of records.
 
     Raises:
-        UserError: The dump cannot be read, or the target holds something else.
-        Broke: The target cannot be written.
+        UserError: The dump cannot be read, the target holds something else, or it cannot be written.
+        Broke: The disk is full.
     """
     files = dump_files(source)
     layout = layout or layout_of(files[0])
@@ -127,9 +127,10 @@ def build_corpus(
             else:
                 _Build(files, layout, skip_bad, target, progress).run(plan)
     except OSError as error:
-        raise Broke(
-            f"the corpus cannot be written: {error.strerror or error}",
-            where=str(target),
+        raise unwritable(
+            error,
+            target,
+            what="the corpus",
             try_this="make room, or build it into another folder (ragmeter datasets corpus); a build that was cut off "
             "goes on where it stopped",
         ) from error
@@ -140,8 +141,8 @@ def open_corpus(path: Path, *, progress: Callable[[Progress], None] | None = Non
     """Open a corpus folder, an Arrow file of `Corpus.save`, or a dump: that is built first, beside itself.
 
     Raises:
-        UserError: It is none of these.
-        Broke: The folder beside the dump cannot be written.
+        UserError: It is none of these, or the folder beside the dump cannot be written.
+        Broke: The disk is full.
     """
     if not path.exists():
         raise UserError("there is no such corpus", where=str(path), try_this="correct the option corpus")

@@ -36,6 +36,27 @@ _QUESTIONS = {
     for part, size in zip(("training", "eval"), sizes, strict=True)
     for pool in _POOLS
 }
+_SOURCES = {"2wiki": ("2wikimultihopqa",), "hotpotqa": ("hotpotqa/distractor",), "musique": ("musique/ans",)}
+"""Whose questions the e2e sets ask, by the paper's numbers; nq's are a selection, and it does not say from where."""
+_MIXED = {"musique": tuple(one for sources in _SOURCES.values() for one in sources)}
+"""The same for training, where it differs: the paper trains for MuSiQue on a mix of all three."""
+
+
+def _same_questions() -> dict[str, tuple[str, ...]]:
+    """Both pools ask the same; the e2e sets ask the questions of the datasets that they are called after."""
+    found = {}
+    for subset, split in SPLITS.items():
+        if not subset.endswith(_POOLS):
+            continue
+        name = next(name for name in _SETS if f"_{name}_" in subset)
+        same = [f"clara_stages/{subset.removesuffix('no_pos')}with_pos:{split}"] if subset.endswith("no_pos") else []
+        if subset.startswith("e2e_training"):
+            same += [f"{source}:train" for source in _MIXED.get(name, _SOURCES.get(name, ()))]
+        elif subset.startswith("e2e_eval"):
+            same += [f"{source}:dev" for source in _SOURCES.get(name, ())]
+        found[f"{subset}:{split}"] = tuple(same)
+    return found
+
 
 CARD = DatasetCard(
     title="CLaRa multi-stage",
@@ -52,6 +73,7 @@ CARD = DatasetCard(
     languages=("en",),
     splits={"train": None, "test": None},
     subset_splits={subset: {split: _QUESTIONS.get(subset)} for subset, split in SPLITS.items()},
+    same_questions=_same_questions(),
     metrics=("cover_em", "f1(rules=clara)", "em(rules=clara)"),
     settings=("distractor", "closed_book"),
     subset_settings={

@@ -29,6 +29,8 @@ CARD = DatasetCard(
     splits={"train": 90447, "dev": 7405, "test": 7405},
     metrics=("f1(rules=hotpotqa)", "em", "sp_em", "sp_f1", "joint_em", "joint_f1"),
     settings=("distractor", "corpus", "oracle", "gold_only", "closed_book"),
+    # The test splits of the two are different questions.
+    same_questions={f"fullwiki:{split}": (f"hotpotqa/distractor:{split}",) for split in ("train", "dev")},
     notes="The hub's rows are turned back into the authors' records; both give the same questions. The test split is "
     "released for fullwiki alone and without gold: its questions load without answers and cannot be scored. A "
     "supporting fact that points past its paragraph's last sentence, or to a paragraph that is not there (fullwiki "

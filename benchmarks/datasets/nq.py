@@ -43,6 +43,13 @@ CARD = DatasetCard(
         "open": {"train": 87925, "test": 3610},
         "kilt": {"train": 87372, "dev": 2837, "test": 1444},
     },
+    # KILT keeps NQ's train and dev split as far as their pages are in its Wikipedia; its test questions are new.
+    same_questions={
+        "open:train": ("nq/dpr:train", "nq/dpr:dev"),
+        "open:test": ("nq/dpr:test",),
+        "kilt:train": ("nq/dpr:train", "nq/dpr:dev"),
+        "kilt:dev": ("nq/dpr:test",),
+    },
     metrics=("em", "f1", "has_answer@20"),
     settings=("corpus", "oracle", "distractor", "closed_book"),
     subset_settings={"open": ("closed_book", "corpus", "oracle", "distractor"), "kilt": ("corpus", "closed_book")},

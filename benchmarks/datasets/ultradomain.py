@@ -80,6 +80,11 @@ CARD = DatasetCard(
     languages=("en",),
     splits={"all": None, "train": TRAINED, "test": None},
     subset_splits={**SPLITS, **{subset: {"all": None} for subset in QUERIES}},
+    # LightRAG's queries were written anew, by a language model: they are nobody's questions.
+    same_questions={
+        f"{name}:all": tuple(f"ultradomain/{name}:{split}" for split in splits if split != "all")
+        for name, splits in SPLITS.items()
+    },
     metrics=("f1(rules=longbench)",),
     settings=("document", "corpus", "closed_book"),
     subset_settings=dict.fromkeys(QUERIES, ("corpus", "closed_book")),

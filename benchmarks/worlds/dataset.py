@@ -46,6 +46,7 @@ CARD = DatasetCard(
     citation="@misc{ragmeter_worlds, title={ragmeter worlds: fictional worlds with known truth}, year={2026}}",
     languages=("en",),
     splits=dict.fromkeys(SPLITS, _QUESTIONS),
+    same_questions={f"style:{split}": (f"worlds/multihop:{split}",) for split in SPLITS},
     metrics=("f1(rules=hotpotqa)", "em", "recall@5", "sp_f1"),
     settings=("distractor", "corpus", "oracle", "gold_only", "closed_book"),
     subset_settings={

@@ -25,8 +25,11 @@ function element(row, send) {
     made.dataset.tip = tip;
     made.classList.add("explained");
     made.setAttribute("aria-description", tip);
-    // Of a table's cells one is a stop of the Tab key; from there arrows lead to the others.
-    if (!["button", "a", "summary"].includes(tag)) made.tabIndex = tag === "td" ? -1 : 0;
+    // Of a table's cells one is a stop of the Tab key; from there arrows lead to the others. Marks of a picture, which
+    // tells readers as a whole what it shows, are none.
+    if (!["button", "a", "summary"].includes(tag) && !made.classList.contains("hover")) {
+      made.tabIndex = tag === "td" ? -1 : 0;
+    }
   }
   if (tag === "button") made.type = "button";
   if (action) made.addEventListener("click", () => send(action));

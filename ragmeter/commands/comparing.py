@@ -14,7 +14,8 @@ from ragmeter.options import store_folder
 from results import blessed
 from results.diff import Apart, Diff, Number, Setting
 from results.diff import diff as compare
-from results.queries import AnswerRow, RunRow
+from results.queries import RunRow
+from results.question_queries import AnswerRow
 from results.statistics import Difference, Estimate
 from results.store import Store
 from results.tables import labels, plus_minus

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.table import Table
 from rich.text import Text
 
-from ragmeter.console import listing, out
+from ragmeter.console import Folding, listing, out
 from ragmeter.experiment import Experiment
-from ragmeter.render import METHOD_WIDTH, cell_text
+from ragmeter.render import cell_text
 from results.board import Board, boards
 from results.budgets import budget_curves
 from results.store import Store
@@ -76,16 +76,8 @@ def show_approaches(parts: Sequence[tuple[Experiment, Sequence[str]]], store: St
     rows = [row for experiment, heads in parts for row in _approaches(experiment, heads, store)]
     if not rows:
         return
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("approach", max_width=METHOD_WIDTH, overflow="fold")
-    table.add_column("asked", overflow="fold")
-    table.add_column("metric", overflow="fold")
-    table.add_column("value, and against", justify="right", no_wrap=True)
-    table.add_column("reference", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
     out.print(Text("What a few minutes of training come to" if trained else "What ships, untrained here", style="bold"))
-    out.print(table)
+    out.print(approaches_table(rows))
     just_now = "ARK, GPR and SARK were trained just now; " if trained else ""
     out.print(Text("value × 100 ± half its 95 % interval; below: paired difference to the reference; * p < .05, ** "
                    f"p < .01. {just_now}CLaRa's adapters ship, and took three quarters of an hour of one core. "
@@ -94,12 +86,29 @@ def show_approaches(parts: Sequence[tuple[Experiment, Sequence[str]]], store: St
     out.print(Text(f"What the papers print, with larger models on other data: {names}", style="dim"))
 
 
-def _approaches(experiment: Experiment, heads: Sequence[str], store: Store) -> Iterator[tuple[Text, ...]]:
+Row = tuple[str, str, str, Text, str]
+"""The approach, what it was asked, the metric, the value, and what that is held against."""
+
+
+def approaches_table(rows: Iterable[Row]) -> Table:
+    """The table of the approaches; what does not fit is broken between the parts of a name."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("approach", no_wrap=True)
+    table.add_column("asked")
+    table.add_column("metric")
+    table.add_column("value, and against", justify="right", no_wrap=True)
+    table.add_column("reference")
+    for approach, asked, metric, value, reference in rows:
+        table.add_row(Text(approach), Folding(asked), Folding(metric), value, Folding(reference))
+    return table
+
+
+def _approaches(experiment: Experiment, heads: Sequence[str], store: Store) -> Iterator[Row]:
     for board in boards(store, experiment.name):
         known = labels(board.metrics)
         for row in board.rows:
             if row.run.method in APPROACHES:
-                asked = Text(in_words(board.dataset))
+                asked = in_words(board.dataset)
                 for metric in named(board, heads):
                     value = cell_text(row.cells.get(metric))
-                    yield Text(row.run.method), asked, Text(known[metric]), value, Text(board.reference or "–")
+                    yield row.run.method, asked, known[metric], value, board.reference or "–"

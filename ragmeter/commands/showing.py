@@ -15,9 +15,10 @@ from benchmarks.errors import UserError, unknown_name
 from ragmeter.console import emit, listing, out
 from ragmeter.options import store_folder
 from ragmeter.render import show_board
-from results import blessed, queries
+from results import blessed, queries, question_queries
 from results.board import board
-from results.queries import AnswerRow, QuestionRow, RunRow
+from results.queries import RunRow
+from results.question_queries import AnswerRow, QuestionRow
 from results.store import Store
 
 SHOWN_TEXT = 240
@@ -90,11 +91,11 @@ def _print_run(row: RunRow, found: Any) -> None:
 
 
 def _show_question(store: Store, row: RunRow, identifier: str, as_json: bool) -> None:
-    known = queries.questions(store, row.dataset_fingerprint)
+    known = question_queries.questions(store, row.dataset_fingerprint)
     question = next((one for one in known if one.question == identifier), None)
     if question is None:
         raise unknown_name("question", identifier, [one.question for one in known], where=row.path)
-    said = queries.answers(store, question, [row.run])
+    said = question_queries.answers(store, question, [row.run])
     if not said:
         raise UserError(f"{row.method} has not answered {identifier!r} yet", where=row.path, try_this="ragmeter resume")
     emit(

@@ -30,7 +30,7 @@ from ragmeter.options import store_folder
 from ragmeter.provenance import environment
 from ragmeter.render import show_board
 from ragmeter.tasks import default_metrics
-from results import blessed, queries, trec
+from results import blessed, queries, question_queries, trec
 from results.board import board
 from results.queries import RunRow
 from results.statistics import Estimate
@@ -329,7 +329,7 @@ def trec_export(run: str, file: Path, qrels: Path | None, passages: bool, folder
     store = Store(store_folder(folder))
     row = blessed.find_run(store, run)
     ranked = {one.question_id: one.evidence for one in store.predictions(row.run)}
-    known = queries.questions(store, row.dataset_fingerprint)
+    known = question_queries.questions(store, row.dataset_fingerprint)
     rankings = [(one.question, ranked.get(one.question, ())) for one in known]
     if passages:
         rankings = [(question, trec.passages_of(evidence)) for question, evidence in rankings]

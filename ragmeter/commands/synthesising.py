@@ -14,7 +14,7 @@ from benchmarks import hub, registry
 from benchmarks.corpora.build import open_corpus
 from benchmarks.corpus import Corpus
 from benchmarks.draws import Draws
-from benchmarks.errors import UserError, unknown_name, unwritable
+from benchmarks.errors import UserError, require_writable, unknown_name, unwritable
 from benchmarks.worlds.dataset import WorldsConfig
 from methods.clara.data_config import MIXES, Mix, ScpDataConfig, Type
 from methods.clara.rows import ScpRow, write_rows
@@ -69,6 +69,8 @@ def clara(request: Request, folder: Path | None, as_json: bool, quiet: bool) -> 
     if request.output.is_dir():
         raise UserError("this is a folder", where=str(request.output), try_this="name a file")
     types = request.types
+    if not request.dry_run:
+        require_writable(request.output)
     if as_json or quiet:
         hub.be_quiet()
     if request.by == "worlds":

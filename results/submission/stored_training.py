@@ -8,8 +8,8 @@ from functools import cache
 
 from benchmarks.errors import UserError
 from benchmarks.registry import DataReference
-from results import queries
-from results.queries import QuestionRow
+from results import queries, question_queries
+from results.question_queries import QuestionRow
 from results.store import Store
 from results.submission.contamination import LoadTraining
 
@@ -43,7 +43,7 @@ def stored_training(store: Store) -> LoadTraining:
 
     @cache
     def asked(data: str) -> list[QuestionRow]:
-        return queries.questions(store, data)
+        return question_queries.questions(store, data)
 
     def load(reference: str) -> _Stored:
         wanted = DataReference.parse(reference)

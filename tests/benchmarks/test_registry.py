@@ -53,6 +53,17 @@ def test_a_card_is_frozen_and_complete():
             DatasetCard.model_validate({k: v for k, v in card.model_dump().items() if k != name})
 
 
+def test_cards_name_splits_of_the_same_questions_in_full():
+    named = 0
+    for entry in DATASETS:
+        for key, references in entry.card.same_questions.items():
+            subset, _, split = key.rpartition(":")
+            for text in (str(DataReference(entry.id, subset or None, split)), *references):
+                assert str(resolve(text)[0]) == text
+                named += 1
+    assert named > 100
+
+
 @pytest.mark.parametrize(
     ("text", "whole"),
     [

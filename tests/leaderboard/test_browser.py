@@ -115,6 +115,18 @@ def test_a_question_is_opened_by_a_click_and_the_next_by_a_key(visit: Any, scree
     assert page.locator("mark").count() > 0
 
 
+def test_what_is_marked_is_said_and_not_only_coloured(visit: Any) -> None:
+    page = visit("questions?question=q0004")
+    evidence = page.locator("details.evidence[open]").first.aria_snapshot()
+    assert 'mark: "gold sentence: ' in evidence
+    answer = page.locator("details.evidence mark.answer:visible").first
+    assert "gold answer: " in answer.locator("xpath=..").aria_snapshot()
+    look = "(node) => { const s = getComputedStyle(node); return [s.fontWeight, s.boxShadow] }"
+    weight, frame = answer.evaluate(look)
+    assert int(weight) > 600
+    assert frame != "none"
+
+
 def test_going_back_shows_what_was_shown_before(visit: Any, screenshots: ModuleType) -> None:
     page = visit("questions?question=q0002")
     shown = page.locator("h2.question").inner_text()

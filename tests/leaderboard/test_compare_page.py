@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from leaderboard import compare_charts, compare_view
+from leaderboard.bars import STYLE
 from leaderboard.formats import PERCENT, p_value
 from results import queries
 from results.comparison import Comparison, compare
@@ -52,10 +55,10 @@ def test_where_less_is_better_the_smaller_value_wins(three: Comparison) -> None:
 
 def test_the_scatter_counts_every_question_that_both_have_a_value_on(three: Comparison) -> None:
     drawn = compare_charts.points(three, 0, 1, PERCENT)
-    assert sum(one["questions"] for one in drawn) == three.pairs[0].difference.n
-    above = sum(one["questions"] for one in drawn if one["side"] == "above")
+    assert sum(one.questions for one in drawn) == three.pairs[0].difference.n
+    above = sum(one.questions for one in drawn if one.side == "above")
     assert above == three.pairs[0].difference.losses
-    assert len({(one["x"], one["y"]) for one in drawn}) == len(drawn)
+    assert len({(one.x, one.y) for one in drawn}) == len(drawn)
 
 
 def test_the_page_opens_with_three_finished_methods_and_no_control(app: Start, filled: Path) -> None:
@@ -65,7 +68,7 @@ def test_the_page_opens_with_three_finished_methods_and_no_control(app: Start, f
     assert "bm25" in said
     assert "gold answer" not in said
     assert len(list(page.part("pairs").find(tag="tr"))) == 4
-    assert "bridge" in words(page.part("kinds-0"))
+    assert "bridge" in words(page.part("kinds"))
 
 
 def test_six_runs_of_the_url_give_fifteen_pairs_and_a_seventh_is_left_out(
@@ -101,7 +104,7 @@ def test_turning_the_list_over_shows_other_questions_and_keeps_the_runs(
 
 
 def test_what_stage_attribution_still_needs_is_said_as_settings(app: Start, filled: Path) -> None:
-    said = words(app(filled).open("compare").part("stages-missing"))
+    said = words(app(filled).open("compare").part("stages"))
     assert "oracle(base=distractor)" in said
     assert "closed_book" in said
 
@@ -121,4 +124,45 @@ def test_strangers_text_is_plain(app: Start, filled: Path, synthetic: ModuleType
     page = app(filled).open("compare", runs=",".join(hostile))
     assert synthetic.HOSTILE_NAME in "".join(page.part("values").texts())
     assert not page.test.markdown
-    assert not page.test.get("html")
+    assert {one.proto.body for one in page.test.get("html")} == {f"<style>{STYLE}</style>"}
+
+
+def test_every_mark_of_the_scatter_lies_where_its_scores_are_and_says_so(three: Comparison) -> None:
+    drawn = compare_charts.points(three, 0, 1, PERCENT)
+    tree = compare_charts.scatter(drawn, "one", "other", PERCENT)
+    marks = list(tree.find(tag="span", cls="point"))
+    assert len(marks) == len(drawn)
+    low = min(value for point in drawn for value in (point.x, point.y))
+    high = max(value for point in drawn for value in (point.x, point.y))
+    said = {mark.tip: mark for mark in marks}
+    for point in drawn:
+        (mark,) = (said[tip] for tip in said if f"one {point.x:.1f}, other {point.y:.1f}." in tip and point.example in tip)
+        assert mark.numbers["x"] == pytest.approx((point.x - low) / (high - low))
+        assert mark.numbers["y"] == pytest.approx((point.y - low) / (high - low))
+        assert point.side in mark.classes.split()
+    assert tree.attributes["role"] == "img"
+
+
+def test_areas_of_marks_are_numbers_of_questions() -> None:
+    drawn = [compare_charts.Point(0, 0, 400, "a", "on"), compare_charts.Point(1, 0, 100, "b", "below")]
+    circle, triangle = compare_charts.scatter(drawn, "one", "other", PERCENT).find(cls="point")
+    areas = math.pi * circle.numbers["size"] ** 2 / 4, triangle.numbers["size"] ** 2 / 2
+    assert areas[0] == pytest.approx(4 * areas[1])
+
+
+def test_what_is_infinite_or_alike_is_drawn_without_an_error() -> None:
+    far = compare_charts.Point(math.inf, 1.0, 1, "a", "below")
+    assert not list(compare_charts.scatter([far], "one", "other", PERCENT).find(cls="point"))
+    (mark,) = compare_charts.scatter([far, replace(far, x=1.0)], "one", "other", PERCENT).find(cls="point")
+    assert mark.numbers["x"] == 0
+
+
+def test_bars_have_the_shares_of_the_table(three: Comparison) -> None:
+    bars = list(compare_charts.shares(three, higher_is_better=True).find(cls="bar"))
+    assert len(bars) == 3
+    for bar, pair in zip(bars, three.pairs, strict=True):
+        one = pair.difference
+        shares = [next(iter(bar.find(cls=outcome))).numbers["share"] for outcome in ("won", "tied", "lost")]
+        assert shares == pytest.approx([one.wins / one.n, one.ties / one.n, one.losses / one.n])
+    (won, *_) = compare_charts.shares(three, higher_is_better=False).find(cls="won")
+    assert won.numbers["share"] == three.pairs[0].difference.losses / three.pairs[0].difference.n

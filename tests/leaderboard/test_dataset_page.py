@@ -15,7 +15,7 @@ import pytest
 from leaderboard import dataset_view
 from leaderboard.nodes import TAGS
 from leaderboard.plain_table import Head, Line, plain_table
-from results import queries
+from results import queries, question_queries
 from results.dataset_facts import Contaminated, DatasetFacts, dataset_facts, samples
 from results.store import Store
 
@@ -38,7 +38,7 @@ def made(**changes: Any) -> DatasetFacts:
 def test_counts_are_those_of_the_questions(filled: Path) -> None:
     store = Store(filled)
     (facts,) = dataset_facts(store)
-    rows = queries.questions(store, facts.fingerprint)
+    rows = question_queries.questions(store, facts.fingerprint)
     assert facts.questions == len(rows) == 40
     assert facts.types == dict(Counter(row.type for row in rows))
     assert facts.words == pytest.approx(sum(len(row.text.split(" ")) for row in rows) / len(rows))
@@ -49,7 +49,7 @@ def test_counts_are_those_of_the_questions(filled: Path) -> None:
 def test_samples_are_spread_over_the_dataset_and_move_on(filled: Path) -> None:
     store = Store(filled)
     fingerprint = dataset_facts(store)[0].fingerprint
-    order = [row.question for row in queries.questions(store, fingerprint)]
+    order = [row.question for row in question_queries.questions(store, fingerprint)]
     first, moved = (samples(store, fingerprint, 5, start) for start in (0, 1))
     assert [order.index(one.question.question) for one in first] == [0, 8, 16, 24, 32]
     assert [order.index(one.question.question) for one in moved] == [1, 9, 17, 25, 33]

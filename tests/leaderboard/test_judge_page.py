@@ -15,7 +15,7 @@ from judges.judging import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, Judge, J
 from leaderboard import battle_view, judge_view
 from leaderboard.nodes import TAGS, Node
 from leaderboard.report_tables import behind
-from results import judgements, labelling, queries
+from results import judgements, labelling, queries, question_queries
 from results.battle_board import BattleBoard, battle_boards
 from results.board import board, groups
 from results.judge_cards import judge_card
@@ -49,7 +49,7 @@ def fight(store: Store, mine: RunRow, theirs: RunRow, winners: Sequence[str | No
     one, other = sorted((mine, theirs), key=lambda run: run.run)
     owner = {"mine": mine.run, "theirs": theirs.run}
     judgements.put_judge(store, PAIRWISE)
-    asked = [row.question for row in queries.questions(store, mine.dataset_fingerprint)][: len(winners)]
+    asked = [row.question for row in question_queries.questions(store, mine.dataset_fingerprint)][: len(winners)]
     calls, verdicts = [], []
     for winner in winners:
         told, made = [], []
@@ -74,7 +74,7 @@ def judge_all(store: Store, run: RunRow, judge: Judge, values: Sequence[float | 
         dict.fromkeys(("accuracy", "partial", "mismatch"), Score(value, None if value is not None else "no verdict"))
         for value in values
     ]
-    asked = [row.question for row in queries.questions(store, run.dataset_fingerprint)][: len(values)]
+    asked = [row.question for row in question_queries.questions(store, run.dataset_fingerprint)][: len(values)]
     judgements.put_judge(store, judge)
     judgements.put_judgements(store, run.run, judge, asked, calls, scores)
 
@@ -92,7 +92,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory, synthetic: ModuleType) -> P
     judge_all(store, runs["bm25"], OTHER, [1.0] * 8 + [0.0] * 4)
     judge_all(store, runs["gold answer"], MATCH, [0.0] * N, 2)
     path = folder.parent / "labels.csv"
-    asked = queries.questions(store, runs["bm25"].dataset_fingerprint)
+    asked = question_queries.questions(store, runs["bm25"].dataset_fingerprint)
     path.write_text(to_csv(("item", "criterion", "label"),
                            [(f"{runs['bm25'].run}/{row.question}", "accuracy", "1") for row in asked[:6]]))  # fmt: skip
     labelling.import_labels(store, path, "Ann <b>")
@@ -160,6 +160,23 @@ def test_marks_are_of_the_corrected_tests_and_not_of_the_interval(battles: Battl
     sure = chosen[synthetic.HOSTILE_NAME, "hybrid"] if (synthetic.HOSTILE_NAME, "hybrid") in chosen \
         else chosen["hybrid", synthetic.HOSTILE_NAME]  # fmt: skip
     assert sure.corrected == pytest.approx(4 * 2 / 2**12)
+
+
+def test_who_met_one_rival_alone_is_listed_against_it(battles: BattleBoard) -> None:
+    star = replace(battles, pairings=tuple(one for one in battles.pairings if "hybrid" in (one.method, one.opponent)))
+    assert len([one for one in star.pairings if one.criterion == "overall"]) == 3
+    table = battle_view.rates(star, "overall")
+    assert next(next(table.find(tag="thead")).texts()) == "Wins against hybrid"
+    # bm25 wins 3 and ties 3 of 12 with hybrid, as in the whole matrix.
+    share, won, tied, lost = (cell[0] for cell in cells(table, "bm25")[:4])
+    assert (share.strip("▲▼ †"), won, tied, lost) == ("37.5", "3", "3", "6")
+    rows = list(next(table.find(tag="tbody")).find(tag="tr"))
+    assert len(rows) == 3
+    assert not any(words(next(row.find(tag="th"))).strip() == "hybrid" for row in rows)
+    # Three methods of which each met both others, and a single pair, are matrices.
+    assert words(battle_view.rates(battles, "overall")) == words(battle_view.matrix(battles, "overall"))
+    pair = replace(battles, pairings=star.pairings[:1])
+    assert words(battle_view.rates(pair, "overall")) == words(battle_view.matrix(pair, "overall"))
 
 
 def test_those_who_never_met_have_no_rate(battles: BattleBoard, synthetic: ModuleType) -> None:

@@ -115,6 +115,17 @@ def test_a_checkpoint_that_learnt_what_is_asked_is_no_competitor_there(
     first, second = [words(cell) for cell in line.find(cls="number") if "±" in words(cell)][:2]
     assert "contaminated" in first  # hotpotqa:dev
     assert "contaminated" not in second
+    # The benchmark's own board and the method's page say it in the same words.
+    why = f"hotpotqa:dev was trained on by checkpoint {made.sha256[:8]} (pipeline, tuned)"
+    board = app(tmp_path / "store").open(view="benchmark", setting="distractor").part("board")
+    marked = {words(row): [mark for mark in row.find(cls="badge") if words(mark) == "contaminated"]
+              for row in next(board.find(tag="tbody")).find(tag="tr")}  # fmt: skip
+    assert [[mark.tip for mark in marks] for name, marks in marked.items() if "strong" in name] == [[why]]
+    lines = [row for row in app(tmp_path / "store").open("methods", method="pipeline").part("results").find(tag="tr")
+             if "strong" in words(row)]  # fmt: skip
+    said = {words(row).partition(" ")[0]: [mark.tip for mark in row.find(cls="badge")] for row in lines}
+    assert said["hotpotqa:dev"] == [why]
+    assert said["musique:dev"] == []
     left = methods(app(tmp_path / "store").open(view="matrix", untrained=key_of("hotpotqa:dev")))
     assert "strong" not in left
     assert {"bm25", "sent@1", "trained on it"} <= set(left)  # hotpotqa:train, nq

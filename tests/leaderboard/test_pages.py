@@ -10,8 +10,9 @@ from typing import Any
 import duckdb
 import pytest
 
+from leaderboard.bars import STYLE
 from leaderboard.nodes import TAGS
-from results import queries
+from results import queries, question_queries
 from results.board import boards
 from results.store import Store
 
@@ -77,7 +78,7 @@ def test_choosing_an_experiment_changes_the_board(app: Start, filled: Path) -> N
 def test_names_from_strangers_are_plain_text(app: Start, filled: Path, synthetic: ModuleType) -> None:
     for page in (app(filled).open(), app(filled).open("questions")):
         assert not page.test.markdown
-        assert not page.test.get("html")
+        assert {one.proto.body for one in page.test.get("html")} == {f"<style>{STYLE}</style>"}
         for element in page.test.get("bidi_component"):
             assert not element.proto.html_content
             assert synthetic.HOSTILE_NAME not in element.proto.js_content
@@ -94,28 +95,33 @@ def question_of(page: Any) -> str:
 def test_the_drill_down_marks_gold_passages_and_gold_sentences(app: Start, filled: Path) -> None:
     store = Store(filled)
     run = queries.runs(store, "made-up")[0]
-    rows = queries.questions(store, run.dataset_fingerprint)
+    rows = question_queries.questions(store, run.dataset_fingerprint)
     # A question of which the first run found both passages.
-    row = next(r for r in rows if sum(e.gold for e in queries.answers(store, r, [run.run])[0].evidence) == 2)
+    row = next(r for r in rows if sum(e.gold for e in question_queries.answers(store, r, [run.run])[0].evidence) == 2)
     page = app(filled).open("questions", question=row.question)
     assert question_of(page) == row.text
     evidence = next(node for node in page.part("detail").find(cls="evidence") if "bm25" in words(node))
     gold = list(evidence.find(tag="li", cls="is-gold"))
     assert len(gold) == 2
-    passages = queries.passages(store, row.evidence)
-    marked = {"".join(mark.texts()) for item in gold for mark in item.find(tag="mark")}
-    assert marked == {passage.sentences[1] for passage in passages.values()}
+    passages = question_queries.passages(store, row.evidence)
+    marks = [mark for item in gold for mark in item.find(tag="mark")]
+    sentences = {"".join(mark.texts()) for mark in marks if not mark.classes}
+    assert sentences == {passage.sentences[1] for passage in passages.values()}
+    answers = ["".join(mark.texts()) for mark in marks if mark.classes == "answer"]
+    assert answers
+    assert set(answers) <= set(row.golds)
+    assert sum("has answer" in words(item) for item in gold) == len(answers)
     assert [a for a in row.answers if a in words(next(page.part("detail").find(cls="gold")))]
 
 
 def test_the_drill_down_shows_each_runs_answer_and_scores(app: Start, filled: Path) -> None:
     store = Store(filled)
     found = queries.runs(store, "made-up")
-    row = queries.questions(store, found[0].dataset_fingerprint)[5]
+    row = question_queries.questions(store, found[0].dataset_fingerprint)[5]
     page = app(filled).open("questions", question=row.question)
     (body,) = page.part("detail").find(tag="tbody")
     lines = {"".join(next(line.find(cls="method")).texts()): words(line) for line in body.find(tag="tr")}
-    for answer in queries.answers(store, row, [run.run for run in found]):
+    for answer in question_queries.answers(store, row, [run.run for run in found]):
         line = lines[answer.method]
         value = answer.scores[F1]
         assert (answer.answer or answer.failed) in line
@@ -139,7 +145,7 @@ def listed(page: Any) -> list[str]:
 
 def test_search_and_type_filter_the_list(app: Start, filled: Path) -> None:
     store = Store(filled)
-    rows = queries.questions(store, queries.runs(store)[0].dataset_fingerprint)
+    rows = question_queries.questions(store, queries.runs(store)[0].dataset_fingerprint)
     page = app(filled).open("questions", type="comparison", search="guild tolland")
     expected = [r.question for r in rows if r.type == "comparison" and "Tolland" in f"{r.text} {' '.join(r.golds)}"]
     assert expected
@@ -150,10 +156,10 @@ def test_search_and_type_filter_the_list(app: Start, filled: Path) -> None:
 def test_only_where_they_differ_keeps_the_questions_that_tell_methods_apart(app: Start, filled: Path) -> None:
     store = Store(filled)
     found = [run for run in queries.runs(store, "made-up") if run.kind != "control"]
-    rows = queries.questions(store, found[0].dataset_fingerprint)
+    rows = question_queries.questions(store, found[0].dataset_fingerprint)
     expected = []
     for row in rows:
-        scores = [a.scores.get(F1) for a in queries.answers(store, row, [run.run for run in found])]
+        scores = [a.scores.get(F1) for a in question_queries.answers(store, row, [run.run for run in found])]
         if len({s for s in scores if s is not None}) > 1:
             expected.append(row.question)
     page = app(filled).open("questions", differ="1")

@@ -14,7 +14,7 @@ from judges.judging import AS_GIVEN, FIRST, SECOND, SWAPPED, Judge, JudgeCall, P
 from leaderboard import verdict_view
 from leaderboard.nodes import TAGS
 from methods.models.response_cache import Call, ResponseCache
-from results import judgements, queries
+from results import judgements, queries, question_queries
 from results import verdicts as judged
 from results.judgements import Match
 from results.store import Store
@@ -33,7 +33,7 @@ def said(tmp_path_factory: pytest.TempPathFactory, synthetic: ModuleType) -> tup
     store = synthetic.fill(folder, count=4)
     runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
     bm25, hybrid = runs["bm25"], runs["hybrid"]
-    question = queries.questions(store, bm25.dataset_fingerprint)[0].question
+    question = question_queries.questions(store, bm25.dataset_fingerprint)[0].question
     for judge in (MATCH, PAIRWISE):
         judgements.put_judge(store, judge)
     calls = [[JudgeCall("match", 0, ASKED.key, Parsed({"verdict": "Match"}), "m-1", 100, 10, 0.5, 0.001),
@@ -121,7 +121,7 @@ def test_the_page_shows_verdicts_and_opens_one_conversation_by_the_address(app: 
     assert "does not keep the conversation" in words(lost.part("detail"))
     # An address can only open what belongs to its question.
     store = Store(folder)
-    other = queries.questions(store, queries.runs(store)[0].dataset_fingerprint)[1].question
+    other = question_queries.questions(store, queries.runs(store)[0].dataset_fingerprint)[1].question
     foreign = app(folder).open("questions", question=other, call=ASKED.key)
     assert "Is <b>it</b> right?" not in words(foreign.part("detail"))
 
@@ -129,8 +129,8 @@ def test_the_page_shows_verdicts_and_opens_one_conversation_by_the_address(app: 
 def test_a_reader_that_asked_a_model_can_be_read(said: tuple[Path, str], synthetic: ModuleType) -> None:
     store = Store(said[0])
     run = next(run for run in queries.runs(store, synthetic.EXPERIMENT) if run.method == "bm25")
-    asked = next(row for row in queries.questions(store, run.dataset_fingerprint) if row.question == said[1])
-    (answer,) = queries.answers(store, asked, [run.run])
+    asked = next(row for row in question_queries.questions(store, run.dataset_fingerprint) if row.question == said[1])
+    (answer,) = question_queries.answers(store, asked, [run.run])
     assert verdict_view.readers([answer], verdict_view.asked_here([answer], [run]), "", said[1]) is None
     told = replace(answer, notes={"call": ASKED.key})
     here = verdict_view.asked_here([told], [run])

@@ -12,7 +12,7 @@ from benchmarks.errors import UserError
 from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from benchmarks.schema import Passage, Question, passage_id
 from methods.api import Evidence, Prediction, Usage
-from results import queries
+from results import queries, question_queries
 from results.board import boards
 from results.statistics import difference
 from results.store import FINISHED, Run, Store
@@ -127,8 +127,8 @@ def test_an_ambiguous_or_unknown_run_lists_what_exists(store: Store) -> None:
 
 def test_a_questions_page_marks_gold_evidence(store: Store) -> None:
     benchmark = fill(store, [None] * 4)
-    question = queries.questions(store, benchmark.fingerprint)[0]
-    (said,) = queries.answers(store, question, ["run-dense"])
+    question = question_queries.questions(store, benchmark.fingerprint)[0]
+    (said,) = question_queries.answers(store, question, ["run-dense"])
     assert [(item.rank, item.gold, item.title) for item in said.evidence] == [(1, True, "T")]
     assert said.scores == {"em#v1": 1.0}
 

@@ -22,7 +22,9 @@ from results import queries
 from results.board import Board, boards
 from results.budgets import budget_curves, quality_budget, telling_axis
 from results.column_figures import Wanted, figures
-from results.stated_costs import AS_STATED
+from results.contestants import contestants
+from results.matrix import Column, ranked_cells
+from results.stated_costs import AS_STATED, NOT_STATED
 from results.store import FINISHED, Run, Store
 from results.tables import CSV_COLUMNS, tidy, to_csv
 
@@ -122,6 +124,7 @@ def test_a_table_shows_no_number_and_says_whose_word_the_others_are(board: Board
         assert (texts == ["–"] * 3) == (method in ("silent", "partly"))
         assert all((AS_STATED in tip) == (method in ("stated", "timed") and text != "–")
                    for tip, text in zip(tips, texts, strict=True))  # fmt: skip
+        assert [tip == NOT_STATED for tip in tips] == [text == "–" for text in texts]
 
 
 def test_exports_leave_unknown_costs_empty(board: Board) -> None:
@@ -143,3 +146,27 @@ def test_a_column_of_costs_has_no_value_for_them(store: Store, asked: Benchmark,
     assert found["dollars"] == [3, 3, 0, 0, 0, 3]
     assert found["seconds"] == [3, 3, 0, 0, 3, 3]
     assert found[METRIC] == [3] * 6
+
+
+@pytest.mark.parametrize("metric", ["tokens", "seconds", "dollars"])
+def test_a_cell_of_the_matrix_says_that_the_sender_does_not_state_it(
+    store: Store, asked: Benchmark, board: Board, metric: str
+) -> None:
+    column = Column("c", tuple(queries.runs(store)), metric, higher_is_better=False, ranked=False)
+    found = figures(store, [Wanted("c", asked.fingerprint, tuple(USAGES), metric)])
+    rows = contestants({"c": column.runs}, {}, {})
+    cells = ranked_cells([column], rows, found, cards={}, known={}, violations={})
+    unknown = {"silent", "partly"} if metric == "seconds" else {"silent", "partly", "timed"}
+    for one in cells.values():
+        assert (one.apart, one.n) == ((NOT_STATED, 0) if one.run.method in unknown else ("", 3))
+        assert one.unscorable == 0
+    assert len(cells) == len(USAGES)
+
+
+def test_a_score_that_no_question_has_is_still_called_so(store: Store, asked: Benchmark, board: Board) -> None:
+    store.put_scores("silent", ["q0", "q1", "q2"], {METRIC: np.full(3, np.nan)})
+    column = Column("c", tuple(run for run in queries.runs(store) if run.method == "silent"), METRIC)
+    found = figures(store, [Wanted("c", asked.fingerprint, ("silent",), METRIC)])
+    (one,) = ranked_cells([column], contestants({"c": column.runs}, {}, {}), found, cards={}, known={},
+                          violations={}).values()  # fmt: skip
+    assert (one.apart, one.unscorable) == ("no question could be scored", 3)

@@ -71,12 +71,12 @@ def test_stored_data_that_hold_more_than_a_reference_say_nothing_of_it(store: St
 def test_a_thousand_references_read_the_store_once(
     store: Store, world: Benchmark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from results import queries
+    from results import question_queries
 
     keep(store, world, "hotpotqa/distractor:train", [replace(world.questions[0], id="elsewhere")])
     read: list[str] = []
-    real = queries.questions
-    monkeypatch.setattr("results.queries.questions", lambda of, data: read.append(data) or real(of, data))
+    real = question_queries.questions
+    monkeypatch.setattr("results.question_queries.questions", lambda of, data: read.append(data) or real(of, data))
     report = check(store, world, *["hotpotqa:train", "hotpotqa:train+dev", "hotpotqa:dev+train"] * 333)
     assert len(report.contamination) == 999
     assert len(read) == 1

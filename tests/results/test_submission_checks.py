@@ -297,6 +297,7 @@ def test_training_data_that_cover_the_evaluation_are_flagged_and_not_refused(
         ("worlds/multihop:validation", "covers the evaluated split validation"),
         ("worlds/multihop", "names no split, so it covers styled:validation"),
         ("styled:validation", "covers the evaluated split validation"),
+        ("worlds/style:validation", "covers the evaluated split validation"),
         ("worlds/multihop:train", None), ("worlds/long:validation", None), ("styled:train", None),
     ],
 )  # fmt: skip

@@ -63,6 +63,10 @@ def test_a_run_of_a_checkpoint_that_learnt_what_is_asked_is_contaminated(dataset
     assert row.declares
 
 
+def test_controls_are_not_contaminated_since_they_see_the_gold_anyway() -> None:
+    assert contaminated_by(run("hotpotqa:dev", kind="control"), CARDS, TRAINED) == ()
+
+
 def test_what_a_checkpoint_began_from_counts_however_far_back() -> None:
     known = {
         A: checkpoint(A, {"data": ["nq:train"]}, parents=[B]),

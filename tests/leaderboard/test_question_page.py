@@ -1,0 +1,85 @@
+"""The question page where the dataset splits no sentences, or names no evidence: answers are marked in the texts."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from results import queries, question_queries
+from results.question_queries import QuestionRow
+from results.store import Store
+
+Start = Callable[[Path], Any]
+
+
+def words(node: Any) -> str:
+    return "".join(node.texts())
+
+
+def answers(node: Any) -> set[str]:
+    return {words(mark) for mark in node.find(tag="mark", cls="answer")}
+
+
+@pytest.fixture
+def unsplit(tmp_path: Path, filled: Path) -> Path:
+    """A store whose passages have no sentences and stand in long documents; written to by one test at a time."""
+    folder = Path(shutil.copytree(filled, tmp_path / "store"))
+    with Store(folder).database.writing() as connection:
+        connection.execute("UPDATE passages SET sentences = [], text = repeat('Mills and markets. ', 400) || text")
+    return folder
+
+
+def asked(folder: Path, *, gold: int) -> QuestionRow:
+    """A question of which the first run found so many gold passages."""
+    store = Store(folder)
+    run = queries.runs(store, "made-up")[0]
+    for row in question_queries.questions(store, run.dataset_fingerprint):
+        (said,) = question_queries.answers(store, row, [run.run])
+        if sum(item.gold for item in said.evidence) == gold and len(row.golds[0]) > 3:
+            return row
+    raise AssertionError("no such question")
+
+
+def test_answers_are_marked_in_passages_without_sentences(app: Start, unsplit: Path) -> None:
+    row = asked(unsplit, gold=2)
+    page = app(unsplit).open("questions", question=row.question)
+    assert not page.test.exception
+    detail = page.part("detail")
+    evidence = next(node for node in detail.find(cls="evidence") if "bm25" in words(node))
+    assert answers(evidence)
+    assert answers(evidence) <= set(row.golds)
+    assert "; an answer in" in words(next(evidence.find(tag="summary")))
+    (holder,) = (item for item in evidence.find(tag="li", cls="is-gold") if answers(item))
+    seen = next(node for node in holder.find(tag="div", cls="text"))
+    shown = next(child for child in seen.children if child.tag == "p")
+    assert answers(shown), "the text is cut, and the answer is on this side of the cut"
+    assert "characters before" in words(holder)
+    assert "gold answer" in words(detail), "the key"
+
+
+def test_without_gold_passages_the_first_with_an_answer_is_open(app: Start, unsplit: Path) -> None:
+    row = asked(unsplit, gold=2)
+    with Store(unsplit).database.writing() as connection:
+        connection.execute("UPDATE questions SET evidence = [], supporting_facts = []")
+    detail = app(unsplit).open("questions", question=row.question).part("detail")
+    evidence = next(node for node in detail.find(cls="evidence") if "bm25" in words(node))
+    items = list(evidence.find(tag="li", cls="passage"))
+    opened = [item for item in items if next(item.find(tag="details")).attributes.get("open")]
+    assert opened == [item for item in items if answers(item)][:1]
+    assert opened
+    assert not [mark for mark in detail.find(tag="mark") if not mark.classes], "no gold sentence, and none in the key"
+
+
+def test_yes_is_not_marked(app: Start, unsplit: Path) -> None:
+    row = asked(unsplit, gold=2)
+    with Store(unsplit).database.writing() as connection:
+        connection.execute("UPDATE questions SET answers = ['yes'], golds = ['yes']")
+        connection.execute("UPDATE passages SET text = 'Yes, yes. ' || text")
+    detail = app(unsplit).open("questions", question=row.question).part("detail")
+    assert not answers(detail)
+    assert "an answer in" not in words(detail)
+    assert "has answer" not in words(detail)

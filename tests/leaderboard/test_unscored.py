@@ -1,0 +1,115 @@
+"""What a judge gave no value is told where the value stands: in tables, exports and pictures."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from leaderboard import formats, matrix_exports
+from leaderboard.board_table import Order as BoardOrder
+from leaderboard.board_table import table as board_table
+from leaderboard.matrix_cells import gaps
+from leaderboard.matrix_exports import Export
+from leaderboard.matrix_picture import picture
+from leaderboard.matrix_rows import Order, drawn
+from leaderboard.matrix_table import table
+from leaderboard.nodes import Node
+from leaderboard.still_matrix import still_matrix
+from results.board import Board, boards
+from results.store import Store
+from results.tables import CSV_COLUMNS, remarks, tidy, to_csv
+
+DATASET = "hotpotqa:dev"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory, matrix_store: ModuleType) -> Store:
+    """Three of the sixty answers of `dense` on one benchmark have no verdict, and no answer of bm25 on another has."""
+    made = matrix_store.fill(tmp_path_factory.mktemp("unscored") / "store")
+    with made.database.writing() as connection:
+        connection.execute(
+            """UPDATE scores SET value = NULL, unscored = 'timeout' WHERE metric = ? AND run IN
+               (SELECT run FROM runs WHERE setting = 'distractor' AND (method = 'dense' AND dataset = ?
+                AND split_part(question, '-', 2)::INT < 3 OR method = 'bm25' AND dataset = 'nq:test'))""",
+            [matrix_store.EM, DATASET],
+        )
+    return made
+
+
+@pytest.fixture(scope="module")
+def export(store: Store) -> Export:
+    found = still_matrix(store, "several", "Several")
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="module")
+def board(store: Store) -> Board:
+    return next(one for one in boards(store, "several") if (one.dataset, one.setting) == (DATASET, "distractor"))
+
+
+def line(tree: Node, method: str) -> Node:
+    body = next(tree.find(tag="tbody"))
+    return next(row for row in body.find(tag="tr") if method in " ".join(row.texts()))
+
+
+@pytest.mark.parametrize(("count", "asked", "expected"), [
+    (0, 60, ""), (0, 0, ""), (3, 60, "5 % unscored"), (60, 60, "100 % unscored"), (1, 1000, "under 1 % unscored"),
+    (999, 1000, "over 99 % unscored"), (99, 100, "99 % unscored"),
+])  # fmt: skip
+def test_a_share_is_never_rounded_to_none_nor_to_all(count: int, asked: int, expected: str) -> None:
+    assert formats.unscored(count, asked) == expected
+
+
+def test_cells_of_the_matrix_show_the_share_that_has_no_verdict(export: Export) -> None:
+    board, order = export.shown.board, Order("method", False)
+    said = {cell.run.method: gaps(cell) for cell in board.cells.values() if cell.unscored}
+    assert said == {"dense": "5 % unscored", "bm25": "100 % unscored"}
+    tree = table(export.shown, drawn(board, order, [], [], "", 0), order)
+    for method in ("dense", "bm25"):
+        cells = [" ".join(cell.texts()) for cell in line(tree, method).find(tag="td")]
+        assert sum("unscored" in text for text in cells) == 1
+        assert any(said[method] in text for text in cells)
+    assert "unscored" not in " ".join(line(tree, "strong").texts())
+
+
+def test_exports_of_the_matrix_show_it_too(export: Export) -> None:
+    rows = csv.DictReader(io.StringIO(matrix_exports.csv(export)))
+    assert {row["method"]: row["unscored"] for row in rows if int(row["unscored"] or 0)} == {"dense": "3", "bm25": "60"}
+    said = "unscored: questions that a judge gave no value, left out; up to 100 % of a cell's"
+    markdown, latex = matrix_exports.markdown(export), matrix_exports.latex(export)
+    assert next(row for row in markdown.splitlines() if "dense" in row).count(", 5 % unscored") == 1
+    assert r", 5 \% unscored" in latex
+    assert said in markdown
+    assert said.replace("%", r"\%") in latex
+    assert said in str(picture(export))
+
+
+def test_without_such_questions_nothing_is_said_of_them(several: Path) -> None:
+    export = still_matrix(Store(several), "several", "Several")
+    assert export is not None
+    assert "unscored" not in matrix_exports.markdown(export)
+
+
+def test_a_benchmarks_own_board_shows_it_for_every_metric(board: Board, matrix_store: ModuleType) -> None:
+    em, recall = matrix_store.EM, matrix_store.RECALL
+    by_recall = line(board_table(board, recall, BoardOrder("rank", False), {}), "dense")
+    assert " ".join(by_recall.texts()).count("5 % unscored") == 1
+    by_em = " ".join(line(board_table(board, em, BoardOrder("rank", False), {}), "dense").texts())
+    assert "3 not scored by the judge" in by_em
+    assert "% unscored" not in by_em
+    row = next(row for row in board.rows if row.run.method == "dense")
+    assert any("the judge gave 3 questions no value" in one for one in remarks(row))
+    lines = csv.DictReader(io.StringIO(to_csv(CSV_COLUMNS, tidy(board))))
+    assert {(one["method"], one["metric"]): one["unscored"] for one in lines if one["unscored"] != "0"} == {
+        ("dense", em): "3"}  # fmt: skip
+
+
+def test_a_metric_without_any_verdict_shows_no_value_and_why(store: Store, matrix_store: ModuleType) -> None:
+    board = next(one for one in boards(store, "several") if one.dataset == "nq:test")
+    shown = line(board_table(board, matrix_store.RECALL, BoardOrder("rank", False), {}), "bm25")
+    assert "– 100 % unscored" in " ".join(shown.texts())

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ragmeter import completion
 from ragmeter.options import JsonOption, QuietOption, StoreOption, VerboseOption
 
 cache_app = typer.Typer(help="Kept replies of models: how many, as a tape, and away with them.", no_args_is_help=True)
@@ -25,7 +26,10 @@ def show(
 @cache_app.command()
 def tape(
     file: Annotated[Path, typer.Argument(help="The tape to write (JSONL).")],
-    run: Annotated[str | None, typer.Option(help="Only the replies of this run (default: all).")] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(help="Only the replies of this run (default: all).", autocompletion=completion.runs),
+    ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from ragmeter import completion, shells
 from ragmeter.cache_cli import cache_app
 from ragmeter.compress_cli import compress
 from ragmeter.datasets_cli import datasets_app
@@ -19,7 +20,18 @@ from ragmeter.endings import ended
 from ragmeter.gate_cli import bless, checkpoints_app, diff, gate
 from ragmeter.help_pages import AllCommands, Commands
 from ragmeter.judge_cli import annotate_app, judge_app, score
-from ragmeter.options import JsonOption, OfflineOption, QuietOption, StoreOption, VerboseOption
+from ragmeter.lists_cli import experiments, methods, metrics, published
+from ragmeter.names import Experiment, MetricsOption, ProfileOption, ReferenceOption, RunArgument, StoredExperiment
+from ragmeter.options import (
+    DeviceOption,
+    JsonOption,
+    LimitOption,
+    OfflineOption,
+    OverSeedsOption,
+    QuietOption,
+    StoreOption,
+    VerboseOption,
+)
 from ragmeter.report_cli import report
 from ragmeter.results_cli import results_app
 from ragmeter.styles_cli import styles_app
@@ -63,22 +75,17 @@ def ragmeter(
     """Run one of the commands."""
 
 
-Experiment = Annotated[str, typer.Argument(help="An experiment file, or the name of a shipped experiment.")]
-Profile = Annotated[str | None, typer.Option(help="One of the file's profiles, laid over it.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="Only the first questions of every benchmark.")]
-
-
 @app.command()
 def run(
     experiment: Experiment,
-    profile: Profile = None,
-    limit: Limit = None,
+    profile: ProfileOption = None,
+    limit: LimitOption = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Forget what the store holds of these tasks and begin again.")
     ] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Ask questions that failed again.")] = False,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first task that breaks.")] = False,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 … (default: the best there is)")] = None,
+    device: DeviceOption = None,
     offline: OfflineOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -95,8 +102,8 @@ def run(
 @app.command()
 def plan(
     experiment: Experiment,
-    profile: Profile = None,
-    limit: Limit = None,
+    profile: ProfileOption = None,
+    limit: LimitOption = None,
     check: Annotated[bool, typer.Option("--check", help="End with 2 if anything is missing that it needs.")] = False,
     device_class: Annotated[
         str | None, typer.Option(help="The GPU that hours are for: h100 (default), h200, a100, l40s, l4, 4090, v100.")
@@ -119,11 +126,9 @@ def plan(
 
 @app.command()
 def resume(
-    experiment: Annotated[
-        str | None, typer.Argument(help="Name of an experiment in the store (default: newest)")
-    ] = None,
+    experiment: StoredExperiment = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Ask questions that failed again.")] = False,
-    device: Annotated[str | None, typer.Option(help="As in `run`.")] = None,
+    device: DeviceOption = None,
     offline: OfflineOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -138,8 +143,8 @@ def resume(
 
 @app.command()
 def demo(
-    limit: Limit = None,
-    device: Annotated[str | None, typer.Option(help="As in `run`.")] = None,
+    limit: LimitOption = None,
+    device: DeviceOption = None,
     training: Annotated[
         bool, typer.Option("--training/--no-training", help="Train the approaches first, or leave them out.")
     ] = True,
@@ -157,18 +162,21 @@ def demo(
 
 @app.command()
 def table(
-    experiment: Annotated[str | None, typer.Argument(help="Name of an experiment (default: newest)")] = None,
-    metrics: Annotated[str | None, typer.Option(help="Comma-separated metric ids to show.")] = None,
+    experiment: StoredExperiment = None,
+    metrics: MetricsOption = None,
     every: Annotated[bool, typer.Option("--all", help="Every run in the store, whatever its experiment.")] = False,
-    form: Annotated[str, typer.Option("--format", help="text, csv, markdown, latex or json.")] = "text",
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="text, csv, markdown, latex or json.",
+            autocompletion=completion.words("text", "csv", "markdown", "latex", "json"),
+        ),
+    ] = "text",
     output: Annotated[Path | None, typer.Option(help="Write to this file instead of printing.")] = None,
     published: Annotated[bool, typer.Option("--published", help="Ours beside the papers' figures.")] = False,
-    over_seeds: Annotated[
-        bool, typer.Option("--over-seeds", help="One row for all training seeds of a method.")
-    ] = False,
-    reference: Annotated[
-        str | None, typer.Option(help="Method that differences are taken to (default: the experiment's).")
-    ] = None,
+    over_seeds: OverSeedsOption = False,
+    reference: ReferenceOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -183,7 +191,10 @@ def table(
 
 @app.command()
 def runs(
-    experiment: Annotated[str | None, typer.Argument(help="Only those of this experiment.")] = None,
+    experiment: Annotated[
+        str | None,
+        typer.Argument(help="Only those of this experiment.", autocompletion=completion.stored_experiments),
+    ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -197,9 +208,7 @@ def runs(
 
 @app.command()
 def show(
-    run: Annotated[
-        str, typer.Argument(help="Blessed name, fingerprint prefix, or experiment/method/dataset/setting/seed.")
-    ],
+    run: RunArgument,
     question: Annotated[
         str | None, typer.Option(help="Show this question: its gold, the answer, the evidence.")
     ] = None,
@@ -212,27 +221,6 @@ def show(
     from ragmeter.commands import showing
 
     showing.show(run, question, store, as_json)
-
-
-@app.command()
-def published(
-    paper: Annotated[str | None, typer.Argument(help="ark, clara, gpr or sark (default: list them)")] = None,
-    table: Annotated[str | None, typer.Option(help="Only this table, by its number.")] = None,
-    method: Annotated[str | None, typer.Option(help="Only this method: the paper's name of it, or our id.")] = None,
-    dataset: Annotated[str | None, typer.Option(help="Only this dataset.")] = None,
-    slips: Annotated[bool, typer.Option("--slips", help="Only figures that cannot be right as printed.")] = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
-) -> None:
-    """List the figures that a paper prints; `ragmeter table --published` sets ours beside them."""
-    from ragmeter.commands import publishing
-
-    if paper is None:
-        publishing.papers(as_json)
-    else:
-        publishing.published(paper, table, method, dataset, slips, as_json)
 
 
 @app.command()
@@ -275,7 +263,7 @@ def serve_model(
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest reply, whatever a request asks for.")] = 256,
     batch_size: Annotated[int, typer.Option(min=1, help="Requests generated at once.")] = 8,
     dtype: Annotated[str | None, typer.Option(help="float32, bfloat16, float16 or auto (default: by device)")] = None,
-    device: Annotated[str | None, typer.Option(help="As in `run`.")] = None,
+    device: DeviceOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -286,51 +274,6 @@ def serve_model(
 
     options = {"max_new_tokens": max_tokens, "batch_size": batch_size, "dtype": dtype}
     raise typer.Exit(serving.serve_model(path, options, name, host, port, device, as_json, quiet))
-
-
-@app.command()
-def methods(
-    name: Annotated[str | None, typer.Argument(help="Show this method with its options.")] = None,
-    kind: Annotated[str | None, typer.Option(help="Only this kind: retriever, reader, control …")] = None,
-    as_json: JsonOption = False,
-    store: StoreOption = None,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
-) -> None:
-    """List methods, or show one."""
-    from ragmeter.commands import listing
-
-    listing.methods(name, kind, as_json)
-
-
-app.add_typer(datasets_app, name="datasets")
-
-
-@app.command()
-def metrics(
-    name: Annotated[str | None, typer.Argument(help="Show this metric's definition.")] = None,
-    as_json: JsonOption = False,
-    store: StoreOption = None,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
-) -> None:
-    """List metrics, or show one."""
-    from ragmeter.commands import listing
-
-    listing.metrics(name, as_json)
-
-
-@app.command()
-def experiments(
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
-) -> None:
-    """List experiments: those shipped with ragmeter and those in the store."""
-    from ragmeter.commands import listing
-
-    listing.experiments(store, as_json)
 
 
 @app.command()
@@ -346,6 +289,11 @@ def doctor(
     raise typer.Exit(diagnosis.doctor(store, as_json))
 
 
+app.add_typer(datasets_app, name="datasets")
+app.command()(methods)
+app.command()(metrics)
+app.command()(experiments)
+app.command()(published)
 app.add_typer(judge_app, name="judge", cls=Commands)
 app.add_typer(annotate_app, name="annotate", cls=Commands)
 app.add_typer(styles_app, name="styles", cls=Commands)
@@ -366,7 +314,7 @@ app.add_typer(trec_app, name="trec", cls=Commands)
 
 @check_app.command("method")
 def check_method(
-    name: Annotated[str, typer.Argument(help="A registered method.")],
+    name: Annotated[str, typer.Argument(help="A registered method.", autocompletion=completion.methods)],
     config: Annotated[str | None, typer.Option(help="Its options as JSON.")] = None,
     as_json: JsonOption = False,
     store: StoreOption = None,
@@ -381,7 +329,10 @@ def check_method(
 
 @check_app.command("dataset")
 def check_dataset(
-    name: Annotated[str, typer.Argument(help="A data reference: name[/subset][:split].")],
+    name: Annotated[
+        str,
+        typer.Argument(help="A data reference: name[/subset][:split].", autocompletion=completion.references),
+    ],
     config: Annotated[str | None, typer.Option(help="Its options as JSON.")] = None,
     offline: OfflineOption = False,
     as_json: JsonOption = False,
@@ -400,7 +351,7 @@ def main() -> None:
     # Threads that spin while they wait starve whatever else runs on the machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    sys.exit(ended(app))
+    sys.exit(shells.answer(app) if shells.asked() else ended(app))
 
 
 if __name__ == "__main__":

@@ -7,13 +7,19 @@ from typing import Annotated
 
 import typer
 
+from ragmeter import completion
 from ragmeter.datasets_cli import Config, DataPath
-from ragmeter.options import JsonOption, OfflineOption, QuietOption, StoreOption, VerboseOption
+from ragmeter.options import DeviceOption, JsonOption, OfflineOption, QuietOption, StoreOption, VerboseOption
 
 
 def compress(
     source: Annotated[
-        str, typer.Argument(metavar="REF|FOLDER", help="A data reference, or a folder of `ragmeter datasets corpus`.")
+        str,
+        typer.Argument(
+            metavar="REF|FOLDER",
+            help="A data reference, or a folder of `ragmeter datasets corpus`.",
+            autocompletion=completion.references,
+        ),
     ],
     model: Annotated[str, typer.Option(help="Folder of a checkpoint that `ragmeter train clara` made.")],
     output: Annotated[
@@ -33,7 +39,7 @@ def compress(
     seed: Annotated[int, typer.Option(help="Which documents are drawn.")] = 0,
     config: Config = None,
     path: DataPath = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 … (default: the best there is)")] = None,
+    device: DeviceOption = None,
     offline: OfflineOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,

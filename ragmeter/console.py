@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, ConsoleOptions
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -52,6 +54,25 @@ def listing(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str
         for line in lines:
             table.add_row(*[line[place] for place in places])
         out.print(table)
+
+
+class Folding:
+    """A name in a cell: where the column is too narrow it is broken behind a separator, and not within a word."""
+
+    def __init__(self, name: str) -> None:
+        self._pieces = re.findall(r"[^/:,_ ]*[/:,_ ]+|[^/:,_ ]+", name)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        longest = max((cell_len(piece.rstrip()) for piece in self._pieces), default=0)
+        return Measurement(longest, cell_len("".join(self._pieces))).with_maximum(options.max_width)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        lines = [""]
+        for piece in self._pieces:
+            if lines[-1] and cell_len((lines[-1] + piece).rstrip()) > options.max_width:
+                lines.append("")
+            lines[-1] += piece
+        yield Text("\n".join(line.rstrip() for line in lines), overflow="fold")
 
 
 _GAP = 2

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ragmeter import completion
 from ragmeter.help_pages import Commands
 from ragmeter.options import JsonOption, OfflineOption, QuietOption, StoreOption, VerboseOption
 
@@ -19,12 +20,23 @@ class _NamesShow(Commands):
             args = ["show", *args, *(["--json"] if ctx.params.get("as_json") else [])]
         return super().resolve_command(ctx, args)
 
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Complete commands and, as a dataset's name may stand there too, datasets."""
+        every = super().shell_complete(ctx, "")
+        commands = super().shell_complete(ctx, incomplete)
+        return commands + [type(every[0])(name) for name in completion.datasets(ctx, incomplete)]
+
 
 datasets_app = typer.Typer(
     cls=_NamesShow, help="Datasets: list them, show one, fetch, verify, measure and read them, build corpora."
 )
 
-Reference = Annotated[str, typer.Argument(metavar="REF", help="A data reference: name[/subset][:split].")]
+Reference = Annotated[
+    str,
+    typer.Argument(
+        metavar="REF", help="A data reference: name[/subset][:split].", autocompletion=completion.references
+    ),
+]
 Config = Annotated[str | None, typer.Option(help="The dataset's options as JSON.")]
 DataPath = Annotated[
     Path | None, typer.Option("--path", help="The authors' file, or the folder it is in; the option path.")
@@ -64,7 +76,7 @@ def list_all(
 
 @datasets_app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="A registered dataset.")],
+    name: Annotated[str, typer.Argument(help="A registered dataset.", autocompletion=completion.datasets)],
     offline: OfflineOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -79,7 +91,12 @@ def show(
 
 @datasets_app.command()
 def fetch(
-    references: Annotated[list[str], typer.Argument(metavar="REF...", help="Data references: name[/subset][:split].")],
+    references: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="REF...", help="Data references: name[/subset][:split].", autocompletion=completion.references
+        ),
+    ],
     revision: Annotated[
         str | None, typer.Option(help="Commit, tag or branch, in place of the one that the card pins.")
     ] = None,
@@ -97,7 +114,10 @@ def fetch(
 
 @datasets_app.command()
 def verify(
-    references: Annotated[list[str] | None, typer.Argument(metavar="REF...", help="Data references.")] = None,
+    references: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="REF...", help="Data references.", autocompletion=completion.references),
+    ] = None,
     every: Annotated[bool, typer.Option("--all", help="Every split whose files are on this machine.")] = False,
     partial: Annotated[
         bool, typer.Option("--partial", help="The files are cuts: fewer questions than the card says are no fault.")
@@ -169,7 +189,11 @@ def corpus(
     source: Annotated[Path, typer.Argument(help="A dump: a file, or a folder of files.")],
     target: Annotated[Path, typer.Argument(help="The corpus folder to build; an unfinished one is continued.")],
     layout: Annotated[
-        str | None, typer.Option(help="dpr, atlas, jsonl or parquet [default: by the first file's content]")
+        str | None,
+        typer.Option(
+            help="dpr, atlas, jsonl or parquet [default: by the first file's content]",
+            autocompletion=completion.words("dpr", "atlas", "jsonl", "parquet"),
+        ),
     ] = None,
     skip_bad: SkipBad = False,
     offline: OfflineOption = False,
@@ -190,7 +214,13 @@ def contamination(
         list[Path], typer.Option(help="A training file, or a folder of them; may be given several times.")
     ],
     evaluation: Annotated[
-        list[str], typer.Option("--eval", metavar="REF", help="An evaluation set; may be given several times.")
+        list[str],
+        typer.Option(
+            "--eval",
+            metavar="REF",
+            help="An evaluation set; may be given several times.",
+            autocompletion=completion.references,
+        ),
     ],
     contexts: Annotated[bool, typer.Option("--contexts", help="Look for passages too.")] = False,
     output: Annotated[

@@ -6,7 +6,6 @@ combinations are errors that name the file, the line and the nearest valid key.
 
 from __future__ import annotations
 
-import importlib.resources
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,12 +25,10 @@ from methods.registry import METHODS, Component
 from ragmeter import yaml_source
 from ragmeter.candidates import read_setting
 from ragmeter.options import store_folder
+from ragmeter.shipped import SUFFIX, shipped
 from ragmeter.trainings import TrainingPlan, Trainings, TrainingSpec
 from ragmeter.yaml_source import Source
 from results.series import seeded_name, stem
-
-SUFFIX = ".yaml"
-SHIPPED = "experiments"
 
 
 class _Part(BaseModel):
@@ -164,21 +161,6 @@ class Experiment:
     source: Source
     path: str | None
     profile: str | None
-
-
-def shipped() -> dict[str, str]:
-    """The experiments that come with ragmeter: text by name (`demo`, `ark/worlds`, …)."""
-    found: dict[str, str] = {}
-
-    def walk(folder: Any, prefix: str) -> None:
-        for item in sorted(folder.iterdir(), key=lambda item: item.name):
-            if item.is_dir():
-                walk(item, f"{prefix}{item.name}/")
-            elif item.name.endswith(SUFFIX):
-                found[prefix + item.name.removesuffix(SUFFIX)] = item.read_text("utf-8")
-
-    walk(importlib.resources.files("ragmeter").joinpath(SHIPPED), "")
-    return found
 
 
 def load(argument: str, *, profile: str | None = None, store: Path | None = None) -> Experiment:

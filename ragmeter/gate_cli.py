@@ -7,19 +7,33 @@ from typing import Annotated
 
 import typer
 
+from ragmeter import completion
+from ragmeter.names import MetricsOption, RunArgument
 from ragmeter.options import JsonOption, QuietOption, StoreOption, VerboseOption
 
 checkpoints_app = typer.Typer(help="Trained checkpoints: list them, enter a folder, check one.")
 
-Run = Annotated[
-    str, typer.Argument(help="Blessed name, fingerprint prefix, or experiment/method/dataset/setting/seed.")
-]
-
 
 def gate(
-    baseline: Annotated[str, typer.Option(help="RUN to hold the candidate against: a blessed name, prefix or path.")],
-    candidate: Annotated[str, typer.Option(help="RUN, or CHECKPOINT: its newest run on the baseline's benchmark.")],
-    metric: Annotated[list[str], typer.Option(help="Decide on this metric; may be given several times.")],
+    baseline: Annotated[
+        str,
+        typer.Option(
+            help="RUN to hold the candidate against: a blessed name, prefix or path.", autocompletion=completion.runs
+        ),
+    ],
+    candidate: Annotated[
+        str,
+        typer.Option(
+            help="RUN, or CHECKPOINT: its newest run on the baseline's benchmark.",
+            autocompletion=completion.runs_or_checkpoints,
+        ),
+    ],
+    metric: Annotated[
+        list[str],
+        typer.Option(
+            help="Decide on this metric; may be given several times.", autocompletion=completion.stored_metrics
+        ),
+    ],
     margin: Annotated[
         list[str], typer.Option(help="Tolerated loss, 1.0pp or 0.01; for one metric of several: f1=1.0pp.")
     ],
@@ -47,9 +61,9 @@ def gate(
 
 
 def diff(
-    first: Run,
-    second: Run,
-    metrics: Annotated[str | None, typer.Option(help="Comma-separated metric ids to show.")] = None,
+    first: RunArgument,
+    second: RunArgument,
+    metrics: MetricsOption = None,
     questions: Annotated[int, typer.Option(min=0, help="How many of the questions on which they differ most.")] = 5,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -63,8 +77,14 @@ def diff(
 
 
 def bless(
-    name: Annotated[str | None, typer.Argument(help="The name; without any, list the blessed names.")] = None,
-    target: Annotated[str | None, typer.Argument(help="RUN or CHECKPOINT that it is to mean.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="The name; without any, list the blessed names.", autocompletion=completion.blessed),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Argument(help="RUN or CHECKPOINT that it is to mean.", autocompletion=completion.runs_or_checkpoints),
+    ] = None,
     note: Annotated[str | None, typer.Option(help="Why this one.")] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Take the name away.")] = False,
     store: StoreOption = None,
@@ -110,7 +130,11 @@ def checkpoints_add(
 @checkpoints_app.command("verify")
 def checkpoints_verify(
     checkpoint: Annotated[
-        str | None, typer.Argument(help="A folder, blessed name, hash prefix or folder name (default: all registered)")
+        str | None,
+        typer.Argument(
+            help="A folder, blessed name, hash prefix or folder name (default: all registered)",
+            autocompletion=completion.checkpoints,
+        ),
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,

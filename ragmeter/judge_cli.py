@@ -7,15 +7,32 @@ from typing import Annotated
 
 import typer
 
+from ragmeter import completion
+from ragmeter.names import StoredExperiment
 from ragmeter.options import JsonOption, QuietOption, StoreOption, VerboseOption
 
 judge_app = typer.Typer(
     help="Judges: what they are, what they say of stored answers, and how far to trust them.", no_args_is_help=True
 )
 
-Stored = Annotated[str, typer.Argument(help="A judge in the store: its id, or the beginning of it.")]
-Runs = Annotated[list[str] | None, typer.Argument(help="Runs, as `ragmeter runs` lists them (default: --experiment)")]
-OfExperiment = Annotated[str | None, typer.Option("--experiment", help="All runs of this experiment (default: newest)")]
+Stored = Annotated[
+    str,
+    typer.Argument(
+        help="A judge in the store: its id, or the beginning of it.", autocompletion=completion.stored_judges
+    ),
+]
+Runs = Annotated[
+    list[str] | None,
+    typer.Argument(help="Runs, as `ragmeter runs` lists them (default: --experiment)", autocompletion=completion.runs),
+]
+OfExperiment = Annotated[
+    str | None,
+    typer.Option(
+        "--experiment",
+        help="All runs of this experiment (default: newest)",
+        autocompletion=completion.stored_experiments,
+    ),
+]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option of the judge; may be repeated.")
 ]
@@ -23,7 +40,9 @@ Settings = Annotated[
 
 @judge_app.command("list")
 def list_judges(
-    name: Annotated[str | None, typer.Argument(help="Show this judge with its options.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Show this judge with its options.", autocompletion=completion.judges)
+    ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -37,7 +56,9 @@ def list_judges(
 
 @judge_app.command()
 def run(
-    judge: Annotated[str, typer.Argument(help="A judge: `ragmeter judge list` lists them.")],
+    judge: Annotated[
+        str, typer.Argument(help="A judge: `ragmeter judge list` lists them.", autocompletion=completion.judges)
+    ],
     runs: Runs = None,
     experiment: OfExperiment = None,
     options: Settings = None,
@@ -71,8 +92,14 @@ def replay(
 
 @judge_app.command()
 def table(
-    experiment: Annotated[str | None, typer.Argument(help="Name of an experiment (default: newest)")] = None,
-    ties: Annotated[str, typer.Option(help="What a tied question counts: half, ignore, loss or win.")] = "half",
+    experiment: StoredExperiment = None,
+    ties: Annotated[
+        str,
+        typer.Option(
+            help="What a tied question counts: half, ignore, loss or win.",
+            autocompletion=completion.words("half", "ignore", "loss", "win"),
+        ),
+    ] = "half",
     length: Annotated[bool, typer.Option("--length", help="Take off strengths what longer answers gain.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -107,7 +134,8 @@ def export_items(
     file: Annotated[Path, typer.Argument(help="The CSV to write.")],
     criterion: Annotated[str, typer.Option(help="What to label by: accuracy, faithfulness, overall …")],
     runs: Annotated[
-        list[str] | None, typer.Option("--run", help="A run; may be repeated (default: --experiment)")
+        list[str] | None,
+        typer.Option("--run", help="A run; may be repeated (default: --experiment)", autocompletion=completion.runs),
     ] = None,
     experiment: OfExperiment = None,
     number: Annotated[int, typer.Option("--n", min=1, help="Number of items, drawn at random.")] = 100,
@@ -142,10 +170,15 @@ def import_labels(
 def score(
     runs: Runs = None,
     add: Annotated[
-        list[str] | None, typer.Option(help="A metric id, e.g. rouge(type=rougeL); may be repeated.")
+        list[str] | None,
+        typer.Option(help="A metric id, e.g. rouge(type=rougeL); may be repeated.", autocompletion=completion.metrics),
     ] = None,
     remove: Annotated[
-        list[str] | None, typer.Option(help="Take a column that was added off the tables; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="Take a column that was added off the tables; may be repeated.",
+            autocompletion=completion.stored_metrics,
+        ),
     ] = None,
     experiment: OfExperiment = None,
     store: StoreOption = None,

@@ -19,6 +19,13 @@ StoreOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Results only, no progress.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="More detail, tracebacks included.")]
+DeviceOption = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 … (default: the best there is)")]
+LimitOption = Annotated[int | None, typer.Option(min=1, help="Only the first questions of each benchmark.")]
+SettingOption = Annotated[
+    str | None,
+    typer.Option(help='Where candidates come from, e.g. "corpus(retriever=bm25,n=50)" (default: the dataset\'s first)'),
+]
+OverSeedsOption = Annotated[bool, typer.Option("--over-seeds", help="One row for all training seeds of a method.")]
 
 
 def _go_offline(offline: bool) -> bool:

@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
+from ragmeter.names import StoredExperiment
 from ragmeter.options import JsonOption, QuietOption, StoreOption, VerboseOption
 
 
 def report(
-    experiment: Annotated[str | None, typer.Argument(help="Name of an experiment (default: newest).")] = None,
+    experiment: StoredExperiment = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.")] = Path("report.html"),
     board: Annotated[
         Path | None, typer.Option("--board", metavar="FILE", help="Write the boards as JSON too, to embed them.")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ragmeter import completion
 from ragmeter.options import JsonOption, QuietOption, StoreOption, VerboseOption
 
 results_app = typer.Typer(help="Take runs out of a store, bring them in, throw them away.", no_args_is_help=True)
@@ -15,7 +16,9 @@ results_app = typer.Typer(help="Take runs out of a store, bring them in, throw t
 @results_app.command()
 def export(
     folder: Annotated[Path, typer.Argument(help="A new folder for the Parquet files.")],
-    runs: Annotated[list[str] | None, typer.Argument(help="Runs to export (default: all).")] = None,
+    runs: Annotated[
+        list[str] | None, typer.Argument(help="Runs to export (default: all).", autocompletion=completion.runs)
+    ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -43,8 +46,13 @@ def merge(
 
 @results_app.command()
 def prune(
-    runs: Annotated[list[str] | None, typer.Argument(help="Runs to delete.")] = None,
-    experiment: Annotated[str | None, typer.Option(help="An experiment, with the runs that only it shows.")] = None,
+    runs: Annotated[list[str] | None, typer.Argument(help="Runs to delete.", autocompletion=completion.runs)] = None,
+    experiment: Annotated[
+        str | None,
+        typer.Option(
+            help="An experiment, with the runs that only it shows.", autocompletion=completion.stored_experiments
+        ),
+    ] = None,
     orphans: Annotated[bool, typer.Option("--orphans", help="Runs that no experiment shows any more.")] = False,
     older_than: Annotated[int | None, typer.Option(min=0, help="Of these, only runs not written for DAYS.")] = None,
     artefacts: Annotated[bool, typer.Option("--artefacts", help="Indexes and embeddings too.")] = False,

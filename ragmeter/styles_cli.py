@@ -7,8 +7,20 @@ from typing import Annotated
 
 import typer
 
+from ragmeter import completion
 from ragmeter.datasets_cli import Config, DataPath, Reference
-from ragmeter.options import JsonOption, OfflineOption, QuietOption, StoreOption, VerboseOption
+from ragmeter.names import MetricsOption, ProfileOption, ReferenceOption, StoredExperiment
+from ragmeter.options import (
+    DeviceOption,
+    JsonOption,
+    LimitOption,
+    OfflineOption,
+    OverSeedsOption,
+    QuietOption,
+    SettingOption,
+    StoreOption,
+    VerboseOption,
+)
 
 styles_app = typer.Typer(
     help="Styles: the same passages told otherwise; rewrite them, measure the texts, mix them, take in others'.",
@@ -16,13 +28,7 @@ styles_app = typer.Typer(
 )
 
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="May be repeated.")]
-Setting = Annotated[
-    str | None,
-    typer.Option(help='Where candidates come from, e.g. "corpus(retriever=bm25,n=50)" [default: the dataset\'s own]'),
-]
-Limit = Annotated[int | None, typer.Option(min=1, help="Only the first questions.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file where it is there.")]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 … (default: the best there is)")]
 Pairs = Annotated[Path, typer.Argument(metavar="PAIRS", help="A file of style pairs.")]
 
 
@@ -31,7 +37,10 @@ def rewrite(
     reference: Reference,
     output: Annotated[Path, typer.Argument(metavar="OUT.jsonl", help="The file of pairs; one that is there goes on.")],
     styles: Annotated[list[str], typer.Option("--style", help="informal, humor, romance …; may be repeated.")],
-    rewriter: Annotated[str, typer.Option(help="llm, or rule: fixed rules, offline.")] = "llm",
+    rewriter: Annotated[
+        str,
+        typer.Option(help="llm, or rule: fixed rules, offline.", autocompletion=completion.words("llm", "rule")),
+    ] = "llm",
     options: Annotated[
         list[str] | None,
         typer.Option(
@@ -47,15 +56,15 @@ def rewrite(
             help="Refuse texts: style=JUDGE (informal ones not judged so), content=JUDGE, entities=SHARE kept.",
         ),
     ] = None,
-    setting: Setting = None,
-    limit: Limit = None,
+    setting: SettingOption = None,
+    limit: LimitOption = None,
     seed: Annotated[int, typer.Option(help="Of the setting.")] = 0,
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Ask again for passages that were given up.")
     ] = False,
     config: Config = None,
     path: DataPath = None,
-    device: Device = None,
+    device: DeviceOption = None,
     offline: OfflineOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -74,7 +83,12 @@ def rewrite(
 def quality(
     pairs: Pairs,
     benchmark: Annotated[
-        str | None, typer.Option(metavar="REF", help="Whose questions the pairs are of: does a gold answer survive?")
+        str | None,
+        typer.Option(
+            metavar="REF",
+            help="Whose questions the pairs are of: does a gold answer survive?",
+            autocompletion=completion.references,
+        ),
     ] = None,
     strength: Annotated[
         str | None, typer.Option(metavar="JUDGE", help="style or rule_style: is a text informal?")
@@ -85,7 +99,7 @@ def quality(
     perplexity: Annotated[str | None, typer.Option(metavar="MODEL", help="A causal language model.")] = None,
     config: Config = None,
     path: DataPath = None,
-    device: Device = None,
+    device: DeviceOption = None,
     offline: OfflineOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -108,15 +122,17 @@ def mix(
         list[str], typer.Option("--mix", metavar="STYLE=SHARE", help="What is missing to 1 stays formal.")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write, in a layout of SARK's.")],
-    layout: Annotated[str, typer.Option(help="ranked, or labels.")] = "ranked",
+    layout: Annotated[
+        str, typer.Option(help="ranked, or labels.", autocompletion=completion.words("ranked", "labels"))
+    ] = "ranked",
     seed: Annotated[int, typer.Option(help="Of the draw, and of the setting.")] = 0,
     draw: Annotated[str, typer.Option(help="exact counts by question, or a coin for each candidate.")] = "exact",
-    setting: Setting = None,
-    limit: Limit = None,
+    setting: SettingOption = None,
+    limit: LimitOption = None,
     overwrite: Overwrite = False,
     config: Config = None,
     path: DataPath = None,
-    device: Device = None,
+    device: DeviceOption = None,
     offline: OfflineOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -138,13 +154,13 @@ def export(
     passages: Annotated[
         int | None, typer.Option(min=1, help="Only the first candidates of each question. [default: all]")
     ] = None,
-    setting: Setting = None,
-    limit: Limit = None,
+    setting: SettingOption = None,
+    limit: LimitOption = None,
     seed: Annotated[int, typer.Option(help="Of the setting.")] = 0,
     overwrite: Overwrite = False,
     config: Config = None,
     path: DataPath = None,
-    device: Device = None,
+    device: DeviceOption = None,
     offline: OfflineOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -193,20 +209,13 @@ def import_pairs(
     style_files.import_pairs(files, style_files.Target(output, overwrite), named, style, by, as_json)
 
 
-Experiment = Annotated[str | None, typer.Argument(metavar="[EXPERIMENT]", help="Default: the newest in the store.")]
-Metrics = Annotated[str | None, typer.Option(help="Comma-separated, by name or id. Default: those it shows.")]
-OverSeeds = Annotated[bool, typer.Option("--over-seeds", help="One row for all training seeds of a method.")]
-
-
 @styles_app.command()
 def drops(
-    experiment: Experiment = None,
-    metrics: Metrics = None,
+    experiment: StoredExperiment = None,
+    metrics: MetricsOption = None,
     styles: Annotated[list[str] | None, typer.Option("--style", help="Only these; may be repeated.")] = None,
-    over_seeds: OverSeeds = False,
-    reference: Annotated[
-        str | None, typer.Option(help="Method that drops are held against (default: the experiment's).")
-    ] = None,
+    over_seeds: OverSeedsOption = False,
+    reference: ReferenceOption = None,
     offline: OfflineOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -221,10 +230,16 @@ def drops(
 
 @styles_app.command()
 def curve(
-    experiment: Experiment = None,
-    over: Annotated[str, typer.Option(help="mix: the share of formal candidates; k: passages read.")] = "mix",
-    metrics: Metrics = None,
-    over_seeds: OverSeeds = False,
+    experiment: StoredExperiment = None,
+    over: Annotated[
+        str,
+        typer.Option(
+            help="mix: the share of formal candidates; k: passages read.",
+            autocompletion=completion.words("mix", "k"),
+        ),
+    ] = "mix",
+    metrics: MetricsOption = None,
+    over_seeds: OverSeedsOption = False,
     offline: OfflineOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -241,24 +256,32 @@ def curve(
 def sensitivity(
     reference: Reference,
     rerankers: Annotated[
-        list[str] | None, typer.Option("--reranker", metavar="ID", help="A reranker; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--reranker", metavar="ID", help="A reranker; may be repeated.", autocompletion=completion.methods
+        ),
     ] = None,
     options: Settings = None,
     experiment: Annotated[
-        str | None, typer.Option(metavar="FILE|NAME", help="Whose methods' rerankers are measured.")
+        str | None,
+        typer.Option(
+            metavar="FILE|NAME",
+            help="Whose methods' rerankers are measured.",
+            autocompletion=completion.experiments,
+        ),
     ] = None,
-    profile: Annotated[str | None, typer.Option(help="Of the experiment.")] = None,
+    profile: ProfileOption = None,
     styles: Annotated[list[str] | None, typer.Option("--style", help="May be repeated. [default: informal]")] = None,
     pairs: Annotated[
         Path | None,
         typer.Option(metavar="PAIRS", help="A file of style pairs; else the benchmark's own texts, else fixed rules."),
     ] = None,
-    setting: Setting = None,
-    limit: Limit = None,
+    setting: SettingOption = None,
+    limit: LimitOption = None,
     seed: Annotated[int, typer.Option(help="Of the setting.")] = 0,
     config: Config = None,
     path: DataPath = None,
-    device: Device = None,
+    device: DeviceOption = None,
     offline: OfflineOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,

@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-from ragmeter.options import JsonOption, QuietOption, StoreOption, VerboseOption
+from ragmeter import completion
+from ragmeter.names import RunArgument
+from ragmeter.options import JsonOption, LimitOption, QuietOption, SettingOption, StoreOption, VerboseOption
 
 submission_app = typer.Typer(help="Make submissions: a template to begin with, a bundle to send.", no_args_is_help=True)
 trec_app = typer.Typer(help="TREC run and qrels files, out and in.", no_args_is_help=True)
@@ -17,9 +19,6 @@ PathOption = Annotated[
     str | None, typer.Option("--path", help="The authors' data file, where it is not found in RAGMETER_DATA.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check and score, store nothing.")]
-Run = Annotated[
-    str, typer.Argument(help="Blessed name, fingerprint prefix, or experiment/method/dataset/setting/seed.")
-]
 
 
 def submit(
@@ -29,9 +28,16 @@ def submit(
     card: CardOption = None,
     dry_run: DryRun = False,
     verify: Annotated[
-        str | None, typer.Option(help="Compare this stored submission with a run made here, and promote it.")
+        str | None,
+        typer.Option(
+            help="Compare this stored submission with a run made here, and promote it.",
+            autocompletion=completion.runs,
+        ),
     ] = None,
-    against: Annotated[str | None, typer.Option(help="With --verify: our RUN (default: the one of its method)")] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(help="With --verify: our RUN (default: the one of its method)", autocompletion=completion.runs),
+    ] = None,
     tolerance: Annotated[
         str, typer.Option(help="With --verify: largest difference of a metric's mean, 0.5pp or 0.005.")
     ] = "0.5pp",
@@ -56,10 +62,13 @@ def submit(
 
 @submission_app.command("template")
 def template(
-    name: Annotated[str, typer.Argument(help="A data reference: name[/subset][:split].")],
+    name: Annotated[
+        str,
+        typer.Argument(help="A data reference: name[/subset][:split].", autocompletion=completion.references),
+    ],
     out: Annotated[Path, typer.Option(help="Folder to write.")],
-    setting: Annotated[str | None, typer.Option(help="Retrieval setting (default: the dataset's first)")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first questions.")] = None,
+    setting: SettingOption = None,
+    limit: LimitOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the setting's draws.")] = 0,
     config: Annotated[str | None, typer.Option(help="The dataset's options as JSON.")] = None,
     passages: Annotated[
@@ -79,7 +88,7 @@ def template(
 
 @submission_app.command("bundle")
 def bundle(
-    run: Run,
+    run: RunArgument,
     file: Annotated[Path, typer.Argument(help="The .zip to write.")],
     card: CardOption = None,
     store: StoreOption = None,
@@ -95,7 +104,7 @@ def bundle(
 
 @trec_app.command("export")
 def export(
-    run: Run,
+    run: RunArgument,
     file: Annotated[Path, typer.Argument(help="The run file to write.")],
     qrels: Annotated[Path | None, typer.Option(help="Write the questions' positives, too.")] = None,
     passages: Annotated[

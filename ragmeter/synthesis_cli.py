@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ragmeter import completion
 from ragmeter.datasets_cli import Config, DataPath
 from ragmeter.options import JsonOption, OfflineOption, QuietOption, StoreOption, VerboseOption
 
@@ -23,7 +24,9 @@ def clara(
     data: Annotated[
         str,
         typer.Argument(
-            metavar="DATA", help="Whose documents: a data reference, or a corpus by its path (./wiki, /data/wiki)."
+            metavar="DATA",
+            help="Whose documents: a data reference, or a corpus by its path (./wiki, /data/wiki).",
+            autocompletion=completion.references,
         ),
     ],
     output: Annotated[Path, typer.Argument(metavar="OUT.jsonl", help="The file of rows; OUT.states.jsonl goes on.")],

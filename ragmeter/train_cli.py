@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from ragmeter.options import JsonOption, QuietOption, StoreOption, VerboseOption
+from ragmeter import completion
+from ragmeter.options import DeviceOption, JsonOption, QuietOption, StoreOption, VerboseOption
 
 Settings = Annotated[
     list[str] | None,
@@ -18,23 +19,35 @@ Settings = Annotated[
 
 
 def train(
-    name: Annotated[str | None, typer.Argument(help="What to train (default: list what can be trained)")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="What to train (default: list what can be trained)", autocompletion=completion.trainings),
+    ] = None,
     data: Annotated[
-        str | None, typer.Option(help="Comma-separated training data: ultradomain/fin:train,worlds/long:train")
+        str | None,
+        typer.Option(
+            help="Comma-separated training data: ultradomain/fin:train,worlds/long:train",
+            autocompletion=completion.several(completion.references),
+        ),
     ] = None,
     graph: Annotated[
         str | None,
-        typer.Option(help="Comma-separated graphs to pretrain on: webqsp:train+validation,cwq:train"),
+        typer.Option(
+            help="Comma-separated graphs to pretrain on: webqsp:train+validation,cwq:train",
+            autocompletion=completion.several(completion.references),
+        ),
     ] = None,
     base: Annotated[str | None, typer.Option(help="Model to begin from: a folder or hub id.")] = None,
-    preset: Annotated[str | None, typer.Option(help="Named options: paper, released …")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="Named options: paper, released …", autocompletion=completion.presets)
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="A YAML file of options.")] = None,
     options: Settings = None,
-    stage: Annotated[str | None, typer.Option(help="Stop after this stage.")] = None,
+    stage: Annotated[str | None, typer.Option(help="Stop after this stage.", autocompletion=completion.stages)] = None,
     output: Annotated[
         Path | None, typer.Option(help="Folder of the checkpoints (default: checkpoints/ in the store)")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 … (default: the best there is)")] = None,
+    device: DeviceOption = None,
     show: Annotated[bool, typer.Option("--options", help="List the options and stop.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -54,12 +67,25 @@ def train(
 
 
 def explain(
-    name: Annotated[str, typer.Argument(help="A method that can explain itself: ark, gpr …")],
+    name: Annotated[
+        str,
+        typer.Argument(help="A method that can explain itself: ark, gpr …", autocompletion=completion.explainers),
+    ],
     question: Annotated[str, typer.Argument(help="A question's id, or the beginning of its text.")],
-    benchmark: Annotated[str, typer.Option("--benchmark", help="The data that the question is from.")],
-    options: Settings = None,
+    benchmark: Annotated[
+        str,
+        typer.Option("--benchmark", help="The data that the question is from.", autocompletion=completion.references),
+    ],
+    options: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="An option, nested ones with dots; checkpoint=FOLDER is what was trained; may be repeated.",
+        ),
+    ] = None,
     picture: Annotated[Path | None, typer.Option(help="Write the picture to this SVG file.")] = None,
-    device: Annotated[str | None, typer.Option(help="As in `train`.")] = None,
+    device: DeviceOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,

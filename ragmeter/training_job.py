@@ -74,7 +74,7 @@ class Job:
         if os.environ.get("RANK", "0") != "0":
             yield
             return
-        self.work.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.work.parent)
         try:
             with FileLock(f"{self.work}.lock", timeout=0):
                 yield

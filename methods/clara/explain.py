@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from benchmarks.corpus import Corpus
+from benchmarks.errors import UserError
 from benchmarks.schema import Passage, Question
 from methods.api import Context, Services
 from methods.baselines.ranking import Scope
+from methods.clara.checkpoint import read_config, require_checkpoint
 from methods.clara.compressing import DocumentMemory
 from methods.clara.fidelity import retell
 from methods.clara.probe import TOP, Topics, topics
@@ -26,6 +28,10 @@ WORDS = 12
 class ClaraExplainConfig(QueryOptions):
     """Whose ranking is shown, and how much of it."""
 
+    checkpoint: str = Field(
+        description="folder of a checkpoint that `ragmeter train clara` made, or `clara-pocket`, which ships"
+    )
+    model: str = Field("", description="the same as checkpoint, by the word of CLaRa's options in experiments")
     k: int | None = Field(None, ge=1, description="documents answered from; null: as the checkpoint was trained")
     shown: int = Field(20, ge=1, description="documents in the table")
     top: int = Field(TOP, ge=1, description="tokens looked at for each memory token; paper 50")
@@ -33,6 +39,26 @@ class ClaraExplainConfig(QueryOptions):
     retell: bool = Field(
         False, description="tell the documents read in other words from their memory alone (paper, table 19)"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _either_word(cls, given: Any) -> Any:
+        """Every approach explains a `checkpoint`; CLaRa's parts, which all take a `model`, are built from this, too."""
+        named = {"checkpoint", "model"} & set(given) if isinstance(given, Mapping) else set()
+        if len(named) == 2:
+            raise UserError(
+                "checkpoint and model are two words for the same folder", where="--set",
+                try_this="give one of them: --set checkpoint=FOLDER",
+            )  # fmt: skip
+        if not named:
+            return given
+        folder = given[named.pop()]
+        # A text in any case, so that what is wrong with the folder is said of one word alone.
+        return {**given, "checkpoint": folder, "model": str(folder)}
+
+    def preflight(self) -> None:
+        """Check that there is such a checkpoint, and its base the one that it was trained on."""
+        read_config(require_checkpoint(self.checkpoint, where="clara, option checkpoint"))
 
 
 @register_explainer(

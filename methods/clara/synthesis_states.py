@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 from typing import IO, Any, Self
 
-from benchmarks.errors import Broke, UserError
+from benchmarks.errors import UserError, unwritable
 from methods.kept import file_id
 
 
@@ -56,7 +56,8 @@ class StateFile:
         """Add the state of an id (JSON).
 
         Raises:
-            Broke: The file cannot be written.
+            UserError: The file cannot be written.
+            Broke: The disk is full.
         """
         row = {"id": identifier, "made_of": made_of, "value": value}
         line = (json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
@@ -68,7 +69,7 @@ class StateFile:
                 file.flush()
                 self._places[file_id(identifier)] = place
         except OSError as error:
-            raise Broke(f"states cannot be kept: {error.strerror}", where=str(self.path)) from error
+            raise unwritable(error, self.path, what="the file of states") from error
 
     def close(self) -> None:
         """Close the file; it opens again when next used."""

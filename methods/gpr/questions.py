@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from benchmarks.errors import UserError
+from benchmarks.errors import UserError, require_writable
 from methods.api import Services
 from methods.gpr.masked import SIDES, MaskedTriple, QuestionGenerator, Side
-from methods.gpr.questions_file import CachedQuestions, Key, Written, append_questions, kept_questions
+from methods.gpr.questions_file import WHAT, CachedQuestions, Key, Written, append_questions, kept_questions
 from methods.gpr.questions_llm import LLMQuestions, QuestionsChat
 from methods.gpr.questions_templates import TemplateQuestions
 from methods.gpr.questions_worlds import Phrasing, WorldsQuestions
@@ -125,9 +125,12 @@ def questions_of(
         progress: Told of every batch.
 
     Raises:
-        UserError: There is no question at all; the message says what became of the triples.
+        UserError: There is no question at all; the message says what became of the triples. Or the file cannot be
+            written, which is known before the first question is asked for.
     """
     progress = progress or Silent()
+    if path is not None:
+        require_writable(path, what=WHAT)
     rows = _asked_about(graph, config, seed)
     kept = kept_questions(path, generator.name) if path is not None else {}
     before = Counter(generator.counts)

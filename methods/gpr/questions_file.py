@@ -14,12 +14,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.errors import Broke, UserError
+from benchmarks.errors import UserError, unwritable
 from benchmarks.fingerprint import file_sha256
 from benchmarks.schema import triple_id
 from methods.gpr.masked import SIDES, MaskedTriple, Side, checked
 
 FIELDS = ("tid", "h", "r", "t", "side", "question", "generator")
+WHAT = "the file of questions"
+"""What errors call it."""
 Key = tuple[str, Side]
 """The triple's id and the hidden end."""
 
@@ -104,7 +106,8 @@ def append_questions(path: Path, rows: Iterable[Written]) -> None:
     """Append questions to a file, which is made where it is not there; they are on disk when this returns.
 
     Raises:
-        Broke: The file cannot be written.
+        UserError: The file cannot be written.
+        Broke: The disk is full.
     """
     lines = []
     for masked, question, generator in rows:
@@ -118,7 +121,7 @@ def append_questions(path: Path, rows: Iterable[Written]) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        raise Broke(f"questions cannot be written: {error.strerror}", where=str(path)) from error
+        raise unwritable(error, path, what=WHAT) from error
 
 
 class CachedQuestions:

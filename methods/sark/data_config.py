@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from benchmarks.errors import UserError, unknown_name
 from benchmarks.styles.rules import STYLES
+from benchmarks.wording import told_of
 from methods.models.chat import ChatConfig, ChatModel
 from methods.models.response_cache import shared
 from methods.models.rewriter import RewriterConfig
@@ -241,9 +242,11 @@ def _component(name: str, options: Mapping[str, Any], where: str) -> Component:
     try:
         return Component.of(name, options, where=where)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        option = ".".join(map(str, first["loc"]))
-        raise UserError(f"option {option!r} of {name}: {first['msg']}", where=where) from None
+        option, what = told_of(error)
+        raise UserError(
+            f"option {option!r} of {name}: {what}" if option else f"options of {name}: {what}",
+            where=where, try_this=f"ragmeter methods {name}",
+        ) from None  # fmt: skip
 
 
 def _require(kind: str, component: Component, where: str) -> None:

@@ -12,7 +12,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.errors import Broke, UserError
+from benchmarks.errors import UserError, require_writable, unwritable
+
+_WHAT = "the file of earlier work"
 
 
 class Journal:
@@ -22,10 +24,12 @@ class Journal:
         path: The file; made when something is first added.
 
     Raises:
-        UserError: The file is damaged.
+        UserError: The file is damaged, or cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
+        # What is found out with the first result has been paid for already.
+        require_writable(path, what=_WHAT)
         self._path = path
         self._kept: dict[str, tuple[str, Any]] = {}
         if path.exists():
@@ -46,7 +50,8 @@ class Journal:
         """Add ids, what each was made of, and the results (JSON); they are on disk when this returns.
 
         Raises:
-            Broke: The file cannot be written.
+            UserError: The file cannot be written.
+            Broke: The disk is full.
         """
         lines = []
         for identifier, made_of, value in made:
@@ -62,7 +67,7 @@ class Journal:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise Broke(f"results cannot be kept: {error.strerror}", where=str(self._path)) from error
+            raise unwritable(error, self._path, what=_WHAT) from error
 
     def _read(self, line: str, number: int) -> None:
         try:

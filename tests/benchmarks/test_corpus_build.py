@@ -1,6 +1,7 @@
 """Dumps of passages built into folders: what is read and kept, and that a killed build ends like any other."""
 
 import csv
+import errno
 import gzip
 import hashlib
 import io
@@ -330,11 +331,27 @@ def test_a_dump_is_built_beside_itself_when_opened(tmp_path):
         open_corpus(tmp_path / "none")
 
 
-def test_a_folder_that_cannot_be_written_broke_and_is_no_mistake_of_the_dump(tmp_path):
+def test_a_place_that_cannot_be_written_is_wrong_input_and_no_mistake_of_the_dump(tmp_path):
     (tmp_path / "psgs.tsv").write_bytes(dpr(rows(3)))
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(Broke, match="cannot be written"):
-        build_corpus(tmp_path / "psgs.tsv", tmp_path / "file" / "built")
+    for target in (tmp_path / "file" / "built", tmp_path / "file"):
+        with pytest.raises(UserError, match="the corpus cannot be written") as caught:
+            build_corpus(tmp_path / "psgs.tsv", target)
+        assert (caught.value.exit_code, caught.value.where) == (2, str(target))
+        assert "another folder" in caught.value.try_this
+
+
+def test_a_disk_that_is_full_broke_and_the_build_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    (tmp_path / "psgs.tsv").write_bytes(dpr(rows(9)))
+    with monkeypatch.context() as full:
+        full.setattr(build, "_write_json", no_space)
+        with pytest.raises(Broke, match="No space left"):
+            build_corpus(tmp_path / "psgs.tsv", tmp_path / "built")
+    assert list(build_corpus(tmp_path / "psgs.tsv", tmp_path / "built")) == expected(rows(9))
+
+
+def no_space(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_progress_counts_records_and_ends_at_the_whole(tmp_path, small_shards):

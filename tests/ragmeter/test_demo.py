@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
+from rich.text import Text
 from typer.testing import CliRunner
 
 from benchmarks.errors import UserError
@@ -15,6 +17,7 @@ from ragmeter import experiment as experiments
 from ragmeter.cli import app
 from ragmeter.commands import demo, demo_views
 from ragmeter.commands.demo import PARTS
+from ragmeter.console import Folding
 
 
 def test_each_approach_is_trained_by_its_demo_preset_and_read_back(tmp_path: Path) -> None:
@@ -122,3 +125,43 @@ def test_without_any_real_sample_their_part_is_not_run(tmp_path: Path, monkeypat
 )
 def test_the_last_table_names_datasets_briefly(dataset: str, expected: str) -> None:
     assert demo_views.in_words(dataset) == expected
+
+
+ROWS = [
+    ("ARK", "worlds/long:test", "recall@5", "dense + pocket"),
+    ("GPR", "worlds/graph:test", "answer_entity_recall@20", "Two tower (mean)"),
+    ("SARK", "worlds/multihop:test, 50 % informal", "mrr@5", "cosine"),
+]
+
+
+def drawn(width: int) -> list[str]:
+    value = Text("63.4 ± 4.2†\n+12.1 ± 13.0 **†")
+    console = Console(width=width, color_system=None)
+    with console.capture() as shown:
+        console.print(demo_views.approaches_table((a, asked, m, value, r) for a, asked, m, r in ROWS))
+    return shown.get().splitlines()
+
+
+def test_the_last_table_breaks_no_word_in_a_terminal_of_80_columns() -> None:
+    lines = drawn(80)
+    assert all(len(line) <= 80 for line in lines)
+    words = {word.strip("/:,") for line in lines for word in line.split()}
+    for word in ("worlds/long", "multihop:test", "worlds/graph", "test", "informal", "answer_entity_", "recall@20"):
+        assert word in words
+    assert sum("63.4 ± 4.2†" in line for line in lines) == len(ROWS)
+    assert "dense + pocket" in lines[1]
+
+
+def test_the_last_table_breaks_nothing_where_there_is_room() -> None:
+    lines = drawn(120)
+    assert len(lines) == 1 + 2 * len(ROWS)
+    for approach, asked, metric, reference in ROWS:
+        assert any(all(name in line for name in (approach, asked, metric, reference)) for line in lines)
+
+
+def test_a_name_of_strangers_is_no_markup_and_one_without_separators_still_fits() -> None:
+    console = Console(width=10, color_system=None)
+    with console.capture() as shown:
+        for name in ("[red]x[/red]", "a" * 25, "", "/::", "two words"):
+            console.print(Folding(name))
+    assert shown.get().splitlines() == ["[red]x[/", "red]", "a" * 10, "a" * 10, "a" * 5, "", "/::", "two words"]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import re
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from benchmarks.schema import Question
 from methods.api import Prediction
 from ragmeter import console
-from ragmeter.commands import tabling
+from ragmeter.commands import running, tabling
 from results import queries
 from results.board import boards
 from results.diff import diff, differing
@@ -51,28 +50,34 @@ JSON = st.recursive(
 OBJECT = st.dictionaries(st.text("xyz", min_size=1, max_size=2), JSON, max_size=4)
 
 
-def ragmeter(*arguments: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
-    return subprocess.run([sys.executable, "-m", "ragmeter.cli", *arguments], capture_output=True, text=True, env=env)
+Command = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     place = tmp_path_factory.mktemp("diff")
     (place / "x.yaml").write_text(EXPERIMENT)
-    done = ragmeter("run", str(place / "x.yaml"), "-q", "--store", str(place / "s"))
-    assert done.returncode == 0, done.stderr
+    request = running.Request(str(place / "x.yaml"))
+    assert running.run(request, place / "s", as_json=True, quiet=True, verbose=False) == 0
     return str(place / "s")
+
+
+@pytest.fixture
+def ragmeter(folder: str, call: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """The command on that store, in this process."""
+    for name, value in {"COLUMNS": "120", "NO_COLOR": "1", "RAGMETER_STORE": folder}.items():
+        monkeypatch.setenv(name, value)
+    return call
 
 
 def path(method: str, dataset: str = "worlds/multihop:test/distractor") -> str:
     return f"small/{method}/{dataset}/0"
 
 
-def test_what_differs_in_settings_is_named_by_its_nested_key(folder: str) -> None:
-    done = ragmeter("diff", path("bm25"), path("flat"), "--json", "--store", folder)
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
+def test_what_differs_in_settings_is_named_by_its_nested_key(ragmeter: Command) -> None:
+    done = ragmeter("diff", path("bm25"), path("flat"), "--json")
+    assert done.code == 0, done.err
+    said = json.loads(done.out)
     assert said["settings"] == [
         {"key": "description.method.config.k1", "first": 1.5, "second": 0.4},
         {"key": "description.method.config.b", "first": 0.75, "second": 0.0},
@@ -91,10 +96,9 @@ def test_what_differs_in_numbers_is_the_paired_statistics(folder: str) -> None:
     assert [number.p_holm for number in found.numbers] == holm(ps)
 
 
-def test_the_questions_shown_are_those_that_differ_most_with_both_answers(folder: str) -> None:
-    done = ragmeter("diff", path("bm25"), path("random"), "--metrics", "recall@5", "--questions", "4", "--json",
-                    "--store", folder)  # fmt: skip
-    said = json.loads(done.stdout)
+def test_the_questions_shown_are_those_that_differ_most_with_both_answers(folder: str, ragmeter: Command) -> None:
+    done = ragmeter("diff", path("bm25"), path("random"), "--metrics", "recall@5", "--questions", "4", "--json")
+    said = json.loads(done.out)
     store = Store(Path(folder))
     runs = [said["first"]["run"], said["second"]["run"]]
     columns = queries.score_columns(store, said["first"]["dataset_fingerprint"], runs, ["recall@5#v1"])
@@ -107,25 +111,25 @@ def test_the_questions_shown_are_those_that_differ_most_with_both_answers(folder
         assert one["golds"]
 
 
-def test_other_data_are_compared_in_settings_and_not_in_numbers(folder: str) -> None:
-    done = ragmeter("diff", path("bm25"), path("bm25", "worlds/long:test/document"), "--json", "--store", folder)
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
+def test_other_data_are_compared_in_settings_and_not_in_numbers(ragmeter: Command) -> None:
+    done = ragmeter("diff", path("bm25"), path("bm25", "worlds/long:test/document"), "--json")
+    assert done.code == 0, done.err
+    said = json.loads(done.out)
     assert said["paired"] is False
     assert "different data, worlds/multihop:test and worlds/long:test" in said["unpaired_because"]
     assert {"dataset", "dataset_fingerprint", "questions", "setting"} <= {one["key"] for one in said["settings"]}
     assert all(one["difference"] is None for one in said["metrics"])
     assert all(one["first"] and one["second"] for one in said["metrics"])
     assert said["questions"] == []
-    shown = ragmeter("diff", path("bm25"), path("bm25", "worlds/long:test/document"), "--store", folder)
-    assert "numbers are not paired: the runs are about different data" in " ".join(shown.stdout.split())
+    shown = ragmeter("diff", path("bm25"), path("bm25", "worlds/long:test/document"))
+    assert "numbers are not paired: the runs are about different data" in " ".join(shown.out.split())
 
 
-def test_a_run_does_not_differ_from_itself(folder: str) -> None:
-    done = ragmeter("diff", path("bm25"), path("bm25"), "--store", folder)
-    assert done.returncode == 0, done.stderr
-    assert "the two were made alike" in done.stderr
-    assert "+0.0 ± 0.0" in done.stdout
+def test_a_run_does_not_differ_from_itself(ragmeter: Command) -> None:
+    done = ragmeter("diff", path("bm25"), path("bm25"))
+    assert done.code == 0, done.err
+    assert "the two were made alike" in done.err
+    assert "+0.0 ± 0.0" in done.out
 
 
 @given(OBJECT)
@@ -156,11 +160,11 @@ def test_nested_keys_are_written_as_one_would_look_them_up() -> None:
 
 
 @pytest.mark.parametrize("form", ["csv", "markdown", "latex", "text", "json"])
-def test_tables_are_written_in_every_format(folder: str, form: str, tmp_path: Path) -> None:
+def test_tables_are_written_in_every_format(ragmeter: Command, form: str, tmp_path: Path) -> None:
     file = tmp_path / "table"
-    done = ragmeter("table", "--format", form, "--output", str(file), "--store", folder)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == ""
+    done = ragmeter("table", "--format", form, "--output", str(file))
+    assert done.code == 0, done.err
+    assert done.out == ""
     text = file.read_text("utf-8")
     assert "worlds/long:test" in text
     if form == "csv":
@@ -171,18 +175,18 @@ def test_tables_are_written_in_every_format(folder: str, form: str, tmp_path: Pa
         assert len(json.loads(text)["boards"]) == 2
 
 
-def test_an_unknown_format_or_place_is_wrong_usage(folder: str, tmp_path: Path) -> None:
-    done = ragmeter("table", "--format", "latx", "--store", folder)
-    assert done.returncode == 2
-    assert "did you mean 'latex'?" in done.stderr
-    assert ragmeter("table", "--format", "csv", "--output", str(tmp_path), "--store", folder).returncode == 2
+def test_an_unknown_format_or_place_is_wrong_usage(ragmeter: Command, tmp_path: Path) -> None:
+    done = ragmeter("table", "--format", "latx")
+    assert done.code == 2
+    assert "did you mean 'latex'?" in done.err
+    assert ragmeter("table", "--format", "csv", "--output", str(tmp_path)).code == 2
 
 
-def test_data_without_published_figures_say_so(folder: str) -> None:
-    done = ragmeter("table", "--published", "--store", folder)
-    assert done.returncode == 0, done.stderr
-    assert "print no figure of these methods" in done.stderr
-    assert json.loads(ragmeter("table", "--published", "--json", "--store", folder).stdout)["published"] == []
+def test_data_without_published_figures_say_so(ragmeter: Command) -> None:
+    done = ragmeter("table", "--published")
+    assert done.code == 0, done.err
+    assert "print no figure of these methods" in done.err
+    assert json.loads(ragmeter("table", "--published", "--json").out)["published"] == []
 
 
 def with_a_published_figure(folder: Path) -> Store:

@@ -8,11 +8,13 @@ import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ragmeter.commands import running
 from results.gate_history import history
 from results.store import Store
 
@@ -28,10 +30,14 @@ metrics: [f1, recall@5, recall@20]
 OTHER = EXPERIMENT.replace("name: small", "name: other").replace("limit: 60", "limit: 8")
 
 
-def ragmeter(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+Command = Callable[..., Any]
+
+
+def started(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, as CI starts it."""
     command = [sys.executable, "-m", "ragmeter.cli", *arguments]
     env = {name: value for name, value in os.environ.items() if name != "GITHUB_STEP_SUMMARY"}
-    env |= {"COLUMNS": "120", "NO_COLOR": "1", **environment}
+    env |= {"COLUMNS": "120", "NO_COLOR": "1"}
     return subprocess.run(command, capture_output=True, text=True, env=env, check=False)
 
 
@@ -40,37 +46,48 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("gate")
     for name, text in (("small", EXPERIMENT), ("other", OTHER)):
         (folder / f"{name}.yaml").write_text(text)
-        done = ragmeter("run", str(folder / f"{name}.yaml"), "-q", "--store", str(folder / "s"))
-        assert done.returncode == 0, done.stderr
+        request = running.Request(str(folder / f"{name}.yaml"))
+        assert running.run(request, folder / "s", as_json=True, quiet=True, verbose=False) == 0
     return str(folder / "s")
+
+
+@pytest.fixture
+def ragmeter(store: str, call: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """The command on that store, in this process."""
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    for name, value in {"COLUMNS": "120", "NO_COLOR": "1", "RAGMETER_STORE": store}.items():
+        monkeypatch.setenv(name, value)
+    return call
+
+
+@pytest.fixture
+def gate(ragmeter: Command) -> Command:
+    return lambda baseline, candidate, *more: ragmeter("gate", "--baseline", baseline, "--candidate", candidate, *more)
 
 
 def path(method: str, experiment: str = "small") -> str:
     return f"{experiment}/{method}/worlds/multihop:test/distractor/0"
 
 
-def gate(store: str, baseline: str, candidate: str, *more: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return ragmeter("gate", "--baseline", baseline, "--candidate", candidate, "--store", store, *more, **env)
-
-
-def test_worse_ends_with_100_better_with_0_and_too_few_with_101(store: str) -> None:
-    worse = gate(store, path("bm25"), path("random"), "--metric", "recall@5", "--margin", "1.0pp")
+def test_worse_ends_with_100_better_with_0_and_too_few_with_101(store: str, gate: Command) -> None:
+    worse = started("gate", "--baseline", path("bm25"), "--candidate", path("random"), "--metric", "recall@5",
+                    "--margin", "1.0pp", "--store", store)  # fmt: skip
     assert worse.returncode == 100, worse.stderr
     assert "regressed" in worse.stdout
-    better = gate(store, path("random"), path("bm25"), "--metric", "recall@5", "--margin", "0.01")
-    assert better.returncode == 0, better.stderr
-    assert better.stdout.rstrip().endswith("pass")
-    few = gate(store, path("bm25"), path("random"), "--metric", "f1", "--margin", "1.0pp")
-    assert few.returncode == 101, few.stderr
-    assert "questions would decide" in few.stdout
-    assert "are seen four times in five" in few.stdout
+    better = gate(path("random"), path("bm25"), "--metric", "recall@5", "--margin", "0.01")
+    assert better.code == 0, better.err
+    assert better.out.rstrip().endswith("pass")
+    few = gate(path("bm25"), path("random"), "--metric", "f1", "--margin", "1.0pp")
+    assert few.code == 101, few.err
+    assert "questions would decide" in few.out
+    assert "are seen four times in five" in few.out
 
 
-def test_the_json_holds_the_numbers_that_decide(store: str) -> None:
-    done = gate(store, path("bm25"), path("random"), "--metric", "f1", "--metric", "recall@5",
+def test_the_json_holds_the_numbers_that_decide(gate: Command) -> None:
+    done = gate(path("bm25"), path("random"), "--metric", "f1", "--metric", "recall@5",
                 "--margin", "recall@5=2pp", "--margin", "1pp", "--json")  # fmt: skip
-    said = json.loads(done.stdout)
-    assert (done.returncode, said["exit_code"], said["outcome"]) == (100, 100, "regressed")
+    said = json.loads(done.out)
+    assert (done.code, said["exit_code"], said["outcome"]) == (100, 100, "regressed")
     f1, recall = said["metrics"]
     assert (f1["margin"], recall["margin"]) == (0.01, 0.02)
     assert (f1["outcome"], recall["outcome"]) == ("inconclusive", "regressed")
@@ -81,18 +98,21 @@ def test_the_json_holds_the_numbers_that_decide(store: str) -> None:
     assert said["questions"] == 60
 
 
-def test_a_run_against_itself_never_regresses(store: str) -> None:
-    done = gate(store, path("bm25"), path("bm25"), "--metric", "recall@5", "--margin", "1pp", "--strict")
-    assert done.returncode in (0, 101)
-    assert "the same run" in done.stderr
+def test_a_run_against_itself_never_regresses(gate: Command) -> None:
+    done = gate(path("bm25"), path("bm25"), "--metric", "recall@5", "--margin", "1pp", "--strict")
+    assert done.code in (0, 101)
+    assert "the same run" in done.err
 
 
-def test_junit_and_summary_say_the_same_as_the_exit_code(store: str, tmp_path: Path) -> None:
+def test_junit_and_summary_say_the_same_as_the_exit_code(
+    gate: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     report, summary = tmp_path / "gate.xml", tmp_path / "summary.md"
     summary.write_text("# before\n")
-    done = gate(store, path("bm25"), path("random"), "--metric", "f1", "--metric", "recall@5", "--metric", "recall@20",
-                "--margin", "1pp", "--junit", str(report), GITHUB_STEP_SUMMARY=str(summary))  # fmt: skip
-    assert done.returncode == 100
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    done = gate(path("bm25"), path("random"), "--metric", "f1", "--metric", "recall@5", "--metric", "recall@20",
+                "--margin", "1pp", "--junit", str(report))  # fmt: skip
+    assert done.code == 100
     root = ET.parse(report).getroot()
     (suite,) = root.findall("testsuite")
     for element in (root, suite):
@@ -109,22 +129,22 @@ def test_junit_and_summary_say_the_same_as_the_exit_code(store: str, tmp_path: P
     assert text.count("\n| ") == 5
 
 
-def test_a_blessed_baseline_is_a_name_that_moves(store: str) -> None:
-    assert ragmeter("bless", "main", path("bm25"), "--note", "first", "--store", store).returncode == 0
-    done = gate(store, "main", path("random"), "--metric", "recall@5", "--margin", "1pp")
-    assert done.returncode == 100, done.stderr
-    moved = json.loads(ragmeter("bless", "main", path("random"), "--json", "--store", store).stdout)
+def test_a_blessed_baseline_is_a_name_that_moves(ragmeter: Command, gate: Command) -> None:
+    assert ragmeter("bless", "main", path("bm25"), "--note", "first").code == 0
+    done = gate("main", path("random"), "--metric", "recall@5", "--margin", "1pp")
+    assert done.code == 100, done.err
+    moved = json.loads(ragmeter("bless", "main", path("random"), "--json").out)
     assert moved["before"] != moved["run"]
-    assert gate(store, "main", path("bm25"), "--metric", "recall@5", "--margin", "1pp").returncode == 0
-    listed = json.loads(ragmeter("bless", "--json", "--store", store).stdout)
+    assert gate("main", path("bm25"), "--metric", "recall@5", "--margin", "1pp").code == 0
+    listed = json.loads(ragmeter("bless", "--json").out)
     assert [(one["name"], one["run"]) for one in listed] == [("main", moved["run"])]
-    assert ragmeter("bless", "main", "--remove", "--store", store).returncode == 0
-    assert gate(store, "main", path("bm25"), "--metric", "recall@5", "--margin", "1pp").returncode == 2
+    assert ragmeter("bless", "main", "--remove").code == 0
+    assert gate("main", path("bm25"), "--metric", "recall@5", "--margin", "1pp").code == 2
 
 
-def test_every_decision_is_kept(store: str) -> None:
+def test_every_decision_is_kept(store: str, gate: Command) -> None:
     before = len(history(Store(Path(store))))
-    gate(store, path("bm25"), path("random"), "--metric", "f1", "--metric", "recall@5", "--margin", "1pp")
+    gate(path("bm25"), path("random"), "--metric", "f1", "--metric", "recall@5", "--margin", "1pp")
     kept = history(Store(Path(store)))
     assert len(kept) == before + 2
     assert {one.outcome for one in kept[:2]} == {"regressed", "inconclusive"}
@@ -144,19 +164,19 @@ def test_every_decision_is_kept(store: str) -> None:
         (("nothing", path("random"), "f1", "1pp"), "unknown run, checkpoint or blessed name"),
     ],
 )
-def test_wrong_usage_ends_with_two_and_a_remedy(store: str, arguments: tuple[str, ...], said: str) -> None:
+def test_wrong_usage_ends_with_two_and_a_remedy(gate: Command, arguments: tuple[str, ...], said: str) -> None:
     baseline, candidate, metric, margin = arguments
-    done = gate(store, baseline, candidate, "--metric", metric, "--margin", margin)
-    assert done.returncode == 2, done.stdout
-    assert said in " ".join(done.stderr.split())
-    assert "Traceback" not in done.stderr
+    done = gate(baseline, candidate, "--metric", metric, "--margin", margin)
+    assert done.code == 2, done.out
+    assert said in " ".join(done.err.split())
+    assert "Traceback" not in done.err
 
 
-def test_a_report_that_cannot_be_written_is_named(store: str, tmp_path: Path) -> None:
-    done = gate(store, path("bm25"), path("random"), "--metric", "f1", "--margin", "1pp", "--junit",
+def test_a_report_that_cannot_be_written_is_named(gate: Command, tmp_path: Path) -> None:
+    done = gate(path("bm25"), path("random"), "--metric", "f1", "--margin", "1pp", "--junit",
                 str(tmp_path / "no" / "x.xml"))  # fmt: skip
-    assert done.returncode == 2
-    assert "--junit" in done.stderr
+    assert done.code == 2
+    assert "--junit" in done.err
 
 
 def tiny_models() -> Any:
@@ -187,29 +207,33 @@ def encoder(folder: Path, seed: int) -> Path:
 @pytest.mark.slow
 def test_did_my_checkpoint_regress(tmp_path: Path) -> None:
     """From a model folder to the gate's answer, with nothing but the commands of the docs."""
+
+    def gate(baseline: str, candidate: str, *more: str) -> subprocess.CompletedProcess[str]:
+        return started("gate", "--baseline", baseline, "--candidate", candidate, "--store", store, *more)
+
     folder, store = encoder(tmp_path / "epoch-1", 1), str(tmp_path / "s")
     file = tmp_path / "x.yaml"
     file.write_text(
         "name: nightly\nbenchmarks: [{id: worlds/multihop, split: test, limit: 40}]\n"
         f"methods: [{{id: bm25}}, {{id: dense, name: mine, config: {{model: {folder}}}}}]\nmetrics: [recall@2]\n"
     )
-    ran = ragmeter("run", str(file), "-q", "--store", store)
+    ran = started("run", str(file), "-q", "--store", store)
     assert ran.returncode == 0, ran.stderr
-    assert ragmeter("bless", "main", path("bm25", "nightly"), "--store", store).returncode == 0
-    unknown = gate(store, "main", str(folder), "--metric", "recall@2", "--margin", "1pp")
+    assert started("bless", "main", path("bm25", "nightly"), "--store", store).returncode == 0
+    unknown = gate("main", str(folder), "--metric", "recall@2", "--margin", "1pp")
     assert unknown.returncode == 2
     assert "ragmeter checkpoints add" in unknown.stderr
-    added = json.loads(ragmeter("checkpoints", "add", str(folder), "--json", "--store", store).stdout)
-    done = gate(store, "main", "epoch-1", "--metric", "recall@2", "--margin", "1pp", "--json")
+    added = json.loads(started("checkpoints", "add", str(folder), "--json", "--store", store).stdout)
+    done = gate("main", "epoch-1", "--metric", "recall@2", "--margin", "1pp", "--json")
     assert done.returncode == 100, done.stderr
     said = json.loads(done.stdout)
     assert said["candidate_checkpoint"] == added["sha256"]
     assert said["candidate"]["path"].split("/")[1] == "mine"
-    listed = json.loads(ragmeter("checkpoints", "--json", "--store", store).stdout)
+    listed = json.loads(started("checkpoints", "--json", "--store", store).stdout)
     assert [(one["name"], one["registered"]) for one in listed] == [("epoch-1", True)]
-    assert ragmeter("checkpoints", "verify", "--store", store).returncode == 0
+    assert started("checkpoints", "verify", "--store", store).returncode == 0
     (folder / "config.json").write_text((folder / "config.json").read_text() + " ")
-    assert ragmeter("checkpoints", "verify", "--store", store).returncode == 1
-    tampered = ragmeter("checkpoints", "verify", "epoch-1", "--store", store)
+    assert started("checkpoints", "verify", "--store", store).returncode == 1
+    tampered = started("checkpoints", "verify", "epoch-1", "--store", store)
     assert tampered.returncode == 2
     assert "config.json" in tampered.stderr

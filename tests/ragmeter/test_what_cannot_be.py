@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from benchmarks.errors import Broke, UserError, make_folder, unwritable
+from benchmarks.errors import Broke, UserError, make_folder, require_writable, unwritable
 from benchmarks.wording import in_words, told_of
+from methods.sark.data_config import LabelsConfig
 from methods.training import Silent
 from ragmeter import endings
 from ragmeter.commands import diagnosis
@@ -49,12 +51,16 @@ def test_a_wrong_place_is_wrong_input_and_a_full_disk_broke(number: int, kind: t
         "compress worlds/multihop:test --model clara-pocket --output {file}/x",
         "results export {file}/out",
         "results export {file}",
+        "datasets corpus {dump} {file}/built",
+        "datasets corpus {dump} {file}",
+        "synthesise clara worlds/multihop:train {file}/rows.jsonl --set model=x --set base_url=http://127.0.0.1:9/v1",
     ],
 )
 def test_a_file_in_a_file_ends_every_command_alike(line: str, ragmeter: Command, tmp_path: Path) -> None:
-    file = tmp_path / "file.yaml"
+    file, dump = tmp_path / "file.yaml", tmp_path / "dump.tsv"
     file.write_text("kept")
-    code, _, said = ragmeter(*line.format(file=file).split())
+    dump.write_text("id\ttext\ttitle\n1\tIt is a text.\tOne\n")
+    code, _, said = ragmeter(*line.format(file=file, dump=dump).split())
     assert code == 2, said
     assert str(file) in said
     assert "fault" not in said
@@ -71,6 +77,47 @@ def test_an_output_is_made_before_anything_is_trained(tmp_path: Path, monkeypatc
     monkeypatch.setattr(Job, "_run", lambda *_: pytest.fail("it was trained"))
     with pytest.raises(UserError, match="cannot be written"):
         job.run(Silent())
+
+
+def test_work_that_could_not_be_kept_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from methods.gpr import questions, questions_file
+    from methods.sark.journal import Journal
+
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file" / "kept.jsonl", tmp_path):
+        with pytest.raises(UserError, match="the file of earlier work cannot be written") as caught:
+            Journal(path)
+        assert (caught.value.exit_code, caught.value.where) == (2, str(path))
+        monkeypatch.setattr(questions, "_asked_about", lambda *_: pytest.fail("it was begun"))
+        asked: Any = None
+        with pytest.raises(UserError, match="the file of questions cannot be written") as caught:
+            questions.questions_of(asked, asked, asked, path)
+        assert (caught.value.exit_code, caught.value.where) == (2, str(path))
+    journal = Journal(tmp_path / "new" / "kept.jsonl")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(Broke, match="No space left"):
+        journal.add([("a", "x", 1)])
+    with pytest.raises(Broke, match="No space left"):
+        questions_file.append_questions(tmp_path / "q.jsonl", [])
+
+
+def test_a_file_that_may_not_be_written_is_told_from_one_that_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_writable(tmp_path / "a" / "new.jsonl")
+    assert list((tmp_path / "a").iterdir()) == []
+    kept = tmp_path / "kept.jsonl"
+    kept.write_text("")
+    require_writable(kept)
+    # Whoever runs the tests may be allowed everything.
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != kept)
+    with pytest.raises(UserError, match="the tape cannot be written: Permission denied") as caught:
+        require_writable(kept, what="the tape")
+    assert caught.value.where == str(kept)
 
 
 def test_a_folder_that_is_there_is_fine(tmp_path: Path) -> None:
@@ -184,3 +231,24 @@ def test_values_that_do_not_fit_are_told_of_in_our_words(given: dict[str, object
 
 def test_a_kind_that_is_not_known_keeps_its_words() -> None:
     assert in_words({"type": "date_type", "msg": "Input should be a valid date"}) == "must be a valid date"
+
+
+# -- values of SARK's data -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        ({"extra": {"n": 5, "options": {"k1": "much"}}}, "option 'k1' of bm25: a number is wanted"),
+        ({"extra": {"n": 5, "options": {"kk": 1}}}, "option 'kk' of bm25: is no known key"),
+        ({"by": "reader", "reader": "pocket", "reader_options": {"max_new_tokens": "x"}},
+         "option 'max_new_tokens' of pocket: a whole number is wanted"),
+    ],
+)  # fmt: skip
+def test_options_of_what_makes_sarks_rows_are_told_in_our_words(labels: dict[str, Any], said: str) -> None:
+    config = LabelsConfig.model_validate(labels)
+    with pytest.raises(UserError) as caught:
+        _ = (config.extra or config).component
+    assert caught.value.what == said
+    assert "Input should" not in caught.value.what
+    assert caught.value.try_this == f"ragmeter methods {said.split(' of ')[1].partition(':')[0]}"

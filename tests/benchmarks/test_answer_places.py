@@ -1,0 +1,80 @@
+"""Places of answers: they agree with `has_answer`, and lie where a reader would put them."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.answer_places import answer_places
+from benchmarks.text import has_answer, normalise
+
+# Pieces that make places hard: marks before and after their letters, letters that are two characters once decomposed,
+# characters that become several tokens or none, case that depends on what follows, words within words.
+PIECES = [
+    "York", "york", "New", " ", "  ", "\n", "\x00", "é", "e\u0301", "\u0323\u0307", "\u0307\u0323", "É", "İ", "ΑΣ", "Σ",
+    "ΑΣΑ", "≠", "=", "\u0338", "ẞ", "ß", "\u212a", "K", "k", "\uac00", "\u1100\u1161", "–", "'", ".", "J.", "5", "５",
+    "\u00a0", "\u200b", "\u0f73", "\u0f71", "漢", "\U0001d400", "\ud800", "newyork",
+]  # fmt: skip
+texts = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
+
+
+def found(text: str, *golds: str) -> list[str]:
+    return [text[start:end] for start, end in answer_places(text, golds)]
+
+
+@pytest.mark.parametrize(
+    ("text", "golds", "expected"),
+    [
+        ("He moved to New  York, not to Yorkshire; new york it was.", ["New York"], ["New  York", "new york"]),
+        ("Cafe\u0301 or Café", ["CAFÉ"], ["Cafe\u0301", "Café"]),
+        ("by J.R.R. Tolkien", ["J. R. R. Tolkien"], ["J.R.R. Tolkien"]),
+        ("Barack Obama and Mr Obama", ["Obama", "Barack Obama"], ["Barack Obama", "Obama"]),
+        ("ha ha ha", ["ha ha"], ["ha ha ha"]),
+        ("ha ha", ["ha"], ["ha", "ha"]),
+        ("The 1,200 men", ["1,200"], ["1,200"]),
+        ("The 1,2000 men", ["1,200"], []),
+        ("in 東京 and 東京都", ["東京"], ["東京"]),
+        ("nothing", [""], []),
+        ("nothing", [" \n"], []),
+        ("", ["x"], []),
+    ],
+)
+def test_places(text: str, golds: list[str], expected: list[str]) -> None:
+    assert found(text, *golds) == expected
+
+
+@given(texts, st.lists(texts, max_size=3))
+@settings(max_examples=500, deadline=None)
+def test_there_is_a_place_where_has_answer_says_so(text: str, golds: list[str]) -> None:
+    places = answer_places(text, golds)
+    assert bool(places) == has_answer(text, golds)
+    assert all(0 <= start < end <= len(text) for start, end in places)
+    assert all(one[1] <= other[0] for one, other in pairwise(places))
+    # What a place covers holds an answer itself.
+    assert all(has_answer(text[start:end], golds) for start, end in places)
+
+
+@given(texts, texts)
+@settings(max_examples=300, deadline=None)
+def test_an_answer_that_was_put_there_is_found_there(before: str, gold: str) -> None:
+    if not normalise(gold, "dpr"):
+        return
+    text = f"{before} {gold} end"
+    first, last = len(before) + 1, len(before) + 1 + len(gold)
+    assert any(start < last and first < end for start, end in answer_places(text, [gold], most=10_000))
+
+
+def test_so_many_places_and_no_more() -> None:
+    assert len(answer_places("x y " * 1000, ["x"], most=7)) == 7
+
+
+@pytest.mark.parametrize("letter", ["a", "é"])
+def test_time_grows_with_the_text_alone(letter: str) -> None:
+    text = f"{letter} {letter} b " * 50_000
+    started = time.process_time()
+    assert answer_places(text, [f"{letter} {letter}", "c c c", f"{letter} b"])
+    assert time.process_time() - started < 2

@@ -21,7 +21,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 CHROMIUM_FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--force-color-profile=srgb"]
 VIEWS = {"light": ("light", 1440, 900), "dark": ("dark", 1440, 900), "phone": ("light", 390, 844)}
@@ -50,13 +50,17 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def serving(store: Path, program: str | None = None) -> Iterator[str]:
-    """The leaderboard of a store, served by `serve` in a process of its own; yields its address."""
+def serving(store: Path, program: str | None = None, said: IO[str] | None = None) -> Iterator[str]:
+    """The leaderboard of a store, served by `serve` in a process of its own; yields its address.
+
+    What the server says goes to `said`, where it is given.
+    """
+    told = said or subprocess.DEVNULL
     port = free_port()
     address = f"http://127.0.0.1:{port}"
     process = subprocess.Popen(
         [sys.executable, "-c", program or SERVE, str(store), str(port)],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=told, stderr=told, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     try:
         wait_until_healthy(address, process)

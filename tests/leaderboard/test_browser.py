@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -56,6 +57,23 @@ def test_text_from_strangers_is_shown_and_never_run(visit: Any, synthetic: Modul
     assert page.foreign == []
     assert page.locator("img[src*='evil'], svg[onload], a[href^='javascript']").count() == 0
     assert any("<script>window.pwned=1</script>" in name for name in methods(page))
+
+
+def test_a_visit_is_nothing_that_the_server_complains_of(
+    filled: Path, browser: Any, screenshots: ModuleType, tmp_path: Path
+) -> None:
+    with (tmp_path / "said").open("w+") as said:
+        with screenshots.serving(filled, said=said) as address:
+            page = browser.new_page(viewport={"width": 1280, "height": 900})
+            wrong: list[str] = []
+            page.on("console", lambda one: wrong.append(one.text) if one.type in ("error", "warning") else None)
+            page.goto(address)
+            screenshots.settled(page)
+            page.close()
+        said.seek(0)
+        complaints = [line for line in said if re.search("Traceback|Error|Failed|[Ww]arning", line)]
+    assert complaints == []
+    assert not [text for text in wrong if "theme" in text.lower() or "font" in text.lower()]
 
 
 def test_a_link_into_a_page_is_whole_as_the_first_visit_of_a_server(

@@ -52,10 +52,10 @@ def draw(chart: altair.TopLevelMixin, *, alt: str, key: str | None = None) -> No
 
 def _component():  # type: ignore[no-untyped-def]  # Streamlit's ComponentRenderer, whose module is imported lazily
     """The component, registered anew where this Streamlit runtime does not know it yet."""
-    return st.components.v2.component(NAME, css=_asset("view.css"), js=_asset("view.js"))
+    return st.components.v2.component(NAME, css=asset("view.css"), js=asset("view.js"))
 
 
 @cache
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
     """A file of ours, read once: a page draws ten trees."""
     return importlib.resources.files("leaderboard").joinpath("assets", name).read_text("utf-8")

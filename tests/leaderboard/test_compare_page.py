@@ -136,7 +136,8 @@ def test_every_mark_of_the_scatter_lies_where_its_scores_are_and_says_so(three: 
     high = max(value for point in drawn for value in (point.x, point.y))
     said = {mark.tip: mark for mark in marks}
     for point in drawn:
-        (mark,) = (said[tip] for tip in said if f"one {point.x:.1f}, other {point.y:.1f}." in tip and point.example in tip)
+        scores = f"one {point.x:.1f}, other {point.y:.1f}."
+        (mark,) = (said[tip] for tip in said if scores in tip and point.example in tip)
         assert mark.numbers["x"] == pytest.approx((point.x - low) / (high - low))
         assert mark.numbers["y"] == pytest.approx((point.y - low) / (high - low))
         assert point.side in mark.classes.split()

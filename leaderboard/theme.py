@@ -7,7 +7,7 @@ _BOTH = {
     "font": "sans-serif",
     "baseFontSize": "15",
     "baseRadius": "6px",
-    "headingFontSizes": "[\"1.7rem\", \"1.3rem\", \"1.1rem\"]",
+    "headingFontSizes": '["1.7rem", "1.3rem", "1.1rem"]',
     "headingFontWeights": "[650, 600, 600]",
     "showWidgetBorder": "true",
     "paddingTop": "1.5rem",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.errors import UserError
+from ragmeter.console import counted
 from ragmeter.frames import frame
 from ragmeter.options import store_folder
 from results import blessed, queries, question_queries
@@ -115,7 +116,7 @@ class Compared:
             ("wins / ties / losses", f"{self.wins} / {self.ties} / {self.losses}"),
         ]
         direction = "" if self.higher_is_better else "; less is better"
-        notes = [f"difference: second minus first, paired over {self.n} questions{direction}"]
+        notes = [f"difference: second minus first, paired over {counted(self.n, 'question')}{direction}"]
         notes += [f"† {self.paired.doubt}"] if self.paired.doubt else []
         return to_html(("", self.metric), rows, notes=notes)
 
@@ -123,7 +124,8 @@ class Compared:
         shown = plus_minus(self.difference, *self.interval, "{:+.1f}", self.scale)
         return (
             f"{self.metric}: {self.b.path} minus {self.a.path} = {shown}, p = {self.p:.4f}, "
-            f"{self.wins} wins, {self.ties} ties, {self.losses} losses of {self.n} questions"
+            f"{counted(self.wins, 'win')}, {counted(self.ties, 'tie')}, {counted(self.losses, 'loss', 'losses')} of "
+            f"{counted(self.n, 'question')}"
         )
 
 

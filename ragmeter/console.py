@@ -11,14 +11,24 @@ from typing import Any
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
 from rich.measure import Measurement
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from benchmarks.errors import UserError
+from results.redaction import without_secrets
 
-out = Console(highlight=False, soft_wrap=False)
+
+class _Console(Console):
+    """A console that tells of a reader who went away, where rich's own would end the process with an error."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError("the reader of this output went away")
+
+
+out: Console = _Console(highlight=False, soft_wrap=False)
 """Results. Rich honours NO_COLOR and drops colours where output is no terminal."""
-err = Console(stderr=True, highlight=False)
+err: Console = _Console(stderr=True, highlight=False)
 """Messages and progress."""
 
 
@@ -32,7 +42,15 @@ def emit(value: Any, as_json: bool, show: Callable[[], None]) -> None:
         show()
 
 
-def listing(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str, keys: int = 0) -> None:
+PROSE = 44
+"""As `below` of a listing: room for a description."""
+WHOLE = 10_000
+"""As `below` of a listing: the last column's cells are never broken, so that they can be copied."""
+
+
+def listing(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str, keys: int = 0, below: int = 0
+) -> None:  # fmt: skip
     """Print a plain table of texts, styled where they are rich's.
 
     Args:
@@ -40,76 +58,166 @@ def listing(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str
         rows: A cell a column.
         empty: What to do where there are no rows.
         keys: Where the table is wider than the terminal, columns are printed in several parts, and so many of the first
-            ones stand in each; 0: cells are broken instead.
+            ones stand in each; 0: cells are broken instead, behind words and separators as long as that will do.
+        below: How wide the last column is to be at least, as far as anything so wide stands in it; where there is no
+            room for that its cells stand on lines of their own, below the others.
     """
     # Cells are strangers' text: never read them as markup.
     lines = [[cell if isinstance(cell, Text) else Text(str(cell)) for cell in row] for row in rows]
     if not lines:
         err.print(Text(empty))
         return
-    for places in _parts(columns, lines, keys):
-        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
-        for place in places:
-            table.add_column(columns[place], overflow="fold", no_wrap=place == 0)
-        for line in lines:
-            table.add_row(*[line[place] for place in places])
-        out.print(table)
+    used = [place for place, head in enumerate(columns) if head or any(line[place].plain for line in lines)]
+    heads = [columns[place] for place in used]
+    lines = [[line[place] for place in used] for line in lines]
+    width = [max(cell_len(head), *(widest(line[place]) for line in lines)) for place, head in enumerate(heads)]
+    if below and len(used) > 1:
+        last = min(below, width[-1])
+        if fitted(heads[:-1], lines, out.width - _GAP - last) != width[:-1]:
+            _in_two(heads, lines, whole=below == WHOLE)
+            return
+    for places in parts(width, keys, out.width):
+        chosen = [heads[place] for place in places]
+        out.print(_table(chosen, [[line[place] for place in places] for line in lines]))
+
+
+def _table(heads: Sequence[str], lines: Sequence[Sequence[Text]], widths: Sequence[int] | None = None) -> Table:
+    widths = widths or fitted(heads, lines, out.width)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0), show_header=bool(heads))
+    for place, width in enumerate(widths):
+        head = folded(Text(heads[place]), width) if heads else ""
+        table.add_column(head, overflow="fold", width=width)
+    for line in lines:
+        table.add_row(*[folded(cell, width) for cell, width in zip(line, widths, strict=False)])
+    return table
+
+
+def _in_two(heads: Sequence[str], lines: Sequence[Sequence[Text]], *, whole: bool) -> None:
+    """Each row's last cell on lines of its own."""
+    first = [line[:-1] for line in lines]
+    widths = fitted(heads[:-1], first, out.width)
+    out.print(_table(heads[:-1], [], widths))
+    if heads[-1]:
+        out.print(Text(" " * _INDENT + heads[-1], style="bold"))
+    for number, line in enumerate(first):
+        out.print(_table((), [line], widths))
+        last = lines[number][-1]
+        if last.plain and whole:
+            out.print(Text(" " * _INDENT) + last, soft_wrap=True)
+        elif last.plain:
+            out.print(Padding(folded(last, max(1, out.width - _INDENT)), (0, 0, 0, _INDENT)))
 
 
 class Folding:
     """A name in a cell: where the column is too narrow it is broken behind a separator, and not within a word."""
 
     def __init__(self, name: str) -> None:
-        self._pieces = re.findall(r"[^/:,_ ]*[/:,_ ]+|[^/:,_ ]+", name)
+        self._name = Text(name)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        longest = max((cell_len(piece.rstrip()) for piece in self._pieces), default=0)
-        return Measurement(longest, cell_len("".join(self._pieces))).with_maximum(options.max_width)
+        return Measurement(_longest(_SPLIT, self._name), widest(self._name)).with_maximum(options.max_width)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        lines = [""]
-        for piece in self._pieces:
-            if lines[-1] and cell_len((lines[-1] + piece).rstrip()) > options.max_width:
-                lines.append("")
-            lines[-1] += piece
-        yield Text("\n".join(line.rstrip() for line in lines), overflow="fold")
+        yield folded(self._name, options.max_width)
 
 
 _GAP = 2
 """Blanks between columns."""
+_INDENT = 4
+"""Blanks before what stands on a line of its own."""
+_SHORT = 16
+"""Up to so wide a column is left as it is as long as others can be narrower."""
+_WORDS = re.compile(r"(?<= )(?! )")
+_SPLIT = re.compile(r"(?<=[/;=_ ])(?![/:,;=_ ])|(?<=[:,])(?![/:,;=_ \d])|(?<=[a-zA-Z]-)(?=\w)")
+"""Where a name may be broken: behind separators, and not within a number or a time of day."""
 
 
-def _parts(columns: Sequence[str], lines: Sequence[Sequence[Text]], keys: int) -> list[list[int]]:
-    """Which columns stand in each part of a table, by place."""
-    width = [
-        _GAP + max(cell_len(head), *(line[place].cell_len for line in lines)) for place, head in enumerate(columns)
-    ]
-    if not keys or sum(width) - _GAP <= out.width:
-        return [list(range(len(columns)))]
+def widest(text: Text) -> int:
+    """Cells that the longest line of a text takes."""
+    return max(map(cell_len, text.plain.split("\n")))
+
+
+def _longest(at: re.Pattern[str], text: Text) -> int:
+    """Cells that the longest piece takes that is not to be broken."""
+    return max(cell_len(piece.rstrip()) for line in text.plain.split("\n") for piece in at.split(line))
+
+
+def folded(text: Text, width: int) -> Text:
+    """A text in lines that are not wider than told, as far as it can be broken behind words, else separators."""
+    lines = []
+    for line in text.split("\n", allow_blank=True):
+        cuts, start, at = [], 0, 0
+        for word in _WORDS.split(line.plain):
+            fits = cell_len(word.rstrip()) <= width
+            for piece in [word] if fits else _SPLIT.split(word):
+                if at > start and cell_len((line.plain[start:at] + piece).rstrip()) > width:
+                    cuts.append(at)
+                    start = at
+                at += len(piece)
+        for part in line.divide(cuts):
+            part.rstrip()
+            lines.append(part)
+    whole = Text("\n").join(lines)
+    whole.overflow = "fold"
+    return whole
+
+
+def fitted(heads: Sequence[str], lines: Sequence[Sequence[Text]], room: int) -> list[int]:
+    """How wide the columns of a table are: the widest give way first, and only the last resort breaks words."""
+    cells = [[Text(head), *(line[place] for line in lines)] for place, head in enumerate(heads)]
+    widths = [max(map(widest, column)) for column in cells]
+    words = [max(_longest(_WORDS, cell) for cell in column) for column in cells]
+    pieces = [max(_longest(_SPLIT, cell) for cell in column) for column in cells]
+    first = widths[:1]
+    room -= _GAP * (len(widths) - 1)
+    short = [width if width <= _SHORT else word for width, word in zip(widths, words, strict=True)]
+    split = [width if width <= _SHORT else piece for width, piece in zip(widths, pieces, strict=True)]
+    for floors in (first + short[1:], first + split[1:], words[:1] + pieces[1:], pieces, [1] * len(widths)):
+        while sum(widths) > room:
+            most = max((width for width, floor in zip(widths, floors, strict=True) if width > floor), default=0)
+            if not most:
+                break
+            place = next(p for p, width in enumerate(widths) if width == most and width > floors[p])
+            widths[place] -= 1
+    return widths
+
+
+def parts(widths: Sequence[int], keys: int, room: int) -> list[list[int]]:
+    """Which columns stand in each part of a table, by place.
+
+    Args:
+        widths: Of the columns, without the gaps between them.
+        keys: So many of the first columns stand in each part; 0: all columns are one part.
+        room: How wide the terminal is.
+    """
+    width = [_GAP + one for one in widths]
+    if not keys or sum(width) - _GAP <= room:
+        return [list(range(len(width)))]
     first = list(range(keys))
-    left, parts = out.width + _GAP - sum(width[:keys]), [first.copy()]
-    room = left
-    for place in range(keys, len(columns)):
-        if width[place] > room and len(parts[-1]) > keys:
-            parts.append(first.copy())
-            room = left
-        parts[-1].append(place)
-        room -= width[place]
-    return parts
+    left, found = room + _GAP - sum(width[:keys]), [first.copy()]
+    free = left
+    for place in range(keys, len(width)):
+        if width[place] > free and len(found[-1]) > keys:
+            found.append(first.copy())
+            free = left
+        found[-1].append(place)
+        free -= width[place]
+    return found
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 task`, `2 tasks`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def counted(number: int, noun: str, several: str | None = None) -> str:
+    """`1 task`, `2 tasks`, `1,000 tasks`; `several` is the plural that is not made with an s."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {several or noun + 's'}"
 
 
 def complain(error: UserError, as_json: bool) -> None:
-    """Show a user's mistake: what, where, what to do."""
+    """Show a user's mistake: what, where, what to do. What it quotes may be a key that was put in the wrong place."""
     if as_json:
-        problem = {"what": error.what, "where": error.where, "try": error.try_this}
+        said = {"what": error.what, "where": error.where, "try": error.try_this}
+        problem = {name: text and without_secrets(text) for name, text in said.items()}
         sys.stderr.write(json.dumps({"error": problem}, ensure_ascii=False) + "\n")
         return
-    first, *rest = error.lines()
+    first, *rest = map(without_secrets, error.lines())
     # The terminal wraps what is too long: a path that was broken here could not be copied.
     err.print(Text("error: ", style="bold red") + Text(first), soft_wrap=True)
     for line in rest:

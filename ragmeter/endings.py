@@ -6,16 +6,18 @@ from: the parser of the command line, the input, or a fault of ours. Standard ou
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+from contextlib import suppress
 from typing import Any
 
 import typer
 
 from benchmarks.errors import Broke, UserError, nearest, refused
 
-FINE, BROKE, WRONG, INTERRUPTED = 0, 1, 2, 130
-"""Exit codes; `gate` adds 100 (regressed) and 101 (inconclusive)."""
+FINE, BROKE, WRONG, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
+"""Exit codes; `gate` adds 100 (regressed) and 101 (inconclusive). The last is what shells have of a broken pipe."""
 
 _PARSER_ERROR: Any = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
 """What typer's parser raises; newer typers bring it along, older ones take it from click."""
@@ -28,10 +30,12 @@ def ended(app: typer.Typer) -> int:
     as_json = "--json" in sys.argv
     try:
         code = app(standalone_mode=False, prog_name="ragmeter")
+        # What is still to be written is written here, where somebody can be told that it cannot.
+        sys.stdout.flush()
     except BrokenPipeError:
         # The reader of our output went away (`ragmeter runs | head`); there is nobody left to tell.
-        sys.stderr.close()
-        return BROKE
+        _to_nowhere()
+        return UNREAD
     except KeyboardInterrupt:
         code = INTERRUPTED
     except Exception as error:
@@ -39,6 +43,14 @@ def ended(app: typer.Typer) -> int:
     if code == INTERRUPTED:
         _stopped("interrupted", as_json)
     return code if isinstance(code, int) else FINE
+
+
+def _to_nowhere() -> None:
+    """Send what is still in standard output's buffer nowhere: Python would complain of it at its end."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def _failed(error: Any, as_json: bool) -> int:

@@ -229,6 +229,18 @@ def parse(
     return _resolve(spec, source, path, profile, store_folder(store))
 
 
+def place_of_data(experiment: Experiment, index: int) -> str:
+    """File and line at which an experiment names the data of a benchmark: its path, else the benchmark.
+
+    Args:
+        experiment: The experiment.
+        index: The benchmark's place in its list.
+    """
+    at = ("benchmarks", index)
+    named = (*at, "config", "path")
+    return experiment.source.where(named if named in experiment.source.lines else at)
+
+
 def _validated(value: Mapping[str, Any], source: Source) -> ExperimentSpec:
     try:
         return ExperimentSpec.model_validate(value)

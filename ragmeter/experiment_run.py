@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 
 from rich.text import Text
 
+from benchmarks.errors import UserError
 from methods.api import Services
 from methods.models.tokens import Estimate
 from ragmeter import judging
 from ragmeter.console import counted, err
-from ragmeter.experiment import Experiment
+from ragmeter.experiment import Experiment, place_of_data
 from ragmeter.progress import JudgingProgress, RunProgress, TrainingProgress
 from ragmeter.run_loop import Interrupted, Outcome, execute
 from ragmeter.tasks import Task, TaskState, estimate, preflight, reach, ready_part, states, tasks_of
@@ -71,7 +72,7 @@ def carry_through(experiment: Experiment, store: Store, how: How, *, talk: bool)
     preflight(experiment, store, how.device)
     _train(experiment, how, store, quiet=not talk)
     with err.status("loading", spinner="dots") if talk else nullcontext():
-        tasks = tasks_of(experiment)
+        tasks = _tasks(experiment)
     _enter(experiment, tasks, store, how)
     found = states(tasks, store, retry_failed=how.retry_failed)
     if talk:
@@ -92,6 +93,17 @@ def estimates(found: list[TaskState]) -> dict[str, Estimate]:
     """By method and dataset, what a task's model calls would take; only tasks that ask an endpoint."""
     every = {f"{state.task.method.name} on {state.task.run.dataset}": estimate(state) for state in found}
     return {name: wanted for name, wanted in every.items() if wanted is not None}
+
+
+def _tasks(experiment: Experiment) -> list[Task]:
+    """The experiment's tasks, all data loaded; what is wrong with data is said with the line that asks for them."""
+    begun: list[str] = []
+    try:
+        return tasks_of(experiment, begun.append)
+    except UserError as error:
+        if begun and experiment.source.name not in (error.where or ""):
+            error.also_at(place_of_data(experiment, len(begun) - 1))
+        raise
 
 
 def _train(experiment: Experiment, how: How, store: Store, *, quiet: bool) -> None:

@@ -6,6 +6,7 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 
+from ragmeter.console import counted
 from results.gate import Gate, Verdict
 from results.tables import markdown_text, to_markdown
 
@@ -37,7 +38,7 @@ def sentence(gate: Gate, verdict: Verdict) -> str:
     elif verdict.outcome == "pass":
         claim = f"surely not {bar}"
     else:
-        claim = f"{found.n} questions cannot tell whether there is {bar}"
+        claim = f"{counted(found.n, 'question')} cannot tell whether there is {bar}"
     if not verdict.higher_is_better:
         claim += " (less is better)"
     said = f"{verdict.metric}: {interval(verdict)}, {claim}"
@@ -53,7 +54,7 @@ def reach(verdict: Verdict) -> str:
     if smallest == smallest:
         parts.append(f"losses from {points(smallest)}pp on are seen four times in five")
     if verdict.questions_needed:
-        parts.append(f"about {verdict.questions_needed:,} questions would decide")
+        parts.append(f"about {counted(verdict.questions_needed, 'question')} would decide")
     elif verdict.outcome == "inconclusive":
         parts.append("no number of questions is known to decide")
     return ", ".join(parts)
@@ -115,7 +116,7 @@ def summary(gate: Gate, names: Sequence[str]) -> str:
     lines = [
         f"### ragmeter gate: {_SIGNS[gate.outcome]}\n",
         f"{candidate} against {baseline} on {markdown_text(gate.baseline.dataset)}, setting "
-        f"{markdown_text(gate.baseline.setting)}, {gate.questions} questions.\n",
+        f"{markdown_text(gate.baseline.setting)}, {counted(gate.questions, 'question')}.\n",
         to_markdown(heads, rows, left=2),
         "Values × 100, differences with their 95 % interval. Regressed: the whole interval lies below "
         + ("0" if gate.strict else "minus the margin")

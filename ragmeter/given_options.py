@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from benchmarks.errors import UserError, unknown_name
 from benchmarks.wording import first_error, in_words
 from judges.judging import JUDGES, Judge
+from results.redaction import echoed, without_secrets
 
 SET = "--set"
 
@@ -22,7 +23,7 @@ def settings(options: Sequence[str]) -> dict[str, Any]:
     for text in options:
         key, mark, value = text.partition("=")
         if not mark or not key:
-            raise UserError(f"{text!r} sets nothing", where=SET, try_this=f"{SET} key=value")
+            raise UserError(f"{echoed(text)} sets nothing", where=SET, try_this=f"{SET} key=value")
         try:
             found[key.strip()] = yaml.safe_load(value) if value else ""
         except yaml.YAMLError:
@@ -55,11 +56,11 @@ def refusal(
     first = first_error(error)
     option = ".".join(map(str, first["loc"])) or name
     if first["type"] == "extra_forbidden":
-        return unknown_name(f"option of {name}", option, config.model_fields, where=where)
+        return unknown_name(f"option of {name}", without_secrets(option), config.model_fields, where=where)
     if first["type"] == "missing":
         hint = f"{SET} {prefix}{option}=…" if where == SET else f"{where} '{{\"{option}\": …}}'"
         return UserError(f"{name} needs {option}", where=where, try_this=hint)
     if first["type"] == "literal_error":
         offered = re.findall("'([^']*)'", first["ctx"]["expected"])
-        return unknown_name(f"value of {option}", str(first["input"]), offered, where=where)
-    return UserError(f"option {option} of {name}: {in_words(first)}", where=where)
+        return unknown_name(f"value of {option}", without_secrets(str(first["input"])), offered, where=where)
+    return UserError(f"option {option} of {name}: {without_secrets(in_words(first))}", where=where)

@@ -16,9 +16,26 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.progress import Progress as RichProgress
+from rich.table import Column
+from rich.text import Text
 
 from ragmeter.console import err
+from ragmeter.short_names import in_words
 from ragmeter.tasks import Task
+
+_WIDE = 110
+"""From so many columns on the bar is long."""
+_BESIDE = 1 + 13 + 7 + 7 + 5
+"""Columns that spinner, count (of a million), both times and the gaps take."""
+
+
+def _bar(width: int) -> int:
+    return 24 if width >= _WIDE else 10
+
+
+def _described(width: int) -> Column:
+    """The description has what the others leave of the line: it is cut before any of them."""
+    return Column(no_wrap=True, overflow="ellipsis", max_width=max(8, width - _BESIDE - _bar(width)))
 
 
 class _Display:
@@ -27,11 +44,11 @@ class _Display:
     def __init__(self, quiet: bool) -> None:
         self._live = RichProgress(
             SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
+            TextColumn("{task.description}", table_column=_described(err.width)),
+            BarColumn(bar_width=_bar(err.width), table_column=Column(no_wrap=True)),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            TimeElapsedColumn(table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
             console=err,
             disable=quiet,
             transient=True,
@@ -65,7 +82,7 @@ class RunProgress(_Display):
         self._live.reset(self._one, total=task.run.questions, completed=done, visible=True, description=_name(task))
 
     def stage(self, task: Task, name: str) -> None:
-        self._live.update(self._one, description=f"{_name(task)}: {name}")
+        self._live.update(self._one, description=f"{escape(name)}: {_name(task)}")
 
     def advance(self, task: Task, questions: int) -> None:
         self._live.advance(self._one, questions)
@@ -110,10 +127,15 @@ class TrainingProgress(_Display):
         super().__init__(quiet)
         self._one = self._live.add_task("training", total=None)
         self._what = "training"
+        self._told = "" if not quiet and not err.is_terminal else None
 
     def begin(self, what: str, total: int | None = None, done: int = 0) -> None:
         self._what = escape(what)
         self._live.reset(self._one, total=total, completed=done, description=self._what)
+        # Where no bar is drawn a line says what goes on; the bars of a step's parts are not told one by one.
+        if self._told is not None and what != self._told:
+            self._told = what
+            err.print(Text(f"training: {what}" if total is None else f"  {what} ({total:,})"), soft_wrap=True)
 
     def advance(self, steps: int = 1) -> None:
         self._live.advance(self._one, steps)
@@ -140,4 +162,4 @@ class CountingProgress(_Display):
 
 
 def _name(task: Task) -> str:
-    return escape(f"{task.method.name} on {task.run.dataset} ({task.run.setting})")
+    return escape(f"{task.method.name} on {in_words(task.run.dataset)} ({task.run.setting})")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ragmeter.console import counted, folded, parts
 from results.battle_board import BattleBoard, Pairing
 from results.board import Board, Cell, Row
 from results.contestants import CONTAMINATED
@@ -25,7 +26,8 @@ def show_board(board: Board, console: Console) -> None:
     """Print a board, in several tables where it is wider than the terminal."""
     heads = labels(board.metrics)
     room = max(1, (console.width - METHOD_WIDTH - 22) // CELL_WIDTH)
-    title = Text(f"{board.dataset}", style="bold") + Text(f"  setting {board.setting}  ·  {board.questions} questions")
+    asked = counted(board.questions, "question")
+    title = Text(f"{board.dataset}", style="bold") + Text(f"  setting {board.setting}  ·  {asked}")
     if board.seed:
         title += Text(f"  ·  seed {board.seed}")
     console.print(title)
@@ -45,36 +47,60 @@ def show_board(board: Board, console: Console) -> None:
         console.print(Text(line, style="dim"))
     for metric, wrong in board.flags.items():
         console.print(Text(f"⚑ {heads.get(metric, metric)} {'; '.join(wrong)}", style="yellow"))
+    said: dict[str, list[str]] = {}
     for row in board.rows:
         for line in remarks(row):
-            console.print(Text(f"{row.run.method}: {line}", style="yellow"))
+            said.setdefault(line, []).append(row.run.method)
+    for line, names in said.items():
+        who = f"{len(names)} methods" if len(names) > _NAMED else ", ".join(names)
+        console.print(Text(f"{who}: {line}", style="yellow"))
     console.print()
 
 
+_NARROW = 18
+"""Names of pairs are broken down to this before the numbers stand in several tables."""
+_NAMED = 2
+"""So many methods of which the same must be known are named; more are counted."""
 FEW_PAIRINGS = 12
 LEGEND = (
     "questions by their mean over orders and repetitions: above ½ won, at ½ tied; uns.: no verdict; decided = won / "
     "(won + lost); ties counted half in with ties; × 100 ± half the 95 % interval of the pair alone; ▲ ▼ surely won "
-    "more or fewer than lost (tests of all pairs, Holm-corrected, 5 %); flips: orders at odds; sd: over repetitions"
+    "more or fewer than lost (tests of all pairs, Holm-corrected, 5 %); flips: orders at odds; sd: over repetitions; "
+    "none: both answers disqualified, neither wins and neither gets half, so that the shares of a pair need not sum "
+    "to 100, and 50 is even only without such questions"
 )
 RANKS = "rank: what tests of all pairs leave open (Holm-corrected, 5 %); whether two intervals overlap says little"
 
 
-def show_battles(board: BattleBoard, console: Console) -> None:
+def show_battles(board: BattleBoard, console: Console, controls: Collection[str] = ()) -> None:
     """Print what a pair judge says: win rates by criterion, and strengths where several methods have met.
 
-    Where many pairs have met, only the main criterion is printed.
+    Where many pairs have met, only the main criterion is printed; of criteria with the same numbers the first.
+
+    Args:
+        board: What to print.
+        console: Where to.
+        controls: Names of methods that are controls, which are marked.
     """
     judged = Text("  by rules, not by a model", style="yellow") if board.rule else Text("")
     console.print(Text(board.dataset, style="bold") + Text(f"  setting {board.setting}  ·  {board.judge}") + judged)
     criteria = list(dict.fromkeys(one.criterion for one in board.pairings))
     many = len(board.pairings) > FEW_PAIRINGS * len(criteria)
+    printed: dict[str, list[list[str]]] = {}
     for criterion in criteria[:1] if many else criteria:
         chosen = [one for one in board.pairings if one.criterion == criterion]
+        cells = [[one.method, one.opponent, *_numbers(one), _spread(one.rate)] for one in chosen]
+        cells.append([_ranked(board.strengths.get(criterion, ()))])
+        twin = next((name for name, known in printed.items() if known == cells), None)
+        if twin is not None:
+            console.print(Text(f"{criterion}: the same numbers as {twin}"))
+            continue
+        printed[criterion] = cells
         said = sum(sum(one.rate.verdicts.values()) for one in chosen)
         lost = sum(one.rate.verdicts["unscored"] for one in chosen)
         console.print(Text(f"{criterion}: {said:,} verdicts, {lost:,} of them unscored"))
-        console.print(_battles(chosen))
+        for table in _battles(chosen, controls, console.width):
+            console.print(table)
         if criterion in board.strengths:
             console.print(Text("strength (Bradley–Terry, Elo scale): ") + Text(_ranked(board.strengths[criterion])))
     for note in dict.fromkeys(note for one in board.pairings for note in _lacking(one)):
@@ -90,28 +116,53 @@ def _lacking(one: Pairing) -> list[str]:
     """What a reader must know of a pairing beside its numbers: what is not judged, and what cannot be."""
     notes = []
     if one.pending:
-        notes.append(f"{one.pending:,} answers of both are not judged yet: the same judging goes on with them")
+        said = "is" if one.pending == 1 else "are"
+        notes.append(f"{counted(one.pending, 'answer')} of both {said} not judged yet: the same judging goes on")
     if one.unscorable:
-        notes.append(f"{one.unscorable:,} questions have nothing to judge by and are left out")
+        notes.append(f"left out, with nothing to judge by: {counted(one.unscorable, 'question')}")
     return [f"{one.method} against {one.opponent}: {note}" for note in notes]
 
 
-def _battles(pairings: Sequence[Pairing]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("method", max_width=METHOD_WIDTH, overflow="fold", no_wrap=True)
-    repeated = any(one.rate.repetitions.repetitions > 1 for one in pairings)
-    heads = ("won/tied/lost", "none", "uns.", "decided", "with ties", "flips")
-    for head in (*heads, *(("sd",) if repeated else ())):
-        table.add_column(head, justify="right", overflow="fold")
-    for one in pairings:
-        rate = one.rate
-        cells = [
-            f"{rate.wins}/{rate.ties}/{rate.losses}", str(rate.none), str(rate.unscored), shown_share(rate.decided),
-            _sure(one) + shown_share(rate.with_ties), f"{rate.flips.flips}/{rate.flips.both_decided}",
-        ]  # fmt: skip
-        name = Text(one.method) + Text(f"\n against {one.opponent}", style="dim")
-        table.add_row(name, *cells, *((_spread(rate),) if repeated else ()))
-    return table
+def _numbers(one: Pairing) -> list[str]:
+    rate = one.rate
+    return [
+        f"{rate.wins}/{rate.ties}/{rate.losses}", str(rate.none), str(rate.unscored), shown_share(rate.decided),
+        _sure(one) + shown_share(rate.with_ties), f"{rate.flips.flips}/{rate.flips.both_decided}",
+    ]  # fmt: skip
+
+
+def _battles(pairings: Sequence[Pairing], controls: Collection[str], room: int) -> list[Table]:
+    """The numbers of pairs: in several tables where they are wider than the terminal, and none of them broken."""
+    heads = ["won/tied/lost", "none", "uns.", "decided", "with ties", "flips"]
+    lines = [_numbers(one) for one in pairings]
+    if any(one.rate.repetitions.repetitions > 1 for one in pairings):
+        heads.append("sd")
+        lines = [[*line, _spread(one.rate)] for line, one in zip(lines, pairings, strict=True)]
+    # What never occurs takes no column.
+    kept = [place for place, head in enumerate(heads)
+            if head not in ("none", "uns.") or any(line[place] != "0" for line in lines)]  # fmt: skip
+    widths = [max(len(heads[place]), *(len(line[place]) for line in lines)) for place in kept]
+    names = [_pair_name(one, controls) for one in pairings]
+    widest = max(len(line) for name in names for line in name.plain.split("\n"))
+    free = room - sum(widths) - 2 * len(widths)
+    first = min(widest, METHOD_WIDTH, max(free, _NARROW))
+    tables = []
+    for places in parts([first, *widths], 1, room):
+        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+        table.add_column("method", width=first, overflow="fold")
+        chosen = [kept[place - 1] for place in places[1:]]
+        for place in chosen:
+            table.add_column(heads[place], justify="right", no_wrap=True)
+        for name, line in zip(names, lines, strict=True):
+            table.add_row(folded(name, first), *[line[place] for place in chosen])
+        tables.append(table)
+    return tables
+
+
+def _pair_name(one: Pairing, controls: Collection[str]) -> Text:
+    name = Text(one.method)
+    name += Text(" (control)" if one.method in controls else "", style="dim")
+    return name + Text(f"\n against {one.opponent}" + (" (control)" if one.opponent in controls else ""), style="dim")
 
 
 def _ranked(strengths: Sequence[tuple[str, Strength]]) -> str:

@@ -208,6 +208,7 @@ def estimate(state: TaskState) -> Estimate | None:
         round(sample.completion_tokens * share),
         sample.usd * share,
         sample.counted_by,
+        cache_known=False,  # the prompts to come are only like those counted here
     )
 
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from benchmarks.errors import UserError, nearest
 from benchmarks.located import Located, Path, line_numbers, not_yaml
 from benchmarks.wording import first_error, in_words
+from results.redaction import echoed, without_secrets
 
 
 @dataclass(frozen=True)
@@ -54,20 +55,19 @@ def explain(error: ValidationError, model: type[BaseModel], source: Source, pref
     """A pydantic error as a user's error: what, file and line, and the nearest valid key."""
     first = first_error(error)
     path: Path = tuple(part for part in first["loc"] if not _is_tag(part))
-    where = source.where((*prefix, *path))
+    where = without_secrets(source.where((*prefix, *path)))
     more = len(error.errors()) - 1
     also = f" (and {more} more)" if more else ""
     if first["type"] == "extra_forbidden":
         known = _keys(model, path[:-1])
         guess = nearest(str(path[-1]), known)
         hint = f"did you mean {guess!r}?" if guess else "known keys: " + (", ".join(sorted(known)) or "none")
-        return UserError(f"unknown key {path[-1]!r}{also}", where=where, try_this=hint)
+        return UserError(f"unknown key {echoed(path[-1])}{also}", where=where, try_this=hint)
     if first["type"] == "missing":
         hint = f"add {path[-1]}: …{_meaning(model, path)}"
         return UserError(f"key {path[-1]!r} is missing{also}", where=where, try_this=hint)
-    given = repr(first.get("input"))
-    shown = given if len(given) <= 60 else given[:57] + "…"
-    return UserError(f"{_last(path)}: {in_words(first)}, got {shown}{also}", where=where)
+    given = echoed(first.get("input"), path)
+    return UserError(f"{_last(path)}: {without_secrets(in_words(first))}, got {given}{also}", where=where)
 
 
 def _last(path: Path) -> str:

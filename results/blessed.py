@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from benchmarks.errors import UserError, unknown_name
+from benchmarks.errors import UserError, nearest, unknown_name
 from results import queries
 from results.checkpoints import Checkpoint, checkpoints, matching, runs_with
 from results.migrations import now
@@ -111,7 +111,7 @@ def resolve(store: Store, text: str) -> RunRow | Checkpoint:
         if not error.what.startswith("unknown "):
             raise
         if not found:
-            raise unknown_name("run, checkpoint or blessed name", text, _names(store)) from None
+            raise unknown_name("run, checkpoint or blessed name", text, _names(store, text)) from None
         if len(found) > 1:
             raise _ambiguous(text, [], found) from None
         return found[0]
@@ -202,10 +202,13 @@ def _benchmark(run: RunRow) -> tuple[str, str, int]:
     return run.dataset_fingerprint, run.setting, run.seed
 
 
-def _names(store: Store) -> list[str]:
-    every = [name for run in queries.runs(store) for name in (run.path, run.run)]
-    every += [one.name for one in blessings(store)]
-    return every + [name for one in checkpoints(store) for name in (one.name, one.sha256)]
+def _names(store: Store, text: str) -> list[str]:
+    """What may have been meant: hashes where the text is nearly one, otherwise names, which tell people more."""
+    runs, trained = queries.runs(store), checkpoints(store)
+    hashes = [*(run.run for run in runs), *(one.sha256 for one in trained)]
+    if re.fullmatch("[0-9a-f]{4,}", text) and nearest(text, hashes):
+        return hashes
+    return [*(one.name for one in blessings(store)), *(run.path for run in runs), *(one.name for one in trained)]
 
 
 def _ambiguous(text: str, runs: Sequence[RunRow], found: Sequence[Checkpoint]) -> UserError:

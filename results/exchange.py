@@ -87,11 +87,13 @@ def export(store: Store, folder: Path, runs: Sequence[str] | None = None) -> dic
     if folder.exists() and any(folder.iterdir()):
         raise UserError("this folder is not empty", where=str(folder), try_this="name a new one")
     making = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(making, ignore_errors=True)
-    make_folder(making, folder)
     rows = {}
     with store.database.reading() as connection:
-        for table, condition in _chosen(connection, runs).items():
+        chosen = _chosen(connection, runs)
+        # Not before it is known that there is something to export.
+        shutil.rmtree(making, ignore_errors=True)
+        make_folder(making, folder)
+        for table, condition in chosen.items():
             connection.execute(f"COPY (FROM {table} WHERE {condition}) TO '{_quoted(making / table)}.parquet'")
             counted = connection.execute(f"SELECT count(*) FROM '{_quoted(making / table)}.parquet'").fetchone()
             rows[table] = int(counted[0]) if counted else 0

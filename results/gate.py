@@ -243,10 +243,11 @@ def _common_metric(store: Store, baseline: RunRow, candidate: RunRow, name: str)
         try:
             found.append(queries.named_metrics(store, [run.run], [name]))
         except UserError as error:
-            scored = queries.metric_ids(store, [run.run])
-            raise UserError(
-                f"the {role} was not scored on {name!r}", where=run.path,
-                try_this=f"{error.try_this or ''}; it was scored on: {', '.join(scored) or 'nothing yet'}".lstrip("; "),
+            scored = f"it was scored on: {', '.join(queries.metric_ids(store, [run.run])) or 'nothing yet'}"
+            guess = error.try_this if error.try_this and error.try_this.startswith("did you mean") else ""
+            raise queries.NotScored(
+                f"the {role} was not scored on {name!r}", name, where=run.path,
+                try_this=f"{guess} {scored}".strip(),
             ) from None  # fmt: skip
     one, two = found
     both = [metric for metric in one if metric in two]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.errors import UserError, unknown_name
+from benchmarks.errors import UserError, nearest, unknown_name
 from results.redaction import shareable, without_secrets
 from results.stated_costs import unstated
 from results.store import Store
@@ -198,7 +198,9 @@ def find_run(store: Store, text: str) -> RunRow:
     if len(distinct) == 1:
         return next(iter(distinct.values()))
     if not distinct:
-        raise unknown_name("run", text, [row.path for row in every] + [row.run for row in every])
+        # A hash is offered for what looks like one; anybody else wants names.
+        hashes = re.fullmatch("[0-9a-f]{4,}", text) and nearest(text, [row.run for row in every])
+        raise unknown_name("run", text, [row.run if hashes else row.path for row in every])
     listed = ", ".join(f"{row.run[:8]} ({row.path})" for row in list(distinct.values())[:5])
     raise UserError(f"{text!r} means {len(distinct)} runs", try_this=f"name one: {listed}")
 
@@ -213,11 +215,19 @@ def metric_ids(store: Store, run_ids: Sequence[str]) -> list[str]:
     return [row[0] for row in rows]
 
 
+class NotScored(UserError):
+    """A metric was named that no run here was scored on; `metric` is what it was called."""
+
+    def __init__(self, what: str, metric: str, *, where: str | None = None, try_this: str | None = None) -> None:
+        super().__init__(what, where=where, try_this=try_this)
+        self.metric = metric
+
+
 def named_metrics(store: Store, run_ids: Sequence[str], wanted: Sequence[str]) -> list[str]:
     """The ids of stored scores that names mean: a whole id, or one without its version or parameters.
 
     Raises:
-        UserError: None of these runs was scored on a metric of this name.
+        NotScored: None of these runs was scored on a metric of this name.
     """
     stored = metric_ids(store, run_ids)
     found: list[str] = []
@@ -226,7 +236,8 @@ def named_metrics(store: Store, run_ids: Sequence[str], wanted: Sequence[str]) -
         meant = meant or [metric for metric in stored if name == re.split(r"[(#]", metric)[0]]
         meant = meant or [metric for metric in stored if name == re.split(r"[@(#]", metric)[0]]
         if not meant:
-            raise unknown_name("stored metric", name, stored)
+            error = unknown_name("stored metric", name, stored)
+            raise NotScored(error.what, name, where=error.where, try_this=error.try_this)
         found += meant
     return list(dict.fromkeys(found))
 

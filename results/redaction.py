@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 HIDDEN = "[hidden]"
@@ -102,6 +102,41 @@ def redacted(value: Any) -> Any:
     if isinstance(value, list):
         return [redacted(inner) for inner in value]
     return without_secrets(value) if isinstance(value, str) else value
+
+
+_PLACES_OF_KEYS = frozenset({"key_variable"})
+"""Options that people put a key into by mistake, whatever form it has."""
+_ADDRESSES = frozenset({"base_url"})
+
+
+def echoed(value: Any, path: Sequence[str | int] = (), *, longest: int = 60) -> str:
+    """A wrong value as an error may repeat it: without what is, or may be, a key, and cut where it is long.
+
+    Args:
+        value: What was given.
+        path: Where in the document it stands; a key may have any form where a key's variable or address is named.
+        longest: Characters, from which on it is cut.
+    """
+    for part in reversed(path):
+        value = {str(part): value}
+    value = _unsaid(redacted(value))
+    for part in path:
+        value = value[str(part)] if isinstance(value, Mapping) else value
+    text = HIDDEN if value == HIDDEN else without_secrets(repr(value))
+    return text if len(text) <= longest else text[: longest - 3] + "…"
+
+
+def _unsaid(value: Any) -> Any:
+    """A value without what stands where keys are put by mistake: for variables' names, and in addresses."""
+    if isinstance(value, Mapping):
+        return {name: HIDDEN if _may_be_key(name, inner) else _unsaid(inner) for name, inner in value.items()}
+    return [_unsaid(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def _may_be_key(name: Any, value: Any) -> bool:
+    if value is None:
+        return False
+    return name in _PLACES_OF_KEYS or (name in _ADDRESSES and any(mark in str(value) for mark in "@?"))
 
 
 def _hidden(value: Any) -> Any:

@@ -35,8 +35,9 @@ _LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "|": r"\textbar{}", '"': "''", "±": r"$\pm$", "×": r"$\times$", "–": "--", "—": "---", "…": r"\dots{}",
-    "·": r"$\cdot$", "−": "$-$",
+    "·": r"$\cdot$", "−": "$-$", "†": r"$\dagger$",
 }  # fmt: skip
+_DAGGER = r"^{\dagger}"
 
 
 def mark(cell: Cell) -> str:
@@ -90,12 +91,14 @@ def remarks(row: Row) -> list[str]:
     for metric, cell in row.cells.items():
         number = cell.estimate.n + cell.estimate.unscorable + cell.unscored
         if number < run.done:
-            lines.append(f"only {number} of {run.done} answered questions are scored on {metric}")
+            answered = _counted(run.done, "answered question")
+            lines.append(f"only {number} of {answered} {'is' if number == 1 else 'are'} scored on {metric}")
     lines += _unscored(row)
     lines += _seeds(row)
     unscorable = [cell.estimate.unscorable for cell in row.cells.values() if cell.estimate.unscorable]
     if unscorable and not row.control:
-        lines.append(f"up to {max(unscorable)} questions are unscorable on some metrics and left out of them")
+        are = "question is" if max(unscorable) == 1 else "questions are"
+        lines.append(f"up to {max(unscorable)} {are} unscorable on some metrics and left out of them")
     return lines
 
 
@@ -120,7 +123,8 @@ def _unscored(row: Row) -> Iterable[str]:
             groups.setdefault((metric.removeprefix(name), cell.unscored), []).append((name, zero))
     for (judge, unscored), ((name, zero), *others) in groups.items():
         more = f" ({', '.join(' '.join(other) for other in others)})" if others else ""
-        yield f"{name}{judge}: the judge gave {unscored} questions no value; counted as zero, it is {zero}{more}"
+        what = f"the judge gave {_counted(unscored, 'question')} no value"
+        yield f"{name}{judge}: {what}; counted as zero, it is {zero}{more}"
 
 
 def doubts(board: Board) -> list[str]:
@@ -134,7 +138,12 @@ def doubts(board: Board) -> list[str]:
         # Reasons that differ in their numbers alone are one kind.
         kinds.setdefault(re.sub(r"\d[\d,.]*", "…", reason), []).append(reason)
     most = sorted(kinds.values(), key=len, reverse=True)[:3]
-    return [f"† {kind[0]}" + (f" (and alike in {len(kind) - 1} more cells)" if kind[1:] else "") for kind in most]
+    also = [f" (and alike in {_counted(len(kind) - 1, 'more cell')})" if kind[1:] else "" for kind in most]
+    return [f"† {kind[0]}{more}" for kind, more in zip(most, also, strict=True)]
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def badge(board: Board, row: Row) -> str:
@@ -151,7 +160,7 @@ def footnotes(board: Board) -> list[str]:
     unit = "documents" if board.clustered else "questions"
     plain = any(cell.scale == 1 for row in board.rows for cell in row.cells.values())
     shown = "value × 100 (plain numbers as they are)" if plain else "value × 100"
-    notes = [f"{shown} ± half its 95 % interval (bootstrap over {unit}), {board.questions} questions"]
+    notes = [f"{shown} ± half its 95 % interval (bootstrap over {unit}), {_counted(board.questions, 'question')}"]
     if board.reference:
         notes.append(
             f"in parentheses the paired difference to {board.reference}; * p < .05, ** p < .01 (sign flips, Holm "
@@ -263,10 +272,11 @@ def _cell(cell: Cell | None) -> str:
     if cell is None or math.isnan(cell.estimate.value):
         return "–"
     value, found = cell.estimate, cell.difference
-    text = plus_minus(value.value, value.low, value.high, scale=cell.scale)
+    text = plus_minus(value.value, value.low, value.high, scale=cell.scale) + ("†" if value.doubt else "")
     if found is None or math.isnan(found.value):
         return text
-    return f"{text} ({plus_minus(found.value, found.low, found.high, '{:+.1f}', cell.scale)}{mark(cell)})"
+    below = plus_minus(found.value, found.low, found.high, "{:+.1f}", cell.scale)
+    return f"{text} ({below}{mark(cell)})" + ("†" if found.doubt else "")
 
 
 # -- LaTeX ---------------------------------------------------------------------------------------------------------
@@ -313,8 +323,9 @@ def _latex_cell(cell: Cell | None) -> str:
         return "--"
     value, found = cell.estimate, cell.difference
     text = plus_minus(value.value, value.low, value.high, scale=cell.scale).replace(" ± ", r" \pm ")
+    text += _DAGGER if value.doubt else ""
     if found is not None and not math.isnan(found.value):
         given = mark(cell)
         raised = f"^{{{given}}}" if given else ""
-        text += rf"\;({cell.scale * found.value:+.1f}{raised})"
+        text += rf"\;({cell.scale * found.value:+.1f}{raised})" + (_DAGGER if found.doubt else "")
     return f"${text}$"

@@ -21,6 +21,8 @@ Messages = Sequence[dict[str, str]]
 DEFAULT_URL = "https://api.openai.com/v1"
 """Where calls go when neither `base_url` nor OPENAI_BASE_URL says otherwise."""
 _OWN = {"model", "messages", "temperature", "max_tokens", "max_completion_tokens", "stream", "n", "response_format"}
+_LIKE_A_KEY = re.compile(r"(?:hf|gsk|r8|sk|gh[pousr]|github_pat)_[A-Za-z0-9_]{16,}|(?=[A-Za-z]*[0-9])[A-Za-z0-9]{20,}$")
+"""What could be a variable's name, and is more likely a key: it would be repeated where the variable is not set."""
 
 
 class ChatConfig(BaseModel):
@@ -89,7 +91,7 @@ class ChatConfig(BaseModel):
     @field_validator("key_variable")
     @classmethod
     def _is_a_name(cls, value: str | None) -> str | None:
-        if value is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
+        if value is not None and (not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value) or _LIKE_A_KEY.match(value)):
             raise ValueError("key_variable is the name of an environment variable, never the key itself")
         return value
 

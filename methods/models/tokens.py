@@ -27,6 +27,7 @@ class Estimate:
         completion_tokens: At most.
         usd: At most, by the configured prices.
         counted_by: How tokens were counted.
+        cache_known: Whether the cache was looked into; otherwise it may answer some of the calls.
     """
 
     calls: int
@@ -35,12 +36,19 @@ class Estimate:
     completion_tokens: int
     usd: float
     counted_by: str
+    cache_known: bool = True
 
     def __str__(self) -> str:
+        cache = f"{self.cached:,} more are cached" if self.cache_known else "fewer where replies are cached"
         return (
-            f"{self.calls:,} calls ({self.cached:,} more are cached), {self.prompt_tokens:,} prompt tokens and at most "
-            f"{self.completion_tokens:,} completion tokens ({self.counted_by}), at most ${self.usd:,.4f}"
+            f"{self.calls:,} calls ({cache}), {self.prompt_tokens:,} prompt tokens and at most "
+            f"{self.completion_tokens:,} completion tokens ({self.counted_by}), {self._price()}"
         )
+
+    def _price(self) -> str:
+        if not self.usd:
+            return "no price configured" if self.prompt_tokens or self.completion_tokens else "at no cost"
+        return f"at most ${self.usd:,.4f}" if self.usd >= 0.0001 else "less than $0.0001"
 
 
 class TokenCounter:

@@ -11,6 +11,7 @@ from rich.text import Text
 from ragmeter.commands.showing import metric_list
 from ragmeter.console import emit, listing, out
 from ragmeter.options import store_folder
+from ragmeter.unscored import offering_score
 from results import blessed
 from results.diff import Apart, Diff, Number, Setting
 from results.diff import diff as compare
@@ -32,7 +33,8 @@ def diff(
     store = Store(store_folder(folder))
     one = blessed.find_run(store, first)
     two = blessed.find_run(store, second)
-    found = compare(store, one, two, metrics=metric_list(metrics) if metrics else None, questions=questions)
+    with offering_score():
+        found = compare(store, one, two, metrics=metric_list(metrics) if metrics else None, questions=questions)
     emit(to_json(found), as_json, lambda: _show(found, quiet))
 
 

@@ -27,7 +27,7 @@ from benchmarks.registry import DATASETS, Benchmark, DataReference, load
 from benchmarks.training_texts import training_files
 from benchmarks.verify import GREEN, NOTE, RED, YELLOW, Finding, Recorded
 from benchmarks.verify_stated import against_repository
-from benchmarks.whereabouts import ABSENT, MADE, UNCLEAR, Whereabouts
+from benchmarks.whereabouts import ABSENT, MADE, OWN, UNCLEAR, Whereabouts
 from ragmeter.commands.checking import options_given
 from ragmeter.conformance import check_benchmark, check_settings
 from ragmeter.console import emit, err, listing, out
@@ -122,7 +122,11 @@ def _places(request: Request, options: Mapping[str, Any]) -> tuple[list[Whereabo
     if options:
         raise UserError("--config and --path are of one dataset", where="--all", try_this="name the dataset")
     found = [whereabouts.whereabouts(part) for entry in DATASETS for part in whereabouts.splits(entry)]
-    reasons = {ABSENT: "not on this machine", MADE: "made here and not read (name them to verify them)"}
+    reasons = {
+        ABSENT: "not on this machine",
+        MADE: "made here and not read (name them to verify them)",
+        OWN: "read from files of your own (name each with its --path to verify it)",
+    }
     skipped = []
     for state, reason in reasons.items():
         names = sorted({str(DataReference(p.reference.name)) for p in found if p.state == state})

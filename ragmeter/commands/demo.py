@@ -15,7 +15,7 @@ from benchmarks.errors import UserError
 from ragmeter import experiment as experiments
 from ragmeter.commands.demo_views import show_approaches, show_compression, show_styles
 from ragmeter.commands.running import carry_and_show
-from ragmeter.console import complain, emit, err, out
+from ragmeter.console import complain, counted, emit, err, out
 from ragmeter.experiment import Experiment
 from ragmeter.experiment_run import How
 from ragmeter.options import store_folder
@@ -66,7 +66,12 @@ def demo(request: Request, folder: Path | None, as_json: bool, quiet: bool, verb
     chosen = [_chosen(experiments.load(name, store=folder), request) for name in names]
     chosen = [part for one in chosen if (part := _here(one, quiet or as_json)).benchmarks]
     codes, shown = [], []
-    for experiment in chosen:
+    talk = not (quiet or as_json)
+    if talk and chosen:
+        err.print(Text(_coming(chosen, request)))
+    for number, experiment in enumerate(chosen, start=1):
+        if talk:
+            err.print(Text(f"{number} of {len(chosen)}: {experiment.name}", style="bold"))
         how = How(request.limit, device=request.device)
         try:
             code, value = carry_and_show(experiment, how, store, as_json, quiet, verbose)
@@ -91,6 +96,15 @@ def demo(request: Request, folder: Path | None, as_json: bool, quiet: bool, verb
         # The command as it was called: outside an activated environment its bare name would not be found.
         out.print(Text(f"leaderboard: {sys.argv[0]} serve --open --store {store.folder}"), soft_wrap=True)
     return min((code for code in codes if code), default=0)
+
+
+def _coming(chosen: Sequence[Experiment], request: Request) -> str:
+    """What the demo is about to do, and how long that takes."""
+    names = ", ".join(experiment.name for experiment in chosen)
+    whole = request.training and request.limit is None and len(chosen) >= len(PARTS)
+    long = "; seven to eight minutes on two cores, more on a busy machine" if whole else ""
+    known = "; what the store already holds is not done again" if whole else ""
+    return f"{counted(len(chosen), 'part')}: {names}{long}{known}"
 
 
 def _here(experiment: Experiment, silent: bool) -> Experiment:

@@ -10,12 +10,12 @@ from rich.text import Text
 from ragmeter.console import Folding, listing, out
 from ragmeter.experiment import Experiment
 from ragmeter.render import cell_text
+from ragmeter.short_names import in_words
 from results.board import Board, boards
 from results.budgets import budget_curves
 from results.store import Store
 from results.style_drops import style_drops
 from results.tables import labels, plus_minus, stars
-from results.told import told
 
 APPROACHES = ("ARK", "GPR", "SARK", "CLaRa")
 
@@ -24,13 +24,6 @@ def named(board: Board, heads: Sequence[str]) -> list[str]:
     """Metrics of a board by what tables call them."""
     known = labels(board.metrics)
     return [metric for head in heads for metric in board.metrics if known[metric] == head]
-
-
-def in_words(dataset: str) -> str:
-    """A dataset without its options, which the tables above give; of one told in some style, which."""
-    how = told(dataset)
-    base = how.base.partition("(")[0]
-    return base if how.base == dataset else f"{base}, {how.name}"
 
 
 def show_styles(store: Store, experiment: str, metric: str) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from dataclasses import asdict, dataclass
-from importlib.metadata import packages_distributions
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,7 +24,11 @@ from ragmeter.tasks import MINIMUM_FREE_BYTES
 from results.database import Database
 
 ROOMS = ("benchmarks", "methods", "judges", "results", "leaderboard", "ragmeter")
-EXTRAS = {**PROBES, "hub": "datasets", "metrics": "rouge_score", "leaderboard": "streamlit"}
+EXTRAS = {
+    **PROBES, "hub": "datasets", "metrics": "rouge_score", "notebook": "pandas", "leaderboard": "streamlit",
+    "ann": "faiss",
+}  # fmt: skip
+"""A package of each extra, by which it is seen whether the extra is installed."""
 
 
 @dataclass(frozen=True)
@@ -79,14 +84,38 @@ def _extras() -> list[Finding]:
         if find_spec(module) is not None:
             findings.append(Finding(f"extra {extra}", "ok", f"{module} is installed"))
         else:
-            remedy = f"pip install 'ragmeter[{extra}]'"
-            findings.append(Finding(f"extra {extra}", "missing", f"{module} is not installed", remedy))
+            findings.append(Finding(f"extra {extra}", "missing", f"{module} is not installed", _install(extra)))
     return findings
+
+
+def _install(extra: str) -> str:
+    """How an extra is installed: from the clone that this is, or else package by package, as no index has ragmeter."""
+    home = Path(__file__).resolve().parent.parent.parent
+    if (home / "pyproject.toml").is_file():
+        pinned = " -c constraints.txt" if (home / "constraints.txt").is_file() else ""
+        return f"in {home}: pip install '.[{extra}]'{pinned}"
+    packages = _packages(extra)
+    return f"pip install {' '.join(map(repr, packages))}" if packages else f"from a clone: pip install '.[{extra}]'"
+
+
+def _packages(extra: str) -> list[str]:
+    """What an extra installs, by ragmeter's own metadata; extras that it names itself are followed."""
+    found: list[str] = []
+    try:
+        lines = requires("ragmeter") or []
+    except PackageNotFoundError:
+        return found
+    for line in lines:
+        what, _, marker = line.partition(";")
+        if re.search(rf"extra\s*==\s*['\"]{re.escape(extra)}['\"]", marker):
+            inner = re.fullmatch(r"ragmeter\[([\w,-]+)\]", what.strip())
+            found += [one for name in inner[1].split(",") for one in _packages(name)] if inner else [what.strip()]
+    return list(dict.fromkeys(found))
 
 
 def _accelerator() -> Finding:
     if find_spec("torch") is None:
-        return Finding("accelerator", "missing", "torch is not installed", "pip install 'ragmeter[models]'")
+        return Finding("accelerator", "missing", "torch is not installed", _install("models"))
     import torch
 
     if torch.cuda.is_available():

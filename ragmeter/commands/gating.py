@@ -9,9 +9,10 @@ from pathlib import Path
 from rich.text import Text
 
 from benchmarks.errors import unwritable
-from ragmeter.console import emit, err, out
+from ragmeter.console import counted, emit, err, out
 from ragmeter.gate_reports import interval, junit, points, reach, summary
 from ragmeter.options import store_folder
+from ragmeter.unscored import offering_score
 from results import blessed
 from results.checkpoints import Checkpoint
 from results.gate import Gate, ask
@@ -44,10 +45,11 @@ def gate(
     margin, margins = parse_margins(request.margins)
     targets = blessed.resolve(store, request.baseline), blessed.resolve(store, request.candidate)
     baseline, candidate = _runs(store, *targets)
-    decided = ask(
-        store, baseline, candidate, metrics=request.metrics, margin=margin, margins=margins, strict=request.strict,
-        allow_partial=request.allow_partial,
-    )  # fmt: skip
+    with offering_score():
+        decided = ask(
+            store, baseline, candidate, metrics=request.metrics, margin=margin, margins=margins, strict=request.strict,
+            allow_partial=request.allow_partial,
+        )  # fmt: skip
     asked = {"asked": {"baseline": request.baseline, "candidate": request.candidate}} | {
         f"{role}_checkpoint": target.sha256
         for role, target in zip(("baseline", "candidate"), targets, strict=True)
@@ -75,7 +77,7 @@ def _show(decided: Gate, request: Request, quiet: bool) -> None:
     if not quiet:
         out.print(Text(f"baseline   {request.baseline}: {baseline.path} ({baseline.run[:8]})"))
         out.print(Text(f"candidate  {request.candidate}: {decided.candidate.path} ({decided.candidate.run[:8]})"))
-        out.print(Text(f"on {baseline.dataset}, setting {baseline.setting}, {decided.questions} questions"))
+        out.print(Text(f"on {baseline.dataset}, setting {baseline.setting}, {counted(decided.questions, 'question')}"))
         out.print()
     for verdict in decided.verdicts:
         found, margin = verdict.decision.difference, points(verdict.decision.margin)

@@ -20,7 +20,7 @@ from methods.api import Services
 from methods.models.response_cache import ResponseCache
 from ragmeter import judging
 from ragmeter.commands.listing import option_rows
-from ragmeter.console import emit, err, listing, out
+from ragmeter.console import PROSE, emit, err, listing, out
 from ragmeter.experiment import JudgePlan
 from ragmeter.given_options import judge_of, settings
 from ragmeter.options import store_folder
@@ -72,7 +72,7 @@ def _show(name: str, as_json: bool) -> None:
             facts["criteria"] = ", ".join(entry.criteria)
         listing(("", ""), facts.items(), empty="")
         rows = [(o["name"], o["type"], repr(o["default"]), o["description"]) for o in options]
-        listing(("option", "type", "default", ""), rows, empty="it has no options")
+        listing(("option", "type", "default", ""), rows, empty="it has no options", below=PROSE)
 
     emit(value, as_json, show)
 
@@ -111,7 +111,7 @@ def run(
 def _report(store: Store, judge: Judge, chosen: Sequence[RunRow], reference: str | None, as_json: bool) -> None:
     if judge.entry.kind == "pair":
         boards = [one for one in battle_boards(store, chosen, reference) if one.judge == str(judge)]
-        emit([one.to_json() for one in boards], as_json, lambda: _show_boards(boards))
+        emit([one.to_json() for one in boards], as_json, lambda: _show_boards(boards, chosen))
         return
     rows = []
     for row in {row.run: row for row in chosen}.values():
@@ -203,12 +203,13 @@ def table(experiment: str | None, ties: str, length: bool, folder: Path | None, 
     rule: Any = ties
     boards = battle_boards(store, chosen, row.reference, ties=rule, length=length)
 
-    emit([one.to_json() for one in boards], as_json, lambda: _show_boards(boards))
+    emit([one.to_json() for one in boards], as_json, lambda: _show_boards(boards, chosen))
 
 
-def _show_boards(boards: Sequence[BattleBoard]) -> None:
+def _show_boards(boards: Sequence[BattleBoard], chosen: Sequence[RunRow]) -> None:
+    controls = {row.method for row in chosen if row.kind == "control"}
     for one in boards:
-        show_battles(one, out)
+        show_battles(one, out, controls)
     if not boards:
         err.print("no pair judge has compared these runs yet: ragmeter judge run pairwise --set model=…")
 

@@ -82,6 +82,8 @@ def prune(
     def show() -> None:
         listing(("run", "path", "answered"), [(row.run[:8], row.path, f"{row.done}/{row.questions}") for row in going],
                 empty="no run is to go")  # fmt: skip
+        if gone is None and not (going or artefacts):
+            return
         if gone is None:
             out.print(Text("nothing was deleted; the same with --yes deletes these"))
         else:

@@ -14,7 +14,7 @@ from judges.api import NEEDS, MetricEntry, Parameter, written
 from judges.registry import METRICS
 from methods.registry import METHODS, MethodEntry
 from ragmeter import experiment
-from ragmeter.console import emit, listing, out
+from ragmeter.console import PROSE, emit, listing, out
 from ragmeter.options import store_folder
 from results import queries
 from results.store import Store
@@ -103,7 +103,7 @@ def print_card(name: str, summary: str, facts: dict[str, Any], config: type[Base
     listing(("", ""), facts.items(), empty="")
     rows = [(o["name"], o["type"], json.dumps(o["default"]), o["description"]) for o in option_rows(config)]
     out.print()
-    listing(("option", "type", "default", ""), rows, empty="it has no options")
+    listing(("option", "type", "default", ""), rows, empty="it has no options", below=PROSE)
 
 
 def _signature(entry: MetricEntry) -> str:
@@ -154,4 +154,4 @@ def _print_metric(entry: MetricEntry) -> None:
     rows = [(p.name, p.kind.__name__, "required" if p.default is None else written(p.default),
              " | ".join(map(written, p.choices)), p.help + (" (in ids only where not the default)" if p.quiet else ""))
             for p in entry.parameters]  # fmt: skip
-    listing(("parameter", "type", "default", "choices", ""), rows, empty="it has no parameters")
+    listing(("parameter", "type", "default", "choices", ""), rows, empty="it has no parameters", below=PROSE)

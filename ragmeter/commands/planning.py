@@ -110,7 +110,7 @@ def _columns(costs: Sequence[Cost]) -> list[Column]:
         ("memory", lambda cost: cost.memory_tokens, short),
         ("GPU h", lambda cost: cost.gpu_hours, hours),
         ("served h", lambda cost: cost.served_hours, hours),
-        ("$", lambda cost: cost.usd, lambda usd: f"{usd:,.2f}"),
+        ("$", lambda cost: cost.usd, dollars),
         ("disk", lambda cost: cost.disk, size),
     ]
     return [
@@ -244,6 +244,11 @@ def short(number: float) -> str:
         if number >= scale:
             return f"{number / scale:.3g}{unit}"
     return f"{number:,.0f}"
+
+
+def dollars(number: float) -> str:
+    """Dollars for people."""
+    return "<0.01" if 0 < number < 0.01 else f"{number:,.2f}"
 
 
 def hours(number: float) -> str:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from rich.text import Text
 
 from benchmarks.errors import UserError
-from ragmeter.console import emit, listing, out
+from ragmeter.console import WHOLE, emit, listing, out
 from results.published import Figure, figures, find
 
 
@@ -40,7 +40,7 @@ def published(
 
     def show() -> None:
         rows = [_row(figure) for figure in found]
-        listing(("table", "method", "dataset", "metric", "value", "setting"), rows, empty="none")
+        listing(("table", "method", "dataset", "metric", "value", "setting"), rows, empty="none", below=WHOLE)
         notes = dict.fromkeys((f"{figure.source}, {figure.method}: {figure.note}") for figure in found if figure.note)
         for note in notes:
             out.print(Text(note, style="dim"))

@@ -36,12 +36,16 @@ def report(experiment: str | None, output: Path, board: Path | None, folder: Pat
     written = [_write(output, html_of(store, name, now))]
     if board is not None:
         written.append(_write(board, json_text(board_document(store, name, now), indent=1) + "\n"))
-    emit({"experiment": name, "files": written}, as_json, lambda: out.print(Text("\n".join(written))))
+    lines = [f"{path} (replaced)" if replaced else path for path, replaced in written]
+    value = {"experiment": name, "files": [path for path, _ in written]}
+    emit(value, as_json, lambda: out.print(Text("\n".join(lines))))
 
 
-def _write(path: Path, text: str) -> str:
+def _write(path: Path, text: str) -> tuple[str, bool]:
+    """Write a file; returns its path, and whether another was there."""
+    replaced = path.exists()
     try:
         path.write_text(text, "utf-8", newline="")
     except OSError as error:
         raise unwritable(error, path) from None
-    return str(path)
+    return str(path), replaced

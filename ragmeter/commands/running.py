@@ -72,7 +72,8 @@ def carry_and_show(
     outcomes = carry_through(experiment, store, how, talk=not (quiet or as_json))
     seeded = any(stem(method.name) != method.name for method in experiment.methods)
     result = boards(store, experiment.name)
-    battles = battle_boards(store, queries.runs(store, experiment.name), experiment.reference)
+    chosen = queries.runs(store, experiment.name)
+    battles = battle_boards(store, chosen, experiment.reference)
     if not as_json:
         for board in boards(store, experiment.name, over_seeds=True) if seeded else result:
             show_board(board, out)
@@ -80,7 +81,7 @@ def carry_and_show(
             out.print(Text("rows of several seeds; `ragmeter table` shows each", style="dim"))
         show_beside(result)
         for fought in battles:
-            show_battles(fought, out)
+            show_battles(fought, out, {row.method for row in chosen if row.kind == "control"})
     value = {"experiment": experiment.name, "boards": [board.to_json() for board in result],
              "battles": [fought.to_json() for fought in battles], "published": beside_json(result)}  # fmt: skip
     return _conclude(outcomes, len(experiment.benchmarks) * len(experiment.methods), verbose), value

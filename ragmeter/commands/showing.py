@@ -12,7 +12,7 @@ from typing import Any
 from rich.text import Text
 
 from benchmarks.errors import UserError, unknown_name
-from ragmeter.console import emit, listing, out
+from ragmeter.console import WHOLE, emit, listing, out
 from ragmeter.options import store_folder
 from ragmeter.render import show_board
 from results import blessed, queries, question_queries
@@ -39,13 +39,14 @@ def runs(experiment: str | None, folder: Path | None, as_json: bool) -> None:
         [_run_json(row) for row in found],
         as_json,
         lambda: listing(
-            ("run", "path", "status", "answered", "failed", "started (UTC)"),
+            ("run", "status", "answered", "failed", "started (UTC)", "path"),
             [
-                (row.run[:8], row.path, row.status, f"{row.done}/{row.questions}", row.failed or "",
-                 f"{row.started_at:%Y-%m-%d %H:%M}")
+                (row.run[:8], row.status, f"{row.done}/{row.questions}", row.failed or "",
+                 f"{row.started_at:%Y-%m-%d %H:%M}", row.path)
                 for row in found
             ],
             empty="the store holds no run yet: ragmeter demo",
+            below=WHOLE,
         ),
     )  # fmt: skip
 

@@ -13,6 +13,7 @@ from benchmarks.errors import unknown_name
 from ragmeter.commands.showing import metric_list
 from ragmeter.console import emit, listing, out
 from ragmeter.options import store_folder
+from ragmeter.unscored import offering_score
 from results import queries
 from results.plain import plain
 from results.statistics import Difference, Estimate
@@ -32,10 +33,11 @@ def drops(
     """Print per method what each style costs."""
     store = Store(store_folder(folder))
     name = queries.experiment(store, experiment).name
-    found = style_drops(
-        store, name, metric_list(metrics) if metrics else None, styles=list(styles) or None, over_seeds=over_seeds,
-        reference=reference,
-    )  # fmt: skip
+    with offering_score():
+        found = style_drops(
+            store, name, metric_list(metrics) if metrics else None, styles=list(styles) or None, over_seeds=over_seeds,
+            reference=reference,
+        )  # fmt: skip
     if reference is not None and all(table.reference is None for table in found):
         methods = {row.method for table in found for row in table.rows}
         raise unknown_name("method", reference, sorted(methods), where="--reference")

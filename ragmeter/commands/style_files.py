@@ -21,7 +21,7 @@ from benchmarks.styles.parallel import Fields, import_parallel
 from benchmarks.styles.rewriter import FORMAL
 from benchmarks.styles.sark_layouts import Layout, import_sark, write_sark
 from ragmeter.commands.styles import Asked
-from ragmeter.console import emit, err, listing, out
+from ragmeter.console import counted, emit, err, listing, out
 from ragmeter.options import store_folder
 from results.store import Store
 
@@ -144,11 +144,11 @@ def _readable(benchmark: Benchmark, passages: int | None) -> tuple[Benchmark, li
             kept[question.text] = replace(question, candidates=tuple(question.candidates[:passages]))
     notes = []
     if repeated:
-        notes.append(f"{repeated:,} questions repeat the text of an earlier one and are left out")
+        notes.append(f"left out, with the text of an earlier one: {counted(repeated, 'question')}")
     if empty:
-        notes.append(f"{empty:,} questions have no candidate and are left out")
+        notes.append(f"left out, without a candidate: {counted(empty, 'question')}")
     if short := sum(len(one.candidates or ()) < (passages or 0) for one in kept.values()):
-        notes.append(f"{short:,} questions have fewer than {passages} candidates")
+        notes.append(f"fewer than {passages} candidates: {counted(short, 'question')}")
     return replace(benchmark, questions=list(kept.values())), notes
 
 
@@ -206,11 +206,11 @@ def import_pairs(
     written = write_pairs(
         target.path, found, rewriter=f"import by {by}", made_from=made_from, overwrite=target.overwrite
     )  # fmt: skip
-    counted = Counter(one.style for one in found)
-    value = {"file": str(target.path), "pairs": written, "styles": dict(counted)}
+    met = Counter(one.style for one in found)
+    value = {"file": str(target.path), "pairs": written, "styles": dict(met)}
 
     def show() -> None:
         out.print(Text(f"{target.path}: {written:,} pairs"), soft_wrap=True)
-        listing(("style", "pairs"), counted.items(), empty="")
+        listing(("style", "pairs"), met.items(), empty="")
 
     emit(value, as_json, show)

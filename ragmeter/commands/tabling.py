@@ -18,6 +18,7 @@ from ragmeter.commands.showing import metric_list
 from ragmeter.console import listing, out
 from ragmeter.options import store_folder
 from ragmeter.render import show_board
+from ragmeter.unscored import offering_score
 from results import queries, tables
 from results.beside import Comparison, on_board
 from results.board import Board, boards
@@ -60,7 +61,8 @@ def table(request: Request, folder: Path | None, as_json: bool) -> None:
     store = Store(store_folder(folder))
     name = None if request.every else queries.experiment(store, request.experiment).name
     metrics = metric_list(request.metrics) if request.metrics else None
-    found = boards(store, name, metrics=metrics, over_seeds=request.over_seeds, reference=request.reference)
+    with offering_score():
+        found = boards(store, name, metrics=metrics, over_seeds=request.over_seeds, reference=request.reference)
     beside = list(_beside(found)) if request.published else []
     if form == "text" and request.output is None:
         _show(found, beside, request.published)

@@ -23,7 +23,7 @@ from methods.registry import require_extra
 from methods.training import TRAININGS, TrainedStage, TrainingConfig, TrainingEntry
 from ragmeter import yaml_source
 from ragmeter.commands.listing import option_rows
-from ragmeter.console import emit, err, listing, out
+from ragmeter.console import PROSE, emit, err, listing, out
 from ragmeter.given_options import refusal
 from ragmeter.options import store_folder
 from ragmeter.progress import TrainingProgress
@@ -31,6 +31,7 @@ from ragmeter.run_loop import Interrupted
 from ragmeter.tasks import require_device
 from ragmeter.training_job import Job
 from results.checkpoints import Checkpoint
+from results.redaction import echoed, without_secrets
 from results.store import Store
 
 
@@ -63,7 +64,11 @@ def options(name: str, as_json: bool) -> None:
     entry = TRAININGS.get(name)
     found = list(nested_options(entry.config))
     rows = [(one["name"], one["type"], json.dumps(one["default"]), one["description"]) for one in found]
-    emit(found, as_json, lambda: listing(("option", "type", "default", ""), rows, empty="it has no options"))
+    emit(found, as_json, lambda: _options(rows))
+
+
+def _options(rows: Sequence[Sequence[str]]) -> None:
+    listing(("option", "type", "default", ""), rows, empty="it has no options", below=PROSE)
 
 
 def nested_options(config: type[BaseModel], prefix: str = "") -> list[dict[str, Any]]:
@@ -160,7 +165,7 @@ def _set(given: dict[str, Any], text: str) -> None:
     """Lay one `key.key=value` into nested options."""
     path, mark, value = text.partition("=")
     if not mark or not path:
-        raise UserError(f"{text!r} sets nothing", where="--set", try_this="--set key=value")
+        raise UserError(f"{echoed(text)} sets nothing", where="--set", try_this="--set key=value")
     *parents, last = path.strip().split(".")
     inner = given
     for parent in parents:
@@ -185,12 +190,16 @@ def _explained(error: ValidationError, entry: TrainingEntry) -> UserError:
     option = ".".join(map(str, first["loc"])) or entry.id
     known = [one["name"] for one in nested_options(entry.config)]
     if first["type"] == "extra_forbidden":
-        return unknown_name(f"option of {entry.id}", option, known, where="--set, --data, --graph or --base")
+        return unknown_name(
+            f"option of {entry.id}", without_secrets(option), known, where="--set, --data, --graph or --base"
+        )
     if first["type"] == "missing":
         flag = _EXAMPLES.get(option, f"--set {option}=…")
         also = f"; `ragmeter train {entry.id} --options` lists all"
         return UserError(f"training {entry.id} needs {option}", where=flag.split()[0], try_this=flag + also)
-    return UserError(f"option {option} of {entry.id}: {in_words(first)}", where="--set, --data, --graph or --base")
+    return UserError(
+        f"option {option} of {entry.id}: {without_secrets(in_words(first))}", where="--set, --data, --graph or --base"
+    )
 
 
 def _line(stage: TrainedStage, checkpoint: Checkpoint) -> tuple[str, ...]:

@@ -155,5 +155,6 @@ def doubt_about_difference(changed: int, support: Support, skew: float) -> str:
         # Rule of three: with no event in n trials the event's share may still be 3 / n.
         reasons.append(f"no question differs, yet up to {min(1.0, 3 / support.units):.1%} of new ones may")
     elif support.n and changed < ENOUGH_CHANGES:
-        reasons.append(f"only {changed} questions differ, fewer than {ENOUGH_CHANGES}")
+        differ = "1 question differs" if changed == 1 else f"{changed} questions differ"
+        reasons.append(f"only {differ}, fewer than {ENOUGH_CHANGES}")
     return "; ".join(reasons)

@@ -16,6 +16,7 @@ from benchmarks.located import Located
 from benchmarks.registry import DatasetConfig
 from benchmarks.settings import Setting
 from benchmarks.wording import first_error, in_words
+from results.redaction import echoed, without_secrets
 from results.submission import plain_yaml
 
 FORMAT = 1
@@ -199,20 +200,19 @@ def _explained(
 ) -> UserError:
     first = first_error(error)
     path = (*prefix, *first["loc"])
-    where = document.where(path)
+    where = without_secrets(document.where(path))
     more = len(error.errors()) - 1
     also = f" (and {more} more)" if more else ""
     if first["type"] == "extra_forbidden":
         known = _keys(model, first["loc"][:-1])
         guess = nearest(str(path[-1])[:64], known)
         hint = f"did you mean {guess!r}?" if guess else "known keys: " + ", ".join(sorted(known))
-        return UserError(f"unknown key {str(path[-1])[:80]!r}{also}", where=where, try_this=hint)
+        return UserError(f"unknown key {echoed(str(path[-1]), longest=82)}{also}", where=where, try_this=hint)
     if first["type"] == "missing":
         hint = "training_data: [] says that nothing was trained" if path[-1] == "training_data" else f"{path[-1]}: …"
         return UserError(f"key {str(path[-1])!r} is missing{also}", where=where, try_this=hint)
-    given = repr(first.get("input"))
-    cut = given if len(given) <= 60 else given[:57] + "…"
-    return UserError(f"{'.'.join(map(str, path))}: {in_words(first)}, got {cut}{also}", where=where)
+    named, wrong = ".".join(map(str, path)), without_secrets(in_words(first))
+    return UserError(f"{named}: {wrong}, got {echoed(first.get('input'), path)}{also}", where=where)
 
 
 _PARTS: dict[str, type[BaseModel]] = {"method": MethodPart, "models": ModelPart, "training_data": TrainingPart}

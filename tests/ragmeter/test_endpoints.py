@@ -37,6 +37,8 @@ def test_an_estimate_grows_with_passages_and_counts_questions(tmp_path: Path) ->
     assert few is not None
     assert many is not None
     assert estimate(plain) is None
+    assert few is not None
+    assert "0 more" not in str(few), "prompts that stand for others are not looked for in the cache"
     assert (few.calls, few.completion_tokens) == (5, 50)
     assert few.prompt_tokens < many.prompt_tokens < 2 * few.prompt_tokens
     assert few.usd == pytest.approx(few.prompt_tokens * 2e-6, rel=1e-3)

@@ -158,3 +158,29 @@ def test_lines_are_those_of_the_file() -> None:
     source = yaml_source.read("a: 1\nb:\n  - c: 2\n    d: 3\n", "f")
     assert source.where(("b", 0, "d")) == "f:4 (b.0.d)"
     assert source.where(("b", 0, "missing")) == "f:3 (b.0.missing)"
+
+
+KEY = "sk-abcdefghijklmnopqrstuvwxyz123456"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"key_variable: {KEY}", "key_variable: Zm9vYmFyZm9vYmFyZm9v+YmFy", f"base_url: 'http://user:{KEY}@host/v1'",
+        "base_url: 'http://host/v1?k=Zm9vYmFyZm9vYmFyZm9vYmFy'", f"temperature: {KEY}", f"temperature: {{a: [{KEY}]}}",
+        f"{KEY}: 1", "key_variable: hf_abcdefghijklmnopqrstuvwxyz",
+    ],
+)  # fmt: skip
+def test_a_key_in_the_wrong_place_is_never_repeated(line: str) -> None:
+    chat = f"    reader:\n      id: chat\n      config:\n        model: m\n        {line}"
+    text = GOOD.replace("    config: {k1: 1.2}", chat)
+    error = complaint(text)
+    assert error.exit_code == 2
+    said = str(error)
+    assert "[hidden]" in said
+    assert not any(part in said for part in ("abcdefghijklm", "Zm9vYmFy"))
+
+
+def test_other_wrong_values_are_repeated() -> None:
+    config = "    reader: {id: chat, config: {model: m, base_url: 'localhost:8000', max_tokens: 0}}"
+    assert "got 'localhost:8000'" in str(complaint(GOOD.replace("    config: {k1: 1.2}", config)))

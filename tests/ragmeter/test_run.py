@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from methods.api import Evidence, Prediction, Services, Usage
 from methods.pipeline import Composition
 from methods.registry import METHODS, Component, MethodConfig, register
 from ragmeter import experiment
-from ragmeter.run_loop import execute
+from ragmeter.run_loop import Outcome, execute
 from ragmeter.tasks import Task, states, tasks_of
 from results import queries
 from results.board import boards
@@ -74,6 +75,19 @@ def run(store: Store, text: str = FILE, progress: Silent | None = None, **option
     return execute(pending, store, Services(seed=found.seed), progress or Silent(), **options)
 
 
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Outcome]]:
+    """The folder of a store in which the experiment was run, not to be written to; and how its tasks ended."""
+    store = Store(tmp_path_factory.mktemp("once") / "store")
+    return store.folder, run(store)
+
+
+@pytest.fixture
+def finished(once: tuple[Path, list[Outcome]], tmp_path: Path) -> Store:
+    """A copy of that store."""
+    return Store(Path(shutil.copytree(once[0], tmp_path / "finished")))
+
+
 def rows(store: Store) -> dict[str, list[tuple]]:
     """Everything that must be equal between two executions (times are not)."""
     columns = {
@@ -87,32 +101,31 @@ def rows(store: Store) -> dict[str, list[tuple]]:
         return {t: connection.execute(f"SELECT {columns[t]} FROM {t} ORDER BY ALL").fetchall() for t in columns}
 
 
-def test_a_run_ends_with_every_question_scored_on_every_metric(store: Store) -> None:
-    outcomes = run(store)
-    assert [outcome.status for outcome in outcomes] == [FINISHED] * 3
-    for row in queries.runs(store, "small"):
+def test_a_run_ends_with_every_question_scored_on_every_metric(
+    finished: Store, once: tuple[Path, list[Outcome]]
+) -> None:
+    assert [outcome.status for outcome in once[1]] == [FINISHED] * 3
+    for row in queries.runs(finished, "small"):
         assert (row.done, row.status) == (12, FINISHED)
-        assert set(store.scored(row.run).values()) == {12}
+        assert set(finished.scored(row.run).values()) == {12}
 
 
-def test_stored_scores_are_those_of_the_predictions(store: Store) -> None:
-    (outcome, *_) = run(store)
-    task = outcome.task
+def test_stored_scores_are_those_of_the_predictions(finished: Store, once: tuple[Path, list[Outcome]]) -> None:
+    task = once[1][0].task
     questions = {q.id: q for q in task.loaded.benchmark.questions}
-    predictions = store.predictions(task.run.run)
+    predictions = finished.predictions(task.run.run)
     corpus = task.loaded.benchmark.corpus
     fresh = score(
         [questions[p.question_id] for p in predictions], predictions, task.loaded.metrics,
         corpus_text=lambda i: corpus.get([i])[0].full_text,
     )  # fmt: skip
-    columns = queries.score_columns(store, task.loaded.fingerprint, [task.run.run]).values
+    columns = queries.score_columns(finished, task.loaded.fingerprint, [task.run.run]).values
     for metric, values in fresh.items():
         assert sorted(columns[task.run.run, metric].tolist()) == sorted(values.tolist())
 
 
-def test_the_control_with_the_gold_answer_is_perfect_and_never_the_reference(store: Store) -> None:
-    run(store)
-    (board,) = boards(store, "small")
+def test_the_control_with_the_gold_answer_is_perfect_and_never_the_reference(finished: Store) -> None:
+    (board,) = boards(finished, "small")
     assert board.reference == "bm25"
     gold = next(row for row in board.rows if row.run.method == "gold_answer")
     assert gold.control
@@ -121,14 +134,13 @@ def test_the_control_with_the_gold_answer_is_perfect_and_never_the_reference(sto
     assert gold.cells[em].difference is None
 
 
-def test_running_again_answers_nothing_and_changes_nothing(store: Store) -> None:
-    run(store)
-    before = rows(store)
+def test_running_again_answers_nothing_and_changes_nothing(finished: Store) -> None:
+    before = rows(finished)
     progress = Silent()
-    outcomes = run(store, progress=progress)
+    outcomes = run(finished, progress=progress)
     assert [outcome.answered for outcome in outcomes] == [0, 0, 0]
     assert not [name for _, name in progress.seen if name in {"build", "index", "answer", "score"}]
-    assert rows(store) == before
+    assert rows(finished) == before
 
 
 def test_experiments_that_share_a_run_keep_their_own_names_for_it(store: Store) -> None:
@@ -156,12 +168,11 @@ def test_the_same_work_twice_in_one_experiment_is_refused() -> None:
         tasks_of(experiment.parse(FILE.replace("{id: random}", "{id: bm25, name: again}"), "x"))
 
 
-def test_a_new_metric_is_scored_without_answering_again(store: Store) -> None:
-    run(store)
-    outcomes = run(store, FILE.replace("mrr@10]", "mrr@10, cover_em]"))
+def test_a_new_metric_is_scored_without_answering_again(finished: Store) -> None:
+    outcomes = run(finished, FILE.replace("mrr@10]", "mrr@10, cover_em]"))
     assert [outcome.answered for outcome in outcomes] == [0, 0, 0]
     metric = str(parse_metric("cover_em"))
-    assert all(store.scored(outcome.task.run.run)[metric] == 12 for outcome in outcomes)
+    assert all(finished.scored(outcome.task.run.run)[metric] == 12 for outcome in outcomes)
 
 
 def test_what_a_method_is_handed_holds_no_gold(store: Store, scratch: None) -> None:

@@ -272,7 +272,7 @@ def test_what_the_layout_cannot_hold_is_left_out_and_said(ragmeter: Command, tmp
     done = ragmeter(*command)
     assert done.code == 0, done.err
     assert "2 records of nq" in done.out
-    for said in ("1 questions repeat", "1 questions have no candidate", "1 questions have fewer than 2"):
+    for said in ("earlier one: 1 question", "without a candidate: 1 question", "fewer than 2 candidates: 1 question"):
         assert said in done.err
     again = load("sark:test", {"path": str(file)})
     assert [(one.text, len(one.candidates or ())) for one in again.questions] == [("a?", 2), ("c?", 1)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,6 @@ from benchmarks.schema import Question
 from benchmarks.styles.mix import STYLED, styled
 from methods.api import Prediction
 from ragmeter import console
-from results import queries
 from results.statistics import difference, estimate, holm
 from results.store import FINISHED, Run, Store
 from results.style_curves import style_curves
@@ -107,7 +107,7 @@ def _forgotten(question: Question) -> Question:
     return replace(question, metadata={key: value for key, value in question.metadata.items() if key != STYLED})
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def scores() -> dict[tuple[str, str], np.ndarray]:
     draw = np.random.default_rng(0)
     found = {}
@@ -118,6 +118,20 @@ def scores() -> dict[tuple[str, str], np.ndarray]:
             found[telling, method] = formal * (draw.random(QUESTIONS) < kept)
     found["informal", "SARK"][3] = np.nan
     return found
+
+
+@pytest.fixture(scope="module")
+def _full(
+    tmp_path_factory: pytest.TempPathFactory, benchmarks: dict[str, Benchmark],
+    scores: dict[tuple[str, str], np.ndarray],
+) -> Path:  # fmt: skip
+    return stored(tmp_path_factory.mktemp("drops") / "store", benchmarks, scores).folder
+
+
+@pytest.fixture
+def full(_full: Path, tmp_path: Path) -> Store:
+    """The store that the commands of this test find, with all of these scores."""
+    return Store(Path(shutil.copytree(_full, tmp_path / "store")))
 
 
 def test_names_of_mixes_say_how_they_were_told(benchmarks: dict[str, Benchmark]) -> None:
@@ -135,10 +149,9 @@ def test_names_of_mixes_say_how_they_were_told(benchmarks: dict[str, Benchmark])
 
 
 def test_a_drop_is_formal_minus_style_paired_by_question(
-    tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray]
+    full: Store, scores: dict[tuple[str, str], np.ndarray]
 ) -> None:
-    store = stored(tmp_path, benchmarks, scores)
-    (table,) = style_drops(store, "e", ["em"])
+    (table,) = style_drops(full, "e", ["em"])
     assert (table.base, table.setting, table.metric, table.scale) == ("worlds/multihop:test", "distractor", METRIC, 100)
     assert [row.method for row in table.rows] == ["base", "SARK", "control"]
     for row in table.rows:
@@ -162,13 +175,12 @@ def test_a_drop_is_formal_minus_style_paired_by_question(
 
 
 def test_a_drop_is_held_against_the_references_question_by_question(
-    tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray], ragmeter: Command
+    full: Store, scores: dict[tuple[str, str], np.ndarray], ragmeter: Command
 ) -> None:
-    store = stored(tmp_path / "store", benchmarks, scores)
-    (alone,) = style_drops(store, "e", ["em"])
+    (alone,) = style_drops(full, "e", ["em"])
     assert alone.reference is None
     assert all(drop.beyond is None for row in alone.rows for drop in row.drops)
-    (table,) = style_drops(store, "e", ["em"], reference="base")
+    (table,) = style_drops(full, "e", ["em"], reference="base")
     assert table.reference == "base"
     named = {"50 % informal": "half", "informal": "informal", "humor": "humor"}
     costs = {method: {name: scores["formal", method] - scores[telling, method] for name, telling in named.items()}
@@ -202,9 +214,9 @@ def test_a_drop_is_held_against_the_references_question_by_question(
 
 
 def test_content_loss_is_told_apart_and_the_parts_add_up(
-    tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray]
+    full: Store, scores: dict[tuple[str, str], np.ndarray]
 ) -> None:
-    (table,) = style_drops(stored(tmp_path, benchmarks, scores), "e", ["em"], styles=["informal"])
+    (table,) = style_drops(full, "e", ["em"], styles=["informal"])
     for row in table.rows:
         drop = next(one for one in row.drops if one.told.name == "informal")
         formal, values = scores["formal", row.method], scores["informal", row.method]
@@ -250,10 +262,8 @@ def test_without_evidence_the_drop_is_split_by_whether_any_candidate_lost_its_an
         assert drop.answers_kept.n == holding.sum()
 
 
-def test_the_mean_drop_leaves_controls_out(
-    tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray]
-) -> None:
-    (table,) = style_drops(stored(tmp_path, benchmarks, scores), "e", ["em"])
+def test_the_mean_drop_leaves_controls_out(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
+    (table,) = style_drops(full, "e", ["em"])
     by_hand = np.mean([np.nanmean(scores["formal", m] - scores["humor", m]) for m in ("base", "SARK")])
     assert table.average["humor"] == pytest.approx(by_hand)
 
@@ -297,11 +307,8 @@ def test_without_both_tellings_there_is_no_drop(
         style_curves(store, "e", "k")
 
 
-def test_a_curve_over_shares_ends_in_formal_candidates(
-    tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray]
-) -> None:
-    store = stored(tmp_path, benchmarks, scores)
-    informal, humor = style_curves(store, "e", "formal", ["em"])
+def test_a_curve_over_shares_ends_in_formal_candidates(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
+    informal, humor = style_curves(full, "e", "formal", ["em"])
     assert informal.title.startswith("worlds/multihop:test, informal")
     assert (informal.places, humor.places) == ((0, 0.5, 1), (0, 1))
     for curve in informal.curves:
@@ -330,10 +337,7 @@ def columns(line: str) -> Sequence[str]:
     return [part for part in line.split("  ") if part.strip()]
 
 
-def test_the_command_prints_what_it_says_as_json(
-    tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray], ragmeter: Command
-) -> None:
-    stored(tmp_path / "store", benchmarks, scores)
+def test_the_command_prints_what_it_says_as_json(full: Store, ragmeter: Command) -> None:
     done = ragmeter("styles", "drops", "e", "--style", "informal")
     assert done.code == 0, done.err
     said = json.loads(ragmeter("styles", "drops", "--style", "informal", "--json").out)["tables"][0]
@@ -358,89 +362,3 @@ def test_the_command_prints_what_it_says_as_json(
     assert wrong.code == 2
     assert "did you mean 'mix'?" in wrong.err
     assert ragmeter("styles", "drops", "nowhere").code == 2
-
-
-@pytest.fixture
-def ran(ragmeter: Command, tmp_path: Path) -> Command:
-    """A store in which a small experiment ran."""
-    (tmp_path / "x.yaml").write_text("""
-name: x
-metrics: ["mrr@10", "recall@2"]
-benchmarks:
-  - {id: styled, split: test, limit: 12, config: {mix: {informal: 0}}}
-  - {id: styled, split: test, limit: 12, config: {mix: {informal: 1}}}
-methods:
-  - {id: full_context, name: given, k: 2, reader: retrieval_only}
-  - {id: full_context, name: BM25, rerankers: [bm25_reranker], k: 2, reader: retrieval_only}
-""")
-    done = ragmeter("run", str(tmp_path / "x.yaml"), "-q")
-    assert done.code == 0, done.err
-    return ragmeter
-
-
-def test_a_real_run_keeps_what_survived_and_the_given_order_never_drops(ran: Command, tmp_path: Path) -> None:
-    said = json.loads(ran("styles", "drops", "x", "--json").out)
-    assert [table["metric"] for table in said["tables"]] == ["mrr@10#v1", "recall@2#v1"]
-    for table in said["tables"]:
-        given, reranked = table["methods"]
-        assert (given["method"], reranked["method"]) == ("given", "BM25")
-        # Candidates keep their places whatever they are told in.
-        assert given["styles"][0]["drop"]["value"] == 0
-        assert given["styles"][0]["content_lost"]["n"] == 12
-        assert reranked["formal"]["value"] > given["formal"]["value"]
-    board = queries.runs(Store(tmp_path / "store"), "x")
-    assert {run.status for run in board} == {FINISHED}
-
-
-def test_sensitivity_of_named_rerankers_and_of_an_experiments(ran: Command, tmp_path: Path) -> None:
-    asked = ("styles", "sensitivity", "worlds/multihop:test", "--limit", "3")
-    done = ran(
-        *asked, "--reranker", "bm25_reranker", "--set", "b=0", "--style", "informal", "--style", "humor", "--json"
-    )
-    assert done.code == 0, done.err
-    said = json.loads(done.out)
-    assert [(row["reranker"], row["style"]) for row in said["rerankers"]] == [
-        ("bm25_reranker", "informal"), ("bm25_reranker", "humor")
-    ]  # fmt: skip
-    for row in said["rerankers"]:
-        assert -1 <= row["tau"]["value"] <= 1
-        assert 0 <= row["relative_shift"]["value"] <= 2
-        assert row["tau"]["n"] == 3
-    assert said["texts"]["informal"]["rewriter"].startswith("rule")
-    of_experiment = json.loads(ran(*asked, "--experiment", str(tmp_path / "x.yaml"), "--json").out)
-    assert [row["reranker"] for row in of_experiment["rerankers"]] == ["BM25"]
-    shown = ran(*asked, "--experiment", str(tmp_path / "x.yaml")).out
-    assert f"{of_experiment['rerankers'][0]['tau']['value']:.3f}" in shown
-
-
-def test_sensitivity_on_parallel_passages_counts_a_chapter_as_one_observation(
-    ragmeter: Command, data_folder: Path
-) -> None:
-    file = data_folder / "sark_style" / "bible_genesis.jsonl"
-    done = ragmeter("styles", "sensitivity", "parallel_style/bible:test", "--path", str(file), "--limit", "34",
-                    "--reranker", "bm25_reranker", "--style", "bbe", "--style", "ylt", "--json")  # fmt: skip
-    assert done.code == 0, done.err
-    said = json.loads(done.out)
-    assert said["texts"]["bbe"]["by"] == {"people": said["texts"]["bbe"]["by"]["people"]}
-    for row in said["rerankers"]:
-        # 31 verses of the first chapter, three of the second.
-        assert (row["tau"]["n"], row["tau"]["units"]) == (34, 2)
-        assert 0 < row["tau"]["value"] < 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "no reranker is named"),
-        (("--experiment", "sark/worlds"), "ragmeter run sark/worlds"),
-        (("--experiment", "demo"), "no method of this experiment reranks"),
-        (("--reranker", "bm25"), "is a retriever, not a reranker"),
-        (("--reranker", "bm25_reranker", "--set", "k2=1"), "k1"),
-        (("--reranker", "bm25_reranker", "--reranker", "bi_encoder", "--set", "k1=1"), "one reranker"),
-        (("--reranker", "bm25_reranker", "--style", "sonnet"), "sonnet"),
-    ],
-)
-def test_what_cannot_be_measured_is_wrong_usage(ragmeter: Command, arguments: Sequence[str], message: str) -> None:
-    done = ragmeter("styles", "sensitivity", "worlds/multihop:test", "--limit", "2", *arguments)
-    assert done.code == 2, done.err
-    assert message in " ".join(done.err.split())

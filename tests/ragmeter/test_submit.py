@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
@@ -35,14 +36,13 @@ class Done:
 Ragmeter = Callable[..., Done]
 
 
-@pytest.fixture
-def ragmeter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ragmeter:
-    """The command, in this process: starting one takes longer than most of what is tested here."""
-    monkeypatch.setenv("RAGMETER_STORE", str(tmp_path / "store"))
+def command(store: Path) -> Ragmeter:
+    """The command on a store, in this process: starting one takes longer than most of what is tested here."""
 
     def run(*arguments: object, stdin: str = "", **environment: str) -> Done:
         out, err = io.StringIO(), io.StringIO()
-        with monkeypatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            patch.setenv("RAGMETER_STORE", str(store))
             patch.setattr(sys, "argv", ["ragmeter", *map(str, arguments)])
             patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
             for key, value in environment.items():
@@ -55,6 +55,11 @@ def ragmeter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ragmeter:
         return Done(code, out.getvalue(), " ".join(err.getvalue().split()))
 
     return run
+
+
+@pytest.fixture
+def ragmeter(tmp_path: Path) -> Ragmeter:
+    return command(tmp_path / "store")
 
 
 def fine(done: Done) -> Any:
@@ -86,17 +91,27 @@ methods: [{id: bm25}, {id: random}]
 """
 
 
-@pytest.fixture
-def submitted(tmp_path: Path, ragmeter: Ragmeter) -> Path:
-    """A template folder, filled by bm25 and submitted beside runs of ours."""
-    (tmp_path / "ours.yaml").write_text(EXPERIMENT)
-    fine(ragmeter("run", tmp_path / "ours.yaml", "--quiet"))
-    folder = tmp_path / "mine"
+@pytest.fixture(scope="module")
+def _submitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with runs of ours and a submission beside them, and what was submitted; not to be written to."""
+    place = tmp_path_factory.mktemp("submitted")
+    ragmeter = command(place / "store")
+    (place / "ours.yaml").write_text(EXPERIMENT)
+    fine(ragmeter("run", place / "ours.yaml", "--quiet"))
+    folder = place / "mine"
     fine(ragmeter("submission", "template", "worlds/multihop:validation", "--limit", 15, "--out", folder))
     fill(folder, "bm25", "worlds/multihop:validation", 15, "distractor")
     name(folder, "bm25")
     fine(ragmeter("submit", folder / "predictions.jsonl", "--card", folder / "card.yaml"))
-    return folder
+    return place
+
+
+@pytest.fixture
+def submitted(_submitted: Path, tmp_path: Path) -> Path:
+    """A template folder, filled by bm25 and submitted beside runs of ours; store and folder are of this test."""
+    for name in ("store", "mine"):
+        shutil.copytree(_submitted / name, tmp_path / name)
+    return tmp_path / "mine"
 
 
 def test_from_a_template_to_the_table(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:

@@ -125,8 +125,8 @@ def test_the_table_and_json_say_what_is_missing_and_what_cannot_be(store: Store,
     text = console.export_text()
     assert "overall: 14 verdicts, 3 of them unscored" in text
     assert re.search(r"mine\s+2/1/2\s+1\s+1\s", text)
-    assert "mine against theirs: 1 answers of both are not judged yet" in text
-    assert "mine against theirs: 1 questions have nothing to judge by" in text
+    assert "mine against theirs: 1 answer of both is not judged yet" in text
+    assert "mine against theirs: left out, with nothing to judge by: 1 question" in text
     value = json.loads(json.dumps(board.to_json(), allow_nan=False))
     shown = next(one for one in value["pairings"] if one["criterion"] == "overall")
     expected = {"wins": 2, "ties": 1, "losses": 2, "none": 1, "unscored": 1, "unscorable": 1, "pending": 1, "n": 6}
@@ -225,3 +225,19 @@ def test_nothing_is_shown_where_nobody_has_judged(store: Store, fill: Any) -> No
     runs = fill(store, {"mine": ["x"], "theirs": ["x"]}, ["gold"], metrics=())
     assert battle_boards(store, list(runs.values())) == []
     assert battle_boards(Store(store.folder / "none"), []) == []
+
+
+def test_at_80_columns_no_number_is_broken_and_the_same_numbers_are_printed_once(
+    store: Store, runs: dict[str, RunRow]
+) -> None:
+    board = board_of(store, runs, "theirs")
+    text = io.StringIO()
+    show_battles(board, Console(width=80, file=text), {"mine"})
+    lines = text.getvalue().splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert [line.split()[0] for line in lines if "2/1/2" in line] == ["mine"]
+    assert any("mine (control)" in line for line in lines)
+    assert [line for line in lines if "the same numbers as overall" in line] == [
+        f"{criterion}: the same numbers as overall" for criterion in JUDGE.entry.criteria if criterion != "overall"
+    ]
+    assert "none: both answers disqualified" in " ".join(text.getvalue().split())

@@ -172,6 +172,9 @@ def test_what_is_no_store_and_what_would_be_overwritten_is_refused(tmp_path: Pat
         exchange.export(store, store.folder)
     with pytest.raises(UserError, match="no run 'r9'"):
         exchange.export(store, tmp_path / "out", ["r9"])
+    with pytest.raises(UserError, match="no store here"):
+        exchange.export(Store(tmp_path / "nowhere"), tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"], "nothing half made is left"
     exchange.export(store, tmp_path / "out")
     (tmp_path / "out" / "scores.parquet").unlink()
     with pytest.raises(UserError, match=r"lacks scores\.parquet"):

@@ -86,7 +86,7 @@ def test_markdown_marks_badges_and_explains(board: Board) -> None:
     assert "| bm25 \\(reference\\) | 50.0 ± " in text
     assert "+45.0 ± " in text
     assert "\\*\\*\\)" in text
-    assert "| gold \\(control\\) | 100.0 ± 0.0 |" in text
+    assert "| gold \\(control\\) | 100.0 ± 0.0† |" in text
     assert "Holm correction" in text
     assert "controls show what a metric does" in text
     assert "half: interrupted, 30 of 40 questions answered" in text
@@ -141,7 +141,8 @@ def test_latex_is_booktabs_with_raised_marks(board: Board) -> None:
 def test_latex_text_leaves_no_active_character(text: str) -> None:
     shown = latex_text(text)
     for written in (r"\textbackslash{}", r"\textasciitilde{}", r"\textasciicircum{}", r"\textless{}", r"\textgreater{}",
-                    r"\textbar{}", r"\dots{}", r"$\pm$", r"$\times$", r"$\cdot$", "$-$"):  # fmt: skip
+                    r"\textbar{}", r"\dots{}", r"$\pm$", r"$\times$", r"$\cdot$", "$-$",
+                    r"$\dagger$"):  # fmt: skip
         shown = shown.replace(written, "")
     for active in "{}&%$#_":
         shown = shown.replace("\\" + active, "")
@@ -173,3 +174,5 @@ def test_doubtful_intervals_are_marked_and_the_reasons_given_once(board: Board) 
     shown = console.export_text()
     assert all(shown.count(line) == 1 for line in lines)
     assert "†" in shown.partition(lines[0])[0]
+    assert re.search(r"\| 50\.0 ± [\d.]+† \|", render([board], "markdown"))
+    assert re.search(r"& \$50\.0 \\pm [\d.]+\^\{\\dagger\}\$ ", render([board], "latex"))

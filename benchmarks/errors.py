@@ -36,6 +36,11 @@ class UserError(Exception):
             lines.append(f"  try:   {self.try_this}")
         return lines
 
+    def also_at(self, place: str) -> None:
+        """Name a further place, before the one that is named: the line that asked for what is wrong there."""
+        self.where = f"{place}; {self.where}" if self.where else place
+        self.args = ("\n".join(self.lines()),)
+
 
 class Broke(UserError):
     """What was asked for is right and could not be done: the disk is full, an endpoint dead, a method at fault."""

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 from benchmarks.errors import Broke, MissingPackage, UserError
 from benchmarks.fingerprint import file_sha256
-from benchmarks.hub_errors import Wanted, ask
+from benchmarks.hub_errors import Wanted, ask, behind_proxy
 from benchmarks.hub_resume import WORTH_BYTES, bring
 from benchmarks.name_patterns import archived, best, is_sharded, missing_shards
 
@@ -137,9 +137,8 @@ def offline_where_unreachable() -> Iterator[None]:
 
 def _has_address() -> bool:
     import socket
-    from urllib.request import getproxies
 
-    if {"http", "https", "all"} & set(getproxies()):
+    if behind_proxy():
         # Then names are the proxy's to resolve.
         return True
     at = urlsplit(endpoint())

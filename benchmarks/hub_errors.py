@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import errno
+import logging
+import os
+import socket
+import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from benchmarks.errors import Broke, UserError
 
@@ -16,6 +23,12 @@ TRIES = 5
 WAIT_S = 1.0
 """Wait before the second try; doubled before each further one, unless the hub says how long (Retry-After)."""
 MOST_WAIT_S = 60.0
+PATIENCE_S = 20.0
+"""After so long no further try of what takes a moment where it works; transfers of files are taken up all the same."""
+CONNECT_S = 5.0
+"""How long a connection may take before the hub counts as unreachable."""
+KNOWN_S = 30.0
+"""How long it is remembered whether a hub could be reached."""
 
 _PASSING = {408, 429, 500, 502, 503, 504}
 _TRANSPORTS = {"httpx", "httpx2", "requests", "urllib3", "httpcore", "httpcore2"}
@@ -39,11 +52,16 @@ def ask(call: Callable[[], T], wanted: Wanted) -> T:
         UserError: There is no such thing, or access to it must be asked for.
         Broke: The hub cannot be reached or fails, or the disk is full.
     """
+    _require_connection(wanted)
+    _announce(wanted)
+    began = time.monotonic()
     for number in range(TRIES):
         try:
-            return call()
+            with _quiet():
+                return call()
         except Exception as error:
-            if number == TRIES - 1 or not _passes(error):
+            late = wanted.file is None and time.monotonic() - began > PATIENCE_S
+            if number == TRIES - 1 or late or not _passes(error):
                 said = _said(error, wanted)
                 if said is None:
                     raise
@@ -51,6 +69,83 @@ def ask(call: Callable[[], T], wanted: Wanted) -> T:
             wait = min(_wait(error, number), MOST_WAIT_S)
         time.sleep(wait)
     raise AssertionError("the last try returns or raises")
+
+
+def behind_proxy() -> bool:
+    """Whether requests go to a proxy, which then finds the hub or does not."""
+    from urllib.request import getproxies
+
+    return bool({"http", "https", "all"} & set(getproxies()))
+
+
+_reached: dict[str, tuple[float, OSError | None]] = {}
+"""By endpoint: when it was last tried to be reached, and what stood in the way."""
+_announced: set[str] = set()
+
+
+def _require_connection(wanted: Wanted) -> None:
+    """Stop where no connection comes about: the hub's own library would try for minutes, and say so each time."""
+    if behind_proxy():
+        return
+    when, problem = _reached.get(wanted.endpoint, (float("-inf"), None))
+    if time.monotonic() - when > KNOWN_S:
+        problem = _problem(wanted.endpoint)
+        _reached[wanted.endpoint] = (time.monotonic(), problem)
+    if problem is not None:
+        raise _unreachable(wanted, problem) from problem
+
+
+def _problem(endpoint: str) -> OSError | None:
+    try:
+        at = urlsplit(endpoint)
+        port = at.port or (80 if at.scheme == "http" else 443)
+    except ValueError as error:
+        return OSError(str(error))
+    for number in range(2):
+        try:
+            socket.create_connection((at.hostname or "", port), CONNECT_S).close()
+        except OSError as error:
+            problem = error
+            if isinstance(error, TimeoutError):
+                break
+            if number == 0:
+                time.sleep(WAIT_S)
+        else:
+            return None
+    return problem
+
+
+def _announce(wanted: Wanted) -> None:
+    """One line for each repository that is asked for: it may take a while."""
+    if wanted.repository in _announced or os.environ.get("HF_HUB_DISABLE_PROGRESS_BARS") == "1":
+        return
+    _announced.add(wanted.repository)
+    if sys.stderr.isatty():
+        sys.stderr.write(f"asking the hub for {wanted.repository} …\n")
+
+
+_LOGGERS = ("huggingface_hub", "httpx")
+_levels_lock = threading.Lock()
+_levels: list[dict[str, int]] = []
+"""What the libraries' loggers were set to, once for every call to the hub that is under way."""
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Inside, the hub's libraries say nothing of what they try again: what comes of it is said here."""
+    with _levels_lock:
+        loggers = [logging.getLogger(name) for name in _LOGGERS]
+        _levels.append(_levels[0] if _levels else {logger.name: logger.level for logger in loggers})
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        with _levels_lock:
+            before = _levels.pop()
+            if not _levels:
+                for name, level in before.items():
+                    logging.getLogger(name).setLevel(level)
 
 
 def _passes(error: BaseException) -> bool:
@@ -80,6 +175,14 @@ def _wait(error: BaseException, number: int) -> float:
         return float(headers.get("Retry-After", ""))
     except ValueError:
         return WAIT_S * 2.0**number
+
+
+def _unreachable(wanted: Wanted, reason: object) -> Broke:
+    return Broke(
+        f"the hub cannot be reached for {wanted.file or wanted.repository}: {reason}",
+        where=f"{wanted.endpoint}/datasets/{wanted.repository}",
+        try_this="check the connection and HF_ENDPOINT; files that are here already need none (set path to them)",
+    )
 
 
 def _said(error: Exception, wanted: Wanted) -> UserError | None:
@@ -122,11 +225,7 @@ def _said(error: Exception, wanted: Wanted) -> UserError | None:
         return Broke(f"the hub fails with status {status}, after {TRIES} tries", where=page, try_this="try again later")
     if _is_connection(error) or "OfflineModeIsEnabled" in kinds or "LocalEntryNotFoundError" in kinds:
         reason = (str(error.__cause__ or error).strip() or type(error).__name__).splitlines()[0]
-        return Broke(
-            f"the hub cannot be reached for {file or repository}: {reason}",
-            where=page,
-            try_this="check the connection and HF_ENDPOINT; files that are here already need none (set path to them)",
-        )
+        return _unreachable(wanted, reason)
     if isinstance(error, OSError):
         return Broke(f"{file or repository} could not be kept: {error.strerror or error}", where=error.filename or page)
     if "HFValidationError" in kinds:

@@ -26,6 +26,16 @@ class NotThere(UserError):
     """A split that no local file holds."""
 
 
+def no_such_path(reference: DataReference, path: Path) -> UserError:
+    """The error for a `path` at which nothing lies."""
+    return UserError(
+        f"there is no such file or folder, and {reference} was to be read from it",
+        where=str(path),
+        try_this=f"correct the option path (in an experiment config: {{path: FILE}}, relative to {Path.cwd()}); "
+        f"`ragmeter datasets {reference.name}` says where else it is looked for",
+    )
+
+
 def key(reference: DataReference) -> str:
     """The key of a split in a loader's tables of patterns: `[subset]:split`."""
     return f"{reference.subset or ''}:{reference.split}"
@@ -60,7 +70,7 @@ def found_locally(
             check_recorded([path])
             return (path,)
         if not path.exists():
-            raise UserError("there is no such file or folder", where=str(path), try_this=f"the path of {reference}")
+            raise no_such_path(reference, path)
         looked = [path]
     else:
         looked = _data_folders(reference, folders)

@@ -7,17 +7,19 @@ registered with `@register`. Everything refers to it by a data reference, `name[
 from __future__ import annotations
 
 import re
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from benchmarks import hub
 from benchmarks.corpus import Corpus
-from benchmarks.errors import UserError, unknown_name
+from benchmarks.errors import UserError, refused, unknown_name
 from benchmarks.fingerprint import content_hash, fingerprint
 from benchmarks.graph_writer import united
 from benchmarks.plugins import Registry
@@ -266,15 +268,44 @@ def load(reference: str | DataReference, config: DatasetConfig | Mapping[str, An
         config: The dataset's options.
 
     Raises:
-        UserError: The reference, the options or the data are not right.
+        UserError: The reference, the options or the data are not right, whatever the loader raised for it.
     """
     ref, entry = resolve(reference)
     options = config if isinstance(config, DatasetConfig) else options_of(entry, config or {})
     with hub.recording() as fetched:
-        parts = [entry.load(replace(ref, split=split), options) for split in (ref.split or "").split("+")]
+        parts = [_loaded(entry, replace(ref, split=split), options) for split in (ref.split or "").split("+")]
     benchmark = parts[0] if len(parts) == 1 else _concatenate(ref, parts)
     _check_unique(benchmark)
     return _sourced(benchmark, fetched) if fetched else benchmark
+
+
+def _loaded(entry: DatasetEntry, reference: DataReference, config: DatasetConfig) -> Benchmark:
+    """What a loader gives; what it raises of its own accord, for a record that it did not expect, is said as of it."""
+    try:
+        return entry.load(reference, config)
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            hint = f"correct the option path of {entry.id} (what is not absolute is relative to {Path.cwd()})"
+            raise refused(error, what=f"the data of {reference} cannot be read", try_this=hint) from error
+        source = DATASETS.source(entry.id)
+        whose = "" if source.startswith("benchmarks.") else f", which is not ragmeter's (module {source})"
+        raise UserError(
+            f"{reference} cannot be loaded: {type(error).__name__}: {error}",
+            where=", ".join(filter(None, (config.path, _line_in(source, error)))) or None,
+            try_this=f"check what the file says; if that is right, it is a fault of the loader{whose}",
+        ) from error
+
+
+def _line_in(module: str, error: Exception) -> str | None:
+    """File and line of a module that an error passed last."""
+    passed = [
+        f"{Path(frame.f_code.co_filename).name}:{line}"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if frame.f_globals.get("__name__") == module
+    ]
+    return passed[-1] if passed else None
 
 
 def _sourced(benchmark: Benchmark, fetched: Sequence[hub.Fetched]) -> Benchmark:

@@ -279,8 +279,8 @@ class Sought:
     hub: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-class _Told(Exception):
-    """Ends a loader that was only asked what it looks for."""
+class _Told(BaseException):
+    """Ends a loader that was only asked what it looks for; no loader takes it for a fault of its own."""
 
     def __init__(self, sought: Sought) -> None:
         self.sought = sought
@@ -289,15 +289,20 @@ class _Told(Exception):
 _asking: ContextVar[bool] = ContextVar("asking", default=False)
 
 
-def sought_by(load: Callable[[], object]) -> Sought | None:
-    """What a loader looks for, told without looking; None where it ends before it comes to that."""
+def sought_by(load: Callable[[], object]) -> Sought | Exception | None:
+    """What a loader looks for, told without looking.
+
+    Returns:
+        None where it loads without looking for anything, and what it raises where it ends before it comes to that:
+        anybody's loader, that is any exception.
+    """
     token = _asking.set(True)
     try:
         load()
     except _Told as told:
         return told.sought
-    except UserError:
-        return None
+    except Exception as error:
+        return error
     finally:
         _asking.reset(token)
     return None

@@ -9,12 +9,16 @@ from typing import Any
 
 from benchmarks import hub
 from benchmarks.errors import UserError
-from benchmarks.local_files import NotThere, found_locally, key
-from benchmarks.registry import DataReference, DatasetEntry, options_of, resolve
+from benchmarks.local_files import NotThere, found_locally, key, no_such_path
+from benchmarks.registry import DATASETS, DataReference, DatasetEntry, options_of, resolve
 from benchmarks.sources import Sought, sought_by
 
-LOCAL, CACHED, ABSENT, MADE, UNCLEAR = "local", "cached", "absent", "made here", "unclear"
-"""In a file on this machine; in the hub's cache; nowhere here; generated; something is there that cannot be taken."""
+LOCAL, CACHED, ABSENT, MADE, UNCLEAR, OWN = "local", "cached", "absent", "made here", "unclear", "own file"
+"""In a file on this machine; in the hub's cache; nowhere here; generated; something is there that cannot be taken; in
+a file that only who has it can name."""
+
+_NOWHERE = "/no-such-folder/only-asked-where-it-reads"
+"""A path that names nothing: a loader that is only asked opens no file of anybody's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +64,16 @@ def whereabouts(reference: DataReference, options: Mapping[str, Any] | None = No
         UserError: The reference or an option does not exist.
     """
     reference, entry = resolve(reference)
-    config = options_of(entry, options or {})
+    try:
+        config = options_of(entry, options or {})
+    except UserError as error:
+        if options:
+            raise
+        # Some option has to be given, and nobody was asked for it yet.
+        return Whereabouts(reference, OWN, said=error)
     sought = _sought(reference, entry, options or {})
+    if isinstance(sought, OwnFile):
+        return _own(reference, config.path, sought)
     if sought is None:
         return Whereabouts(reference, MADE)
     names = sought.hub.get(key(reference), ())
@@ -94,6 +106,8 @@ def fetch(reference: DataReference, revision: str | None = None) -> hub.Fetched:
     """
     reference, entry = resolve(reference)
     sought, repository = _sought(reference, entry, {}), entry.card.hub_id
+    if isinstance(sought, OwnFile):
+        raise UserError(f"{sought.what}: there is nothing to fetch", try_this=sought.try_this)
     if sought is None:
         raise UserError(f"{reference} is made here: there is nothing to fetch")
     names = sought.hub.get(key(reference), ())
@@ -107,7 +121,30 @@ def fetch(reference: DataReference, revision: str | None = None) -> hub.Fetched:
     return hub.fetch(repository, names, revision or entry.card.revision)
 
 
-def _sought(reference: DataReference, entry: DatasetEntry, options: Mapping[str, Any]) -> Sought | None:
+class OwnFile(UserError):
+    """What is said of data in a file that its loader opens itself, wherever the option `path` says that it is."""
+
+    def __init__(self, reference: DataReference) -> None:
+        hint = "name it: --path FILE, in an experiment config: {path: FILE}"
+        super().__init__(f"{reference} is read from a file of your own", try_this=hint)
+
+
+def _own(reference: DataReference, named: str | None, said: OwnFile) -> Whereabouts:
+    if named is None:
+        return Whereabouts(reference, OWN, said=said)
+    path = Path(named).expanduser()
+    if path.exists():
+        return Whereabouts(reference, LOCAL, (path,))
+    return Whereabouts(reference, ABSENT, said=no_such_path(reference, path))
+
+
+def _sought(reference: DataReference, entry: DatasetEntry, options: Mapping[str, Any]) -> Sought | OwnFile | None:
     # A loader that generates its questions refuses a path at once, so that nothing is made here.
-    config = options_of(entry, {**options, "path": options.get("path") or "-", "revision": None})
-    return sought_by(lambda: entry.load(reference, config))
+    shipped = DATASETS.source(entry.id).startswith("benchmarks.")
+    path = (options.get("path") if shipped else None) or _NOWHERE
+    config = options_of(entry, {**options, "path": path, "revision": None})
+    found = sought_by(lambda: entry.load(reference, config))
+    if not isinstance(found, Exception):
+        return found
+    opened = not isinstance(found, UserError) or _NOWHERE in str(found)
+    return OwnFile(reference) if opened and not shipped else None

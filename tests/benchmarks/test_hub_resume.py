@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from benchmarks import hub, hub_errors
+from benchmarks import hub
 from benchmarks.errors import UserError
 from benchmarks.hub import fetch
 from benchmarks.hub_resume import part_of
-from ragmeter.testing.hub_server import HubServer, Repository
+from ragmeter.testing.hub_server import Repository
 
 BIG = bytes(range(256)) * 4096
 HALF = 300_000
@@ -27,21 +27,9 @@ fetch("owner/set", ["big.bin"])
 """
 
 
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch):
-    monkeypatch.setattr(hub_errors, "WAIT_S", 0.0)
-
-
 @pytest.fixture
 def repository():
     return Repository({FILE: BIG, "small.bin": b"x" * 10_000, "text.txt": BIG})
-
-
-@pytest.fixture
-def server(repository, tmp_path):
-    server = HubServer({NAME: repository})
-    with server.as_hub(tmp_path / "home"):
-        yield server
 
 
 def part(digest):

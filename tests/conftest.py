@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache, lru_cache
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import typer.main
 from hypothesis import settings
+
+from benchmarks.worlds import dataset
+from benchmarks.worlds.documents import Library, articles
+from benchmarks.worlds.generate import generate
+from benchmarks.worlds.surface import Telling
+from benchmarks.worlds.world import World, WorldConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -26,6 +35,27 @@ settings.register_profile("thorough", max_examples=500, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "usual"))
 
 
+_modules = 0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """What libraries hold for good is set apart whenever many were imported, so that no later collection walks it.
+
+    Every training loop ends with one, which costs half a second where PyTorch and transformers are loaded.
+    """
+    global _modules
+    if len(sys.modules) > _modules + 100:
+        gc.collect()
+        gc.freeze()
+        _modules = len(sys.modules)
+
+
+def pytest_unconfigure() -> None:
+    """Extensions complain of what is still held when Python ends."""
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
     """The folder of real samples; a visible skip without it, a failure where CI requires it."""
@@ -36,6 +66,34 @@ def data_folder() -> Path:
             pytest.fail(message)
         pytest.skip(message)
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _parsers_made_once() -> None:
+    """Typer makes the parsers of all commands at every call, which takes longer than most of what is called here."""
+    typer.main.get_command = cache(typer.main.get_command)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _worlds_made_once(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Equal options give the world that was made of them before, except in the tests of how worlds are made."""
+    if request.path.parent.name == "benchmarks":
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dataset, "generate", _generated)
+        patch.setattr(dataset, "articles", lambda world, telling: _told(world.seed, world.config, telling))
+        yield
+
+
+@lru_cache(maxsize=32)
+def _generated(seed: int, config: WorldConfig) -> World:
+    return generate(seed, config)
+
+
+@lru_cache(maxsize=32)
+def _told(seed: int, config: WorldConfig, telling: Telling) -> Library:
+    return articles(_generated(seed, config), telling)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -66,8 +66,10 @@ def items(world: Benchmark, answer: Callable[[Question], str], most: int = QUEST
     ]
 
 
-def values(made: Any, asked: Sequence[Item], measure: str) -> list[float | None]:
-    return [made.score(item, calls)[measure].value for item, calls in zip(asked, made.ask(asked), strict=True)]
+def values(made: Any, asked: Sequence[Item]) -> dict[str, list[float | None]]:
+    """By measure; asked once for both."""
+    scores = [made.score(item, calls) for item, calls in zip(asked, made.ask(asked), strict=True)]
+    return {measure: [score[measure].value for score in scores] for measure in (FAITHFUL, CORRECT)}
 
 
 def mean(found: Sequence[float | None]) -> float:
@@ -86,14 +88,13 @@ def test_controls_of_a_world_are_ranked_as_they_should_be(world: Benchmark, trut
     dealt = deal(world.questions, 0)
     made = judge(truth_url)
     gold = items(world, gold_text)
-    assert values(made, gold, FAITHFUL) == [1.0] * QUESTIONS
-    assert values(made, gold, CORRECT) == [1.0] * QUESTIONS
-    shuffled = items(world, lambda question: dealt[question.query_id])
-    assert mean(values(made, shuffled, FAITHFUL)) < 0.05
-    assert mean(values(made, shuffled, CORRECT)) < 0.05
-    whole = items(world, lambda question: world.corpus.get(question.evidence[:1])[0].text, 10)
-    assert values(made, whole, FAITHFUL) == [1.0] * 10
-    assert mean(values(made, whole, CORRECT)) < 0.05
+    assert values(made, gold) == {FAITHFUL: [1.0] * QUESTIONS, CORRECT: [1.0] * QUESTIONS}
+    shuffled = values(made, items(world, lambda question: dealt[question.query_id]))
+    assert mean(shuffled[FAITHFUL]) < 0.05
+    assert mean(shuffled[CORRECT]) < 0.05
+    whole = values(made, items(world, lambda question: world.corpus.get(question.evidence[:1])[0].text, 10))
+    assert whole[FAITHFUL] == [1.0] * 10
+    assert mean(whole[CORRECT]) < 0.05
 
 
 def test_gold_answers_read_from_other_passages_are_not_faithful(world: Benchmark, truth_url: str) -> None:
@@ -101,8 +102,9 @@ def test_gold_answers_read_from_other_passages_are_not_faithful(world: Benchmark
     moved = [
         replace(item, passages=other.passages) for item, other in zip(asked, [*asked[7:], *asked[:7]], strict=True)
     ]
-    assert mean(values(judge(truth_url), moved, FAITHFUL)) < 0.1
-    assert mean(values(judge(truth_url), moved, CORRECT)) == 1.0
+    found = values(judge(truth_url), moved)
+    assert mean(found[FAITHFUL]) < 0.1
+    assert mean(found[CORRECT]) == 1.0
 
 
 def test_precision_does_not_ask_about_the_reference(world: Benchmark, truth_url: str) -> None:
@@ -114,18 +116,19 @@ def test_precision_does_not_ask_about_the_reference(world: Benchmark, truth_url:
 def test_rules_rank_the_controls_of_a_world_as_they_should_be(world: Benchmark) -> None:
     dealt = deal(world.questions, 0)
     every, made = len(world.questions), rule()
-    gold = items(world, gold_text, every)
-    shuffled = items(world, lambda question: dealt[question.query_id], every)
-    whole = items(world, lambda question: world.corpus.get(question.evidence[:1])[0].text, every)
-    assert mean(values(made, gold, FAITHFUL)) > 0.9
-    assert values(made, gold, CORRECT) == [1.0] * every
-    assert mean(values(made, shuffled, FAITHFUL)) < 0.1
-    assert mean(values(made, shuffled, CORRECT)) < 0.1
-    assert mean(values(made, whole, FAITHFUL)) == 1.0
-    assert mean(values(made, whole, CORRECT)) < 0.2
-    assert values(made, items(world, lambda _: "", 9), FAITHFUL) == [0.0] * 9
-    assert values(made, items(world, lambda _: "I don't know", 9), CORRECT) == [0.0] * 9
-    assert {call.model for mine in made.ask(gold[:3]) for call in mine} == {RULE}
+    asked = items(world, gold_text, every)
+    gold = values(made, asked)
+    shuffled = values(made, items(world, lambda question: dealt[question.query_id], every))
+    whole = values(made, items(world, lambda question: world.corpus.get(question.evidence[:1])[0].text, every))
+    assert mean(gold[FAITHFUL]) > 0.9
+    assert gold[CORRECT] == [1.0] * every
+    assert mean(shuffled[FAITHFUL]) < 0.1
+    assert mean(shuffled[CORRECT]) < 0.1
+    assert mean(whole[FAITHFUL]) == 1.0
+    assert mean(whole[CORRECT]) < 0.2
+    assert values(made, items(world, lambda _: "", 9))[FAITHFUL] == [0.0] * 9
+    assert values(made, items(world, lambda _: "I don't know", 9))[CORRECT] == [0.0] * 9
+    assert {call.model for mine in made.ask(asked[:3]) for call in mine} == {RULE}
     assert Judge.of("rule_grounding").rule
     assert set(Judge.of("rule_grounding").metrics) == {FAITHFUL, CORRECT}
 

@@ -144,6 +144,20 @@ def tiny_models() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def tiny_encoder(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A `SentenceTransformer` of random weights, as a folder: for tests that MiniLM would only make longer."""
+    import torch
+    from transformers import BertModel
+
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("tiny_encoder")
+    model = BertModel(tiny_models.config("Bert", len(tiny_models.tokenizer())))
+    tiny_models.save(folder, "bert", tiny_models.scaled(model))
+    tiny_models.layout(folder, 64, [tiny_models.pooling("mean")], {})
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
 def tiny_rq_rag(tiny_llama: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The tiny Llama with RQ-RAG's control tokens, as a folder."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -208,21 +222,34 @@ def scripted_url() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def busy(module_at: Callable[[Path], ModuleType]) -> ModuleType:
+    return module_at(Path(__file__).with_name("busy_endpoint.py"))
+
+
+@pytest.fixture
+def endpoint(busy: ModuleType) -> Iterator[Any]:
+    """An endpoint that can be told to be busy; counts what is in flight."""
+    endpoint = busy.Endpoint()
+    with endpoint.server.running():
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
 def offline_options(
-    tiny_rq_rag: str, tiny_bge_m3: str, tiny_clara: str, tiny_llama: str, scripted_url: str
+    tiny_encoder: str, tiny_rq_rag: str, tiny_bge_m3: str, tiny_clara: str, tiny_llama: str, scripted_url: str
 ) -> dict[str, dict[str, Any]]:
     """Options with which methods that need a model or an endpoint run in tests, by id."""
     llm = {"model": "scripted", "base_url": scripted_url, "key_variable": None}
     tree = {"model": tiny_rq_rag, "max_new_tokens": 6, "evidence_words": 4, "depth": 1, "system": "Answer."}
     return {
-        "hyde": {"llm": llm, "samples": 2},
+        "hyde": {"llm": llm, "samples": 2, "dense": {"model": tiny_encoder}},
         "rq_rag_prompted": {"llm": llm, "retriever": "bm25"},
         "rq_rag": {**tree, "retriever": "bm25"},
         "rq_rag_native": {**tree, "retriever": "bm25"},
         "bge_m3": {"model": tiny_bge_m3, "max_length": 64},
-        "ark": {"model": "minilm"},
-        "g_retriever": {"model": "minilm"},
-        "grag": {"model": "minilm"},
+        "ark": {"model": tiny_encoder},
+        "g_retriever": {"model": tiny_encoder},
+        "grag": {"model": tiny_encoder},
         "clara": {"model": tiny_clara, "max_new_tokens": 6},
         "clara_retriever": {"model": tiny_clara},
         "clara_reader": {"model": tiny_clara, "max_new_tokens": 6},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -60,14 +61,16 @@ def benchmark(split: str = "train", first: int = 0, seed: int = 1) -> Benchmark:
     return Benchmark(DataReference("worlds", "long", split), 1, CARD, questions, Corpus.of(passages))
 
 
+def known(patch: pytest.MonkeyPatch) -> dict[str, Benchmark]:
+    """What references mean here."""
+    found = {"worlds/long:train": benchmark(), "worlds/long:validation": benchmark("validation", 10, 10_000)}
+    patch.setattr(material_module, "load_benchmarks", lambda references, options: [found[one] for one in references])
+    return found
+
+
 @pytest.fixture
 def data(monkeypatch: pytest.MonkeyPatch) -> dict[str, Benchmark]:
-    """What references mean here."""
-    known = {"worlds/long:train": benchmark(), "worlds/long:validation": benchmark("validation", 10, 10_000)}
-    monkeypatch.setattr(
-        material_module, "load_benchmarks", lambda references, options: [known[one] for one in references]
-    )  # fmt: skip
-    return known
+    return known(monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +103,21 @@ def train(options: ArkTrainingConfig, folder: Path, source: Any = None) -> list[
     return list(ArkTraining(options, source or Scripted()).run(workshop))
 
 
+@pytest.fixture(scope="module")
+def _trained(base: str, tiny_llama: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        known(patch)
+        train(config(base, tiny_llama), folder)
+    return folder
+
+
+@pytest.fixture
+def finished(data: dict[str, Benchmark], _trained: Path, tmp_path: Path) -> Path:
+    """A folder in which `config(base, tiny_llama)` was trained, to be written to."""
+    return Path(shutil.copytree(_trained, tmp_path / "finished"))
+
+
 def files(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -125,16 +143,13 @@ def test_from_documents_to_a_checkpoint_that_sentence_transformers_loads(
     assert not np.allclose(weights[0], weights[1])
 
 
-def test_artefacts_hold_what_the_stages_were_made_of(
-    data: dict[str, Benchmark], base: str, tiny_llama: str, tmp_path: Path
-) -> None:
-    stages = train(config(base, tiny_llama), tmp_path)
-    work = tmp_path / "work"
+def test_artefacts_hold_what_the_stages_were_made_of(finished: Path) -> None:
+    work = finished / "work"
     chunks = {row["id"]: row for row in map(json.loads, (work / "chunks.jsonl").read_text().splitlines())}
     assert len(chunks) == 18
     assert len(list((work / "scores").glob("*.jsonl"))) == 6
     manifest = json.loads((work / "manifest.json").read_text())
-    hashes = {one.stage: folder_sha256(one.folder) for one in stages}
+    hashes = {name: folder_sha256(finished / "checkpoints" / name) for name in ("stage1", "stage2", "stage3")}
     assert {name: record["sha256"] for name, record in manifest["stages"].items()} == hashes
     assert manifest["stages"]["stage3"]["parent"] == manifest["stages"]["stage3"]["mined_with"] == hashes["stage2"]
     assert manifest["stages"]["stage1"]["mined_with"] is None
@@ -159,78 +174,65 @@ def test_artefacts_hold_what_the_stages_were_made_of(
 
 
 def test_a_second_run_scores_nothing_and_takes_every_stage_over(
-    data: dict[str, Benchmark], base: str, tiny_llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished: Path, base: str, tiny_llama: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from methods.ark import terms
 
-    options = config(base, tiny_llama)
-    train(options, tmp_path)
-    before = files(tmp_path)
+    before = files(finished)
 
     def refuse(*_: Any) -> Any:
         raise AssertionError("a second run must not score")
 
     monkeypatch.setattr(terms.LikelihoodTerm, "scores", refuse)
     monkeypatch.setattr(terms.VectorTerm, "scores", refuse)
-    again = train(options, tmp_path)
+    again = train(config(base, tiny_llama), finished)
     assert [one.fresh for one in again] == [False] * 3
-    assert files(tmp_path) == before
+    assert files(finished) == before
 
 
 def test_other_options_find_the_raw_scores_of_an_earlier_training(
-    data: dict[str, Benchmark], base: str, tiny_llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished: Path, base: str, tiny_llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from methods.ark import terms
 
-    train(config(base, tiny_llama), tmp_path / "one")
     monkeypatch.setattr(terms.LikelihoodTerm, "scores", None)
-    workshop = Workshop(
-        tmp_path / "two", tmp_path / "other", Services(artefacts=tmp_path / "one" / "artefacts", device="cpu")
-    )
+    workshop = Workshop(tmp_path / "two", tmp_path / "other", Services(artefacts=finished / "artefacts", device="cpu"))
     without = config(base, tiny_llama, score={"b": {"weight": 0}})
     assert len(list(ArkTraining(without, Scripted()).run(workshop))) == 3
 
 
-def test_equal_seeds_give_equal_files(
-    data: dict[str, Benchmark], base: str, tiny_llama: str, tmp_path: Path
-) -> None:  # fmt: skip
+def test_equal_seeds_give_equal_files(finished: Path, base: str, tiny_llama: str, tmp_path: Path) -> None:
     options = config(base, tiny_llama)
-    first, second = (train(options, tmp_path / name)[-1].folder for name in ("one", "two"))
+    first, second = finished / "checkpoints" / "stage3", train(options, tmp_path / "two")[-1].folder
     assert folder_sha256(first) == folder_sha256(second)
     other = train(options.model_copy(update={"seed": 6}), tmp_path / "three")[-1].folder
     assert folder_sha256(other) != folder_sha256(first)
 
 
 def test_a_training_left_after_a_stage_goes_on_with_the_next(
-    data: dict[str, Benchmark], base: str, tiny_llama: str, tmp_path: Path
+    finished: Path, base: str, tiny_llama: str, tmp_path: Path
 ) -> None:
     options = config(base, tiny_llama)
-    whole = train(options, tmp_path / "whole")
     workshop = Workshop(tmp_path / "work", tmp_path / "to", Services(device="cpu"))
     left = ArkTraining(options, Scripted()).run(workshop)
     next(left)
     left.close()
     resumed = list(ArkTraining(options, Scripted()).run(workshop))
     assert [one.fresh for one in resumed] == [False, True, True]
-    assert folder_sha256(resumed[-1].folder) == folder_sha256(whole[-1].folder)
+    assert folder_sha256(resumed[-1].folder) == folder_sha256(finished / "checkpoints" / "stage3")
 
 
-def test_a_stage_refuses_parents_that_were_changed(
-    data: dict[str, Benchmark], base: str, tiny_llama: str, tmp_path: Path
-) -> None:
-    options = config(base, tiny_llama)
-    stages = train(options, tmp_path)
-    (stages[0].folder / "README.md").write_text("another")
+def test_a_stage_refuses_parents_that_were_changed(finished: Path, base: str, tiny_llama: str) -> None:
+    (finished / "checkpoints" / "stage1" / "README.md").write_text("another")
     with pytest.raises(UserError, match="the checkpoint of stage1 is not the one"):
-        train(options, tmp_path)
+        train(config(base, tiny_llama), finished)
 
 
 def test_a_folder_of_other_work_or_a_foreign_checkpoint_is_refused(
-    data: dict[str, Benchmark], base: str, tiny_llama: str, tmp_path: Path
+    finished: Path, base: str, tiny_llama: str, tmp_path: Path
 ) -> None:
-    train(config(base, tiny_llama), tmp_path)
     with pytest.raises(UserError, match="other options or data"):
-        train(config(base, tiny_llama, seed=9), tmp_path)
+        train(config(base, tiny_llama, seed=9), finished)
     (tmp_path / "new" / "checkpoints" / "stage1").mkdir(parents=True)
     with pytest.raises(UserError, match="was not finished by this training"):
         train(config(base, tiny_llama), tmp_path / "new")
@@ -290,9 +292,9 @@ def test_the_presets_are_options_and_differ_from_the_defaults() -> None:
 
 
 def test_the_tuned_retriever_ranks_in_a_pipeline_and_a_foreign_model_is_refused(
-    data: dict[str, Benchmark], base: str, tiny_llama: str, tmp_path: Path
+    data: dict[str, Benchmark], finished: Path, base: str
 ) -> None:
-    folder = train(config(base, tiny_llama), tmp_path)[-1].folder
+    folder = finished / "checkpoints" / "stage3"
     (folder / "ragmeter.json").write_text(json.dumps({"method": "ark"}))
     component = Component.of("ark", {"model": str(folder)})
     component.preflight()

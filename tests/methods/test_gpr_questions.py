@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.errors import Broke, UserError
+from benchmarks.errors import UserError
 from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Triple, triple_id
 from methods.api import Services
@@ -291,7 +291,7 @@ def test_a_file_that_is_missing_empty_or_about_other_triples_is_refused(tmp_path
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", "utf-8")
-    with pytest.raises(Broke, match="cannot be written"):
+    with pytest.raises(UserError, match="cannot be written"):
         append_questions(tmp_path / "file" / "q.jsonl", [Line(MaskedTriple(ADHD, "head"), "What is it?", "hand")])
 
 

@@ -19,6 +19,13 @@ from methods.pipeline import assemble
 from methods.registry import Component
 
 Says = Callable[[ChatRequest, int], str]
+ENCODER: dict[str, str] = {}
+"""What is searched with unless a test says: what is tested here is the same with every encoder."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _encoder(tiny_encoder: str) -> None:
+    ENCODER["model"] = tiny_encoder
 
 
 @contextmanager
@@ -42,9 +49,8 @@ def question_in(request: ChatRequest) -> str:
 
 def hyde(url: str, services: Services | None = None, **config: Any) -> Any:
     llm = {"model": "m", "base_url": url, "key_variable": None, "backoff_s": 0.001, "attempts": 2}
-    return Component.of("hyde", {"llm": {**llm, **config.pop("llm", {})}, **config}).build(
-        services or Services(device="cpu")
-    )
+    given = {"llm": {**llm, **config.pop("llm", {})}, "dense": {**ENCODER, **config.pop("dense", {})}, **config}
+    return Component.of("hyde", given).build(services or Services(device="cpu"))
 
 
 def ranked(says: Says, ground: Any, count: int = 4, k: int = 8, **config: Any) -> list[Ranking]:
@@ -57,8 +63,8 @@ def queries(ground: Any, count: int = 4) -> list[Query]:
     return [question.query() for question in ground.questions[:count]]
 
 
-def plain(ground: Any, count: int = 4, k: int = 8) -> list[Ranking]:
-    dense = Component.of("dense").build(Services(device="cpu"))
+def plain(ground: Any, count: int = 4, k: int = 8, **options: Any) -> list[Ranking]:
+    dense = Component.of("dense", {**ENCODER, **options}).build(Services(device="cpu"))
     return list(dense.index(ground.corpus).retrieve(queries(ground, count), k))
 
 
@@ -69,18 +75,19 @@ def close(found: Sequence[Ranking], expected: Sequence[Ranking]) -> None:
 
 
 def test_no_passages_are_plain_retrieval(ground: Any) -> None:
-    assert ranked(lambda request, number: "never asked", ground, samples=0) == plain(ground)
+    real = {"model": "minilm"}
+    assert ranked(lambda request, number: "never asked", ground, samples=0, dense=real) == plain(ground, **real)
 
 
 def test_copies_of_the_question_are_plain_retrieval(ground: Any) -> None:
-    # MiniLM puts nothing before a query, so both sides encode a text alike.
+    # The encoder puts nothing before a query, so both sides encode a text alike.
     close(ranked(lambda request, number: question_in(request), ground, samples=3), plain(ground))
 
 
 def test_the_vector_is_the_mean_of_question_and_passages(ground: Any) -> None:
     texts = ["A baker of Lorn.", "Kestle is far from Hulme."]
     found = ranked(lambda request, number: texts[number], ground, samples=2, k=len(ground.corpus), count=2)
-    encoder = Component.of("dense").build(Services(device="cpu")).encoder
+    encoder = Component.of("dense", ENCODER).build(Services(device="cpu")).encoder
     passages = encoder.passages([passage.full_text for passage in ground.corpus]).astype(np.float64)
     for query, ranking in zip(queries(ground, 2), found, strict=True):
         vectors = encoder.passages([query.text, *texts]).astype(np.float64)
@@ -144,7 +151,7 @@ def test_every_call_is_counted_kept_and_asked_as_the_paper_asks(ground: Any, tmp
 
 def test_what_retrieval_cost_and_noted_reaches_the_prediction(ground: Any) -> None:
     with endpoint(lambda request, number: "Lorn.") as url:
-        options = {"llm": {"model": "m", "base_url": url, "key_variable": None}, "samples": 3}
+        options = {"llm": {"model": "m", "base_url": url, "key_variable": None}, "samples": 3, "dense": ENCODER}
         method = assemble(Component.of("hyde", options), Services(device="cpu"))
         method.index(ground.corpus)
         (prediction,) = method.answer(queries(ground, 1))

@@ -48,7 +48,9 @@ def as_given(corpus: Corpus) -> Ranking:
 
 
 @pytest.fixture(scope="module")
-def options(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+def options(
+    tiny_models: ModuleType, tiny_encoder: str, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, dict[str, Any]]:
     """Options with which each reranker runs here; one that is missing runs with its defaults."""
     import torch
     from transformers import BertForSequenceClassification
@@ -58,7 +60,7 @@ def options(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -
     folder = tiny_models.save(tmp_path_factory.mktemp("cross_encoder"), "bert", tiny_models.scaled(model, 8.0))
     return {
         "cross_encoder": {"model": str(folder)},
-        "bi_encoder": {},
+        "bi_encoder": {"model": tiny_encoder},
         "bm25_reranker": {},
         "bm25_reranker, candidates": {"statistics": "candidates"},
     }

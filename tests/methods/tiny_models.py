@@ -98,3 +98,19 @@ def pooling(mode: str) -> tuple[str, str, dict[str, Any]]:
     kinds = {"cls": "cls_token", "mean": "mean_tokens", "lasttoken": "lasttoken"}
     settings = {f"pooling_mode_{name}": kind == mode for kind, name in kinds.items()}
     return "1_Pooling", "Pooling", {"word_embedding_dimension": 32, **settings}
+
+
+def masked_language_model(kind: str = "Bert", dropout: float = 0.0) -> Any:
+    """A masked language model over the words of `tokenizer()`."""
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    size = len(tokenizer())
+    if kind == "DistilBert":
+        options = transformers.DistilBertConfig(
+            vocab_size=size, dim=32, n_layers=2, n_heads=4, hidden_dim=48, dropout=dropout, attention_dropout=dropout
+        )
+    else:
+        options = config(kind, size, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+    return scaled(getattr(transformers, f"{kind}ForMaskedLM")(options), 3.0)

@@ -106,3 +106,12 @@ def trainer(config: ClaraTrainingConfig, stage: Any, clara: Clara, rows: Sequenc
     return StageTrainer(
         stage, clara.module, ready.objective, ready.rows, ready.train, config, folder / "train", "same", Silent()
     )  # fmt: skip
+
+
+def rows_of(stage: str) -> list[Any]:
+    made = {"scp": scp_rows, "instruction": instruction_rows}
+    return list(made.get(stage, joint_rows)())
+
+
+def state(clara: Clara) -> dict[str, Any]:
+    return {name: one.detach().clone() for name, one in clara.module.state_dict().items()}

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,16 +18,6 @@ from methods.sark.trainer import SarkTrainer
 from methods.torch_loop import accelerator
 
 torch = pytest.importorskip("torch")
-
-
-@pytest.fixture(scope="session")
-def toy(module_at: Callable[[Path], ModuleType]) -> ModuleType:
-    return module_at(Path(__file__).with_name("sark_toy.py"))
-
-
-@pytest.fixture(scope="module", params=["bert"])
-def base(request: Any, toy: ModuleType, tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return toy.save_base(request.param, tiny_models, tmp_path_factory.mktemp("base"))
 
 
 def test_training_learns_labels_and_orders_in_both_styles(toy: ModuleType, base: str, tmp_path: Path) -> None:
@@ -188,7 +177,7 @@ if one.objective.accelerator.is_main_process:
         launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(count)]
         ran = subprocess.run(
             [*launch, str(program), str(tmp_path / f"of{count}")], capture_output=True, text=True, check=False,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
         )  # fmt: skip
         assert ran.returncode == 0, ran.stderr[-2000:]
         assert f"processes {count}" in ran.stdout

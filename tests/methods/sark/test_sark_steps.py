@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,16 +16,6 @@ from methods.sark.rows import SarkRow, batches
 from methods.sark.validation import f1, share_in_order, validator
 
 torch = pytest.importorskip("torch")
-
-
-@pytest.fixture(scope="session")
-def toy(module_at: Callable[[Path], ModuleType]) -> ModuleType:
-    return module_at(Path(__file__).with_name("sark_toy.py"))
-
-
-@pytest.fixture(scope="module", params=["bert"])
-def base(request: Any, toy: ModuleType, tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return toy.save_base(request.param, tiny_models, tmp_path_factory.mktemp("base"))
 
 
 # -- one step ------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
@@ -16,16 +16,6 @@ from methods.sark.objective import FORMAL, INFORMAL, groups_of
 from methods.sark.trainer import SarkTrainer
 
 torch = pytest.importorskip("torch")
-
-
-@pytest.fixture(scope="session")
-def toy(module_at: Callable[[Path], ModuleType]) -> ModuleType:
-    return module_at(Path(__file__).with_name("sark_toy.py"))
-
-
-@pytest.fixture(scope="module", params=["bert"])
-def base(request: Any, toy: ModuleType, tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return toy.save_base(request.param, tiny_models, tmp_path_factory.mktemp("base"))
 
 
 class Small:

@@ -1,0 +1,47 @@
+"""An endpoint that can be busy, for tests of pace and limits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from methods.models.chat import ChatConfig, ChatModel
+from methods.models.openai_server import ChatRequest, OpenAIServer, Written
+
+
+class Endpoint:
+    """A server that can be told to be busy; counts what is in flight."""
+
+    def __init__(self) -> None:
+        self.refuse: Any = lambda request: None
+        self.delay = 0.0
+        self.now = self.most = 0
+        self.starts: list[float] = []
+        self.lock = threading.Lock()
+        self.server = OpenAIServer("m", self.answer)
+
+    def answer(self, request: ChatRequest) -> Written:
+        with self.lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+            self.starts.append(time.monotonic())
+        try:
+            time.sleep(self.delay)
+            refused = self.refuse(request)
+            if refused is not None:
+                raise refused
+            return Written("ok", 10, 2)
+        finally:
+            with self.lock:
+                self.now -= 1
+
+    def chat(self, **options: Any) -> ChatModel:
+        """A model at this endpoint."""
+        extra = {name: options.pop(name) for name in ("cache", "role", "ledger") if name in options}
+        config = {"model": "m", "base_url": self.server.url, "key_variable": None, "backoff_s": 0.001, **options}
+        return ChatModel(ChatConfig(**config), **extra)
+
+
+def prompts(count: int, text: str = "say") -> list[list[dict[str, str]]]:
+    return [[{"role": "user", "content": f"{text} {number}"}] for number in range(count)]

@@ -123,7 +123,7 @@ def test_unscored_and_unscorable_are_counted_apart_on_boards_tables_and_in_json(
         said = text.replace("\\", "")
         assert "the judge gave 2 questions no value; counted as zero, it is 25.0" in said
         assert said.count("the judge gave 2 questions no value") == 1  # one line for all measures of a judge
-        assert "up to 1 questions are unscorable" in said
+        assert "up to 1 question is unscorable" in said
     with store.database.reading() as connection:
         kept = connection.execute("SELECT scored, n, mean, unscored FROM summaries WHERE metric = ?", [metric])
         assert kept.fetchall() == [(5, 2, 0.5, 2)]

@@ -39,6 +39,10 @@ _COSTS = (
 )  # fmt: skip
 
 
+MOST_DRAWN = 8
+"""Benchmarks up to which intervals are drawn in the cells: with 20 a change took the browser twice the time."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Layout:
     """What columns a table has beside its benchmarks: those in which every row says the same are left out.
@@ -69,7 +73,8 @@ def _layout(shown: Shown, rows: Drawn, papers: Sequence[Printed]) -> _Layout:
         [row.key for row in rows.pinned], rows.hidden_keys, bool(times) and max(times) < 1,
         {name for name, *_ in _COSTS if name not in ("tokens", "cost") or any(spent[name])},
         bool(papers) or any(tuple(row.origins) != ("run",) for row in board.rows),
-        {column.key for column in board.columns if shown.doubt(column)}, axes(board),
+        {column.key for column in board.columns if shown.doubt(column)},
+        axes(board) if len(board.columns) <= MOST_DRAWN else {},
     )  # fmt: skip
 
 
@@ -128,9 +133,10 @@ def legend(shown: Shown) -> Node:
     """What marks and numbers mean."""
     board = shown.board
     lines = ["Value ± half its 95 % interval. Rank, and in brackets the ranks that pairwise tests leave open. "
-             "● not separable from the best: no test tells it apart, which is not the same as equal. A dot on "
-             "a line: the same value and interval, blue where not separable from the best; each column reaches from "
-             "its lowest method to its highest."]  # fmt: skip
+             "● not separable from the best: no test tells it apart, which is not the same as equal."]  # fmt: skip
+    if len(board.columns) <= MOST_DRAWN:
+        lines.append("A dot on a line: the same value and interval, blue where not separable from the best; each "
+                     "column reaches from its lowest method to its highest.")  # fmt: skip
     if board.reference is not None:
         lines.append(f"▲ ▼ significantly better or worse than {board.reference} ({CORRECTED[board.correction]}).")
         lines += not_compared(shown)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.errors import UserError
+from methods.models.wal import use_wal
 
 Vectors = NDArray[np.float32]
 HASH_BYTES = 16
@@ -52,9 +53,7 @@ class EmbeddingCache:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._vectors_path = self.folder / "vectors.f32"
         with self._index() as index:
-            # The mode is read first: two processes that both set it collide.
-            if index.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-                index.execute("PRAGMA journal_mode = wal")
+            use_wal(index, WAIT_SECONDS)
             index.execute("BEGIN IMMEDIATE")
             index.execute("CREATE TABLE IF NOT EXISTS rows (hash BLOB PRIMARY KEY, row INTEGER) WITHOUT ROWID")
             index.execute("CREATE TABLE IF NOT EXISTS size (dimension INTEGER, rows INTEGER)")
@@ -146,10 +145,13 @@ class EmbeddingCache:
             with closing(sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)) as connection:
                 yield connection
         except sqlite3.DatabaseError as error:
+            locked = "locked" in str(error)
             raise UserError(
                 f"the cache of embeddings cannot be used: {error}",
                 where=str(path),
-                try_this="delete this folder if it is damaged: it will be built again",
+                try_this="try again when the other process has ended"
+                if locked
+                else "delete this folder if it is damaged: it will be built again",
             ) from error
 
     @staticmethod

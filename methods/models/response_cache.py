@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.errors import UserError
+from methods.models.wal import use_wal
 
 VERSION = 1
 """Layout of the file."""
@@ -250,17 +251,7 @@ class ResponseCache:
         return connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        deadline = time.monotonic() + BUSY_S
-        while True:
-            try:
-                # Setting the mode takes a lock even where it changes nothing, and does not wait for it.
-                if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-                    connection.execute("PRAGMA journal_mode = WAL")
-                break
-            except sqlite3.OperationalError as error:
-                if "locked" not in str(error) or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.01)
+        use_wal(connection, BUSY_S)
         # In WAL mode a commit then outlives the process, if not a power failure; the file stays sound in both.
         connection.execute("PRAGMA synchronous = NORMAL")
         version = connection.execute("PRAGMA user_version").fetchone()[0]

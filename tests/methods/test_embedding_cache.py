@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +88,21 @@ def test_three_processes_that_write_the_same_texts_keep_each_once(tmp_path: Path
     assert check(tmp_path, texts) == 1800
     assert len(EmbeddingCache(tmp_path, "model", 256)) == 1800
     assert (tmp_path / "model" / "vectors.f32").stat().st_size == 1800 * 1024
+
+
+def test_a_new_cache_may_be_opened_by_many_at_once(tmp_path: Path) -> None:
+    # Each round opens a new file, where setting the write-ahead log is what collides.
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(60):
+            together = threading.Barrier(8)
+
+            def opened(place: int, number: int = number, together: threading.Barrier = together) -> int:
+                together.wait(timeout=60)
+                cache = EmbeddingCache(tmp_path, f"model {number}", 256)
+                cache.put(["both", f"own {place}"], np.stack([vector("both"), vector(f"own {place}")]))
+                return len(cache)
+
+            assert max(pool.map(opened, range(8))) == 9
 
 
 def test_killed_writers_lose_at_most_the_batch_in_flight(tmp_path: Path) -> None:

@@ -41,6 +41,11 @@ class UserError(Exception):
         self.where = f"{place}; {self.where}" if self.where else place
         self.args = ("\n".join(self.lines()),)
 
+    def also_try(self, hint: str) -> None:
+        """Add a second thing to do about it, after the first."""
+        self.try_this = f"{self.try_this}; {hint}" if self.try_this else hint
+        self.args = ("\n".join(self.lines()),)
+
 
 class Broke(UserError):
     """What was asked for is right and could not be done: the disk is full, an endpoint dead, a method at fault."""

@@ -74,12 +74,16 @@ class Registry(Generic[E]):
         """The entry with this id.
 
         Raises:
-            UserError: Nobody registered it; the message names the nearest id.
+            UserError: Nobody registered it; the message names the nearest id, and plug-ins that could not be loaded.
         """
         if identifier not in self._entries:
             self._discover()
         if identifier not in self._entries:
-            raise unknown_name(self.noun, identifier, self._entries, where=where)
+            error = unknown_name(self.noun, identifier, self._entries, where=where)
+            if self.broken:
+                names = ", ".join(sorted(self.broken))
+                error.also_try(f"`ragmeter doctor` says why these plug-ins could not be loaded: {names}")
+            raise error
         return self._entries[identifier]
 
     def __contains__(self, identifier: object) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.errors import UserError
-from ragmeter.console import counted
+from benchmarks.plurals import counted
 from ragmeter.frames import frame
 from ragmeter.options import store_folder
 from results import blessed, queries, question_queries

@@ -205,11 +205,6 @@ def parts(widths: Sequence[int], keys: int, room: int) -> list[list[int]]:
     return found
 
 
-def counted(number: int, noun: str, several: str | None = None) -> str:
-    """`1 task`, `2 tasks`, `1,000 tasks`; `several` is the plural that is not made with an s."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {several or noun + 's'}"
-
-
 def complain(error: UserError, as_json: bool) -> None:
     """Show a user's mistake: what, where, what to do. What it quotes may be a key that was put in the wrong place."""
     if as_json:

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from rich.text import Text
 
 from benchmarks.errors import UserError
+from benchmarks.plurals import counted
 from methods.api import Services
 from methods.models.tokens import Estimate
 from ragmeter import judging
-from ragmeter.console import counted, err
+from ragmeter.console import err
 from ragmeter.experiment import Experiment, place_of_data
 from ragmeter.progress import JudgingProgress, RunProgress, TrainingProgress
 from ragmeter.run_loop import Interrupted, Outcome, execute

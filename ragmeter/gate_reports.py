@@ -6,7 +6,7 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 
-from ragmeter.console import counted
+from benchmarks.plurals import counted
 from results.gate import Gate, Verdict
 from results.tables import markdown_text, to_markdown
 

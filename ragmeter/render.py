@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ragmeter.console import counted, folded, parts
+from benchmarks.plurals import counted
+from ragmeter.console import folded, parts
 from results.battle_board import BattleBoard, Pairing
 from results.board import Board, Cell, Row
 from results.contestants import CONTAMINATED

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.errors import UserError, unknown_name
+from benchmarks.plurals import counted
 from results import queries
 from results.diff import Setting, settings_of
 from results.margins import margin_of
@@ -180,8 +181,8 @@ def ask(
         held_back, needed = [], decision.questions_needed
         if decision.outcome == "pass" and metric in doubted:
             held_back.append(
-                f"the candidate lacks {int(lacking[metric].sum())} scores that the baseline has, and with the worst "
-                "values in their place it would not pass"
+                f"the candidate lacks {counted(int(lacking[metric].sum()), 'score')} that the baseline has, and with "
+                "the worst values in their place it would not pass"
             )
         delta = ours[metric][pairs] - theirs[metric][pairs]
         width = _width(*bounds[metric]) or _spread(ours[metric][pairs], theirs[metric][pairs])
@@ -320,7 +321,7 @@ def _remarks(gate: Gate) -> list[str]:
                 lines.append(f"the {role} is {run.status}: {run.done} of {run.questions} questions answered")
     for role, run in (("baseline", gate.baseline), ("candidate", gate.candidate)):
         if run.failed:
-            lines.append(f"{run.failed} questions of the {role} failed and count as wrong")
+            lines.append(f"{counted(run.failed, 'question')} of the {role} failed, which counts as wrong")
     for verdict in gate.verdicts:
         found = verdict.decision.difference
         if verdict.unpaired:

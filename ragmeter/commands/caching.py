@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.text import Text
 
 from benchmarks.errors import UserError, unwritable
+from benchmarks.plurals import counted
 from methods.models.response_cache import ResponseCache
 from methods.models.tape import export_tape, import_tape
 from methods.readers.chat import CALL
@@ -25,7 +26,7 @@ def show(store: Path | None, as_json: bool) -> None:
     emit(
         {"path": str(path), "replies": count, "bytes": size},
         as_json,
-        lambda: out.print(Text(f"{count:,} replies, {size / 2**20:.1f} MiB in {path}")),
+        lambda: out.print(Text(f"{counted(count, 'reply', 'replies')}, {size / 2**20:.1f} MiB in {path}")),
     )
 
 
@@ -42,7 +43,8 @@ def tape(file: Path, run: str | None, store: Path | None, as_json: bool) -> None
         count = export_tape(_existing(source.folder), file, keys)
     except OSError as error:
         raise unwritable(error, file, what="the tape") from None
-    emit({"file": str(file), "replies": count}, as_json, lambda: out.print(Text(f"{count:,} replies in {file}")))
+    told = Text(f"{counted(count, 'reply', 'replies')} in {file}")
+    emit({"file": str(file), "replies": count}, as_json, lambda: out.print(told))
 
 
 def load(file: Path, store: Path | None, as_json: bool) -> None:
@@ -70,7 +72,7 @@ def prune(
         model=model,
         keep_bytes=None if keep_mib is None else round(keep_mib * 2**20),
     )
-    emit({"deleted": deleted}, as_json, lambda: out.print(Text(f"{deleted:,} replies deleted")))
+    emit({"deleted": deleted}, as_json, lambda: out.print(Text(f"{counted(deleted, 'reply', 'replies')} deleted")))
 
 
 def _existing(folder: Path) -> ResponseCache:

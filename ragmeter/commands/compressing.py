@@ -15,6 +15,7 @@ from benchmarks.corpus import CARD as CORPUS_CARD
 from benchmarks.corpus import Corpus
 from benchmarks.draws import Draws
 from benchmarks.errors import UserError, make_folder, unknown_name, unwritable
+from benchmarks.plurals import counted
 from benchmarks.wording import told_of
 from methods.api import Services
 from methods.clara import picture
@@ -133,7 +134,7 @@ def compress(request: Request, drawing: Drawing | None, folder: Path | None, as_
 
     def show() -> None:
         state = f"{written.fresh:,} compressed now" if written.fresh else "all were there already"
-        out.print(Text(f"{len(found):,} documents in {target}: {state}"), soft_wrap=True)
+        out.print(Text(f"{counted(len(found), 'document')} in {target}: {state}"), soft_wrap=True)
         rows = [
             ("memory tokens", f"{identity.memory_tokens} of {identity.hidden_size} numbers, {identity.dtype}"),
             (

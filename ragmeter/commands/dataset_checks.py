@@ -23,6 +23,7 @@ from benchmarks.contamination import contamination as compare
 from benchmarks.corpus import Corpus
 from benchmarks.errors import UserError, unwritable
 from benchmarks.open_file import archive_of
+from benchmarks.plurals import counted
 from benchmarks.registry import DATASETS, Benchmark, DataReference, load
 from benchmarks.training_texts import training_files
 from benchmarks.verify import GREEN, NOTE, RED, YELLOW, Finding, Recorded
@@ -132,7 +133,7 @@ def _places(request: Request, options: Mapping[str, Any]) -> tuple[list[Whereabo
         names = sorted({str(DataReference(p.reference.name)) for p in found if p.state == state})
         count = sum(place.state == state for place in found)
         if count:
-            skipped.append(f"{count} splits of {', '.join(names)}: {reason}")
+            skipped.append(f"{counted(count, 'split')} of {', '.join(names)}: {reason}")
     return [place for place in found if place.state not in reasons], skipped
 
 
@@ -330,7 +331,8 @@ def _summary(report: Report) -> dict[str, Any]:
 def _print_report(report: Report, asked: Contamination) -> None:
     summary = _summary(report)
     texts = sum(report.files.values())
-    out.print(Text(f"{len(report.files):,} training files, {texts:,} texts, {report.words:,} words"))
+    files = counted(len(report.files), "training file")
+    out.print(Text(f"{files}, {counted(texts, 'text')}, {counted(report.words, 'word')}"))
     listing(
         ("evaluation set", "questions", "touched", "question touched", "half of it", "all of it", "looked for whole"),
         [tuple(str(value) for value in one.values()) for one in summary["sets"]],
@@ -346,7 +348,7 @@ def _print_report(report: Report, asked: Contamination) -> None:
     for place in report.skipped[:10]:
         err.print(Text(f"left out: {place}", style="yellow"))
     if len(report.skipped) > 10:
-        err.print(Text(f"left out: {len(report.skipped) - 10:,} records more", style="yellow"))
+        err.print(Text(f"left out: {counted(len(report.skipped) - 10, 'more record')}", style="yellow"))
     if asked.output is not None:
         out.print(Text(f"every question: {asked.output}"))
 

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from benchmarks import hub
 from benchmarks.draws import Draws
+from benchmarks.plurals import counted
 from benchmarks.registry import Benchmark, load
 from benchmarks.schema import SENTENCE_MARK, Passage, Question
 from benchmarks.stats import QUANTILES, Distribution, Statistics, statistics
@@ -141,10 +142,10 @@ def _print(question: Question, benchmark: Benchmark) -> None:
         out.print(mark + Text(f"{passage.title}: " if passage.title else "", style="bold") + _told(passage, question))
     left = len(question.candidates or ()) - SHOWN_PASSAGES
     if left > 0:
-        out.print(Text(f"       … {left:,} candidates more", style="dim"))
+        out.print(Text(f"       … {counted(left, 'more candidate')}", style="dim"))
     absent = sum(identifier not in benchmark.corpus for identifier in question.evidence)
     if absent:
-        out.print(Text(f"       {absent:,} positives are not in the corpus", style="yellow"))
+        out.print(Text(f"       not in the corpus: {counted(absent, 'positive')}", style="yellow"))
     out.print()
 
 

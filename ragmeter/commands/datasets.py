@@ -17,6 +17,7 @@ from benchmarks.corpora.records import LAYOUTS
 from benchmarks.corpus import CARD, read_card
 from benchmarks.errors import unknown_name
 from benchmarks.open_file import archive_of
+from benchmarks.plurals import counted
 from benchmarks.registry import DATASETS, DatasetCard, DatasetEntry
 from benchmarks.whereabouts import ABSENT, Whereabouts
 from ragmeter.commands.listing import option_rows, print_card
@@ -206,7 +207,7 @@ def corpus(source: Path, target: Path, layout: str | None, skip_bad: bool, as_js
         task = live.add_task(source.name, total=None, said="")
 
         def told(built: Built) -> None:
-            said = f"{built.records:,} records, {built.passages:,} passages"
+            said = f"{counted(built.records, 'record')}, {counted(built.passages, 'passage')}"
             live.update(task, total=None if built.share is None else 1.0, completed=built.share or 0, said=said)
 
         there = (target / CARD).exists()
@@ -216,7 +217,7 @@ def corpus(source: Path, target: Path, layout: str | None, skip_bad: bool, as_js
 
     def print_all() -> None:
         state = "was there already" if there else "built"
-        out.print(Text(f"{len(built):,} passages, {size / 2**20:,.1f} MiB in {target} ({state})"))
+        out.print(Text(f"{counted(len(built), 'passage')}, {size / 2**20:,.1f} MiB in {target} ({state})"))
         facts = {name: value for name, value in card.items() if isinstance(value, str | int) and name != "format"}
         listing(("", ""), facts.items(), empty="")
         for bad in card.get("bad_listed", ()):

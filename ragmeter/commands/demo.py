@@ -12,10 +12,11 @@ from pathlib import Path
 from rich.text import Text
 
 from benchmarks.errors import UserError
+from benchmarks.plurals import counted
 from ragmeter import experiment as experiments
 from ragmeter.commands.demo_views import show_approaches, show_compression, show_styles
 from ragmeter.commands.running import carry_and_show
-from ragmeter.console import complain, counted, emit, err, out
+from ragmeter.console import complain, emit, err, out
 from ragmeter.experiment import Experiment
 from ragmeter.experiment_run import How
 from ragmeter.options import store_folder

@@ -14,6 +14,7 @@ import duckdb
 from rich.text import Text
 
 from benchmarks.errors import UserError
+from benchmarks.plurals import counted
 from benchmarks.registry import DATASETS
 from judges.registry import METRICS
 from methods.registry import METHODS, PROBES
@@ -152,7 +153,7 @@ def _store(folder: Path) -> list[Finding]:
         try:
             with database.reading() as connection:
                 row = connection.execute("SELECT count(*) FROM runs").fetchone()
-            findings.append(Finding("store", "ok", f"{folder}, {row[0] if row else 0} runs"))
+            findings.append(Finding("store", "ok", f"{folder}, {counted(row[0] if row else 0, 'run')}"))
         except UserError as error:
             place = error.where or str(folder)
             findings.append(Finding("store", "problem", f"{place}: {error.what}", error.try_this or ""))

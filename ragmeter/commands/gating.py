@@ -9,7 +9,8 @@ from pathlib import Path
 from rich.text import Text
 
 from benchmarks.errors import unwritable
-from ragmeter.console import counted, emit, err, out
+from benchmarks.plurals import counted
+from ragmeter.console import emit, err, out
 from ragmeter.gate_reports import interval, junit, points, reach, summary
 from ragmeter.options import store_folder
 from ragmeter.unscored import offering_score

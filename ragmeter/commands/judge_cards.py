@@ -11,6 +11,7 @@ from typing import Any
 from rich.text import Text
 
 from benchmarks.errors import UserError, unwritable
+from benchmarks.plurals import counted
 from ragmeter.commands.judges import named_runs, stored_judge
 from ragmeter.console import emit, err, listing, out
 from ragmeter.options import store_folder
@@ -128,7 +129,8 @@ def import_labels(file: Path, annotator: str, folder: Path | None, as_json: bool
 
     def show() -> None:
         again = f", {done.replaced} of them in place of earlier ones" if done.replaced else ""
-        out.print(Text(f"{done.labels} labels by {annotator}{again}; {done.blank} rows without a label"))
+        blank = f"{counted(done.blank, 'row')} without one"
+        out.print(Text(f"{counted(done.labels, 'label')} by {annotator}{again}; {blank}"))
         if done.resting:
             err.print(Text(f"{done.resting} of them are about answers that the runs do not give now; they are kept, "
                            "and count as soon as one does", style="yellow"))  # fmt: skip

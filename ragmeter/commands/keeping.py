@@ -10,6 +10,7 @@ from typing import Any
 from rich.text import Text
 
 from benchmarks.errors import UserError
+from benchmarks.plurals import counted
 from ragmeter.console import emit, listing, out
 from ragmeter.options import store_folder
 from results import blessed, exchange, queries, upkeep
@@ -88,9 +89,11 @@ def prune(
             out.print(Text("nothing was deleted; the same with --yes deletes these"))
         else:
             freed = f", {gone.artefact_bytes / 2**20:.0f} MiB of artefacts" if artefacts else ""
-            out.print(Text(f"deleted: {gone.runs} runs, {gone.datasets} data sets, {gone.passages} passages{freed}"))
+            sets, passages = counted(gone.datasets, "data set"), counted(gone.passages, "passage")
+            out.print(Text(f"deleted: {counted(gone.runs, 'run')}, {sets}, {passages}{freed}"))
             if gone.resting:
-                out.print(Text(f"{gone.resting} labels by people are kept, and count again when equal answers come in"))
+                kept = f"{counted(gone.resting, 'label')} by people stay in the store"
+                out.print(Text(f"{kept}, for when equal answers come in"))
 
     value = {"runs": [row.run for row in going], "deleted": None if gone is None else asdict(gone)}
     emit(value, as_json, show)

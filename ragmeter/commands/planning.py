@@ -10,8 +10,9 @@ from typing import Any
 
 from rich.text import Text
 
+from benchmarks.plurals import counted
 from ragmeter import experiment as experiments
-from ragmeter.console import counted, emit, listing, out
+from ragmeter.console import emit, listing, out
 from ragmeter.experiment import Experiment
 from ragmeter.experiment_run import limited
 from ragmeter.options import store_folder

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from benchmarks.errors import UserError, unknown_name
 from benchmarks.fingerprint import file_sha256
+from benchmarks.plurals import counted
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
 from benchmarks.styles.draw import Draw
@@ -21,7 +22,7 @@ from benchmarks.styles.parallel import Fields, import_parallel
 from benchmarks.styles.rewriter import FORMAL
 from benchmarks.styles.sark_layouts import Layout, import_sark, write_sark
 from ragmeter.commands.styles import Asked
-from ragmeter.console import counted, emit, err, listing, out
+from ragmeter.console import emit, err, listing, out
 from ragmeter.options import store_folder
 from results.store import Store
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from benchmarks.plurals import counted
 from results.statistics.bootstrap import bootstrap_weights, distribution
 from results.statistics.core import ENOUGH_QUESTIONS, LEVEL, RESAMPLES, Estimate, Floats
 
@@ -82,7 +83,7 @@ def variance_budget(
     low, high = spread.interval(level)
     few = [f"{count} {name}, fewer than {ENOUGH_LEVELS}" for name, count in levels.items() if count < ENOUGH_LEVELS]
     if n < ENOUGH_QUESTIONS:
-        few.insert(0, f"{n} questions, fewer than {ENOUGH_QUESTIONS}")
+        few.insert(0, f"{counted(n, 'question')}, fewer than {ENOUGH_QUESTIONS}")
     return VarianceBudget(
         Estimate(mean, float(low[0]), float(high[0]), n, unscorable, n, "; ".join(few)),
         {"×".join(source): value for source, value in components.items()},

@@ -79,7 +79,7 @@ def validate(
         if rows > most:
             findings.add(
                 "too_many_rows",
-                f"there are more rows than the {len(target.asked.questions)} questions; reading stopped",
+                f"there are more rows than questions, {len(target.asked.questions):,}; reading stopped",
                 line=row.line,
                 try_this="one row a question, of the split and limit that the card names",
             )

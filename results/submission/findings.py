@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from benchmarks.errors import UserError
+from benchmarks.plurals import counted
 from judges.api import Scores
 from methods.api import Prediction
 from results.submission.card import Card
@@ -170,7 +171,7 @@ class Report:
         verdict = "can be stored" if self.ok else "cannot be stored"
         lines = [
             f"{self.card.method.label} on {self.dataset}, setting {self.card.setting}: {verdict}",
-            f"{self.rows} rows read for {self.questions} questions",
+            f"{counted(self.rows, 'row')} read for {counted(self.questions, 'question')}",
         ]
         for finding in self.findings:
             count = f" ({finding.count} times)" if finding.count > 1 else ""

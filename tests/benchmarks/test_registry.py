@@ -190,3 +190,6 @@ def test_a_broken_plug_in_is_noted_and_the_rest_works(monkeypatch):
     fresh = Registry("dataset", "benchmarks", "ragmeter.benchmarks")
     assert "nothing" not in fresh
     assert fresh.broken == {"broken": "ImportError: no such module"}
+    with pytest.raises(UserError, match="unknown dataset 'nothing'") as caught:
+        fresh.get("nothing")
+    assert "`ragmeter doctor` says why these plug-ins could not be loaded: broken" in str(caught.value)

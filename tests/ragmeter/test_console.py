@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
 
+from benchmarks.plurals import counted
 from ragmeter import console
 
 WORDS = st.text("abcdefgh ±", min_size=1, max_size=18).map(str.strip).filter(bool)
@@ -114,7 +115,7 @@ def test_columns_in_which_nothing_stands_take_no_room() -> None:
 
 @pytest.mark.parametrize(("number", "expected"), [(0, "0 losses"), (1, "1 loss"), (1200, "1,200 losses")])
 def test_what_is_counted_has_its_plural(number: int, expected: str) -> None:
-    assert console.counted(number, "loss", "losses") == expected
+    assert counted(number, "loss", "losses") == expected
 
 
 def test_a_reader_who_goes_away_ends_a_command_in_silence() -> None:

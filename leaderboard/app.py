@@ -7,8 +7,8 @@ from pathlib import Path
 import streamlit as st
 
 from leaderboard import submitting
-from leaderboard.bars import style
 from leaderboard.preloading import preload
+from leaderboard.widgets.bars import style
 
 
 def main() -> None:

@@ -6,8 +6,8 @@ import json
 from datetime import datetime
 from typing import Any
 
-from leaderboard.matrix_exports import Export
-from leaderboard.still_matrix import lines, still_matrix
+from leaderboard.matrix.exports import Export
+from leaderboard.matrix.still import lines, still_matrix
 from results import queries
 from results.board import Board, boards
 from results.plain import plain
@@ -29,7 +29,7 @@ def board_document(store: Store, experiment: str, now: datetime) -> dict[str, An
         An object with `format`, `version`, `generated`, `experiment`, `metrics` (definitions by id), `boards` as
         `results.board.Board.to_json` writes them, and `matrix`, all benchmarks by their own metric: one object a cell
         with value, rank band, comparison, published figure and the reason why it is not comparable, if it is not
-        (`matrix_exports.CSV_COLUMNS`). Values are fractions, null stands for "no value".
+        (`leaderboard.matrix.exports.CSV_COLUMNS`). Values are fractions, null stands for "no value".
     """
     found = still_matrix(store, experiment, experiment)
     return document_of(boards(store, experiment), queries.definitions(store), experiment, now, found)

@@ -21,7 +21,7 @@ def preload() -> threading.Thread:
 
 
 def _import_all() -> None:
-    for name in (*_LIBRARIES, *(f"leaderboard.{page}_page" for page in _PAGES)):
+    for name in (*_LIBRARIES, *(f"leaderboard.screens.{page}" for page in _PAGES)):
         importlib.import_module(name)
     # Altair checks every mark against its schema when it is made: a third of the Budget page's time. Tests check
     # whole charts.

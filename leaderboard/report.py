@@ -14,15 +14,17 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from leaderboard import board_table, charts, drawings, formats, run_view, theme
-from leaderboard.board_table import Order
-from leaderboard.columns import MAIN, board_label, families, higher_is_better, scale_of
+from leaderboard import theme
+from leaderboard.elements import charts, formats
+from leaderboard.elements.columns import MAIN, board_label, families, higher_is_better, scale_of
+from leaderboard.elements.nodes import Node, el
 from leaderboard.embedding import as_json, document_of
-from leaderboard.matrix_picture import picture
-from leaderboard.nodes import Node, el
-from leaderboard.published_table import published_table
+from leaderboard.matrix.picture import picture
+from leaderboard.matrix.still import still_matrix
 from leaderboard.report_tables import behind
-from leaderboard.still_matrix import still_matrix
+from leaderboard.views import board_table, drawings, run_view
+from leaderboard.views.board_table import Order
+from leaderboard.views.published_table import published_table
 from results import queries
 from results.board import Board, boards
 from results.budgets import Axis, quality_budget

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from leaderboard import battle_view, budget_view, formats, style_view
-from leaderboard.columns import MAIN, board_label, families, higher_is_better, scale_of
-from leaderboard.nodes import Node, el
+from leaderboard.elements import formats
+from leaderboard.elements.columns import MAIN, board_label, families, higher_is_better, scale_of
+from leaderboard.elements.nodes import Node, el
+from leaderboard.views import battle_view, budget_view, style_view
 from results import queries
 from results.battle_board import battle_boards
 from results.board import Board

@@ -1,6 +1,6 @@
 """Boards and other tables as pieces of HTML for notebooks: no script, no style sheet, every text escaped.
 
-The leaderboard and the report build their own pages (`leaderboard/nodes.py`); this is for a cell of a notebook, which
+Leaderboard and report build their own pages (`leaderboard/elements/nodes.py`); this is for a cell of a notebook, which
 puts what it is given into its page as it is.
 """
 

@@ -1,4 +1,4 @@
-// Builds the trees of leaderboard/nodes.py. Text only ever becomes a text node: nothing is parsed as HTML.
+// Builds the trees of leaderboard/elements/nodes.py. Text only ever becomes a text node: nothing is parsed as HTML.
 const TAGS = new Set(("a button caption dd details div dl dt em h1 h2 h3 li mark ol p section small span strong " +
   "summary table tbody td th thead tr ul").split(" "));
 const LONG = 60, STEP = 40;

@@ -1,6 +1,6 @@
-"""Page script; see `leaderboard/board_page.py`."""
+"""Page script; see `leaderboard/screens/board.py`."""
 
-from leaderboard.board_page import render
+from leaderboard.screens.board import render
 
 if __name__ == "__main__":
     render()

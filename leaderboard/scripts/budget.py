@@ -1,6 +1,6 @@
-"""Page script; see `leaderboard/budget_page.py`."""
+"""Page script; see `leaderboard/screens/budget.py`."""
 
-from leaderboard.budget_page import render
+from leaderboard.screens.budget import render
 
 if __name__ == "__main__":
     render()

@@ -1,6 +1,6 @@
-"""Page script; see `leaderboard/compare_page.py`."""
+"""Page script; see `leaderboard/screens/compare.py`."""
 
-from leaderboard.compare_page import render
+from leaderboard.screens.compare import render
 
 if __name__ == "__main__":
     render()

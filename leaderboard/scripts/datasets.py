@@ -1,6 +1,6 @@
-"""Page script; see `leaderboard/dataset_page.py`."""
+"""Page script; see `leaderboard/screens/dataset.py`."""
 
-from leaderboard.dataset_page import render
+from leaderboard.screens.dataset import render
 
 if __name__ == "__main__":
     render()

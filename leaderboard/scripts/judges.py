@@ -1,6 +1,6 @@
-"""Page script; see `leaderboard/judge_page.py`."""
+"""Page script; see `leaderboard/screens/judge.py`."""
 
-from leaderboard.judge_page import render
+from leaderboard.screens.judge import render
 
 if __name__ == "__main__":
     render()

@@ -1,6 +1,6 @@
-"""Page script; see `leaderboard/method_page.py`."""
+"""Page script; see `leaderboard/screens/method.py`."""
 
-from leaderboard.method_page import render
+from leaderboard.screens.method import render
 
 if __name__ == "__main__":
     render()

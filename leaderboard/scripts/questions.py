@@ -1,6 +1,6 @@
-"""Page script; see `leaderboard/question_page.py`."""
+"""Page script; see `leaderboard/screens/question.py`."""
 
-from leaderboard.question_page import render
+from leaderboard.screens.question import render
 
 if __name__ == "__main__":
     render()

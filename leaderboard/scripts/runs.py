@@ -1,6 +1,6 @@
-"""Page script; see `leaderboard/run_page.py`."""
+"""Page script; see `leaderboard/screens/run.py`."""
 
-from leaderboard.run_page import render
+from leaderboard.screens.run import render
 
 if __name__ == "__main__":
     render()

@@ -1,6 +1,6 @@
-"""Page script; see `leaderboard/style_page.py`."""
+"""Page script; see `leaderboard/screens/style.py`."""
 
-from leaderboard.style_page import render
+from leaderboard.screens.style import render
 
 if __name__ == "__main__":
     render()

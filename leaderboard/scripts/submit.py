@@ -1,6 +1,6 @@
-"""Page script; see `leaderboard/submit_page.py`."""
+"""Page script; see `leaderboard/screens/submit.py`."""
 
-from leaderboard.submit_page import render
+from leaderboard.screens.submit import render
 
 if __name__ == "__main__":
     render()

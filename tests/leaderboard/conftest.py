@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from leaderboard.nodes import Node, from_json
+from leaderboard.elements.nodes import Node, from_json
 
 HERE = Path(__file__).parent
 APP = Path(__file__).parents[2] / "leaderboard" / "app.py"

@@ -9,10 +9,10 @@ from types import ModuleType
 
 import pytest
 
-from leaderboard import charts
-from leaderboard.board_table import Order, ordered, ranks, sort_columns, table
-from leaderboard.columns import MAIN, families
-from leaderboard.nodes import Node
+from leaderboard.elements import charts
+from leaderboard.elements.columns import MAIN, families
+from leaderboard.elements.nodes import Node
+from leaderboard.views.board_table import Order, ordered, ranks, sort_columns, table
 from results import queries
 from results.board import Board, boards
 from results.store import Store

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from leaderboard import budget_view
-from leaderboard.formats import PERCENT
-from leaderboard.nodes import TAGS
+from leaderboard.elements.formats import PERCENT
+from leaderboard.elements.nodes import TAGS
 from leaderboard.report_tables import behind
+from leaderboard.views import budget_view
 from results import queries
 from results.board import Board, Row, boards
 from results.budgets import Spent, budget_curves, quality_budget, read_in_full, spent, telling_axis

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from leaderboard import compare_charts, compare_view
-from leaderboard.bars import STYLE
-from leaderboard.formats import PERCENT, p_value
+from leaderboard.elements.formats import PERCENT, p_value
+from leaderboard.views import compare_charts, compare_view
+from leaderboard.widgets.bars import STYLE
 from results import queries
 from results.comparison import Comparison, compare
 from results.store import Store

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from leaderboard import dataset_view
-from leaderboard.nodes import TAGS
-from leaderboard.plain_table import Head, Line, plain_table
+from leaderboard.elements.nodes import TAGS
+from leaderboard.elements.plain_table import Head, Line, plain_table
+from leaderboard.views import dataset_view
 from results import queries, question_queries
 from results.dataset_facts import Contaminated, DatasetFacts, dataset_facts, samples
 from results.store import Store

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from leaderboard import formats
-from leaderboard.columns import scale_of
-from leaderboard.formats import PERCENT, PLAIN
+from leaderboard.elements import formats
+from leaderboard.elements.columns import scale_of
+from leaderboard.elements.formats import PERCENT, PLAIN
 from results.tables import plus_minus
 
 NAN = float("nan")

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from leaderboard import history_view
-from leaderboard.nodes import TAGS
+from leaderboard.elements.nodes import TAGS
+from leaderboard.views import history_view
 from results import checkpoints, gate_history, method_record, queries
 from results.gate import ask
 from results.store import Store

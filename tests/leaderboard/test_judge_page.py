@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from judges.judging import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed, Score
-from leaderboard import battle_view, judge_view
-from leaderboard.nodes import TAGS, Node
+from leaderboard.elements.nodes import TAGS, Node
 from leaderboard.report_tables import behind
+from leaderboard.views import battle_view, judge_view
 from results import judgements, labelling, queries, question_queries
 from results.battle_board import BattleBoard, battle_boards
 from results.board import board, groups

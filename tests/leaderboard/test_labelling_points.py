@@ -8,8 +8,8 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaderboard.curve_chart import Point
-from leaderboard.labelling_points import LEFT, RIGHT, placed
+from leaderboard.elements.curve_chart import Point
+from leaderboard.elements.labelling_points import LEFT, RIGHT, placed
 
 numbers = st.integers(0, 400).map(float)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from leaderboard.matrix_filters import ANY_DATA, Filters, choices, matches
-from leaderboard.matrix_rows import Order, default_order, drawn, ordered, sort_columns
+from leaderboard.matrix.filters import ANY_DATA, Filters, choices, matches
+from leaderboard.matrix.rows import Order, default_order, drawn, ordered, sort_columns
 from results.contestants import Contestant, key_of
 from results.matrix import Cell, Column, Matrix
 from results.queries import Cost, RunRow

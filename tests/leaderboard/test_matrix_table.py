@@ -13,16 +13,17 @@ from types import ModuleType
 
 import pytest
 
-from leaderboard import matrix_columns, matrix_exports
-from leaderboard.columns import MAIN
-from leaderboard.matrix_cells import Shown, explained, parameters, rank
-from leaderboard.matrix_exports import CSV_COLUMNS, Export
-from leaderboard.matrix_papers import papers_of
-from leaderboard.matrix_picture import picture
-from leaderboard.matrix_rows import Order, drawn
-from leaderboard.matrix_table import legend, pager, table
-from leaderboard.nodes import TAGS, Node
-from leaderboard.svg_file import svg_file
+from leaderboard.elements.columns import MAIN
+from leaderboard.elements.nodes import TAGS, Node
+from leaderboard.matrix import exports
+from leaderboard.matrix.cells import Shown, explained, parameters, rank
+from leaderboard.matrix.columns import OWN, columns_of, labels, wanted_of
+from leaderboard.matrix.exports import CSV_COLUMNS, Export
+from leaderboard.matrix.papers import papers_of
+from leaderboard.matrix.picture import picture
+from leaderboard.matrix.rows import Order, drawn
+from leaderboard.matrix.table import legend, pager, table
+from leaderboard.views.svg_file import svg_file
 from results import column_figures, invariants, method_record, queries
 from results.beside import Comparison, beside
 from results.board import groups
@@ -40,10 +41,10 @@ def made(folder: Path, measure: str) -> Shown:
     boards = [runs for runs in groups(queries.runs(store, "several")) if runs[0].setting == "distractor"]
     ids = [run.run for runs in boards for run in runs]
     scored = column_figures.scored_metrics(store, ids)
-    columns = matrix_columns.columns_of(boards, scored, definitions, queries.datasets(store), MAIN, measure)
+    columns = columns_of(boards, scored, definitions, queries.datasets(store), MAIN, measure)
     cards = method_record.cards(store)
     rows = contestants({one.key: one.runs for one in columns}, cards, {})
-    found = column_figures.figures(store, matrix_columns.wanted_of(columns))
+    found = column_figures.figures(store, wanted_of(columns))
     cells = ranked_cells(columns, rows, found, cards=cards, known={}, violations=invariants.violations(store, ids))
     board = matrix(columns, rows, found, cells, costs=queries.costs(store, ids), reference="bm25")
     published: dict[tuple[str, str], Comparison] = {}
@@ -53,12 +54,12 @@ def made(folder: Path, measure: str) -> Shown:
                            estimate=Estimate(0.5, 0.4, 0.6, 60, 0))  # fmt: skip
             if known:
                 published[column.key, run.run] = known[0]
-    return Shown(board, matrix_columns.labels(boards, "distractor"), {**definitions, **COSTS}, published)
+    return Shown(board, labels(boards, "distractor"), {**definitions, **COSTS}, published)
 
 
 @pytest.fixture(scope="module")
 def shown(several: Path) -> Shown:
-    return made(several, matrix_columns.OWN)
+    return made(several, OWN)
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +223,7 @@ def test_parameters_are_written_as_models_are_named(number: int | None, expected
 
 
 def test_csv_holds_every_cell_as_numbers(shown: Shown, export: Export) -> None:
-    rows = list(csv.DictReader(io.StringIO(matrix_exports.csv(export))))
+    rows = list(csv.DictReader(io.StringIO(exports.csv(export))))
     assert list(rows[0]) == list(CSV_COLUMNS)
     ours = [row for row in rows if row["source"] != "published"]
     assert len(ours) == len(shown.board.cells)
@@ -242,7 +243,7 @@ def test_csv_holds_every_cell_as_numbers(shown: Shown, export: Export) -> None:
 
 
 def test_no_cell_of_the_csv_is_a_formula_and_negative_numbers_stay_numbers(export: Export) -> None:
-    rows = list(csv.reader(io.StringIO(matrix_exports.csv(export))))
+    rows = list(csv.reader(io.StringIO(exports.csv(export))))
     assert any(cell.startswith("'=cmd|") for row in rows for cell in row)
     below = 0
     for row in rows[1:]:
@@ -261,7 +262,7 @@ def test_text_that_begins_a_formula_is_made_text(evil: str) -> None:
 
 
 def test_markdown_and_latex_show_what_is_shown(shown: Shown, export: Export) -> None:
-    markdown, latex = matrix_exports.markdown(export), matrix_exports.latex(export)
+    markdown, latex = exports.markdown(export), exports.latex(export)
     table_lines = [line for line in markdown.splitlines() if line.startswith("|")]
     assert len(table_lines) == 2 + len(export.rows) + len(export.papers)
     assert len({line.replace(r"\|", "").count("|") for line in table_lines}) == 1
@@ -277,7 +278,7 @@ def test_markdown_and_latex_show_what_is_shown(shown: Shown, export: Export) -> 
 
 
 def test_the_latex_can_be_set(export: Export, typeset: Callable[[str, Path], int], tmp_path: Path) -> None:
-    assert typeset(matrix_exports.latex(export), tmp_path) > 1000
+    assert typeset(exports.latex(export), tmp_path) > 1000
 
 
 def test_the_picture_is_xml_whose_text_is_what_is_shown(shown: Shown, export: Export, matrix_store: ModuleType) -> None:

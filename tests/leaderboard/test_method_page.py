@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from leaderboard import method_view
-from leaderboard.formats import PERCENT
+from leaderboard.elements.formats import PERCENT
+from leaderboard.views import method_view
 from results import checkpoints, gate_history, method_record, queries
 from results.board import boards
 from results.gate import ask

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from leaderboard.nodes import TAGS, Node, badge, el, from_json, is_web_address, link, message
+from leaderboard.elements.nodes import TAGS, Node, badge, el, from_json, is_web_address, link, message, prose
 
 
 @given(some.text())
@@ -75,3 +75,18 @@ def test_find_meets_tag_and_class() -> None:
     assert [node.tag for node in tree.find(cls="x")] == ["span", "p"]
     assert [node.tag for node in tree.find(tag="p", cls="x")] == ["p"]
     assert isinstance(next(tree.find()), Node)
+
+
+def test_words_in_backticks_are_set_apart() -> None:
+    shown = prose("no more than `longest_match` words; `a` and `b`, an odd ` stays")
+    assert [one.children for one in shown if isinstance(one, Node)] == [("longest_match",), ("a",), ("b",)]
+    assert [one for one in shown if isinstance(one, str)] == ["no more than ", " words; ", " and ", ", an odd ` stays"]
+    assert prose("") == ()
+
+
+@given(some.text(some.sampled_from("`ab \n<")))
+def test_setting_words_apart_loses_nothing_but_backticks(text: str) -> None:
+    shown = "".join(el("p", *prose(text)).texts())
+    assert shown.replace("`", "") == text.replace("`", "")
+    # What comes of two backticks is a pair: no other text is dropped.
+    assert (len(text) - len(shown)) % 2 == 0

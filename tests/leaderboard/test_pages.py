@@ -10,8 +10,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from leaderboard.bars import STYLE
-from leaderboard.nodes import TAGS
+from leaderboard.elements.nodes import TAGS
+from leaderboard.widgets.bars import STYLE
 from results import queries, question_queries
 from results.board import boards
 from results.store import Store

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leaderboard.nodes import Node
-from leaderboard.passage_text import MOST, WHOLE, key, passage_text
+from leaderboard.elements.nodes import Node
+from leaderboard.elements.passage_text import MOST, WHOLE, key, passage_text
 from results.gold_answers import places, sought
 
 FILLER = "Mills and market days. "

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from benchmarks.schema import Question
-from leaderboard.published_table import published_table
+from leaderboard.views.published_table import published_table
 from methods.api import Prediction
 from methods.pipeline import Composition
 from methods.registry import Component

@@ -17,11 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaderboard import drawings
-from leaderboard.board_table import Order, ordered
+from leaderboard.elements.nodes import from_json
 from leaderboard.embedding import as_json, board_document
-from leaderboard.nodes import from_json
 from leaderboard.report import page, report, sortable
+from leaderboard.views import drawings
+from leaderboard.views.board_table import Order, ordered
 from ragmeter.cli import main
 from results import queries
 from results.board import Board, boards

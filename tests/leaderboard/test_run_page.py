@@ -13,8 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaderboard import diff_view, formats, run_page, run_view
-from leaderboard.run_pace import Sightings
+from leaderboard.elements import formats
+from leaderboard.screens import run as screen
+from leaderboard.views import diff_view, run_view
+from leaderboard.views.run_pace import Sightings
 from results import queries
 from results.diff import diff
 from results.live import Running, running
@@ -225,7 +227,7 @@ def test_of_many_runs_the_nearest_are_offered_and_any_by_its_address(
     app: Start, filled: Path, synthetic: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = (runs_of(Store(filled), synthetic.EXPERIMENT)[name].run for name in ("bm25", "hybrid"))
-    monkeypatch.setattr(run_page, "NEAREST", 1)
+    monkeypatch.setattr(screen, "NEAREST", 1)
 
     def offered(**address: str) -> list[str]:
         page = app(filled).open("runs", run=first, **address)

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from leaderboard import embedding
-from leaderboard.nodes import from_json, is_web_address
+from leaderboard.elements.nodes import from_json, is_web_address
 from leaderboard.report import report
 from ragmeter.cli import main
 from results import database, queries
@@ -145,7 +145,7 @@ sys.addaudithook(_watch)
 
 def parameters_of_pages() -> list[str]:
     """Every parameter that a page reads from its address."""
-    sources = "".join(path.read_text("utf-8") for path in (ROOT / "leaderboard").glob("*.py"))
+    sources = "".join(path.read_text("utf-8") for path in (ROOT / "leaderboard").rglob("*.py"))
     return sorted({*PARAMETER.findall(sources), "page", "file", "path", "store"})
 
 
@@ -179,7 +179,7 @@ def test_no_path_from_the_address_reaches_the_file_system(
 ) -> None:
     global _watched
     pytest.importorskip("streamlit").cache_data.clear()
-    from leaderboard import view
+    from leaderboard.widgets import view
 
     (tmp_path / "canary.duckdb").write_text("a file that somebody wants to read")
     values = (f"{tmp_path}/canary.duckdb", "../../../../../../canary", "file:///canary", "canary\0.yaml")

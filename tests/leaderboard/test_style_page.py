@@ -13,10 +13,11 @@ import pytest
 from benchmarks.registry import load
 from benchmarks.styles.mix import styled
 from judges.registry import parse
-from leaderboard import curve_chart, style_view
-from leaderboard.curve_chart import Point
-from leaderboard.nodes import TAGS
+from leaderboard.elements import curve_chart
+from leaderboard.elements.curve_chart import Point
+from leaderboard.elements.nodes import TAGS
 from leaderboard.report_tables import behind
+from leaderboard.views import style_view
 from methods.api import Prediction
 from results import queries
 from results.store import FINISHED, Run, Store

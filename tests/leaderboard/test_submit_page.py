@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from leaderboard import submit_view, submitting
+from leaderboard import submitting
 from leaderboard.server import _environment, command
 from leaderboard.submitting import Draft, hand_over
+from leaderboard.views import submit_view
 from ragmeter import cli
 from results import queries
 from results.board import boards

@@ -9,16 +9,17 @@ from types import ModuleType
 
 import pytest
 
-from leaderboard import formats, matrix_exports
-from leaderboard.board_table import Order as BoardOrder
-from leaderboard.board_table import table as board_table
-from leaderboard.matrix_cells import gaps
-from leaderboard.matrix_exports import Export
-from leaderboard.matrix_picture import picture
-from leaderboard.matrix_rows import Order, drawn
-from leaderboard.matrix_table import table
-from leaderboard.nodes import Node
-from leaderboard.still_matrix import still_matrix
+from leaderboard.elements import formats
+from leaderboard.elements.nodes import Node
+from leaderboard.matrix import exports
+from leaderboard.matrix.cells import gaps
+from leaderboard.matrix.exports import Export
+from leaderboard.matrix.picture import picture
+from leaderboard.matrix.rows import Order, drawn
+from leaderboard.matrix.still import still_matrix
+from leaderboard.matrix.table import table
+from leaderboard.views.board_table import Order as BoardOrder
+from leaderboard.views.board_table import table as board_table
 from results.board import Board, boards
 from results.store import Store
 from results.tables import CSV_COLUMNS, remarks, tidy, to_csv
@@ -78,10 +79,10 @@ def test_cells_of_the_matrix_show_the_share_that_has_no_verdict(export: Export) 
 
 
 def test_exports_of_the_matrix_show_it_too(export: Export) -> None:
-    rows = csv.DictReader(io.StringIO(matrix_exports.csv(export)))
+    rows = csv.DictReader(io.StringIO(exports.csv(export)))
     assert {row["method"]: row["unscored"] for row in rows if int(row["unscored"] or 0)} == {"dense": "3", "bm25": "60"}
     said = "unscored: questions that a judge gave no value, left out; up to 100 % of a cell's"
-    markdown, latex = matrix_exports.markdown(export), matrix_exports.latex(export)
+    markdown, latex = exports.markdown(export), exports.latex(export)
     assert next(row for row in markdown.splitlines() if "dense" in row).count(", 5 % unscored") == 1
     assert r", 5 \% unscored" in latex
     assert said in markdown
@@ -92,7 +93,7 @@ def test_exports_of_the_matrix_show_it_too(export: Export) -> None:
 def test_without_such_questions_nothing_is_said_of_them(several: Path) -> None:
     export = still_matrix(Store(several), "several", "Several")
     assert export is not None
-    assert "unscored" not in matrix_exports.markdown(export)
+    assert "unscored" not in exports.markdown(export)
 
 
 def test_a_benchmarks_own_board_shows_it_for_every_metric(board: Board, matrix_store: ModuleType) -> None:

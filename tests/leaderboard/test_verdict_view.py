@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from judges.judging import AS_GIVEN, FIRST, SECOND, SWAPPED, Judge, JudgeCall, Parsed, Score
-from leaderboard import verdict_view
-from leaderboard.nodes import TAGS
+from leaderboard.elements.nodes import TAGS
+from leaderboard.views import verdict_view
 from methods.models.response_cache import Call, ResponseCache
 from results import judgements, queries, question_queries
 from results import verdicts as judged

@@ -20,7 +20,7 @@ from benchmarks.settings import Setting
 from benchmarks.styles.mix import styled
 from benchmarks.styles.pairs import load_pairs, read_pairs
 from judges.metrics.entities import entity_preservation_of_pairs
-from leaderboard.columns import board_key, board_label
+from leaderboard.elements.columns import board_key, board_label
 from methods.api import Services
 from methods.models.openai_server import ChatRequest, OpenAIServer, Written
 from ragmeter.candidates import in_setting

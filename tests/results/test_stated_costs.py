@@ -14,9 +14,9 @@ from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from benchmarks.schema import Question
 from judges.registry import parse
-from leaderboard.board_table import Order, ordered, table
-from leaderboard.budget_view import pareto_table
-from leaderboard.formats import PERCENT
+from leaderboard.elements.formats import PERCENT
+from leaderboard.views.board_table import Order, ordered, table
+from leaderboard.views.budget_view import pareto_table
 from methods.api import FAILED, Prediction, Usage
 from results import queries
 from results.board import Board, boards

@@ -1,0 +1,142 @@
+"""Trees of page elements: the one way in which stored text reaches a page.
+
+Names, answers and passages were written by strangers. They are leaves of a tree that the browser builds with
+`createElement` and `textContent` (`assets/view.js`); no string is ever parsed as HTML or Markdown. Tags and
+attributes come from the short lists below, which the browser checks once more.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+_TAGS = """a button caption dd details div dl dt em h1 h2 h3 li mark ol p section small span strong summary table
+tbody td th thead tr ul"""
+TAGS = frozenset(_TAGS.split())
+ATTRIBUTES = frozenset({"colspan", "href", "key", "label", "open", "pressed", "role", "scope", "sort", "title"})
+_QUOTED = re.compile(r"`([^`\n]+)`")
+_CLASSES = re.compile(r"[a-z][a-z0-9-]*( [a-z][a-z0-9-]*)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An element.
+
+    Attributes:
+        tag: One of `TAGS`.
+        children: Elements and plain text.
+        classes: Style classes, space-separated.
+        attributes: By a name of `ATTRIBUTES`.
+        tip: Help text shown on hover and on keyboard focus.
+        action: Changes of the view's URL parameters that a click asks for.
+        numbers: Handed to the style sheet as custom properties.
+    """
+
+    tag: str
+    children: tuple[Node | str, ...] = ()
+    classes: str = ""
+    attributes: Mapping[str, str | bool] = field(default_factory=dict)
+    tip: str = ""
+    action: Mapping[str, str | None] | None = None
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> list[Any]:
+        """`[tag, classes, attributes, tip, action, numbers, children]`, what `view.js` builds from."""
+        return [
+            self.tag, self.classes, dict(self.attributes), self.tip, dict(self.action) if self.action else None,
+            dict(self.numbers), [child if isinstance(child, str) else child.to_json() for child in self.children],
+        ]  # fmt: skip
+
+    def texts(self) -> Iterator[str]:
+        """Every piece of text below, in reading order."""
+        for child in self.children:
+            if isinstance(child, str):
+                yield child
+            else:
+                yield from child.texts()
+
+    def find(self, *, tag: str | None = None, cls: str | None = None) -> Iterator[Node]:
+        """This element and those below it that have a tag, a class, or both."""
+        if (tag is None or self.tag == tag) and (cls is None or cls in self.classes.split()):
+            yield self
+        for child in self.children:
+            if isinstance(child, Node):
+                yield from child.find(tag=tag, cls=cls)
+
+
+def el(
+    tag: str,
+    *children: Node | str | None,
+    cls: str = "",
+    tip: str = "",
+    action: Mapping[str, str | None] | None = None,
+    numbers: Mapping[str, float] | None = None,
+    **attributes: str | bool | None,
+) -> Node:
+    """An element; None among children and attributes is left out.
+
+    Raises:
+        ValueError: A tag, attribute or class that pages do not use: it must have come from data.
+    """
+    if tag not in TAGS:
+        raise ValueError(f"pages have no element {tag!r}")
+    if cls and not _CLASSES.fullmatch(cls):
+        raise ValueError(f"{cls!r} is not a list of style classes")
+    given = {name: value for name, value in attributes.items() if value is not None}
+    if unknown := set(given) - ATTRIBUTES:
+        raise ValueError(f"elements have no attribute {sorted(unknown)[0]!r}")
+    if "href" in given and not is_web_address(str(given["href"])):
+        raise ValueError("only http and https addresses can be linked to")
+    finite = {name: float(value) for name, value in (numbers or {}).items() if math.isfinite(float(value))}
+    return Node(tag, tuple(c for c in children if c is not None), cls, given, tip, action, finite)
+
+
+def is_web_address(text: str) -> bool:
+    """Whether text is an absolute http or https address without anything that a browser would strip or reinterpret."""
+    if re.search(r"[\x00-\x20\x7f\\]", text):
+        return False
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return False
+    return parts.scheme.lower() in {"http", "https"} and bool(parts.netloc)
+
+
+def link(text: str, address: str | None) -> Node:
+    """A link where the address is http(s), else the address as text."""
+    if address and is_web_address(address):
+        return el("a", text, href=address)
+    return el("span", f"{text} ({address})" if address else text)
+
+
+def badge(text: str, kind: str = "", tip: str = "") -> Node:
+    """A small label."""
+    return el("span", text, cls=f"badge {kind}".strip(), tip=tip)
+
+
+def prose(text: str) -> tuple[Node | str, ...]:
+    """Text whose `words in backticks`, names of options and the like, are set apart; all else stays as it is."""
+    parts = _QUOTED.split(text)
+    return tuple(el("span", part, cls="code") if at % 2 else part for at, part in enumerate(parts) if part)
+
+
+def message(title: str, text: str, steps: tuple[str, ...] = ()) -> Node:
+    """What a page says when it has nothing to show: what is so, and what to do next, as commands to type."""
+    commands = [el("li", el("span", step, cls="command")) for step in steps]
+    return el("section", el("h2", title), el("p", text), el("ul", *commands) if commands else None, cls="message")
+
+
+def from_json(tree: str) -> Node:
+    """The tree back from what was sent to a browser; for tests and reports."""
+    return _from_list(json.loads(tree))
+
+
+def _from_list(row: list[Any]) -> Node:
+    tag, classes, attributes, tip, action, numbers, children = row
+    below = (child if isinstance(child, str) else _from_list(child) for child in children)
+    return el(tag, *below, cls=classes, tip=tip, action=action, numbers=numbers, **attributes)

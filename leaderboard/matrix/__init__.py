@@ -1,0 +1,1 @@
+"""Methods against benchmarks: its lines, cells, picture and exports, for board, report and embeddable JSON."""

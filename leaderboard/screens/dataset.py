@@ -1,0 +1,53 @@
+"""The datasets page: what the questions are, where they come from, and who has seen them before."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from leaderboard.elements.nodes import el, message
+from leaderboard.reading import analyses
+from leaderboard.reading.source import Source
+from leaderboard.views import dataset_view
+from leaderboard.widgets import state
+from leaderboard.widgets.choosers import permalink
+from leaderboard.widgets.entering import enter
+from leaderboard.widgets.view import show
+from results.dataset_facts import DatasetFacts
+
+SAMPLES = 5
+"""Questions shown at a time."""
+
+
+def render() -> None:
+    """Draw the page."""
+    at = enter("datasets", "Datasets")
+    if at is None:
+        return
+    found = analyses.datasets(at)
+    if not found:
+        show(message("The store has no dataset yet", "A dataset is stored with the first run over it.",
+                     ("ragmeter demo", "ragmeter datasets list")), "message")  # fmt: skip
+        return
+    keys = [dataset_view.dataset_key(dataset) for dataset in found]
+    chosen = state.pick("dataset", keys, keys[0])
+    show(dataset_view.overview(found, chosen), "datasets", state.act(("dataset", "start")))
+    dataset = found[keys.index(chosen)]
+    left, right = st.columns([1, 1], gap="medium")
+    with left:
+        show(dataset_view.card(dataset), "card")
+        show(dataset_view.contamination(dataset), "contamination")
+    with right:
+        _samples(at, dataset)
+    permalink()
+
+
+def _samples(at: Source, dataset: DatasetFacts) -> None:
+    asked = state.read("start", "0")
+    start = int(asked) % max(1, dataset.questions) if asked.isascii() and asked.isdecimal() and len(asked) < 9 else 0
+    state.settle("start", str(start) if start else "")
+    show(el("h2", "Some of its questions", cls="section"), "samples-title")
+    rows = analyses.samples(at, dataset.fingerprint, SAMPLES, start)
+    show(dataset_view.sampled(rows), "samples")
+    if dataset.questions > SAMPLES:
+        st.button("Others", key="others", on_click=lambda: state.write(start=str(start + 1)),
+                  help="The sample moves one question on, everywhere in the dataset")  # fmt: skip

@@ -1,0 +1,113 @@
+"""The judges page: whether a judge can be trusted, and what it says."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from leaderboard.elements.nodes import el, message
+from leaderboard.reading import analyses, source
+from leaderboard.reading.source import Source
+from leaderboard.views import battle_view, judge_view
+from leaderboard.widgets import state
+from leaderboard.widgets.choosers import permalink
+from leaderboard.widgets.entering import enter
+from leaderboard.widgets.view import draw, show
+from results.battle_board import BattleBoard
+from results.judge_cards import JudgeCard
+
+
+def render() -> None:
+    """Draw the page."""
+    at = enter("judges", "Judges")
+    if at is None:
+        return
+    known = analyses.judges(at)
+    if not known:
+        show(message(
+            "No judge has judged yet",
+            "A judge reads stored answers. Rules cost nothing; models answer through any OpenAI-compatible endpoint.",
+            ("ragmeter judge list", "ragmeter judge run rule_pairwise --experiment NAME --all-pairs"),
+        ), "message")  # fmt: skip
+        return
+    judge = state.select("Judge", "judge", list(known), next(iter(known)), resets=("board", "criterion"))
+    found = analyses.judge_card(at, judge)
+    if found.card["kind"] == "pair":
+        _battles(at, judge)
+    else:
+        _controls(at, judge)
+    _trust(at, found)
+    permalink()
+
+
+def _trust(at: Source, found: JudgeCard) -> None:
+    show(judge_view.card(found), "card")
+    habits = judge_view.habits(found)
+    if habits is not None:
+        show(el("h2", "Habits", cls="section"), "habits-title")
+        show(habits, "habits")
+    show(el("h2", "Agreement", cls="section"), "agreement-title")
+    show(judge_view.agreement(found), "agreement")
+    runs = [run for group in source.run_groups(at, None) for run in group]
+    corrected = judge_view.corrected(found.corrected, {run.run: f"{run.method} on {run.dataset}" for run in runs})
+    if corrected is not None:
+        show(el("h2", "In the eyes of people", cls="section"), "corrected-title")
+        show(corrected, "corrected")
+
+
+def _controls(at: Source, judge: str) -> None:
+    measures = {one["metric"]: one["name"] for one in analyses.judges(at)[judge]["measures"]}
+    definitions = source.definitions(at)
+    show(el("h2", "Does it place the controls where they belong?", cls="section"), "controls-title")
+    boards = analyses.judged_boards(at, judge)
+    drawn = [(board, table) for board in boards
+             if (table := judge_view.controls(board, definitions, measures)) is not None]  # fmt: skip
+    for number, (board, table) in enumerate(drawn):
+        show(el("p", f"{board.dataset} · {board.setting} · {board.questions:,} questions", cls="note"), f"on-{number}")
+        show(table, f"controls-{number}")
+    if not drawn:
+        show(message("No control was judged", "Add the controls to an experiment, and judge it again: an empty, a "
+                     "shuffled and the gold answer show what a judge's figures are worth.",
+                     ("ragmeter methods --kind control", "ragmeter run EXPERIMENT.yaml")), "controls-none")  # fmt: skip
+
+
+def _battles(at: Source, judge: str) -> None:
+    corrected_for_length = state.read("length") == "1"
+    boards = analyses.battles(at, judge, corrected_for_length)
+    if not boards:
+        show(message("It has compared nothing yet", "The judge is known, but no pair of answers was judged.",
+                     ("ragmeter judge run JUDGE --experiment NAME --all-pairs",)), "message")  # fmt: skip
+        return
+    keys = {f"{board.dataset}~{board.setting}~{board.seed}~{number}": board for number, board in enumerate(boards)}
+    left, right = st.columns([2, 1])
+    with left:
+        chosen = keys[state.select(
+            "Benchmark · setting · seed", "board", list(keys), next(iter(keys)), resets=("criterion",),
+            show=lambda key: f"{keys[key].dataset} · {keys[key].setting} · seed {keys[key].seed}",
+        )]  # fmt: skip
+    with right:
+        known = battle_view.criteria(chosen)
+        criterion = state.select("Criterion", "criterion", known, known[0]) if known else None
+    if criterion is None:
+        show(message("Nothing can be judged here", "No question of this benchmark has something to judge by."), "none")
+        return
+    show(el("h2", f"Who beats whom, by {criterion}", cls="section"), "matrix-title")
+    show(battle_view.rates(chosen, criterion), "matrix")
+    show(el("p", f"{chosen.questions:,} questions. {battle_view.MATRIX_NOTE}", cls="note"), "matrix-note")
+    _strengths(chosen, criterion)
+
+
+def _strengths(board: BattleBoard, criterion: str) -> None:
+    rows = board.strengths.get(criterion)
+    show(el("h2", "Strengths (Bradley–Terry)", cls="section"), "strengths-title")
+    if rows is None:
+        show(el("p", "Strengths say more than win rates from three methods on; fewer have met here.", cls="note"),
+             "strengths-none")  # fmt: skip
+        return
+    state.switch("Without what length gains", "length",
+                 help="Strengths with the effect of a longer answer taken off")  # fmt: skip
+    draw(
+        battle_view.strength_chart(rows),
+        alt="Elo of each method with its 95 % interval; the numbers are in the table below",
+    )  # fmt: skip
+    show(battle_view.strengths(rows), "strengths")
+    show(el("p", battle_view.STRENGTHS_NOTE, cls="note"), "strengths-note")

@@ -1,0 +1,160 @@
+"""The question page: find a question, and see what every run made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import streamlit as st
+
+from leaderboard.elements import formats
+from leaderboard.elements.columns import MAIN
+from leaderboard.elements.nodes import el, message
+from leaderboard.reading import source
+from leaderboard.views import question_view, verdict_view
+from leaderboard.widgets import state
+from leaderboard.widgets.bars import bar
+from leaderboard.widgets.choosers import Chosen, choose, permalink
+from leaderboard.widgets.view import show
+from results.question_queries import QuestionRow
+
+ANY = "any"
+PAGE = 50
+"""Questions listed at a time."""
+_OPENED = 2
+"""Runs whose evidence is open at first."""
+
+
+def render() -> None:
+    """Draw the page."""
+    state.begin("questions")
+    show(el("h1", "Questions", cls="page"), "title")
+    chosen = choose()
+    if chosen is None:
+        return
+    rows = source.questions(chosen.at, chosen.runs[0].dataset_fingerprint)
+    found, metric = _filter(chosen, rows)
+    if not found:
+        show(message("No question matches", "Search for less, or turn a filter off."), "message")
+        state.settle("question", "")
+        return
+    position = _position(rows, found)
+    left, right = st.columns([1, 2.6], gap="medium")
+    with left:
+        _list(chosen, rows, found, position, metric)
+    with right:
+        _detail(chosen, rows[found[position]])
+        permalink()
+
+
+def _filter(chosen: Chosen, rows: Sequence[QuestionRow]) -> tuple[list[int], str]:
+    """Draw the filters; positions of the questions that pass, and the metric that they are seen by."""
+    types = sorted({row.type for row in rows if row.type})
+    text_column, type_column, metric_column = bar("filter", 3)
+    with text_column:
+        wanted = state.search("Search", "search", placeholder="words of the question or its answer")
+    with type_column:
+        kind = state.select("Type", "type", [ANY, *types], ANY, show=lambda name: "any type" if name == ANY else name)
+    with metric_column:
+        metric = state.select("Metric", "metric", chosen.metrics, chosen.families[MAIN][0], show=formats.metric_label)
+    differ = state.switch("Only where they differ", "differ",
+                          help="Questions on which the methods (controls apart) do not all score the same")  # fmt: skip
+    words = wanted.casefold().split()
+    passing = [
+        number for number, row in enumerate(rows)
+        if kind in (ANY, row.type) and all(word in f"{row.text}\n{' '.join(row.golds)}".casefold() for word in words)
+    ]  # fmt: skip
+    return (_differing(chosen, metric, passing) if differ else passing), metric
+
+
+def _differing(chosen: Chosen, metric: str, passing: Sequence[int]) -> list[int]:
+    columns = source.scores(
+        chosen.at, chosen.runs[0].dataset_fingerprint, tuple(run.run for run in chosen.runs), metric
+    )
+    compared = [columns[run.run] for run in chosen.runs if run.kind != "control" and run.run in columns]
+    if len(compared) < 2:
+        return []
+    table = np.stack(compared)
+    scored = ~np.isnan(table)
+    highest = np.where(scored, table, -np.inf).max(axis=0)
+    lowest = np.where(scored, table, np.inf).min(axis=0)
+    return [number for number in passing if highest[number] > lowest[number]]
+
+
+def _position(rows: Sequence[QuestionRow], found: Sequence[int]) -> int:
+    """Where in the filter the question of the URL is; the first where it is not in it."""
+    names = [rows[number].question for number in found]
+    asked = state.read("question", names[0])
+    position = names.index(asked) if asked in names else 0
+    state.settle("question", names[position])
+    return position
+
+
+def _list(chosen: Chosen, rows: Sequence[QuestionRow], found: Sequence[int], position: int, metric: str) -> None:
+    def go(to: int) -> None:
+        state.write(question=rows[found[to]].question)
+
+    last = len(found) - 1
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.button("Previous", on_click=go, args=(max(0, position - 1),), disabled=position == 0, shortcut="k",
+                  key="previous")  # fmt: skip
+        st.button("Next", on_click=go, args=(min(last, position + 1),), disabled=position == last, shortcut="j",
+                  key="next")  # fmt: skip
+    start = position // PAGE * PAGE
+    page = found[start : start + PAGE]
+    columns = source.scores(
+        chosen.at, chosen.runs[0].dataset_fingerprint, tuple(run.run for run in chosen.runs), metric
+    )
+    names = {run.run: run.method for run in chosen.runs if run.kind != "control" and run.run in columns}
+    scores = {run: [_or_none(columns[run][number]) for number in page] for run in names}
+    of_all = f" of {len(rows):,}" if len(found) < len(rows) else ""
+    place = f"{position + 1:,} of {len(found):,} questions{of_all and f' (filtered{of_all})'}"
+    listed = f"{start + 1:,}–{start + len(page):,} listed; squares: {formats.metric_label(metric)} of "
+    show(
+        el("p", el("strong", place), el("span", listed + ", ".join(names.values()), cls="aside"), cls="place"), "place"
+    )
+    show(
+        question_view.question_list(
+            [rows[number] for number in page],
+            rows[found[position]].question,
+            scores,
+            names,
+            metric,
+            chosen.definitions,
+            earlier=rows[found[start - PAGE]].question if start else None,
+            later=rows[found[start + PAGE]].question if start + PAGE < len(found) else None,
+        ),
+        "list",
+        state.act(("question",)),
+    )
+
+
+def _detail(chosen: Chosen, row: QuestionRow) -> None:
+    runs = tuple(run.run for run in chosen.runs)
+    answers = source.answers(chosen.at, row, runs)
+    passages = source.gold_passages(chosen.at, row)
+    metrics = list(dict.fromkeys([state.view()["metric"], *chosen.families[MAIN]]))
+    verdicts = source.verdicts(chosen.at, row.question, chosen.runs[0], runs)
+    here = verdict_view.asked_here(answers, chosen.runs)
+    whose = verdict_view.calls(answers, here, verdicts)
+    call = state.pick(verdict_view.CALL, ["", *whose], "")
+    judged = verdict_view.verdicts(verdicts, {run.run: run.method for run in chosen.runs}, call, row.question)
+    shown = [
+        question_view.question(row),
+        question_view.answer_table(
+            row, passages, answers, chosen.runs, metrics, chosen.definitions, source.DEPTH
+        ),
+        question_view.gold_passages(row, passages),
+        el("h3", "Ranked evidence", cls="section"),
+        question_view.marks(row),
+        *(question_view.evidence(row, answer, opened=number < _OPENED)
+          for number, answer in enumerate(a for a in answers if a.evidence)),
+        *([el("h3", "Verdicts of judges", cls="section"), *judged] if judged else []),
+        verdict_view.readers(answers, here, call, row.question),
+        verdict_view.conversation(source.conversation(chosen.at, call), whose[call]) if call else None,
+    ]  # fmt: skip
+    show(el("div", *shown, cls="stack"), "detail", state.act((verdict_view.CALL,)))
+
+
+def _or_none(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

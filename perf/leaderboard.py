@@ -44,14 +44,14 @@ BARE = """import streamlit as st
 st.html('<h1 class="page">Bare</h1>')
 st.write(st.selectbox("One", list(range(20))))
 """
-WATCH = """() => { window.moved = performance.now(); window.ran = 0;
+WATCH = """() => { window.moved = performance.now();
 const all = {subtree: true, childList: true, characterData: true, attributes: true};
 const app = document.querySelector('[data-testid=stApp]');
 new MutationObserver(records => {
   if (records.some(one => one.attributeName !== 'aria-describedby')) window.moved = performance.now() }).observe(
   document.querySelector('[data-testid=stMain]'), all);
-new MutationObserver(() => { if (app.dataset.testScriptState !== 'notRunning') window.ran = performance.now();
-  window.moved = performance.now() }).observe(app, {attributes: true, attributeFilter: ['data-test-script-state']}) }"""
+new MutationObserver(() => { window.moved = performance.now() }).observe(app,
+  {attributes: true, attributeFilter: ['data-test-script-state']}) }"""
 # Only the page itself is watched: lists that close and help that fades in over a button lie beside it; that a button is
 # described by such help is said half a second after the mouse has come to rest there, whatever the button does. Focus
 # rings and the "running" sign move, too, but before and with the script: what is last is what was asked for.
@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     with tempfile.TemporaryDirectory() as folder, shots.browsing(executable) as browser:
         with _bare(Path(folder), shots) as address:
-            bare_paint, bare_changes = _page(browser, address)
+            bare_paint, bare_changes = _page(browser, address, used="[data-testid=stSelectbox]")
         print(f"bare Streamlit: painted after {bare_paint:.2f} s; change {1000 * median(bare_changes):.0f} ms")
         store = large.fill_large(Path(folder) / "store", asked.methods, asked.datasets, asked.questions)
         rows = asked.methods * asked.datasets * asked.questions
@@ -133,23 +133,37 @@ def _server(address: str) -> psutil.Process:
     raise RuntimeError(f"nothing of ours listens at {address}")
 
 
-def _page(browser: Any, address: str, *, changes: bool = True) -> tuple[float, list[float]]:
-    """Seconds to the first paint of a page in a new window, and of each change on it."""
-    page = browser.new_page(viewport={"width": 1440, "height": 1000})
+def _page(browser: Any, address: str, *, changes: bool = True, used: str = "h1.page") -> tuple[float, list[float]]:
+    """Seconds to the first paint of a page in a new window, and of each change on it; `used`: what must be there."""
+    page = _window(browser)
     page.set_default_timeout(60_000)
     try:
-        painted = _visit(page, address)
+        painted = _visit(page, address, used)
         return painted, list(_changes(page)) if changes else []
     finally:
         page.close()
 
 
-def _visit(page: Any, address: str) -> float:
+def _window(browser: Any) -> Any:
+    """A new window; `asked` of it counts what it sent to the server."""
+    page = browser.new_page(viewport={"width": 1440, "height": 1000})
+    page.asked = 0
+
+    def count(_: object) -> None:
+        page.asked += 1
+
+    page.on("websocket", lambda socket: socket.on("framesent", count))
+    return page
+
+
+def _visit(page: Any, address: str, used: str) -> float:
     started = time.perf_counter()
     page.goto(address, wait_until="commit")
     page.wait_for_selector("h1.page")
     page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
     painted = time.perf_counter() - started
+    # The code of a widget may come after the script has ended: without it there would be nothing to change.
+    page.wait_for_selector(used)
     page.evaluate(WATCH)
     page.wait_for_function(AT_REST, polling=50)
     return painted
@@ -212,12 +226,12 @@ def _count(page: Any, kind: str) -> int:
 
 def _until_rest(page: Any, act: Any) -> list[float]:
     """Seconds until what an act changed stands there; none where no script ran for it."""
-    began = page.evaluate("() => performance.now()")
+    asked, began = page.asked, page.evaluate("() => performance.now()")
     act()
     page.wait_for_timeout(50)
     page.wait_for_function(AT_REST, polling=50)
-    moved, ran = page.evaluate("() => [window.moved, window.ran]")
-    return [(moved - began) / 1000] if ran > began else []
+    # The state that the app shows of its script will not do: of a short one the browser never draws it.
+    return [(page.evaluate("() => window.moved") - began) / 1000] if page.asked > asked else []
 
 
 def _crowd(browser: Any, address: str, store: Store) -> tuple[float, list[float], int]:
@@ -225,7 +239,7 @@ def _crowd(browser: Any, address: str, store: Store) -> tuple[float, list[float]
     stop, written = threading.Event(), [0]
     writer = threading.Thread(target=_write, args=(store, stop, written))
     writer.start()
-    pages = [browser.new_page(viewport={"width": 1440, "height": 1000}) for _ in range(VISITORS)]
+    pages = [_window(browser) for _ in range(VISITORS)]
     try:
         started = time.perf_counter()
         for page in pages:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from leaderboard.elements import formats
+from leaderboard.elements.chart_rows import data_of
 from leaderboard.elements.columns import scale_of
 from leaderboard.elements.nodes import Node, el
 from results.board import Board, Row
@@ -89,10 +90,10 @@ def intervals(
     )
     layers: list[Any] = [rule, dots]
     if baseline is not None:
-        line = alt.Chart(alt.Data(values=[{"value": baseline}]))
+        line = alt.Chart(data_of([{"value": baseline}]))
         layers.insert(0, line.mark_rule(strokeDash=[4, 4], color="#8a8f98").encode(x=alt.X("value:Q")))
     height = max(2, len(data)) * _ROW_PIXELS
-    return alt.layer(*layers, data=alt.Data(values=data)).properties(height=height).configure_view(strokeWidth=0)
+    return alt.layer(*layers, data=data_of(data)).properties(height=height).configure_view(strokeWidth=0)
 
 
 def key(board: Board, rows: Sequence[Row], metric: str) -> Node:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from leaderboard.elements.chart_rows import data_of
+
 if TYPE_CHECKING:
     import altair
 
@@ -87,11 +89,7 @@ def curves(
     if lines:
         layers.append(base.mark_line(strokeWidth=2.5).encode(y=value))
     layers.append(base.mark_point(filled=True, size=80, opacity=1).encode(y=value, shape=shape))
-    return (
-        alt.layer(*layers, data=alt.Data(values=rows_of(points)))
-        .properties(height=_HEIGHT)
-        .configure_view(strokeWidth=0)
-    )
+    return alt.layer(*layers, data=data_of(rows_of(points))).properties(height=_HEIGHT).configure_view(strokeWidth=0)
 
 
 def front(points: Sequence[Point]) -> altair.Chart:
@@ -103,6 +101,6 @@ def front(points: Sequence[Point]) -> altair.Chart:
     import altair as alt
 
     data = rows_of(sorted(points, key=lambda point: point.x))
-    return alt.Chart(alt.Data(values=data)).mark_line(
+    return alt.Chart(data_of(data)).mark_line(
         interpolate="step-after", strokeDash=[5, 4], strokeWidth=1.8, color="#8a8f98"
     ).encode(x=alt.X("x:Q"), y=alt.Y("value:Q"))  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 import numpy as np
 import streamlit as st
@@ -21,6 +22,8 @@ from results.question_queries import QuestionRow
 ANY = "any"
 PAGE = 50
 """Questions listed at a time."""
+MOST_SQUARES = 24
+"""Methods whose score stands beside a question in the list; more are read in its table."""
 _OPENED = 2
 """Runs whose evidence is open at first."""
 
@@ -105,11 +108,13 @@ def _list(chosen: Chosen, rows: Sequence[QuestionRow], found: Sequence[int], pos
     columns = source.scores(
         chosen.at, chosen.runs[0].dataset_fingerprint, tuple(run.run for run in chosen.runs), metric
     )
-    names = {run.run: run.method for run in chosen.runs if run.kind != "control" and run.run in columns}
+    scored = {run.run: run.method for run in chosen.runs if run.kind != "control" and run.run in columns}
+    names = dict(islice(scored.items(), MOST_SQUARES))
     scores = {run: [_or_none(columns[run][number]) for number in page] for run in names}
     of_all = f" of {len(rows):,}" if len(found) < len(rows) else ""
     place = f"{position + 1:,} of {len(found):,} questions{of_all and f' (filtered{of_all})'}"
-    listed = f"{start + 1:,}–{start + len(page):,} listed; squares: {formats.metric_label(metric)} of "
+    whose = f"the first {len(names)} of {len(scored):,} methods, " if len(names) < len(scored) else ""
+    listed = f"{start + 1:,}–{start + len(page):,} listed; squares: {formats.metric_label(metric)} of {whose}"
     show(
         el("p", el("strong", place), el("span", listed + ", ".join(names.values()), cls="aside"), cls="place"), "place"
     )

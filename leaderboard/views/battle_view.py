@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from leaderboard.elements import formats
+from leaderboard.elements.chart_rows import data_of
 from leaderboard.elements.formats import PERCENT
 from leaderboard.elements.nodes import Node, el
 from leaderboard.elements.plain_table import Cell, Head, Line, plain_table
@@ -177,6 +178,6 @@ def strength_chart(rows: Sequence[tuple[str, Strength]]) -> altair.LayerChart:
     dots = base.mark_point(filled=True, size=90, opacity=1, color="#2a87c8").encode(
         x=alt.X("value:Q", scale=scale, axis=x_axis)
     )
-    mean = alt.Chart(alt.Data(values=[{"value": 1500}])).mark_rule(strokeDash=[4, 4], color="#8a8f98")
-    layers = alt.layer(mean.encode(x=alt.X("value:Q")), rule, dots, data=alt.Data(values=data))
+    mean = alt.Chart(data_of([{"value": 1500}])).mark_rule(strokeDash=[4, 4], color="#8a8f98")
+    layers = alt.layer(mean.encode(x=alt.X("value:Q")), rule, dots, data=data_of(data))
     return layers.properties(height=max(2, len(data)) * _ROW_PIXELS).configure_view(strokeWidth=0)

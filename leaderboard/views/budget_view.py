@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from leaderboard.elements import formats
+from leaderboard.elements.chart_rows import data_of
 from leaderboard.elements.curve_chart import Point, front, rows_of
 from leaderboard.elements.formats import Scale
 from leaderboard.elements.labelling_points import LEFT, RIGHT, placed
@@ -151,12 +152,12 @@ def pareto_chart(rows: Sequence[Spent], axis: Axis, metric: str, scale: Scale) -
     names = [
         base.mark_text(align=side, dx=dx, dy=-7, fontSize=11, limit=170)
         .encode(y=alt.Y("label:Q", scale=y_scale, axis=y_axis), text=alt.Text("name:N"))
-        .properties(data=alt.Data(values=[row for row in labels if row["align"] == side]))
+        .properties(data=data_of([row for row in labels if row["align"] == side]))
         for side, dx in ((LEFT, 9), (RIGHT, -9))
     ]  # fmt: skip
     step = front([_point(one, axis, scale) for one in rows if one.front])
     return (
-        alt.layer(step, bars, dots, *names, data=alt.Data(values=rows_of(points)))
+        alt.layer(step, bars, dots, *names, data=data_of(rows_of(points)))
         .properties(height=420)
         .configure_view(strokeWidth=0)
     )

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from leaderboard.elements import formats
+from leaderboard.elements.chart_rows import data_of
 from leaderboard.elements.columns import explanation, scale_of
 from leaderboard.elements.flattening import flat, shown
 from leaderboard.elements.nodes import Node, badge, el, link, prose
@@ -180,7 +181,7 @@ def curve_chart(curves: Mapping[str, Sequence[tuple[float, float]]], figure: str
     data = [{"checkpoint": name, "step": step, "value": value}
             for name, points in curves.items() for step, value in thinned(points)]  # fmt: skip
     colours = alt.Scale(range=["#2a87c8", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#8a8f98"])
-    lines = alt.Chart(alt.Data(values=data)).mark_line(strokeWidth=2)
+    lines = alt.Chart(data_of(data)).mark_line(strokeWidth=2)
     return lines.encode(
         x=alt.X("step:Q", axis=alt.Axis(title="step", tickCount=6, domain=False)),
         y=alt.Y("value:Q", axis=alt.Axis(title=figure.replace("_", " "), domain=False), scale=alt.Scale(zero=False)),

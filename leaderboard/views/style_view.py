@@ -8,6 +8,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from leaderboard.elements import formats
+from leaderboard.elements.chart_rows import data_of
 from leaderboard.elements.curve_chart import COLOURS, SHAPES, Point
 from leaderboard.elements.formats import PERCENT, PLAIN, Scale
 from leaderboard.elements.nodes import Node, badge, el
@@ -165,15 +166,9 @@ def drop_chart(table: DropTable) -> altair.LayerChart:
     dots = base.mark_point(filled=True, size=80, opacity=1).encode(
         x=alt.X("value:Q", scale=x_scale, axis=x_axis), shape=shape
     )
-    zero = (
-        alt.Chart(alt.Data(values=[{"value": 0}]))
-        .mark_rule(strokeDash=[4, 4], color="#8a8f98")
-        .encode(x=alt.X("value:Q"))
-    )
+    zero = alt.Chart(data_of([{"value": 0}])).mark_rule(strokeDash=[4, 4], color="#8a8f98").encode(x=alt.X("value:Q"))
     height = max(2, len(table.rows)) * max(_ROW_PIXELS, 16 * len(told)) + _AROUND
-    return (
-        alt.layer(zero, rule, dots, data=alt.Data(values=data)).properties(height=height).configure_view(strokeWidth=0)
-    )
+    return alt.layer(zero, rule, dots, data=data_of(data)).properties(height=height).configure_view(strokeWidth=0)
 
 
 def curve_points(table: CurveTable) -> list[Point]:

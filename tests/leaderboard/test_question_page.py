@@ -83,3 +83,20 @@ def test_yes_is_not_marked(app: Start, unsplit: Path) -> None:
     assert not answers(detail)
     assert "an answer in" not in words(detail)
     assert "has answer" not in words(detail)
+
+
+def test_of_many_methods_the_first_have_squares_and_the_list_says_so(
+    app: Start, filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def squares(page: Any) -> set[int]:
+        return {len(list(pick.find(cls="dot"))) for pick in page.part("list").find(tag="button", cls="pick")
+                if "turn" not in pick.classes.split()}  # fmt: skip
+
+    whole = app(filled).open("questions")
+    (methods,) = squares(whole)
+    assert methods > 2
+    assert "methods, " not in words(whole.part("place"))
+    monkeypatch.setattr("leaderboard.screens.question.MOST_SQUARES", 2)
+    few = app(filled).open("questions")
+    assert squares(few) == {2}
+    assert f"of the first 2 of {methods} methods, " in words(few.part("place"))

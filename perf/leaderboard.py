@@ -65,7 +65,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--methods", type=int, default=100)
     parser.add_argument("--datasets", type=int, default=20)
     parser.add_argument("--questions", type=int, default=500)
+    parser.add_argument("--pages", nargs="*", choices=[page or "board" for page in PAGES], help="all by default")
     asked = parser.parse_args(argv)
+    pages = [page for page in PAGES if not asked.pages or (page or "board") in asked.pages]
     shots, large = _helper("screenshots"), _helper("large")
     executable = shots.chromium()
     if executable is None or importlib.util.find_spec("playwright") is None:
@@ -81,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with shots.serving(store.folder) as address:
             server = _server(address)
             _page(browser, address, changes=False)  # the server's own start is not a visitor's
-            for page in PAGES:
+            for page in pages:
                 paint, changes = _page(browser, f"{address}/{page}")
                 middle = median(changes) if changes else 0.0
                 slowest = 1000 * max(changes, default=0.0)

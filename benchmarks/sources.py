@@ -361,5 +361,5 @@ def find_files(
             raise kind(
                 f"{here.what}; from the hub: {there.what}",
                 where=" and ".join(filter(None, (here.where, there.where))),
-                try_this=" or ".join(filter(None, (here.try_this, there.try_this))),
+                try_this="; or ".join(filter(None, (here.try_this, there.try_this))),
             ) from there

@@ -103,7 +103,7 @@ def absences(reference: DataReference, config: DatasetConfig) -> Iterator[UserEr
             yield UserError(
                 f"the data {found.reference} are not here" if found.state == ABSENT else str(said and said.what),
                 where=said.where if said else None,
-                try_this=" or ".join(filter(None, (said.try_this if said else None, fetch))) or None,
+                try_this="; or ".join(filter(None, (said.try_this if said else None, fetch))) or None,
             )
 
 

@@ -77,3 +77,18 @@ def test_a_listing_that_took_long_to_fail_is_not_asked_for_again(monkeypatch: py
         with pytest.raises(Broke, match="cannot be reached"):
             hub_errors.ask(lost, hub_errors.Wanted("a/b", "main", "https://h", file))
         assert len(calls) == tries
+
+
+def test_a_terminal_is_told_once_for_each_repository_what_it_waits_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    monkeypatch.setattr(hub_errors, "_announced", set())
+    monkeypatch.delenv("HF_HUB_DISABLE_PROGRESS_BARS", raising=False)
+    for terminal, repository in ((False, "a/quiet"), (True, "a/b"), (True, "a/b"), (True, "a/c")):
+        monkeypatch.setattr("sys.stderr.isatty", lambda terminal=terminal: terminal, raising=False)
+        assert hub_errors.ask(lambda: 7, hub_errors.Wanted(repository, "main", "https://h")) == 7
+    assert capsys.readouterr().err == "asking the hub for a/b …\nasking the hub for a/c …\n"
+    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    hub_errors.ask(lambda: 7, hub_errors.Wanted("a/d", "main", "https://h"))
+    assert capsys.readouterr().err == ""

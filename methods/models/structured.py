@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from benchmarks.errors import MissingPackage
+from benchmarks.wording import told_of
 
 WAYS = ("json_schema", "json_object", "prompt")
 """In order of preference."""
@@ -109,9 +110,8 @@ def parse(text: str, model: type[M]) -> Parsed[M]:
             try:
                 return Parsed(model.model_validate(_named(value, model)), repaired=True)
             except ValidationError as error:
-                first = error.errors(include_url=False, include_input=False)[0]
-                place = ".".join(map(str, first["loc"]))
-                failed = f"the reply's JSON does not fit: {place}: {first['msg']}" if place else first["msg"]
+                place, wrong = told_of(error)
+                failed = f"the reply's JSON does not fit: {place}: {wrong}" if place else wrong
     return Parsed(None, failed)
 
 

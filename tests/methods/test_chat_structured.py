@@ -140,7 +140,7 @@ def test_what_models_put_around_and_into_json_is_forgiven(text: str) -> None:
     [
         ('{"label": "Correct."}', "label"),
         ('{"label": "incorect"}', "label"),
-        ('{"reason": "none"}', "label: Field required"),
+        ('{"reason": "none"}', "label: is missing"),
         ('{"verdict": "correct"}', "label"),
         ('["correct"]', "no JSON object"),
         ("{}", "no JSON object"),

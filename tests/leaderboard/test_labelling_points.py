@@ -45,3 +45,13 @@ def test_in_a_crowd_a_name_that_would_stand_far_from_its_point_is_left_out() -> 
     assert {"low", "high", "19"} < {row["name"] for row in rows}
     assert len(rows) == 5
     assert all(row["value"] - row["label"] <= 2 * 0.045 * 102 + 1e-9 for row in rows)
+
+
+def test_a_name_stands_left_of_its_point_where_an_interval_is_on_the_right_alone() -> None:
+    tall = Point("beaten", 148, 90, 80, 98, "tall", "shown")
+    rows = placed([point(137, 93, "beside"), tall, point(16, 0, "first"), point(250, 79, "last")])
+    sides = {row["name"]: row["align"] for row in rows}
+    assert sides == {"beside": RIGHT, "tall": LEFT, "first": LEFT, "last": RIGHT}
+    # With another on its left, too, nothing is won.
+    crowd = placed([point(137, 93, "beside"), tall, point(130, 93, "before"), point(16, 0, "a"), point(250, 79, "z")])
+    assert {row["name"]: row["align"] for row in crowd}["beside"] == LEFT

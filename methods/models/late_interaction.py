@@ -37,6 +37,15 @@ class LateInteractionConfig(BaseModel):
     batch_size: int = Field(32, ge=1, description="passages encoded at once; queries go one by one")
     trust_remote_code: bool = Field(False, description="run the code that the model brings with it")
 
+    def check(self) -> None:
+        """Check, without loading anything, that the model is there and may be loaded.
+
+        Raises:
+            UserError: The folder is missing, or the model brings code that is not trusted.
+        """
+        locate(self.model)
+        check_remote_code(self.model, self.trust_remote_code)
+
 
 class LateInteraction:
     """A loaded late-interaction encoder; markers, query expansion and masks are the model's own.

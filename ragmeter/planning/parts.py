@@ -22,6 +22,7 @@ from methods.clara.retriever import ClaraRetrieverConfig
 from methods.clara.use import CheckpointOptions
 from methods.models.cross_encoder import CrossEncoderConfig
 from methods.models.encoder import EncoderConfig
+from methods.models.late_interaction import LateInteractionConfig
 from methods.models.sparse_multivector import M3Config
 from methods.registry import Component, MethodConfig
 from ragmeter.planning.asking import Calls, asked, here
@@ -121,7 +122,7 @@ def _store_cost(config: ClaraRetrieverConfig, work: Work) -> Cost:
 def encoding(config: MethodConfig, texts: float, length: float, work: Work) -> Cost:
     """What so many texts of a length take to become vectors."""
     encoder = encoder_of(config)
-    longest = min(length, encoder.max_length or length)
+    longest = min(length, getattr(encoder, "max_length", None) or length)
     cost, size = Cost(encoded_tokens=texts * longest), work.weights.size(encoder.model, encoder.revision)
     if not size.known:
         return cost + unknown(f"GPU hours of {size.model}: its size is unknown")
@@ -201,6 +202,11 @@ def ordering(component: Component, work: Work, depth: int | None) -> Cost:
         return pairs_cost(config, pairs, work)
     if isinstance(config, ClaraRerankerConfig):
         return clara_search(config, work, min(limits))
+    if isinstance(config, LateInteractionConfig):
+        # Nothing is kept: every candidate of every question is encoded.
+        return encoding(config, pairs, work.shape.passage, work) + encoding(
+            config, work.questions, work.shape.question, work
+        )
     if isinstance(config, EncoderConfig):
         # Passages are encoded once and kept by their text: at most all that are ranked, or the whole corpus.
         texts = pairs if work.shape.corpus is None else min(pairs, work.shape.corpus)

@@ -12,6 +12,7 @@ from methods.baselines.graph.towers import TripleSearchConfig
 from methods.baselines.hybrid import Part
 from methods.baselines.hyde import HydeConfig
 from methods.models.encoder import EncoderConfig
+from methods.models.late_interaction import LateInteractionConfig
 from methods.models.sparse_multivector import M3Config
 from methods.registry import Component, MethodConfig
 
@@ -28,9 +29,9 @@ def retrievers_in(config: MethodConfig) -> Iterator[Component]:
                 yield one.component
 
 
-def encoder_of(config: MethodConfig) -> EncoderConfig | M3Config:
+def encoder_of(config: MethodConfig) -> EncoderConfig | M3Config | LateInteractionConfig:
     """The encoder that options describe."""
-    if isinstance(config, EncoderConfig | M3Config):
+    if isinstance(config, EncoderConfig | M3Config | LateInteractionConfig):
         return config
     found = getattr(config, "encoder", None)
     assert isinstance(found, EncoderConfig)

@@ -16,22 +16,8 @@ from methods.models.late_interaction import LateInteraction, LateInteractionConf
 
 @pytest.fixture
 def folder(tiny_models: ModuleType, tmp_path: Path) -> Path:
-    """`HF_ColBERT`: BERT under the prefix `bert.`, the projection as `linear.weight` beside it, settings in a file."""
-    import torch
-    from safetensors.torch import save_file
-    from transformers import BertModel
-
-    torch.manual_seed(0)
-    model = tiny_models.scaled(BertModel(tiny_models.config("Bert", 200)))
-    tiny_models.save(tmp_path, "bert", model)
-    weights = {f"bert.{name}": value.contiguous() for name, value in model.state_dict().items()}
-    save_file({**weights, "linear.weight": torch.randn(16, 32)}, tmp_path / "model.safetensors", {"format": "pt"})
-    settings = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**settings, "architectures": ["HF_ColBERT"]}))
-    metadata = {"query_token_id": "[unused0]", "doc_token_id": "[unused1]", "query_maxlen": 32, "doc_maxlen": 60,
-                "mask_punctuation": True, "attend_to_mask_tokens": False}  # fmt: skip
-    (tmp_path / "artifact.metadata").write_text(json.dumps(metadata))
-    return tmp_path
+    made: Path = tiny_models.colbert(tmp_path)
+    return made
 
 
 def by_hand(folder: Path, text: str, query: bool, tiny: ModuleType) -> np.ndarray:

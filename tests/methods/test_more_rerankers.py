@@ -61,12 +61,13 @@ def options(
     return {
         "cross_encoder": {"model": str(folder)},
         "bi_encoder": {"model": tiny_encoder},
+        "late_interaction": {"model": str(tiny_models.colbert(tmp_path_factory.mktemp("late_interaction")))},
         "bm25_reranker": {},
         "bm25_reranker, candidates": {"statistics": "candidates"},
     }
 
 
-RERANKERS = ("cross_encoder", "bi_encoder", "bm25_reranker", "bm25_reranker, candidates")
+RERANKERS = ("cross_encoder", "bi_encoder", "late_interaction", "bm25_reranker", "bm25_reranker, candidates")
 
 
 def built(name: str, options: dict[str, dict[str, Any]], **more: Any) -> Any:
@@ -242,6 +243,22 @@ def test_mgte_is_there_as_reranker_and_as_embedding_model() -> None:
     assert (embedding.model, embedding.pooling, embedding.normalise) == (  # type: ignore[attr-defined]
         "Alibaba-NLP/gte-multilingual-base", "cls", True,
     )  # fmt: skip
+
+
+# -- late interaction --
+
+
+def test_late_interaction_scores_every_candidate_by_its_tokens(options: dict[str, dict[str, Any]]) -> None:
+    from methods.models.late_interaction import LateInteraction, LateInteractionConfig
+
+    texts = ["old painter", "the stone bridge", "who was born where", "old painter", "moss"]
+    corpus = corpus_of(texts)
+    found = built("late_interaction", options).scores(QUERY, corpus.ids, corpus)
+    model = LateInteraction(LateInteractionConfig(**options["late_interaction"]), "cpu")
+    asked = model.queries([QUERY.text])[0]
+    by_loop = [sum(max(float(q @ p) for p in model.passages([text])[0]) for q in asked) for text in texts]
+    assert found.tolist() == pytest.approx(by_loop, abs=1e-3)
+    assert found[0] == found[3]
 
 
 # -- a retriever's own order, and what answer strings could make of it --

@@ -114,3 +114,22 @@ def masked_language_model(kind: str = "Bert", dropout: float = 0.0) -> Any:
     else:
         options = config(kind, size, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     return scaled(getattr(transformers, f"{kind}ForMaskedLM")(options), 3.0)
+
+
+def colbert(folder: Path) -> Path:
+    """`HF_ColBERT`: BERT under the prefix `bert.`, the projection as `linear.weight` beside it, settings in a file."""
+    import torch
+    from safetensors.torch import save_file
+    from transformers import BertModel
+
+    torch.manual_seed(0)
+    model = scaled(BertModel(config("Bert", 200)))
+    save(folder, "bert", model)
+    weights = {f"bert.{name}": value.contiguous() for name, value in model.state_dict().items()}
+    save_file({**weights, "linear.weight": torch.randn(16, 32)}, folder / "model.safetensors", {"format": "pt"})
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**settings, "architectures": ["HF_ColBERT"]}))
+    metadata = {"query_token_id": "[unused0]", "doc_token_id": "[unused1]", "query_maxlen": 32, "doc_maxlen": 60,
+                "mask_punctuation": True, "attend_to_mask_tokens": False}  # fmt: skip
+    (folder / "artifact.metadata").write_text(json.dumps(metadata))
+    return folder

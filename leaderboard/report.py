@@ -28,6 +28,8 @@ from leaderboard.views.published_table import published_table
 from results import queries
 from results.board import Board, boards
 from results.budgets import Axis, quality_budget
+from results.places import places
+from results.statistics.closed_form import Band
 from results.store import Store
 
 _EXPORT = "export default function (component)"
@@ -51,7 +53,7 @@ def report(store: Store, experiment: str, now: datetime) -> str:
     found = boards(store, experiment)
     whole = still_matrix(store, experiment, "Methods against benchmarks, each by its own metric")
     sections = [
-        _section(board, definitions, cards.get(board.dataset_fingerprint, {}).get("card", {})) for board in found
+        _section(store, board, definitions, cards.get(board.dataset_fingerprint, {}).get("card", {})) for board in found
     ]
     data = {
         "title": f"{experiment} · ragmeter",
@@ -111,13 +113,14 @@ def _head(experiment: str, found: Sequence[Board], now: datetime) -> Node:
               el("p", *(el("span", part, cls="fact") for part in parts), cls="facts"), cls="stack")  # fmt: skip
 
 
-def _section(board: Board, definitions: Definitions, card: Mapping[str, Any]) -> dict[str, Any] | None:
+def _section(store: Store, board: Board, definitions: Definitions, card: Mapping[str, Any]) -> dict[str, Any] | None:
     if not board.metrics:
         return None
     focus = families(board.metrics, definitions, card.get("metrics", ()))[MAIN][0]
     first = Order("rank", False)
     rows = board_table.ordered(board, focus, first, definitions)
     scale = scale_of(focus, definitions)
+    bands = places(store, board, focus, higher_is_better=higher_is_better(focus, definitions))
     charts_of = [(f"{formats.metric_label(focus)} with 95 % intervals", charts.key(board, rows, focus),
                   drawings.intervals(board, rows, focus, definitions))]  # fmt: skip
     for axis, cost in _AXES.items():
@@ -129,7 +132,7 @@ def _section(board: Board, definitions: Definitions, card: Mapping[str, Any]) ->
     published = published_table(board)
     return {
         "head": _section_head(board).to_json(),
-        "table": sortable(board, focus, definitions),
+        "table": sortable(board, focus, definitions, bands),
         "charts": [
             {"head": el("div", el("h3", title), key).to_json(), "drawing": drawing}
             for title, key, drawing in charts_of
@@ -149,24 +152,27 @@ def _section_head(board: Board) -> Node:
     flags = [f"⚑ {formats.metric_label(metric)} {'; '.join(wrong)}: it measures something else than right answers."
              for metric, wrong in board.flags.items()]  # fmt: skip
     title = board_label([row.run for row in board.rows])
-    return el("div", el("h2", title), *(el("p", line, cls="note") for line in (text, *flags)))
+    lines = (board_table.PLACES, text, *flags)
+    return el("div", el("h2", title), *(el("p", line, cls="note") for line in lines))
 
 
-def sortable(board: Board, focus: str, definitions: Definitions) -> dict[str, Any]:
+def sortable(
+    board: Board, focus: str, definitions: Definitions, bands: Mapping[str, Band] | None = None
+) -> dict[str, Any]:
     """The board's table with what changes when it is sorted: for each column and direction, head and order of rows.
 
     Returns:
         `tree` in the first order, `rows` (all of its body), and `orders` by `column|direction`, each with `head` and
         `rows`, the places of the rows.
     """
-    tree = board_table.table(board, focus, Order("rank", False), definitions).to_json()
+    tree = board_table.table(board, focus, Order("rank", False), definitions, bands).to_json()
     rows = _table(tree)[2][6]
     place = {as_json(row): number for number, row in enumerate(rows)}
     orders = {}
     for column in board_table.sort_columns(board):
         for direction in ("asc", "desc"):
             order = Order(column, direction == "desc")
-            sorted_ = _table(board_table.table(board, focus, order, definitions).to_json())
+            sorted_ = _table(board_table.table(board, focus, order, definitions, bands).to_json())
             orders[f"{column}|{direction}"] = {
                 "head": sorted_[1], "rows": [place[as_json(row)] for row in sorted_[2][6]]
             }  # fmt: skip

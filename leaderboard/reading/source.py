@@ -19,8 +19,10 @@ from results import checkpoints, method_record, queries, question_queries, train
 from results import verdicts as judged
 from results.board import Board, board, groups
 from results.checkpoints import Checkpoint
+from results.places import places
 from results.queries import ExperimentRow, RunRow
 from results.question_queries import AnswerRow, Passage, QuestionRow
+from results.statistics.closed_form import Band
 from results.store import Store
 from results.training_data import Checkpoints
 from results.verdicts import Conversation, Verdict
@@ -131,6 +133,13 @@ def board_of(at: Source, experiment: str | None, group: int, reference: str | No
         for rows in zip(*(column.rows for column in columns), strict=True)
     )
     return replace(columns[0], metrics=metrics, rows=rows)
+
+
+@st.cache_data(show_spinner=False, max_entries=64)
+def places_of(at: Source, experiment: str | None, group: int, metric: str, higher_is_better: bool) -> dict[str, Band]:
+    """The places on the board of one group of runs, by run."""
+    return places(store_of(at), _column(at, experiment, group, None, metric), metric,
+                  higher_is_better=higher_is_better)  # fmt: skip
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)

@@ -84,13 +84,15 @@ def _benchmark() -> None:
     first = "desc" if column in board.metrics and higher_is_better(column, chosen.definitions) else "asc"
     order = Order(column, state.pick("order", ("asc", "desc"), first) == "desc")
 
+    bands = source.places_of(chosen.at, chosen.experiment, chosen.group, focus,
+                             higher_is_better(focus, chosen.definitions))  # fmt: skip
     show(_summary(board), "summary")
     rows = board_table.ordered(board, focus, order, chosen.definitions)
     show(
-        board_table.table(board, focus, order, chosen.definitions), "board",
+        board_table.table(board, focus, order, chosen.definitions, bands), "board",
         state.act(("sort", "order")),
     )  # fmt: skip
-    show(_legend(board), "legend")
+    show(_legend(board, ranked=bool(bands)), "legend")
     show(el("h2", f"{formats.metric_label(focus)} with 95 % intervals", cls="section"), "chart-title")
     show(charts.key(board, rows, focus), "chart-key")
     draw(
@@ -118,7 +120,7 @@ def _summary(board: Board) -> Node:
     return el("p", *(el("span", part, cls="fact") for part in parts if part), cls="facts")
 
 
-def _legend(board: Board) -> Node:
+def _legend(board: Board, *, ranked: bool) -> Node:
     units = "documents, because questions share them" if board.clustered else "questions"
     text = f"Brackets: 95 % bootstrap interval over {units}. A column's head sorts by it."
     if any(cell.estimate.doubt for row in board.rows for cell in row.cells.values()):
@@ -127,7 +129,9 @@ def _legend(board: Board) -> Node:
         text = f"▲ ▼ significantly better or worse than {board.reference} (Holm-corrected, 5 %). {text}"
     flagged = [f"⚑ {formats.metric_label(metric)} {'; '.join(wrong)}: it measures something else than right answers."
                for metric, wrong in board.flags.items()]  # fmt: skip
-    return el("div", *(el("p", line, cls="note") for line in (text, *flagged)))
+    return el(
+        "div", *(el("p", line, cls="note") for line in (*([board_table.PLACES] if ranked else []), text, *flagged))
+    )
 
 
 def _links(chosen: Chosen, board: Board, rows: list[Row], focus: str) -> None:

@@ -15,13 +15,20 @@ from results.board import Board, Cell, Row
 from results.contestants import CONTAMINATED
 from results.stated_costs import AS_STATED, OURS
 from results.statistics import Difference
+from results.statistics.closed_form import Band
 
 ALPHA = 0.05
 FINISHED = "finished"
+PLACES = (
+    "Below a place: the places that tests of all pairs leave open (Holm-corrected, 5 %). ● not separable from the "
+    "best: no test tells it apart, which is not the same as equal."
+)
 ORIGINS = {
     "submitted": "Predictions that were sent in; scored here, not run here",
     "verified": "Sent in, and confirmed by a run made here",
 }
+Place = tuple[int, Band | None]
+"""A rank, and what tests leave open of it, as far as that was asked for."""
 _PLAIN_COLUMNS = ("questions", "seconds", "tokens", "cost")
 
 
@@ -80,7 +87,10 @@ def ordered(board: Board, focus: str, order: Order, definitions: Mapping[str, Ma
     return [row for row in rows if not row.control] + [row for row in rows if row.control]
 
 
-def table(board: Board, focus: str, order: Order, definitions: Mapping[str, Mapping[str, Any]]) -> Node:
+def table(
+    board: Board, focus: str, order: Order, definitions: Mapping[str, Mapping[str, Any]],
+    bands: Mapping[str, Band] | None = None,
+) -> Node:  # fmt: skip
     """The table.
 
     Args:
@@ -88,9 +98,10 @@ def table(board: Board, focus: str, order: Order, definitions: Mapping[str, Mapp
         focus: The metric that ranks, and whose differences are spelt out; one of the board's.
         order: The sorting.
         definitions: Metric definitions by id.
+        bands: What tests leave open of the places by the focus metric (`results.places`).
     """
     rows = ordered(board, focus, order, definitions)
-    places = ranks(board, focus, definitions)
+    places = {run: (place, (bands or {}).get(run)) for run, place in ranks(board, focus, definitions).items()}
     spent = [row.cost.seconds for row in rows if row.cost and not math.isnan(row.cost.seconds)]
     milliseconds = bool(spent) and max(spent) < 1
     heads = _heads(board, focus, order, definitions, milliseconds)
@@ -124,8 +135,9 @@ def _heads(
 ) -> list[Node]:
     best = {metric: higher_is_better(metric, definitions) for metric in board.metrics}
     heads = [
-        _head("rank", "#", "", f"Place by {formats.metric_label(focus)}: not of controls, nor of runs that are "
-              "unfinished, contaminated or inconsistent", order,
+        _head("rank", "#", "", f"Place by {formats.metric_label(focus)}, and below it the places that tests of "
+              "all pairs leave open (Holm-corrected, 5 %): not of controls, nor of runs that are unfinished, "
+              "contaminated or inconsistent", order,
               False, "narrow"),
         _head("method", "Method", "", "The name in the experiment", order, False, "stick"),
     ]  # fmt: skip
@@ -178,13 +190,16 @@ def _line(
     row: Row,
     board: Board,
     focus: str,
-    places: Mapping[str, int],
+    places: Mapping[str, Place],
     definitions: Mapping[str, Mapping[str, Any]],
     milliseconds: bool,
 ) -> Node:
-    cells = [el("td", str(places.get(row.run.run, formats.NOTHING)), cls="narrow"), _name(row, board)]
+    place = places.get(row.run.run)
+    best = place is not None and place[1] is not None and place[1].best
+    cells = [_place(place), _name(row, board)]
     for metric in board.metrics:
-        cells.append(_value_cell(row.cells.get(metric), metric, focus, board, definitions, control=row.control))
+        cells.append(_value_cell(row.cells.get(metric), metric, focus, board, definitions, control=row.control,
+                                 best=best and metric == focus))  # fmt: skip
         if metric == focus and board.reference is not None:
             cells.append(_difference_cell(row, board, metric, definitions))
     cost = row.cost
@@ -201,6 +216,19 @@ def _line(
         spent_cell(formats.dollars(cost.cost_usd if cost else None), source),
     ]
     return el("tr", *cells, cls="control" if row.control else "")
+
+
+def _place(place: Place | None) -> Node:
+    """A rank, and below it the ranks that the tests leave open."""
+    if place is None:
+        return el("td", formats.NOTHING, cls="narrow")
+    rank, band = place
+    if band is None or band.low == band.high == rank:
+        return el("td", str(rank), cls="narrow")
+    tip = f"Between {band.low} and {band.high}: as far as tests of all pairs go" + (
+        "; not separable from the best" if band.best else ""
+    )
+    return el("td", str(rank), el("span", f"{band.low}–{band.high}", cls="interval"), cls="narrow", tip=tip)
 
 
 def _name(row: Row, board: Board) -> Node:
@@ -236,6 +264,7 @@ def _value_cell(
     definitions: Mapping[str, Mapping[str, Any]],
     *,
     control: bool,
+    best: bool = False,
 ) -> Node:
     cls = "number focus" if metric == focus else "number"
     if cell is not None and cell.apart and not control:
@@ -254,7 +283,9 @@ def _value_cell(
     if shown is formats.PERCENT and not formats.missing(found.low):
         whisker = el("span", cls="whisker", numbers={"low": found.low, "high": found.high, "value": found.value})
     return el(
-        "td", el("span", mark, el("span", shown.value(found.value), cls="value"), cls="top"),
+        "td", el("span", mark, el("span", shown.value(found.value), cls="value"),
+                 el("span", "●", cls="best", role="img", label="not separable from the best") if best else None,
+                 cls="top"),
         el("span", shown.interval(found.low, found.high), "†" if found.doubt else None, cls="interval"), whisker,
         gap, cls=cls, tip=found.doubt if control else " ".join(filter(None, (cell.apart, found.doubt))),
     )  # fmt: skip

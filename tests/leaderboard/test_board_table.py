@@ -15,6 +15,7 @@ from leaderboard.elements.nodes import Node
 from leaderboard.views.board_table import Order, ordered, ranks, sort_columns, table
 from results import queries
 from results.board import Board, boards
+from results.statistics.closed_form import Band
 from results.store import Store
 
 F1, EM, PERPLEXITY = "f1(rules=hotpotqa)#v1", "em#v1", "perplexity#v1"
@@ -201,3 +202,26 @@ def test_a_run_whose_scores_cannot_be_right_says_so(made_up: Board) -> None:
     tree = table(replace(made_up, rows=(broken, *made_up.rows[1:])), F1, Order("rank", False), DEFINITIONS)
     assert "inconsistent" in shown(tree, broken.run.method)
     assert not any("inconsistent" in shown(tree, row.run.method) for row in made_up.rows[1:])
+
+
+def test_a_place_says_which_places_the_tests_leave_open(made_up: Board) -> None:
+    able = [row for row in made_up.rows if not row.control and F1 in row.cells and not row.cells[F1].apart]
+    assert len(able) > 2
+    bands = {row.run.run: Band(place + 1, 1 + (place > 1), len(able), place < 2) for place, row in enumerate(able)}
+    bands[able[0].run.run] = Band(1, 1, 1, True)
+    places = ranks(made_up, F1, DEFINITIONS)
+    tree = table(made_up, F1, Order("rank", False), DEFINITIONS, bands)
+    for row in made_up.rows:
+        line = lines(tree)[names(tree).index(row.run.method)]
+        cell = next(line.find(cls="narrow"))
+        band, rank = bands.get(row.run.run), places.get(row.run.run)
+        if rank is None:
+            assert list(cell.texts()) == ["–"]
+            continue
+        assert band is not None
+        sure = band.low == band.high == rank
+        assert list(cell.texts()) == ([str(rank)] if sure else [str(rank), f"{band.low}–{band.high}"])
+        assert ("not separable" in cell.tip) == (band.best and not sure)
+        # The mark stands in the cell of the metric that ranks, and there alone.
+        assert len(list(line.find(cls="best"))) == band.best
+    assert not list(table(made_up, F1, Order("rank", False), DEFINITIONS).find(cls="best"))

@@ -15,7 +15,8 @@ _LIBRARIES = ("altair", "pandas", "pyarrow", "scipy.stats")
 @st.cache_resource(show_spinner=False)
 def preload() -> threading.Thread:
     """Start the imports beside whatever the server does, once in its life."""
-    thread = threading.Thread(target=_import_all, name="preloading", daemon=True)
+    # Not a daemon: a library that is cut off while it loads takes the whole process down noisily.
+    thread = threading.Thread(target=_import_all, name="preloading")
     thread.start()
     return thread
 

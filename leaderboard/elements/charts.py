@@ -14,9 +14,9 @@ from results.board import Board, Row
 if TYPE_CHECKING:
     import altair
 
-METHOD, CONTROL, PARTIAL = "method", "control", "unfinished"
-_COLOURS = {METHOD: "#2a87c8", CONTROL: "#d55e00", PARTIAL: "#8a8f98"}
-_SHAPES = {METHOD: "circle", CONTROL: "diamond", PARTIAL: "square"}
+METHOD, CONTROL, PARTIAL, APART = "method", "control", "unfinished", "not comparable"
+_COLOURS = {METHOD: "#2a87c8", CONTROL: "#d55e00", PARTIAL: "#8a8f98", APART: "#8a8f98"}
+_SHAPES = {METHOD: "circle", CONTROL: "diamond", PARTIAL: "square", APART: "cross"}
 _ROW_PIXELS = 32
 
 
@@ -40,7 +40,7 @@ def intervals(
         if cell is None or formats.missing(cell.estimate.value):
             continue
         found = cell.estimate
-        kind = _kind(row)
+        kind = _kind(row, metric)
         data.append(
             {
                 "run": row.run.run,
@@ -52,6 +52,7 @@ def intervals(
                 "high": None if formats.missing(found.high) else found.high * shown.factor,
                 "shown": f"{shown.value(found.value)} {shown.interval(found.low, found.high)}",
                 "questions": found.n,
+                "why": cell.apart if kind == APART else "",
             }
         )
         if row.run.method == board.reference and not row.control:
@@ -81,6 +82,8 @@ def intervals(
     shape = alt.Shape("kind:N", scale=shapes, legend=None)
     tooltip = [alt.Tooltip("method:N", title="Method"), alt.Tooltip("shown:N", title=formats.metric_label(metric)),
                alt.Tooltip("questions:Q", title="Questions"), alt.Tooltip("kind:N", title="Kind")]  # fmt: skip
+    if APART in kinds:
+        tooltip.append(alt.Tooltip("why:N", title="Why"))
     scale = alt.Scale(zero=False, nice=True)
     rule = base.mark_rule(strokeWidth=2.5, opacity=0.75).encode(
         x=alt.X("low:Q", scale=scale, axis=x_axis), x2=alt.X2("high:Q"), color=colour, tooltip=tooltip
@@ -98,12 +101,12 @@ def intervals(
 
 def key(board: Board, rows: Sequence[Row], metric: str) -> Node:
     """What the chart's marks mean; in text, where it wraps and is read aloud."""
-    glyphs = {METHOD: "●", CONTROL: "◆", PARTIAL: "■"}
+    glyphs = {METHOD: ("●", METHOD), CONTROL: ("◆", CONTROL), PARTIAL: ("■", PARTIAL), APART: ("✚", PARTIAL)}
     drawn = [row for row in rows if metric in row.cells and not formats.missing(row.cells[metric].estimate.value)]
-    kinds = {_kind(row) for row in drawn}
+    kinds = {_kind(row, metric) for row in drawn}
     parts = [
-        el("span", el("span", glyph, cls=f"key-{kind}"), f" {kind}", cls="fact")
-        for kind, glyph in glyphs.items()
+        el("span", el("span", glyph, cls=f"key-{colour}"), f" {kind}", cls="fact")
+        for kind, (glyph, colour) in glyphs.items()
         if kind in kinds
     ]
     if board.reference is not None:
@@ -111,5 +114,9 @@ def key(board: Board, rows: Sequence[Row], metric: str) -> Node:
     return el("p", *parts, cls="facts note")
 
 
-def _kind(row: Row) -> str:
-    return CONTROL if row.control else METHOD if row.run.status == "finished" else PARTIAL
+def _kind(row: Row, metric: str) -> str:
+    if row.control:
+        return CONTROL
+    if row.run.status != "finished":
+        return PARTIAL
+    return APART if row.cells[metric].apart else METHOD

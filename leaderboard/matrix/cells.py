@@ -95,6 +95,12 @@ def value(shown: Shown, column: Column, cell: Cell) -> str:
     return scale.value(cell.value) + half
 
 
+def doubted(shown: Shown, column: Column, cell: Cell | None = None) -> str:
+    """† where an interval may not cover as it says: at a head where that holds of its column, else at a cell."""
+    whole = bool(shown.doubt(column))
+    return "†" if (whole if cell is None else bool(cell.doubt) and not whole) else ""
+
+
 def rank(cell: Cell) -> str:
     """`rank 3 (1–5)`: the place, and the places that the tests leave open."""
     if cell.band is None:

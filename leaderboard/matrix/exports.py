@@ -7,7 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from leaderboard.elements import formats
-from leaderboard.matrix.cells import CORRECTED, SOURCES, Shown, better, gaps, not_compared, parameters, value
+from leaderboard.matrix.cells import (
+    CORRECTED,
+    SOURCES,
+    Shown,
+    better,
+    doubted,
+    gaps,
+    not_compared,
+    parameters,
+    rank,
+    value,
+    why_apart,
+)
 from leaderboard.matrix.papers import Printed
 from leaderboard.matrix.rows import cost_of
 from results.contestants import Contestant
@@ -24,7 +36,7 @@ CSV_COLUMNS = (
 )  # fmt: skip
 """Columns of a matrix as CSV; values as they are stored, shares as fractions. Costs are of the run."""
 _COSTS = ("tokens", "seconds", "cost")
-HEADS = (("tokens", "per question"), ("time", "s / question"), ("cost", "US$"), ("parameters", ""), ("source", ""))
+HEADS = (("tokens", "per question"), ("time", "per question"), ("cost", "US$"), ("parameters", ""), ("source", ""))
 """What stands after the values, with units."""
 
 
@@ -118,7 +130,7 @@ def latex(export: Export) -> str:
                     notes=[_latex_cell(note) for note in notes(export.shown)])  # fmt: skip
 
 
-_MARKS = {"●": r"$\bullet$", "▲": r"$\uparrow$", "▼": r"$\downarrow$", "†": r"\dag{}"}
+_MARKS = {"●": r"$\bullet$", "▲": r"$\uparrow$", "▼": r"$\downarrow$"}
 
 
 def _latex_cell(text: str) -> str:
@@ -138,7 +150,10 @@ def notes(shown: Shown, apart: str = "in brackets") -> list[str]:
     board = shown.board
     found = ["value ± half its 95 % interval (Student's t"
              + (", documents that questions share as units)" if board.clustered else ")"),
+             "rank, and in brackets the ranks that pairwise tests leave open",
              f"● the best, or not separable from it; {apart}: not comparable, and not ranked"]  # fmt: skip
+    if any(cell.doubt for cell in board.cells.values()):
+        found.append("† the interval may not cover as often as it says, at a head: none of the column")
     if left_out := [cell for cell in board.cells.values() if cell.unscored]:
         most = max(left_out, key=lambda cell: cell.unscored / (cell.n + cell.unscorable + cell.unscored))
         share = gaps(most).removesuffix(" unscored")
@@ -160,7 +175,7 @@ def _heads(shown: Shown) -> list[str]:
     names = []
     for column in shown.board.columns:
         name, below = shown.names[column.key]
-        names.append(", ".join(filter(None, (name, below, shown.metric(column)))))
+        names.append(", ".join(filter(None, (name, below, shown.metric(column)))) + doubted(shown, column))
     return ["method", *names, *(["mean"] if len(names) > 1 else []),
             *(f"{name} ({unit})" if unit else name for name, unit in HEADS)]  # fmt: skip
 
@@ -172,10 +187,13 @@ def _values(shown: Shown, row: Contestant) -> list[str]:
         if cell is None:
             cells.append(formats.NOTHING)
             continue
-        text, won = ", ".join(filter(None, (value(shown, column, cell), gaps(cell)))), better(column, cell)
+        said, won = value(shown, column, cell) + doubted(shown, column, cell), better(column, cell)
+        if cell.apart and not row.control:
+            cells.append(f"({', '.join(filter(None, (said, gaps(cell), why_apart(cell))))})")
+            continue
         mark = "" if won is None else " ▲" if won else " ▼"
         best = " ●" if cell.band is not None and cell.band.best else ""
-        cells.append(f"({text})" if cell.apart and not row.control else text + mark + best)
+        cells.append(", ".join(filter(None, (said + mark + best, gaps(cell), rank(cell)))))
     if len(board.columns) > 1:
         mean = board.mean(row)
         scale = shown.scale(board.columns[0])
@@ -186,7 +204,8 @@ def _values(shown: Shown, row: Contestant) -> list[str]:
 def facts(shown: Shown, row: Contestant) -> list[str]:
     """What stands under `HEADS`: costs, parameters, and where figures come from."""
     tokens, seconds, dollars = (cost_of(shown.board, row, name) for name in _COSTS)
-    return [formats.count(tokens), formats.seconds(seconds), formats.dollars(dollars), parameters(row.parameters),
+    time = formats.NOTHING if formats.missing(seconds) else formats.duration(seconds)  # type: ignore[arg-type]
+    return [formats.count(tokens), time, formats.dollars(dollars), parameters(row.parameters),
             ", ".join(SOURCES[origin][0] for origin in row.origins)]  # fmt: skip
 
 

@@ -6,15 +6,17 @@ from collections.abc import Mapping
 
 from leaderboard.elements import formats
 from leaderboard.elements.whiskers import MEAN, Axis, axes
-from leaderboard.matrix.cells import Shown, better, rank, value
+from leaderboard.matrix.cells import Shown, better, doubted, rank, value
 from leaderboard.matrix.exports import HEADS, Export, facts, notes
 from leaderboard.views.drawings import METHOD, PARTIAL, Drawing, shape
 from results.contestants import Contestant
 from results.matrix import Cell, Column
 
-_NAME, _CELL, _FACT, _LINE, _HEAD, _TOP = 230.0, 148.0, 96.0, 44.0, 52.0, 44.0
-_NAMED, _HEADED, _BELOW = 34, 19, 22
+_NAME, _CELL, _FACT, _LINE, _HEAD, _TOP = 230.0, 148.0, 96.0, 44.0, 52.0, 73.0
+_NAMED, _HEADED, _BELOW = 34, 18, 22
 """Letters that fit."""
+_LINES = 3
+"""Of a benchmark's name."""
 _SPAN, _DOT = 120.0, 3.5
 """How wide a column's axis is, and how large the dots on it, in pixels."""
 
@@ -29,7 +31,7 @@ def picture(export: Export) -> Drawing:
     for number, column in enumerate(columns):
         name, below = shown.names[column.key]
         unit = ", ".join(filter(None, (shown.metric(column), below)))
-        parts += _head(number, name, unit)
+        parts += _head(number, name, unit, doubted(shown, column))
     if mean:
         parts += _head(len(columns), "Mean", "of benchmarks")
     start = _at(len(columns) + mean - 1)
@@ -55,7 +57,8 @@ def picture(export: Export) -> Drawing:
         y += _LINE
     parts.append(_rule(y, width))
     drawn = "dot on a line: the same, each column from its lowest method to its highest"
-    for note in (*notes(shown, apart="grey"), *([drawn] if known else [])):
+    first, *others = notes(shown, apart="grey")
+    for note in (first, *([drawn] if known else []), *others):
         y += 16
         parts.append(_text("small", 12.0, y, note, "start"))
     return shape("svg", *parts, viewBox=f"0 0 {max(width, 560.0):.0f} {y + 14:.0f}", role="img",
@@ -95,12 +98,17 @@ def _cell(shown: Shown, row: Contestant, column: Column, cell: Cell | None, numb
     if cell is None:
         return [_text("small", _at(number), y + 16, formats.NOTHING)]
     if cell.apart and not row.control:
-        return [_text("apart", _at(number), y + 16, value(shown, column, cell)),
+        return [_text("apart", _at(number), y + 16, value(shown, column, cell) + doubted(shown, column, cell)),
                 _text("small", _at(number), y + 29, _short(cell.apart.partition(":")[0], _BELOW))]  # fmt: skip
     won = better(column, cell)
     best = cell.band is not None and cell.band.best
     parts = [
-        _text("best" if best else "value", _at(number), y + 16, value(shown, column, cell) + (" ●" if best else ""))
+        _text(
+            "best" if best else "value",
+            _at(number),
+            y + 16,
+            value(shown, column, cell) + doubted(shown, column, cell) + (" ●" if best else ""),
+        )
     ]
     below = " ".join(filter(None, ("" if won is None else "▲" if won else "▼", rank(cell))))
     if below:
@@ -109,9 +117,23 @@ def _cell(shown: Shown, row: Contestant, column: Column, cell: Cell | None, numb
     return parts
 
 
-def _head(number: int, name: str, unit: str) -> list[Drawing]:
-    return [shape("text", shape("title", name), _short(name, _HEADED), cls="head", x=_at(number), y=_TOP + 18,
-                  text_anchor="end"), _text("small", _at(number), _TOP + 34, _short(unit, _BELOW))]  # fmt: skip
+def _head(number: int, name: str, unit: str, doubt: str = "") -> list[Drawing]:
+    lines = _broken(name, _HEADED - len(doubt))
+    lines[-1] += doubt
+    found = [shape("text", shape("title", name), line, cls="head", x=_at(number), y=_TOP + 18 - 15 * above,
+                   text_anchor="end") for above, line in enumerate(reversed(lines))]  # fmt: skip
+    return [*found, _text("small", _at(number), _TOP + 34, _short(unit, _BELOW))]
+
+
+def _broken(name: str, most: int) -> list[str]:
+    """A name in up to three lines, parted behind a sign that joins its parts where there is one; the end may be cut."""
+    lines: list[str] = []
+    while len(name) > most and len(lines) < _LINES - 1:
+        joints = [place + 1 for place, sign in enumerate(name[:most]) if sign in "/:(,_- " and place > 2]
+        at = joints[-1] if joints else most
+        lines.append(name[:at])
+        name = name[at:]
+    return [*lines, _short(name, most)]
 
 
 def _at(number: int) -> float:

@@ -30,7 +30,7 @@ _ROW = 30
 _LONGEST = 26
 _LETTER, _LETTERS_HIGH = 6.6, 14.0
 """Pixels of a letter of a name, generously, and of a line."""
-METHOD, CONTROL, PARTIAL, FRONT = "of-method", "of-control", "of-partial", "of-front"
+METHOD, CONTROL, PARTIAL, APART, FRONT = "of-method", "of-control", "of-partial", "of-apart", "of-front"
 _CLASSES = {budget_view.ON: FRONT, budget_view.BEATEN: METHOD, budget_view.CONTROL: CONTROL,
             budget_view.PARTIAL: PARTIAL}  # fmt: skip
 
@@ -122,7 +122,10 @@ def intervals(
     for number, (row, one) in enumerate(zip(drawn, found, strict=True)):
         y = number * _ROW + _ROW / 2 + 4
         words = f"{row.run.method}: {scale.value(one.value)} {scale.interval(one.low, one.high)}, n = {one.n:,}"
-        cls = CONTROL if row.control else METHOD if row.run.status == "finished" else PARTIAL
+        why = row.cells[metric].apart
+        cls = CONTROL if row.control else PARTIAL if row.run.status != "finished" else APART if why else METHOD
+        if cls == APART:
+            words += f"; not comparable: {why}"
         mark = [
             shape("title", words),
             shape("text", _short(row.run.method), cls="name", x=float(_NAME - 12), y=y + 4, text_anchor="end"),
@@ -212,6 +215,9 @@ def _mark(cls: str, x: float, y: float) -> Drawing:
         return shape("path", cls="dot", d=f"M {x:.1f} {y - 6:.1f} l 6 6 l -6 6 l -6 -6 Z")
     if cls == PARTIAL:
         return shape("path", cls="dot", d=f"M {x - 5:.1f} {y - 5:.1f} h 10 v 10 h -10 Z")
+    if cls == APART:
+        cross = "h 4 v 4 h 4 v 4 h -4 v 4 h -4 v -4 h -4 v -4 h 4 Z"
+        return shape("path", cls="dot", d=f"M {x - 2:.1f} {y - 6:.1f} {cross}")
     if cls == FRONT:
         return shape("path", cls="dot", d=f"M {x:.1f} {y - 6:.1f} l 6 11 h -12 Z")
     return shape("circle", cls="dot", cx=x, cy=y, r=5.0)

@@ -15,7 +15,7 @@ STYLE = """svg { background: #ffffff; font: 12px system-ui, -apple-system, "Sego
 .reference, .front { stroke: #8a8f98; stroke-dasharray: 5 4; stroke-width: 1.5; fill: none; }
 .mark { stroke-width: 2.5; } .mark .dot { stroke: none; }
 .of-method { stroke: #2a87c8; fill: #2a87c8; } .of-control { stroke: #d55e00; fill: #d55e00; }
-.of-partial { stroke: #8a8f98; fill: #8a8f98; } .of-front { stroke: #009e73; fill: #009e73; }"""
+.of-apart, .of-partial { stroke: #8a8f98; fill: #8a8f98; } .of-front { stroke: #009e73; fill: #009e73; }"""
 
 
 def svg_file(drawing: Drawing) -> str:

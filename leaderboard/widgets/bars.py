@@ -12,8 +12,11 @@ STYLE = (
     f"@media (max-width: 640px) {{ [class*='st-key-{_PREFIX}'] [data-testid='stHorizontalBlock'] {{ gap: 0.6rem; }}"
     f" [class*='st-key-{_PREFIX}'] [data-testid='stColumn'] {{ min-width: calc(50% - 0.3rem);"
     " flex: 1 1 calc(50% - 0.3rem); } }"
+    " [data-testid='stMultiSelect'] [data-tag] :is(span, button), [data-testid='stMultiSelect'] [data-tag]"
+    " { color: light-dark(#ffffff, #10151b); }"
 )
-"""For Streamlit, which on a narrow screen gives every column a row of its own: nine widgets filled a phone's screen."""
+"""For Streamlit, which on a narrow screen gives every column a row of its own (nine widgets filled a phone's screen),
+and writes what is chosen in white on our light blue of dark mode."""
 
 
 def bar(key: str, shares: int | Sequence[float], *, align: Literal["top", "center", "bottom"] = "top") -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from leaderboard.elements import charts
 from leaderboard.elements.columns import MAIN, families
 from leaderboard.elements.nodes import Node
+from leaderboard.views import drawings
 from leaderboard.views.board_table import Order, ordered, ranks, sort_columns, table
 from results import queries
 from results.board import Board, boards
@@ -175,6 +177,24 @@ def test_the_chart_draws_the_same_numbers(made_up: Board) -> None:
         assert (entry["kind"] == "control") is row.control
     line = next(layer for layer in spec["layer"] if "data" in layer)
     assert math.isclose(line["data"]["values"][0]["value"], drawn["bm25"]["value"])
+
+
+def test_the_chart_sets_apart_what_must_not_be_compared(made_up: Board) -> None:
+    chosen = next(row for row in made_up.rows if not row.control and row.run.status == "finished"
+                  and not row.cells[F1].apart)  # fmt: skip
+    why = "contaminated: madeup:test was trained on"
+    cells = {metric: replace(cell, apart=why) for metric, cell in chosen.cells.items()}
+    rows = [replace(row, cells=cells) if row is chosen else row for row in made_up.rows]
+    board = replace(made_up, rows=tuple(rows))
+    drawn = charts.intervals(board, rows, F1, DEFINITIONS).to_dict()["data"]["values"]
+    (entry,) = (one for one in drawn if one["run"] == chosen.run.run)
+    assert (entry["kind"], entry["why"]) == ("not comparable", why)
+    assert not any(one["why"] for one in drawn if one["run"] != chosen.run.run and one["kind"] == "method")
+    assert "not comparable" in "".join(charts.key(board, rows, F1).texts())
+    assert "not comparable" not in "".join(charts.key(made_up, [chosen], F1).texts())
+    drawing = json.dumps(drawings.intervals(board, rows, F1, DEFINITIONS))
+    assert f"; not comparable: {why}" in drawing
+    assert drawings.APART in drawing
 
 
 def test_main_metrics_are_the_datasets_own_first(filled: Path) -> None:

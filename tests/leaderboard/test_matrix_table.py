@@ -123,7 +123,12 @@ def test_marks_stand_where_the_corrected_test_rejects(shown: Shown, tree: Node) 
 
 def test_badges_say_where_figures_come_from(tree: Node) -> None:
     found = {name: [text(badge) for badge in row.find(cls="badge")] for name, row in lines(tree).items()}
-    assert found["bm25"] == ["reference", "measured", "ours"]
+    assert found["bm25"] == ["reference"]
+    first = {name: next(row.find(tag="th")) for name, row in lines(tree).items()}
+    assert "measured" in [text(part) for part in first["bm25"].find(cls="aside")]
+    assert "measured" not in text(first["sent@1"])
+    # In the cell that stays in sight when the table is scrolled.
+    assert "submitted" in text(first["sent@1"])
     assert found["sent@1"] == ["submitted"]
     assert found["proven@2"] == ["verified"]
     assert "8.03 B" in text(lines(tree)["sent@1"])
@@ -274,7 +279,13 @@ def test_markdown_and_latex_show_what_is_shown(shown: Shown, export: Export) -> 
     assert r"$\bullet$" in latex
     for one in shown.board.cells.values():
         assert f"{100 * one.value:.1f} ± {100 * one.half:.1f}" in markdown
-    assert re.search(r"\| \\\([\d.]+ ± [\d.]+\\\) \|", markdown)  # what is not comparable stands in brackets
+    # What is not comparable stands in brackets, with the reason.
+    assert re.search(r"\| \\\([\d.]+ ± [\d.]+†?, [a-z ]+\\\) \|", markdown)
+    bands = [one.band for one in shown.board.cells.values() if one.band is not None and one.band.low < one.band.high]
+    assert bands
+    assert all(f"rank {band.rank} \\({band.low}–{band.high}\\)" in markdown for band in bands)
+    doubted = [one for one in shown.board.cells.values() if one.doubt]
+    assert bool(doubted) == ("†" in markdown) == (r"$\dagger$" in latex)
 
 
 def test_the_latex_can_be_set(export: Export, typeset: Callable[[str, Path], int], tmp_path: Path) -> None:

@@ -258,6 +258,9 @@ def test_a_browser_draws_sorts_and_runs_nothing_of_the_store(
         assert opened.locator("img, iframe, object").count() == 0
         assert opened.locator(".chart svg").count() >= 3
         assert said == []
+        # Titles hold whole ids of judges, which are one word.
+        opened.set_viewport_size({"width": 390, "height": 844})
+        assert opened.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_a_report_says_where_each_runs_numbers_come_from(html: str, filled: Path, synthetic: ModuleType) -> None:

@@ -18,6 +18,8 @@ import duckdb
 
 LOOK_S = 0.02
 """How often it is looked whether a writer waits, while nobody reads."""
+_FAREWELL_S = 5.0
+"""Longest wait at the end of the process for the thread that closes."""
 
 
 class Lingering:
@@ -44,8 +46,10 @@ class Lingering:
         self._held: list[duckdb.DuckDBPyConnection] = []
         self._file: tuple[int, int] | None = None
         self._users, self._left, self._opening = 0, 0.0, 0
+        self._ending = threading.Event()
+        self._closers: list[threading.Thread] = []
         # At the end of the process, too.
-        weakref.finalize(self, _close, self._held)
+        weakref.finalize(self, _end, self._ending, self._closers, self._held)
 
     @property
     def is_open(self) -> bool:
@@ -76,8 +80,10 @@ class Lingering:
         self._file = _identity(self._path)
         self._held.append(self._connect())
         self._opening += 1
+        closer = threading.Thread(target=self._close_in_time, args=(self._opening,), name="lingering", daemon=True)
         try:
-            threading.Thread(target=self._close_in_time, args=(self._opening,), name="lingering", daemon=True).start()
+            closer.start()
+            self._closers[:] = [*(one for one in self._closers if one.is_alive()), closer]
         except RuntimeError:
             # Nobody would ever close it.
             _close(self._held)
@@ -88,8 +94,7 @@ class Lingering:
         return _identity(self._path) != self._file
 
     def _close_in_time(self, opening: int) -> None:
-        while True:
-            time.sleep(LOOK_S)
+        while not self._ending.wait(LOOK_S):
             if self._users:
                 continue
             done = time.monotonic() - self._left > self._idle_s or self._waited() or self._replaced()
@@ -113,6 +118,15 @@ def _identity(path: Path) -> tuple[int, int] | None:
         found = os.stat(path)
         return found.st_dev, found.st_ino
     return None
+
+
+def _end(ending: threading.Event, closers: list[threading.Thread], held: list[duckdb.DuckDBPyConnection]) -> None:
+    ending.set()
+    # A thread that Python takes down while it is inside DuckDB takes the whole process down with it.
+    for closer in closers:
+        if closer is not threading.current_thread():
+            closer.join(_FAREWELL_S)
+    _close(held)
 
 
 def _close(held: list[duckdb.DuckDBPyConnection]) -> None:

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 from filelock import FileLock
 
-from results.lingering import Lingering
+from results.lingering import Lingering, _end
 from results.store import Store
 
 LONG_S = 600.0
@@ -180,3 +180,25 @@ def test_a_file_that_nobody_would_close_is_not_left_open(folder: Path, monkeypat
     with pytest.raises(RuntimeError, match="new thread"), kept.cursor():
         pass
     assert not kept.is_open
+
+
+def test_at_the_end_of_the_process_nobody_is_left_inside_the_database(folder: Path) -> None:
+    path = folder / "store.duckdb"
+    kept = Lingering(path, lambda: duckdb.connect(str(path), read_only=True), lambda: False, LONG_S)
+    with kept.cursor() as cursor:
+        cursor.execute("SELECT 1")
+    (closer,) = kept._closers
+    assert closer.is_alive()
+    _end(kept._ending, kept._closers, kept._held)
+    assert not closer.is_alive()
+    assert not kept.is_open
+
+
+def test_threads_that_have_closed_are_not_kept(folder: Path) -> None:
+    path = folder / "store.duckdb"
+    kept = Lingering(path, lambda: duckdb.connect(str(path), read_only=True), lambda: True, LONG_S)
+    for _ in range(4):
+        with kept.cursor():
+            pass
+        assert until(lambda: not any(one.is_alive() for one in kept._closers))
+    assert len(kept._closers) == 1

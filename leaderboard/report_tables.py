@@ -74,7 +74,8 @@ def _battles(store: Store, experiment: str) -> Iterator[Node]:
         first = criteria[0]
         strengths = board.strengths.get(first)
         title = f"Who wins against whom: {board.judge}, {first}, on {board.dataset}, setting {board.setting}"
-        yield el("div", el("h2", title), battle_view.rates(board, first),
-                 el("p", battle_view.MATRIX_NOTE, cls="note"),
-                 battle_view.strengths(strengths) if strengths else None,
+        placed = battle_view.controls(board, first)
+        yield el("div", el("h2", title), el("h3", "Where it places the controls") if placed else None, placed,
+                 battle_view.rates(board, first), el("p", battle_view.MATRIX_NOTE, cls="note"),
+                 battle_view.strengths(strengths, board.controls) if strengths else None,
                  el("p", battle_view.STRENGTHS_NOTE, cls="note") if strengths else None, cls="stack")  # fmt: skip

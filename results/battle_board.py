@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,7 @@ class BattleBoard:
         questions: Of the dataset.
         pairings: By criterion, then method.
         strengths: By criterion, methods with their strengths, strongest first; only where at least three have met.
+        controls: Method ids of the board's controls, by name.
     """
 
     judge: str
@@ -74,6 +75,7 @@ class BattleBoard:
     questions: int
     pairings: tuple[Pairing, ...]
     strengths: dict[str, tuple[tuple[str, Strength], ...]]
+    controls: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The board as a JSON object; rates are fractions, None stands for "no value"."""
@@ -176,7 +178,8 @@ def _board(
         if len({run for pair in pairs for run in pair}) >= STRENGTHS_FROM:
             strengths[criterion] = _strengths(chosen, names, place, clusters, lengths if length else None)
     return BattleBoard(
-        judge, bool(card["rule"]), first.dataset, first.setting, first.seed, len(asked), tuple(pairings), strengths
+        judge, bool(card["rule"]), first.dataset, first.setting, first.seed, len(asked), tuple(pairings), strengths,
+        {run.method: run.method_id for run in group if run.kind == "control"},
     )  # fmt: skip
 
 

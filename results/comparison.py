@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -60,8 +61,9 @@ class Comparison:
         values: Shape (runs, questions); NaN where a run has no value.
         estimates: One per run.
         pairs: Every pair of runs with a common question, each once.
-        by_type: Slices by the dataset's question type; empty where it has fewer than two.
-        by_evidence: Slices by the number of gold passages, which is the number of hops of a chain; empty likewise.
+        by_type: Slices by the dataset's question type, the most frequent first; empty where it has fewer than two.
+        by_evidence: Slices by the number of gold passages, which is the number of hops of a chain, the fewest first;
+            empty likewise.
         clustered: Whether intervals resample whole documents, because questions share them.
     """
 
@@ -114,8 +116,8 @@ def compare(store: Store, runs: Sequence[RunRow], metric: str) -> Comparison:
     ]
     return Comparison(
         tuple(runs), metric, tuple(rows), values, tuple(whole), _pairs(values, clusters),
-        _slices(rows, values, clusters, lambda row: row.type),
-        _slices(rows, values, clusters, lambda row: _passages(len(row.evidence))),
+        _by_type(rows, values, clusters),
+        _by_evidence(rows, values, clusters),
         clusters is not None,
     )  # fmt: skip
 
@@ -132,12 +134,22 @@ def _passages(count: int) -> str:
     return f"{count} gold passages" if count > 1 else "1 gold passage"
 
 
+def _by_type(rows: Sequence[QuestionRow], values: NDArray[np.float64], clusters: Clusters) -> tuple[Slice, ...]:
+    counts = Counter(row.type for row in rows)
+    order = sorted(counts, key=lambda name: (-counts[name], name))
+    return _slices([row.type for row in rows], order, values, clusters)
+
+
+def _by_evidence(rows: Sequence[QuestionRow], values: NDArray[np.float64], clusters: Clusters) -> tuple[Slice, ...]:
+    counts = [len(row.evidence) for row in rows]
+    order = [_passages(count) for count in sorted(set(counts))]
+    return _slices([_passages(count) for count in counts], order, values, clusters)
+
+
 def _slices(
-    rows: Sequence[QuestionRow], values: NDArray[np.float64], clusters: Clusters, kind: Callable[[QuestionRow], str]
+    kinds: Sequence[str], names: Sequence[str], values: NDArray[np.float64], clusters: Clusters
 ) -> tuple[Slice, ...]:
-    """Slices in the order in which their kinds first appear; none where all questions are of one kind."""
-    kinds = [kind(row) for row in rows]
-    names = list(dict.fromkeys(kinds))
+    """Slices by each question's kind, in the order of `names`; none where all questions are of one kind."""
     if len(names) < 2:
         return ()
     places = {name: np.array([number for number, one in enumerate(kinds) if one == name]) for name in names}

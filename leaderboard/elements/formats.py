@@ -142,3 +142,15 @@ def span(seconds_left: float) -> str:
 
 def _minus(text: str) -> str:
     return text.replace("-", "−") if float(text) != 0 else text.replace("-", "")
+
+
+def parameters(number: int | None) -> str:
+    """`7.2 B`, `110 M`; as models are named."""
+    if number is None:
+        return NOTHING
+    if number == 0:
+        return "no model"
+    for size, unit in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "k")):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return f"{number:,}"

@@ -170,15 +170,3 @@ def aside(row: Contestant) -> str:
     parts = [] if method in (row.name, f"submitted:{row.name.rpartition('@')[0]}") else [method]
     readers = (reader for reader in row.readers if reader not in row.name and not (row.control and reader == WHOLE))
     return " · ".join([*parts, *(reader if reader == WHOLE else f"reader {reader}" for reader in readers)])
-
-
-def parameters(number: int | None) -> str:
-    """`7.2 B`, `110 M`; as models are named."""
-    if number is None:
-        return formats.NOTHING
-    if number == 0:
-        return "no model"
-    for size, unit in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "k")):
-        if number >= size:
-            return f"{number / size:.3g} {unit}"
-    return f"{number:,}"

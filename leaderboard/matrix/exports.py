@@ -15,7 +15,6 @@ from leaderboard.matrix.cells import (
     doubted,
     gaps,
     not_compared,
-    parameters,
     rank,
     value,
     why_apart,
@@ -205,7 +204,7 @@ def facts(shown: Shown, row: Contestant) -> list[str]:
     """What stands under `HEADS`: costs, parameters, and where figures come from."""
     tokens, seconds, dollars = (cost_of(shown.board, row, name) for name in _COSTS)
     time = formats.NOTHING if formats.missing(seconds) else formats.duration(seconds)  # type: ignore[arg-type]
-    return [formats.count(tokens), time, formats.dollars(dollars), parameters(row.parameters),
+    return [formats.count(tokens), time, formats.dollars(dollars), formats.parameters(row.parameters),
             ", ".join(SOURCES[origin][0] for origin in row.origins)]  # fmt: skip
 
 

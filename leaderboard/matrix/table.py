@@ -19,7 +19,6 @@ from leaderboard.matrix.cells import (
     explained,
     gaps,
     not_compared,
-    parameters,
     published,
     rank,
     why_apart,
@@ -51,7 +50,7 @@ class _Layout:
         pins, hides: Keys of rows.
         milliseconds: Whether times are all so short that seconds would be mostly zeros.
         costs: Names of `_COSTS`.
-        sources: Whether where results are from is a column.
+        sources: Whether where results are from stands beside names.
         doubted: Keys of benchmarks whose intervals are all doubted.
         axes: On which a column's intervals are drawn, by its key; of the means by `MEAN`.
     """
@@ -167,9 +166,6 @@ def _heads(shown: Shown, order: Order, layout: _Layout) -> list[Node]:
     time = "ms / question" if layout.milliseconds else "s / question"
     heads += [_head(board, column, name, unit or time, tip, order, "number") for column, name, unit, tip in _COSTS
               if column in layout.costs]  # fmt: skip
-    if layout.sources:
-        tip = "Measured here, sent in, or printed in a paper"
-        heads.append(el("th", el("span", "Source", cls="name", tip=tip), scope="col"))
     return heads
 
 
@@ -228,12 +224,10 @@ def _line(shown: Shown, row: Contestant, layout: _Layout) -> Node:
         "tokens": spent_cell(formats.count(cost_of(board, row, "tokens")), source),
         "seconds": spent_cell(formats.seconds(seconds, milliseconds=layout.milliseconds), source),
         "cost": spent_cell(formats.dollars(cost_of(board, row, "cost")), source),
-        "parameters": el("td", el("span", parameters(row.parameters), cls="top"),
+        "parameters": el("td", el("span", formats.parameters(row.parameters), cls="top"),
                          el("span", weights, cls="interval") if weights else None, cls="number"),
     }  # fmt: skip
     cells += [cell for column, cell in costs.items() if column in layout.costs]
-    if layout.sources:
-        cells.append(el("td", *_sources(row), cls="sources"))
     return el("tr", _name(board, row, layout), *cells, cls="control" if row.control else "")
 
 
@@ -244,8 +238,12 @@ def _name(board: Matrix, row: Contestant, layout: _Layout) -> Node:
     marks = [badge("reference", "reference", "Differences are taken to this method")] if (
         row.name == board.reference and not row.control) else []  # fmt: skip
     small = aside(row)
+    ours = tuple(row.origins) == (OURS,)
+    if layout.sources and not ours:
+        marks += _sources(row)
     return el(
-        "th", el("span", el("span", row.name, cls="method", title=row.name), *marks, cls="top"),
+        "th", el("span", _opener(row), *marks, cls="top"),
+        el("span", SOURCES[OURS][0], cls="aside", tip=SOURCES[OURS][2]) if layout.sources and ours else None,
         el("span", small, cls="aside") if small else None,
         el("span",
            el("button", "unpin" if pinned else "pin", cls="turn", key=f"pin-{row.key}", pressed=str(pinned).lower(),
@@ -256,6 +254,11 @@ def _name(board: Matrix, row: Contestant, layout: _Layout) -> Node:
            cls="acts"),
         scope="row", cls="stick",
     )  # fmt: skip
+
+
+def _opener(row: Contestant) -> Node:
+    return el("button", row.name, cls="method", title=row.name, key=f"method-{row.key}",
+              action={"method": row.any_run.method_id})  # fmt: skip
 
 
 def _cell(shown: Shown, column: Column, cell: Cell | None, layout: _Layout) -> Node:
@@ -340,10 +343,10 @@ def _paper(shown: Shown, one: Printed, layout: _Layout) -> Node:
                         el("span", "incomparable", cls="interval"), cls="number apart", tip=tip))  # fmt: skip
     empty = [el("td", formats.NOTHING, cls="number")] * (len(layout.costs) + (len(shown.board.columns) > 1))
     return el(
-        "tr", el("th", el("span", one.method, cls="method", title=one.method), el("span", one.said, cls="aside"),
-                 scope="row", cls="stick"),
+        "tr", el("th", el("span", el("span", one.method, cls="method", title=one.method),
+                          badge("published", "", "As a paper prints it"), badge("paper", "", one.source), cls="top"),
+                 el("span", one.said, cls="aside"), scope="row", cls="stick"),
         *cells, *empty,
-        el("td", badge("published", "", "As a paper prints it"), badge("paper", "", one.source), cls="sources"),
     )  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
 from leaderboard.elements.nodes import el, message
@@ -13,7 +15,10 @@ from leaderboard.widgets.choosers import permalink
 from leaderboard.widgets.entering import enter
 from leaderboard.widgets.view import draw, show
 from results.battle_board import BattleBoard
+from results.board import Board
 from results.judge_cards import JudgeCard
+
+_CONTROLS = "Does it place the controls where they belong?"
 
 
 def render() -> None:
@@ -57,17 +62,25 @@ def _trust(at: Source, found: JudgeCard) -> None:
 def _controls(at: Source, judge: str) -> None:
     measures = {one["metric"]: one["name"] for one in analyses.judges(at)[judge]["measures"]}
     definitions = source.definitions(at)
-    show(el("h2", "Does it place the controls where they belong?", cls="section"), "controls-title")
+    show(el("h2", _CONTROLS, cls="section"), "controls-title")
     boards = analyses.judged_boards(at, judge)
     drawn = [(board, table) for board in boards
              if (table := judge_view.controls(board, definitions, measures)) is not None]  # fmt: skip
     for number, (board, table) in enumerate(drawn):
-        show(el("p", f"{board.dataset} · {board.setting} · {board.questions:,} questions", cls="note"), f"on-{number}")
+        show(el("p", _on(board), cls="note"), f"on-{number}")
         show(table, f"controls-{number}")
     if not drawn:
-        show(message("No control was judged", "Add the controls to an experiment, and judge it again: an empty, a "
-                     "shuffled and the gold answer show what a judge's figures are worth.",
-                     ("ragmeter methods --kind control", "ragmeter run EXPERIMENT.yaml")), "controls-none")  # fmt: skip
+        _no_controls()
+
+
+def _on(board: Board | BattleBoard) -> str:
+    return f"{board.dataset} · {board.setting} · {board.questions:,} questions"
+
+
+def _no_controls() -> None:
+    show(message("No control was judged", "Add the controls to an experiment, and judge it again: an empty, a "
+                 "shuffled and the gold answer show what a judge's figures are worth.",
+                 ("ragmeter methods --kind control", "ragmeter run EXPERIMENT.yaml")), "controls-none")  # fmt: skip
 
 
 def _battles(at: Source, judge: str) -> None:
@@ -90,10 +103,27 @@ def _battles(at: Source, judge: str) -> None:
     if criterion is None:
         show(message("Nothing can be judged here", "No question of this benchmark has something to judge by."), "none")
         return
+    _placed(chosen, [board for board in boards if board is not chosen], criterion)
     show(el("h2", f"Who beats whom, by {criterion}", cls="section"), "matrix-title")
     show(battle_view.rates(chosen, criterion), "matrix")
     show(el("p", f"{chosen.questions:,} questions. {battle_view.MATRIX_NOTE}", cls="note"), "matrix-note")
     _strengths(chosen, criterion)
+
+
+def _placed(chosen: BattleBoard, others: Sequence[BattleBoard], criterion: str) -> None:
+    """Controls of the board in view, and below them those of the judge's other boards."""
+    show(el("h2", f"{_CONTROLS[:-1]}, by {criterion}?", cls="section"), "controls-title")
+    here = battle_view.controls(chosen, criterion)
+    there = battle_view.elsewhere([(f"{_on(board)} · seed {board.seed}", board) for board in others], criterion)
+    if here is None and there is None:
+        _no_controls()
+        return
+    show(el("p", _on(chosen) + ("" if here is not None else ": no control was judged"), cls="note"), "on-here")
+    if here is not None:
+        show(here, "controls-here")
+    if there is not None:
+        show(there, "controls-elsewhere")
+    show(el("p", battle_view.CONTROLS_NOTE, cls="note"), "controls-note")
 
 
 def _strengths(board: BattleBoard, criterion: str) -> None:
@@ -109,5 +139,5 @@ def _strengths(board: BattleBoard, criterion: str) -> None:
         battle_view.strength_chart(rows),
         alt="Elo of each method with its 95 % interval; the numbers are in the table below",
     )  # fmt: skip
-    show(battle_view.strengths(rows), "strengths")
+    show(battle_view.strengths(rows, board.controls), "strengths")
     show(el("p", battle_view.STRENGTHS_NOTE, cls="note"), "strengths-note")

@@ -9,7 +9,7 @@ from leaderboard.elements.columns import MAIN, families, scale_of
 from leaderboard.elements.nodes import el, message
 from leaderboard.reading import source
 from leaderboard.reading.source import Source, store_of
-from leaderboard.views import history_view, method_view
+from leaderboard.views import history_view, method_view, submission_view
 from leaderboard.widgets import state
 from leaderboard.widgets.choosers import permalink
 from leaderboard.widgets.entering import enter, explain
@@ -69,8 +69,11 @@ def _render(at: Source) -> None:
     with left:
         method = state.select("Method", "method", known, known[0], resets=("family", "figure"))
     runs = _runs(at, method)
-    trained = any(one.method == method for one in source.known_checkpoints(at))
-    show(method_view.card(method, cards.get(method), runs, checkpoints=trained), "card")
+    if method not in cards and any(run.card for run in runs):
+        show(submission_view.cards(method, runs), "card")
+    else:
+        trained = any(one.method == method for one in source.known_checkpoints(at))
+        show(method_view.card(method, cards.get(method), checkpoints=trained), "card")
     definitions = source.definitions(at)
     metrics = source.metric_ids(at, tuple(run.run for run in runs)) if runs else []
     groups = families(metrics, definitions, ()) if metrics else {MAIN: []}

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from leaderboard.elements import formats
 from leaderboard.elements.chart_rows import data_of
 from leaderboard.elements.formats import PERCENT
-from leaderboard.elements.nodes import Node, el
+from leaderboard.elements.nodes import Node, badge, el
 from leaderboard.elements.plain_table import Cell, Head, Line, plain_table
+from results import battle_controls
 from results.battle_board import BattleBoard, Pairing
+from results.battle_controls import Placed
+from results.flags import BEST, WORTHLESS
 from results.statistics import Strength
 
 if TYPE_CHECKING:
@@ -27,6 +30,13 @@ STRENGTHS_NOTE = (
     "pairs, Holm-corrected, 5 %). Equal ranges do not make two methods equal, and whether two intervals overlap says "
     "little about the pair. * Won or lost everything: its distance is the prior's word, not the battles'."
 )
+CONTROLS_NOTE = (
+    "By the tests of all pairs that mark the win rates (Holm-corrected, 5 %). Not told apart: neither surely won more "
+    "questions; too few were judged, or the judge does not see the difference, or there is none, as between an empty "
+    "answer and a method that says nothing."
+)
+CONTROL_TIP = "Sees the gold; it is here to check the judge"
+_PLACED = (Head("Belongs", "beside whom it met"), Head("Placed"), Head("Found", wide=True))
 _ROW_PIXELS = 32
 
 
@@ -46,8 +56,10 @@ def matrix(board: BattleBoard, criterion: str) -> Node:
     """Share of the questions that the row's method wins against the column's, a tie counting half."""
     order = names(board, criterion)
     known = {(one.method, one.opponent): one for one in board.pairings if one.criterion == criterion}
-    heads = [Head("Wins of … against")] + [Head(name, "× 100", number=True) for name in order]
-    lines = [Line(el("span", name, cls="method"), [_pairing(name, other, known) for other in order]) for name in order]
+    heads = [Head("Wins of … against")] + [
+        Head(name, "control · × 100" if name in board.controls else "× 100", number=True) for name in order
+    ]
+    lines = [_line(name, [_pairing(name, other, known) for other in order], board.controls) for name in order]
     return plain_table(f"Win rates by {criterion}", heads, lines, "matrix-scroll")
 
 
@@ -78,11 +90,20 @@ def against(board: BattleBoard, criterion: str, rival: str) -> Node:
             continue
         one, won, lost = side
         flips = f"{100 * one.rate.flips.rate:.0f}" if one.rate.flips.rate == one.rate.flips.rate else formats.NOTHING
-        lines.append(Line(el("span", name, cls="method"), [
+        lines.append(_line(name, [
             _pairing(name, rival, known), f"{won:,}", f"{one.rate.ties:,}", f"{lost:,}", f"{one.rate.none:,}",
             formats.NOTHING if math.isnan(one.corrected) else formats.p_value(one.corrected), flips,
-        ]))  # fmt: skip
+        ], board.controls))  # fmt: skip
     return plain_table(f"Win rates against {rival} by {criterion}", heads, lines, "matrix-scroll")
+
+
+def _line(name: str, cells: Sequence[Cell | Node | str], controls: Collection[str]) -> Line:
+    return Line(_named(name, controls), cells, "control" if name in controls else "")
+
+
+def _named(name: str, controls: Collection[str]) -> Node:
+    mark = badge("control", "control", CONTROL_TIP) if name in controls else None
+    return el("span", el("span", name, cls="method"), mark)
 
 
 def _side(name: str, other: str, known: Mapping[tuple[str, str], Pairing]) -> tuple[Pairing, int, int] | None:
@@ -118,8 +139,94 @@ def _pairing(name: str, other: str, known: Mapping[tuple[str, str], Pairing]) ->
     return Cell(mark, PERCENT.interval(low, high), "; ".join(counts), sure)
 
 
-def strengths(rows: Sequence[tuple[str, Strength]]) -> Node:
-    """Bradley-Terry strengths, strongest first, with the ranks that the tests of all pairs leave open."""
+def controls(board: BattleBoard, criterion: str) -> Node | None:
+    """Where the judge places the controls of a board, and what speaks against it; None where none was judged."""
+    found = battle_controls.placed(board, criterion)
+    others = battle_controls.not_placed(board, criterion)
+    if not found and not others:
+        return None
+    heads = [Head("Control"), *_PLACED]
+    lines = [Line(_named(one.control, board.controls), _placed(one), "control") for one in found]
+    return el(
+        "div", *_against_the_judge(board, criterion),
+        plain_table(f"Controls by {criterion}", heads, lines, "controls-scroll") if found else None,
+        el("p", f"Not checked, nothing is known beforehand of their place here: {', '.join(others)}.", cls="note")
+        if others else None,
+        cls="stack",
+    )  # fmt: skip
+
+
+def elsewhere(boards: Sequence[tuple[str, BattleBoard]], criterion: str) -> Node | None:
+    """Controls of the judge's other boards, folded, and what speaks against it there; None where none was judged.
+
+    Args:
+        boards: What to call each board, and the board.
+        criterion: By which the answers were compared.
+    """
+    found = [(name, board, one) for name, board in boards for one in battle_controls.placed(board, criterion)]
+    if not found:
+        return None
+    number = len({name for name, _, _ in found})
+    wrong = sum(bool(one.wrong) for _, _, one in found)
+    lines = [Line(name, [_named(one.control, board.controls), *_placed(one)], "control") for name, board, one in found]
+    return el(
+        "div", *(warning for name, board in boards for warning in _against_the_judge(board, criterion, name)),
+        el("details",
+           el("summary", el("span", f"Controls on {number:,} other board{'s' * (number != 1)}", cls="name"),
+              el("span", f"{wrong:,} of {len(found):,} placed wrongly", cls="aside")),
+           plain_table(f"Controls on other boards by {criterion}", [Head("Board"), Head("Control"), *_PLACED], lines,
+                       "elsewhere-scroll"),
+           cls="evidence", key="elsewhere"),
+        cls="stack",
+    )  # fmt: skip
+
+
+def _against_the_judge(board: BattleBoard, criterion: str, name: str = "") -> list[Node]:
+    """A line for each name that stands above what it must not; `name`: of the board, where it is another one."""
+    on = f", on {name}" if name else ""
+    found = []
+    for winner, losers in battle_controls.misplaced(board, criterion).items():
+        beaten = ", ".join(_called(loser, board) for loser in losers)
+        said = f"⚑ {criterion} ranks {_called(winner, board)} surely above {beaten}{on}"
+        found.append(el("p", el("span", said), badge("speaks against the judge", "failed")))
+    return found
+
+
+def _placed(one: Placed) -> list[Cell | Node | str]:
+    alone = "judged by this rival alone, it met no other" if one.rivals == 1 else ""
+    return ["above" if one.above else "below", _verdict(one), Cell(_found(one), alone)]
+
+
+def _verdict(one: Placed) -> Node | str:
+    if one.wrong:
+        return badge("wrongly", "failed")
+    return "not told apart" if one.level else badge("where it belongs", "verified")
+
+
+def _found(one: Placed) -> str:
+    right, wrong = ("surely above", "surely below") if one.above else ("surely below", "surely above")
+    parts = ((wrong, one.wrong), ("not told apart from", one.level), (right, one.right))
+    return "; ".join(f"{said} {_listed(rivals)}" for said, rivals in parts if rivals)
+
+
+def _listed(rivals: Sequence[str]) -> str:
+    return rivals[0] if len(rivals) == 1 else f"{len(rivals):,}: {', '.join(rivals)}"
+
+
+def _called(name: str, board: BattleBoard) -> str:
+    kind = board.controls.get(name)
+    if kind == BEST:
+        return f"{name} (the gold answer)"
+    return f"{name} (says nothing or the wrong thing)" if kind in WORTHLESS else name
+
+
+def strengths(rows: Sequence[tuple[str, Strength]], controls: Collection[str] = ()) -> Node:
+    """Bradley-Terry strengths, strongest first, with the ranks that the tests of all pairs leave open.
+
+    Args:
+        rows: As the board has them.
+        controls: Names of those that are controls, which are marked.
+    """
     heads = [
         Head("Method"),
         Head("Elo", "[95 %]", "400 points are odds of 10 to 1; 1500 is the mean of the methods that have met",
@@ -131,14 +238,15 @@ def strengths(rows: Sequence[tuple[str, Strength]]) -> Node:
         Head("Questions", number=True),
     ]  # fmt: skip
     lines = [
-        Line(
-            el("span", name, cls="method"),
+        _line(
+            name,
             [
                 _elo(one), Cell(formats.PLAIN.value(one.logit.value) + ("†" if one.logit.doubt else ""),
                                 formats.PLAIN.interval(one.logit.low, one.logit.high),
                                 f"† {one.logit.doubt}" if one.logit.doubt else ""),
                 one.places, f"{one.battles:,}", f"{one.logit.n:,}",
             ],
+            controls,
         )
         for name, one in rows
     ]  # fmt: skip

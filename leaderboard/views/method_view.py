@@ -23,34 +23,34 @@ if TYPE_CHECKING:
     import altair
 
 Definitions = Mapping[str, Mapping[str, Any]]
+_NUMBER = r"(?P<number>(?:[0-9]{4}\.[0-9]{4,5}|[a-z-]{2,20}(?:\.[A-Z]{2})?/[0-9]{7})(?:v[0-9]{1,3})?)(?![\w-]|\.[0-9])"
+_ARXIV_NUMBER = re.compile(_NUMBER)
+_ARXIV = re.compile(r"(?<![\w.-])(?:(?:https?://)?(?:www\.|export\.)?(?i:arxiv)\.org/(?:abs|pdf|html)/"
+                    rf"|(?:10\.48550/)?(?i:arxiv)[:.\s]\s?){_NUMBER}")  # fmt: skip
+"""An address of a paper's page or file, its DOI, or "arXiv:" and its number."""
 
 
-def card(method: str, known: Mapping[str, Any] | None, runs: Sequence[RunRow], *, checkpoints: bool = False) -> Node:
+def card(method: str, known: Mapping[str, Any] | None, *, checkpoints: bool = False) -> Node:
     """What the method says of itself, and what it was trained on; `checkpoints`: whether some are listed below it."""
     if known is None:
-        submitted = [run.card for run in runs if run.card]
-        text = "The store has no card of this method." if not submitted else "Sent in; its card is the submission's."
-        return el("section", el("p", text, cls="note"), facts(
-            [(key, shown(value)) for key, value in flat(submitted[0])] if submitted else []), cls="stack")  # fmt: skip
+        return el("section", el("p", "The store has no card of this method.", cls="note"), cls="stack")
     trained = known.get("training_data") or []
     presets = known.get("presets") or {}
     return el("section", el("p", *prose(str(known.get("summary") or ""))), facts([
         ("Id", f"{method}, version {known.get('version')}"),
         ("Kind", str(known.get("kind") or "")),
-        ("Paper", _paper(known.get("paper"))),
+        ("Paper", paper(known.get("paper")) or "none given"),
         ("Trained on", ", ".join(map(str, trained)) or ("as each checkpoint below says" if checkpoints
                                                         else "nothing that it declares")),
         ("Presets", "; ".join(f"{name}: {shown(values)}" for name, values in presets.items())),
     ]), cls="stack")  # fmt: skip
 
 
-def _paper(paper: str | None) -> Node | str:
-    """The paper, linked where it names an arXiv number of the usual form."""
-    if not paper:
-        return "none given"
-    if found := re.search(r"arXiv:([0-9]{4}\.[0-9]{4,5})(?![0-9.])", paper):
-        return link(paper, f"https://arxiv.org/abs/{found[1]}")
-    return paper
+def paper(text: str | None) -> Node | str:
+    """A paper, linked where it names an arXiv number or is one; empty where there is none."""
+    said = (text or "").strip()
+    found = _ARXIV.search(said) or _ARXIV_NUMBER.fullmatch(said)
+    return link(said, f"https://arxiv.org/abs/{found['number']}") if found else said
 
 
 def options(runs: Sequence[RunRow]) -> Node | None:

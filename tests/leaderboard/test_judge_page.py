@@ -270,6 +270,105 @@ def test_a_control_that_is_placed_wrongly_is_flagged(judged: Path) -> None:
     assert judge_view.controls(methods_only, {}, measures) is None
 
 
+@pytest.fixture(scope="module")
+def controlled(judged: Path, synthetic: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store in which a control loses to one method, ties with another, and has met one alone on another board."""
+    folder = tmp_path_factory.mktemp("controlled") / "store"
+    store = synthetic.fill(folder, count=N)
+    runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
+    fight(store, runs["gold answer"], runs["bm25"], ["theirs"] * 12)
+    fight(store, runs["gold answer"], runs["hybrid"], ["mine", "theirs"] * 6)
+    fight(store, runs["gold answer"], runs["dense"], ["mine"] * 12)
+    fight(store, runs["oracle evidence"], runs["dense"], ["mine"] * 12)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def with_controls(controlled: Path) -> BattleBoard:
+    (found,) = battle_boards(Store(controlled), queries.runs(Store(controlled)))
+    return found
+
+
+def test_controls_are_marked_in_every_table_of_battles(with_controls: BattleBoard) -> None:
+    rows = with_controls.strengths["overall"]
+    star = replace(with_controls, pairings=tuple(one for one in with_controls.pairings
+                                                 if "dense" in (one.method, one.opponent)))  # fmt: skip
+    tables = [battle_view.matrix(with_controls, "overall"), battle_view.strengths(rows, with_controls.controls),
+              battle_view.against(star, "overall", "dense")]  # fmt: skip
+    marked = []
+    for table in tables:
+        body = list(next(table.find(tag="tbody")).find(tag="tr"))
+        marked.append({words(next(row.find(cls="method"))) for row in body if list(row.find(cls="badge"))})
+        assert {words(badge) for row in body for badge in row.find(cls="badge")} == {"control"}
+    assert marked == [{"gold answer", "oracle evidence"}] * 3
+    assert not list(battle_view.strengths(rows).find(cls="badge"))
+
+
+def test_each_control_is_said_to_stand_where_it_belongs_or_not(with_controls: BattleBoard) -> None:
+    tree = battle_view.controls(with_controls, "overall")
+    assert tree is not None
+    belongs, verdict, said = cells(tree, "gold answer")
+    assert (belongs, verdict) == (["above"], ["wrongly"])
+    assert said == ["surely below bm25; not told apart from hybrid; surely above dense"]
+    assert "overall ranks bm25 surely above gold answer (the gold answer) speaks against the judge" in words(tree)
+    assert "Not checked, nothing is known beforehand of their place here: oracle evidence." in words(tree)
+    assert battle_view.controls(with_controls, "no criterion") is None
+    assert battle_view.controls(replace(with_controls, controls={}), "overall") is None
+
+
+@pytest.mark.parametrize(("opponent", "verdict", "found"), [
+    ("bm25", "wrongly", "surely below bm25"), ("hybrid", "not told apart", "not told apart from hybrid"),
+    ("dense", "where it belongs", "surely above dense"),
+])  # fmt: skip
+def test_a_control_that_met_one_rival_is_judged_by_it_alone(
+    with_controls: BattleBoard, opponent: str, verdict: str, found: str
+) -> None:
+    alone = replace(with_controls, pairings=tuple(
+        one for one in with_controls.pairings if {one.method, one.opponent} == {"gold answer", opponent}
+    ))  # fmt: skip
+    tree = battle_view.controls(alone, "overall")
+    assert tree is not None
+    assert cells(tree, "gold answer")[1:] == [[verdict], [found, "judged by this rival alone, it met no other"]]
+    assert ("speaks against the judge" in words(tree)) == (verdict == "wrongly")
+
+
+def test_a_wrong_answer_that_beats_a_method_is_told_of(with_controls: BattleBoard) -> None:
+    wrong = replace(with_controls, controls={"gold answer": "shuffled_answer"})
+    tree = battle_view.controls(wrong, "overall")
+    assert tree is not None
+    assert cells(tree, "gold answer")[:2] == [["below"], ["wrongly"]]
+    assert "overall ranks gold answer (says nothing or the wrong thing) surely above dense" in words(tree)
+
+
+def test_what_speaks_against_the_judge_on_other_boards_is_not_folded_away(with_controls: BattleBoard) -> None:
+    right = replace(with_controls, pairings=tuple(
+        one for one in with_controls.pairings if {one.method, one.opponent} == {"gold answer", "dense"}
+    ))  # fmt: skip
+    tree = battle_view.elsewhere([("there", right)], "overall")
+    assert tree is not None
+    assert words(next(tree.find(tag="summary"))) == "Controls on 1 other board 0 of 1 placed wrongly"
+    assert "speaks against the judge" not in words(tree)
+    tree = battle_view.elsewhere([("there", right), ("yonder", with_controls)], "overall")
+    assert tree is not None
+    assert words(next(tree.find(tag="summary"))) == "Controls on 2 other boards 1 of 2 placed wrongly"
+    (warning,) = tree.find(tag="p")
+    assert words(warning).startswith("⚑ overall ranks bm25 surely above gold answer (the gold answer), on yonder")
+    verdict, found = cells(tree, "there")[2:]
+    assert (verdict, found[0]) == (["where it belongs"], "surely above dense")
+    assert battle_view.elsewhere([("there", replace(right, controls={}))], "overall") is None
+
+
+def test_the_page_of_a_pair_judge_checks_the_controls(app: Start, controlled: Path, judged: Path) -> None:
+    page = app(controlled).open("judges", judge=str(PAIRWISE))
+    assert not page.test.exception
+    assert "Does it place the controls where they belong, by overall?" in words(page.part("controls-title"))
+    assert "speaks against the judge" in words(page.part("controls-here"))
+    assert "control" in words(page.part("strengths"))
+    none = app(judged).open("judges", judge=str(PAIRWISE))
+    assert "No control was judged" in words(none.part("controls-none"))
+    assert not none.has("controls-here")
+
+
 def test_the_page_shows_both_kinds_of_judges(app: Start, judged: Path) -> None:
     page = app(judged).open("judges", judge=str(PAIRWISE))
     assert not page.test.exception

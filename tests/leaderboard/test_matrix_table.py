@@ -13,10 +13,11 @@ from types import ModuleType
 
 import pytest
 
+from leaderboard.elements import formats
 from leaderboard.elements.columns import MAIN
 from leaderboard.elements.nodes import TAGS, Node
 from leaderboard.matrix import exports
-from leaderboard.matrix.cells import Shown, explained, parameters, rank
+from leaderboard.matrix.cells import Shown, explained, rank
 from leaderboard.matrix.columns import OWN, columns_of, labels, wanted_of
 from leaderboard.matrix.exports import CSV_COLUMNS, Export
 from leaderboard.matrix.papers import papers_of
@@ -221,7 +222,7 @@ def test_the_legend_names_the_correction(shown: Shown) -> None:
 @pytest.mark.parametrize(("number", "expected"), [(None, "–"), (0, "no model"), (950, "950"), (110_000_000, "110 M"),
                                                   (7_240_000_000, "7.24 B"), (10**15, "1e+03 T")])  # fmt: skip
 def test_parameters_are_written_as_models_are_named(number: int | None, expected: str) -> None:
-    assert parameters(number) == expected
+    assert formats.parameters(number) == expected
 
 
 # -- files -----------------------------------------------------------------------------------------------------------

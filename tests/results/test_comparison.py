@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ SCORES: dict[str, list[float]] = {
     "hybrid": [1, 1, 1, 1, 0, 1],
 }
 TYPES = ["bridge", "comparison", "bridge", "bridge", "comparison", "bridge"]
+ASKED = [(kind, 1 + n % 2) for n, kind in enumerate(TYPES)]
+"""Type and number of gold passages of each question."""
 EM = "em#v1"
 PIPELINE: dict[str, Any] = {
     "method": {"id": "bm25"}, "rerankers": [], "compressor": None, "reader": {"id": "extractive"}, "budget": None,
@@ -39,12 +42,12 @@ PIPELINE: dict[str, Any] = {
 
 def made(
     store: Store, scores: dict[str, list[float]], *, settings: dict[str, str] | None = None,
-    descriptions: dict[str, dict[str, Any]] | None = None, limit: int = 6,
+    descriptions: dict[str, dict[str, Any]] | None = None, limit: int = 6, asked: Sequence[tuple[str, int]] = ASKED,
 ) -> dict[str, RunRow]:  # fmt: skip
-    passages = [Passage(passage_id("T", str(n)), "T", str(n)) for n in range(2)]
+    passages = [Passage(passage_id("T", str(n)), "T", str(n)) for n in range(max(count for _, count in asked))]
     questions = [
-        Question(f"q{n}", f"what {n}?", ("a",), evidence=tuple(p.id for p in passages[: 1 + n % 2]), type=kind)
-        for n, kind in enumerate(TYPES[:limit])
+        Question(f"q{n}", f"what {n}?", ("a",), evidence=tuple(p.id for p in passages[:count]), type=kind)
+        for n, (kind, count) in enumerate(asked[:limit])
     ]
     world = Benchmark(DataReference("toy", None, "dev"), 1, CARD, questions, Corpus.of(passages))
     store.put_benchmark(world, world.fingerprint)
@@ -100,6 +103,17 @@ def test_slices_by_type_and_by_gold_passages_cover_every_question_once(store: St
             own = [value for value, asked in zip(SCORES[name], TYPES, strict=True) if asked == kind]
             assert part.estimates[number].value == pytest.approx(np.nanmean(own))
             assert part.zeros[number] == own.count(0)
+
+
+def test_slices_come_by_frequency_of_the_type_and_by_number_of_gold_passages(store: Store) -> None:
+    asked = [("b", 10), ("c", 2), ("a", 0), ("c", 1), ("b", 2), ("c", 10), ("a", 10)]
+    values = [float(number) for number in range(len(asked))]
+    runs = made(store, {"bm25": values, "dense": values}, asked=asked, limit=len(asked))
+    found = compare(store, list(runs.values()), EM)
+    assert [(part.name, part.estimates[0].value) for part in found.by_type] == [("c", 3.0), ("a", 4.0), ("b", 2.0)]
+    assert [(part.name, round(part.estimates[0].value, 3)) for part in found.by_evidence] == [
+        ("no gold passage", 2.0), ("1 gold passage", 3.0), ("2 gold passages", 2.5), ("10 gold passages", 3.667),
+    ]  # fmt: skip
 
 
 def test_runs_about_different_data_are_refused(store: Store) -> None:

@@ -1,0 +1,110 @@
+"""Controls among pairwise verdicts: what is right, not told apart and wrong, by the tests that mark the win rates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from judges.judging import AS_GIVEN, FIRST, SECOND, Judge, JudgeCall, Parsed
+from results import judgements
+from results.battle_board import BattleBoard, Pairing, battle_boards
+from results.battle_controls import Placed, misplaced, not_placed, placed
+from results.judgements import Match
+from results.queries import RunRow
+from results.statistics import Verdict, holm, win_rates
+from results.store import Store
+
+KINDS = {"gold": "gold_answer", "wrong": "shuffled_answer", "blank": "empty_answer", "passage": "whole_passage",
+         "reader": "oracle_evidence"}  # fmt: skip
+
+
+def board(said: Mapping[tuple[str, str], tuple[int, int]], controls: Mapping[str, str] = KINDS) -> BattleBoard:
+    """A board on which the first of each pair won and lost so many questions."""
+    rates = []
+    for wins, losses in said.values():
+        verdicts = [Verdict.WIN] * wins + [Verdict.LOSS] * losses
+        nought = [0] * len(verdicts)
+        rates += win_rates(nought, list(range(len(verdicts))), nought, nought, verdicts)
+    corrected = holm([rate.p for rate in rates])
+    pairings = [Pairing("overall", *pair, rate, corrected=p)
+                for pair, rate, p in zip(said, rates, corrected, strict=True)]  # fmt: skip
+    return BattleBoard("j", True, "toy", "distractor", 0, 40, tuple(pairings), {}, dict(controls))
+
+
+def by_name(found: BattleBoard) -> dict[str, Placed]:
+    return {one.control: one for one in placed(found, "overall")}
+
+
+def test_each_control_is_held_against_whom_it_met_whichever_side_it_stood_on() -> None:
+    found = board({
+        ("gold", "a"): (30, 2), ("b", "gold"): (2, 30), ("wrong", "a"): (30, 2), ("b", "wrong"): (10, 12),
+        ("blank", "a"): (1, 30), ("b", "blank"): (30, 1),
+    })  # fmt: skip
+    assert by_name(found) == {
+        "gold": Placed("gold", True, ("a", "b"), (), ()),
+        "wrong": Placed("wrong", False, (), ("b",), ("a",)),
+        "blank": Placed("blank", False, ("a", "b"), (), ()),
+    }
+    assert misplaced(found, "overall") == {"wrong": ("a",)}
+
+
+def test_a_method_above_the_gold_answer_speaks_against_the_judge() -> None:
+    found = board({("gold", "a"): (2, 30), ("gold", "b"): (14, 16)})
+    assert by_name(found)["gold"] == Placed("gold", True, (), ("b",), ("a",))
+    assert misplaced(found, "overall") == {"a": ("gold",)}
+
+
+def test_a_wrong_answer_above_the_gold_answer_is_told_once() -> None:
+    found = board({("wrong", "gold"): (30, 2)})
+    assert by_name(found)["gold"].wrong == ("wrong",)
+    assert by_name(found)["wrong"].wrong == ("gold",)
+    assert misplaced(found, "overall") == {"wrong": ("gold",)}
+
+
+def test_what_is_not_sure_after_correction_speaks_against_nobody() -> None:
+    # 6 of 6 is p = .031 alone, and .062 among two pairs.
+    assert misplaced(board({("wrong", "a"): (6, 0)}), "overall") == {"wrong": ("a",)}
+    found = board({("wrong", "a"): (6, 0), ("b", "c"): (3, 3)})
+    assert by_name(found)["wrong"].level == ("a",)
+    assert misplaced(found, "overall") == {}
+
+
+def test_nothing_is_expected_where_nothing_is_known_beforehand() -> None:
+    found = board(
+        {("reader", "a"): (30, 2), ("passage", "a"): (30, 2), ("wrong", "blank"): (30, 2), ("a", "b"): (9, 9)}
+    )
+    assert placed(found, "overall") == []
+    assert misplaced(found, "overall") == {}
+    assert not_placed(found, "overall") == ["wrong", "blank", "passage", "reader"]
+    # A whole passage is no answer: beside the gold answer that is known.
+    beside = board({("passage", "gold"): (30, 2), ("passage", "a"): (2, 30)})
+    assert by_name(beside)["passage"] == Placed("passage", False, (), (), ("gold",))
+    assert by_name(beside)["gold"].rivals == 1
+    assert not_placed(beside, "overall") == []
+
+
+def test_another_criterion_says_nothing() -> None:
+    assert placed(board({("wrong", "a"): (30, 2)}), "conciseness") == []
+
+
+@pytest.mark.parametrize("first_wins", [True, False])
+def test_what_is_stored_says_which_runs_are_controls(store: Store, fill: Any, first_wins: bool) -> None:
+    golds = [f"gold{number}" for number in range(12)]
+    runs: dict[str, RunRow] = fill(store, {"a": ["x"] * 12, "shuffled_answer": ["y"] * 12}, golds, metrics=(),
+                                   kinds={"shuffled_answer": "control"})  # fmt: skip
+    judge = Judge.of("pairwise", {"model": "m", "repetitions": 1})
+    judgements.put_judge(store, judge)
+    one, other = sorted(runs.values(), key=lambda run: run.run)
+    winner = one if first_wins else other
+    said = [dict.fromkeys(judge.entry.criteria, FIRST if winner is one else SECOND)]
+    match = Match(one.dataset_fingerprint, one.setting, one.run, other.run)
+    asked = [f"q{number}" for number in range(12)]
+    calls = [[JudgeCall(AS_GIVEN, 0, "k", Parsed({"by": "hand"}))] for _ in asked]
+    judgements.put_battles(store, match, judge, asked, calls, [said for _ in asked])
+    (found,) = battle_boards(store, list(runs.values()))
+    assert found.controls == {"shuffled_answer": "shuffled_answer"}
+    (where,) = placed(found, "overall")
+    beaten = winner.method == "shuffled_answer"
+    assert (where.wrong, where.right) == ((("a",), ()) if beaten else ((), ("a",)))

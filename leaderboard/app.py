@@ -9,13 +9,14 @@ import streamlit as st
 from leaderboard import submitting
 from leaderboard.preloading import preload
 from leaderboard.widgets.bars import style
+from leaderboard.widgets.missing import tell_missing
 
 
 def main() -> None:
     """Set the page up and run the one that the URL names."""
     assets = Path(__file__).with_name("assets")
     # A file of our own: browsers fetch the icon of a page that names a Material symbol from Google.
-    st.set_page_config(page_title="ragmeter", page_icon=str(assets / "icon.svg"), layout="wide")
+    st.set_page_config(page_icon=str(assets / "icon.svg"), layout="wide")
     st.logo(str(assets / "logo.svg"), size="medium")
     # Not in a folder called `pages`: of that Streamlit makes a menu of its own until "/" is visited.
     pages = [
@@ -32,7 +33,13 @@ def main() -> None:
     if submitting.command() is not None:
         pages.append(st.Page("scripts/submit.py", title="Submit", icon=":material/upload:", url_path="submit"))
     style()
-    st.navigation(pages, position="top").run()
+    page = st.navigation(pages, position="top")
+    st.set_page_config(page_title=f"{page.title} · ragmeter")
+    top = st.container()
+    page.run()
+    # A page knows what it lacks when it has asked for everything; its reader should know first.
+    with top:
+        tell_missing()
     # Last: whoever opens the first page does not wait for those that nobody has asked for.
     preload()
 

@@ -111,6 +111,20 @@ function explainer(root, tip) {
   return hide;
 }
 
+const STEPS = { j: "next", k: "previous" };
+
+// Streamlit's shortcuts are silent in every input; in a toggle or a radio button nobody writes.
+function stepper() {
+  if (document.stepping) return;
+  document.stepping = true;
+  document.addEventListener("keydown", (pressed) => {
+    const at = pressed.composedPath()[0], step = STEPS[pressed.key];
+    if (!step || !["checkbox", "radio"].includes(at.type)) return;
+    if (pressed.ctrlKey || pressed.metaKey || pressed.altKey || pressed.shiftKey) return;
+    document.querySelector(`.st-key-${step} button:not(:disabled)`)?.click();
+  });
+}
+
 export default function (component) {
   const { data, parentElement, setTriggerValue } = component;
   let root = parentElement.querySelector(".root");
@@ -124,6 +138,7 @@ export default function (component) {
     parentElement.append(root, tip);
     root.hideTip = explainer(root, tip);
     walker(root);
+    stepper();
     addEventListener("beforeprint", () => root.querySelectorAll("tbody").forEach((body) => body.grow?.(Infinity)));
   }
   const tree = JSON.stringify(data), hide = root.hideTip;

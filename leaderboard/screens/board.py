@@ -89,8 +89,8 @@ def _benchmark() -> None:
     show(_summary(board), "summary")
     rows = board_table.ordered(board, focus, order, chosen.definitions)
     show(
-        board_table.table(board, focus, order, chosen.definitions, bands), "board",
-        state.act(("sort", "order")),
+        board_table.table(board, focus, order, chosen.definitions, bands, opens=True), "board",
+        state.act(("sort", "order"), {"method": matrix.METHODS_PAGE}),
     )  # fmt: skip
     show(_legend(board, ranked=bool(bands)), "legend")
     show(el("h2", f"{formats.metric_label(focus)} with 95 % intervals", cls="section"), "chart-title")

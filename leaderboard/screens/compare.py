@@ -23,15 +23,11 @@ LEAST, MOST = 2, 6
 AT_FIRST = 3
 PAGE = 15
 """Questions listed at a time."""
-_OPEN = "compare-open"
 
 
 def render() -> None:
     """Draw the page."""
     state.begin("compare")
-    wanted = st.session_state.pop(_OPEN, None)
-    if wanted is not None:
-        st.switch_page(QUESTIONS_PAGE, query_params=wanted)
     show(el("h1", "Compare", cls="page"), "title")
     chosen = choose()
     if chosen is None:
@@ -140,7 +136,7 @@ def _apart(found: Comparison, shown: Scale) -> None:
     def opened(action: dict[str, str | None]) -> None:
         if (question := action.get("open")) and question in {row.question for row in found.questions}:
             shared = {name: value for name, value in state.view().items() if name in ("experiment", "board", "metric")}
-            st.session_state[_OPEN] = {**shared, "question": question}
+            state.open_page(QUESTIONS_PAGE, {**shared, "question": question})
 
     tree = el("div", title, place, compare_view.apart(found, listed, shown), cls="stack")
     show(tree, "apart", opened)  # type: ignore[arg-type]

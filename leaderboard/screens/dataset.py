@@ -29,7 +29,8 @@ def render() -> None:
                      ("ragmeter demo", "ragmeter datasets list")), "message")  # fmt: skip
         return
     keys = [dataset_view.dataset_key(dataset) for dataset in found]
-    chosen = state.pick("dataset", keys, keys[0])
+    names = {key: dataset.name for key, dataset in zip(keys, found, strict=True)}
+    chosen = state.pick("dataset", keys, keys[0], lambda key: names[key])
     show(dataset_view.overview(found, chosen), "datasets", state.act(("dataset", "start")))
     dataset = found[keys.index(chosen)]
     left, right = st.columns([1, 1], gap="medium")

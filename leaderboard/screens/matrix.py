@@ -32,6 +32,9 @@ ACTS = ("view", "board", "metric", "sort", "order", "first", "pin", "hide", *mat
 """What clicks in the table may change."""
 
 
+METHODS_PAGE = "scripts/methods.py"
+
+
 @dataclass(frozen=True)
 class Asked:
     """What the first widgets chose."""
@@ -116,7 +119,7 @@ def _below(asked: Asked, reference: str | None, correction: Correction, bar: Seq
         text = f"{len(board.rows):,} compete; none has these words in its name, or all that do are hidden."
         show(message("No method matches", text), "message")
     else:
-        show(table(shown, part, order, printed), "matrix", state.act(ACTS))
+        show(table(shown, part, order, printed), "matrix", state.act(ACTS, {"method": METHODS_PAGE}))
     turning = pager(part, PAGE)
     if turning is not None:
         show(turning, "pager", state.act(ACTS))
@@ -150,7 +153,7 @@ def _summary(board: Matrix, left_out: int, papers: Sequence[Printed]) -> Node:
         f"{len(board.rows) - controls:,} method{'s' * (len(board.rows) - controls != 1)}",
         f"{controls:,} control{'s' * (controls != 1)}" if controls else "",
         f"{left_out:,} filtered out" if left_out else "",
-        f"{apart:,} results not comparable" if apart else "",
+        f"{apart:,} result{'s' * (apart != 1)} not comparable" if apart else "",
         compared_with(board),
         *unstated(board, papers),
     ]

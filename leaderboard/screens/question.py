@@ -89,6 +89,8 @@ def _position(rows: Sequence[QuestionRow], found: Sequence[int]) -> int:
     names = [rows[number].question for number in found]
     asked = state.read("question", names[0])
     position = names.index(asked) if asked in names else 0
+    if asked != names[position]:
+        state.miss("question", asked, names[position])
     state.settle("question", names[position])
     return position
 

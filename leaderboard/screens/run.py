@@ -127,7 +127,7 @@ def _list(at: Source, every: Sequence[RunRow]) -> RunRow | None:
         show(message("No run is like this", "Choose another experiment or state."), "message")
         return None
     ids = [run.run for run in found]
-    chosen = state.pick("run", ids, ids[0])
+    chosen = state.pick("run", ids, ids[0], lambda run: run[:8])
     start = _start(len(found), ids.index(chosen))
     show(run_view.listing(found[start : start + PAGE], chosen), "list", state.act(("run",)))
     _turn(start, len(found))

@@ -90,6 +90,8 @@ def ordered(board: Board, focus: str, order: Order, definitions: Mapping[str, Ma
 def table(
     board: Board, focus: str, order: Order, definitions: Mapping[str, Mapping[str, Any]],
     bands: Mapping[str, Band] | None = None,
+    *,
+    opens: bool = False,
 ) -> Node:  # fmt: skip
     """The table.
 
@@ -99,6 +101,7 @@ def table(
         order: The sorting.
         definitions: Metric definitions by id.
         bands: What tests leave open of the places by the focus metric (`results.places`).
+        opens: Whether a method's name asks for what is known of it, where a page can follow.
     """
     rows = ordered(board, focus, order, definitions)
     places = {run: (place, (bands or {}).get(run)) for run, place in ranks(board, focus, definitions).items()}
@@ -108,7 +111,7 @@ def table(
     body: list[Node] = []
     methods = [row for row in rows if not row.control]
     controls = [row for row in rows if row.control]
-    body += [_line(row, board, focus, places, definitions, milliseconds) for row in methods]
+    body += [_line(row, board, focus, places, definitions, milliseconds, opens) for row in methods]
     if controls:
         note = "Controls: they see the gold answers or evidence, so they bound what is attainable and are not ranked"
         body.append(
@@ -118,7 +121,7 @@ def table(
                 cls="divider",
             )
         )
-        body += [_line(row, board, focus, places, definitions, milliseconds) for row in controls]
+        body += [_line(row, board, focus, places, definitions, milliseconds, opens) for row in controls]
     return el(
         "div", el("table", el("caption", _caption(board, focus), cls="unseen"), el("thead", el("tr", *heads)),
                   el("tbody", *body), cls="board"), cls="scroll", key="board-scroll", role="region",
@@ -193,10 +196,11 @@ def _line(
     places: Mapping[str, Place],
     definitions: Mapping[str, Mapping[str, Any]],
     milliseconds: bool,
+    opens: bool,
 ) -> Node:
     place = places.get(row.run.run)
     best = place is not None and place[1] is not None and place[1].best
-    cells = [_place(place), _name(row, board)]
+    cells = [_place(place), _name(row, board, opens=opens)]
     for metric in board.metrics:
         cells.append(_value_cell(row.cells.get(metric), metric, focus, board, definitions, control=row.control,
                                  best=best and metric == focus))  # fmt: skip
@@ -231,7 +235,7 @@ def _place(place: Place | None) -> Node:
     return el("td", str(rank), el("span", f"{band.low}–{band.high}", cls="interval"), cls="narrow", tip=tip)
 
 
-def _name(row: Row, board: Board) -> Node:
+def _name(row: Row, board: Board, *, opens: bool) -> Node:
     run = row.run
     marks = []
     if row.control:
@@ -249,8 +253,12 @@ def _name(row: Row, board: Board) -> Node:
         marks.append(badge(text, run.status if run.status in ("running", "interrupted", "failed") else "",
                            run.error or "Values are over the questions answered so far; not ranked yet"))  # fmt: skip
     aside = run.method_id if run.method_id != run.method else None
+    name = el("span", run.method, cls="method", title=run.method)
+    if opens:
+        name = el("button", run.method, cls="method", title=run.method, key=f"method-{run.run}",
+                  action={"method": run.method_id})  # fmt: skip
     return el(
-        "th", el("span", run.method, cls="method", title=run.method), *marks,
+        "th", name, *marks,
         el("span", aside, cls="aside") if aside else None,
         scope="row", cls="stick",
     )  # fmt: skip

@@ -19,7 +19,7 @@ def segments(label: str, name: str, options: Mapping[str, str], default: str, *,
         default: Where the URL says nothing, or something that does not exist.
         resets: Parameters that lose their meaning when this one changes.
     """
-    value = state.pick(name, list(options), default)
+    value = state.pick(name, list(options), default, lambda one: options[one])
     key = f"choose-{name}"
     st.session_state[key] = value
 

@@ -32,7 +32,10 @@ def several(
         show: From a value to what is shown.
         resets: Parameters that lose their meaning when this one changes.
     """
-    asked = [value for value in dict.fromkeys(state.read(name).split(",")) if value in options][:most]
+    named = list(dict.fromkeys(filter(None, state.read(name).split(","))))
+    asked = [value for value in named if value in options][:most]
+    if unknown := [value for value in named if value not in options]:
+        state.miss(name, ", ".join(unknown))
     key = f"choose-{name}"
     unfinished = st.session_state.get(f"unfinished-{name}")
     # While the reader takes one away to put another in, the box must not snap back.

@@ -1,12 +1,16 @@
 """The view's state: it is all in the URL, so that a link reproduces what its sender saw.
 
 A widget shows what the URL says; changing it writes the whole view into the URL, defaults included, so that a link
-means the same when the defaults have moved on. Whatever a URL says is checked against what exists.
+means the same when the defaults have moved on. Whatever a URL says is checked against what exists; what a link names
+in vain is kept for `missing.py` to tell.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 from urllib.parse import urlencode
 
 import streamlit as st
@@ -16,16 +20,51 @@ _SHARED = ("experiment", "board", "metric", "reference")
 """What pages have in common."""
 _LONGEST = 8000
 """Characters of a parameter that are looked at."""
+_MISSES, _TOLD, _SEEN, _OPENED, _LED = "misses", "told", "seen", "opened", "led"
+_SHORT = re.compile(r"[\w.-]+(?=[(#])")
+"""What an id is called without its parameters and version."""
+_NOTHING = ("", "-", "*", "any")
+"""Defaults that choose nothing, or everything."""
+_NO_PAGES: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """What the URL names that cannot be chosen.
+
+    Attributes:
+        asked: As the URL has it.
+        shown: What is chosen instead; empty where nothing is.
+    """
+
+    asked: str
+    shown: str
 
 
 def begin(page: str) -> None:
     """Start a page: where it was reached without parameters from another page, what they share is carried over."""
+    opened = st.session_state.pop(_OPENED, None)
+    if opened is not None:
+        script, parameters = opened
+        st.session_state[_LED] = True
+        # Streamlit leaves these parameters at this page's address too: the way back must lead to what was left.
+        st.switch_page(script, query_params={**view(), **parameters})
     previous = st.session_state.get("page")
+    st.session_state["page"] = page
+    if st.session_state.pop(_LED, False):
+        _seen().add(_here())
     if previous not in (None, page) and not st.query_params.to_dict():
         left = st.session_state.get(_VIEW, {})
         st.query_params.from_dict({name: left[name] for name in _SHARED if left.get(name)})
-    st.session_state["page"] = page
+        # Not every page has what another left behind: that is nobody's mistake.
+        _seen().add(_here())
     st.session_state[_VIEW] = {}
+    st.session_state[_MISSES] = {}
+
+
+def open_page(script: str, parameters: Mapping[str, str]) -> None:
+    """Have the next run open another page; in a click's handler, where pages cannot be switched."""
+    st.session_state[_OPENED] = (script, dict(parameters))
 
 
 def read(name: str, default: str = "") -> str:
@@ -39,10 +78,50 @@ def settle(name: str, value: str) -> str:
     return value
 
 
-def pick(name: str, options: Sequence[str], default: str) -> str:
-    """A parameter that must be one of some options; anything else is the default."""
-    asked = read(name, default)
-    return settle(name, asked if asked in options else default)
+def pick(name: str, options: Sequence[str], default: str, show: Callable[[str], str] = str) -> str:
+    """A parameter that must be one of some options, or the name of just one of them without its parameters; anything
+    else is the default, as `show` has it."""
+    asked = read(name)
+    found = [asked] if asked in options else [one for one in options if asked and _short(one) == asked]
+    if asked and len(found) != 1:
+        miss(name, asked, "" if default in _NOTHING else show(default))
+    return settle(name, found[0] if len(found) == 1 else default)
+
+
+def _short(option: str) -> str | None:
+    named = _SHORT.match(option)
+    return named[0] if named else None
+
+
+def miss(name: str, asked: str, shown: str = "") -> None:
+    """Record that the URL names something that cannot be chosen, and what is shown instead."""
+    st.session_state[_MISSES][name] = Miss(asked, shown)
+
+
+def corrected() -> dict[str, Miss]:
+    """At a page's end: what the link that led here names in vain, by parameter, until something else is chosen.
+
+    The URL then says what is shown. Choices that another choice made impossible are no misses, nor is what stands in
+    the browser's history: there a second correction would lead the way back forward again.
+    """
+    found, view = st.session_state.get(_MISSES, {}), st.session_state.get(_VIEW, {})
+    if found and _here() not in _seen():
+        _seen().add(_here())
+        right = {**st.query_params.to_dict(), **{name: view.get(name, "") for name in found}}
+        st.query_params.from_dict({name: value for name, value in right.items() if value})
+        st.session_state[_TOLD] = (_here(), found)
+    _seen().add(_here())
+    place, told = st.session_state.get(_TOLD, ("", {}))
+    return told if place == _here() else {}
+
+
+def _here() -> str:
+    return f"{st.session_state.get('page')}?{urlencode(sorted(st.query_params.to_dict().items()))}"
+
+
+def _seen() -> set[str]:
+    """Addresses at which this session has been."""
+    return st.session_state.setdefault(_SEEN, set())
 
 
 def view() -> dict[str, str]:
@@ -60,11 +139,25 @@ def write(**changes: str | None) -> None:
     """Change parameters; None or "" removes one."""
     merged = {**st.session_state.get(_VIEW, {}), **changes}
     st.query_params.from_dict({name: value for name, value in merged.items() if value})
+    _seen().add(_here())
 
 
-def act(allowed: Sequence[str]) -> Callable[[Mapping[str, str | None]], None]:
-    """A handler of clicks that may change these parameters and no others."""
-    return lambda action: write(**{name: value for name, value in action.items() if name in allowed})
+def act(allowed: Sequence[str], pages: Mapping[str, str] = _NO_PAGES) -> Callable[[Mapping[str, str | None]], None]:
+    """A handler of clicks that may change these parameters and no others.
+
+    Args:
+        allowed: Parameters of this page.
+        pages: By a parameter of another page, the script of that page: it is opened there.
+    """
+
+    def clicked(action: Mapping[str, str | None]) -> None:
+        for name, script in pages.items():
+            if value := action.get(name):
+                open_page(script, {name: value})
+                return
+        write(**{name: value for name, value in action.items() if name in allowed})
+
+    return clicked
 
 
 def select(
@@ -88,7 +181,7 @@ def select(
         resets: Parameters that lose their meaning when this one changes.
         help: Shown on hover; our own words only, it is read as Markdown.
     """
-    value = pick(name, options, default)
+    value = pick(name, options, default, show)
     key = f"choose-{name}"
     st.session_state[key] = value
     st.selectbox(

@@ -1,9 +1,10 @@
-"""`serve-model`: a local language model behind the OpenAI protocol."""
+"""`serve-model`: a local language model behind the OpenAI protocol; and what `serve` checks before it starts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -12,6 +13,21 @@ from rich.text import Text
 from benchmarks.errors import UserError
 from benchmarks.wording import told_of
 from ragmeter.console import emit, err, out
+from results.database import FILE
+
+
+def expect_store(folder: Path, quiet: bool) -> None:
+    """Say where no store is yet: one may come to be while it is served.
+
+    Raises:
+        UserError: The place is no folder.
+    """
+    for place in (folder, *folder.parents):
+        if place.is_file():
+            raise UserError("this is a file, not the folder of a store", where=str(place), try_this="--store FOLDER")
+    if not quiet and not (folder / FILE).exists():
+        # The terminal wraps what is too long: a path that was broken here could not be copied.
+        err.print(Text(f"no store at {folder} yet: pages fill when one is written there"), soft_wrap=True)
 
 
 def serve_model(

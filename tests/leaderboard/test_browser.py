@@ -173,3 +173,53 @@ def test_dark_readers_get_dark(visit: Any) -> None:
             "getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor"
         )
     assert colours == {"light": "rgb(255, 255, 255)", "dark": "rgb(16, 21, 27)"}
+
+
+def test_pages_have_titles_of_their_own_and_a_wrong_link_does_not_trap(visit: Any, screenshots: ModuleType) -> None:
+    page = visit("methods?method=nosuch")
+    page.wait_for_function("document.title === 'Methods · ragmeter'")
+    assert "nosuch; " in page.locator("[role=status].missing").inner_text()
+    assert "nosuch" not in page.url
+    page.go_back()
+    page.wait_for_url("**method=nosuch")
+    screenshots.settled(page)
+    assert page.url.endswith("method=nosuch")
+
+
+def test_a_method_of_the_board_opens_its_page_and_back_leads_to_the_board(
+    visit: Any, screenshots: ModuleType
+) -> None:  # fmt: skip
+    page = visit("?sort=method&order=desc")
+    before = methods(page)
+    page.locator("button.method").first.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/methods?**method=**")
+    screenshots.settled(page)
+    assert page.locator("h1.page").inner_text() == "Method"
+    page.go_back()
+    page.wait_for_url("**sort=method**")
+    page.locator("table.board").first.wait_for()
+    screenshots.settled(page)
+    assert methods(page) == before
+
+
+def test_a_key_leads_to_the_next_question_from_a_toggle_but_not_from_a_field(
+    visit: Any, screenshots: ModuleType
+) -> None:  # fmt: skip
+    page = visit("questions?question=q0001")
+    page.get_by_text("Only where they differ").first.click()
+    page.wait_for_url("**differ=1**")
+    screenshots.settled(page)
+    place = page.locator(".place strong")
+    before = place.inner_text()
+    page.keyboard.press("j")
+    page.wait_for_function("text => [...document.querySelectorAll('*')].some(e => e.shadowRoot?.querySelector("
+                           "'.place strong') && e.shadowRoot.querySelector('.place strong').textContent !== text)",
+                           arg=before)  # fmt: skip
+    screenshots.settled(page)
+    after = place.inner_text()
+    assert int(after.split(" ")[0]) == int(before.split(" ")[0]) + 1
+    page.get_by_label("Search").focus()
+    page.keyboard.type("jk")
+    page.wait_for_timeout(500)
+    assert place.inner_text() == after

@@ -74,7 +74,7 @@ def found_locally(
         looked = [path]
     else:
         looked = _data_folders(reference, folders)
-    names = (*patterns.get(wanted, ()), *hub.get(wanted, ()))
+    names = tuple(dict.fromkeys((*patterns.get(wanted, ()), *hub.get(wanted, ()))))
     for name in names:
         found = [file for folder in looked for file in matching(folder, name)]
         if found:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from benchmarks import registry as datasets
-from benchmarks.errors import UserError, nearest, unknown_name
+from benchmarks.errors import UserError, nearest, refused, unknown_name
 from benchmarks.registry import DataReference, DatasetConfig, DatasetEntry
 from benchmarks.settings import Setting
 from judges.api import Metric
@@ -178,12 +178,26 @@ def load(argument: str, *, profile: str | None = None, store: Path | None = None
     if path.is_file():
         try:
             text = path.read_text("utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"this file cannot be read: {error}", where=argument) from None
+        except UnicodeDecodeError:
+            raise UserError(
+                "this is no text in UTF-8",
+                where=argument,
+                try_this="name an experiment file (YAML), or save it as UTF-8",
+            ) from None
+        except OSError as error:
+            raise refused(
+                error, argument, what="this file cannot be read", try_this="name a file that you may read"
+            ) from None
         return parse(text, argument, path=str(path.resolve()), profile=profile, store=store)
     known = shipped()
     if argument in known:
         return parse(known[argument], f"{argument}{SUFFIX} (shipped)", profile=profile, store=store)
+    if path.exists():
+        what = "this is a folder" if path.is_dir() else "this is no file"
+        raise UserError(
+            f"{what}, and an experiment is a YAML file or a shipped name", where=argument,
+            try_this="name the file; `ragmeter experiments` lists shipped ones",
+        )  # fmt: skip
     if argument.endswith((SUFFIX, ".yml")) or "/" in argument:
         guess = nearest(argument, known)
         hint = (
@@ -267,6 +281,12 @@ def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: st
         metrics = tuple(
             parse_metric(text, where=source.where(("metrics", index))) for index, text in enumerate(spec.metrics)
         )
+        for index, metric in enumerate(metrics):
+            if metric in metrics[:index]:
+                raise UserError(
+                    f"the metric {metric} is named twice", where=source.where(("metrics", index)),
+                    try_this="remove one of them",
+                )  # fmt: skip
     return Experiment(
         spec.name,
         spec.description,

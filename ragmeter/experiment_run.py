@@ -22,6 +22,7 @@ from ragmeter.run_loop import Interrupted, Outcome, execute
 from ragmeter.tasks import Task, TaskState, estimate, preflight, reach, ready_part, states, tasks_of
 from ragmeter.training_job import carry_out
 from results import labelling, queries
+from results.replaced import left_behind
 from results.store import Store
 
 
@@ -126,9 +127,12 @@ def _enter(experiment: Experiment, tasks: list[Task], store: Store, how: How) ->
         for task in tasks:
             if store.status(task.run.run) is not None:
                 store.forget(task.run.run)
+    runs = [task.run.run for task in tasks]
+    if left := left_behind(store, experiment.name, experiment.source.text, experiment.path, runs):
+        err.print(Text(left, style="yellow"), soft_wrap=True)
     store.put_experiment(
         experiment.name, experiment.source.text, experiment.path, experiment.profile, experiment.reference,
-        [task.run.run for task in tasks], how.limit, [task.method.name for task in tasks],
+        runs, how.limit, [task.method.name for task in tasks],
         [_columns(task, experiment) for task in tasks],
     )  # fmt: skip
     components = {c.id: c.entry.card() for method in experiment.methods for c in method.components}

@@ -93,6 +93,7 @@ class Trainings:
 
     def __init__(self, specs: Sequence[TrainingSpec], source: Source, seed: int, store: Path) -> None:
         self._source, self._store = source, store
+        self._names = [spec.name or spec.id for spec in specs]
         self._plans: dict[str, dict[int, TrainingPlan]] = {}
         for index, spec in enumerate(specs):
             at = ("trainings", index)
@@ -162,6 +163,19 @@ class Trainings:
         return fill(options), tuple(needed.values())
 
     def _known(self, name: str, at: tuple[str | int, ...]) -> dict[int, TrainingPlan]:
+        if name in self._names and name not in self._plans:
+            raise UserError(f"the training {name!r} stands behind what refers to it", where=self._source.where(at),
+                            try_this="put it before that one")  # fmt: skip
+        if not self._names:
+            sample = (
+                f"{{id: {name}, config: {{…}}}}" if name in TRAININGS else f"{{id: …, name: {name}, config: {{…}}}}"
+            )
+            raise UserError(
+                f"the training {name!r} is not declared: there is no `trainings` in this file",
+                where=self._source.where(at),
+                try_this=f"add trainings: [{sample}] (`ragmeter train` lists what there is), or name the folder of a "
+                "checkpoint that is trained",
+            )  # fmt: skip
         if name not in self._plans:
             raise unknown_name("training", name, self._plans, where=self._source.where(at))
         return self._plans[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -53,7 +54,7 @@ def _parse(text: str, name: str, loader: type[Any]) -> tuple[Any, dict[Path, int
 
 def explain(error: ValidationError, model: type[BaseModel], source: Source, prefix: Path = ()) -> UserError:
     """A pydantic error as a user's error: what, file and line, and the nearest valid key."""
-    first = first_error(error)
+    first = _telling(error)
     path: Path = tuple(part for part in first["loc"] if not _is_tag(part))
     where = without_secrets(source.where((*prefix, *path)))
     more = len(error.errors()) - 1
@@ -67,7 +68,62 @@ def explain(error: ValidationError, model: type[BaseModel], source: Source, pref
         hint = f"add {path[-1]}: …{_meaning(model, path)}"
         return UserError(f"key {path[-1]!r} is missing{also}", where=where, try_this=hint)
     given = echoed(first.get("input"), path)
-    return UserError(f"{_last(path)}: {without_secrets(in_words(first))}, got {given}{also}", where=where)
+    what = f"{_last(path)}: {without_secrets(in_words(first))}, got {given}{also}"
+    return UserError(what, where=where, try_this=_remedy(first, model, path, given))
+
+
+def _telling(error: ValidationError) -> Any:
+    """The error to tell of; where a name or a mapping may stand and a mapping does, what is wrong in the mapping."""
+    first = first_error(error)
+    if first["type"] == "string_type" and isinstance(first.get("input"), Mapping):
+        at = first["loc"][:-1]
+        within = [one for one in error.errors(include_url=False) if one["loc"][: len(at)] == at and one is not first]
+        return next((one for one in within if len(one["loc"]) > len(first["loc"])), first)
+    return first
+
+
+_PLAIN = re.compile(r"'([\w./@()=-]+)'")
+"""A text as an error repeats it that can stand in YAML as it is."""
+_LISTS = ("list_type", "tuple_type")
+_MAPPINGS = ("model_type", "model_attributes_type", "dict_type", "mapping_type")
+_BOUNDS = {
+    "greater_than_equal": "{ge} or more",
+    "greater_than": "more than {gt}",
+    "less_than_equal": "{le} or less",
+    "less_than": "less than {lt}",
+}
+
+
+def _remedy(first: Any, model: type[BaseModel], path: Path, given: str) -> str | None:
+    """What to write in place of a wrong value; None where nothing is known of the key."""
+    kind, context = first["type"], first.get("ctx", {})
+    named = next((place for place in reversed(range(len(path))) if isinstance(path[place], str)), None)
+    if named is None:
+        return "begin with `key: value`" if kind in _MAPPINGS else None
+    key, item = str(path[named]), named < len(path) - 1
+    field = _fields(model, path[:named]).get(key)
+    free = field is not None and not field.is_required() and not item
+    spare = f", or leave {key} out" if free else ""
+    about = f" ({field.description})" if field is not None and field.description else ""
+    plain = _PLAIN.fullmatch(given)
+    inner = _model_in(field.annotation) if field is not None else None
+    has_id = inner is not None and "id" in inner.model_fields
+    one = plain[1] if plain else "…"
+    if kind in _LISTS:
+        whole = "{…}" if isinstance(first.get("input"), Mapping) else f"{{id: {one}}}" if has_id else one
+        return f"{key}: [{whole}]{spare}"
+    if kind in _MAPPINGS:
+        return f"{'' if item else key + ': '}{{{f'id: {one}' if has_id else 'key: value, …'}}}{spare}"
+    if kind in _BOUNDS:
+        return f"{key}: {_BOUNDS[kind].format_map(context)}{about}{spare}"
+    if kind == "too_short":
+        return f"name at least {context.get('min_length', 1)}{about}{spare}"
+    if kind == "literal_error":
+        guess = nearest(str(first.get("input")), re.findall(r"'([^']*)'", str(context.get("expected", ""))))
+        return f"did you mean {guess!r}?" if guess else (spare.removeprefix(", or ") or None)
+    if kind == "string_type" and has_id:
+        return f"{key}: NAME, or {key}: {{id: NAME, config: {{…}}}}{spare}"
+    return f"{key}: …{about}{spare}" if about or spare else None
 
 
 def _last(path: Path) -> str:

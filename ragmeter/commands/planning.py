@@ -12,7 +12,7 @@ from rich.text import Text
 
 from benchmarks.plurals import counted
 from ragmeter import experiment as experiments
-from ragmeter.console import emit, listing, out
+from ragmeter.console import emit, fitted, folded, listing, out, widest
 from ragmeter.experiment import Experiment
 from ragmeter.experiment_run import limited
 from ragmeter.options import store_folder
@@ -70,6 +70,7 @@ def to_json(planned: Plan, experiment: Experiment, store: Store) -> dict[str, An
         "models": [
             {"model": one.model, "parameters": one.parameters, "source": one.source} for one in planned.models
         ],
+        "samples": [one.to_json() for one in planned.samples],
         "endpoints": [one.to_json() for one in planned.endpoints],
         "missing": [one.to_json() for one in planned.missing],
         "assumptions": planned.assumptions.to_json(),
@@ -82,11 +83,10 @@ Column = tuple[str, Callable[[Cost], str]]
 
 
 def _show(planned: Plan, request: Request, store: Store) -> None:
-    columns = _columns(_costs(planned))
-    _trainings(planned.stages, columns)
-    _tasks(planned.tasks, columns)
-    _judges(planned, columns)
-    _totals(planned, columns)
+    _trainings(planned.stages)
+    _tasks(planned.tasks)
+    _judges(planned)
+    _totals(planned, _columns(_costs(planned)))
     _published(planned)
     waiting = sum(row.status == WAITING for row in planned.tasks)
     pending = sum(row.left or 0 for row in planned.tasks)
@@ -126,36 +126,52 @@ def _cells(cost: Cost, columns: Iterable[Column]) -> list[str]:
 
 
 def _open(cost: Cost) -> str:
-    return "+ ?" if cost.unknown else ""
+    return "+\N{NO-BREAK SPACE}?" if cost.unknown else ""
 
 
-def _trainings(rows: Sequence[TrainingRow], columns: list[Column]) -> None:
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], keys: int = 1) -> None:
+    """A table whose cells are broken behind words or separators, or that is printed in parts where that will not do."""
+    cells = [[Text(cell) for cell in row] for row in rows]
+    used = [place for place, head in enumerate(heads) if head or any(row[place].plain for row in cells)]
+    heads, cells = [heads[place] for place in used], [[row[place] for place in used] for row in cells]
+    widths = fitted(heads, cells, out.width)
+    fits = all(
+        widest(folded(cell, width)) <= width
+        for row in ([Text(head) for head in heads], *cells)
+        for cell, width in zip(row, widths, strict=True)
+    )
+    listing(heads, cells, empty="", keys=0 if fits else keys)
+
+
+def _trainings(rows: Sequence[TrainingRow]) -> None:
     if not rows:
         return
+    columns = _columns([row.cost for row in rows])
     seeded = len({row.seed for row in rows}) > 1
     heads = ("training", "stage", "rows ≤", "steps ≤", *(name for name, _ in columns), "", "lengths")
-    listing(heads, [
+    _table(heads, [
         (
             f"{row.name} #{row.seed}" if seeded else row.name, row.stage,
             "-" if row.rows is None else short(row.rows), "-" if row.steps is None else short(row.steps),
             *_cells(row.cost, columns), "trained" if row.trained else _open(row.cost), row.origin,
         )
         for row in rows
-    ], empty="")  # fmt: skip
+    ], keys=2)  # fmt: skip
     out.print()
 
 
-def _tasks(rows: Sequence[TaskRow], columns: list[Column]) -> None:
+def _tasks(rows: Sequence[TaskRow]) -> None:
     """A table for each benchmark, and above it what all its rows share."""
+    columns = _columns([row.cost for row in rows])
     heads = ("method", "left", "status", *(name for name, _ in columns), "")
     for (dataset, variant, setting, origin), group in groupby(
         rows, lambda row: (row.dataset, row.variant, row.setting, row.origin)
     ):
         what = f"  {variant}" if variant else ""
         out.print(Text(dataset, style="bold") + Text(f"{what}  setting {setting}; lengths {origin}"))
-        listing(heads, [
+        _table(heads, [
             (row.method, _left(row), row.status, *_cells(row.cost, columns), _open(row.cost)) for row in group
-        ], empty="")  # fmt: skip
+        ])  # fmt: skip
         out.print()
 
 
@@ -165,12 +181,13 @@ def _left(row: TaskRow) -> str:
     return f"{row.left:,} of {row.questions:,}" if row.done else f"{row.left:,}"
 
 
-def _judges(planned: Plan, columns: list[Column]) -> None:
+def _judges(planned: Plan) -> None:
     if not planned.judges:
         return
-    listing(("judge", "judgements ≤", *(name for name, _ in columns), ""), [
+    columns = _columns([row.cost for row in planned.judges])
+    _table(("judge", "judgements ≤", *(name for name, _ in columns), ""), [
         (row.judge, f"{row.asked:,}", *_cells(row.cost, columns), _open(row.cost)) for row in planned.judges
-    ], empty="")  # fmt: skip
+    ])  # fmt: skip
     out.print()
 
 
@@ -179,9 +196,9 @@ def _totals(planned: Plan, columns: list[Column]) -> None:
     shown = {name: cost for name, cost in totals.items() if name == "all" or cost != Cost()}
     if len(shown) == 2:
         shown = {"all": totals["all"]}
-    listing(("what is left", *(name for name, _ in columns), ""), [
+    _table(("what is left", *(name for name, _ in columns), ""), [
         (name, *_cells(cost, columns), _open(cost)) for name, cost in shown.items()
-    ], empty="")  # fmt: skip
+    ])  # fmt: skip
     out.print()
 
 
@@ -195,6 +212,9 @@ def _published(planned: Plan) -> None:
 
 def _footnotes(planned: Plan, request: Request) -> None:
     """What the numbers rest on."""
+    if planned.samples:
+        few = ", ".join(f"{one.reference} ({one.here:,} of about {short(one.stated)})" for one in planned.samples)
+        out.print(Text(f"a sample is here, and planned as if it were all: {few}", style="yellow"))
     for reason in planned.totals["all"].unknown:
         out.print(Text(f"not in these numbers: {reason}"))
     for endpoint in planned.endpoints:

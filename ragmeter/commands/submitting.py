@@ -195,7 +195,10 @@ def _card(path: Path) -> Card:
         with open(path, "rb") as source:
             return parse_card(source.read(LIMITS.card_bytes + 1), str(path))
     except OSError as error:
-        raise UserError(f"the card cannot be read: {error.strerror}", where=str(path)) from error
+        raise UserError(
+            f"the card cannot be read: {error.strerror}", where=str(path),
+            try_this="name a card: ragmeter submission template REFERENCE --out FOLDER writes one to fill in",
+        ) from error  # fmt: skip
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from ragmeter.planning.missing import Missing, missing
 from ragmeter.planning.needed_models import needed_models
 from ragmeter.planning.parts import Index, Work, indexes
 from ragmeter.planning.published_rows import PublishedRow, published_rows
+from ragmeter.planning.samples import Sample, samples
 from ragmeter.planning.shape import Shape
 from ragmeter.planning.shapes import shape_of
 from ragmeter.planning.trainings import TrainingRow, references_of, training_rows
@@ -96,6 +97,7 @@ class Plan:
         missing: What must be there first.
         endpoints: Models that are asked at a distance.
         models: The local models, with their sizes.
+        samples: Data of which a local file holds only a part.
         assumptions: What hours were computed with.
     """
 
@@ -107,6 +109,7 @@ class Plan:
     missing: tuple[Missing, ...]
     endpoints: tuple[EndpointRow, ...]
     models: tuple[ModelSize, ...]
+    samples: tuple[Sample, ...]
     assumptions: Assumptions
 
     @property
@@ -165,12 +168,14 @@ class _Planner:
         tasks = self._tasks()
         longest = max((row.cost.completion_tokens / (row.cost.calls or 1) for row in tasks), default=0.0)
         judges = judge_rows(experiment, self.shapes, longest, self.assume)
+        taught = self._taught()
         planned = Plan(
             experiment.name, tuple(stages), tuple(tasks), tuple(judges), tuple(published_rows(experiment)), (),
-            tuple(endpoint_rows(experiment)), tuple(self._models()), self.assume,
+            tuple(endpoint_rows(experiment)), tuple(self._models()), tuple(samples((*self.shapes, *taught))),
+            self.assume,
         )  # fmt: skip
         disk = planned.totals["all"].disk + planned.scratch
-        lacking = missing(experiment, self.shapes, self._taught(), self.weights, store.folder, disk)
+        lacking = missing(experiment, self.shapes, taught, self.weights, store.folder, disk)
         return replace(planned, missing=tuple(lacking))
 
     def _taught(self) -> list[Shape]:

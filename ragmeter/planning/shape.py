@@ -50,6 +50,7 @@ class Shape:
         reading: How its authors have it read.
         benchmark: What was read: all of it where it was counted, a few questions where it was sampled.
         absent: Why they are not here, where they are not: each file.
+        whole_number: How many are stated of them, where a local file holds only a sample.
     """
 
     reference: DataReference
@@ -62,6 +63,7 @@ class Shape:
     reading: Reading | None = None
     benchmark: Benchmark | None = None
     absent: tuple[UserError, ...] = ()
+    whole_number: int | None = None
 
     @property
     def question(self) -> float:

@@ -24,6 +24,7 @@ from benchmarks.schema import Question
 from benchmarks.settings import DEFAULT_N, Setting
 from benchmarks.whereabouts import ABSENT, MADE, UNCLEAR, whereabouts
 from methods.api import Reading
+from ragmeter.planning.samples import whole_of
 from ragmeter.planning.shape import SEARCHED, Asked, Shape, mean, tokens
 from ragmeter.planning.stated import base_of, stated
 
@@ -111,7 +112,11 @@ def absences(reference: DataReference, config: DatasetConfig) -> Iterator[UserEr
 
 
 def _full(reference: DataReference, config: DatasetConfig, setting: Setting | None, limit: int | None) -> Shape:
-    return _of(registry.load(reference, config).limited(limit), setting)
+    whole = registry.load(reference, config)
+    found = _of(whole.limited(limit), setting)
+    held = len(whole.questions) + len(whole.skipped)
+    number = whole_of(reference, config, whole, held) if limit is None or held < limit else None
+    return replace(found, whole_number=number)
 
 
 def _quick(reference: DataReference, config: DatasetConfig, setting: Setting | None, limit: int | None) -> Shape:
@@ -142,7 +147,7 @@ def _first_rows(reference: DataReference, config: RowsConfig) -> Shape:
         shown = [_row(several, benchmark) for several in list(rows.values())[:SAMPLED]]
         found = replace(found, asked=tuple(shown), questions=len(rows))
     if len(rows) < ROWS:
-        return found
+        return replace(found, whole_number=whole_of(reference, config, benchmark, found.questions or 0))
     number = stated(reference, config, None, None, ()).questions
     corpus = None if number is None else round(number * len(benchmark.corpus) / len(rows))
     return replace(found, questions=number, origin="sampled", corpus=corpus)

@@ -34,7 +34,7 @@ def stated(
     """
     base = base_of(reference, config)
     source = reference if base is None else base[0]
-    usual, questions = typical(source), _stated_questions(source)
+    usual, questions = typical(source), stated_questions(source)
     documents = getattr(config, "documents", None)
     if documents is not None:
         questions = documents
@@ -75,7 +75,7 @@ def _stated_candidates(usual: Typical, setting: Setting | None) -> tuple[int, bo
     return min(setting.n or usual.candidates, usual.candidates), False
 
 
-def _stated_questions(reference: DataReference) -> int | None:
+def stated_questions(reference: DataReference) -> int | None:
     """By the card, all splits together; else as is typical."""
     _, entry = registry.resolve(reference)
     stated = entry.card.splits_of(reference.subset)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from benchmarks.errors import UserError
+    from benchmarks.errors import Broke, UserError
     from ragmeter.api import Results, load_results, run
     from ragmeter.compared import Compared, compare
 
@@ -21,8 +21,9 @@ _HOME = {
     "Results": "ragmeter.api",
     "Compared": "ragmeter.compared",
     "UserError": "benchmarks.errors",
+    "Broke": "benchmarks.errors",
 }
-__all__ = ["Compared", "Results", "UserError", "compare", "load_results", "run"]
+__all__ = ["Broke", "Compared", "Results", "UserError", "compare", "load_results", "run"]
 
 
 def __getattr__(name: str) -> Any:

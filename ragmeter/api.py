@@ -19,6 +19,7 @@ import yaml
 from rich.console import Console
 
 from benchmarks.errors import UserError
+from ragmeter import arguments
 from ragmeter import experiment as experiments
 from ragmeter.experiment import Experiment
 from ragmeter.experiment_run import How, carry_through
@@ -120,6 +121,7 @@ class Results:
         return "\n".join(map(board_html, self.boards)) or "<p>no run yet</p>"
 
 
+@arguments.speaking_python
 def run(
     experiment: str | os.PathLike[str] | Mapping[str, Any] | Experiment,
     *,
@@ -155,25 +157,31 @@ def run(
         Broke: An endpoint that it needs is not there, or the disk is full.
         Interrupted: The user stopped it; everything finished is in the store.
     """
-    home = store_folder(None if store is None else Path(store))
-    if limit is not None and limit < 1:
-        raise UserError(f"there is no first {limit} questions", where="limit", try_this="limit=1 or more")
-    read = _experiment(experiment, profile, home)
+    home = store_folder(arguments.folder(store, "store"))
+    how = How(
+        arguments.at_least_one(limit, "limit"),
+        arguments.flag(fresh, "fresh"),
+        arguments.flag(retry_failed, "retry_failed"),
+        device=arguments.text(device, "device"),
+    )
+    talk = arguments.flag(progress, "progress")
+    read = _experiment(experiment, arguments.text(profile, "profile"), home)
     opened = Store(home)
-    outcomes = carry_through(read, opened, How(limit, fresh, retry_failed, device=device), talk=progress)
+    outcomes = carry_through(read, opened, how, talk=talk)
     for outcome in outcomes:
         if outcome.status == FAILED_RUN:
             warnings.warn(
-                f"{outcome.task.method.name} on {outcome.task.run.dataset} failed: {outcome.error}", stacklevel=2
+                f"{outcome.task.method.name} on {outcome.task.run.dataset} failed: {outcome.error}", stacklevel=3
             )
     return _results(opened, read.name)
 
 
+@arguments.speaking_python
 def load_results(
     store: str | os.PathLike[str] | None = None,
     experiment: str | None = None,
     *,
-    metrics: Sequence[str] | None = None,
+    metrics: str | Sequence[str] | None = None,
     reference: str | None = None,
     every: bool = False,
 ) -> Results:
@@ -182,16 +190,19 @@ def load_results(
     Args:
         store: Folder of the store; None: RAGMETER_STORE, or ./ragmeter-store.
         experiment: Its name; None: the newest.
-        metrics: Ids to show, or their beginnings (`f1`, `recall@5`); None shows those that the experiment names.
+        metrics: Ids to show, or their beginnings (`f1`, `recall@5`), or one of them; None shows those that the
+            experiment names.
         reference: Method that differences are taken to; None: the experiment's.
         every: Every run in the store, whatever its experiment.
 
     Raises:
         UserError: There is no such store, experiment, metric or reference.
     """
-    opened = Store(store_folder(None if store is None else Path(store)))
-    name = None if every else queries.experiment(opened, experiment).name
-    return _results(opened, name, metrics=metrics, reference=reference)
+    opened = Store(store_folder(arguments.folder(store, "store")))
+    wanted, shown = arguments.text(experiment, "experiment"), arguments.texts(metrics, "metrics")
+    held_against = arguments.text(reference, "reference")
+    name = None if arguments.flag(every, "every") else queries.experiment(opened, wanted).name
+    return _results(opened, name, metrics=shown, reference=held_against)
 
 
 def _results(

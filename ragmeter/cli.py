@@ -16,7 +16,7 @@ from ragmeter import completion, shells
 from ragmeter.cache_cli import cache_app
 from ragmeter.compress_cli import compress
 from ragmeter.datasets_cli import datasets_app
-from ragmeter.endings import ended
+from ragmeter.endings import ended, tolerant
 from ragmeter.gate_cli import bless, checkpoints_app, diff, gate
 from ragmeter.help_pages import AllCommands, Commands
 from ragmeter.judge_cli import annotate_app, judge_app, score
@@ -238,11 +238,14 @@ def serve(
 ) -> None:
     """Serve the leaderboard on this store; read-only unless submissions are allowed."""
     from leaderboard.server import serve as start
+    from ragmeter.commands.serving import expect_store
     from ragmeter.console import emit
     from ragmeter.options import store_folder
 
     def told(url: str) -> None:
         emit({"url": url, "store": str(store_folder(store))}, as_json, lambda: None)
+
+    expect_store(store_folder(store), quiet)
 
     # In a process of its own, and never from a folder in which a stranger's file could be taken for a module.
     submit = [sys.executable, "-P", "-m", "ragmeter.cli", "submit"] if allow_submissions else None
@@ -351,6 +354,7 @@ def main() -> None:
     # Threads that spin while they wait starve whatever else runs on the machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    tolerant()
     sys.exit(shells.answer(app) if shells.asked() else ended(app))
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.errors import UserError
 from benchmarks.plurals import counted
+from ragmeter import arguments
 from ragmeter.frames import frame
 from ragmeter.options import store_folder
 from results import blessed, queries, question_queries
@@ -129,6 +129,7 @@ class Compared:
         )
 
 
+@arguments.speaking_python
 def compare(
     a: str | RunRow, b: str | RunRow, *, metric: str | None = None, store: str | os.PathLike[str] | None = None
 ) -> Compared:
@@ -143,7 +144,11 @@ def compare(
     Raises:
         UserError: There is no such run or metric, the two are about different questions, or share no scored one.
     """
-    opened = Store(store_folder(None if store is None else Path(store)))
+    opened = Store(store_folder(arguments.folder(store, "store")))
+    for name, given in (("a", a), ("b", b)):
+        if not isinstance(given, str | RunRow):
+            raise UserError(f"{given!r} is no run", where=name, try_this="a text that names one, or one of `runs`")
+    metric = arguments.text(metric, "metric")
     first, second = (one if isinstance(one, RunRow) else blessed.find_run(opened, one) for one in (a, b))
     found = diff(opened, first, second, metrics=[metric] if metric else None, questions=0)
     if found.unpaired:

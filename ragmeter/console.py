@@ -35,11 +35,23 @@ err: Console = _Console(stderr=True, highlight=False)
 def emit(value: Any, as_json: bool, show: Callable[[], None]) -> None:
     """Print a value as JSON, or let `show` print it for people."""
     if as_json:
-        sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n")
+        text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
+        if not _holds(sys.stdout.encoding, text):
+            text = json.dumps(value, indent=2, default=str)
+        sys.stdout.write(text + "\n")
         # Whoever reads a server's address waits for it.
         sys.stdout.flush()
     else:
         show()
+
+
+def _holds(encoding: str | None, text: str) -> bool:
+    """Whether an encoding has all characters of a text."""
+    try:
+        text.encode(encoding or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 PROSE = 44

@@ -6,6 +6,7 @@ from: the parser of the command line, the input, or a fault of ours. Standard ou
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -22,14 +23,22 @@ FINE, BROKE, WRONG, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
 _PARSER_ERROR: Any = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
 """What typer's parser raises; newer typers bring it along, older ones take it from click."""
 _HELP_ONLY = "NoArgsIsHelpError"
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NAMED = re.compile(r"No such (command|option):? '?([^'\s]+?)'?[. ]")
+
+
+def tolerant() -> None:
+    """Let standard output take every text: what its encoding lacks becomes a question mark."""
+    change = getattr(sys.stdout, "reconfigure", None)
+    if change is not None:
+        change(errors="replace")
 
 
 def ended(app: typer.Typer) -> int:
     """Run the command line; returns the exit code."""
     as_json = "--json" in sys.argv
     try:
-        code = app(standalone_mode=False, prog_name="ragmeter")
+        code = _called(app)
         # What is still to be written is written here, where somebody can be told that it cannot.
         sys.stdout.flush()
     except BrokenPipeError:
@@ -39,10 +48,24 @@ def ended(app: typer.Typer) -> int:
     except KeyboardInterrupt:
         code = INTERRUPTED
     except Exception as error:
-        return _failed(error, as_json)
+        try:
+            return _failed(error, as_json)
+        finally:
+            _drop_unwritable()
     if code == INTERRUPTED:
         _stopped("interrupted", as_json)
     return code if isinstance(code, int) else FINE
+
+
+def _called(app: typer.Typer) -> Any:
+    """What the command line returns; where nothing was given, what may be given is the answer."""
+    try:
+        return app(standalone_mode=False, prog_name="ragmeter")
+    except _PARSER_ERROR as error:
+        if type(error).__name__ != _HELP_ONLY:
+            raise
+        sys.stdout.write(error.format_message() + "\n")
+        return WRONG
 
 
 def _to_nowhere() -> None:
@@ -53,16 +76,20 @@ def _to_nowhere() -> None:
         os.close(nowhere)
 
 
+def _drop_unwritable() -> None:
+    """Where standard output takes nothing any more, leave nothing in its buffer."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _to_nowhere()
+
+
 def _failed(error: Any, as_json: bool) -> int:
     if isinstance(error, UserError):
         _say(error, as_json)
         return error.exit_code
     if isinstance(error, _PARSER_ERROR):
-        if type(error).__name__ == _HELP_ONLY:
-            # Nothing was given: what may be given is the answer.
-            sys.stdout.write(error.format_message() + "\n")
-        else:
-            _say(wrong_usage(error), as_json)
+        _say(wrong_usage(error), as_json)
         return WRONG
     if getattr(error, "exit_code", None) == INTERRUPTED:
         _stopped(str(error), as_json)
@@ -74,6 +101,11 @@ def _failed(error: Any, as_json: bool) -> int:
         said = refused(error, what="this file or folder cannot be used", try_this="--verbose shows what it was for")
         _say(said, as_json)
         return said.exit_code
+    if isinstance(error, OSError) and error.errno in _FULL:
+        # Writing names no place; it is standard output, unless the command was asked for a file.
+        said = refused(error, what="the output could not be written", try_this="free some space, then try again")
+        _say(said, as_json)
+        return BROKE
     what = f"ragmeter broke: {type(error).__name__}: {error}"
     _say(
         Broke(what, try_this="run it again with --verbose for the traceback; this is ragmeter's fault, not yours"),
@@ -88,7 +120,7 @@ def wrong_usage(error: Any) -> UserError:
     Args:
         error: A ClickException.
     """
-    message = " ".join(error.format_message().split())
+    message = " ".join(_worded(error).split())
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "ragmeter"
     remedy = f"{path} --help"
@@ -99,6 +131,21 @@ def wrong_usage(error: Any) -> UserError:
         message = f"there is no {kind} {wrong!r}"
         remedy = f"did you mean {guess!r}? {remedy} lists what there is" if guess else remedy
     return UserError(message[:1].lower() + message[1:].rstrip("."), where=path, try_this=remedy)
+
+
+def _worded(error: Any) -> str:
+    """What the parser says; of a value that is no number, or none that can be, in our words and not pydantic's."""
+    said: str = error.format_message()
+    cause = error.__cause__
+    if not hasattr(cause, "errors"):
+        return said
+    from benchmarks.wording import first_error, in_words
+
+    first = first_error(cause)
+    if not first["type"].startswith(("int_", "float_", "finite_number", "greater_than", "less_than")):
+        return said
+    given = first["input"] if "_than" in first["type"] else repr(first["input"])
+    return said.removesuffix(error.message) + f"{in_words(first)}, got {given}"
 
 
 def _known(context: Any, kind: str) -> list[str]:

@@ -111,7 +111,9 @@ def resolve(store: Store, text: str) -> RunRow | Checkpoint:
         if not error.what.startswith("unknown "):
             raise
         if not found:
-            raise unknown_name("run, checkpoint or blessed name", text, _names(store, text)) from None
+            named = [*(one.name for one in blessings(store)), *(one.name for one in checkpoints(store))]
+            noun, every = "run, checkpoint or blessed name", queries.runs(store)
+            raise queries.unknown_run(store, noun, text, _names(store, text), every, named) from None
         if len(found) > 1:
             raise _ambiguous(text, [], found) from None
         return found[0]

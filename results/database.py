@@ -39,6 +39,18 @@ class DiskFull(Broke):
         )
 
 
+class Damaged(Broke):
+    """The store's file has lost some of its content: it was cut off, or written over."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            "the store's file is damaged or cut off",
+            where=str(path),
+            try_this="put a backup in its place, or name another --store FOLDER and fill it with `ragmeter results "
+            "merge` from exports or other stores; the file was left as it is",
+        )
+
+
 class Database:
     """A DuckDB file in a folder.
 
@@ -133,7 +145,7 @@ class Database:
                     yield connection
                 finally:
                     self._opened.connection = None
-        except duckdb.IOException as error:
+        except duckdb.Error as error:
             raise _explained(error, self.path) from error
 
     @contextmanager
@@ -250,6 +262,12 @@ def _busy(error: duckdb.Error) -> bool:
     return "Could not set lock" in text or "Conflicting lock" in text or "different configuration" in text
 
 
+def _damaged(text: str) -> bool:
+    """Whether DuckDB says of the store's own file, and not of one that is read into it, that it is not whole."""
+    cut = "Could not read enough bytes" in text and (f'{FILE}"' in text or f"{FILE}.wal" in text)
+    return cut or "Corrupt database file" in text or "Failure while replaying WAL" in text
+
+
 def _explained(error: Exception, path: Path) -> Exception:
     """A user's error for what a user can mend; anything else as it is."""
     text = str(error)
@@ -261,6 +279,8 @@ def _explained(error: Exception, path: Path) -> Exception:
             where=str(path),
             try_this="choose another folder with --store FOLDER; the file was left as it is",
         )
+    if isinstance(error, duckdb.Error) and _damaged(text):
+        return Damaged(path)
     if "Permission denied" in text or getattr(error, "errno", None) in (13, 30):
         return UserError("the store cannot be written", where=str(path), try_this="--store FOLDER")
     if isinstance(error, duckdb.Error) and _busy(error):

@@ -200,9 +200,43 @@ def find_run(store: Store, text: str) -> RunRow:
     if not distinct:
         # A hash is offered for what looks like one; anybody else wants names.
         hashes = re.fullmatch("[0-9a-f]{4,}", text) and nearest(text, [row.run for row in every])
-        raise unknown_name("run", text, [row.run if hashes else row.path for row in every])
+        raise unknown_run(store, "run", text, [row.run if hashes else row.path for row in every], every)
     listed = ", ".join(f"{row.run[:8]} ({row.path})" for row in list(distinct.values())[:5])
     raise UserError(f"{text!r} means {len(distinct)} runs", try_this=f"name one: {listed}")
+
+
+_OFFERED = 12
+
+
+def unknown_run(
+    store: Store, noun: str, text: str, names: Sequence[str], every: Sequence[RunRow], others: Sequence[str] = ()
+) -> UserError:
+    """The error for a text that means no run: runs whose method has it in its name, else the nearest of all names.
+
+    Args:
+        store: Where experiments are read: the newest one's runs are named first.
+        noun: What was looked for.
+        text: What was given.
+        names: Of everything that could have been meant.
+        every: All runs.
+        others: Names of other things that could have been meant; those that have the text in them go first.
+    """
+    word = text.casefold().strip()
+    age = {row.name: number for number, row in enumerate(experiments(store))}
+    newest = sorted(every, key=lambda row: age.get(row.experiment, len(age)))
+    alike: dict[str, RunRow] = {}
+    for row in newest:
+        if word and word in row.method.casefold():
+            alike.setdefault(row.run, row)
+    found = [name for name in others if word and word in name.casefold()]
+    found += [f"{row.run[:8]} ({row.path})" for row in alike.values()]
+    if not found:
+        error = unknown_name(noun, text, names)
+        hint = f"{error.try_this}{' ' if nearest(text, names) else '; '}`ragmeter runs` lists all"
+        return UserError(error.what, try_this=hint) if every else error
+    more = f", … ({len(found)} in all)" if len(found) > _OFFERED else ""
+    hint = f"name one: {', '.join(found[:_OFFERED])}{more}; `ragmeter runs` lists all"
+    return UserError(f"unknown {noun} {text!r}", try_this=hint)
 
 
 def metric_ids(store: Store, run_ids: Sequence[str]) -> list[str]:

@@ -15,7 +15,7 @@ from benchmarks.corpora.build import Progress as Built
 from benchmarks.corpora.build import build_corpus
 from benchmarks.corpora.records import LAYOUTS
 from benchmarks.corpus import CARD, read_card
-from benchmarks.errors import unknown_name
+from benchmarks.errors import UserError, nearest, unknown_name
 from benchmarks.open_file import archive_of
 from benchmarks.plurals import counted
 from benchmarks.registry import DATASETS, DatasetCard, DatasetEntry
@@ -24,6 +24,7 @@ from ragmeter.commands.listing import option_rows, print_card
 from ragmeter.console import emit, err, listing, out
 
 _SUBSETS_SHOWN = 4
+_VERBS = ("list", "show", "fetch", "verify", "stats", "sample", "corpus", "contamination")
 
 
 def list_all(as_json: bool) -> None:
@@ -52,8 +53,7 @@ def list_all(as_json: bool) -> None:
 def show(name: str, as_json: bool) -> None:
     """Show one dataset."""
     if name not in DATASETS:
-        verbs = ("list", "show", "fetch", "verify", "stats", "sample", "corpus", "contamination")
-        raise unknown_name("dataset", name, [*(entry.id for entry in DATASETS), *verbs])
+        raise _unknown(name)
     entry = DATASETS.get(name)
     places = _places(entry)
 
@@ -66,6 +66,14 @@ def show(name: str, as_json: bool) -> None:
         listing(("split", "questions", "now", "read from"), rows, empty="")
 
     emit(_card_json(entry, places) | {"options": option_rows(entry.config)}, as_json, print_all)
+
+
+def _unknown(name: str) -> UserError:
+    """The error for a name that no dataset has; a command of the group may have been meant by it."""
+    known = [entry.id for entry in DATASETS]
+    if nearest(name, [*known, *_VERBS]) in _VERBS:
+        return unknown_name("dataset or command", name, _VERBS)
+    return unknown_name("dataset", name, known)
 
 
 def _places(entry: DatasetEntry) -> list[Whereabouts]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
-from benchmarks.errors import UserError
+from benchmarks.errors import Broke, UserError
 from ragmeter import experiment as experiments
 from ragmeter.commands.tabling import beside_json, show_beside
 from ragmeter.console import emit, err, out
@@ -100,4 +100,5 @@ def _conclude(outcomes: list[Outcome], planned: int, verbose: bool) -> int:
             import traceback
 
             err.print(Text("".join(traceback.format_exception(error))))
-    return min(outcome.error.exit_code if isinstance(outcome.error, UserError) else 1 for outcome in broken)
+    # Also where a user's mistake broke it: it had begun, and 2 says that nothing was spent.
+    return Broke.exit_code

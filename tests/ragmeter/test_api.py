@@ -19,7 +19,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import Prediction
 from methods.registry import METHODS, MethodConfig, register
-from ragmeter import Results, UserError, compare, experiment, load_results, run
+from ragmeter import Broke, Results, UserError, compare, experiment, load_results, run
 from ragmeter.run_loop import execute
 from results import queries
 from results.board import boards
@@ -91,6 +91,7 @@ def test_what_is_offered_is_there_and_nothing_else() -> None:
         assert name in dir(ragmeter)
     with pytest.raises(AttributeError, match="no attribute 'runn'"):
         ragmeter.runn  # noqa: B018
+    assert issubclass(Broke, UserError)
     # The module of the run loop must not take the function's name away.
     assert execute.__module__ == "ragmeter.run_loop"
     assert callable(ragmeter.run)
@@ -157,8 +158,9 @@ def test_a_method_that_breaks_is_warned_of_and_named(tmp_path: Path, scratch: No
             raise RuntimeError("<b>out of luck</b>")
 
     methods = [{"id": "test_api_broken"}, {"id": "random"}]
-    with pytest.warns(UserWarning, match="test_api_broken on worlds/multihop:test failed: <b>out of luck"):
+    with pytest.warns(UserWarning, match="test_api_broken on worlds/multihop:test failed: <b>out of luck") as told:
         found = run(SMALL | {"reference": "random", "methods": methods}, store=tmp_path, limit=2)
+    assert {one.filename for one in told} == {__file__}, "a warning names the caller's line"
     assert [one.method for one in found.failed] == ["test_api_broken"]
     assert {one.method: one.status for one in found.runs} == {"test_api_broken": FAILED_RUN, "random": "finished"}
     # What went wrong is shown, and cannot become a tag.
@@ -186,7 +188,13 @@ def scratch() -> Iterator[None]:
         (3, {}, "3 is no experiment"),
         (SMALL, {"profile": "large"}, "unknown profile"),
         (SMALL, {"limit": 0}, "limit=1"),
-        (SMALL, {"device": "gpu"}, "no device"),
+        (SMALL, {"limit": "5"}, "a whole number is wanted, got '5'\n  where: limit"),
+        (SMALL, {"limit": 2.5}, "a whole number is wanted, got 2.5\n  where: limit"),
+        (SMALL, {"limit": True}, "a whole number is wanted, got True\n  where: limit"),
+        (SMALL, {"fresh": "no"}, "True or False is wanted, got 'no'\n  where: fresh"),
+        (SMALL, {"profile": 5}, "a text is wanted, got 5\n  where: profile"),
+        (SMALL, {"device": 0}, "a text is wanted, got 0\n  where: device"),
+        (SMALL, {"device": "gpu"}, "no device 'gpu'\n  where: device\n"),
     ],
 )
 def test_a_mistake_is_a_user_error_and_makes_no_store(
@@ -217,6 +225,38 @@ def test_a_store_that_is_not_there_or_lacks_the_experiment_is_an_error(results: 
         load_results(results.store.folder, "smal")
     with pytest.raises(UserError, match="unknown stored metric"):
         load_results(results.store.folder, metrics=["bleu"])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"store": 5}, "a folder is wanted, got 5\n  where: store"),
+        ({"experiment": 5}, "a text is wanted, got 5\n  where: experiment"),
+        ({"metrics": 5}, "a list of texts is wanted, got 5\n  where: metrics"),
+        ({"metrics": ["f1", 5]}, r"a list of texts is wanted, got \['f1', 5\]\n  where: metrics"),
+        ({"reference": "nobody"}, "unknown method 'nobody'\n  where: reference\n"),
+        ({"every": "no"}, "True or False is wanted, got 'no'\n  where: every"),
+    ],
+)
+def test_an_argument_of_the_wrong_kind_is_named(results: Results, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        load_results(**{"store": results.store.folder} | options)
+
+
+def test_a_single_metric_need_not_be_a_list(results: Results) -> None:
+    single = load_results(results.store.folder, metrics="f1")
+    pd.testing.assert_frame_equal(single.table(), load_results(results.store.folder, metrics=["f1"]).table())
+
+
+def test_messages_speak_of_arguments_and_not_of_options(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        load_results(tmp_path / "none")
+    assert caught.value.try_this == "ragmeter demo, or store=…"
+    assert str(caught.value).endswith("store=…")
+    # In a folder's name it is nobody's option.
+    with pytest.raises(UserError) as caught:
+        load_results(tmp_path / "--store-of-mine")
+    assert caught.value.where == str(tmp_path / "--store-of-mine")
 
 
 def test_the_store_of_the_environment_is_the_default(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,6 +318,21 @@ def test_runs_are_named_by_text_or_taken_from_results(results: Results) -> None:
 )
 def test_a_comparison_of_what_is_not_there_is_an_error(
     results: Results, a: str, b: str, metric: str, said: str
+) -> None:
+    with pytest.raises(UserError, match=said):
+        compare(a, b, metric=metric, store=results.store.folder)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "metric", "said"),
+    [
+        (5, "bm25", None, "5 is no run\n  where: a"),
+        ("bm25", None, None, "None is no run\n  where: b"),
+        ("random", "bm25", ["f1"], r"a text is wanted, got \['f1'\]\n  where: metric"),
+    ],
+)
+def test_a_comparison_of_what_is_no_name_names_the_argument(
+    results: Results, a: Any, b: Any, metric: Any, said: str
 ) -> None:
     with pytest.raises(UserError, match=said):
         compare(a, b, metric=metric, store=results.store.folder)

@@ -50,7 +50,7 @@ def test_names_of_runs_are_offered_and_a_hash_for_a_hash(ragmeter: Command, stor
     for find in (queries.find_run, blessed.find_run):
         with pytest.raises(UserError) as caught:
             find(store, wrong)
-        assert caught.value.try_this == f"did you mean {run!r}?"
+        assert caught.value.try_this == f"did you mean {run!r}? `ragmeter runs` lists all"
 
 
 def test_nothing_to_prune_is_said_once(ragmeter: Command) -> None:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.errors import UserError
+from benchmarks.errors import Broke, UserError
 from benchmarks.schema import Passage
 from methods.api import FAILED, Evidence, Prediction, Usage
 from results import queries
@@ -136,6 +136,34 @@ def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(tmp_path: Path)
     with pytest.raises(UserError, match="not a DuckDB database"):
         Store(tmp_path).start(RUN)
     assert path.read_text() == "not a database, " * 1000
+
+
+@pytest.mark.parametrize("damage", ["cut within the header", "cut off", "written over"])
+def test_a_damaged_file_is_called_so_and_left_as_it_is(store: Store, damage: str) -> None:
+    store.start(RUN)
+    store.append(RUN.run, [prediction(number) for number in range(200)], {"em#v1": np.ones(200)})
+    path = store.database.path
+    raw = path.read_bytes()
+    if damage == "written over":
+        # The page of the header that says where everything lies: its checksum does not fit any more.
+        raw = raw[:100] + b"x" * 300 + raw[400:]
+    else:
+        raw = raw[: 5_000 if damage == "cut within the header" else 20_000]
+    path.write_bytes(raw)
+    for use in (lambda: Store(store.folder).status(RUN.run), lambda: Store(store.folder).start(RUN)):
+        with pytest.raises(Broke, match="damaged or cut off") as caught:
+            use()
+        assert caught.value.where == str(path)
+        assert "backup" in str(caught.value.try_this)
+    assert path.read_bytes() == raw
+
+
+def test_another_error_of_the_database_is_no_damage(store: Store) -> None:
+    store.start(RUN)
+    with pytest.raises(duckdb.CatalogException), store.database.reading() as connection:
+        connection.execute("SELECT 1 FROM nowhere")
+    with pytest.raises(duckdb.IOException), store.database.reading() as connection:
+        connection.execute("SELECT 1 FROM read_parquet('nowhere.parquet')")
 
 
 def test_a_store_of_a_later_schema_is_refused_with_the_reason(store: Store) -> None:

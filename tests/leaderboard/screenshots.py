@@ -97,11 +97,18 @@ def browsing(executable: str) -> Iterator[Any]:
 
 
 def settled(page: Any) -> None:
-    """Wait until the page has drawn our components and its script has ended."""
+    """Wait until the page has drawn our components, its script has ended, and none has begun a moment later."""
+    idle, spinner = '[data-testid="stApp"][data-test-script-state="notRunning"]', '[data-testid="stSpinner"]'
     page.wait_for_selector("h1.page", timeout=60_000)
-    page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]', timeout=60_000)
-    page.wait_for_selector('[data-testid="stSpinner"]', state="detached", timeout=60_000)
-    page.wait_for_timeout(700)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        page.wait_for_selector(idle, timeout=60_000)
+        page.wait_for_selector(spinner, state="detached", timeout=60_000)
+        # What was just clicked may not have reached the server yet.
+        page.wait_for_timeout(700)
+        if page.locator(idle).count() and not page.locator(spinner).count():
+            return
+    raise TimeoutError("the page's script does not come to rest")
 
 
 def main() -> None:

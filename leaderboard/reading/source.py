@@ -136,9 +136,11 @@ def board_of(at: Source, experiment: str | None, group: int, reference: str | No
 
 
 @st.cache_data(show_spinner=False, max_entries=64)
-def places_of(at: Source, experiment: str | None, group: int, metric: str, higher_is_better: bool) -> dict[str, Band]:
-    """The places on the board of one group of runs, by run."""
-    return places(store_of(at), _column(at, experiment, group, None, metric), metric,
+def places_of(
+    at: Source, experiment: str | None, group: int, reference: str | None, metric: str, higher_is_better: bool
+) -> dict[str, Band]:
+    """The places on the board of one group of runs, by run; the column with its `reference` is remembered."""
+    return places(store_of(at), _column(at, experiment, group, reference, metric), metric,
                   higher_is_better=higher_is_better)  # fmt: skip
 
 

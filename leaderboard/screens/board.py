@@ -77,15 +77,15 @@ def _benchmark() -> None:
         )  # fmt: skip
     metrics = chosen.families[family]
     shown = (focus, *(metric for metric in metrics if metric != focus))
-    board = source.board_of(
-        chosen.at, chosen.experiment, chosen.group, None if reference == NO_REFERENCE else reference, shown
-    )
+    base = None if reference == NO_REFERENCE else reference
+    board = source.board_of(chosen.at, chosen.experiment, chosen.group, base, shown)
     column = state.pick("sort", board_table.sort_columns(board), "rank")
     first = "desc" if column in board.metrics and higher_is_better(column, chosen.definitions) else "asc"
     order = Order(column, state.pick("order", ("asc", "desc"), first) == "desc")
 
-    bands = source.places_of(chosen.at, chosen.experiment, chosen.group, focus,
-                             higher_is_better(focus, chosen.definitions))  # fmt: skip
+    bands = source.places_of(
+        chosen.at, chosen.experiment, chosen.group, base, focus, higher_is_better(focus, chosen.definitions)
+    )
     show(_summary(board), "summary")
     rows = board_table.ordered(board, focus, order, chosen.definitions)
     show(

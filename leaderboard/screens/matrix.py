@@ -30,8 +30,6 @@ from results.series import is_called
 
 ACTS = ("view", "board", "metric", "sort", "order", "first", "pin", "hide", *matrix_controls.FILTERS)
 """What clicks in the table may change."""
-
-
 METHODS_PAGE = "scripts/methods.py"
 
 

@@ -10,7 +10,7 @@ import streamlit as st
 
 from leaderboard import submitting
 from leaderboard.elements.columns import ALL_RUNS, MAIN, board_key, families
-from leaderboard.elements.nodes import el, message
+from leaderboard.elements.nodes import el, message, prose
 from leaderboard.reading import source
 from leaderboard.reading.source import Source, store_of
 from leaderboard.submitting import Draft, Verdict
@@ -104,7 +104,7 @@ def _result(at: Source, checked: _Checked) -> None:
     if found is not None:
         show(found, "findings")
     if checked.verdict.notes:
-        show(el("ul", *(el("li", note) for note in checked.verdict.notes), cls="note"), "notes")
+        show(el("ul", *(el("li", *prose(note)) for note in checked.verdict.notes), cls="note"), "notes")
     if not checked.verdict.ok:
         return
     metric = _preview(at, checked.verdict)

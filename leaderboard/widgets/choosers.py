@@ -12,6 +12,7 @@ from leaderboard.elements.nodes import el, link, message
 from leaderboard.reading import source
 from leaderboard.reading.source import Source
 from leaderboard.widgets import state
+from leaderboard.widgets.entering import without_store
 from leaderboard.widgets.view import show
 from results.queries import RunRow, UserError
 
@@ -85,13 +86,7 @@ def experiment_box(at: Source) -> str | None:
 
 def nothing(at: Source) -> bool:
     """Say that there is nothing to show, and what to do; False where there is something."""
-    if not at.stamp:
-        show(message(
-            "No results here yet",
-            f"The folder {at.folder} holds no store. Run the demo (minutes, no GPU, no keys), then reload this page; "
-            "or point the server at another folder.",
-            ("ragmeter demo", "ragmeter serve --store FOLDER"),
-        ), "message")  # fmt: skip
+    if without_store(at):
         return True
     if not source.has_runs(at):
         show(message(

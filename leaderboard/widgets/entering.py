@@ -20,15 +20,20 @@ def enter(page: str, title: str) -> Source | None:
     state.begin(page)
     show(el("h1", title, cls="page"), "title")
     at = source.source()
-    if not at.stamp:
-        show(message(
-            "No results here yet",
-            f"The folder {at.folder} holds no store. Run the demo (minutes, no GPU, no keys), then reload this page; "
-            "or point the server at another folder.",
-            ("ragmeter demo", "ragmeter serve --store FOLDER"),
-        ), "message")  # fmt: skip
-        return None
-    return at
+    return None if without_store(at) else at
+
+
+def without_store(at: Source) -> bool:
+    """Say so where there is no store, and what to do."""
+    if at.stamp:
+        return False
+    show(message(
+        "No results here yet",
+        f"The folder {at.folder} holds no store. Run the demo (minutes, no GPU, no keys), then reload this page; "
+        "or point the server at another folder.",
+        ("ragmeter demo", "ragmeter serve --store FOLDER"),
+    ), "message")  # fmt: skip
+    return True
 
 
 def explain(error: UserError, title: str) -> None:

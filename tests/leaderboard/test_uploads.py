@@ -80,26 +80,90 @@ def test_both_boxes_hold_their_files_within_the_bounds() -> None:
     assert uploads.IN_ALL > uploads.PER_SESSION
 
 
-def test_the_server_that_takes_files_is_started_with_the_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def queue_kind(monkeypatch: pytest.MonkeyPatch) -> type[Any]:
+    """Streamlit's queue of messages to a page, as a class of its own: what is mended here stays mended."""
+    queues = pytest.importorskip("streamlit.runtime.forward_msg_queue")
+    kind = type("Queue", (queues.ForwardMsgQueue,), {})
+    monkeypatch.setattr(queues, "ForwardMsgQueue", kind)
+    return kind
+
+
+def message(**fields: Any) -> Any:
+    from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+
+    return ForwardMsg(**fields)
+
+
+def asked(response: str) -> Any:
+    """Where to send a file."""
+    from streamlit.proto.Common_pb2 import FileURLsResponse
+
+    return message(file_urls_response=FileURLsResponse(response_id=response))
+
+
+@pytest.mark.parametrize("fragments", [None, ["a fragment"]])
+def test_an_answer_where_to_send_a_file_outlives_the_start_of_a_script(
+    queue_kind: type[Any], fragments: list[str] | None
+) -> None:
+    uploads.answer(queue_kind)
+    queue = queue_kind()
+    for one in (asked("1"), message(delta={}), asked("2"), message(session_status_changed={})):
+        queue.enqueue(one)
+    queue.clear(retain_lifecycle_msgs=True, fragment_ids_this_run=fragments)
+    # A whole run draws everything anew; a fragment's leaves what others drew.
+    kinds = sorted(one.WhichOneof("type") for one in queue._queue)
+    drawn = ["delta"] if fragments else []
+    assert kinds == [*drawn, "file_urls_response", "file_urls_response", "session_status_changed"]
+    # What is sent is sent once.
+    assert [one.file_urls_response.response_id for one in queue.flush() if one.HasField("file_urls_response")] == [
+        "1",
+        "2",
+    ]
+    assert queue.is_empty()
+    queue.enqueue(asked("3"))
+    queue.clear()
+    assert queue.is_empty()
+
+
+def test_without_that_streamlit_drops_the_answer(queue_kind: type[Any]) -> None:
+    """Once this fails, `uploads.answer` is no longer needed."""
+    queue = queue_kind()
+    queue.enqueue(asked("1"))
+    queue.clear(retain_lifecycle_msgs=True)
+    assert queue.is_empty()
+
+
+def test_the_server_that_takes_files_is_started_with_what_is_mended(
+    monkeypatch: pytest.MonkeyPatch, queue_kind: type[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert command(1, "h", False, uploads=True)[1:4] == ["-m", "leaderboard.uploads", "run"]
     assert command(1, "h", False)[1:4] == ["-m", "streamlit", "run"]
     kind = type("Manager", (managers.MemoryUploadedFileManager,), {})
     monkeypatch.setattr(managers, "MemoryUploadedFileManager", kind)
     monkeypatch.setattr("streamlit.web.cli.main", lambda prog_name: None)
     uploads.main()
+    assert capsys.readouterr().err == ""
+    queue = queue_kind()
+    queue.enqueue(asked("1"))
+    queue.clear(retain_lifecycle_msgs=True)
+    assert not queue.is_empty()
     monkeypatch.setattr(uploads, "len", lambda data: uploads.IN_ALL, raising=False)
     with pytest.raises(exceptions.HTTPException):
         put(kind("/upload"), "a", "1", 1)
 
 
-def test_a_streamlit_that_keeps_files_elsewhere_is_told_of_and_still_starts(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_streamlit_that_keeps_files_or_messages_elsewhere_is_told_of_and_still_starts(
+    monkeypatch: pytest.MonkeyPatch, queue_kind: type[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     started: list[str] = []
     monkeypatch.setattr("streamlit.web.cli.main", lambda prog_name: started.append(prog_name))
     monkeypatch.setattr(managers, "MemoryUploadedFileManager", type("Other", (), {}))
     uploads.main()
+    queues = pytest.importorskip("streamlit.runtime.forward_msg_queue")
+    monkeypatch.setattr(queues, "ForwardMsgQueue", type("Other", (), {"clear": lambda self: None}))
     monkeypatch.setitem(sys.modules, "streamlit.runtime.memory_uploaded_file_manager", None)
     uploads.main()
-    assert capsys.readouterr().err.count("cannot be bounded") == 2
+    said = capsys.readouterr().err
+    assert (said.count("cannot be bounded"), said.count("sent again")) == (2, 1)
     assert started == ["streamlit", "streamlit"]

@@ -34,8 +34,8 @@ def tolerant() -> None:
         change(errors="replace")
 
 
-def ended(app: typer.Typer) -> int:
-    """Run the command line; returns the exit code."""
+def ended(app: Any) -> int:
+    """Run the command line, a Typer or the command made of one; returns the exit code."""
     as_json = "--json" in sys.argv
     try:
         code = _called(app)
@@ -49,7 +49,7 @@ def ended(app: typer.Typer) -> int:
         code = INTERRUPTED
     except Exception as error:
         try:
-            return _failed(error, as_json)
+            return _failed(error, as_json, app)
         finally:
             _drop_unwritable()
     if code == INTERRUPTED:
@@ -84,12 +84,12 @@ def _drop_unwritable() -> None:
         _to_nowhere()
 
 
-def _failed(error: Any, as_json: bool) -> int:
+def _failed(error: Any, as_json: bool, app: Any) -> int:
     if isinstance(error, UserError):
         _say(error, as_json)
         return error.exit_code
     if isinstance(error, _PARSER_ERROR):
-        _say(wrong_usage(error), as_json)
+        _say(wrong_usage(error, _command(app)), as_json)
         return WRONG
     if getattr(error, "exit_code", None) == INTERRUPTED:
         _stopped(str(error), as_json)
@@ -114,15 +114,28 @@ def _failed(error: Any, as_json: bool) -> int:
     return BROKE
 
 
-def wrong_usage(error: Any) -> UserError:
+def _command(app: Any) -> str:
+    """The command that this process was started with, as far as its words name one: "ragmeter cache prune"."""
+    path: str = "ragmeter"
+    group: Any = typer.main.get_command(app) if isinstance(app, typer.Typer) else app
+    for word in sys.argv[1:]:
+        group = getattr(group, "commands", {}).get(word)
+        if group is None:
+            break
+        path += f" {word}"
+    return path
+
+
+def wrong_usage(error: Any, command: str) -> UserError:
     """What the parser of the command line did not understand, as an error like all others.
 
     Args:
         error: A ClickException.
+        command: The command, for errors that do not say where they come from.
     """
     message = " ".join(_worded(error).split())
     context = getattr(error, "ctx", None)
-    path = context.command_path if context is not None else "ragmeter"
+    path = context.command_path if context is not None else command
     remedy = f"{path} --help"
     found = _NAMED.match(message + " ")
     if found:

@@ -128,9 +128,8 @@ class Database:
             yield opened
             return
         if not self.exists:
-            raise UserError(
-                "there is no store here yet", where=str(self.folder), try_this="ragmeter demo, or --store FOLDER"
-            )
+            what = "this is a file; a store is a folder" if self.folder.is_file() else "there is no store here yet"
+            raise UserError(what, where=str(self.folder), try_this="ragmeter demo, or --store FOLDER")
         try:
             if not self._checked:
                 with self._reader() as connection:

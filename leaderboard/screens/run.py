@@ -32,6 +32,8 @@ PAGE = 25
 """Runs listed at a time."""
 EVERY_S = 2.0
 """How often what goes on is looked at."""
+IDLE_S = 10.0
+"""How often it is looked whether something has begun."""
 APART = 8
 """Questions shown on which two runs differ most."""
 NEAREST = 300
@@ -89,13 +91,20 @@ def _render(at: Source) -> None:
 
 
 def _live(at: Source) -> None:
-    """What goes on; looks again by itself, and only while something does."""
+    """What goes on; looks again by itself, and seldom while nothing does."""
     show(el("h2", "Running now", cls="section"), "live-title")
-    if not running(store_of(at)):
-        show(el("p", "Nothing is running. What you start shows here when you come back to this page.", cls="note"),
-             "live-none")  # fmt: skip
-        return
-    st.fragment(_watch, run_every=EVERY_S)(at.folder)
+    if running(store_of(at)):
+        st.fragment(_watch, run_every=EVERY_S)(at.folder)
+    else:
+        st.fragment(_wait, run_every=IDLE_S)(at.folder)
+
+
+def _wait(folder: str) -> None:
+    if running(Store(Path(folder))):
+        # The list below has a new run, too.
+        st.rerun(scope="app")
+    note = f"Nothing is running. What you start shows here by itself, within {IDLE_S:g} s."
+    show(el("p", note, cls="note"), "live-none")
 
 
 def _watch(folder: str) -> None:

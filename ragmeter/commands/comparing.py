@@ -34,7 +34,7 @@ def diff(
     one = blessed.find_run(store, first)
     two = blessed.find_run(store, second)
     with offering_score():
-        found = compare(store, one, two, metrics=metric_list(metrics) if metrics else None, questions=questions)
+        found = compare(store, one, two, metrics=metric_list(metrics), questions=questions)
     emit(to_json(found), as_json, lambda: _show(found, quiet))
 
 

@@ -24,9 +24,18 @@ from results.store import Store
 SHOWN_TEXT = 240
 
 
-def metric_list(text: str) -> list[str]:
-    """The metrics of a `--metrics` value: separated by commas, except those between parentheses."""
-    return [part.strip() for part in re.split(r",(?![^(]*\))", text) if part.strip()]
+def metric_list(text: str | None) -> list[str] | None:
+    """The metrics of a `--metrics` value, separated by commas, except those between parentheses; None without one.
+
+    Raises:
+        UserError: There is a value, but no metric in it.
+    """
+    if text is None:
+        return None
+    found = [part.strip() for part in re.split(r",(?![^(]*\))", text) if part.strip()]
+    if not found:
+        raise UserError("no metric is named", where="--metrics", try_this="--metrics f1,em, or leave it out")
+    return found
 
 
 def runs(experiment: str | None, folder: Path | None, as_json: bool) -> None:

@@ -35,7 +35,7 @@ def drops(
     name = queries.experiment(store, experiment).name
     with offering_score():
         found = style_drops(
-            store, name, metric_list(metrics) if metrics else None, styles=list(styles) or None, over_seeds=over_seeds,
+            store, name, metric_list(metrics), styles=list(styles) or None, over_seeds=over_seeds,
             reference=reference,
         )  # fmt: skip
     if reference is not None and all(table.reference is None for table in found):
@@ -169,7 +169,7 @@ def curve(
     store = Store(store_folder(folder))
     name = queries.experiment(store, experiment).name
     found = style_curves(
-        store, name, "formal" if over == "mix" else "k", metric_list(metrics) if metrics else None,
+        store, name, "formal" if over == "mix" else "k", metric_list(metrics),
         over_seeds=over_seeds,
     )  # fmt: skip
     emit({"experiment": name, "curves": [_curve_json(table) for table in found]}, as_json, lambda: _show_curves(found))

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from benchmarks.errors import unknown_name, unwritable
+from benchmarks.errors import UserError, unknown_name, unwritable
 from ragmeter.commands.showing import metric_list
 from ragmeter.console import listing, out
 from ragmeter.options import store_folder
@@ -58,9 +58,12 @@ def table(request: Request, folder: Path | None, as_json: bool) -> None:
     form = "json" if as_json else request.form
     if form not in FORMATS:
         raise unknown_name("format", form, FORMATS, where="--format")
+    if as_json and request.form not in ("text", "json"):
+        what = f"--json and --format {request.form} ask for different things"
+        raise UserError(what, where="--format", try_this="leave one of them out")
     store = Store(store_folder(folder))
     name = None if request.every else queries.experiment(store, request.experiment).name
-    metrics = metric_list(request.metrics) if request.metrics else None
+    metrics = metric_list(request.metrics)
     with offering_score():
         found = boards(store, name, metrics=metrics, over_seeds=request.over_seeds, reference=request.reference)
     beside = list(_beside(found)) if request.published else []

@@ -133,7 +133,7 @@ def test_what_goes_on_shows_how_far_it_is_and_looks_again_by_itself(app: Start, 
     assert bar.attributes["label"] == "32% answered"
 
 
-def test_where_nothing_runs_nothing_looks_again(app: Start, tmp_path: Path, synthetic: ModuleType) -> None:
+def test_where_nothing_runs_any_more_the_page_says_so(app: Start, tmp_path: Path, synthetic: ModuleType) -> None:
     store = Store(tmp_path / "s")
     run = begun(store, synthetic.benchmark(3), synthetic, "ab" * 8, RUNNING)
     page = app(store.folder).open("runs")
@@ -143,6 +143,10 @@ def test_where_nothing_runs_nothing_looks_again(app: Start, tmp_path: Path, synt
     assert not page.has("live")
     assert "Nothing is running" in words(page.part("live-none"))
     assert "running" not in words(page.part("list"))
+    begun(store, synthetic.benchmark(3), synthetic, "cd" * 8, RUNNING)
+    page.test.run()
+    assert page.has("live")
+    assert not page.has("live-none")
 
 
 def test_all_runs_are_listed_once_and_filters_keep_those_that_pass(app: Start, filled: Path) -> None:

@@ -183,11 +183,15 @@ def test_what_is_running_is_looked_at_again_by_itself(
 
     store = Store(tmp_path / "live")
     world, run = synthetic.benchmark(20), "ab" * 8
+
+    def begun(run: str) -> Any:
+        return synthetic.Run(
+            run, f"slow {run[:2]}", "m", "method", {}, "madeup:test", world.fingerprint, "distractor", 0, 20, {}
+        )
+
     store.put_benchmark(world, world.fingerprint)
     store.put_cards([], synthetic.METRICS)
-    store.start(
-        synthetic.Run(run, "slow", "m", "method", {}, "madeup:test", world.fingerprint, "distractor", 0, 20, {})
-    )
+    store.start(begun(run))
     with screenshots.serving(store.folder) as address:
         page = browser.new_page()
         page.goto(f"{address}/runs")
@@ -200,4 +204,7 @@ def test_what_is_running_is_looked_at_again_by_itself(
         page.get_by_text("20 of 20", exact=True).first.wait_for(timeout=20_000)
         store.end(run, FINISHED)
         page.get_by_text("Nothing is running").wait_for(timeout=20_000)
+        # And one that begins while nobody touches the page.
+        store.start(begun("cd" * 8))
+        page.get_by_text("0 of 20", exact=True).first.wait_for(timeout=60_000)
         page.close()

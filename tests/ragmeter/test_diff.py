@@ -180,6 +180,18 @@ def test_an_unknown_format_or_place_is_wrong_usage(ragmeter: Command, tmp_path: 
     assert done.code == 2
     assert "did you mean 'latex'?" in done.err
     assert ragmeter("table", "--format", "csv", "--output", str(tmp_path)).code == 2
+    done = ragmeter("table", "--format", "csv", "--json")
+    assert (done.code, done.out) == (2, "")
+    assert "different things" in done.err
+    assert ragmeter("table", "--format", "json", "--json").code == 0
+
+
+@pytest.mark.parametrize("line", ["table --metrics=", "table --metrics=,", "diff RUN RUN --metrics="])
+def test_no_metric_is_not_every_metric(ragmeter: Command, line: str) -> None:
+    run = json.loads(ragmeter("runs", "--json").out)[0]["run"]
+    done = ragmeter(*line.replace("RUN", run).split())
+    assert (done.code, done.out) == (2, "")
+    assert "no metric is named" in done.err
 
 
 def test_data_without_published_figures_say_so(ragmeter: Command) -> None:

@@ -168,6 +168,8 @@ def test_programs_are_told_of_wrong_usage_in_json(name: str, say: Say) -> None:
         ("run x --limit many", "invalid value for '--limit'", "ragmeter run --help"),
         ("run x --limit 0", "invalid value for '--limit'", "ragmeter run --help"),
         ("run x y", "got unexpected extra argument", "ragmeter run --help"),
+        ("run x --limit", "option '--limit' requires an argument", "ragmeter run --help"),
+        ("cache prune --store", "option '--store' requires an argument", "ragmeter cache prune --help"),
     ],
 )
 def test_mistakes_of_typing_are_named_with_the_nearest_right_thing(line: str, what: str, remedy: str, say: Say) -> None:

@@ -118,6 +118,12 @@ def test_nothing_is_read_where_nothing_was_written(store: Store) -> None:
     assert not store.folder.exists()
 
 
+def test_a_file_is_not_taken_for_a_store_that_is_still_to_come(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UserError, match="a store is a folder"):
+        Store(tmp_path / "file").predictions("any")
+
+
 def test_a_database_of_another_program_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "store.duckdb"
     with duckdb.connect(str(path)) as connection:

@@ -34,6 +34,14 @@ class _Checked:
     verdict: Verdict
 
 
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """Files that are no submission: which uploads, and why."""
+
+    uploads: tuple[str, ...]
+    error: UserError
+
+
 def render() -> None:
     """Draw the page."""
     at = enter("submit", "Submit")
@@ -50,15 +58,18 @@ def render() -> None:
         return
     show(submit_view.how(), "how")
     uploads = _uploads()
-    checked = st.session_state.get(_CHECKED)
-    if checked is not None and checked.uploads != _ids(uploads):
-        # What was checked is no longer what lies in the boxes.
+    before = st.session_state.get(_CHECKED)
+    if before is not None and before.uploads != _ids(uploads):
         _forget()
     if st.button("Check and preview", key="check", type="primary", disabled=uploads[0] is None):
         _check(at, *uploads)
     checked = st.session_state.get(_CHECKED)
-    if checked is not None:
+    if isinstance(checked, _Refused):
+        explain(checked.error, "It cannot be read as a submission")
+    elif checked is not None:
         _result(at, checked)
+    elif before is not None and uploads[0] is not None:
+        show(el("p", "The files are others than those that were checked: check them again.", cls="note"), "changed")
 
 
 def _uploads() -> tuple[Any, Any]:
@@ -77,7 +88,7 @@ def _ids(uploads: tuple[Any, Any]) -> tuple[str, ...]:
 
 def _check(at: Source, predictions: Any, card: Any) -> None:
     _forget()
-    draft = None
+    ids, draft = _ids((predictions, card)), None
     try:
         draft = Draft(predictions.getvalue(), None if card is None else card.getvalue())
         with st.spinner("Checking and scoring …"):
@@ -85,15 +96,15 @@ def _check(at: Source, predictions: Any, card: Any) -> None:
     except UserError as error:
         if draft is not None:
             draft.discard()
-        explain(error, "It cannot be read as a submission")
+        st.session_state[_CHECKED] = _Refused(ids, error.with_traceback(None))
         return
-    st.session_state[_CHECKED] = _Checked(_ids((predictions, card)), draft, verdict)
+    st.session_state[_CHECKED] = _Checked(ids, draft, verdict)
 
 
 def _forget() -> None:
     """Drop what was checked and not stored."""
     checked = st.session_state.pop(_CHECKED, None)
-    if checked is not None:
+    if isinstance(checked, _Checked):
         checked.draft.discard()
 
 

@@ -133,8 +133,11 @@ def test_the_name_of_a_file_that_is_sent_and_what_is_in_it_are_text(
     (tmp_path / "card.yaml").write_text(f"method: {{name: m, '{hostile.SCRIPT}': 1}}\n")
     page = visit("submit")
     for number, file in enumerate((tmp_path / name, tmp_path / "card.yaml")):
-        page.locator("input[type=file]").nth(number).set_input_files(file)
+        with page.expect_response(lambda reply: reply.request.method == "PUT"):
+            page.locator("input[type=file]").nth(number).set_input_files(file)
         page.get_by_text(file.suffix).nth(1).wait_for(timeout=20_000)
+    # A check is of what has arrived; a file that comes after a click drops what the check found.
+    screenshots.settled(page)
     page.get_by_role("button", name="Check and preview").click()
     page.get_by_text("It cannot be read as a submission").wait_for(timeout=90_000)
     screenshots.settled(page)

@@ -171,10 +171,18 @@ def test_a_card_names_its_line_and_files_that_change_ask_for_another_check(app: 
     assert "card.yaml:" in said
     assert "did you mean 'training_data'?" in said
     assert str(sent.folder) not in said
+    # Why it was refused stays until the files change, whatever else draws the page anew.
+    page.test.run()
+    assert words(page.part("message")) == said
+    assert not page.has("changed")
+    page.test.file_uploader[1].set_value(("theirs.yaml", sent.card, "text/yaml")).run()
+    assert not page.has("message")
+    assert "check them again" in words(page.part("changed"))
     upload(page, sent.predictions, sent.card)
     assert page.has("preview")
     page.test.file_uploader[0].set_value(("theirs.jsonl", b"{}\n", "application/json")).run()
     assert not page.has("preview")
+    assert page.has("changed")
     assert [button.key for button in page.test.button] == ["check"]
 
 

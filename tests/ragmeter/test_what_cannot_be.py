@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -126,13 +127,23 @@ def test_a_folder_that_is_there_is_fine(tmp_path: Path) -> None:
     assert (tmp_path / "a" / "b").is_dir()
 
 
-def test_what_the_system_refuses_is_not_called_ragmeters_fault(capsys: pytest.CaptureFixture[str]) -> None:
-    assert endings._failed(NotADirectoryError(errno.ENOTDIR, "Not a directory", "a.yaml/x"), True) == 2
+def test_what_the_system_refuses_is_not_called_ragmeters_fault(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["ragmeter", "--json"])
+
+    def ended(error: Exception) -> int:
+        def command(**_: Any) -> None:
+            raise error
+
+        return endings.ended(command)
+
+    assert ended(NotADirectoryError(errno.ENOTDIR, "Not a directory", "a.yaml/x")) == 2
     said = json.loads(capsys.readouterr().err)["error"]
     assert said["where"] == "a.yaml/x"
     assert "Not a directory" in said["what"]
     # One that names no place is a fault like any other.
-    assert endings._failed(OSError("odd"), True) == 1
+    assert ended(OSError("odd")) == 1
     assert "ragmeter broke" in capsys.readouterr().err
 
 

@@ -89,7 +89,7 @@ def _failed(error: Any, as_json: bool, app: Any) -> int:
         _say(error, as_json)
         return error.exit_code
     if isinstance(error, _PARSER_ERROR):
-        _say(wrong_usage(error, _command(app)), as_json)
+        _say(wrong_usage(error, app), as_json)
         return WRONG
     if getattr(error, "exit_code", None) == INTERRUPTED:
         _stopped(str(error), as_json)
@@ -126,16 +126,16 @@ def _command(app: Any) -> str:
     return path
 
 
-def wrong_usage(error: Any, command: str) -> UserError:
+def wrong_usage(error: Any, app: Any) -> UserError:
     """What the parser of the command line did not understand, as an error like all others.
 
     Args:
         error: A ClickException.
-        command: The command, for errors that do not say where they come from.
+        app: The command line, for errors that do not say which command they come from.
     """
     message = " ".join(_worded(error).split())
     context = getattr(error, "ctx", None)
-    path = context.command_path if context is not None else command
+    path = context.command_path if context is not None else _command(app)
     remedy = f"{path} --help"
     found = _NAMED.match(message + " ")
     if found:

@@ -93,26 +93,25 @@ def _render(at: Source) -> None:
 def _live(at: Source) -> None:
     """What goes on; looks again by itself, and seldom while nothing does."""
     show(el("h2", "Running now", cls="section"), "live-title")
-    if running(store_of(at)):
-        st.fragment(_watch, run_every=EVERY_S)(at.folder)
-    else:
-        st.fragment(_wait, run_every=IDLE_S)(at.folder)
+    active = bool(running(store_of(at)))
+    st.fragment(_look, run_every=EVERY_S if active else IDLE_S)(at.folder, active)
 
 
-def _wait(folder: str) -> None:
-    if running(Store(Path(folder))):
-        # The list below has a new run, too.
-        st.rerun(scope="app")
-    note = f"Nothing is running. What you start shows here by itself, within {IDLE_S:g} s."
-    show(el("p", note, cls="note"), "live-none")
-
-
-def _watch(folder: str) -> None:
-    found = running(Store(Path(folder)))
+def _look(folder: str, active: bool) -> None:
+    try:
+        found = running(Store(Path(folder)))
+    except UserError as error:
+        # Where it looks by itself, nobody around it says so.
+        show(el("p", f"What is running cannot be read now: {error.what}.", cls="note"), "live-none")
+        return
     paces = _sightings().look(found, now())
-    if not found:
-        # The list below has changed, and nothing is left to look at.
+    if bool(found) != active:
+        # The list below has changed, and it is time to look more often, or seldom.
         st.rerun(scope="app")
+    if not found:
+        note = f"Nothing is running. What you start shows here by itself, within {IDLE_S:g} s."
+        show(el("p", note, cls="note"), "live-none")
+        return
     show(run_view.live(found, paces), "live")
     note = f"Looks again every {EVERY_S:g} s. A run whose process was killed stays here until it is resumed."
     show(el("p", note, cls="note"), "live-note")

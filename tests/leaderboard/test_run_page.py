@@ -20,7 +20,7 @@ from leaderboard.views.run_pace import Sightings
 from results import queries
 from results.diff import diff
 from results.live import Running, running
-from results.queries import RunRow
+from results.queries import RunRow, UserError
 from results.store import FINISHED, RUNNING, Store
 
 Start = Callable[[Path], Any]
@@ -147,6 +147,25 @@ def test_where_nothing_runs_any_more_the_page_says_so(app: Start, tmp_path: Path
     page.test.run()
     assert page.has("live")
     assert not page.has("live-none")
+
+
+def test_what_cannot_be_read_while_it_looks_by_itself_is_said(
+    app: Start, filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = app(filled).open("runs")
+    asked: list[Store] = []
+
+    def busy_the_second_time(store: Store) -> list[Any]:
+        asked.append(store)
+        if len(asked) % 2 == 0:
+            raise UserError("another program has the file open")
+        return []
+
+    monkeypatch.setattr(screen, "running", busy_the_second_time)
+    page.test.run()
+    assert not page.test.exception
+    assert "another program has the file open" in words(page.part("live-none"))
+    assert page.has("list")
 
 
 def test_all_runs_are_listed_once_and_filters_keep_those_that_pass(app: Start, filled: Path) -> None:

@@ -22,7 +22,7 @@ from results.queries import UserError
 from results.submission.admission import beside
 
 BOARD_PAGE = "scripts/board.py"
-_CHECKED, _STORED = "submission-checked", "submission-stored"
+_CHECKED, _CHANGED, _STORED = "submission-checked", "submission-changed", "submission-stored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,11 @@ def render() -> None:
         return
     show(submit_view.how(), "how")
     uploads = _uploads()
-    before = st.session_state.get(_CHECKED)
-    if before is not None and before.uploads != _ids(uploads):
+    checked = st.session_state.get(_CHECKED)
+    if checked is not None and checked.uploads != _ids(uploads):
         _forget()
+        # Another file in a box draws the page twice: without the old one, then with the new one.
+        st.session_state[_CHANGED] = True
     if st.button("Check and preview", key="check", type="primary", disabled=uploads[0] is None):
         _check(at, *uploads)
     checked = st.session_state.get(_CHECKED)
@@ -68,7 +70,7 @@ def render() -> None:
         explain(checked.error, "It cannot be read as a submission")
     elif checked is not None:
         _result(at, checked)
-    elif before is not None and uploads[0] is not None:
+    elif _CHANGED in st.session_state and uploads[0] is not None:
         show(el("p", "The files are others than those that were checked: check them again.", cls="note"), "changed")
 
 
@@ -88,6 +90,7 @@ def _ids(uploads: tuple[Any, Any]) -> tuple[str, ...]:
 
 def _check(at: Source, predictions: Any, card: Any) -> None:
     _forget()
+    st.session_state.pop(_CHANGED, None)
     ids, draft = _ids((predictions, card)), None
     try:
         draft = Draft(predictions.getvalue(), None if card is None else card.getvalue())

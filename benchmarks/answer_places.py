@@ -65,10 +65,7 @@ def _tokens(text: str) -> tuple[list[str], list[int], list[int]]:
         return [match[0] for match in found], [match.start() for match in found], [match.end() for match in found]
     normal, origins = _decomposed(text)
     found = list(dpr_word().finditer(normal))
-    return (
-        [match[0] for match in found], [origins[match.start()] for match in found],
-        [origins[match.end() - 1] + 1 for match in found],
-    )  # fmt: skip
+    return ([match[0] for match in found], [origins[match.start()] for match in found], [origins[match.end() - 1] + 1 for match in found])
 
 
 def _decomposed(text: str) -> tuple[str, list[int]]:

@@ -27,11 +27,7 @@ def recorded(folder: Path) -> dict[str, str]:
     for number, line in enumerate(sums.read_text("utf-8").splitlines(), 1):
         match = _LINE.fullmatch(line)
         if match is None:
-            raise UserError(
-                "this is no line of sha256sum",
-                where=f"{sums}, line {number}",
-                try_this=f"write it anew: sha256sum * > {SUMS}",
-            )
+            raise UserError("this is no line of sha256sum", where=f"{sums}, line {number}", try_this=f"write it anew: sha256sum * > {SUMS}")
         found[match[2].removeprefix("./")] = match[1].lower()
     return found
 
@@ -51,8 +47,7 @@ def check_recorded(paths: Iterable[Path]) -> None:
         wanted = recorded(file.parent).get(file.name)
         if wanted is not None and file_sha256(file) != wanted:
             raise UserError(
-                f"{file.name} is not the file that {SUMS} records: its SHA-256 is {file_sha256(file)}, "
-                f"recorded is {wanted}",
+                f"{file.name} is not the file that {SUMS} records: its SHA-256 is {file_sha256(file)}, recorded is {wanted}",
                 where=str(file),
                 try_this=f"fetch it again, or record it anew if the change is meant (sha256sum * > {SUMS})",
             )

@@ -137,9 +137,7 @@ def contamination(
     """
     units = _Units()
     asked = [
-        (benchmark, question, _parts(question, benchmark, units, contexts))
-        for benchmark in benchmarks
-        for question in benchmark.questions
+        (benchmark, question, _parts(question, benchmark, units, contexts)) for benchmark in benchmarks for question in benchmark.questions
     ]
     index = NgramIndex(units.words(), N)
     scan = _Scan(index)
@@ -167,10 +165,7 @@ def contamination(
 
 def _parts(question: Question, benchmark: Benchmark, units: _Units, contexts: bool) -> dict[str, list[int]]:
     """The units of a question's parts."""
-    parts = {
-        QUESTION: [units.add(question.text, 1)],
-        ANSWERS: [units.add(gold, N) for gold in question.golds],
-    }
+    parts = {QUESTION: [units.add(question.text, 1)], ANSWERS: [units.add(gold, N) for gold in question.golds]}
     if contexts:
         parts[CONTEXTS] = [_passage(identifier, benchmark, units) for identifier in _contexts(question, benchmark)]
     return parts

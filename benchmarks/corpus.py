@@ -25,13 +25,7 @@ from benchmarks.id_index import IdIndex, Keys, KeySet, key, keys_of
 from benchmarks.schema import Passage
 
 SCHEMA = pa.schema(
-    [
-        ("id", pa.string()),
-        ("title", pa.string()),
-        ("text", pa.string()),
-        ("sentences", pa.list_(pa.string())),
-        ("document_id", pa.string()),
-    ]
+    [("id", pa.string()), ("title", pa.string()), ("text", pa.string()), ("sentences", pa.list_(pa.string())), ("document_id", pa.string())]
 )
 BATCH_ROWS = 8192
 BATCH_CHARACTERS = 2 << 20
@@ -363,9 +357,7 @@ def read_card(folder: Path) -> dict[str, Any]:
         card = json.loads((folder / CARD).read_text("utf-8"))
         form = card["format"]
     except FileNotFoundError:
-        raise UserError(
-            "this folder holds no finished corpus", where=str(folder), try_this="build it: ragmeter datasets corpus"
-        ) from None
+        raise UserError("this folder holds no finished corpus", where=str(folder), try_this="build it: ragmeter datasets corpus") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"the corpus card cannot be read: {error}", where=str(folder / CARD)) from error
     if form != FORMAT:

@@ -57,19 +57,14 @@ class MissingPackage(UserError):
     """An optional package that this piece of work needs is not installed."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(
-            f"{purpose} needs the package {package!r}, which is not installed",
-            try_this=f"pip install 'ragmeter[{extra}]'",
-        )
+        super().__init__(f"{purpose} needs the package {package!r}, which is not installed", try_this=f"pip install 'ragmeter[{extra}]'")
 
 
 _DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 """What a disk does, whatever place one names."""
 
 
-def unwritable(
-    error: OSError, where: object = None, *, what: str = "this file", try_this: str | None = None
-) -> UserError:
+def unwritable(error: OSError, where: object = None, *, what: str = "this file", try_this: str | None = None) -> UserError:
     """The error for a place that cannot be written to: another may be named, unless the disk is at fault.
 
     Args:

@@ -106,9 +106,7 @@ class GraphWriter:
     def __enter__(self) -> GraphWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._spool.close()
         if kind is None:
             self._finish()
@@ -124,9 +122,7 @@ class GraphWriter:
         self._lengths.append(len(numbers))
 
     def _finish(self) -> None:
-        entities, relations = _keep(self._folder / ENTITIES_FILE, self._entities), _keep(
-            self._folder / RELATIONS_FILE, self._relations
-        )  # fmt: skip
+        entities, relations = _keep(self._folder / ENTITIES_FILE, self._entities), _keep(self._folder / RELATIONS_FILE, self._relations)
         packing = _Packing(len(entities), len(relations))
         del self._entities, self._relations
         total = sum(self._lengths)

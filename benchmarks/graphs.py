@@ -170,9 +170,7 @@ class TripleCorpus(Corpus):
     @classmethod
     def mapped(cls, folder: Path) -> TripleCorpus:
         """The corpus that `graph_writer.GraphWriter` wrote; its passages and the index of their ids stay on disk."""
-        triples = Triples(
-            _numbers(folder / TRIPLES_FILE), _texts(folder / ENTITIES_FILE), _texts(folder / RELATIONS_FILE)
-        )
+        triples = Triples(_numbers(folder / TRIPLES_FILE), _texts(folder / ENTITIES_FILE), _texts(folder / RELATIONS_FILE))
         return cls(mapped(folder / CORPUS_FILE), triples, folder)
 
     @classmethod

@@ -320,9 +320,7 @@ def _cached_files(repository: str, commit: str, revision: str) -> dict[str, Stat
         if path.is_file():
             blob = path.resolve().name
             large = bool(re.fullmatch(r"[0-9a-f]{64}", blob))
-            files[path.relative_to(snapshot).as_posix()] = Stated(
-                path.stat().st_size, blob if large else None, "" if large else blob
-            )
+            files[path.relative_to(snapshot).as_posix()] = Stated(path.stat().st_size, blob if large else None, "" if large else blob)
     if not files:
         raise _not_cached(f"{repository} at revision {revision}", repository)
     return files
@@ -368,12 +366,7 @@ def _download(repository: str, commit: str, name: str, stated: Stated) -> Path:
             url = library.hf_hub_url(repository, name, repo_type="dataset", revision=commit, endpoint=endpoint())
             bring(library, url, _folder(repository), digest, stated.size, lambda path: not _difference(path, stated))
         found: str = library.hf_hub_download(
-            repository,
-            name,
-            repo_type="dataset",
-            revision=commit,
-            cache_dir=str(cache_folder()),
-            endpoint=endpoint(),
+            repository, name, repo_type="dataset", revision=commit, cache_dir=str(cache_folder()), endpoint=endpoint()
         )
         return found
 

@@ -33,11 +33,5 @@ def stated_sizes(repository: str, revision: str | None = None) -> dict[str, dict
     try:
         infos = DatasetInfosDict.from_dataset_card_data(DatasetCard.load(path).data)
     except (YAMLError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise UserError(
-            f"what {repository} says of itself cannot be read: {str(error).splitlines()[0]}", where=str(path)
-        ) from error
-    return {
-        config: {name: split.num_examples for name, split in info.splits.items()}
-        for config, info in infos.items()
-        if info.splits
-    }
+        raise UserError(f"what {repository} says of itself cannot be read: {str(error).splitlines()[0]}", where=str(path)) from error
+    return {config: {name: split.num_examples for name, split in info.splits.items()} for config, info in infos.items() if info.splits}

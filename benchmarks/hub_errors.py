@@ -198,9 +198,7 @@ def _said(error: Exception, wanted: Wanted) -> UserError | None:
             try_this="accept its terms on that page, then log in with `hf auth login`, or set HF_TOKEN",
         )
     if "RevisionNotFoundError" in kinds:
-        return UserError(
-            f"{repository} has no revision {revision!r}", where=page, try_this="set revision to a commit, tag or branch"
-        )
+        return UserError(f"{repository} has no revision {revision!r}", where=page, try_this="set revision to a commit, tag or branch")
     if "RepositoryNotFoundError" in kinds or status == 401:
         return UserError(
             f"the hub has no data repository {repository!r}, or it is private",

@@ -27,9 +27,7 @@ def part_of(folder: Path, digest: str) -> Path:
     return folder / "ragmeter" / "parts" / digest
 
 
-def bring(
-    library: Any, url: str, folder: Path, digest: str, size: int, is_whole: Callable[[Path], bool]
-) -> None:  # fmt: skip
+def bring(library: Any, url: str, folder: Path, digest: str, size: int, is_whole: Callable[[Path], bool]) -> None:
     """Put a file among a repository's blobs, where the cache finds it; go on where an earlier process was.
 
     Files that the hub serves in chunks of its own (Xet) are left to the library, which fetches them so.

@@ -25,8 +25,7 @@ PIECE = 1 << 20
 _DECODER = json.JSONDecoder(strict=False)
 _SPACE = re.compile(r"[ \t\n\r]*")
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
-_MARKS = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32", codecs.BOM_UTF16_LE: "UTF-16",
-          codecs.BOM_UTF16_BE: "UTF-16"}  # fmt: skip
+_MARKS = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32", codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,9 +264,7 @@ def _fault(window: _Window, error: json.JSONDecodeError, number: int, path: Path
     """
     length = len(window.text.rstrip())
     cut = window.ended and (
-        error.pos >= length
-        or error.msg.startswith("Unterminated string")
-        or (error.pos > length - 8 and window.text[length - 1] != "]")
+        error.pos >= length or error.msg.startswith("Unterminated string") or (error.pos > length - 8 and window.text[length - 1] != "]")
     )
     line, column = window.locate(error.pos)
     if cut:

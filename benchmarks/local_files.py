@@ -108,9 +108,7 @@ def _data_folders(reference: DataReference, folders: Sequence[str]) -> list[Path
     return looked
 
 
-def _one_or_shards(
-    reference: DataReference, found: Sequence[Path], looked: Sequence[Path], sharded: bool
-) -> tuple[Path, ...]:
+def _one_or_shards(reference: DataReference, found: Sequence[Path], looked: Sequence[Path], sharded: bool) -> tuple[Path, ...]:
     names = [str(path) for path in found]
     missing = missing_shards(names) if sharded else ""
     if missing:
@@ -145,9 +143,7 @@ def _member_name(path: Path) -> str:
 
 
 def _alternatives(reference: DataReference, looked: Sequence[Path], patterns: Mapping[str, Sequence[str]]) -> str:
-    present = [
-        split for split, names in patterns.items() if any(matching(folder, name) for folder in looked for name in names)
-    ]
+    present = [split for split, names in patterns.items() if any(matching(folder, name) for folder in looked for name in names)]
     there = ", ".join(_name(reference, split) for split in present)
     return f"set path to the file, or ask for what is there: {there}" if there else ""
 

@@ -53,9 +53,7 @@ def matching(place: Path, pattern: str) -> tuple[Path, ...]:
         return tuple(Path(f"{place}{MEMBER_MARK}{member}") for member in found)
     outer, mark, inner = pattern.partition(MEMBER_MARK)
     deep = "/".join("*" * (outer.count("/") + 1))
-    files = sorted(
-        path for path in place.glob(deep) if fits(path.relative_to(place).as_posix(), outer) and path.is_file()
-    )
+    files = sorted(path for path in place.glob(deep) if fits(path.relative_to(place).as_posix(), outer) and path.is_file())
     if mark:
         return tuple(member for archive in files for member in matching(archive, inner))
     return tuple(files)

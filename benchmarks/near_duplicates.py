@@ -77,9 +77,7 @@ def _weight(words: frozenset[str], weights: Mapping[str, float]) -> float:
     return math.fsum(weights[word] for word in words)
 
 
-def _rarest(
-    words: frozenset[str], order: Mapping[str, int], weights: Mapping[str, float], total: float, threshold: float
-) -> Iterator[str]:
+def _rarest(words: frozenset[str], order: Mapping[str, int], weights: Mapping[str, float], total: float, threshold: float) -> Iterator[str]:
     """The rarest words of a text, so many that the others weigh less than the threshold's share of it."""
     left = total
     for word in sorted(words, key=order.__getitem__):

@@ -139,9 +139,7 @@ class NgramIndex:
 class _Table:
     """The grams of one length, by key."""
 
-    def __init__(
-        self, size: int, keys: Keys, starts: Places, base: int, words: NDArray[np.int32], vocabulary: int
-    ) -> None:
+    def __init__(self, size: int, keys: Keys, starts: Places, base: int, words: NDArray[np.int32], vocabulary: int) -> None:
         self.size, self.keys, self.starts, self.base = size, keys, starts, base
         self.bits = np.zeros(1 << _BITS, dtype=bool)
         self.bits[keys >> np.uint64(64 - _BITS)] = True
@@ -177,9 +175,7 @@ def _powers(base: int, count: int) -> Keys:
     return np.cumprod(factors, dtype=np.uint64)
 
 
-def _equal(
-    left: NDArray[np.int32], at: Places, right: NDArray[np.int32], there: Places, size: int
-) -> NDArray[np.bool_]:
+def _equal(left: NDArray[np.int32], at: Places, right: NDArray[np.int32], there: Places, size: int) -> NDArray[np.bool_]:
     """Whether two arrays say the same over so many places from each pair of places on."""
     same = np.ones(len(at), dtype=bool)
     for offset in range(size):

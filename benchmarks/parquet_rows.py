@@ -55,9 +55,7 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
                         yield decode(row) if decode else row
         except (pa.ArrowInvalid, OSError) as error:
             raise UserError(
-                f"this Parquet file is damaged or cut off: {str(error).splitlines()[0]}",
-                where=str(path),
-                try_this="fetch it again",
+                f"this Parquet file is damaged or cut off: {str(error).splitlines()[0]}", where=str(path), try_this="fetch it again"
             ) from error
 
 

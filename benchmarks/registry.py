@@ -43,9 +43,7 @@ class DatasetCard(BaseModel):
     splits: Mapping[str, int | None] = Field(description="expected number of questions, None where unknown")
     metrics: tuple[str, ...] = Field(description="ids of the official metrics, main one first")
     settings: tuple[str, ...] = Field(description="settings in which papers evaluate, default first")
-    subset_settings: Mapping[str, tuple[str, ...]] = Field(
-        default_factory=dict, description="as settings, where a subset differs"
-    )
+    subset_settings: Mapping[str, tuple[str, ...]] = Field(default_factory=dict, description="as settings, where a subset differs")
     subset_splits: Mapping[str, Mapping[str, int | None]] = Field(
         default_factory=dict, description="as splits, where a subset has its own numbers or lacks some of the splits"
     )
@@ -101,8 +99,7 @@ class DataReference:
         match = re.fullmatch(r"([\w.-]+)(?:/([\w.-]+))?(?::([\w.-]+(?:\+[\w.-]+)*))?", text)
         if not match:
             raise UserError(
-                f"{text!r} is not a data reference",
-                try_this="write name[/subset][:split], e.g. hotpotqa:dev or worlds/long:test",
+                f"{text!r} is not a data reference", try_this="write name[/subset][:split], e.g. hotpotqa:dev or worlds/long:test"
             )
         return cls(*match.groups())
 
@@ -327,9 +324,7 @@ def options_of(entry: DatasetEntry, given: Mapping[str, Any]) -> DatasetConfig:
     except ValidationError as error:
         first = first_error(error)
         option = ".".join(map(str, first["loc"]))
-        raise UserError(
-            f"option {option} of {entry.id}: {in_words(first)}", where=f"{option}: {first['input']!r}"
-        ) from error
+        raise UserError(f"option {option} of {entry.id}: {in_words(first)}", where=f"{option}: {first['input']!r}") from error
 
 
 def _concatenate(reference: DataReference, parts: Sequence[Benchmark]) -> Benchmark:

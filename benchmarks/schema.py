@@ -129,9 +129,7 @@ class Question:
 
     def gold_query(self) -> GoldQuery:
         """What a control may see: everything."""
-        return GoldQuery(
-            self.query_id, self.text, self.document_id, self.candidates, self.topic_entities, question=self
-        )
+        return GoldQuery(self.query_id, self.text, self.document_id, self.candidates, self.topic_entities, question=self)
 
 
 @dataclass(frozen=True, slots=True)

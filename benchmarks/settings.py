@@ -96,9 +96,7 @@ class Setting:
         """
         match = _FORM.fullmatch(text)
         if not match:
-            raise UserError(
-                f"{text!r} is not a setting", where=where, try_this="write e.g. corpus(retriever=bm25,n=20)"
-            )
+            raise UserError(f"{text!r} is not a setting", where=where, try_this="write e.g. corpus(retriever=bm25,n=20)")
         name = _ALIASES.get(match[1], match[1])
         if name not in _PARAMETERS:
             raise unknown_name("setting", match[1], (*_PARAMETERS, *_ALIASES), where=where)
@@ -265,9 +263,7 @@ def apply(setting: Setting | str, benchmark: Benchmark, seed: int, retrieve: Ret
     check(setting, benchmark)
     counts: Counter[str] = Counter()
     candidates = _candidates(setting, benchmark, seed, retrieve, counts)
-    questions = [
-        _withheld(question, chosen, setting) for question, chosen in zip(benchmark.questions, candidates, strict=True)
-    ]
+    questions = [_withheld(question, chosen, setting) for question, chosen in zip(benchmark.questions, candidates, strict=True)]
     extra = dict(benchmark.extra)
     if counts:
         extra["counts"] = {**extra.get("counts", {}), **counts}
@@ -284,9 +280,7 @@ _NOTES = {
 Candidates = Iterable[Sequence[str] | None]
 
 
-def _candidates(
-    setting: Setting, benchmark: Benchmark, seed: int, retrieve: Retrieve | None, counts: Counter[str]
-) -> Candidates:
+def _candidates(setting: Setting, benchmark: Benchmark, seed: int, retrieve: Retrieve | None, counts: Counter[str]) -> Candidates:
     questions = benchmark.questions
     if setting.name == "closed_book":
         return [()] * len(questions)
@@ -331,8 +325,7 @@ def _own(question: Question, benchmark: Benchmark) -> Sequence[str]:
 def _document(question: Question, benchmark: Benchmark) -> tuple[str, ...]:
     if question.document_id not in benchmark.corpus.by_document:
         raise UserError(
-            f"the document {question.document_id!r} of question {question.id!r} is not in the corpus",
-            where=str(benchmark.reference),
+            f"the document {question.document_id!r} of question {question.id!r} is not in the corpus", where=str(benchmark.reference)
         )
     return benchmark.corpus.by_document[question.document_id]
 
@@ -360,9 +353,7 @@ def _retrieved(setting: Setting, benchmark: Benchmark, retrieve: Retrieve | None
     return lists
 
 
-def insert_positives(
-    base: Sequence[str], positives: Sequence[str], n: int | None, seed: int, question_id: str
-) -> tuple[str, ...]:
+def insert_positives(base: Sequence[str], positives: Sequence[str], n: int | None, seed: int, question_id: str) -> tuple[str, ...]:
     """A candidate list with every positive in it.
 
     Args:

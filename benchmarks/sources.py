@@ -22,14 +22,7 @@ from benchmarks.registry import DataReference, DatasetCard, DatasetConfig, Skipp
 
 T = TypeVar("T")
 
-_WORDS = {
-    str: "a string",
-    list: "a list",
-    dict: "an object",
-    bool: "true or false",
-    int: "an integer",
-    float: "a number",
-}
+_WORDS = {str: "a string", list: "a list", dict: "an object", bool: "true or false", int: "an integer", float: "a number"}
 _REPAIR = "repair the file, or set skip_bad to leave such records out (each is counted and named)"
 
 
@@ -250,13 +243,7 @@ def refuse_other_dataset(record: Record, dataset: str) -> None:
         )
 
 
-def find_file(
-    reference: DataReference,
-    config: DatasetConfig,
-    *,
-    folders: Sequence[str],
-    patterns: Mapping[str, Sequence[str]],
-) -> Path:
+def find_file(reference: DataReference, config: DatasetConfig, *, folders: Sequence[str], patterns: Mapping[str, Sequence[str]]) -> Path:
     """The one local file that holds a split: `find_files` without the hub.
 
     Raises:

@@ -31,10 +31,7 @@ _LONGEST_CACHED = 256
 
 # What normalising the squad way takes, for one text here and for many in `text_batch`.
 PUNCTUATION = string.punctuation.encode()
-FOLD = bytes(
-    ord(" ") if chr(code).isspace() and code < 128 else ord(chr(code).lower()) if code < 128 else code
-    for code in range(256)
-)
+FOLD = bytes(ord(" ") if chr(code).isspace() and code < 128 else ord(chr(code).lower()) if code < 128 else code for code in range(256))
 ARTICLES = re.compile(r"\b(?:an?|the)\b")
 ARTICLE_WORDS = frozenset(("a", "an", "the"))
 ORDINARY = bytes(code for code in range(128) if chr(code).isspace() or chr(code).isprintable())
@@ -76,8 +73,7 @@ def dpr_word() -> re.Pattern[str]:
     # `[^\W_]` is exactly the letters and numbers; marks, separators and "other" are listed from the database.
     initials = "".join([category[0] for category in map(unicodedata.category, map(chr, range(sys.maxunicode + 1)))])
     marks, blanks = (
-        "".join(rf"\U{run.start():08x}-\U{run.end() - 1:08x}" for run in re.finditer(wanted, initials))
-        for wanted in ("M+", "[ZC]+")
+        "".join(rf"\U{run.start():08x}-\U{run.end() - 1:08x}" for run in re.finditer(wanted, initials)) for wanted in ("M+", "[ZC]+")
     )
     return re.compile(rf"(?:[^\W_]|[{marks}])+|[^{blanks}]")
 

@@ -86,12 +86,7 @@ class AnswerPairs:
     """
 
     def __init__(
-        self,
-        predictions: Sequence[str],
-        golds: Sequence[Sequence[str]],
-        rules: str = "squad",
-        *,
-        drop_empty: bool = False,
+        self, predictions: Sequence[str], golds: Sequence[Sequence[str]], rules: str = "squad", *, drop_empty: bool = False
     ) -> None:
         if len(predictions) != len(golds):
             raise ValueError(f"{len(predictions)} predictions for {len(golds)} rows of golds")

@@ -52,9 +52,7 @@ def training_files(given: Path) -> list[Path]:
         return [given]
     found = sorted(f for f in given.rglob("*") if f.is_file() and f.name.lower().removesuffix(".gz").endswith(SUFFIXES))
     if not found:
-        raise UserError(
-            "this folder holds no training file", where=str(given), try_this=f"files that end in {', '.join(SUFFIXES)}"
-        )
+        raise UserError("this folder holds no training file", where=str(given), try_this=f"files that end in {', '.join(SUFFIXES)}")
     return found
 
 
@@ -91,9 +89,7 @@ def texts(path: Path, *, skip_bad: bool = False, skipped: list[str] | None = Non
                 yield from _strings(item.value, item.line if item.number is None else item.number)
             elif not skip_bad:
                 raise UserError(
-                    item.problem,
-                    where=f"{path}, {item.place}",
-                    try_this="repair the file, or skip bad records (each is counted)",
+                    item.problem, where=f"{path}, {item.place}", try_this="repair the file, or skip bad records (each is counted)"
                 )
             elif skipped is not None:
                 skipped.append(f"{path}, {item.place}")

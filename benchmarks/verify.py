@@ -152,10 +152,7 @@ def between(first: Benchmark, second: Benchmark, threshold: float = THRESHOLD) -
     pairs = near_duplicates(mine, others, threshold)
     touched = {pair.second for pair in pairs}
     closest = sorted(pairs, key=lambda pair: -pair.similarity)[:EXAMPLES]
-    examples = tuple(
-        f"{first.questions[pair.first].id} ~ {second.questions[pair.second].id} ({pair.similarity:.2f})"
-        for pair in closest
-    )
+    examples = tuple(f"{first.questions[pair.first].id} ~ {second.questions[pair.second].id} ({pair.similarity:.2f})" for pair in closest)
     name = f"no question of {second.reference} is nearly one of {first.reference}"
     return _share(name, examples, len(second.questions), "are", count=len(touched))
 

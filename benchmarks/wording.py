@@ -8,9 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 _WANTED: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("model_type", "model_attributes_type", "dataclass_type", "dict_type", "mapping_type"), "a mapping of keys"
-    ),
+    **dict.fromkeys(("model_type", "model_attributes_type", "dataclass_type", "dict_type", "mapping_type"), "a mapping of keys"),
     **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type", "iterable_type"), "a list"),
     **dict.fromkeys(("string_type", "string_unicode"), "a text"),
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float", "int_parsing_size"), "a whole number"),

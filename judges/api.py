@@ -85,10 +85,7 @@ class Batch:
     @cached_property
     def rankings(self) -> list[list[str]]:
         """Ranked passage (or triple) ids per question: sentence ids reduced to their passage, first mention kept."""
-        return [
-            list(dict.fromkeys(item.id.partition(SENTENCE_MARK)[0] for item in prediction.evidence))
-            for prediction in self.predictions
-        ]
+        return [list(dict.fromkeys(item.id.partition(SENTENCE_MARK)[0] for item in prediction.evidence)) for prediction in self.predictions]
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,9 +256,19 @@ def register_judge(
         if not definition:
             raise ValueError(f"judge {identifier!r} has no definition: write its docstring")
         entry = JudgeEntry(
-            identifier, kind, version, summary, definition, factory, config, tuple(measures), tuple(criteria),
-            tuple(needs), source, identity,
-        )  # fmt: skip
+            identifier,
+            kind,
+            version,
+            summary,
+            definition,
+            factory,
+            config,
+            tuple(measures),
+            tuple(criteria),
+            tuple(needs),
+            source,
+            identity,
+        )
         JUDGES.add(entry, factory.__module__)
         return factory
 
@@ -348,8 +358,15 @@ class Judge:
             "needs": list(entry.needs),
             "criteria": list(entry.criteria),
             "measures": [
-                {"metric": self.metric(m.name), "name": m.name, "definition": m.definition, "low": m.low,
-                 "high": m.high, "higher_is_better": m.higher_is_better, "group": "judge" if m.ranks else "judge share"}
+                {
+                    "metric": self.metric(m.name),
+                    "name": m.name,
+                    "definition": m.definition,
+                    "low": m.low,
+                    "high": m.high,
+                    "higher_is_better": m.higher_is_better,
+                    "group": "judge" if m.ranks else "judge share",
+                }
                 for m in entry.measures
             ],
-        }  # fmt: skip
+        }

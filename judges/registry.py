@@ -47,9 +47,21 @@ def register(
         if not definition:
             raise ValueError(f"metric {identifier!r} has no definition: write its docstring")
         entry = MetricEntry(
-            identifier, version, definition, compute, tuple(parameters), low, high, higher_is_better, tuple(needs),
-            source, group, missing, exact, unit,
-        )  # fmt: skip
+            identifier,
+            version,
+            definition,
+            compute,
+            tuple(parameters),
+            low,
+            high,
+            higher_is_better,
+            tuple(needs),
+            source,
+            group,
+            missing,
+            exact,
+            unit,
+        )
         METRICS.add(entry, compute.__module__)
         return compute
 

@@ -69,9 +69,7 @@ def _said(question: Question, prediction: Prediction | None) -> Prediction:
     return replace(prediction, answer="") if prediction.notes.get(FAILED) else prediction
 
 
-def _aligned(
-    questions: Sequence[Question], predictions: Sequence[Prediction | None] | Mapping[str, Prediction]
-) -> list[Prediction | None]:
+def _aligned(questions: Sequence[Question], predictions: Sequence[Prediction | None] | Mapping[str, Prediction]) -> list[Prediction | None]:
     """One prediction or None per question, each checked to belong to it."""
     if isinstance(predictions, Mapping):
         names = {name for question in questions for name in (question.id, question.query_id)}
@@ -146,17 +144,29 @@ def mean_of(values: Scores) -> float:
 
 
 _EQUAL = (
-    frozenset(("mrr@1", "precision@1", "hit@1")), frozenset(("has_answer_mrr@1", "has_answer@1")),
+    frozenset(("mrr@1", "precision@1", "hit@1")),
+    frozenset(("has_answer_mrr@1", "has_answer@1")),
     frozenset(("rog_accuracy", "rog_recall")),
-)  # fmt: skip
+)
 _NEVER_ABOVE = frozenset(
     (
-        ("all", "recall"), ("recall", "hit"), ("precision", "hit"), ("mrr", "hit"), ("map", "recall"), ("ndcg", "hit"),
-        ("has_answer_mrr", "has_answer"), ("rog_hit1", "rog_hit"), ("rog_recall", "rog_hit"),
-        ("strict_matched", "strict_lines"), ("strict_matched", "strict_golds"), ("sp_em", "sp_f1"),
-        ("support_em", "support_f1"), ("evidence_em", "evidence_f1"), ("joint_em", "joint_f1"),
+        ("all", "recall"),
+        ("recall", "hit"),
+        ("precision", "hit"),
+        ("mrr", "hit"),
+        ("map", "recall"),
+        ("ndcg", "hit"),
+        ("has_answer_mrr", "has_answer"),
+        ("rog_hit1", "rog_hit"),
+        ("rog_recall", "rog_hit"),
+        ("strict_matched", "strict_lines"),
+        ("strict_matched", "strict_golds"),
+        ("sp_em", "sp_f1"),
+        ("support_em", "support_f1"),
+        ("evidence_em", "evidence_f1"),
+        ("joint_em", "joint_f1"),
     )
-)  # fmt: skip
+)
 """Metrics of which the first never exceeds the second where the parameters that both have are the same."""
 _GROWING = ("recall", "hit", "all", "mrr", "map", "has_answer", "has_answer_mrr", "answer_entity_recall")
 _OVERLAPS = ("f1", "answer_precision", "answer_recall")
@@ -173,9 +183,7 @@ def _ordered(metrics: Sequence[Metric]) -> list[tuple[Metric, Metric]]:
     """Pairs of metrics of which the first can never exceed the second."""
     pairs = [pair for pair in permutations(metrics, 2) if _never_above(*pair)]
     for name in _GROWING:
-        pairs += pairwise(
-            sorted((m for m in metrics if m.entry.id == name), key=lambda metric: int(metric.values["k"]))
-        )
+        pairs += pairwise(sorted((m for m in metrics if m.entry.id == name), key=lambda metric: int(metric.values["k"])))
     return pairs
 
 

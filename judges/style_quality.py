@@ -114,11 +114,7 @@ class StyleQuality:
 def texts_of(rewritings: Iterable[Rewriting], benchmark: Benchmark | None = None) -> list[StyleText]:
     """Pairs as texts, with the gold answers of their questions where the benchmark is given; failed ones left out."""
     golds = {question.id: question.golds for question in benchmark.questions} if benchmark else {}
-    return [
-        StyleText(one.style, one.formal.text, one.told.text, golds.get(one.question, ()))
-        for one in rewritings
-        if one.told is not None
-    ]
+    return [StyleText(one.style, one.formal.text, one.told.text, golds.get(one.question, ())) for one in rewritings if one.told is not None]
 
 
 def style_quality(
@@ -168,11 +164,7 @@ def style_quality(
 
 def rows(report: Iterable[StyleQuality]) -> list[dict[str, Any]]:
     """The report as rows of a table: style, measure, n, missing, mean, sd."""
-    return [
-        {"style": one.style, "measure": name, **measured.to_json()}
-        for one in report
-        for name, measured in one.measures.items()
-    ]
+    return [{"style": one.style, "measure": name, **measured.to_json()} for one in report for name, measured in one.measures.items()]
 
 
 @dataclass(frozen=True)
@@ -197,18 +189,14 @@ class _Work:
             found |= self._both("informal", sources, told, lambda some: share_of(INFORMAL, judge.ask_texts(some)))
         if self.bertscore is not None:
             found["bertscore"] = _once_per_pair(told, sources, self._bertscore)
-        found["entities"] = _once_per_pair(
-            sources, told, lambda one, other: entity_preservation_of_pairs(one, other, self.extractor)
-        )
+        found["entities"] = _once_per_pair(sources, told, lambda one, other: entity_preservation_of_pairs(one, other, self.extractor))
         found["numbers"] = _numbers_kept(sources, told)
         found["answer_kept"] = _answers_kept(self.texts)
         found["unchanged"] = _floats(one.split() == other.split() for one, other in zip(sources, told, strict=True))
         found["words"] = _floats(map(_length_ratio, sources, told))
         model = self.perplexity
         if model is not None:
-            found |= self._both(
-                "perplexity", sources, told, lambda some: perplexity_of_texts(some, model, device=self.device)
-            )
+            found |= self._both("perplexity", sources, told, lambda some: perplexity_of_texts(some, model, device=self.device))
         if self.sentiment is not None:
             found |= self._both("sentiment", sources, told, self.sentiment)
             found["sentiment_shift"] = found["sentiment"] - found["sentiment_source"]
@@ -219,9 +207,7 @@ class _Work:
         return bertscore_of_pairs(told, sources, self.bertscore, layer=self.layer, device=self.device)
 
     @staticmethod
-    def _both(
-        name: str, sources: Sequence[str], told: Sequence[str], measure: Callable[[Sequence[str]], Scores]
-    ) -> dict[str, Scores]:
+    def _both(name: str, sources: Sequence[str], told: Sequence[str], measure: Callable[[Sequence[str]], Scores]) -> dict[str, Scores]:
         """A measure of single texts, of the rewritings and of their sources; each text is measured once."""
         distinct = list(dict.fromkeys([*told, *sources]))
         measured = np.asarray(measure(distinct) if distinct else (), np.float64)
@@ -229,9 +215,7 @@ class _Work:
         return {name: _floats(map(values.get, told)), f"{name}_source": _floats(map(values.get, sources))}
 
 
-def _once_per_pair(
-    one: Sequence[str], other: Sequence[str], measure: Callable[[Sequence[str], Sequence[str]], Scores]
-) -> Scores:
+def _once_per_pair(one: Sequence[str], other: Sequence[str], measure: Callable[[Sequence[str], Sequence[str]], Scores]) -> Scores:
     pairs = list(zip(one, other, strict=True))
     distinct = list(dict.fromkeys(pairs))
     if not distinct:

@@ -94,10 +94,7 @@ class EntityValidator:
 
     def objections(self, sources: Sequence[str], told: Sequence[str], style: str) -> list[str | None]:
         kept = entity_preservation_of_pairs(sources, told, self._extractor)
-        return [
-            None if share >= self._least else f"entities: {share:.0%} of the names and numbers are kept"
-            for share in kept.tolist()
-        ]
+        return [None if share >= self._least else f"entities: {share:.0%} of the names and numbers are kept" for share in kept.tolist()]
 
 
 def verdicts(calls: Sequence[JudgeCall]) -> list[str]:
@@ -124,7 +121,5 @@ def _objection(what: str, calls: Sequence[JudgeCall], wanted: str) -> str | None
 def _texts(judge: Judge, services: Services) -> Any:
     built = judge.build(services)
     if not hasattr(built, "ask_texts"):
-        raise UserError(
-            f"the judge {judge.entry.id!r} judges answers, not texts", try_this="style, rule_style or content"
-        )
+        raise UserError(f"the judge {judge.entry.id!r} judges answers, not texts", try_this="style, rule_style or content")
     return built

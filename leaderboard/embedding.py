@@ -36,9 +36,8 @@ def board_document(store: Store, experiment: str, now: datetime) -> dict[str, An
 
 
 def document_of(
-    found: list[Board], definitions: dict[str, dict[str, Any]], experiment: str, now: datetime,
-    whole: Export | None,
-) -> dict[str, Any]:  # fmt: skip
+    found: list[Board], definitions: dict[str, dict[str, Any]], experiment: str, now: datetime, whole: Export | None
+) -> dict[str, Any]:
     """The same, of boards that are known already."""
     shown = {metric for board in found for metric in board.metrics}
     return dict(

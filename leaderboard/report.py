@@ -52,9 +52,7 @@ def report(store: Store, experiment: str, now: datetime) -> str:
     definitions, cards = queries.definitions(store), queries.datasets(store)
     found = boards(store, experiment)
     whole = still_matrix(store, experiment, "Methods against benchmarks, each by its own metric")
-    sections = [
-        _section(store, board, definitions, cards.get(board.dataset_fingerprint, {}).get("card", {})) for board in found
-    ]
+    sections = [_section(store, board, definitions, cards.get(board.dataset_fingerprint, {}).get("card", {})) for board in found]
     data = {
         "title": f"{experiment} · ragmeter",
         "head": _head(experiment, found, now).to_json(),
@@ -73,11 +71,8 @@ def page(data: Mapping[str, Any]) -> str:
     if _EXPORT not in view:
         raise RuntimeError("view.js no longer begins its component as the report expects")
     script = view.replace(_EXPORT, "function view(component)") + assets.joinpath("report.js").read_text("utf-8")
-    style = "\n".join(
-        [theme.custom_properties(), *(assets.joinpath(name).read_text("utf-8") for name in ("view.css", "report.css"))]
-    )
-    policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; " \
-             "form-action 'none'"  # fmt: skip
+    style = "\n".join([theme.custom_properties(), *(assets.joinpath(name).read_text("utf-8") for name in ("view.css", "report.css"))])
+    policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -104,13 +99,8 @@ def _hash(text: str) -> str:
 
 def _head(experiment: str, found: Sequence[Board], now: datetime) -> Node:
     runs = sum(len(board.rows) for board in found)
-    parts = [
-        f"{len(found):,} board{'s' * (len(found) != 1)}",
-        f"{runs:,} run{'s' * (runs != 1)}",
-        f"made {now:%Y-%m-%d %H:%M} UTC",
-    ]
-    return el("div", el("h1", experiment, cls="page"),
-              el("p", *(el("span", part, cls="fact") for part in parts), cls="facts"), cls="stack")  # fmt: skip
+    parts = [f"{len(found):,} board{'s' * (len(found) != 1)}", f"{runs:,} run{'s' * (runs != 1)}", f"made {now:%Y-%m-%d %H:%M} UTC"]
+    return el("div", el("h1", experiment, cls="page"), el("p", *(el("span", part, cls="fact") for part in parts), cls="facts"), cls="stack")
 
 
 def _section(store: Store, board: Board, definitions: Definitions, card: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -121,14 +111,18 @@ def _section(store: Store, board: Board, definitions: Definitions, card: Mapping
     rows = board_table.ordered(board, focus, first, definitions)
     scale = scale_of(focus, definitions)
     bands = places(store, board, focus, higher_is_better=higher_is_better(focus, definitions))
-    charts_of = [(f"{formats.metric_label(focus)} with 95 % intervals", charts.key(board, rows, focus),
-                  drawings.intervals(board, rows, focus, definitions))]  # fmt: skip
+    charts_of = [
+        (
+            f"{formats.metric_label(focus)} with 95 % intervals",
+            charts.key(board, rows, focus),
+            drawings.intervals(board, rows, focus, definitions),
+        )
+    ]
     for axis, cost in _AXES.items():
         points = quality_budget(board, focus, axis, higher_is_better=higher_is_better(focus, definitions))
         if len({one.x for one in points if one.x == one.x}) > 1:
             note = el("p", "▲ on the Pareto front: no finished method is at least as good and as cheap", cls="note")
-            charts_of.append((f"Quality against {cost}", note,
-                              drawings.pareto(points, axis, focus, scale)))  # fmt: skip
+            charts_of.append((f"Quality against {cost}", note, drawings.pareto(points, axis, focus, scale)))
     published = published_table(board)
     return {
         "head": _section_head(board).to_json(),
@@ -138,10 +132,9 @@ def _section(store: Store, board: Board, definitions: Definitions, card: Mapping
             for title, key, drawing in charts_of
             if drawing is not None
         ],
-        "published": None if published is None
-        else el("div", el("h3", "Published figures beside ours"), published, cls="stack").to_json(),
+        "published": None if published is None else el("div", el("h3", "Published figures beside ours"), published, cls="stack").to_json(),
         "sources": run_view.sources([row.run for row in board.rows]).to_json(),
-    }  # fmt: skip
+    }
 
 
 def _section_head(board: Board) -> Node:
@@ -149,16 +142,16 @@ def _section_head(board: Board) -> Node:
     text = f"{board.questions:,} questions. Brackets: 95 % bootstrap interval over {units}."
     if board.reference is not None:
         text += f" ▲ ▼ significantly better or worse than {board.reference} (Holm-corrected, 5 %)."
-    flags = [f"⚑ {formats.metric_label(metric)} {'; '.join(wrong)}: it measures something else than right answers."
-             for metric, wrong in board.flags.items()]  # fmt: skip
+    flags = [
+        f"⚑ {formats.metric_label(metric)} {'; '.join(wrong)}: it measures something else than right answers."
+        for metric, wrong in board.flags.items()
+    ]
     title = board_label([row.run for row in board.rows])
     lines = (board_table.PLACES, text, *flags)
     return el("div", el("h2", title), *(el("p", line, cls="note") for line in lines))
 
 
-def sortable(
-    board: Board, focus: str, definitions: Definitions, bands: Mapping[str, Band] | None = None
-) -> dict[str, Any]:
+def sortable(board: Board, focus: str, definitions: Definitions, bands: Mapping[str, Band] | None = None) -> dict[str, Any]:
     """The board's table with what changes when it is sorted: for each column and direction, head and order of rows.
 
     Returns:
@@ -173,9 +166,7 @@ def sortable(
         for direction in ("asc", "desc"):
             order = Order(column, direction == "desc")
             sorted_ = _table(board_table.table(board, focus, order, definitions, bands).to_json())
-            orders[f"{column}|{direction}"] = {
-                "head": sorted_[1], "rows": [place[as_json(row)] for row in sorted_[2][6]]
-            }  # fmt: skip
+            orders[f"{column}|{direction}"] = {"head": sorted_[1], "rows": [place[as_json(row)] for row in sorted_[2][6]]}
     return {"tree": tree, "rows": rows, "orders": orders}
 
 

@@ -20,9 +20,7 @@ from results.style_drops import style_drops
 Definitions = Mapping[str, Mapping[str, Any]]
 
 
-def behind(
-    store: Store, experiment: str, found: Sequence[Board], definitions: Definitions, cards: Mapping[str, Any]
-) -> Iterator[Node]:
+def behind(store: Store, experiment: str, found: Sequence[Board], definitions: Definitions, cards: Mapping[str, Any]) -> Iterator[Node]:
     """Sections, each a heading and a table.
 
     Args:
@@ -47,8 +45,13 @@ def _styles(store: Store, experiment: str, definitions: Definitions) -> Iterator
     for table in tables:
         better = higher_is_better(table.metric, definitions)
         title = f"What style costs: {formats.metric_label(table.metric)} on {table.base}"
-        yield el("div", el("h2", title), style_view.drops(table, higher_is_better=better),
-                 el("p", style_view.drops_note(table), cls="note"), cls="stack")  # fmt: skip
+        yield el(
+            "div",
+            el("h2", title),
+            style_view.drops(table, higher_is_better=better),
+            el("p", style_view.drops_note(table), cls="note"),
+            cls="stack",
+        )
 
 
 def _compression(board: Board, definitions: Definitions, card: Mapping[str, Any]) -> Iterator[Node]:
@@ -59,9 +62,7 @@ def _compression(board: Board, definitions: Definitions, card: Mapping[str, Any]
     metric = families(board.metrics, definitions, card.get("metrics", ()))[MAIN][0]
     curves, full = budget_curves(board, metric), read_in_full(board)
     if curves:
-        table = budget_view.curve_table(
-            curves, metric, scale_of(metric, definitions), full.run.method if full is not None else None
-        )
+        table = budget_view.curve_table(curves, metric, scale_of(metric, definitions), full.run.method if full is not None else None)
         title = f"What compression saves: {board_label([row.run for row in board.rows])}"
         yield el("div", el("h2", title), table, cls="stack")
 
@@ -75,7 +76,14 @@ def _battles(store: Store, experiment: str) -> Iterator[Node]:
         strengths = board.strengths.get(first)
         title = f"Who wins against whom: {board.judge}, {first}, on {board.dataset}, setting {board.setting}"
         placed = battle_view.controls(board, first)
-        yield el("div", el("h2", title), el("h3", "Where it places the controls") if placed else None, placed,
-                 battle_view.rates(board, first), el("p", battle_view.MATRIX_NOTE, cls="note"),
-                 battle_view.strengths(strengths, board.controls) if strengths else None,
-                 el("p", battle_view.STRENGTHS_NOTE, cls="note") if strengths else None, cls="stack")  # fmt: skip
+        yield el(
+            "div",
+            el("h2", title),
+            el("h3", "Where it places the controls") if placed else None,
+            placed,
+            battle_view.rates(board, first),
+            el("p", battle_view.MATRIX_NOTE, cls="note"),
+            battle_view.strengths(strengths, board.controls) if strengths else None,
+            el("p", battle_view.STRENGTHS_NOTE, cls="note") if strengths else None,
+            cls="stack",
+        )

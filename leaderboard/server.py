@@ -53,14 +53,14 @@ def serve(
     for package in ("streamlit", "altair"):
         if importlib.util.find_spec(package) is None:
             raise UserError(
-                f"the leaderboard needs the package {package!r}, which is not installed",
-                try_this="pip install 'ragmeter[leaderboard]'",
+                f"the leaderboard needs the package {package!r}, which is not installed", try_this="pip install 'ragmeter[leaderboard]'"
             )
     require_free(host, port)
     child = subprocess.Popen(
-        command(port, host, open_browser, uploads=submit is not None), env=_environment(store_folder, submit),
+        command(port, host, open_browser, uploads=submit is not None),
+        env=_environment(store_folder, submit),
         stdout=None if on_start is None else _STDERR,
-    )  # fmt: skip
+    )
     with _ended_with_us(child):
         if on_start is not None:
             on_start(f"http://{host}:{port}")
@@ -116,13 +116,9 @@ def require_free(host: str, port: int) -> None:
         raise UserError(f"{host!r} is not an address of this machine", where="--host", try_this="127.0.0.1") from None
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise UserError(
-                f"port {port} is taken by another program", where=place, try_this=f"--port {port % 65535 + 1}"
-            ) from None
+            raise UserError(f"port {port} is taken by another program", where=place, try_this=f"--port {port % 65535 + 1}") from None
         if error.errno == errno.EACCES:
-            raise UserError(
-                f"port {port} is reserved for the system", where=place, try_this="--port 8501, or any above 1023"
-            ) from None
+            raise UserError(f"port {port} is reserved for the system", where=place, try_this="--port 8501, or any above 1023") from None
         raise UserError(f"cannot listen there: {error.strerror}", where=place, try_this="--host 127.0.0.1") from None
 
 
@@ -131,15 +127,11 @@ def _environment(store_folder: Path, submit: Sequence[str] | None = None) -> dic
     ours = str(Path(__file__).resolve().parent.parent)
     paths = [ours, *filter(None, [os.environ.get("PYTHONPATH")])]
     # Pages ask no model: what the server does not have it cannot give away.
-    kept = {
-        name: value for name, value in os.environ.items() if name != VARIABLE and not variable_is_secret(name, value)
-    }
+    kept = {name: value for name, value in os.environ.items() if name != VARIABLE and not variable_is_secret(name, value)}
     # Visitors share the cores; threads that wait for each other within one visitor's sums only cost.
     kept = {"OPENBLAS_NUM_THREADS": "1", **kept}
     taking = {VARIABLE: json.dumps(list(submit))} if submit is not None else {}
-    return {
-        **kept, **taking, "RAGMETER_STORE": str(store_folder.resolve()), "PYTHONPATH": os.pathsep.join(paths)
-    }  # fmt: skip
+    return {**kept, **taking, "RAGMETER_STORE": str(store_folder.resolve()), "PYTHONPATH": os.pathsep.join(paths)}
 
 
 @contextmanager

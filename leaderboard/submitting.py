@@ -66,8 +66,7 @@ class Draft:
         if bundled and card is not None:
             raise UserError("a bundle brings its own card", where="card", try_this="leave the card out")
         if not bundled and card is None:
-            raise UserError("predictions need a card that says what they are", where="card",
-                            try_this="ragmeter submission template")  # fmt: skip
+            raise UserError("predictions need a card that says what they are", where="card", try_this="ragmeter submission template")
         self.folder = Path(tempfile.mkdtemp(prefix="ragmeter-submission-"))
         self._remove = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.arguments = [_BUNDLE] if bundled else [_PREDICTIONS, "--card", _CARD]
@@ -125,9 +124,14 @@ def hand_over(draft: Draft, store_folder: Path, *, keep: bool) -> Verdict:
         dry = [] if keep else ["--dry-run"]
         options = ["--known-boards", "--json", "--quiet", "--store", str(store_folder), *dry]
         done = subprocess.run(
-            [*start, *draft.arguments, *options], cwd=draft.folder, env={**os.environ, "HF_HUB_OFFLINE": "1"},
-            stdin=subprocess.DEVNULL, capture_output=True, timeout=TIME_S, check=False,
-        )  # fmt: skip
+            [*start, *draft.arguments, *options],
+            cwd=draft.folder,
+            env={**os.environ, "HF_HUB_OFFLINE": "1"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=TIME_S,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         raise UserError(f"the check took more than {TIME_S / 60:.0f} minutes", try_this=_ELSEWHERE) from None
     finally:

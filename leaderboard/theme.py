@@ -41,12 +41,13 @@ def options() -> list[str]:
 def custom_properties() -> str:
     """The same look as CSS, by the names that Streamlit gives its properties; for pages without it."""
     names = {
-        "primaryColor": "primary-color", "backgroundColor": "background-color", "textColor": "text-color",
-        "secondaryBackgroundColor": "secondary-background-color", "borderColor": "border-color",
+        "primaryColor": "primary-color",
+        "backgroundColor": "background-color",
+        "textColor": "text-color",
+        "secondaryBackgroundColor": "secondary-background-color",
+        "borderColor": "border-color",
         "linkColor": "link-color",
-    }  # fmt: skip
+    }
     both = "--st-font: system-ui, sans-serif; --st-code-font: ui-monospace, monospace; --st-base-radius: 6px;"
-    colours = [
-        f"--st-{css}: light-dark({_LIGHT[name]}, {_DARK[name]});" for name, css in names.items()
-    ]  # fmt: skip
+    colours = [f"--st-{css}: light-dark({_LIGHT[name]}, {_DARK[name]});" for name, css in names.items()]
     return f":root {{ color-scheme: light dark; {both} {' '.join(colours)} }}"

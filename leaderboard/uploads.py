@@ -36,8 +36,10 @@ def bound(manager: type[Any], per_session: int = PER_SESSION, in_all: int = IN_A
 
     def add_file(self: Any, session_id: str, file: Any) -> None:
         with turn:
-            held = {session: _bytes(files, file.file_id if session == session_id else None)
-                    for session, files in list(self.file_storage.items())}  # fmt: skip
+            held = {
+                session: _bytes(files, file.file_id if session == session_id else None)
+                for session, files in list(self.file_storage.items())
+            }
             size = len(file.data)
             if held.get(session_id, 0) + size > per_session or sum(held.values()) + size > in_all:
                 raise _refusal()

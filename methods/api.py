@@ -116,9 +116,7 @@ class Prediction:
             if not isinstance(row["question_id"], str) or not isinstance(row["answer"], str):
                 raise ValueError("question_id and answer must be strings")
             evidence = tuple(Evidence(str(e["id"]), float(e.get("score", 0.0))) for e in row.get("evidence", ()))
-            return cls(
-                row["question_id"], row["answer"], evidence, Usage(**row.get("usage", {})), dict(row.get("notes", {}))
-            )
+            return cls(row["question_id"], row["answer"], evidence, Usage(**row.get("usage", {})), dict(row.get("notes", {})))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             problem = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
             raise UserError(f"this is not a prediction: {problem}", where=where) from error
@@ -217,9 +215,7 @@ class Reranker(Protocol):
 class Compressor(Protocol):
     """Shortens evidence to a budget."""
 
-    def compress(
-        self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None
-    ) -> list[Context]:
+    def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
         """One context per query; `budget` in tokens of the reader, None for the compressor's own."""
         ...
 

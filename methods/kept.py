@@ -63,7 +63,4 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _damaged(path: Path, error: Exception) -> UserError:
-    return UserError(
-        f"this file of earlier work cannot be read: {error}", where=str(path),
-        try_this="delete it: it will be made again",
-    )  # fmt: skip
+    return UserError(f"this file of earlier work cannot be read: {error}", where=str(path), try_this="delete it: it will be made again")

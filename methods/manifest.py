@@ -62,18 +62,24 @@ class Manifest:
         there = read_json(path)
         if there.get("identity") != identity:
             raise UserError(
-                "this folder holds the work of a training with other options or data", where=str(folder),
+                "this folder holds the work of a training with other options or data",
+                where=str(folder),
                 try_this="another folder, or delete this one",
-            )  # fmt: skip
+            )
         stages = {name: StageRecord(**record) for name, record in there["stages"].items()}
         return cls(path, identity, config, there["counts"], stages)
 
     def save(self) -> None:
         """Write it."""
-        write_json(self.path, {
-            "identity": self.identity, "config": dict(self.config), "counts": self.counts,
-            "stages": {name: asdict(record) for name, record in self.stages.items()},
-        })  # fmt: skip
+        write_json(
+            self.path,
+            {
+                "identity": self.identity,
+                "config": dict(self.config),
+                "counts": self.counts,
+                "stages": {name: asdict(record) for name, record in self.stages.items()},
+            },
+        )
 
     def finished(self, stage: str, folder: Path, parent: str) -> StageRecord | None:
         """The record of a stage whose checkpoint is there, None where it is still to be trained.
@@ -85,15 +91,17 @@ class Manifest:
         if record is None or not folder.is_dir():
             if folder.exists():
                 raise UserError(
-                    f"{stage} was not finished by this training, and its folder is there", where=str(folder),
+                    f"{stage} was not finished by this training, and its folder is there",
+                    where=str(folder),
                     try_this="move it away, or choose another --output",
-                )  # fmt: skip
+                )
             return None
         if record.parent != parent:
             raise UserError(
                 f"{stage} was trained from weights {record.parent[:12]}…, and those before it are now {parent[:12]}…",
-                where=str(folder), try_this="delete this stage and those after it: they are trained again",
-            )  # fmt: skip
+                where=str(folder),
+                try_this="delete this stage and those after it: they are trained again",
+            )
         require_unchanged(stage, folder, record.sha256)
         return record
 
@@ -107,7 +115,7 @@ def require_unchanged(stage: str, folder: Path, sha256: str) -> None:
     actual = folder_sha256(folder)
     if actual != sha256:
         raise UserError(
-            f"the checkpoint of {stage} is not the one that its training ended with: {actual[:12]}… instead of "
-            f"{sha256[:12]}…", where=str(folder),
+            f"the checkpoint of {stage} is not the one that its training ended with: {actual[:12]}… instead of {sha256[:12]}…",
+            where=str(folder),
             try_this="delete this stage and those after it: they are trained again",
-        )  # fmt: skip
+        )

@@ -88,9 +88,7 @@ def _ours(models: Sequence[tuple[str, str | None]], hashes: Sequence[str]) -> tu
     return tuple(one for (model, _), one in found if (Path(locate(model)) / CHECKPOINT_CARD).is_file())
 
 
-def saved(
-    stage: str, folder: Path, manifest: Manifest, record: StageRecord, save: Callable[[Path], None]
-) -> StageRecord:
+def saved(stage: str, folder: Path, manifest: Manifest, record: StageRecord, save: Callable[[Path], None]) -> StageRecord:
     """Write a checkpoint so that it appears whole or not at all, its hash first.
 
     Args:

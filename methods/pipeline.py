@@ -99,15 +99,16 @@ class Composition:
     def _refuse_parts(self) -> None:
         """A whole system takes no parts."""
         given = {
-            "reader": self.reader, "rerankers": self.rerankers, "compressor": self.compressor,
-            "k": self.k, "depth": self.depth, "budget": self.budget,
-        }  # fmt: skip
+            "reader": self.reader,
+            "rerankers": self.rerankers,
+            "compressor": self.compressor,
+            "k": self.k,
+            "depth": self.depth,
+            "budget": self.budget,
+        }
         for name, value in given.items():
             if value:
-                raise UserError(
-                    f"{self.method.id!r} answers by itself and takes no {name}",
-                    try_this=f"remove `{name}`",
-                )
+                raise UserError(f"{self.method.id!r} answers by itself and takes no {name}", try_this=f"remove `{name}`")
 
     @property
     def answering(self) -> Component | None:
@@ -362,9 +363,7 @@ def _accelerator() -> Any:
     return torch.cuda if torch is not None and torch.cuda.is_initialized() else None
 
 
-def _prediction(
-    found: Ranking, ranking: Ranking, context: Context, answer: Answer, seconds: dict[str, float], peak: int
-) -> Prediction:
+def _prediction(found: Ranking, ranking: Ranking, context: Context, answer: Answer, seconds: dict[str, float], peak: int) -> Prediction:
     """A prediction of what the retriever found, what became of it behind the rerankers, and what was read."""
     usage = found.usage + context.usage + answer.usage
     # The pipeline's clock is the one definition of a stage's seconds; a role may add stages of its own.

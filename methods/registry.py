@@ -165,9 +165,8 @@ def register(
 
     def decorate(factory: F) -> F:
         entry = MethodEntry(
-            identifier, kind, version, summary, factory, config, paper, presets or {}, tuple(training_data), extra,
-            checkpoint_hash,
-        )  # fmt: skip
+            identifier, kind, version, summary, factory, config, paper, presets or {}, tuple(training_data), extra, checkpoint_hash
+        )
         METHODS.add(entry, factory.__module__)
         return factory
 

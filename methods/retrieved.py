@@ -22,9 +22,7 @@ class Search:
         keep: Whether the index stays in memory between two calls; else it is opened for each.
     """
 
-    def __init__(
-        self, benchmark: Benchmark, retriever: Component, n: int, services: Services, *, keep: bool = False
-    ) -> None:
+    def __init__(self, benchmark: Benchmark, retriever: Component, n: int, services: Services, *, keep: bool = False) -> None:
         self._benchmark, self._retriever, self._n = benchmark, retriever, n
         self._services, self._keep = services, keep
         self._index: Index | None = None

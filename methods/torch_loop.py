@@ -134,9 +134,17 @@ class Loop:
     """
 
     def __init__(
-        self, modules: Mapping[str, Any], options: LoopOptions, step: Step, folder: Path, identity: str,
-        progress: Progress, name: str = "", accelerator: Any = None, validate: Validate | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        modules: Mapping[str, Any],
+        options: LoopOptions,
+        step: Step,
+        folder: Path,
+        identity: str,
+        progress: Progress,
+        name: str = "",
+        accelerator: Any = None,
+        validate: Validate | None = None,
+    ) -> None:
         if options.keep_best is not None and validate is None:
             raise ValueError("keep_best needs a validation")
         self.modules, self.options, self.step = dict(modules), options, step
@@ -208,9 +216,10 @@ class Loop:
         figures = self.step(step)
         if not math.isfinite(figures["loss"]):
             raise Broke(
-                f"the loss of step {step} of {self.name or 'the training'} is {figures['loss']}", where=str(self.curve),
+                f"the loss of step {step} of {self.name or 'the training'} is {figures['loss']}",
+                where=str(self.curve),
                 try_this="a lower learning rate, or precision bf16 or no in place of fp16",
-            )  # fmt: skip
+            )
         norm = self._clipped()
         self.optimiser.step()
         return {"step": step, **figures, "learning_rate": rate, "gradient_norm": norm}
@@ -313,11 +322,19 @@ class Loop:
         lines = "".join(json.dumps(line) + "\n" for line in self._curve)
         whole_text(self.curve, lines)
         scaler = getattr(self.accelerator, "scaler", None)
-        self._write(self._point, {
-            "layout": LAYOUT, "step": step, "identity": self.identity, "modules": self._weights(),
-            "optimiser": self.optimiser.state_dict(), "scaler": scaler.state_dict() if scaler is not None else None,
-            "curve": self._curve, "best": vars(self._best) if self._best is not None else None,
-        })  # fmt: skip
+        self._write(
+            self._point,
+            {
+                "layout": LAYOUT,
+                "step": step,
+                "identity": self.identity,
+                "modules": self._weights(),
+                "optimiser": self.optimiser.state_dict(),
+                "scaler": scaler.state_dict() if scaler is not None else None,
+                "curve": self._curve,
+                "best": vars(self._best) if self._best is not None else None,
+            },
+        )
         # Only now: a run that was cut off before goes on from the point before, whose best these were.
         for path in self.folder.glob("best-*.pt"):
             if self._best is None or path != self._best_point(self._best.step):

@@ -198,9 +198,7 @@ def register_training(
     """Declare a training; decorates its factory, from options to a `Training`."""
 
     def decorate(factory: F) -> F:
-        entry = TrainingEntry(
-            identifier, version, summary, tuple(stages), factory, config, paper, presets or {}, extra
-        )  # fmt: skip
+        entry = TrainingEntry(identifier, version, summary, tuple(stages), factory, config, paper, presets or {}, extra)
         TRAININGS.add(entry, factory.__module__)
         return factory
 

@@ -84,9 +84,7 @@ def musique(path: Path) -> Made:
 
 
 def nq_open(path: Path) -> Made:
-    return [
-        Question(content_id("n", row["question"]), row["question"], tuple(row["answer"])) for row in _rows(path)
-    ], {}
+    return [Question(content_id("n", row["question"]), row["question"], tuple(row["answer"])) for row in _rows(path)], {}
 
 
 def nq_csv(path: Path) -> Made:

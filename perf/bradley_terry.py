@@ -118,8 +118,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(argv)
     questions, rounds, turns = (40, 64, 1) if asked.quick else (QUESTIONS, ROUNDS, asked.turns)
     data = battles(questions)
-    print(f"# {rounds:,} rounds over {questions} questions, {len(data['score']):,} battles of {METHODS} methods;"
-          f" {turns} rounds of each plain loop timed in full, the rest extrapolated")  # fmt: skip
+    print(
+        f"# {rounds:,} rounds over {questions} questions, {len(data['score']):,} battles of {METHODS} methods;"
+        f" {turns} rounds of each plain loop timed in full, the rest extrapolated"
+    )
     print(f"{'name':<58}{'ours':>9}{'theirs':>11}{'ratio':>8}{'target':>8}")
     failed = False
     for name, (covariates, target, limit) in CASES.items():
@@ -147,8 +149,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             missed = not asked.quick and (other / seconds < target or seconds > limit)
             failed |= differs or missed
             remark = ("  MISSED" if missed else "") + (f"  DIFFERENT BY {apart[side]:.1g}" if differs else "")
-            print(f"{name + ', ' + side:<58}{seconds:>8.2f}s{other:>10.0f}s{other / seconds:>8.0f}"
-                  f"{'-' if asked.quick else f'{target:g}':>8}{remark}")  # fmt: skip
+            print(
+                f"{name + ', ' + side:<58}{seconds:>8.2f}s{other:>10.0f}s{other / seconds:>8.0f}"
+                f"{'-' if asked.quick else f'{target:g}':>8}{remark}"
+            )
     return int(failed)
 
 

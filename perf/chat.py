@@ -63,9 +63,7 @@ class Bare:
 
         async def one(messages: Any) -> Any:
             async with slots:
-                completion = await self.client.chat.completions.create(
-                    model="m", messages=messages, temperature=0.0, max_tokens=64
-                )
+                completion = await self.client.chat.completions.create(model="m", messages=messages, temperature=0.0, max_tokens=64)
             return completion.choices[0].message.content
 
         return list(await asyncio.gather(*map(one, conversations)))
@@ -123,9 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ours, theirs = (asked.calls / statistics.median(seconds[key]) for key in (name, "bare"))
         verdict = "" if target is None else f"target <= {target:g}: {'met' if ratio <= target else 'MISSED'}"
         met = met and (target is None or ratio <= target)
-        sys.stdout.write(
-            f"chat.{name} ours {ours:.0f} calls/s, bare AsyncOpenAI {theirs:.0f} calls/s, ratio {ratio:.2f} {verdict}\n"
-        )
+        sys.stdout.write(f"chat.{name} ours {ours:.0f} calls/s, bare AsyncOpenAI {theirs:.0f} calls/s, ratio {ratio:.2f} {verdict}\n")
     return 0 if met else 1
 
 

@@ -41,9 +41,7 @@ def line(name: str, rate: int | None, found: Timings, size: int) -> str:
 
 def heading() -> str:
     name, rate, batch, prompt, *rest, rate_of, size = HEADS
-    return (
-        f"{name:<12}{rate:>7}{batch:>7}{prompt:>8}" + "".join(f"{one:>13}" for one in rest) + f"{rate_of:>12}{size:>9}"
-    )
+    return f"{name:<12}{rate:>7}{batch:>7}{prompt:>8}" + "".join(f"{one:>13}" for one in rest) + f"{rate_of:>12}{size:>9}"
 
 
 def ratio(work: Workload, device: str) -> bool:
@@ -59,13 +57,11 @@ def ratio(work: Workload, device: str) -> bool:
     say(heading())
     say(line("small", 16, memory, 2 * clara.memory_tokens * clara.hidden_size))
     say(line("small", None, text, 0))
-    say(f"decoding from memory takes {share:.2f} of decoding from text (target <= {TARGET:g}: "
-        f"{'met' if met else 'MISSED'})")  # fmt: skip
+    say(f"decoding from memory takes {share:.2f} of decoding from text (target <= {TARGET:g}: {'met' if met else 'MISSED'})")
     return met
 
 
-def table(names: Sequence[str], rates: Sequence[int], batches: Sequence[int], work: Workload, dtype: str,
-          device: str) -> None:  # fmt: skip
+def table(names: Sequence[str], rates: Sequence[int], batches: Sequence[int], work: Workload, dtype: str, device: str) -> None:
     """Print the table."""
     say(heading())
     for name in names:
@@ -113,10 +109,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         small = replace(work, queries=asked.queries or 3, warm_up=1, candidates=5)
         return 0 if ratio(small, device) else 1
     names = list(ARCHITECTURES) if asked.architectures == "all" else asked.architectures.split(",")
-    say(f"{work.candidates} documents of {work.words} tokens, {work.k} read, {work.reply} tokens written, {device}, "
-        f"{asked.dtype}, random weights; milliseconds of a batch, medians of {work.queries} questions")  # fmt: skip
-    table(names, [int(one) for one in asked.rates.split(",")], [int(one) for one in asked.batches.split(",")], work,
-          asked.dtype, device)  # fmt: skip
+    say(
+        f"{work.candidates} documents of {work.words} tokens, {work.k} read, {work.reply} tokens written, {device}, "
+        f"{asked.dtype}, random weights; milliseconds of a batch, medians of {work.queries} questions"
+    )
+    table(names, [int(one) for one in asked.rates.split(",")], [int(one) for one in asked.batches.split(",")], work, asked.dtype, device)
     return 0
 
 

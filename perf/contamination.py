@@ -41,18 +41,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         whole, tenth = Path(folder) / "whole.jsonl", Path(folder) / "tenth.jsonl"
         write(benchmark, whole, megabytes << 20)
         write(benchmark, tenth, (megabytes << 20) // 10)
-        ours, plain = in_turns(
-            [lambda: touched(benchmark, tenth), lambda: plainly(benchmark, tenth)], 1 if asked.quick else 3
-        )
+        ours, plain = in_turns([lambda: touched(benchmark, tenth), lambda: plainly(benchmark, tenth)], 1 if asked.quick else 3)
         before = peak_megabytes()
         started = time.perf_counter()
         report = contamination([benchmark], [whole])
         seconds = time.perf_counter() - started
         growth = peak_megabytes() - before
     ratio = plain / ours
-    print(
-        f"{megabytes / 10:.0f} MB: {ours:.1f} s, plain loop {plain:.1f} s: {ratio:.1f} times as fast (target {FASTER})"
-    )
+    print(f"{megabytes / 10:.0f} MB: {ours:.1f} s, plain loop {plain:.1f} s: {ratio:.1f} times as fast (target {FASTER})")
     print(f"{megabytes} MB: {megabytes / seconds:.1f} MB/s, {report.words / seconds / 1e6:.2f} million words/s")
     print(f"memory grows by {growth:.0f} MB from a tenth of the file to the whole (target: under {GROWTH_MB})")
     measure_near_duplicates(benchmark)

@@ -52,10 +52,7 @@ def batches(rows: int, negatives: int, chunks: int, length: int) -> tuple[list[T
 def stock(model: Any, rows: Sequence[TrainRow], texts: dict[str, str], cached: bool, micro: int) -> Callable[[], float]:
     """A step with the library's loss."""
     import torch
-    from sentence_transformers.sentence_transformer.losses import (
-        CachedMultipleNegativesRankingLoss,
-        MultipleNegativesRankingLoss,
-    )
+    from sentence_transformers.sentence_transformer.losses import CachedMultipleNegativesRankingLoss, MultipleNegativesRankingLoss
 
     loss = (
         CachedMultipleNegativesRankingLoss(model, scale=1 / TEMPERATURE, mini_batch_size=micro)
@@ -158,10 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ):
         rows, texts = batches(given.rows, given.negatives, chunks, given.length)
         for cached in (False, True):
-            sides = [
-                make(without_dropout(load_tower(config, given.device)), rows, texts, cached, given.micro)
-                for make in (ours, stock)
-            ]
+            sides = [make(without_dropout(load_tower(config, given.device)), rows, texts, cached, given.micro) for make in (ours, stock)]
             seconds, losses = in_turns(given.turns, clock, *sides)
             ratio = seconds[1] / seconds[0]
             apart = abs(losses[0] - losses[1])

@@ -101,10 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             seconds, found = timed(lambda: egos.vectors(vectors, relations, drawn.relations))  # noqa: B023
             ours.append(seconds)
             some = rng.choice(nodes, min(SAMPLED, nodes), replace=False)
-            for side, loop, centres in (
-                ("as published", as_published, some),
-                ("marks alone", marks_alone, np.arange(nodes)),
-            ):
+            for side, loop, centres in (("as published", as_published, some), ("marks alone", marks_alone, np.arange(nodes))):
                 seconds, expected = timed(lambda: loop(drawn, vectors, edge_vectors, centres))  # noqa: B023
                 theirs[side].append(seconds * nodes / len(centres))
                 apart = max(apart, float(np.abs(found[centres] - expected).max()))
@@ -114,11 +111,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             aimed = side == "as published" and not asked.quick
             missed = aimed and ratio < TARGET
             failed |= missed or apart > AGREE
-            remark = (
-                f"  apart by {apart:.1g}" + ("  MISSED" if missed else "") + ("  DIFFERENT" if apart > AGREE else "")
+            remark = f"  apart by {apart:.1g}" + ("  MISSED" if missed else "") + ("  DIFFERENT" if apart > AGREE else "")
+            print(
+                f"{kind + ', ' + side:<24}{size:>9.0f}{np.median(ours):>9.3f}s{np.median(spent):>8.1f}s{ratio:>9.1f}"
+                f"{f'{TARGET:g}' if aimed else '-':>8}{remark}"
             )
-            print(f"{kind + ', ' + side:<24}{size:>9.0f}{np.median(ours):>9.3f}s{np.median(spent):>8.1f}s{ratio:>9.1f}"
-                  f"{f'{TARGET:g}' if aimed else '-':>8}{remark}")  # fmt: skip
     return int(failed)
 
 

@@ -79,11 +79,7 @@ def encoders(texts: list[str], turns: int, device: str) -> bool:
             },
         )
     met = True
-    for name, target in (
-        ("encoder", PARITY),
-        ("encoder, empty cache (and loading)", None),
-        ("encoder, from the cache", CACHE),
-    ):
+    for name, target in (("encoder", PARITY), ("encoder, empty cache (and loading)", None), ("encoder, from the cache", CACHE)):
         met &= compared(name, len(texts), seconds, found, 0.99999, target)
     # Fewer texts: without hardware for it bfloat16 is several times slower.
     few = texts[: max(8, len(texts) // 4)]
@@ -92,9 +88,7 @@ def encoders(texts: list[str], turns: int, device: str) -> bool:
     return compared("encoder, bfloat16", len(few), *in_turns(turns, sides), 0.99, None) and met
 
 
-def compared(
-    name: str, texts: int, seconds: dict[str, list[float]], found: dict[str, Any], least: float, target: float | None
-) -> bool:
+def compared(name: str, texts: int, seconds: dict[str, list[float]], found: dict[str, Any], least: float, target: float | None) -> bool:
     """Print a side beside the plain one; whether its vectors agree and its target is met."""
     cosine = float((found[name] * found[PLAIN]).sum(axis=1).min())
     against = ratio(seconds[PLAIN], seconds[name])
@@ -162,16 +156,10 @@ def search(vectors: int, dimension: int, turns: int, device: str) -> bool:
         return [set(best(rows, query, near_by, 100)[0].tolist()) for query, near_by in zip(asked, near, strict=True)]
 
     fine, rough = ExactSearch(rows, device, "float32"), ExactSearch(rows, device, "bfloat16")
-    sides = {
-        "torch matmul + topk": plain,
-        "exact, float32": lambda: ours(fine),
-        "exact, bfloat16": lambda: ours(rough),
-    }
+    sides = {"torch matmul + topk": plain, "exact, float32": lambda: ours(fine), "exact, bfloat16": lambda: ours(rough)}
     seconds, found = in_turns(turns, sides)
     same = found["exact, float32"] == found["exact, bfloat16"]
-    overlap = np.mean(
-        [len(a & b) / 100 for a, b in zip(found["torch matmul + topk"], found["exact, float32"], strict=True)]
-    )
+    overlap = np.mean([len(a & b) / 100 for a, b in zip(found["torch matmul + topk"], found["exact, float32"], strict=True)])
     for name, times in seconds.items():
         say(
             f"{name:<38}{64 / statistics.median(times):>10.0f} queries/s over {vectors:,} x {dimension}   "

@@ -32,12 +32,7 @@ from results.store import Run, Store
 
 HELPERS = Path(__file__).parent.parent / "tests" / "leaderboard"
 PAGES = ("", "methods", "compare", "questions", "styles", "budget", "judges", "datasets", "runs")
-CLICKS = (
-    ("thead button", 3),
-    ("button:text-is('next')", 1),
-    ("button:text-is('pin')", 1),
-    ("button:text-is('hide')", 1),
-)
+CLICKS = (("thead button", 3), ("button:text-is('next')", 1), ("button:text-is('pin')", 1), ("button:text-is('hide')", 1))
 """Within tables: heads that sort, the next rows, a row that stays on top, one that goes; how many of each."""
 PAINT_S, CHANGE_S, MEMORY_GIB, VISITORS = 2.0, 0.3, 1.0, 10
 BARE = """import streamlit as st
@@ -87,14 +82,18 @@ def main(argv: Sequence[str] | None = None) -> int:
                 paint, changes = _page(browser, f"{address}/{page}")
                 middle = median(changes) if changes else 0.0
                 slowest = 1000 * max(changes, default=0.0)
-                print(f"{page or 'board'}, {rows:,} rows: painted after {paint:.2f} s ({paint / bare_paint:.1f}x bare, "
-                      f"target {PAINT_S}); {len(changes)} changes, median {1000 * middle:.0f} ms, slowest "
-                      f"{slowest:.0f} ms (target {1000 * CHANGE_S:.0f} at the median)")  # fmt: skip
+                print(
+                    f"{page or 'board'}, {rows:,} rows: painted after {paint:.2f} s ({paint / bare_paint:.1f}x bare, "
+                    f"target {PAINT_S}); {len(changes)} changes, median {1000 * middle:.0f} ms, slowest "
+                    f"{slowest:.0f} ms (target {1000 * CHANGE_S:.0f} at the median)"
+                )
                 met &= paint <= PAINT_S and middle <= CHANGE_S
                 peak = max(peak, server.memory_info().rss / 2**30)
             paint, changes, written = _crowd(browser, address, store)
-            print(f"{VISITORS} visitors while a run writes: all painted after {paint:.2f} s, change at the median "
-                  f"{1000 * median(changes):.0f} ms, {written:,} answers written meanwhile")  # fmt: skip
+            print(
+                f"{VISITORS} visitors while a run writes: all painted after {paint:.2f} s, change at the median "
+                f"{1000 * median(changes):.0f} ms, {written:,} answers written meanwhile"
+            )
             memory = max(peak, server.memory_info().rss / 2**30)
             print(f"the most memory that the server had behind a page: {memory:.2f} GiB (target {MEMORY_GIB})")
             met &= memory <= MEMORY_GIB and written > 0

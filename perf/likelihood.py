@@ -37,9 +37,8 @@ ROOT = Path(__file__).resolve().parent.parent
 TOLERANCE = 1e-4
 TARGET = 5.0
 TEMPLATE = ScoringTemplate(
-    "Answer the question from the context, as briefly as you can.\n\n"
-    "Context: $chunk\n\nQuestion: $question\nAnswer:"
-)  # fmt: skip
+    "Answer the question from the context, as briefly as you can.\n\nContext: $chunk\n\nQuestion: $question\nAnswer:"
+)
 
 
 def words(count: int, seed: int) -> list[str]:
@@ -93,9 +92,7 @@ class Work:
 
     def pairs(self, model: CausalModel) -> list[ScoredText]:
         return [
-            ScoredText(TEMPLATE.filled(chunk, asked.fields, model)[0], asked.target)
-            for chunk in self.chunks
-            for asked in self.questions
+            ScoredText(TEMPLATE.filled(chunk, asked.fields, model)[0], asked.target) for chunk in self.chunks for asked in self.questions
         ]
 
 
@@ -113,10 +110,7 @@ def workloads(model: CausalModel, chunk: int, quick: bool, few: bool) -> list[Wo
     chunks = 2
 
     def asked(count: int) -> list[Asked]:
-        return [
-            Asked({"question": text_of(model, 16, rng, known)}, " " + text_of(model, 4, rng, known))
-            for _ in range(count)
-        ]
+        return [Asked({"question": text_of(model, 16, rng, known)}, " " + text_of(model, 4, rng, known)) for _ in range(count)]
 
     labels = [Asked({"question": text_of(model, 16, rng, known)}, label) for label in (" yes", " no", " maybe", " so")]
     labels = [Asked(labels[0].fields, label.target) for label in labels]
@@ -187,8 +181,11 @@ def measure(name: str, model: CausalModel, chunk: int, quick: bool, few: bool = 
         failed |= missed or worst > TOLERANCE
         shown = "-" if work.target is None or quick else f"{work.target:g}"
         remark = "  DIFFERENT RESULTS" if worst > TOLERANCE else "  MISSED" if missed else ""
-        print(f"{name + ', ' + work.name:<58}{len(pairs) / seconds[0]:>9.0f}{len(pairs) / seconds[1]:>9.0f}"
-              f"{ratio:>7.1f}{shown:>8}{worst:>10.1e}{remark}", flush=True)  # fmt: skip
+        print(
+            f"{name + ', ' + work.name:<58}{len(pairs) / seconds[0]:>9.0f}{len(pairs) / seconds[1]:>9.0f}"
+            f"{ratio:>7.1f}{shown:>8}{worst:>10.1e}{remark}",
+            flush=True,
+        )
     return failed
 
 

@@ -79,9 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         for name, case in CASES.items():
             if asked.only in (None, name):
-                met &= _speed(
-                    name, case, Path(folder), worlds=5 if asked.quick else 15, rounds=2 if asked.quick else ROUNDS
-                )
+                met &= _speed(name, case, Path(folder), worlds=5 if asked.quick else 15, rounds=2 if asked.quick else ROUNDS)
         for name, (reference, records) in LARGE.items():
             if asked.only in (None, name):
                 met &= _memory(name, reference, records, Path(folder), 50 if asked.quick else asked.megabytes)
@@ -96,10 +94,7 @@ def _speed(name: str, case: Case, folder: Path, worlds: int, rounds: int) -> boo
     benchmark = load(case.reference, {"path": str(path)})
     assert len(PLAIN[name](path)[0]) == len(benchmark.questions)
     spent: dict[str, list[float]] = {}
-    ways: dict[str, Callable[[], Any]] = {
-        "ours": lambda: load(case.reference, {"path": str(path)}),
-        "plain": lambda: PLAIN[name](path),
-    }
+    ways: dict[str, Callable[[], Any]] = {"ours": lambda: load(case.reference, {"path": str(path)}), "plain": lambda: PLAIN[name](path)}
     if _readable_by_datasets(path):
         ways["datasets"] = lambda: _by_datasets(path)
     for _ in range(rounds):
@@ -112,11 +107,13 @@ def _speed(name: str, case: Case, folder: Path, worlds: int, rounds: int) -> boo
     best = {way: min(times) for way, times in spent.items()}
     count, size = len(benchmark.questions), path.stat().st_size / 2**20
     times = best["ours"] / best["plain"]
-    other = f"{best['datasets'] / best['ours']:.1f} x the speed of load_dataset" if "datasets" in best else \
-        "load_dataset cannot read it"  # fmt: skip
+    other = f"{best['datasets'] / best['ours']:.1f} x the speed of load_dataset" if "datasets" in best else "load_dataset cannot read it"
     late = "" if times <= MOST else "  MISSED"
-    print(f"{name}: {count / best['ours']:,.0f} records/s ({size / best['ours']:.1f} MB/s), {times:.2f} x plain "
-          f"(target: at most {MOST:g} x){late}; {other}", flush=True)  # fmt: skip
+    print(
+        f"{name}: {count / best['ours']:,.0f} records/s ({size / best['ours']:.1f} MB/s), {times:.2f} x plain "
+        f"(target: at most {MOST:g} x){late}; {other}",
+        flush=True,
+    )
     return times <= MOST
 
 
@@ -137,9 +134,7 @@ def _by_datasets(path: Path) -> int:
         return sum(1 for _ in rows)
 
 
-def _memory(
-    name: str, reference: str, records: Callable[[random.Random], Iterator[str]], folder: Path, megabytes: int
-) -> bool:
+def _memory(name: str, reference: str, records: Callable[[random.Random], Iterator[str]], folder: Path, megabytes: int) -> bool:
     path = folder / "large.jsonl"
     with path.open("w", encoding="utf-8") as file:
         size = 0
@@ -154,8 +149,11 @@ def _memory(
     spent = time.perf_counter() - started
     questions, passages, peak = json.loads(done.stdout.splitlines()[-1])
     late = "" if peak < MEMORY_MB else "  MISSED"
-    print(f"{name}, {size / 2**20:,.0f} MB: {peak:.0f} MB at most (target: under {MEMORY_MB}){late}; "
-          f"{questions:,} questions, {passages:,} passages, {spent:.0f} s", flush=True)  # fmt: skip
+    print(
+        f"{name}, {size / 2**20:,.0f} MB: {peak:.0f} MB at most (target: under {MEMORY_MB}){late}; "
+        f"{questions:,} questions, {passages:,} passages, {spent:.0f} s",
+        flush=True,
+    )
     path.unlink()
     return peak < MEMORY_MB
 
@@ -170,33 +168,38 @@ def _text(draw: random.Random, words: int) -> str:
 def _hotpotqa(draw: random.Random) -> Iterator[str]:
     for number in range(10**9):
         context = [[f"T{number} {i}", [_text(draw, 25) for _ in range(4)]] for i in range(10)]
-        row = {"_id": f"{number:024x}", "answer": "x", "question": _text(draw, 18), "type": "bridge", "level": "hard",
-               "supporting_facts": [[f"T{number} 1", 0], [f"T{number} 7", 2]], "context": context}  # fmt: skip
+        row = {
+            "_id": f"{number:024x}",
+            "answer": "x",
+            "question": _text(draw, 18),
+            "type": "bridge",
+            "level": "hard",
+            "supporting_facts": [[f"T{number} 1", 0], [f"T{number} 7", 2]],
+            "context": context,
+        }
         yield json.dumps(row) + "\n"
 
 
 def _musique(draw: random.Random) -> Iterator[str]:
     for number in range(10**9):
-        paragraphs = [
-            {"idx": i, "title": f"T{number} {i}", "paragraph_text": _text(draw, 80), "is_supporting": i < 2}
-            for i in range(20)
-        ]
+        paragraphs = [{"idx": i, "title": f"T{number} {i}", "paragraph_text": _text(draw, 80), "is_supporting": i < 2} for i in range(20)]
         steps = [{"id": i, "question": _text(draw, 6), "answer": "x", "paragraph_support_idx": i} for i in range(2)]
-        row = {"id": f"2hop__{number}", "paragraphs": paragraphs, "question": _text(draw, 15), "answer": "x",
-               "question_decomposition": steps, "answer_aliases": [], "answerable": True}  # fmt: skip
+        row = {
+            "id": f"2hop__{number}",
+            "paragraphs": paragraphs,
+            "question": _text(draw, 15),
+            "answer": "x",
+            "question_decomposition": steps,
+            "answer_aliases": [],
+            "answerable": True,
+        }
         yield json.dumps(row) + "\n"
 
 
 def _contexts(draw: random.Random) -> Iterator[str]:
     for number in range(10**9):
         contexts = [
-            {
-                "id": f"{number}{i}",
-                "title": f"T{number}",
-                "text": _text(draw, 100),
-                "isgold": i == 3,
-                "hasanswer": i < 9,
-            }
+            {"id": f"{number}{i}", "title": f"T{number}", "text": _text(draw, 100), "isgold": i == 3, "hasanswer": i < 9}
             for i in range(100)
         ]
         yield json.dumps({"question": _text(draw, 9) + str(number), "answers": ["x"], "ctxs": contexts}) + "\n"
@@ -204,8 +207,16 @@ def _contexts(draw: random.Random) -> Iterator[str]:
 
 def _documents(draw: random.Random) -> Iterator[str]:
     for number in range(10**9):
-        row = {"input": _text(draw, 12), "context": _text(draw, 8000), "answers": ["x"], "length": 8000,
-               "dataset": "narrativeqa", "language": "en", "all_classes": None, "_id": f"{number:048x}"}  # fmt: skip
+        row = {
+            "input": _text(draw, 12),
+            "context": _text(draw, 8000),
+            "answers": ["x"],
+            "length": 8000,
+            "dataset": "narrativeqa",
+            "language": "en",
+            "all_classes": None,
+            "_id": f"{number:048x}",
+        }
         yield json.dumps(row) + "\n"
 
 

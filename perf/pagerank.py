@@ -57,8 +57,7 @@ def restarts(matrix: csr_array, questions: int) -> np.ndarray:
 
 def by_networkx(nodes: Any, tolerance: float, start: np.ndarray) -> np.ndarray:
     seeds = {int(node): 1.0 for node in np.flatnonzero(start)}
-    found = networkx.pagerank(nodes, alpha=1 - TELEPORT, personalization=seeds, weight=None, max_iter=1000,
-                              tol=tolerance / len(nodes))  # fmt: skip
+    found = networkx.pagerank(nodes, alpha=1 - TELEPORT, personalization=seeds, weight=None, max_iter=1000, tol=tolerance / len(nodes))
     return np.array([found[node] for node in range(len(nodes))])
 
 
@@ -99,9 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         theirs: dict[str, list[float]] = {side: [] for side in sides}
         apart = dict.fromkeys(sides, 0.0)
         for turn in range(turns):
-            seconds, found = timed(
-                partial(personalised_pagerank, matrix, chi, teleport=TELEPORT, tolerance=TOLERANCE)
-            )  # fmt: skip
+            seconds, found = timed(partial(personalised_pagerank, matrix, chi, teleport=TELEPORT, tolerance=TOLERANCE))
             mine.append(seconds)
             for side, (questions, work) in sides.items():
                 for question in range(questions):
@@ -115,11 +112,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             differs = apart[side] > AGREE
             missed = not asked.quick and other / ours < TARGETS[side]
             failed |= differs or missed
-            remark = (
-                f"  apart by {apart[side]:.1g}" + ("  MISSED" if missed else "") + ("  DIFFERENT" if differs else "")
+            remark = f"  apart by {apart[side]:.1g}" + ("  MISSED" if missed else "") + ("  DIFFERENT" if differs else "")
+            print(
+                f"{kind + ', ' + side:<40}{ours:>8.3f}s{other:>10.1f}s{other / ours:>8.1f}"
+                f"{'-' if asked.quick else f'{TARGETS[side]:g}':>8}{remark}"
             )
-            print(f"{kind + ', ' + side:<40}{ours:>8.3f}s{other:>10.1f}s{other / ours:>8.1f}"
-                  f"{'-' if asked.quick else f'{TARGETS[side]:g}':>8}{remark}")  # fmt: skip
     return int(failed)
 
 

@@ -63,9 +63,11 @@ def heads(work: Workload, device: str) -> bool:
     # The best turn of each: what a busy machine adds is in neither.
     plain, sark = (min(turns[name]) for name in SIDES)
     met = plain / sark >= PARITY
-    say(f"{SIDES[1]:<14}{statistics.median(turns[SIDES[1]]):>10.1f} ms/query, {SIDES[0]} "
+    say(
+        f"{SIDES[1]:<14}{statistics.median(turns[SIDES[1]]):>10.1f} ms/query, {SIDES[0]} "
         f"{statistics.median(turns[SIDES[0]]):.1f}, ratio of the best turns {plain / sark:.2f} "
-        f"(target >= {PARITY:g}: {'met' if met else 'MISSED'})")  # fmt: skip
+        f"(target >= {PARITY:g}: {'met' if met else 'MISSED'})"
+    )
     return met
 
 
@@ -85,8 +87,7 @@ def line(name: str, dtype: str, batch: int | str, timing: Timing, width: int) ->
     )
 
 
-def figure(names: Sequence[str], dtypes: Sequence[str], work: Workload, batches: Sequence[int], queries: int,
-           device: str) -> None:  # fmt: skip
+def figure(names: Sequence[str], dtypes: Sequence[str], work: Workload, batches: Sequence[int], queries: int, device: str) -> None:
     """Print the figure on random weights; what ranks lists has no batch of pairs and stands once for each type."""
     say(head(14))
     for name in names:
@@ -140,16 +141,17 @@ def named(text: str) -> tuple[str, str, dict[str, Any]]:
         raise UserError(f"the options of {identifier} are no JSON object", where="--reranker")
     entry = METHODS.get(identifier, where="--reranker")
     if entry.kind != "reranker":
-        raise UserError(f"{identifier!r} is a {entry.kind}, not a reranker", where="--reranker",
-                        try_this="`ragmeter methods --kind reranker` lists what fits")  # fmt: skip
+        raise UserError(
+            f"{identifier!r} is a {entry.kind}, not a reranker",
+            where="--reranker",
+            try_this="`ragmeter methods --kind reranker` lists what fits",
+        )
     # Checkpoints are called alike (`…/HASH/reranker`): the folder above tells them apart.
     which = options.get("preset") or "/".join(Path(str(options.get("model", ""))).parts[-2:])
     return (f"{identifier}[{which}]" if which else identifier), identifier, options
 
 
-def variants(
-    identifier: str, options: dict[str, Any], dtypes: Sequence[str], batches: Sequence[int]
-) -> Iterator[Variant]:
+def variants(identifier: str, options: dict[str, Any], dtypes: Sequence[str], batches: Sequence[int]) -> Iterator[Variant]:
     """A reranker in every type and batch that its options leave open.
 
     Cross-encoders batch under a budget of tokens: theirs is so many pairs of the longest length that they read, of
@@ -185,30 +187,29 @@ def asked_of(reference: str, config: str | None, setting: str | None, queries: i
     benchmark = load(reference, given).limited(queries)
     if setting is not None:
         with tempfile.TemporaryDirectory() as folder:
-            benchmark = in_setting(
-                Setting.parse(setting, where="--setting"), benchmark, Services(artefacts=Path(folder))
-            )
+            benchmark = in_setting(Setting.parse(setting, where="--setting"), benchmark, Services(artefacts=Path(folder)))
     fewest = min((len(question.candidates or ()) for question in benchmark.questions), default=0)
     if fewest < candidates:
         # BM25 finds only what shares a word with the query.
         other = f'--setting "corpus(retriever=dense,n={candidates})"'
         raise UserError(
-            f"a question of {benchmark.name} has {fewest} candidates, not {candidates}", where="--benchmark",
+            f"a question of {benchmark.name} has {fewest} candidates, not {candidates}",
+            where="--benchmark",
             try_this=f"--candidates {fewest}, or {other}" if fewest else other,
-        )  # fmt: skip
+        )
     return benchmark
 
 
-def real(rerankers: Sequence[str], dtypes: Sequence[str], batches: Sequence[int], benchmark: Benchmark,
-         candidates: int, device: str) -> None:  # fmt: skip
+def real(
+    rerankers: Sequence[str], dtypes: Sequence[str], batches: Sequence[int], benchmark: Benchmark, candidates: int, device: str
+) -> None:
     """Print the figure on rerankers with their weights."""
     rows = [named(text) for text in rerankers]
     width = max(14, *(len(label) + 2 for label, _, _ in rows))
     queries = [question.query() for question in benchmark.questions]
     rankings = [Ranking(one.id, tuple(one.candidates or ())[:candidates], (0.0,) * candidates) for one in queries]
     words = [len(text.full_text.split()) for ranking in rankings for text in benchmark.corpus.get(ranking.ids)]
-    say(f"{len(queries)} queries of {benchmark.name}, {candidates} candidates of {statistics.mean(words):.0f} words, "
-        f"{device}")  # fmt: skip
+    say(f"{len(queries)} queries of {benchmark.name}, {candidates} candidates of {statistics.mean(words):.0f} words, {device}")
     say(head(width))
     for label, identifier, options in rows:
         for variant in variants(identifier, options, dtypes, batches):
@@ -230,8 +231,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         UserError: A reranker, an architecture or the benchmark is not right.
     """
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--reranker", action="append", default=[], metavar="ID[=JSON]",
-                        help="a registered reranker with its options, may be repeated")  # fmt: skip
+    parser.add_argument(
+        "--reranker", action="append", default=[], metavar="ID[=JSON]", help="a registered reranker with its options, may be repeated"
+    )
     parser.add_argument("--benchmark", default=WORLDS, help=f"whose candidates rerankers get (default: {WORLDS})")
     parser.add_argument("--config", default=None, help="the benchmark's options, JSON")
     parser.add_argument("--setting", default=None, help="where candidates come from (default: the benchmark's own)")
@@ -255,8 +257,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if asked.architectures:
         names = list(ARCHITECTURES) if asked.architectures == "all" else asked.architectures.split(",")
         work = Workload(asked.candidates, asked.tokens or Workload().pair_tokens)
-        say(f"{work.candidates} candidates of {work.pair_tokens} tokens, {asked.queries} queries, {device}, "
-            "random weights")  # fmt: skip
+        say(f"{work.candidates} candidates of {work.pair_tokens} tokens, {asked.queries} queries, {device}, random weights")
         figure(names, dtypes, work, batches, asked.queries, device)
     return 0
 

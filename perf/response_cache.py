@@ -51,10 +51,7 @@ def together(path: Path, kind: str, replies: int, processes: int) -> float:
     context = multiprocessing.get_context("spawn")
     barrier, seconds = context.Barrier(processes), context.Queue()
     share = replies // processes
-    workers = [
-        context.Process(target=_work, args=(path, kind, share * number, share, barrier, seconds))
-        for number in range(processes)
-    ]
+    workers = [context.Process(target=_work, args=(path, kind, share * number, share, barrier, seconds)) for number in range(processes)]
     for worker in workers:
         worker.start()
     slowest = max(seconds.get() for _ in workers)
@@ -96,9 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for kind in ("put", "get"):
                 rate = together(path, kind, asked.replies, processes)
                 target = TARGETS[kind] if processes == 2 else None
-                verdict = (
-                    "" if target is None else f"target >= {target:,.0f}/s: {'met' if rate >= target else 'MISSED'}"
-                )
+                verdict = "" if target is None else f"target >= {target:,.0f}/s: {'met' if rate >= target else 'MISSED'}"
                 met = met and (target is None or rate >= target)
                 sys.stdout.write(
                     f"response_cache.{kind}_{processes}_process{'es' if processes > 1 else ''} ours {rate:,.0f}/s, "
@@ -111,8 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         rate = len(keys) / (time.perf_counter() - started)
         cache.close()
         sys.stdout.write(
-            f"response_cache.get_many ours {rate:,.0f}/s, bare SQLite one by one {plain['get']:,.0f}/s, "
-            f"ratio {rate / plain['get']:.2f}\n"
+            f"response_cache.get_many ours {rate:,.0f}/s, bare SQLite one by one {plain['get']:,.0f}/s, ratio {rate / plain['get']:.2f}\n"
         )
     return 0 if met else 1
 

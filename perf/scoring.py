@@ -233,13 +233,16 @@ def answers_against_script(report: Report, size: int, turns: int) -> None:
         predictions, golds = answer_pairs(size, most_golds, seed=7)
         flat = [gold for row in golds for gold in row]
         pairs = {(prediction, *row) for prediction, row in zip(predictions, golds, strict=True)}
-        shares = ", ".join(f"{len(set(part)) / len(part):.0%} of the {noun}" for noun, part in (
-            ("predictions", predictions), ("golds", flat)))  # fmt: skip
+        shares = ", ".join(
+            f"{len(set(part)) / len(part):.0%} of the {noun}" for noun, part in (("predictions", predictions), ("golds", flat))
+        )
         sides = [partial(way, predictions, golds) for way in (our_way, script_way, script_once)]
         seconds, (ours, script, once) = in_turns(turns, *sides)
         equal = [all(np.array_equal(a, b) for a, b in zip(ours, side, strict=True)) for side in (script, once)]
-        print(f"# {size:,} pairs, {name}; distinct: {len(pairs) / size:.0%} of the pairs, {shares}; mean scores "
-              + ", ".join(f"{np.mean(values):.3f}" for values in ours))  # fmt: skip
+        print(
+            f"# {size:,} pairs, {name}; distinct: {len(pairs) / size:.0%} of the pairs, {shares}; mean scores "
+            + ", ".join(f"{np.mean(values):.3f}" for values in ours)
+        )
         report.line(f"em+f1+cover_em, {name}, SQuAD script", seconds[0], seconds[1], 5, equal=equal[0])
         report.line(f"em+f1+cover_em, {name}, script, normalised once", seconds[0], seconds[2], None, equal=equal[1])
 
@@ -265,8 +268,10 @@ def rouge_against_rouge_score(report: Report, size: int, turns: int) -> None:
         sample = [(references[place], predictions[place]) for place in places]
         share = len(sample) / len(predictions)
         words = sum(len(text.split()) for text in predictions) / len(predictions)
-        print(f"# {len(predictions):,} pairs of {noun}, predictions of {words:.0f} words; rouge-score scores"
-              f" {len(sample):,} of them, its time is extrapolated")  # fmt: skip
+        print(
+            f"# {len(predictions):,} pairs of {noun}, predictions of {words:.0f} words; rouge-score scores"
+            f" {len(sample):,} of them, its time is extrapolated"
+        )
         for kind in rouge.TYPES:
             for stem in (True, False):
                 ours = partial(our_rouge, predictions, references, kind, stem)
@@ -320,9 +325,7 @@ def rankings_against_pytrec_eval(report: Report, size: int, depth: int, turns: i
 
         alone: list[float] = []
 
-        def theirs(
-            found: list[list[str]] = found, positives: list[list[str]] = positives, alone: list[float] = alone
-        ) -> dict[str, Any]:
+        def theirs(found: list[list[str]] = found, positives: list[list[str]] = positives, alone: list[float] = alone) -> dict[str, Any]:
             qrels = {name: dict.fromkeys(row, 1) for name, row in zip(names, positives, strict=True)}
             run = {name: dict(zip(row, descending, strict=True)) for name, row in zip(names, found, strict=True)}
             start = time.process_time()
@@ -334,8 +337,10 @@ def rankings_against_pytrec_eval(report: Report, size: int, depth: int, turns: i
         seconds, results = in_turns(turns, ours, theirs)
         worst = max(float(np.abs(results[0][name] - results[1][name]).max()) for name in results[1])
         equal = worst <= 1e-9 and results[0].keys() == results[1].keys()
-        print(f"# {size:,} queries x {depth} of {corpus:,} documents, {len(results[0])} measures; both sides from the"
-              f" same lists of string ids to one array a measure; largest difference {worst:.1e}")  # fmt: skip
+        print(
+            f"# {size:,} queries x {depth} of {corpus:,} documents, {len(results[0])} measures; both sides from the"
+            f" same lists of string ids to one array a measure; largest difference {worst:.1e}"
+        )
         name = f"ranking metrics, {corpus:,} documents, pytrec_eval"
         report.line(name, seconds[0], seconds[1], target, equal=equal)
         report.line(f"{name}.evaluate alone", seconds[0], statistics.median(alone), None, equal=equal)

@@ -45,22 +45,21 @@ def gap(a: np.ndarray, b: np.ndarray, axis: int = -1) -> np.ndarray:
 
 def scipy_paired(a: np.ndarray, b: np.ndarray, resamples: int) -> Any:
     """The call of SciPy's documentation for paired samples."""
-    found = stats.bootstrap((a, b), gap, paired=True, vectorized=True, method="percentile", n_resamples=resamples,
-                            batch=BATCH, rng=1)  # fmt: skip
+    found = stats.bootstrap((a, b), gap, paired=True, vectorized=True, method="percentile", n_resamples=resamples, batch=BATCH, rng=1)
     return found.confidence_interval
 
 
 def scipy_differences(a: np.ndarray, b: np.ndarray, resamples: int) -> Any:
     """The same interval from the differences as a single sample: SciPy's faster way."""
-    found = stats.bootstrap((a - b,), np.mean, vectorized=True, method="percentile", n_resamples=resamples,
-                            batch=BATCH, rng=1)  # fmt: skip
+    found = stats.bootstrap((a - b,), np.mean, vectorized=True, method="percentile", n_resamples=resamples, batch=BATCH, rng=1)
     return found.confidence_interval
 
 
 def scipy_permutation(a: np.ndarray, b: np.ndarray, resamples: int) -> float:
     """Sign flips of the differences."""
-    return stats.permutation_test((a - b,), np.mean, permutation_type="samples", vectorized=True,
-                                  n_resamples=resamples, batch=PERMUTATION_BATCH, rng=1).pvalue  # fmt: skip
+    return stats.permutation_test(
+        (a - b,), np.mean, permutation_type="samples", vectorized=True, n_resamples=resamples, batch=PERMUTATION_BATCH, rng=1
+    ).pvalue
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
@@ -110,8 +109,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 equal[name] &= abs(p[i, j] - result) < 0.02 and abs(found[i, j].p - result) < 0.02
             else:
                 equal[name] &= intervals_agree(found[i, j], result)
-    print(f"# {resamples:,} resamples x {questions:,} questions, {pairs} pairs of {METHODS} methods; {len(ours)} of"
-          f" SciPy's pairs timed in full, the rest extrapolated")  # fmt: skip
+    print(
+        f"# {resamples:,} resamples x {questions:,} questions, {pairs} pairs of {METHODS} methods; {len(ours)} of"
+        f" SciPy's pairs timed in full, the rest extrapolated"
+    )
     print(f"{'name':<74}{'ours':>9}{'theirs':>11}{'ratio':>8}{'target':>8}")
     failed = False
     for name in sides:
@@ -122,15 +123,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         missed = other / mine < TARGET and not asked.quick
         failed |= missed or not equal[name]
         remark = ("  MISSED" if missed else "") + ("" if equal[name] else "  DIFFERENT RESULTS")
-        print(f"{what + ', ' + name.removeprefix('scipy.stats.'):<74}{mine:>8.3f}s{other:>10.1f}s{other / mine:>8.0f}"
-              f"{'-' if asked.quick else f'{TARGET:g}':>8}{remark}")  # fmt: skip
+        print(
+            f"{what + ', ' + name.removeprefix('scipy.stats.'):<74}{mine:>8.3f}s{other:>10.1f}s{other / mine:>8.0f}"
+            f"{'-' if asked.quick else f'{TARGET:g}':>8}{remark}"
+        )
     holed = columns[:, : questions // 20].copy()
     holed[np.random.default_rng(1).random(holed.shape) < 0.02] = np.nan
     whole = timed(partial(all_pairs, np.nan_to_num(holed), resamples=resamples))[0]
     gaps = timed(partial(all_pairs, holed, resamples=resamples))[0]
-    print(
-        f"# {questions // 20:,} questions: {whole:.2f} s without gaps, {gaps:.2f} s where every pair has its own gaps"
-    )
+    print(f"# {questions // 20:,} questions: {whole:.2f} s without gaps, {gaps:.2f} s where every pair has its own gaps")
     return int(failed)
 
 

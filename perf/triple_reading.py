@@ -48,9 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     print(f"{'form':<12}{'by_head':<9}" + "".join(f"{name:>12}" for name in ("all", *TYPES)))
     for (form, by_head), means in reading(given.questions).items():
-        print(
-            f"{form:<12}{by_head!s:<9}" + "".join(f"{means.get(name, float('nan')):12.3f}" for name in ("all", *TYPES))
-        )
+        print(f"{form:<12}{by_head!s:<9}" + "".join(f"{means.get(name, float('nan')):12.3f}" for name in ("all", *TYPES)))
     return 0
 
 

@@ -112,8 +112,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         missed = not asked.quick and ratio < TARGETS[kind]
         failed |= wrong or missed
         remark = ("  MISSED" if missed else "") + ("  WRONG" if wrong else "")
-        print(f"{kind:<32}{np.median(mine):>14,.0f}{np.median(theirs):>14,.0f}{ratio:>11,.1f}"
-              f"{'-' if asked.quick else f'{TARGETS[kind]:,.0f}':>8}{remark}")  # fmt: skip
+        print(
+            f"{kind:<32}{np.median(mine):>14,.0f}{np.median(theirs):>14,.0f}{ratio:>11,.1f}"
+            f"{'-' if asked.quick else f'{TARGETS[kind]:,.0f}':>8}{remark}"
+        )
     return int(failed)
 
 
@@ -130,8 +132,7 @@ def right(index: TripleIndex, columns: Columns) -> bool:
     drawn = index.draw(0, 1)
 
     def share(one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.bool_]:
-        return ((heads[one] == heads[other]) | (heads[one] == tails[other])
-                | (tails[one] == heads[other]) | (tails[one] == tails[other]))  # fmt: skip
+        return (heads[one] == heads[other]) | (heads[one] == tails[other]) | (tails[one] == heads[other]) | (tails[one] == tails[other])
 
     near, far = share(drawn.anchor, drawn.neighbour), share(drawn.anchor, drawn.negative)
     return bool(near.all() and not far.any() and (drawn.anchor != drawn.neighbour).all())

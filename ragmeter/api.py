@@ -170,9 +170,7 @@ def run(
     outcomes = carry_through(read, opened, how, talk=talk)
     for outcome in outcomes:
         if outcome.status == FAILED_RUN:
-            warnings.warn(
-                f"{outcome.task.method.name} on {outcome.task.run.dataset} failed: {outcome.error}", stacklevel=3
-            )
+            warnings.warn(f"{outcome.task.method.name} on {outcome.task.run.dataset} failed: {outcome.error}", stacklevel=3)
     return _results(opened, read.name)
 
 
@@ -205,38 +203,35 @@ def load_results(
     return _results(opened, name, metrics=shown, reference=held_against)
 
 
-def _results(
-    store: Store, experiment: str | None, *, metrics: Sequence[str] | None = None, reference: str | None = None
-) -> Results:
+def _results(store: Store, experiment: str | None, *, metrics: Sequence[str] | None = None, reference: str | None = None) -> Results:
     found = boards(store, experiment, metrics=metrics, reference=reference)
     reference = reference or (queries.experiment(store, experiment).reference if experiment else None)
     fought = battle_boards(store, queries.runs(store, experiment), reference)
     return Results(store, experiment, tuple(found), tuple(fought))
 
 
-def _experiment(
-    given: str | os.PathLike[str] | Mapping[str, Any] | Experiment, profile: str | None, store: Path
-) -> Experiment:
+def _experiment(given: str | os.PathLike[str] | Mapping[str, Any] | Experiment, profile: str | None, store: Path) -> Experiment:
     """Whatever names an experiment, read and validated."""
     if isinstance(given, Experiment):
         if profile is not None and profile != given.profile:
-            raise UserError("this experiment was read without that profile", where="profile",
-                            try_this="ragmeter.experiment.load(FILE, profile=…)")  # fmt: skip
+            raise UserError(
+                "this experiment was read without that profile", where="profile", try_this="ragmeter.experiment.load(FILE, profile=…)"
+            )
         return given
     if isinstance(given, Mapping):
         try:
             text = yaml.safe_dump(dict(given), sort_keys=False, allow_unicode=True)
         except yaml.YAMLError as error:
-            raise UserError(f"an experiment is made of texts, numbers, lists and dictionaries: {error}",
-                            where=DICTIONARY) from None  # fmt: skip
+            raise UserError(f"an experiment is made of texts, numbers, lists and dictionaries: {error}", where=DICTIONARY) from None
         try:
             return experiments.parse(text, DICTIONARY, profile=profile, store=store)
         except UserError as error:
             raise UserError(error.what, where=_without_line(error.where), try_this=error.try_this) from None
     if isinstance(given, str | os.PathLike):
         return experiments.load(os.fspath(given), profile=profile, store=store)
-    raise UserError(f"{given!r} is no experiment", where="experiment",
-                    try_this="a YAML file, a dictionary, or the name of a shipped experiment")  # fmt: skip
+    raise UserError(
+        f"{given!r} is no experiment", where="experiment", try_this="a YAML file, a dictionary, or the name of a shipped experiment"
+    )
 
 
 def _without_line(where: str | None) -> str | None:

@@ -14,9 +14,7 @@ cache_app = typer.Typer(help="Kept replies of models: how many, as a tape, and a
 
 
 @cache_app.command()
-def show(
-    store: StoreOption = None, as_json: JsonOption = False, quiet: QuietOption = False, verbose: VerboseOption = False
-) -> None:
+def show(store: StoreOption = None, as_json: JsonOption = False, quiet: QuietOption = False, verbose: VerboseOption = False) -> None:
     """Say how many replies are kept and how much room they take."""
     from ragmeter.commands import caching
 
@@ -26,10 +24,7 @@ def show(
 @cache_app.command()
 def tape(
     file: Annotated[Path, typer.Argument(help="The tape to write (JSONL).")],
-    run: Annotated[
-        str | None,
-        typer.Option(help="Only the replies of this run (default: all).", autocompletion=completion.runs),
-    ] = None,
+    run: Annotated[str | None, typer.Option(help="Only the replies of this run (default: all).", autocompletion=completion.runs)] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,

@@ -50,9 +50,7 @@ def read_setting(text: str, where: str | None) -> Setting:
     name = _retriever_of(setting)
     if name is not None and (entry := _named(name, where).entry).kind != "retriever":
         raise UserError(
-            f"{name!r} is a {entry.kind}, not a retriever",
-            where=where,
-            try_this="`ragmeter methods --kind retriever` lists what fits",
+            f"{name!r} is a {entry.kind}, not a retriever", where=where, try_this="`ragmeter methods --kind retriever` lists what fits"
         )
     return setting
 

@@ -22,16 +22,7 @@ from ragmeter.help_pages import AllCommands, Commands
 from ragmeter.judge_cli import annotate_app, judge_app, score
 from ragmeter.lists_cli import experiments, methods, metrics, published
 from ragmeter.names import Experiment, MetricsOption, ProfileOption, ReferenceOption, RunArgument, StoredExperiment
-from ragmeter.options import (
-    DeviceOption,
-    JsonOption,
-    LimitOption,
-    OfflineOption,
-    OverSeedsOption,
-    QuietOption,
-    StoreOption,
-    VerboseOption,
-)
+from ragmeter.options import DeviceOption, JsonOption, LimitOption, OfflineOption, OverSeedsOption, QuietOption, StoreOption, VerboseOption
 from ragmeter.report_cli import report
 from ragmeter.results_cli import results_app
 from ragmeter.styles_cli import styles_app
@@ -68,9 +59,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def ragmeter(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
-    ] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")] = False,
 ) -> None:
     """Run one of the commands."""
 
@@ -80,9 +69,7 @@ def run(
     experiment: Experiment,
     profile: ProfileOption = None,
     limit: LimitOption = None,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Forget what the store holds of these tasks and begin again.")
-    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what the store holds of these tasks and begin again.")] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Ask questions that failed again.")] = False,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first task that breaks.")] = False,
     device: DeviceOption = None,
@@ -145,9 +132,7 @@ def resume(
 def demo(
     limit: LimitOption = None,
     device: DeviceOption = None,
-    training: Annotated[
-        bool, typer.Option("--training/--no-training", help="Train the approaches first, or leave them out.")
-    ] = True,
+    training: Annotated[bool, typer.Option("--training/--no-training", help="Train the approaches first, or leave them out.")] = True,
     offline: OfflineOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -192,8 +177,7 @@ def table(
 @app.command()
 def runs(
     experiment: Annotated[
-        str | None,
-        typer.Argument(help="Only those of this experiment.", autocompletion=completion.stored_experiments),
+        str | None, typer.Argument(help="Only those of this experiment.", autocompletion=completion.stored_experiments)
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -209,9 +193,7 @@ def runs(
 @app.command()
 def show(
     run: RunArgument,
-    question: Annotated[
-        str | None, typer.Option(help="Show this question: its gold, the answer, the evidence.")
-    ] = None,
+    question: Annotated[str | None, typer.Option(help="Show this question: its gold, the answer, the evidence.")] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -250,11 +232,8 @@ def serve(
     # In a process of its own, and never from a folder in which a stranger's file could be taken for a module.
     submit = [sys.executable, "-P", "-m", "ragmeter.cli", "submit"] if allow_submissions else None
     raise typer.Exit(
-        start(
-            store_folder(store), port=port, host=host, open_browser=browser, submit=submit,
-            on_start=told if as_json else None,
-        )
-    )  # fmt: skip
+        start(store_folder(store), port=port, host=host, open_browser=browser, submit=submit, on_start=told if as_json else None)
+    )
 
 
 @app.command("serve-model")
@@ -280,12 +259,7 @@ def serve_model(
 
 
 @app.command()
-def doctor(
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
-) -> None:
+def doctor(store: StoreOption = None, as_json: JsonOption = False, quiet: QuietOption = False, verbose: VerboseOption = False) -> None:
     """Say what is installed, what is missing and what to do about it."""
     from ragmeter.commands import diagnosis
 
@@ -332,10 +306,7 @@ def check_method(
 
 @check_app.command("dataset")
 def check_dataset(
-    name: Annotated[
-        str,
-        typer.Argument(help="A data reference: name[/subset][:split].", autocompletion=completion.references),
-    ],
+    name: Annotated[str, typer.Argument(help="A data reference: name[/subset][:split].", autocompletion=completion.references)],
     config: Annotated[str | None, typer.Option(help="Its options as JSON.")] = None,
     offline: OfflineOption = False,
     as_json: JsonOption = False,

@@ -130,9 +130,7 @@ class Compared:
 
 
 @arguments.speaking_python
-def compare(
-    a: str | RunRow, b: str | RunRow, *, metric: str | None = None, store: str | os.PathLike[str] | None = None
-) -> Compared:
+def compare(a: str | RunRow, b: str | RunRow, *, metric: str | None = None, store: str | os.PathLike[str] | None = None) -> Compared:
     """Is run b better than run a? The paired difference on one metric (as `ragmeter diff A B`).
 
     Args:
@@ -156,10 +154,23 @@ def compare(
     where = f"{first.path} and {second.path}"
     number = _chosen(found.numbers, metric, where)
     if number.first is None or number.second is None or number.difference is None:
-        raise UserError(f"the two have no question with a value on {number.metric} in common",
-                        where=where, try_this="ragmeter resume, or another metric")  # fmt: skip
-    return Compared(opened, first, second, number.metric, number.higher_is_better, number.first, number.second,
-                    number.difference, found.settings, number.scale)  # fmt: skip
+        raise UserError(
+            f"the two have no question with a value on {number.metric} in common",
+            where=where,
+            try_this="ragmeter resume, or another metric",
+        )
+    return Compared(
+        opened,
+        first,
+        second,
+        number.metric,
+        number.higher_is_better,
+        number.first,
+        number.second,
+        number.difference,
+        found.settings,
+        number.scale,
+    )
 
 
 def _chosen(numbers: tuple[Number, ...], metric: str | None, where: str) -> Number:

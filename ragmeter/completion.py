@@ -197,8 +197,9 @@ def _column(query: str) -> Complete:
 
 stored_experiments = _column("SELECT name FROM experiments ORDER BY updated_at DESC")
 stored_judges = _column("SELECT DISTINCT judge FROM judges ORDER BY judge")
-stored_methods = _column("SELECT DISTINCT coalesce(m.method, r.method) AS method FROM runs r "
-                         "LEFT JOIN experiment_runs m USING (run) ORDER BY method")  # fmt: skip
+stored_methods = _column(
+    "SELECT DISTINCT coalesce(m.method, r.method) AS method FROM runs r LEFT JOIN experiment_runs m USING (run) ORDER BY method"
+)
 blessed = _column("SELECT name FROM blessings ORDER BY name")
 _scored = _column("SELECT DISTINCT regexp_extract(metric, '^[^(#]+') AS name FROM summaries ORDER BY name")
 

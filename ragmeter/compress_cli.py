@@ -16,21 +16,13 @@ def compress(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="REF|FOLDER",
-            help="A data reference, or a folder of `ragmeter datasets corpus`.",
-            autocompletion=completion.references,
+            metavar="REF|FOLDER", help="A data reference, or a folder of `ragmeter datasets corpus`.", autocompletion=completion.references
         ),
     ],
     model: Annotated[str, typer.Option(help="Folder of a checkpoint that `ragmeter train clara` made.")],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder of the store [default: where `ragmeter run` looks]")
-    ] = None,
-    dtype: Annotated[
-        str | None, typer.Option(help="Of the base's weights: float32, bfloat16, float16 or auto.")
-    ] = None,
-    memory_dtype: Annotated[
-        str | None, typer.Option(help="In which memory is kept: float16 or bfloat16 [default: by the base]")
-    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder of the store [default: where `ragmeter run` looks]")] = None,
+    dtype: Annotated[str | None, typer.Option(help="Of the base's weights: float32, bfloat16, float16 or auto.")] = None,
+    memory_dtype: Annotated[str | None, typer.Option(help="In which memory is kept: float16 or bfloat16 [default: by the base]")] = None,
     picture: Annotated[
         Path | None, typer.Option(help="Draw states of documents and of their memory into this SVG file (figure 8).")
     ] = None,

@@ -91,9 +91,7 @@ def check_method(component: Component) -> list[Check]:
     checks.append(Check("invariant to the order", *_same(by_id, backwards, "the reverse order")))
     if not control:
         closed = list(method.answer(replace(query, candidates=()) for query in queries))
-        checks.append(
-            _each("closed book leaves no evidence", closed, lambda p: p.evidence[0].id if p.evidence else None)
-        )
+        checks.append(_each("closed book leaves no evidence", closed, lambda p: p.evidence[0].id if p.evidence else None))
     return [replace(check, detail="") if check.passed else check for check in checks]
 
 
@@ -259,10 +257,7 @@ def _absent(benchmark: Benchmark) -> int:
 
 def gold_prediction(question: Question) -> Prediction:
     """What an all-knowing method would say: the gold answer, evidence, support and triples."""
-    notes = {
-        SUPPORT: list(question.supporting_facts or question.evidence),
-        TRIPLES: [list(triple) for triple in question.triples],
-    }
+    notes = {SUPPORT: list(question.supporting_facts or question.evidence), TRIPLES: [list(triple) for triple in question.triples]}
     evidence = tuple(Evidence(item, float(-rank)) for rank, item in enumerate(question.evidence))
     # Graph QA takes each line for an answer; all other metrics of sets take any separator.
     answer = "\n".join(question.answers) if question.answer_set else next(iter(question.answers), "")

@@ -60,9 +60,7 @@ WHOLE = 10_000
 """As `below` of a listing: the last column's cells are never broken, so that they can be copied."""
 
 
-def listing(
-    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str, keys: int = 0, below: int = 0
-) -> None:  # fmt: skip
+def listing(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str, keys: int = 0, below: int = 0) -> None:
     """Print a plain table of texts, styled where they are rich's.
 
     Args:

@@ -27,20 +27,13 @@ class _NamesShow(Commands):
         return commands + [type(every[0])(name) for name in completion.datasets(ctx, incomplete)]
 
 
-datasets_app = typer.Typer(
-    cls=_NamesShow, help="Datasets: list them, show one, fetch, verify, measure and read them, build corpora."
-)
+datasets_app = typer.Typer(cls=_NamesShow, help="Datasets: list them, show one, fetch, verify, measure and read them, build corpora.")
 
 Reference = Annotated[
-    str,
-    typer.Argument(
-        metavar="REF", help="A data reference: name[/subset][:split].", autocompletion=completion.references
-    ),
+    str, typer.Argument(metavar="REF", help="A data reference: name[/subset][:split].", autocompletion=completion.references)
 ]
 Config = Annotated[str | None, typer.Option(help="The dataset's options as JSON.")]
-DataPath = Annotated[
-    Path | None, typer.Option("--path", help="The authors' file, or the folder it is in; the option path.")
-]
+DataPath = Annotated[Path | None, typer.Option("--path", help="The authors' file, or the folder it is in; the option path.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out records that cannot be read; they are counted.")]
 
 
@@ -92,14 +85,9 @@ def show(
 @datasets_app.command()
 def fetch(
     references: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="REF...", help="Data references: name[/subset][:split].", autocompletion=completion.references
-        ),
+        list[str], typer.Argument(metavar="REF...", help="Data references: name[/subset][:split].", autocompletion=completion.references)
     ],
-    revision: Annotated[
-        str | None, typer.Option(help="Commit, tag or branch, in place of the one that the card pins.")
-    ] = None,
+    revision: Annotated[str | None, typer.Option(help="Commit, tag or branch, in place of the one that the card pins.")] = None,
     offline: OfflineOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -115,20 +103,16 @@ def fetch(
 @datasets_app.command()
 def verify(
     references: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="REF...", help="Data references.", autocompletion=completion.references),
+        list[str] | None, typer.Argument(metavar="REF...", help="Data references.", autocompletion=completion.references)
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Every split whose files are on this machine.")] = False,
     partial: Annotated[
         bool, typer.Option("--partial", help="The files are cuts: fewer questions than the card says are no fault.")
     ] = False,
     alike: Annotated[
-        float,
-        typer.Option(min=0.01, max=1.0, help="From which similarity questions of two splits are near-duplicates."),
+        float, typer.Option(min=0.01, max=1.0, help="From which similarity questions of two splits are near-duplicates.")
     ] = 0.8,
-    record: Annotated[
-        Path | None, typer.Option(help="Write what was found (SHA-256 of files, fingerprints) to this file.")
-    ] = None,
+    record: Annotated[Path | None, typer.Option(help="Write what was found (SHA-256 of files, fingerprints) to this file.")] = None,
     against: Annotated[Path | None, typer.Option(help="Compare with what was recorded in this file.")] = None,
     config: Config = None,
     path: DataPath = None,
@@ -148,9 +132,7 @@ def verify(
 @datasets_app.command()
 def stats(
     reference: Reference,
-    plot: Annotated[
-        str | None, typer.Option(metavar="FILE|terminal", help="Histograms: FILE.html, .svg or .png, or `terminal`.")
-    ] = None,
+    plot: Annotated[str | None, typer.Option(metavar="FILE|terminal", help="Histograms: FILE.html, .svg or .png, or `terminal`.")] = None,
     config: Config = None,
     path: DataPath = None,
     offline: OfflineOption = False,
@@ -210,22 +192,13 @@ def corpus(
 
 @datasets_app.command()
 def contamination(
-    train: Annotated[
-        list[Path], typer.Option(help="A training file, or a folder of them; may be given several times.")
-    ],
+    train: Annotated[list[Path], typer.Option(help="A training file, or a folder of them; may be given several times.")],
     evaluation: Annotated[
         list[str],
-        typer.Option(
-            "--eval",
-            metavar="REF",
-            help="An evaluation set; may be given several times.",
-            autocompletion=completion.references,
-        ),
+        typer.Option("--eval", metavar="REF", help="An evaluation set; may be given several times.", autocompletion=completion.references),
     ],
     contexts: Annotated[bool, typer.Option("--contexts", help="Look for passages too.")] = False,
-    output: Annotated[
-        Path | None, typer.Option(help="Write every question's overlap to this file: .csv, .json or .jsonl.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Write every question's overlap to this file: .csv, .json or .jsonl.")] = None,
     top: Annotated[int, typer.Option(min=0, help="How many of the most overlapping questions to show.")] = 10,
     skip_bad: SkipBad = False,
     config: Config = None,

@@ -107,10 +107,7 @@ def _failed(error: Any, as_json: bool, app: Any) -> int:
         _say(said, as_json)
         return BROKE
     what = f"ragmeter broke: {type(error).__name__}: {error}"
-    _say(
-        Broke(what, try_this="run it again with --verbose for the traceback; this is ragmeter's fault, not yours"),
-        as_json,
-    )
+    _say(Broke(what, try_this="run it again with --verbose for the traceback; this is ragmeter's fault, not yours"), as_json)
     return BROKE
 
 

@@ -70,8 +70,7 @@ class JudgeSpec(ComponentSpec):
     """A judge; a bare string stands for `{id: …}`."""
 
     opponents: Literal["reference", "all"] | None = Field(
-        default=None,
-        description="whom a pair judge compares: every method with the reference (default), or all with all",
+        default=None, description="whom a pair judge compares: every method with the reference (default), or all with all"
     )
 
 
@@ -83,9 +82,7 @@ class ExperimentSpec(_Part):
     seed: int = Field(0, ge=0, lt=2**32, description="everything random derives from it")
     benchmarks: list[BenchmarkSpec] = Field(min_length=1, description="what is asked")
     methods: list[MethodSpec] = Field(min_length=1, description="who answers; every one answers every benchmark")
-    metrics: list[str] | None = Field(
-        None, min_length=1, description="default: the dataset's official ones and retrieval metrics"
-    )
+    metrics: list[str] | None = Field(None, min_length=1, description="default: the dataset's official ones and retrieval metrics")
     trainings: list[TrainingSpec] = Field(
         default_factory=list, description="trained before methods run; their options name them {checkpoint: NAME}"
     )
@@ -180,14 +177,10 @@ def load(argument: str, *, profile: str | None = None, store: Path | None = None
             text = path.read_text("utf-8-sig")
         except UnicodeDecodeError:
             raise UserError(
-                "this is no text in UTF-8",
-                where=argument,
-                try_this="name an experiment file (YAML), or save it as UTF-8",
+                "this is no text in UTF-8", where=argument, try_this="name an experiment file (YAML), or save it as UTF-8"
             ) from None
         except OSError as error:
-            raise refused(
-                error, argument, what="this file cannot be read", try_this="name a file that you may read"
-            ) from None
+            raise refused(error, argument, what="this file cannot be read", try_this="name a file that you may read") from None
         return parse(text, argument, path=str(path.resolve()), profile=profile, store=store)
     known = shipped()
     if argument in known:
@@ -195,21 +188,18 @@ def load(argument: str, *, profile: str | None = None, store: Path | None = None
     if path.exists():
         what = "this is a folder" if path.is_dir() else "this is no file"
         raise UserError(
-            f"{what}, and an experiment is a YAML file or a shipped name", where=argument,
+            f"{what}, and an experiment is a YAML file or a shipped name",
+            where=argument,
             try_this="name the file; `ragmeter experiments` lists shipped ones",
-        )  # fmt: skip
+        )
     if argument.endswith((SUFFIX, ".yml")) or "/" in argument:
         guess = nearest(argument, known)
-        hint = (
-            f"did you mean the shipped experiment {guess!r}?" if guess else "`ragmeter experiments` lists shipped ones"
-        )
+        hint = f"did you mean the shipped experiment {guess!r}?" if guess else "`ragmeter experiments` lists shipped ones"
         raise UserError("there is no such experiment file", where=argument, try_this=hint)
     raise unknown_name("experiment", argument, known)
 
 
-def parse(
-    text: str, name: str, *, path: str | None = None, profile: str | None = None, store: Path | None = None
-) -> Experiment:
+def parse(text: str, name: str, *, path: str | None = None, profile: str | None = None, store: Path | None = None) -> Experiment:
     """Validate an experiment's text.
 
     Args:
@@ -227,8 +217,7 @@ def parse(
         raise UserError(
             "an experiment file is a mapping of keys",
             where=f"{name}:1",
-            try_this="begin with `name: …`, `benchmarks: […]` and `methods: […]`; the documentation's page "
-            "“Experiments” has every key",
+            try_this="begin with `name: …`, `benchmarks: […]` and `methods: […]`; the documentation's page “Experiments” has every key",
         )
     spec = _validated(source.value, source)
     if profile is not None:
@@ -264,29 +253,22 @@ def _validated(value: Mapping[str, Any], source: Source) -> ExperimentSpec:
 
 def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: str | None, store: Path) -> Experiment:
     trainings = Trainings(spec.trainings, source, spec.seed, store)
-    methods = tuple(
-        plan for index, item in enumerate(spec.methods) for plan in _methods(item, index, source, trainings)
-    )
+    methods = tuple(plan for index, item in enumerate(spec.methods) for plan in _methods(item, index, source, trainings))
     names = [method.name for method in methods]
     for index, name in enumerate(names):
         if name in names[:index]:
-            raise UserError(
-                f"two methods are called {name!r}", where=source.where(("methods", index)), try_this="give one a `name`"
-            )
+            raise UserError(f"two methods are called {name!r}", where=source.where(("methods", index)), try_this="give one a `name`")
     if spec.reference is not None and spec.reference not in {*names, *map(stem, names)}:
         raise unknown_name("method", spec.reference, names, where=source.where(("reference",)))
     rankable = [method.name for method in methods if method.kind != "control"]
     metrics = None
     if spec.metrics is not None:
-        metrics = tuple(
-            parse_metric(text, where=source.where(("metrics", index))) for index, text in enumerate(spec.metrics)
-        )
+        metrics = tuple(parse_metric(text, where=source.where(("metrics", index))) for index, text in enumerate(spec.metrics))
         for index, metric in enumerate(metrics):
             if metric in metrics[:index]:
                 raise UserError(
-                    f"the metric {metric} is named twice", where=source.where(("metrics", index)),
-                    try_this="remove one of them",
-                )  # fmt: skip
+                    f"the metric {metric} is named twice", where=source.where(("metrics", index)), try_this="remove one of them"
+                )
     return Experiment(
         spec.name,
         spec.description,
@@ -309,9 +291,7 @@ def _benchmark(spec: BenchmarkSpec, index: int, source: Source, limit: int | Non
     try:
         reference, entry = datasets.resolve(name, where=source.where((*at, "id")))
     except UserError as error:
-        raise (
-            error if error.where else UserError(error.what, where=source.where((*at, "id")), try_this=error.try_this)
-        ) from None
+        raise (error if error.where else UserError(error.what, where=source.where((*at, "id")), try_this=error.try_this)) from None
     try:
         config = entry.config.model_validate(spec.config)
     except ValidationError as error:
@@ -341,9 +321,7 @@ def _method(spec: MethodSpec, at: tuple[str | int, ...], source: Source) -> Meth
     compressor = _part(spec.compressor, "compressor", (*at, "compressor"), source) if spec.compressor else None
     reader = _part(spec.reader, "reader", (*at, "reader"), source) if spec.reader else None
     try:
-        composition = Composition(
-            method, reader, tuple(rerankers), compressor, k=spec.k, depth=spec.depth, budget=spec.budget
-        )
+        composition = Composition(method, reader, tuple(rerankers), compressor, k=spec.k, depth=spec.depth, budget=spec.budget)
     except UserError as error:
         raise UserError(error.what, where=source.where(at), try_this=error.try_this) from None
     parts = [method, *rerankers, *filter(None, (compressor, reader))]
@@ -360,9 +338,7 @@ def _judge(spec: str | JudgeSpec, index: int, source: Source) -> JudgePlan:
         raise yaml_source.explain(error, entry.config, source, (*at, "config")) from None
     if spec.opponents is not None and entry.kind != "pair":
         raise UserError(
-            f"{spec.id!r} judges single answers, it compares nobody",
-            where=source.where((*at, "opponents")),
-            try_this="remove `opponents`",
+            f"{spec.id!r} judges single answers, it compares nobody", where=source.where((*at, "opponents")), try_this="remove `opponents`"
         )
     return JudgePlan(Judge(entry, config), spec.opponents == "all")
 

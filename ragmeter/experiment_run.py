@@ -131,10 +131,16 @@ def _enter(experiment: Experiment, tasks: list[Task], store: Store, how: How) ->
     if left := left_behind(store, experiment.name, experiment.source.text, experiment.path, runs):
         err.print(Text(left, style="yellow"), soft_wrap=True)
     store.put_experiment(
-        experiment.name, experiment.source.text, experiment.path, experiment.profile, experiment.reference,
-        runs, how.limit, [task.method.name for task in tasks],
+        experiment.name,
+        experiment.source.text,
+        experiment.path,
+        experiment.profile,
+        experiment.reference,
+        runs,
+        how.limit,
+        [task.method.name for task in tasks],
         [_columns(task, experiment) for task in tasks],
-    )  # fmt: skip
+    )
     components = {c.id: c.entry.card() for method in experiment.methods for c in method.components}
     store.put_cards(components.values(), {str(m): m for task in tasks for m in task.loaded.metrics}.values())
 

@@ -58,9 +58,7 @@ def scores_frame(store: Store, boards: Sequence[Board]) -> DataFrame:
                 if (values := found.values.get((run.run, metric))) is not None:
                     shared = (run.method, board.dataset, board.setting, board.seed)
                     parts.append(_repeated(shared, found.questions, metric, values, run.run))
-    columns: dict[str, Any] = {
-        name: np.concatenate([part[name] for part in parts]) if parts else [] for name in SCORE_COLUMNS
-    }
+    columns: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) if parts else [] for name in SCORE_COLUMNS}
     return frame(SCORE_COLUMNS, columns)
 
 
@@ -83,7 +81,17 @@ def answers_frame(store: Store, boards: Sequence[Board]) -> DataFrame:
             for name in (name for name in asked if name in said):
                 question, one = asked[name], said[name]
                 rows.append(
-                    (run.method, board.dataset, board.setting, board.seed, name, question.text, question.golds,
-                     one.answer, one.notes.get(FAILED), run.run)
-                )  # fmt: skip
+                    (
+                        run.method,
+                        board.dataset,
+                        board.setting,
+                        board.seed,
+                        name,
+                        question.text,
+                        question.golds,
+                        one.answer,
+                        one.notes.get(FAILED),
+                        run.run,
+                    )
+                )
     return frame(ANSWER_COLUMNS, rows)

@@ -16,37 +16,21 @@ checkpoints_app = typer.Typer(help="Trained checkpoints: list them, enter a fold
 
 def gate(
     baseline: Annotated[
-        str,
-        typer.Option(
-            help="RUN to hold the candidate against: a blessed name, prefix or path.", autocompletion=completion.runs
-        ),
+        str, typer.Option(help="RUN to hold the candidate against: a blessed name, prefix or path.", autocompletion=completion.runs)
     ],
     candidate: Annotated[
         str,
-        typer.Option(
-            help="RUN, or CHECKPOINT: its newest run on the baseline's benchmark.",
-            autocompletion=completion.runs_or_checkpoints,
-        ),
+        typer.Option(help="RUN, or CHECKPOINT: its newest run on the baseline's benchmark.", autocompletion=completion.runs_or_checkpoints),
     ],
     metric: Annotated[
-        list[str],
-        typer.Option(
-            help="Decide on this metric; may be given several times.", autocompletion=completion.stored_metrics
-        ),
+        list[str], typer.Option(help="Decide on this metric; may be given several times.", autocompletion=completion.stored_metrics)
     ],
-    margin: Annotated[
-        list[str], typer.Option(help="Tolerated loss, 1.0pp or 0.01; for one metric of several: f1=1.0pp.")
-    ],
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Count any sure loss as a regression, even within the margin.")
-    ] = False,
-    allow_partial: Annotated[
-        bool, typer.Option("--allow-partial", help="Decide on what two unfinished runs have both answered.")
-    ] = False,
+    margin: Annotated[list[str], typer.Option(help="Tolerated loss, 1.0pp or 0.01; for one metric of several: f1=1.0pp.")],
+    strict: Annotated[bool, typer.Option("--strict", help="Count any sure loss as a regression, even within the margin.")] = False,
+    allow_partial: Annotated[bool, typer.Option("--allow-partial", help="Decide on what two unfinished runs have both answered.")] = False,
     junit: Annotated[Path | None, typer.Option(help="Write a JUnit XML report here.")] = None,
     summary: Annotated[
-        Path | None,
-        typer.Option(envvar="GITHUB_STEP_SUMMARY", show_envvar=True, help="Append a Markdown summary to this file."),
+        Path | None, typer.Option(envvar="GITHUB_STEP_SUMMARY", show_envvar=True, help="Append a Markdown summary to this file.")
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -78,12 +62,10 @@ def diff(
 
 def bless(
     name: Annotated[
-        str | None,
-        typer.Argument(help="The name; without any, list the blessed names.", autocompletion=completion.blessed),
+        str | None, typer.Argument(help="The name; without any, list the blessed names.", autocompletion=completion.blessed)
     ] = None,
     target: Annotated[
-        str | None,
-        typer.Argument(help="RUN or CHECKPOINT that it is to mean.", autocompletion=completion.runs_or_checkpoints),
+        str | None, typer.Argument(help="RUN or CHECKPOINT that it is to mean.", autocompletion=completion.runs_or_checkpoints)
     ] = None,
     note: Annotated[str | None, typer.Option(help="Why this one.")] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Take the name away.")] = False,
@@ -132,8 +114,7 @@ def checkpoints_verify(
     checkpoint: Annotated[
         str | None,
         typer.Argument(
-            help="A folder, blessed name, hash prefix or folder name (default: all registered)",
-            autocompletion=completion.checkpoints,
+            help="A folder, blessed name, hash prefix or folder name (default: all registered)", autocompletion=completion.checkpoints
         ),
     ] = None,
     store: StoreOption = None,

@@ -71,8 +71,7 @@ def junit(gate: Gate) -> str:
         "time": "0",
     }
     root = ET.Element("testsuites", {"name": "ragmeter gate", **counts})
-    suite = ET.SubElement(root, "testsuite", {"name": _xml(f"{gate.baseline.dataset} in {gate.baseline.setting}"),
-                                              **counts})  # fmt: skip
+    suite = ET.SubElement(root, "testsuite", {"name": _xml(f"{gate.baseline.dataset} in {gate.baseline.setting}"), **counts})
     properties = ET.SubElement(suite, "properties")
     facts = {
         "baseline": f"{gate.baseline.run} {gate.baseline.path}",
@@ -106,12 +105,19 @@ def summary(gate: Gate, names: Sequence[str]) -> str:
     rows = []
     for verdict in gate.verdicts:
         needed = f"{verdict.questions_needed:,}" if verdict.questions_needed else "–"
-        cells = [verdict.metric, _SIGNS[verdict.outcome], points(verdict.baseline), points(verdict.candidate),
-                 interval(verdict), points(verdict.decision.margin), str(verdict.decision.difference.n),
-                 points(verdict.detectable), needed]  # fmt: skip
+        cells = [
+            verdict.metric,
+            _SIGNS[verdict.outcome],
+            points(verdict.baseline),
+            points(verdict.candidate),
+            interval(verdict),
+            points(verdict.decision.margin),
+            str(verdict.decision.difference.n),
+            points(verdict.detectable),
+            needed,
+        ]
         rows.append([markdown_text(cell) for cell in cells])
-    heads = ["metric", "outcome", "baseline", "candidate", "difference", "margin", "pairs", "detectable loss",
-             "questions to decide"]  # fmt: skip
+    heads = ["metric", "outcome", "baseline", "candidate", "difference", "margin", "pairs", "detectable loss", "questions to decide"]
     changed = ", ".join(one.key.removeprefix("description.") for one in gate.changed[:12])
     lines = [
         f"### ragmeter gate: {_SIGNS[gate.outcome]}\n",

@@ -49,9 +49,7 @@ def judge_of(name: str, options: Mapping[str, Any], where: str = "JUDGE", *, pre
         raise refusal(error, name, JUDGES.get(name).config, prefix) from None
 
 
-def refusal(
-    error: ValidationError, name: str, config: type[BaseModel], prefix: str = "", *, where: str = SET
-) -> UserError:
+def refusal(error: ValidationError, name: str, config: type[BaseModel], prefix: str = "", *, where: str = SET) -> UserError:
     """What is wrong with the first option that is; `where` is the flag that gave the options."""
     first = first_error(error)
     option = ".".join(map(str, first["loc"])) or name

@@ -11,38 +11,24 @@ from ragmeter import completion
 from ragmeter.names import StoredExperiment
 from ragmeter.options import JsonOption, QuietOption, StoreOption, VerboseOption
 
-judge_app = typer.Typer(
-    help="Judges: what they are, what they say of stored answers, and how far to trust them.", no_args_is_help=True
-)
+judge_app = typer.Typer(help="Judges: what they are, what they say of stored answers, and how far to trust them.", no_args_is_help=True)
 
 Stored = Annotated[
-    str,
-    typer.Argument(
-        help="A judge in the store: its id, or the beginning of it.", autocompletion=completion.stored_judges
-    ),
+    str, typer.Argument(help="A judge in the store: its id, or the beginning of it.", autocompletion=completion.stored_judges)
 ]
 Runs = Annotated[
-    list[str] | None,
-    typer.Argument(help="Runs, as `ragmeter runs` lists them (default: --experiment)", autocompletion=completion.runs),
+    list[str] | None, typer.Argument(help="Runs, as `ragmeter runs` lists them (default: --experiment)", autocompletion=completion.runs)
 ]
 OfExperiment = Annotated[
     str | None,
-    typer.Option(
-        "--experiment",
-        help="All runs of this experiment (default: newest)",
-        autocompletion=completion.stored_experiments,
-    ),
+    typer.Option("--experiment", help="All runs of this experiment (default: newest)", autocompletion=completion.stored_experiments),
 ]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option of the judge; may be repeated.")
-]
+Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option of the judge; may be repeated.")]
 
 
 @judge_app.command("list")
 def list_judges(
-    name: Annotated[
-        str | None, typer.Argument(help="Show this judge with its options.", autocompletion=completion.judges)
-    ] = None,
+    name: Annotated[str | None, typer.Argument(help="Show this judge with its options.", autocompletion=completion.judges)] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -56,9 +42,7 @@ def list_judges(
 
 @judge_app.command()
 def run(
-    judge: Annotated[
-        str, typer.Argument(help="A judge: `ragmeter judge list` lists them.", autocompletion=completion.judges)
-    ],
+    judge: Annotated[str, typer.Argument(help="A judge: `ragmeter judge list` lists them.", autocompletion=completion.judges)],
     runs: Runs = None,
     experiment: OfExperiment = None,
     options: Settings = None,
@@ -96,8 +80,7 @@ def table(
     ties: Annotated[
         str,
         typer.Option(
-            help="What a tied question counts: half, ignore, loss or win.",
-            autocompletion=completion.words("half", "ignore", "loss", "win"),
+            help="What a tied question counts: half, ignore, loss or win.", autocompletion=completion.words("half", "ignore", "loss", "win")
         ),
     ] = "half",
     length: Annotated[bool, typer.Option("--length", help="Take off strengths what longer answers gain.")] = False,
@@ -114,11 +97,7 @@ def table(
 
 @judge_app.command()
 def card(
-    judge: Stored,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    judge: Stored, store: StoreOption = None, as_json: JsonOption = False, quiet: QuietOption = False, verbose: VerboseOption = False
 ) -> None:
     """Say how far a judge can be trusted: failures, repetitions, orders, length, price; agreement with others."""
     from ragmeter.commands import judge_cards
@@ -134,8 +113,7 @@ def export_items(
     file: Annotated[Path, typer.Argument(help="The CSV to write.")],
     criterion: Annotated[str, typer.Option(help="What to label by: accuracy, faithfulness, overall …")],
     runs: Annotated[
-        list[str] | None,
-        typer.Option("--run", help="A run; may be repeated (default: --experiment)", autocompletion=completion.runs),
+        list[str] | None, typer.Option("--run", help="A run; may be repeated (default: --experiment)", autocompletion=completion.runs)
     ] = None,
     experiment: OfExperiment = None,
     number: Annotated[int, typer.Option("--n", min=1, help="Number of items, drawn at random.")] = 100,
@@ -170,15 +148,11 @@ def import_labels(
 def score(
     runs: Runs = None,
     add: Annotated[
-        list[str] | None,
-        typer.Option(help="A metric id, e.g. rouge(type=rougeL); may be repeated.", autocompletion=completion.metrics),
+        list[str] | None, typer.Option(help="A metric id, e.g. rouge(type=rougeL); may be repeated.", autocompletion=completion.metrics)
     ] = None,
     remove: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Take a column that was added off the tables; may be repeated.",
-            autocompletion=completion.stored_metrics,
-        ),
+        typer.Option(help="Take a column that was added off the tables; may be repeated.", autocompletion=completion.stored_metrics),
     ] = None,
     experiment: OfExperiment = None,
     store: StoreOption = None,

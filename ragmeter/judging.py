@@ -83,9 +83,7 @@ def _pairs(group: Sequence[RunRow], reference: str | None) -> Iterator[tuple[Run
             yield base, run
 
 
-def execute(
-    work: Sequence[Judging], store: Store, services: Services, progress: Progress, *, retry_unscored: bool = False
-) -> None:
+def execute(work: Sequence[Judging], store: Store, services: Services, progress: Progress, *, retry_unscored: bool = False) -> None:
     """Do what is pending of each judging, one after another.
 
     Args:
@@ -140,16 +138,12 @@ def pairs(store: Store, runs: Sequence[RunRow]) -> list[Pair]:
     second = {prediction.question_id: prediction for prediction in other[1]}
     both = [(question, said) for question, said in zip(*one, strict=True) if question.id in second]
     gold = records.positives(store, [question for question, _ in both])
-    return [
-        Pair(question, said, second[question.id], passages)
-        for (question, said), passages in zip(both, gold, strict=True)
-    ]
+    return [Pair(question, said, second[question.id], passages) for (question, said), passages in zip(both, gold, strict=True)]
 
 
 def _in_chunks(
-    pending: Sequence[Any], total: int, one: Judging, judge: Any, write: Callable[[Sequence[Any]], None],
-    progress: Progress,
-) -> None:  # fmt: skip
+    pending: Sequence[Any], total: int, one: Judging, judge: Any, write: Callable[[Sequence[Any]], None], progress: Progress
+) -> None:
     progress.begin(one.name, total, total - len(pending))
     size = getattr(judge, "batch_size", CHUNK)
     for start in range(0, len(pending), size):
@@ -184,9 +178,7 @@ class Replayed:
     changed: int
 
 
-def replay(
-    store: Store, old: str, judge: Judge, services: Services, runs: Sequence[RunRow], kept: Replies
-) -> list[Replayed]:
+def replay(store: Store, old: str, judge: Judge, services: Services, runs: Sequence[RunRow], kept: Replies) -> list[Replayed]:
     """Read the kept replies of a judge again, under another parser or policy; no call is made.
 
     Args:

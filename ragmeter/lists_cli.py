@@ -11,9 +11,7 @@ from ragmeter.options import JsonOption, QuietOption, StoreOption, VerboseOption
 
 
 def methods(
-    name: Annotated[
-        str | None, typer.Argument(help="Show this method with its options.", autocompletion=completion.methods)
-    ] = None,
+    name: Annotated[str | None, typer.Argument(help="Show this method with its options.", autocompletion=completion.methods)] = None,
     kind: Annotated[
         str | None,
         typer.Option(
@@ -33,9 +31,7 @@ def methods(
 
 
 def metrics(
-    name: Annotated[
-        str | None, typer.Argument(help="Show this metric's definition.", autocompletion=completion.metrics)
-    ] = None,
+    name: Annotated[str | None, typer.Argument(help="Show this metric's definition.", autocompletion=completion.metrics)] = None,
     as_json: JsonOption = False,
     store: StoreOption = None,
     quiet: QuietOption = False,
@@ -47,12 +43,7 @@ def metrics(
     listing.metrics(name, as_json)
 
 
-def experiments(
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
-) -> None:
+def experiments(store: StoreOption = None, as_json: JsonOption = False, quiet: QuietOption = False, verbose: VerboseOption = False) -> None:
     """List experiments: those shipped with ragmeter and those in the store."""
     from ragmeter.commands import listing
 
@@ -62,15 +53,11 @@ def experiments(
 def published(
     paper: Annotated[
         str | None,
-        typer.Argument(
-            help="ark, clara, gpr or sark (default: list them)",
-            autocompletion=completion.words("ark", "clara", "gpr", "sark"),
-        ),
+        typer.Argument(help="ark, clara, gpr or sark (default: list them)", autocompletion=completion.words("ark", "clara", "gpr", "sark")),
     ] = None,
     table: Annotated[str | None, typer.Option(help="Only this table, by its number.")] = None,
     method: Annotated[
-        str | None,
-        typer.Option(help="Only this method: the paper's name of it, or our id.", autocompletion=completion.methods),
+        str | None, typer.Option(help="Only this method: the paper's name of it, or our id.", autocompletion=completion.methods)
     ] = None,
     dataset: Annotated[str | None, typer.Option(help="Only this dataset.", autocompletion=completion.datasets)] = None,
     slips: Annotated[bool, typer.Option("--slips", help="Only figures that cannot be right as printed.")] = False,

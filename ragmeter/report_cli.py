@@ -14,9 +14,7 @@ from ragmeter.options import JsonOption, QuietOption, StoreOption, VerboseOption
 def report(
     experiment: StoredExperiment = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.")] = Path("report.html"),
-    board: Annotated[
-        Path | None, typer.Option("--board", metavar="FILE", help="Write the boards as JSON too, to embed them.")
-    ] = None,
+    board: Annotated[Path | None, typer.Option("--board", metavar="FILE", help="Write the boards as JSON too, to embed them.")] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,

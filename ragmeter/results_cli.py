@@ -16,9 +16,7 @@ results_app = typer.Typer(help="Take runs out of a store, bring them in, throw t
 @results_app.command()
 def export(
     folder: Annotated[Path, typer.Argument(help="A new folder for the Parquet files.")],
-    runs: Annotated[
-        list[str] | None, typer.Argument(help="Runs to export (default: all).", autocompletion=completion.runs)
-    ] = None,
+    runs: Annotated[list[str] | None, typer.Argument(help="Runs to export (default: all).", autocompletion=completion.runs)] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -48,10 +46,7 @@ def merge(
 def prune(
     runs: Annotated[list[str] | None, typer.Argument(help="Runs to delete.", autocompletion=completion.runs)] = None,
     experiment: Annotated[
-        str | None,
-        typer.Option(
-            help="An experiment, with the runs that only it shows.", autocompletion=completion.stored_experiments
-        ),
+        str | None, typer.Option(help="An experiment, with the runs that only it shows.", autocompletion=completion.stored_experiments)
     ] = None,
     orphans: Annotated[bool, typer.Option("--orphans", help="Runs that no experiment shows any more.")] = False,
     older_than: Annotated[int | None, typer.Option(min=0, help="Of these, only runs not written for DAYS.")] = None,
@@ -69,12 +64,7 @@ def prune(
 
 
 @results_app.command()
-def vacuum(
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
-) -> None:
+def vacuum(store: StoreOption = None, as_json: JsonOption = False, quiet: QuietOption = False, verbose: VerboseOption = False) -> None:
     """Give the room that deleted rows left back to the disk."""
     from ragmeter.commands import keeping
 

@@ -67,9 +67,7 @@ class Chosen:
         """
         for judge in self.judges:
             judge.config.reach(cache)
-        if isinstance(self.rewriter, LLMRewriter) and not (
-            cache.exists() and shared(cache).holds(self.rewriter.config.model)
-        ):
+        if isinstance(self.rewriter, LLMRewriter) and not (cache.exists() and shared(cache).holds(self.rewriter.config.model)):
             self.rewriter.model.preflight()
 
     def estimate(self, passages: Mapping[str, Sequence[Passage]]) -> Estimate | None:
@@ -92,9 +90,7 @@ class Chosen:
         return sum(getattr(judge.config, "repetitions", 1) * number for judge, number in asked.items())
 
 
-def chosen(
-    kind: str, options: Sequence[str], validators: Sequence[str], split: str | None, services: Services
-) -> Chosen:
+def chosen(kind: str, options: Sequence[str], validators: Sequence[str], split: str | None, services: Services) -> Chosen:
     """The rewriter that options mean.
 
     Args:

@@ -89,9 +89,7 @@ class Recorder:
         graphs: The questions' graphs, for metrics that look at them.
     """
 
-    def __init__(
-        self, store: Store, run: str, metrics: Sequence[Metric], corpus: Corpus, graphs: QuestionGraphs | None = None
-    ) -> None:
+    def __init__(self, store: Store, run: str, metrics: Sequence[Metric], corpus: Corpus, graphs: QuestionGraphs | None = None) -> None:
         self._store = store
         self._run = run
         self._metrics = metrics
@@ -109,9 +107,7 @@ class Recorder:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stop.set()
         self._thread.join()
         # What was finished before an error or an interruption is kept all the same.
@@ -187,14 +183,7 @@ def execute(
     return outcomes
 
 
-def _execute(
-    state: TaskState,
-    store: Store,
-    services: Services,
-    progress: Progress,
-    applied: _Settings,
-    retry_failed: bool,
-) -> Outcome:
+def _execute(state: TaskState, store: Store, services: Services, progress: Progress, applied: _Settings, retry_failed: bool) -> Outcome:
     task, run = state.task, state.task.run
     started = time.perf_counter()
     progress.begin(task, state.done)
@@ -282,10 +271,7 @@ def _native(prediction: Prediction, question: Question) -> Prediction:
 
 
 def _broken(task: Task, what: str) -> Broke:
-    return Broke(
-        f"method {task.method.name!r} broke the contract: it {what}",
-        try_this=f"ragmeter check method {task.run.method_id}",
-    )
+    return Broke(f"method {task.method.name!r} broke the contract: it {what}", try_this=f"ragmeter check method {task.run.method_id}")
 
 
 def _metrics(task: Task, store: Store) -> list[Metric]:

@@ -23,8 +23,7 @@ from ragmeter.options import (
 )
 
 styles_app = typer.Typer(
-    help="Styles: the same passages told otherwise; rewrite them, measure the texts, mix them, take in others'.",
-    no_args_is_help=True,
+    help="Styles: the same passages told otherwise; rewrite them, measure the texts, mix them, take in others'.", no_args_is_help=True
 )
 
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="May be repeated.")]
@@ -38,8 +37,7 @@ def rewrite(
     output: Annotated[Path, typer.Argument(metavar="OUT.jsonl", help="The file of pairs; one that is there goes on.")],
     styles: Annotated[list[str], typer.Option("--style", help="informal, humor, romance …; may be repeated.")],
     rewriter: Annotated[
-        str,
-        typer.Option(help="llm, or rule: fixed rules, offline.", autocompletion=completion.words("llm", "rule")),
+        str, typer.Option(help="llm, or rule: fixed rules, offline.", autocompletion=completion.words("llm", "rule"))
     ] = "llm",
     options: Annotated[
         list[str] | None,
@@ -52,16 +50,13 @@ def rewrite(
     validate: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="ROLE[=…]",
-            help="Refuse texts: style=JUDGE (informal ones not judged so), content=JUDGE, entities=SHARE kept.",
+            metavar="ROLE[=…]", help="Refuse texts: style=JUDGE (informal ones not judged so), content=JUDGE, entities=SHARE kept."
         ),
     ] = None,
     setting: SettingOption = None,
     limit: LimitOption = None,
     seed: Annotated[int, typer.Option(help="Of the setting.")] = 0,
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Ask again for passages that were given up.")
-    ] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Ask again for passages that were given up.")] = False,
     config: Config = None,
     path: DataPath = None,
     device: DeviceOption = None,
@@ -85,14 +80,10 @@ def quality(
     benchmark: Annotated[
         str | None,
         typer.Option(
-            metavar="REF",
-            help="Whose questions the pairs are of: does a gold answer survive?",
-            autocompletion=completion.references,
+            metavar="REF", help="Whose questions the pairs are of: does a gold answer survive?", autocompletion=completion.references
         ),
     ] = None,
-    strength: Annotated[
-        str | None, typer.Option(metavar="JUDGE", help="style or rule_style: is a text informal?")
-    ] = None,
+    strength: Annotated[str | None, typer.Option(metavar="JUDGE", help="style or rule_style: is a text informal?")] = None,
     options: Settings = None,
     bertscore: Annotated[str | None, typer.Option(metavar="MODEL", help="An encoder: BERTScore.")] = None,
     layer: Annotated[int, typer.Option(min=1, help="The encoder's layer.")] = 12,
@@ -118,13 +109,9 @@ def quality(
 def mix(
     reference: Reference,
     pairs: Pairs,
-    shares: Annotated[
-        list[str], typer.Option("--mix", metavar="STYLE=SHARE", help="What is missing to 1 stays formal.")
-    ],
+    shares: Annotated[list[str], typer.Option("--mix", metavar="STYLE=SHARE", help="What is missing to 1 stays formal.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write, in a layout of SARK's.")],
-    layout: Annotated[
-        str, typer.Option(help="ranked, or labels.", autocompletion=completion.words("ranked", "labels"))
-    ] = "ranked",
+    layout: Annotated[str, typer.Option(help="ranked, or labels.", autocompletion=completion.words("ranked", "labels"))] = "ranked",
     seed: Annotated[int, typer.Option(help="Of the draw, and of the setting.")] = 0,
     draw: Annotated[str, typer.Option(help="exact counts by question, or a coin for each candidate.")] = "exact",
     setting: SettingOption = None,
@@ -151,9 +138,7 @@ def mix(
 def export(
     reference: Reference,
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write, in SARK's layout of tests.")],
-    passages: Annotated[
-        int | None, typer.Option(min=1, help="Only the first candidates of each question. [default: all]")
-    ] = None,
+    passages: Annotated[int | None, typer.Option(min=1, help="Only the first candidates of each question. [default: all]")] = None,
     setting: SettingOption = None,
     limit: LimitOption = None,
     seed: Annotated[int, typer.Option(help="Of the setting.")] = 0,
@@ -177,21 +162,13 @@ def export(
 
 @styles_app.command("import")
 def import_pairs(
-    files: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="Parallel texts; or SARK's formal, then told.")
-    ],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Parallel texts; or SARK's formal, then told.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The file of pairs to write.")],
     fields: Annotated[
         list[str] | None,
-        typer.Option(
-            "--field",
-            metavar="STYLE=FIELD",
-            help="Where a style stands, e.g. formal=styles.KJV; one of them is formal.",
-        ),
+        typer.Option("--field", metavar="STYLE=FIELD", help="Where a style stands, e.g. formal=styles.KJV; one of them is formal."),
     ] = None,
-    style: Annotated[
-        str | None, typer.Option(help="Two files in a layout of SARK's, row for row: the style of the second.")
-    ] = None,
+    style: Annotated[str | None, typer.Option(help="Two files in a layout of SARK's, row for row: the style of the second.")] = None,
     identifier: Annotated[str | None, typer.Option("--id", help="Field of a record's id.")] = None,
     title: Annotated[str | None, typer.Option(help="Field of the title.")] = None,
     question: Annotated[str | None, typer.Option(help="Field of the question's id.")] = None,
@@ -232,11 +209,7 @@ def drops(
 def curve(
     experiment: StoredExperiment = None,
     over: Annotated[
-        str,
-        typer.Option(
-            help="mix: the share of formal candidates; k: passages read.",
-            autocompletion=completion.words("mix", "k"),
-        ),
+        str, typer.Option(help="mix: the share of formal candidates; k: passages read.", autocompletion=completion.words("mix", "k"))
     ] = "mix",
     metrics: MetricsOption = None,
     over_seeds: OverSeedsOption = False,
@@ -256,25 +229,16 @@ def curve(
 def sensitivity(
     reference: Reference,
     rerankers: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--reranker", metavar="ID", help="A reranker; may be repeated.", autocompletion=completion.methods
-        ),
+        list[str] | None, typer.Option("--reranker", metavar="ID", help="A reranker; may be repeated.", autocompletion=completion.methods)
     ] = None,
     options: Settings = None,
     experiment: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE|NAME",
-            help="Whose methods' rerankers are measured.",
-            autocompletion=completion.experiments,
-        ),
+        str | None, typer.Option(metavar="FILE|NAME", help="Whose methods' rerankers are measured.", autocompletion=completion.experiments)
     ] = None,
     profile: ProfileOption = None,
     styles: Annotated[list[str] | None, typer.Option("--style", help="May be repeated. [default: informal]")] = None,
     pairs: Annotated[
-        Path | None,
-        typer.Option(metavar="PAIRS", help="A file of style pairs; else the benchmark's own texts, else fixed rules."),
+        Path | None, typer.Option(metavar="PAIRS", help="A file of style pairs; else the benchmark's own texts, else fixed rules.")
     ] = None,
     setting: SettingOption = None,
     limit: LimitOption = None,

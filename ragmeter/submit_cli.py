@@ -15,32 +15,22 @@ submission_app = typer.Typer(help="Make submissions: a template to begin with, a
 trec_app = typer.Typer(help="TREC run and qrels files, out and in.", no_args_is_help=True)
 
 CardOption = Annotated[Path | None, typer.Option("--card", help="The submission's card (YAML).")]
-PathOption = Annotated[
-    str | None, typer.Option("--path", help="The authors' data file, where it is not found in RAGMETER_DATA.")
-]
+PathOption = Annotated[str | None, typer.Option("--path", help="The authors' data file, where it is not found in RAGMETER_DATA.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check and score, store nothing.")]
 
 
 def submit(
-    predictions: Annotated[
-        str | None, typer.Argument(help="Predictions (.jsonl, - for standard input) or a bundle (.zip).")
-    ] = None,
+    predictions: Annotated[str | None, typer.Argument(help="Predictions (.jsonl, - for standard input) or a bundle (.zip).")] = None,
     card: CardOption = None,
     dry_run: DryRun = False,
     verify: Annotated[
         str | None,
-        typer.Option(
-            help="Compare this stored submission with a run made here, and promote it.",
-            autocompletion=completion.runs,
-        ),
+        typer.Option(help="Compare this stored submission with a run made here, and promote it.", autocompletion=completion.runs),
     ] = None,
     against: Annotated[
-        str | None,
-        typer.Option(help="With --verify: our RUN (default: the one of its method)", autocompletion=completion.runs),
+        str | None, typer.Option(help="With --verify: our RUN (default: the one of its method)", autocompletion=completion.runs)
     ] = None,
-    tolerance: Annotated[
-        str, typer.Option(help="With --verify: largest difference of a metric's mean, 0.5pp or 0.005.")
-    ] = "0.5pp",
+    tolerance: Annotated[str, typer.Option(help="With --verify: largest difference of a metric's mean, 0.5pp or 0.005.")] = "0.5pp",
     known_boards: Annotated[
         bool, typer.Option("--known-boards", help="Only for a board that the store has, as a server takes it.")
     ] = False,
@@ -55,25 +45,18 @@ def submit(
 
     if verify is not None:
         raise typer.Exit(verifying.verify(verify, against, tolerance, predictions, store, as_json))
-    raise typer.Exit(
-        submitting.submit(predictions, card, dry_run, path, store, as_json, quiet, known_boards=known_boards)
-    )
+    raise typer.Exit(submitting.submit(predictions, card, dry_run, path, store, as_json, quiet, known_boards=known_boards))
 
 
 @submission_app.command("template")
 def template(
-    name: Annotated[
-        str,
-        typer.Argument(help="A data reference: name[/subset][:split].", autocompletion=completion.references),
-    ],
+    name: Annotated[str, typer.Argument(help="A data reference: name[/subset][:split].", autocompletion=completion.references)],
     out: Annotated[Path, typer.Option(help="Folder to write.")],
     setting: SettingOption = None,
     limit: LimitOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the setting's draws.")] = 0,
     config: Annotated[str | None, typer.Option(help="The dataset's options as JSON.")] = None,
-    passages: Annotated[
-        bool, typer.Option("--passages", help="Write the passages and what each question may use, too.")
-    ] = False,
+    passages: Annotated[bool, typer.Option("--passages", help="Write the passages and what each question may use, too.")] = False,
     path: PathOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -107,9 +90,7 @@ def export(
     run: RunArgument,
     file: Annotated[Path, typer.Argument(help="The run file to write.")],
     qrels: Annotated[Path | None, typer.Option(help="Write the questions' positives, too.")] = None,
-    passages: Annotated[
-        bool, typer.Option("--passages", help="Reduce sentences to their passages, as ranking metrics do.")
-    ] = False,
+    passages: Annotated[bool, typer.Option("--passages", help="Reduce sentences to their passages, as ranking metrics do.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,

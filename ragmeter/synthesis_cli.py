@@ -32,13 +32,10 @@ def clara(
     output: Annotated[Path, typer.Argument(metavar="OUT.jsonl", help="The file of rows; OUT.states.jsonl goes on.")],
     by: Annotated[str, typer.Option(help="llm: a chat model; worlds: the world's own truth, offline.")] = "llm",
     mix: Annotated[str, typer.Option(help="all, simple, paraphrase or simple+complex.")] = "all",
-    documents: Annotated[
-        int | None, typer.Option(min=1, help="So many, drawn by the seed; larger draws hold the smaller.")
-    ] = None,
+    documents: Annotated[int | None, typer.Option(min=1, help="So many, drawn by the seed; larger draws hold the smaller.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of what is drawn.")] = 0,
     options: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="An option of the model: model, base_url, rounds …"),
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option of the model: model, base_url, rounds …")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, and ask nobody.")] = False,
     config: Config = None,
@@ -52,7 +49,5 @@ def clara(
     """Rows for CLaRa's pretraining: questions with answers, checked, and paraphrases; interrupted, it goes on."""
     from ragmeter.commands import synthesising
 
-    request = synthesising.Request(
-        data, output, by, mix, documents, seed, tuple(options or ()), config, path, dry_run
-    )  # fmt: skip
+    request = synthesising.Request(data, output, by, mix, documents, seed, tuple(options or ()), config, path, dry_run)
     raise typer.Exit(synthesising.clara(request, store, as_json, quiet))

@@ -124,9 +124,10 @@ def load_benchmark(plan: BenchmarkPlan, metrics: Sequence[Metric] | None) -> Loa
     benchmark = datasets.load(plan.reference, plan.config).limited(plan.limit)
     if not benchmark.questions:
         raise UserError(
-            "this split holds no question", where=str(plan.reference),
+            "this split holds no question",
+            where=str(plan.reference),
             try_this=f"another split: `ragmeter datasets {plan.reference.name}` lists them",
-        )  # fmt: skip
+        )
     return Loaded(plan, benchmark, tuple(metrics) if metrics is not None else default_metrics(benchmark))
 
 
@@ -168,9 +169,7 @@ def tasks_of(experiment: Experiment, on_load: Callable[[str], None] | None = Non
 def states(tasks: Sequence[Task], store: Store, *, retry_failed: bool = False) -> list[TaskState]:
     """What the store holds of each task."""
     return [
-        TaskState(
-            task, len(store.finished_questions(task.run.run, retry_failed=retry_failed)), store.status(task.run.run)
-        )
+        TaskState(task, len(store.finished_questions(task.run.run, retry_failed=retry_failed)), store.status(task.run.run))
         for task in tasks
     ]
 
@@ -221,9 +220,7 @@ def require_device(device: str | None) -> None:
     if device is None or device == "cpu":
         return
     if not _DEVICE.fullmatch(device):
-        raise UserError(
-            f"there is no device {device!r}", where="--device", try_this="cpu, cuda, cuda:1 … or leave it out"
-        )
+        raise UserError(f"there is no device {device!r}", where="--device", try_this="cpu, cuda, cuda:1 … or leave it out")
     import torch
 
     here = torch.backends.mps.is_available() if device == "mps" else torch.cuda.is_available()

@@ -11,17 +11,13 @@ from ragmeter import completion
 from ragmeter.options import DeviceOption, JsonOption, QuietOption, StoreOption, VerboseOption
 
 Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="An option, nested ones with dots (train.epochs=2); may be repeated."
-    ),
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option, nested ones with dots (train.epochs=2); may be repeated.")
 ]
 
 
 def train(
     name: Annotated[
-        str | None,
-        typer.Argument(help="What to train (default: list what can be trained)", autocompletion=completion.trainings),
+        str | None, typer.Argument(help="What to train (default: list what can be trained)", autocompletion=completion.trainings)
     ] = None,
     data: Annotated[
         str | None,
@@ -38,15 +34,11 @@ def train(
         ),
     ] = None,
     base: Annotated[str | None, typer.Option(help="Model to begin from: a folder or hub id.")] = None,
-    preset: Annotated[
-        str | None, typer.Option(help="Named options: paper, released …", autocompletion=completion.presets)
-    ] = None,
+    preset: Annotated[str | None, typer.Option(help="Named options: paper, released …", autocompletion=completion.presets)] = None,
     config: Annotated[Path | None, typer.Option(help="A YAML file of options.")] = None,
     options: Settings = None,
     stage: Annotated[str | None, typer.Option(help="Stop after this stage.", autocompletion=completion.stages)] = None,
-    output: Annotated[
-        Path | None, typer.Option(help="Folder of the checkpoints (default: checkpoints/ in the store)")
-    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Folder of the checkpoints (default: checkpoints/ in the store)")] = None,
     device: DeviceOption = None,
     show: Annotated[bool, typer.Option("--options", help="List the options and stop.")] = False,
     store: StoreOption = None,
@@ -67,21 +59,15 @@ def train(
 
 
 def explain(
-    name: Annotated[
-        str,
-        typer.Argument(help="A method that can explain itself: ark, gpr …", autocompletion=completion.explainers),
-    ],
+    name: Annotated[str, typer.Argument(help="A method that can explain itself: ark, gpr …", autocompletion=completion.explainers)],
     question: Annotated[str, typer.Argument(help="A question's id, or the beginning of its text.")],
     benchmark: Annotated[
-        str,
-        typer.Option("--benchmark", help="The data that the question is from.", autocompletion=completion.references),
+        str, typer.Option("--benchmark", help="The data that the question is from.", autocompletion=completion.references)
     ],
     options: Annotated[
         list[str] | None,
         typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="An option, nested ones with dots; checkpoint=FOLDER is what was trained; may be repeated.",
+            "--set", metavar="KEY=VALUE", help="An option, nested ones with dots; checkpoint=FOLDER is what was trained; may be repeated."
         ),
     ] = None,
     picture: Annotated[Path | None, typer.Option(help="Write the picture to this SVG file.")] = None,

@@ -80,9 +80,10 @@ class Job:
                 yield
         except Timeout:
             raise UserError(
-                f"another process carries out this training of {self.entry.id}", where=str(self.work),
+                f"another process carries out this training of {self.entry.id}",
+                where=str(self.work),
                 try_this="wait until it has ended; what it made is then taken over",
-            ) from None  # fmt: skip
+            ) from None
 
     def _run(self, progress: Progress, until: str | None) -> list[tuple[TrainedStage, Checkpoint]]:
         judge = judge_for(self.config, self.store.cache, self.device)
@@ -102,9 +103,14 @@ class Job:
         card = stage.folder / checkpoints.CARD
         if stage.fresh or not card.exists():
             found = checkpoints.describe(
-                stage.folder, method=self.entry.id, stage=stage.stage, version=self.entry.version,
-                config=self.config.model_dump(mode="json"), parents=parents, data=stage.data,
-            )  # fmt: skip
+                stage.folder,
+                method=self.entry.id,
+                stage=stage.stage,
+                version=self.entry.version,
+                config=self.config.model_dump(mode="json"),
+                parents=parents,
+                data=stage.data,
+            )
         else:
             found = checkpoints.verify(stage.folder)
         return checkpoints.register(self.store, found.path)

@@ -101,8 +101,9 @@ class Trainings:
             if name in self._plans or "/" in name:
                 raise UserError(
                     f"a training cannot be called {name!r}" + (" twice" if name in self._plans else ""),
-                    where=source.where(at), try_this="give it a `name` of its own, without /",
-                )  # fmt: skip
+                    where=source.where(at),
+                    try_this="give it a `name` of its own, without /",
+                )
             seeds = [seed] if spec.seeds is None else list(dict.fromkeys(spec.seeds))
             self._plans[name] = {one: self._plan(spec, name, one, at) for one in seeds}
 
@@ -114,8 +115,7 @@ class Trainings:
         where = self._source.where
         entry = TRAININGS.get(spec.id, where=where((*at, "id")))
         if "seed" in spec.config:
-            raise UserError("a training's seed is given beside its options", where=where((*at, "config", "seed")),
-                            try_this="seeds: [0]")  # fmt: skip
+            raise UserError("a training's seed is given beside its options", where=where((*at, "config", "seed")), try_this="seeds: [0]")
         given, needs = self.filled(spec.config, seed, (*at, "config"))
         try:
             config = entry.validate({**given, "seed": seed})
@@ -135,9 +135,10 @@ class Trainings:
         several = [seeds for seeds in found.values() if len(seeds) > 1]
         if len(set(several)) > 1:
             raise UserError(
-                f"the trainings {' and '.join(found)} have different seeds", where=self._source.where(at),
+                f"the trainings {' and '.join(found)} have different seeds",
+                where=self._source.where(at),
                 try_this="the same `seeds` for both",
-            )  # fmt: skip
+            )
         return several[0] if several else next(iter(found.values()), ())
 
     def filled(self, options: Any, seed: int, at: tuple[str | int, ...]) -> tuple[Any, tuple[TrainingPlan, ...]]:
@@ -164,18 +165,17 @@ class Trainings:
 
     def _known(self, name: str, at: tuple[str | int, ...]) -> dict[int, TrainingPlan]:
         if name in self._names and name not in self._plans:
-            raise UserError(f"the training {name!r} stands behind what refers to it", where=self._source.where(at),
-                            try_this="put it before that one")  # fmt: skip
-        if not self._names:
-            sample = (
-                f"{{id: {name}, config: {{…}}}}" if name in TRAININGS else f"{{id: …, name: {name}, config: {{…}}}}"
+            raise UserError(
+                f"the training {name!r} stands behind what refers to it", where=self._source.where(at), try_this="put it before that one"
             )
+        if not self._names:
+            sample = f"{{id: {name}, config: {{…}}}}" if name in TRAININGS else f"{{id: …, name: {name}, config: {{…}}}}"
             raise UserError(
                 f"the training {name!r} is not declared: there is no `trainings` in this file",
                 where=self._source.where(at),
                 try_this=f"add trainings: [{sample}] (`ragmeter train` lists what there is), or name the folder of a "
                 "checkpoint that is trained",
-            )  # fmt: skip
+            )
         if name not in self._plans:
             raise unknown_name("training", name, self._plans, where=self._source.where(at))
         return self._plans[name]
@@ -185,8 +185,7 @@ class Trainings:
         plans = self._known(name, at)
         plan = next(iter(plans.values())) if len(plans) == 1 else plans.get(seed)
         if plan is None:
-            raise UserError(f"the training {name!r} has no seed {seed}", where=self._source.where(at),
-                            try_this="the same `seeds` for both")  # fmt: skip
+            raise UserError(f"the training {name!r} has no seed {seed}", where=self._source.where(at), try_this="the same `seeds` for both")
         if stage is not None and stage not in plan.stages:
             raise unknown_name(f"stage of {name}", stage, plan.stages, where=self._source.where(at))
         return plan

@@ -63,9 +63,7 @@ def added_columns(store: Store, runs: Sequence[str]) -> list[AddedColumn]:
     return [AddedColumn(*row) for row in rows]
 
 
-def remove_columns(
-    store: Store, runs: Sequence[str], names: Sequence[str], experiment: str | None = None
-) -> list[AddedColumn]:
+def remove_columns(store: Store, runs: Sequence[str], names: Sequence[str], experiment: str | None = None) -> list[AddedColumn]:
     """Take columns that were added off the boards of runs; the scores stay in the store.
 
     Args:

@@ -35,9 +35,7 @@ class Attribution:
     obstacle: str = ""
 
 
-def attribution(
-    store: Store, run: RunRow, metric: str, *, ceiling: float = 1.0, among: Sequence[RunRow] | None = None
-) -> Attribution:
+def attribution(store: Store, run: RunRow, metric: str, *, ceiling: float = 1.0, among: Sequence[RunRow] | None = None) -> Attribution:
     """Split what a run does not get into what retrieval, reranking, compression and reading lose.
 
     The other runs that this takes (the evidence among the candidates, the evidence alone, no passage at all) must be
@@ -74,10 +72,14 @@ def attribution(
     if not common:
         return Attribution(run, None, obstacle="no question was scored in all of these settings")
     losses = stage_losses(
-        scores["normal"], gold_in_noise=scores["gold_in_noise"], gold_only=scores["gold_only"],
-        closed_book=scores["closed_book"], gold_uncompressed=scores.get("gold_uncompressed"), clusters=clusters,
+        scores["normal"],
+        gold_in_noise=scores["gold_in_noise"],
+        gold_only=scores["gold_only"],
+        closed_book=scores["closed_book"],
+        gold_uncompressed=scores.get("gold_uncompressed"),
+        clusters=clusters,
         ceiling=ceiling,
-    )  # fmt: skip
+    )
     return Attribution(run, losses, common)
 
 

@@ -106,9 +106,14 @@ def _names(one: Pairing) -> dict[str, str]:
 
 
 def battle_boards(
-    store: Store, runs: Sequence[RunRow], reference: str | None = None, *, ties: TieRule = "half",
-    length: bool = False, judge: str | None = None,
-) -> list[BattleBoard]:  # fmt: skip
+    store: Store,
+    runs: Sequence[RunRow],
+    reference: str | None = None,
+    *,
+    ties: TieRule = "half",
+    length: bool = False,
+    judge: str | None = None,
+) -> list[BattleBoard]:
     """Boards of every pair judge that compared any of these runs.
 
     Args:
@@ -132,18 +137,25 @@ def battle_boards(
 
 
 def _board(
-    store: Store, group: Sequence[RunRow], names: dict[str, str], judge: str, card: Mapping[str, Any],
-    reference: str | None, ties: TieRule, length: bool,
-) -> BattleBoard:  # fmt: skip
+    store: Store,
+    group: Sequence[RunRow],
+    names: dict[str, str],
+    judge: str,
+    card: Mapping[str, Any],
+    reference: str | None,
+    ties: TieRule,
+    length: bool,
+) -> BattleBoard:
     first = group[0]
     asked = question_queries.questions(store, first.dataset_fingerprint)
     place = {row.question: number for number, row in enumerate(asked)}
     documents = [row.document_id for row in asked]
     clusters = documents if any(documents) else None
     rows = [
-        battle for battle in judgements.battles(store, first.dataset_fingerprint, first.setting, judge)
+        battle
+        for battle in judgements.battles(store, first.dataset_fingerprint, first.setting, judge)
         if {battle.one, battle.other} <= names.keys()
-    ]  # fmt: skip
+    ]
     order = {run.run: number for number, run in enumerate(group)}
     base = next((run.run for run in group if run.method == reference), None)
     pairings: list[Pairing] = []
@@ -162,14 +174,16 @@ def _board(
         pairs = sorted({(b.one, b.other) for b in chosen}, key=lambda pair: (order[pair[0]], order[pair[1]]))
         named = [(b, a) if a == base or (b != base and order[b] < order[a]) else (a, b) for a, b in pairs]
         code = {pair: number for number, pair in enumerate(pairs)}
-        verdicts = np.array(
-            [(_AS_ONE if named[code[b.one, b.other]][0] == b.one else _AS_OTHER)[b.verdict] for b in chosen]
-        )
+        verdicts = np.array([(_AS_ONE if named[code[b.one, b.other]][0] == b.one else _AS_OTHER)[b.verdict] for b in chosen])
         rates = win_rates(
-            [code[b.one, b.other] for b in chosen], [place[b.question] for b in chosen],
-            [int(b.part != AS_GIVEN) for b in chosen], [b.repetition for b in chosen], verdicts, ties=ties,
+            [code[b.one, b.other] for b in chosen],
+            [place[b.question] for b in chosen],
+            [int(b.part != AS_GIVEN) for b in chosen],
+            [b.repetition for b in chosen],
+            verdicts,
+            ties=ties,
             clusters=clusters,
-        )  # fmt: skip
+        )
         corrected = holm([rate.p for rate in rates])
         for (a, b), pair, rate, p in zip(named, pairs, rates, corrected, strict=True):
             both = answered[a] & answered[b]
@@ -178,27 +192,39 @@ def _board(
         if len({run for pair in pairs for run in pair}) >= STRENGTHS_FROM:
             strengths[criterion] = _strengths(chosen, names, place, clusters, lengths if length else None)
     return BattleBoard(
-        judge, bool(card["rule"]), first.dataset, first.setting, first.seed, len(asked), tuple(pairings), strengths,
+        judge,
+        bool(card["rule"]),
+        first.dataset,
+        first.setting,
+        first.seed,
+        len(asked),
+        tuple(pairings),
+        strengths,
         {run.method: run.method_id for run in group if run.kind == "control"},
-    )  # fmt: skip
+    )
 
 
 def _strengths(
-    battles: Sequence[Battle], names: dict[str, str], place: dict[str, int], clusters: list[str | None] | None,
+    battles: Sequence[Battle],
+    names: dict[str, str],
+    place: dict[str, int],
+    clusters: list[str | None] | None,
     lengths: dict[tuple[str, str], int] | None,
-) -> tuple[tuple[str, Strength], ...]:  # fmt: skip
+) -> tuple[tuple[str, Strength], ...]:
     code = {run: number for number, run in enumerate(names)}
     score = _SCORES[np.array([_AS_ONE[battle.verdict] for battle in battles])]
     compared: tuple[NDArray[Any], NDArray[Any]] | None = None
     if lengths is not None:
-        compared = (
-            np.array([lengths[b.one, b.question] for b in battles]),
-            np.array([lengths[b.other, b.question] for b in battles]),
-        )
+        compared = (np.array([lengths[b.one, b.question] for b in battles]), np.array([lengths[b.other, b.question] for b in battles]))
     fitted: BradleyTerry = bradley_terry(
-        [code[b.one] for b in battles], [code[b.other] for b in battles], [place[b.question] for b in battles], score,
-        methods=len(code), shown_first=[b.part == AS_GIVEN for b in battles], lengths=compared, clusters=clusters,
-    )  # fmt: skip
-    found = [(name, strength) for name, strength in zip(names.values(), fitted.strengths, strict=True)
-             if strength.battles]  # fmt: skip
+        [code[b.one] for b in battles],
+        [code[b.other] for b in battles],
+        [place[b.question] for b in battles],
+        score,
+        methods=len(code),
+        shown_first=[b.part == AS_GIVEN for b in battles],
+        lengths=compared,
+        clusters=clusters,
+    )
+    found = [(name, strength) for name, strength in zip(names.values(), fitted.strengths, strict=True) if strength.battles]
     return tuple(sorted(found, key=lambda row: -row[1].logit.value))

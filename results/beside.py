@@ -78,9 +78,7 @@ class Comparison:
         }
 
 
-def compare(
-    figure: Figure, ours: Estimate | None, conditions: Mapping[str, str], *, metric: str | None = None
-) -> Comparison:
+def compare(figure: Figure, ours: Estimate | None, conditions: Mapping[str, str], *, metric: str | None = None) -> Comparison:
     """Set our value beside a published one.
 
     Args:
@@ -97,18 +95,14 @@ def compare(
     if published is None:
         raise ValueError(f"{figure.value} {figure.unit} ({figure.source}) is not a score")
     differs = [
-        Disagreement(key, value, conditions.get(key))
-        for key, value in figure.conditions.items()
-        if not same(value, conditions.get(key))
+        Disagreement(key, value, conditions.get(key)) for key, value in figure.conditions.items() if not same(value, conditions.get(key))
     ]
     silent = [key for key in ALTERING if key in conditions and key not in figure.conditions]
     differs += [Disagreement(key, None, conditions[key]) for key in silent]
     if metric is not None:
         theirs, own = _parameters(figure.metric), _parameters(metric)
         differs += [
-            Disagreement(f"metric {name}", value, own.get(name))
-            for name, value in theirs.items()
-            if not same(value, own.get(name))
+            Disagreement(f"metric {name}", value, own.get(name)) for name, value in theirs.items() if not same(value, own.get(name))
         ]
     gap = inside = None
     if ours is not None:
@@ -155,9 +149,7 @@ def beside(
     found = [
         compare(figure, estimate, conditions, metric=metric)
         for figure in about
-        if DataReference.parse(figure.dataset).subset in (None, reference.subset)
-        and figure.fraction is not None
-        and _is(figure.id, method)
+        if DataReference.parse(figure.dataset).subset in (None, reference.subset) and figure.fraction is not None and _is(figure.id, method)
     ]
     once: dict[tuple[str, ...], Comparison] = {}
     for one in found:  # main tables are printed again, with more rows, in the appendices
@@ -181,8 +173,12 @@ def printed(dataset: str, setting: str, metric: str) -> tuple[Figure, ...]:
     found: dict[tuple[str, ...], Figure] = {}
     for figure in figures():
         there = DataReference.parse(figure.dataset)
-        if (there.name == reference.name and there.subset in (None, reference.subset)
-                and _bare(figure.metric) == _bare(metric) and figure.fraction is not None):  # fmt: skip
+        if (
+            there.name == reference.name
+            and there.subset in (None, reference.subset)
+            and _bare(figure.metric) == _bare(metric)
+            and figure.fraction is not None
+        ):
             found.setdefault((figure.paper, figure.method, figure.setting, figure.value), figure)
     retrieval = name if name in RETRIEVAL else RETRIEVAL[0]
     alike = [one for one in found.values() if one.conditions.get("retrieval", RETRIEVAL[0]) == retrieval]
@@ -241,17 +237,14 @@ def on_board(board: Board, *, stated: Mapping[str, str] | None = None) -> dict[t
     """
     known = {"questions": str(board.questions), **(stated or {})}
     found = {
-        (row.run.run, metric): beside(
-            board.dataset, board.setting, metric, row.run.description, estimate=cell.estimate, stated=known
-        )
+        (row.run.run, metric): beside(board.dataset, board.setting, metric, row.run.description, estimate=cell.estimate, stated=known)
         for row in board.rows
         for metric, cell in row.cells.items()
     }
     apart = {(row.run.run, metric) for row in board.rows for metric, cell in row.cells.items() if cell.apart}
     return {
-        key: [one.left_open() for one in comparisons] if key in apart else comparisons
-        for key, comparisons in found.items() if comparisons
-    }  # fmt: skip
+        key: [one.left_open() for one in comparisons] if key in apart else comparisons for key, comparisons in found.items() if comparisons
+    }
 
 
 def conditions_of_ours(dataset: str, setting: str, description: Mapping[str, Any] | None = None) -> dict[str, str]:
@@ -331,8 +324,7 @@ def _is(identity: str, method: str | Mapping[str, Any]) -> bool:
 def _subject(description: Mapping[str, Any]) -> Mapping[str, Any]:
     """The part that a run is about: its compressor, else its last reranker, else the method itself."""
     return next(
-        (part for part in (description.get("compressor"), *reversed(description.get("rerankers") or ())) if part),
-        description["method"],
+        (part for part in (description.get("compressor"), *reversed(description.get("rerankers") or ())) if part), description["method"]
     )
 
 

@@ -78,9 +78,7 @@ def blessings(store: Store) -> list[Blessing]:
     if not store.database.exists:
         return []
     with store.database.reading() as connection:
-        rows = connection.execute(
-            "SELECT name, run, checkpoint, note, blessed_at FROM blessings ORDER BY name"
-        ).fetchall()
+        rows = connection.execute("SELECT name, run, checkpoint, note, blessed_at FROM blessings ORDER BY name").fetchall()
     return [Blessing(*row) for row in rows]
 
 
@@ -173,13 +171,14 @@ def run_of(store: Store, target: RunRow | Checkpoint, like: RunRow | None = None
                 f"no finished run was made with checkpoint {target.name} ({target.sha256[:12]}) on {like.dataset} in "
                 f"{like.setting} with seed {like.seed}",
                 where=f"finished elsewhere: {elsewhere}" if elsewhere else None,
-                try_this=f"ragmeter run an experiment whose method loads {target.path}, on the same benchmark and "
-                "limit",
+                try_this=f"ragmeter run an experiment whose method loads {target.path}, on the same benchmark and limit",
             )
         made = fits
     if not made:
-        raise UserError(f"no finished run was made with checkpoint {target.name} ({target.sha256[:12]})",
-                        try_this=f"ragmeter run an experiment whose method loads {target.path}")  # fmt: skip
+        raise UserError(
+            f"no finished run was made with checkpoint {target.name} ({target.sha256[:12]})",
+            try_this=f"ragmeter run an experiment whose method loads {target.path}",
+        )
     if len({_benchmark(run) for run in made}) > 1:
         listed = ", ".join(f"{run.run[:8]} ({run.path})" for run in made[:5])
         raise UserError(f"checkpoint {target.name} has runs on several benchmarks", try_this=f"name one: {listed}")
@@ -196,8 +195,10 @@ def _blessed(store: Store, name: Blessing) -> RunRow | Checkpoint:
         if row is not None:
             return row
     gone = f"checkpoint {name.checkpoint}" if name.checkpoint else f"run {name.run}"
-    raise UserError(f"{name.name!r} is blessed to {gone}, which the store does not hold any more",
-                    try_this=f"ragmeter bless {name.name} RUN, or ragmeter bless {name.name} --remove")  # fmt: skip
+    raise UserError(
+        f"{name.name!r} is blessed to {gone}, which the store does not hold any more",
+        try_this=f"ragmeter bless {name.name} RUN, or ragmeter bless {name.name} --remove",
+    )
 
 
 def _benchmark(run: RunRow) -> tuple[str, str, int]:

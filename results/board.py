@@ -157,10 +157,7 @@ def boards(
     elif experiment is None:
         metrics = queries.metric_ids(store, every)
     learnt = _learnt(store)
-    return [
-        board(store, group, reference=reference, metrics=metrics, over_seeds=over_seeds, learnt=learnt)
-        for group in found
-    ]
+    return [board(store, group, reference=reference, metrics=metrics, over_seeds=over_seeds, learnt=learnt) for group in found]
 
 
 def groups(runs: Sequence[RunRow]) -> list[list[RunRow]]:
@@ -220,9 +217,11 @@ def board(
             # Questions without a row (not answered yet, or not scored on this metric) are not unscorable.
             missing = scores.unscorable[run_id, metric], scores.unscored[run_id, metric]
             cells[run_id][metric] = Cell(
-                replace(value, unscorable=missing[0]), unscored=missing[1], scale=queries.scale_of(metric, known),
+                replace(value, unscorable=missing[0]),
+                unscored=missing[1],
+                scale=queries.scale_of(metric, known),
                 by_seed=tuple(map(float, apart.get((run_id, metric), ()))),
-            )  # fmt: skip
+            )
     known_training = learnt or _learnt(store)
     contaminated = {run.run: contaminated_by(run, *known_training) for run in runs}
     for (run_id, metric), why in _apart(runs, cells, contaminated, broken).items():
@@ -238,14 +237,19 @@ def board(
             corrected = holm([paired.p if paired.n else float("nan") for paired in column.values()])
             for ((run_id, _), paired), p in zip(column.items(), corrected, strict=True):
                 cells[run_id][metric] = replace(cells[run_id][metric], difference=paired, p_holm=p)
-    rows = tuple(
-        Row(run, cells[run.run], costs.get(run.run), tuple(broken.get(run.run, ())), contaminated[run.run])
-        for run in runs
-    )
+    rows = tuple(Row(run, cells[run.run], costs.get(run.run), tuple(broken.get(run.run, ())), contaminated[run.run]) for run in runs)
     return Board(
-        first.dataset, first.dataset_fingerprint, first.setting, first.seed, reference,
-        tuple(shown), rows, len(names), clusters is not None, _flags(rows, shown, known),
-    )  # fmt: skip
+        first.dataset,
+        first.dataset_fingerprint,
+        first.setting,
+        first.seed,
+        reference,
+        tuple(shown),
+        rows,
+        len(names),
+        clusters is not None,
+        _flags(rows, shown, known),
+    )
 
 
 def _learnt(store: Store) -> tuple[Cards, Checkpoints]:
@@ -262,16 +266,22 @@ def _apart(
 
     A metric that all were scored on in the same part, as judges are asked about a sample, compares them on that part.
     """
-    scored = {(run.run, metric): cell.estimate.n + cell.estimate.unscorable + cell.unscored
-              for run in runs for metric, cell in cells[run.run].items()}  # fmt: skip
+    scored = {
+        (run.run, metric): cell.estimate.n + cell.estimate.unscorable + cell.unscored
+        for run in runs
+        for metric, cell in cells[run.run].items()
+    }
     most: dict[str, int] = {}
     for (_, metric), count in scored.items():
         most[metric] = max(most.get(metric, 0), count)
     return {
-        (run.run, metric): why_not_ranked(run, contaminated[run.run], broken.get(run.run, ()),
-                                          run.questions if count == most[metric] else count)
-        for run in runs for metric in cells[run.run] for count in [scored[run.run, metric]]
-    }  # fmt: skip
+        (run.run, metric): why_not_ranked(
+            run, contaminated[run.run], broken.get(run.run, ()), run.questions if count == most[metric] else count
+        )
+        for run in runs
+        for metric in cells[run.run]
+        for count in [scored[run.run, metric]]
+    }
 
 
 def _base(runs: Sequence[RunRow], reference: str | None) -> str | None:
@@ -281,17 +291,14 @@ def _base(runs: Sequence[RunRow], reference: str | None) -> str | None:
     return next(exact, None) or next((run.run for run in able if stem(run.method) == reference), None)
 
 
-def _flags(
-    rows: Sequence[Row], metrics: Sequence[str], definitions: Mapping[str, Mapping[str, Any]]
-) -> dict[str, list[str]]:
+def _flags(rows: Sequence[Row], metrics: Sequence[str], definitions: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
     found = {}
     for metric in metrics:
         known = definitions.get(metric, {})
         if known.get("group") not in ABOUT_ANSWERS or known.get("unit") == "number":
             continue
         sign = 1.0 if known["higher_is_better"] else -1.0
-        scored = [(row, sign * row.cells[metric].estimate.value) for row in rows
-                  if metric in row.cells and row.cells[metric].estimate.n]  # fmt: skip
+        scored = [(row, sign * row.cells[metric].estimate.value) for row in rows if metric in row.cells and row.cells[metric].estimate.n]
         controls = {row.run.method_id: value for row, value in scored if row.control}
         wrong = wrongly_ranked(controls, {row.run.method: value for row, value in scored if not row.control})
         if wrong:

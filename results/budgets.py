@@ -101,8 +101,11 @@ def quality_budget(board: Board, metric: str, axis: Axis, *, higher_is_better: b
         axis: What cost is.
         higher_is_better: The metric's direction.
     """
-    found = [(row, row.cells[metric].estimate, spent(row, axis, row.run.done)) for row in board.rows
-             if metric in row.cells and not math.isnan(row.cells[metric].estimate.value)]  # fmt: skip
+    found = [
+        (row, row.cells[metric].estimate, spent(row, axis, row.run.done))
+        for row in board.rows
+        if metric in row.cells and not math.isnan(row.cells[metric].estimate.value)
+    ]
     sign = 1.0 if higher_is_better else -1.0
     able = np.array([not row.cells[metric].apart for row, _, _ in found], dtype=bool)
     quality = np.where(able, [sign * value.value for _, value, _ in found], np.nan)
@@ -117,8 +120,7 @@ def _rankable(row: Row) -> bool:
 
 def read_in_full(board: Board) -> Row | None:
     """The run that delivers the most tokens without a compressor: what compression is measured against."""
-    plain = [row for row in board.rows if _rankable(row) and not _compresses(row)
-             and spent(row, "delivered", 1) > 0]  # fmt: skip
+    plain = [row for row in board.rows if _rankable(row) and not _compresses(row) and spent(row, "delivered", 1) > 0]
     return max(plain, key=lambda row: spent(row, "delivered", 1), default=None)
 
 

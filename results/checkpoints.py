@@ -65,11 +65,7 @@ class Checkpoint:
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
-        return asdict(self) | {
-            "name": self.name,
-            "path": str(self.path),
-            "added_at": self.added_at.isoformat() if self.added_at else None,
-        }
+        return asdict(self) | {"name": self.name, "path": str(self.path), "added_at": self.added_at.isoformat() if self.added_at else None}
 
 
 # -- the folder ----------------------------------------------------------------------------------------------------
@@ -98,9 +94,14 @@ def describe(
     folder = Path(folder).absolute()
     hashes = [parent.sha256 if isinstance(parent, Checkpoint) else parent for parent in parents]
     card = {
-        "method": method, "version": version, "stage": stage, "config": dict(config or {}), "parents": hashes,
-        "data": list(data), "sha256": folder_sha256(folder),
-    }  # fmt: skip
+        "method": method,
+        "version": version,
+        "stage": stage,
+        "config": dict(config or {}),
+        "parents": hashes,
+        "data": list(data),
+        "sha256": folder_sha256(folder),
+    }
     target = folder / CARD
     try:
         text = json.dumps(card, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
@@ -125,9 +126,10 @@ def read(folder: Path | str) -> Checkpoint:
         card = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise UserError(
-            f"this folder holds no {CARD}, so it is no checkpoint", where=str(path.parent),
+            f"this folder holds no {CARD}, so it is no checkpoint",
+            where=str(path.parent),
             try_this="name the folder that training wrote; results.checkpoints.describe writes a card for others",
-        ) from None  # fmt: skip
+        ) from None
     except (OSError, ValueError) as error:
         raise UserError(f"this checkpoint card cannot be read: {error}", where=str(path)) from None
     return _parsed(card, path)
@@ -150,8 +152,7 @@ def verify(folder: Path | str) -> Checkpoint:
         )
         hint = f"; written after the card: {', '.join(later[:5])}" if later else ""
         raise UserError(
-            f"the files are not those that {CARD} describes: sha256 {actual[:12]}…, described {found.sha256[:12]}…"
-            + hint,
+            f"the files are not those that {CARD} describes: sha256 {actual[:12]}…, described {found.sha256[:12]}…" + hint,
             where=str(found.path),
             try_this="copy the folder again from where it was trained, or train it anew",
         )
@@ -187,9 +188,8 @@ def _parsed(card: Any, path: Path) -> Checkpoint:
                 "parents and sha256: hashes of 64 hex digits",
             )
     return Checkpoint(
-        card["method"], version, card["stage"], card["config"], tuple(card["parents"]), tuple(card["data"]),
-        card["sha256"], path.parent,
-    )  # fmt: skip
+        card["method"], version, card["stage"], card["config"], tuple(card["parents"]), tuple(card["data"]), card["sha256"], path.parent
+    )
 
 
 def _texts(value: Any) -> bool:
@@ -210,9 +210,18 @@ def register(store: Store, folder: Path | str) -> Checkpoint:
         connection.execute("DELETE FROM checkpoints WHERE sha256 = ?", [found.sha256])
         connection.execute(
             "INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            [found.sha256, found.method, found.version, found.stage, json.dumps(dict(found.config)),
-             list(found.parents), list(found.data), str(found.path), found.added_at],
-        )  # fmt: skip
+            [
+                found.sha256,
+                found.method,
+                found.version,
+                found.stage,
+                json.dumps(dict(found.config)),
+                list(found.parents),
+                list(found.data),
+                str(found.path),
+                found.added_at,
+            ],
+        )
     return found
 
 
@@ -244,8 +253,7 @@ def matching(store: Store, text: str) -> list[Checkpoint]:
         sha256 = verify(text).sha256
         found = [c for c in known if c.sha256 == sha256]
         if not found:
-            raise UserError("this checkpoint is not registered", where=text,
-                            try_this=f"ragmeter checkpoints add {text}")  # fmt: skip
+            raise UserError("this checkpoint is not registered", where=text, try_this=f"ragmeter checkpoints add {text}")
     return found or [c for c in known if c.name == text]
 
 

@@ -19,20 +19,27 @@ from results.store import Store
 COST = "cost"
 """The family of what answers took; its figures come from usage, not from scores."""
 COSTS: dict[str, dict[str, Any]] = {
-    name: {"definition": text, "low": 0.0, "high": None, "higher_is_better": False, "group": COST, "source": source,
-           "judge": None, "unit": "number"}
+    name: {
+        "definition": text,
+        "low": 0.0,
+        "high": None,
+        "higher_is_better": False,
+        "group": COST,
+        "source": source,
+        "judge": None,
+        "unit": "number",
+    }
     for name, text, source in (
         ("tokens", "Prompt, completion and memory tokens per question.", "recorded with every answer"),
         ("seconds", "Wall time per question over all stages; machines differ.", "recorded with every answer"),
         ("dollars", "Price of the calls per question; local models cost nothing.", "recorded with every answer"),
     )
-}  # fmt: skip
+}
 """What is known of each cost, as `queries.definitions` knows metrics."""
 
 _FIELD = {"tokens": "prompt_tokens", "seconds": "seconds", "dollars": "cost_usd"}
 """A field of usage that is unknown where the cost is."""
-_SPENT = {"tokens": "u.prompt_tokens + u.completion_tokens + u.memory_tokens", "seconds": "u.seconds",
-          "dollars": "u.cost_usd"}  # fmt: skip
+_SPENT = {"tokens": "u.prompt_tokens + u.completion_tokens + u.memory_tokens", "seconds": "u.seconds", "dollars": "u.cost_usd"}
 _SCORES = """SELECT w.column_place, w.place, q.position, s.value, s.unscored IS NOT NULL AS unscored
 FROM scores s JOIN wanted w ON w.run = s.run AND w.metric = s.metric
 JOIN questions q ON q.question = s.question AND q.dataset_fingerprint = w.data"""
@@ -129,8 +136,7 @@ def figures(store: Store, wanted: Sequence[Wanted]) -> dict[str, Figures]:
         queries = [_USAGE.format(value=_SPENT[metric], metric=metric) for metric in spent]
         table = connection.execute(" UNION ALL ".join([_SCORES, *queries])).fetchnumpy()
     order = np.argsort(table["column_place"], kind="stable")
-    rows = {name: np.ma.filled(np.ma.asarray(values), np.nan if name == "value" else 0)[order]
-            for name, values in table.items()}  # fmt: skip
+    rows = {name: np.ma.filled(np.ma.asarray(values), np.nan if name == "value" else 0)[order] for name, values in table.items()}
     ends = np.searchsorted(rows["column_place"], np.arange(len(wanted) + 1))
     found = {}
     for place, column in enumerate(wanted):
@@ -141,19 +147,19 @@ def figures(store: Store, wanted: Sequence[Wanted]) -> dict[str, Figures]:
 
 def _request(wanted: Sequence[Wanted], unknown: Mapping[str, frozenset[str]]) -> pa.Table:
     """One row a run and metric, numbered by column and by place within it; costs that are not known marked."""
-    rows = [(number, place, member, column.metric, column.dataset_fingerprint,
-             _FIELD.get(column.metric) not in unknown.get(member, ()))
-            for number, column in enumerate(wanted) for place, run in enumerate(column.runs)
-            for member in column.members(run)]  # fmt: skip
+    rows = [
+        (number, place, member, column.metric, column.dataset_fingerprint, _FIELD.get(column.metric) not in unknown.get(member, ()))
+        for number, column in enumerate(wanted)
+        for place, run in enumerate(column.runs)
+        for member in column.members(run)
+    ]
     columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) or [[], [], [], [], [], []]
     types = (pa.int32(), pa.int32(), pa.string(), pa.string(), pa.string(), pa.bool_())
     names = ("column_place", "place", "run", "metric", "data", "known")
     return pa.table({name: pa.array(values, kind) for name, values, kind in zip(names, columns, types, strict=True)})
 
 
-def _figures(
-    column: Wanted, labels: Sequence[str | None], asked: frozenset[str], rows: Mapping[str, NDArray[Any]]
-) -> Figures:
+def _figures(column: Wanted, labels: Sequence[str | None], asked: frozenset[str], rows: Mapping[str, NDArray[Any]]) -> Figures:
     runs = {run: place for place, run in enumerate(column.runs)}
     shape = (len(runs), len(labels))
     cells = np.ravel_multi_index((rows["place"].astype(np.int64), rows["position"].astype(np.int64)), shape)
@@ -163,10 +169,16 @@ def _figures(
     scores = np.where(whole, _count(cells, shape, rows["value"]) / seeds, np.nan)
     clusters: Clusters = labels if any(labels) else None
     return Figures(
-        runs, means(scores, clusters=clusters), all_differences(scores, clusters=clusters), whole.sum(axis=1),
+        runs,
+        means(scores, clusters=clusters),
+        all_differences(scores, clusters=clusters),
+        whole.sum(axis=1),
         (whole & (_count(cells, shape, rows["unscored"].astype(np.float64)) > 0)).sum(axis=1),
-        _doubts(scores, clusters), len(labels), clusters is not None, asked,
-    )  # fmt: skip
+        _doubts(scores, clusters),
+        len(labels),
+        clusters is not None,
+        asked,
+    )
 
 
 def _count(cells: NDArray[np.int64], shape: tuple[int, int], weights: Floats | None = None) -> NDArray[Any]:

@@ -101,9 +101,11 @@ def compare(store: Store, runs: Sequence[RunRow], metric: str) -> Comparison:
     if len({run.run for run in runs}) < 2:
         raise UserError("a comparison needs two different runs at least", try_this="choose another run")
     if len({run.dataset_fingerprint for run in runs}) > 1:
-        raise UserError("these runs are about different data, so their questions cannot be paired",
-                        where=", ".join(sorted({run.dataset for run in runs})),
-                        try_this="compare runs of one board")  # fmt: skip
+        raise UserError(
+            "these runs are about different data, so their questions cannot be paired",
+            where=", ".join(sorted({run.dataset for run in runs})),
+            try_this="compare runs of one board",
+        )
     fingerprint = runs[0].dataset_fingerprint
     found = queries.score_columns(store, fingerprint, [run.run for run in runs], [metric])
     nothing = np.full(len(found.questions), np.nan)
@@ -115,11 +117,16 @@ def compare(store: Store, runs: Sequence[RunRow], metric: str) -> Comparison:
         for run, one in zip(runs, estimates(values, clusters=clusters), strict=True)
     ]
     return Comparison(
-        tuple(runs), metric, tuple(rows), values, tuple(whole), _pairs(values, clusters),
+        tuple(runs),
+        metric,
+        tuple(rows),
+        values,
+        tuple(whole),
+        _pairs(values, clusters),
         _by_type(rows, values, clusters),
         _by_evidence(rows, values, clusters),
         clusters is not None,
-    )  # fmt: skip
+    )
 
 
 def _pairs(values: NDArray[np.float64], clusters: Clusters) -> tuple[Pair, ...]:
@@ -146,18 +153,17 @@ def _by_evidence(rows: Sequence[QuestionRow], values: NDArray[np.float64], clust
     return _slices([_passages(count) for count in counts], order, values, clusters)
 
 
-def _slices(
-    kinds: Sequence[str], names: Sequence[str], values: NDArray[np.float64], clusters: Clusters
-) -> tuple[Slice, ...]:
+def _slices(kinds: Sequence[str], names: Sequence[str], values: NDArray[np.float64], clusters: Clusters) -> tuple[Slice, ...]:
     """Slices by each question's kind, in the order of `names`; none where all questions are of one kind."""
     if len(names) < 2:
         return ()
     places = {name: np.array([number for number, one in enumerate(kinds) if one == name]) for name in names}
     return tuple(
         Slice(
-            name, len(at),
+            name,
+            len(at),
             tuple(estimates(values[:, at], clusters=None if clusters is None else [clusters[i] for i in at])),
             tuple(int(count) for count in (values[:, at] == 0).sum(axis=1)),
         )
         for name, at in places.items()
-    )  # fmt: skip
+    )

@@ -136,9 +136,7 @@ def _bare(description: Any) -> Any:
     return [_bare(one) for one in description] if isinstance(description, list) else description
 
 
-def _called_apart(
-    groups: Mapping[tuple[str, str], Mapping[str, RunRow]],
-) -> Iterator[tuple[str, str, Mapping[str, RunRow]]]:
+def _called_apart(groups: Mapping[tuple[str, str], Mapping[str, RunRow]]) -> Iterator[tuple[str, str, Mapping[str, RunRow]]]:
     """Name, key and runs of each contestant, all names different; submissions keep theirs."""
     names: dict[str, list[str]] = {}
     for name, made in groups:
@@ -210,12 +208,17 @@ def _contestant(name: str, key: str, runs: Mapping[str, RunRow], cards: Cards, k
     every = list(runs.values())
     trained = dict.fromkeys(one for run in every for one in (*trained_on(run, cards, known), *_declared(run)))
     return Contestant(
-        key, name, runs, tuple(dict.fromkeys(_reader(run) for run in every)),
+        key,
+        name,
+        runs,
+        tuple(dict.fromkeys(_reader(run) for run in every)),
         next((part["parameters"] for part in said if part.get("parameters") is not None), _most(every)),
         next((part["open_weights"] for part in said if part.get("open_weights") is not None), _here(every)),
-        min(run.updated_at for run in every), max(run.updated_at for run in every), tuple(trained),
+        min(run.updated_at for run in every),
+        max(run.updated_at for run in every),
+        tuple(trained),
         all(declared(run, cards, known) for run in every),
-    )  # fmt: skip
+    )
 
 
 def _counted(runs: Sequence[RunRow]) -> list[Mapping[str, Any]]:

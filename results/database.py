@@ -33,9 +33,7 @@ class DiskFull(Broke):
 
     def __init__(self, path: Path) -> None:
         super().__init__(
-            "the disk is full",
-            where=str(path),
-            try_this="free some space, then `ragmeter resume`; every question finished before is kept",
+            "the disk is full", where=str(path), try_this="free some space, then `ragmeter resume`; every question finished before is kept"
         )
 
 

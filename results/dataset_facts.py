@@ -81,9 +81,7 @@ def dataset_facts(store: Store) -> list[DatasetFacts]:
                count_if(len(evidence) > 0), count(DISTINCT document_id),
                avg(len(string_split(trim(text), ' '))) FROM questions GROUP BY 1"""
         ).fetchall()
-        typed = connection.execute(
-            "SELECT dataset_fingerprint, type, count(*) FROM questions GROUP BY 1, 2 ORDER BY 3 DESC, 2"
-        ).fetchall()
+        typed = connection.execute("SELECT dataset_fingerprint, type, count(*) FROM questions GROUP BY 1, 2 ORDER BY 3 DESC, 2").fetchall()
         asked = connection.execute(
             "SELECT dataset_fingerprint, min(dataset), count(*), count(DISTINCT method) FROM runs GROUP BY 1"
         ).fetchall()
@@ -98,11 +96,22 @@ def dataset_facts(store: Store) -> list[DatasetFacts]:
         name, runs, methods = use.get(fingerprint, (stored["reference"], 0, 0))
         found.append(
             DatasetFacts(
-                fingerprint, name, stored["card"], _notes(stored["notes"]), stored["questions"], stored["passages"],
-                {kind: number for owner, kind, number in typed if owner == fingerprint}, without_gold, with_evidence,
-                documents, words, runs, methods, _contaminated(fingerprint, sent),
+                fingerprint,
+                name,
+                stored["card"],
+                _notes(stored["notes"]),
+                stored["questions"],
+                stored["passages"],
+                {kind: number for owner, kind, number in typed if owner == fingerprint},
+                without_gold,
+                with_evidence,
+                documents,
+                words,
+                runs,
+                methods,
+                _contaminated(fingerprint, sent),
             )
-        )  # fmt: skip
+        )
     return sorted(found, key=lambda facts: (facts.name, facts.fingerprint))
 
 

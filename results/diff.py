@@ -93,9 +93,7 @@ class Diff:
     apart: int
 
 
-def diff(
-    store: Store, first: RunRow, second: RunRow, *, metrics: Sequence[str] | None = None, questions: int = 5
-) -> Diff:
+def diff(store: Store, first: RunRow, second: RunRow, *, metrics: Sequence[str] | None = None, questions: int = 5) -> Diff:
     """Compare two runs.
 
     Args:
@@ -114,8 +112,16 @@ def diff(
     most: list[Apart] = []
     if by is not None and questions:
         most = _most_apart(store, first, second, by, deltas, questions)
-    return Diff(first, second, tuple(settings_of(first, second)), reason, tuple(numbers), by, tuple(most),
-                sum(1 for a, b in deltas.values() if a != b))  # fmt: skip
+    return Diff(
+        first,
+        second,
+        tuple(settings_of(first, second)),
+        reason,
+        tuple(numbers),
+        by,
+        tuple(most),
+        sum(1 for a, b in deltas.values() if a != b),
+    )
 
 
 def why_unpaired(first: RunRow, second: RunRow) -> str | None:
@@ -141,11 +147,19 @@ def differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Setti
 
 def _made(run: RunRow) -> dict[str, Any]:
     return {
-        "dataset": run.dataset, "dataset_fingerprint": run.dataset_fingerprint, "questions": run.questions,
-        "setting": run.setting, "seed": run.seed, "kind": run.kind, "origin": run.origin, "status": run.status,
-        "description": run.description, "provenance": run.provenance, "environment": run.environment,
+        "dataset": run.dataset,
+        "dataset_fingerprint": run.dataset_fingerprint,
+        "questions": run.questions,
+        "setting": run.setting,
+        "seed": run.seed,
+        "kind": run.kind,
+        "origin": run.origin,
+        "status": run.status,
+        "description": run.description,
+        "provenance": run.provenance,
+        "environment": run.environment,
         "card": run.card or {},
-    }  # fmt: skip
+    }
 
 
 def _differing(first: Any, second: Any, key: str) -> Iterator[Setting]:
@@ -196,18 +210,21 @@ def _numbers(
     compared: dict[str, Difference] = {}
     if both:
         stacks = (np.stack([side[metric] for metric in both]) for side in (two, one))
-        compared = {
-            metric: found
-            for metric, found in zip(both, differences(*stacks, clusters=clusters), strict=True)
-            if found.n
-        }
+        compared = {metric: found for metric, found in zip(both, differences(*stacks, clusters=clusters), strict=True) if found.n}
     corrected = dict(zip(compared, holm([found.p for found in compared.values()]), strict=True))
     order = sorted(metrics, key=lambda metric: not (metric in one and metric in two))
     numbers = [
-        Number(metric, sides[0].get(metric), sides[1].get(metric), compared.get(metric), corrected.get(metric),
-               definitions.get(metric, {}).get("higher_is_better", True), queries.scale_of(metric, definitions))
+        Number(
+            metric,
+            sides[0].get(metric),
+            sides[1].get(metric),
+            compared.get(metric),
+            corrected.get(metric),
+            definitions.get(metric, {}).get("higher_is_better", True),
+            queries.scale_of(metric, definitions),
+        )
         for metric in order
-    ]  # fmt: skip
+    ]
     by = next((metric for metric in order if metric in compared), None)
     if by is None:
         return numbers, None, {}

@@ -50,10 +50,7 @@ Of one comparison by a judge all rows come in or none: calls of one judging and 
 """
 _PER_QUESTION = ("evidence", "usage", "predictions")
 """Rows of a question come in together or not at all; `predictions`, which says what is here, goes last."""
-_ABOUT_ANSWERS = {
-    "scores": ("run", "question", "metric"),
-    "judge_calls": ("run", "question", "judge"),
-}
+_ABOUT_ANSWERS = {"scores": ("run", "question", "metric"), "judge_calls": ("run", "question", "judge")}
 """Rows about answers that are here, with what they come in by as a whole: what is not here yet, and is about them."""
 _UNUSED_BEFORE = (3, ("battles", "judge_calls"))
 """Tables that nothing had written to before this schema version, and that had other columns."""
@@ -174,9 +171,7 @@ def _exported(source: Path) -> Iterator[Path]:
             yield folder
     else:
         raise UserError(
-            "this is neither a store nor an export of one",
-            where=str(source),
-            try_this=f"name a folder that holds {FILE} or {MANIFEST}",
+            "this is neither a store nor an export of one", where=str(source), try_this=f"name a folder that holds {FILE} or {MANIFEST}"
         )
 
 
@@ -221,9 +216,7 @@ def _merge(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> Mer
     questions = one("SELECT count(*) FROM wanted")
     touched = one("SELECT count(DISTINCT run) FROM wanted")
     for table in (*_PER_QUESTION, *_ABOUT_ANSWERS):
-        connection.execute(
-            f"DELETE FROM {table} USING wanted w WHERE {table}.run = w.run AND {table}.question = w.question"
-        )
+        connection.execute(f"DELETE FROM {table} USING wanted w WHERE {table}.run = w.run AND {table}.question = w.question")
     for table in BETWEEN_RUNS:
         connection.execute(
             f"""DELETE FROM {table} USING wanted w WHERE {table}.question = w.question

@@ -172,8 +172,16 @@ def ask(
     report = decide_all(ours, theirs, margins=tolerated, strict=strict, lower_is_better=lower, clusters=clusters)
 
     lacking = {m: answered[candidate.run] & np.isnan(ours[m]) & ~np.isnan(theirs[m]) for m in ids}
-    doubted = _doubted(ours, theirs, lacking, {m: bounds[m][0 if up[m] else 1] for m in ids},
-                       margins=tolerated, strict=strict, lower_is_better=lower, clusters=clusters)  # fmt: skip
+    doubted = _doubted(
+        ours,
+        theirs,
+        lacking,
+        {m: bounds[m][0 if up[m] else 1] for m in ids},
+        margins=tolerated,
+        strict=strict,
+        lower_is_better=lower,
+        clusters=clusters,
+    )
     verdicts = []
     for metric in ids:
         decision = report.decisions[metric]
@@ -186,8 +194,7 @@ def ask(
             )
         delta = ours[metric][pairs] - theirs[metric][pairs]
         width = _width(*bounds[metric]) or _spread(ours[metric][pairs], theirs[metric][pairs])
-        rare = too_rare(delta if up[metric] else -delta, margin=decision.margin, width=width,
-                        units=decision.difference.units)  # fmt: skip
+        rare = too_rare(delta if up[metric] else -delta, margin=decision.margin, width=width, units=decision.difference.units)
         if decision.outcome == "pass" and rare is not None:
             share, needed = rare
             held_back.append(
@@ -196,12 +203,18 @@ def ask(
             )
         verdicts.append(
             Verdict(
-                metric, decision, "inconclusive" if held_back else decision.outcome, _mean(theirs[metric][pairs]),
-                _mean(ours[metric][pairs]), up[metric],
+                metric,
+                decision,
+                "inconclusive" if held_back else decision.outcome,
+                _mean(theirs[metric][pairs]),
+                _mean(ours[metric][pairs]),
+                up[metric],
                 _unpaired(ours[metric], theirs[metric], answered[candidate.run], answered[baseline.run]),
-                int(lacking[metric].sum()), tuple(held_back), needed,
+                int(lacking[metric].sum()),
+                tuple(held_back),
+                needed,
             )
-        )  # fmt: skip
+        )
     outcomes = [verdict.outcome for verdict in verdicts]
     whole: Outcome = "inconclusive"
     if "regressed" in outcomes:
@@ -209,16 +222,16 @@ def ask(
     elif set(outcomes) == {"pass"}:
         whole = "pass"
     changed = tuple(one for one in settings_of(baseline, candidate) if one.key.startswith("description"))
-    gate = Gate(whole, baseline, candidate, tuple(verdicts), strict, allow_partial, len(columns.questions),
-                clusters is not None, changed, ())  # fmt: skip
+    gate = Gate(
+        whole, baseline, candidate, tuple(verdicts), strict, allow_partial, len(columns.questions), clusters is not None, changed, ()
+    )
     return replace(gate, remarks=tuple(_remarks(gate)))
 
 
 def _check_comparable(baseline: RunRow, candidate: RunRow, *, allow_partial: bool) -> None:
     for role, run in (("baseline", baseline), ("candidate", candidate)):
         if run.kind == "control":
-            raise UserError(f"the {role} {run.method} is a control: it shows what a metric does, it does not compete",
-                            where=run.path)  # fmt: skip
+            raise UserError(f"the {role} {run.method} is a control: it shows what a metric does, it does not compete", where=run.path)
     keys = ("dataset", "dataset_fingerprint", "questions", "setting", "seed")
     differ = [key for key in keys if getattr(baseline, key) != getattr(candidate, key)]
     if differ:
@@ -247,9 +260,8 @@ def _common_metric(store: Store, baseline: RunRow, candidate: RunRow, name: str)
             scored = f"it was scored on: {', '.join(queries.metric_ids(store, [run.run])) or 'nothing yet'}"
             guess = error.try_this if error.try_this and error.try_this.startswith("did you mean") else ""
             raise queries.NotScored(
-                f"the {role} was not scored on {name!r}", name, where=run.path,
-                try_this=f"{guess} {scored}".strip(),
-            ) from None  # fmt: skip
+                f"the {role} was not scored on {name!r}", name, where=run.path, try_this=f"{guess} {scored}".strip()
+            ) from None
     one, two = found
     both = [metric for metric in one if metric in two]
     if not both:
@@ -259,8 +271,7 @@ def _common_metric(store: Store, baseline: RunRow, candidate: RunRow, name: str)
             try_this="run the older one again, so that both are scored by the same version",
         )
     if len(both) > 1:
-        raise UserError(f"{name!r} means {len(both)} metrics", where="--metric",
-                        try_this=f"name one: {', '.join(both)}")  # fmt: skip
+        raise UserError(f"{name!r} means {len(both)} metrics", where="--metric", try_this=f"name one: {', '.join(both)}")
     return both[0]
 
 
@@ -288,10 +299,7 @@ def _answered(store: Store, run: RunRow, questions: Sequence[str]) -> NDArray[np
 
 
 def _unpaired(
-    ours: NDArray[np.float64],
-    theirs: NDArray[np.float64],
-    candidate_answered: NDArray[np.bool_],
-    baseline_answered: NDArray[np.bool_],
+    ours: NDArray[np.float64], theirs: NDArray[np.float64], candidate_answered: NDArray[np.bool_], baseline_answered: NDArray[np.bool_]
 ) -> dict[str, int]:
     """Questions that are no pair, each under the first reason that holds."""
     left = np.isnan(ours) | np.isnan(theirs)

@@ -51,13 +51,23 @@ def record(store: Store, gate: Gate, **how: Any) -> None:
     rows = []
     for verdict in gate.verdicts:
         value, low, high = (None if math.isnan(number) else number for number in verdict.change)
-        details = {**verdict_json(verdict), **how, "gate": gate.outcome, "partial": gate.partial,
-                   "remarks": list(gate.remarks)}  # fmt: skip
+        details = {**verdict_json(verdict), **how, "gate": gate.outcome, "partial": gate.partial, "remarks": list(gate.remarks)}
         rows.append(
-            [gate.baseline.run, gate.candidate.run, verdict.metric, verdict.decision.margin, gate.strict,
-             verdict.outcome, value, low, high, verdict.decision.difference.n,
-             json.dumps(details, ensure_ascii=False, allow_nan=False), decided_at]
-        )  # fmt: skip
+            [
+                gate.baseline.run,
+                gate.candidate.run,
+                verdict.metric,
+                verdict.decision.margin,
+                gate.strict,
+                verdict.outcome,
+                value,
+                low,
+                high,
+                verdict.decision.difference.n,
+                json.dumps(details, ensure_ascii=False, allow_nan=False),
+                decided_at,
+            ]
+        )
     with store.database.writing() as connection:
         connection.executemany("INSERT INTO gates VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
 

@@ -19,8 +19,7 @@ def sought(golds: Iterable[str]) -> tuple[str, ...]:
     Left out are yes and no, true and false, what stands for no answer at all, and golds of which normalisation leaves a
     single character or nothing: those stand everywhere without meaning the answer.
     """
-    found = (gold for gold in golds if len(normal := normalise(gold)) > 1
-             and normal not in _VERDICTS and not is_abstention(gold))  # fmt: skip
+    found = (gold for gold in golds if len(normal := normalise(gold)) > 1 and normal not in _VERDICTS and not is_abstention(gold))
     return tuple(dict.fromkeys(found))[:_MOST]
 
 

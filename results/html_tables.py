@@ -16,9 +16,7 @@ from results.tables import badge, footnotes, labels, mark, plus_minus, title_of
 _LEFT, _RIGHT = ' style="text-align: left"', ' style="text-align: right"'
 
 
-def to_html(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", notes: Sequence[str] = ()
-) -> str:
+def to_html(columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", notes: Sequence[str] = ()) -> str:
     """A table; the first column is aligned left, the others right.
 
     Args:
@@ -37,15 +35,11 @@ def to_html(
 def board_html(board: Board) -> str:
     """A board: value × 100 ± half its interval, below it the paired difference to the reference, notes at the end."""
     heads = labels(board.metrics)
-    rows = [
-        [row.run.method + badge(board, row), *(_cell(row.cells.get(metric)) for metric in board.metrics)]
-        for row in board.rows
-    ]
+    rows = [[row.run.method + badge(board, row), *(_cell(row.cells.get(metric)) for metric in board.metrics)] for row in board.rows]
     wrong = [f"{heads.get(metric, metric)} {'; '.join(flags)}" for metric, flags in board.flags.items()]
     return to_html(
-        ["method", *(heads[metric] for metric in board.metrics)], rows, caption=title_of(board),
-        notes=[*footnotes(board), *wrong],
-    )  # fmt: skip
+        ["method", *(heads[metric] for metric in board.metrics)], rows, caption=title_of(board), notes=[*footnotes(board), *wrong]
+    )
 
 
 def _cell(cell: Cell | None) -> str:

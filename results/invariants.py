@@ -43,9 +43,7 @@ def check_run(store: Store, run: str) -> list[str]:
 def violations(store: Store, runs: Sequence[str]) -> dict[str, list[str]]:
     """What was found not to hold, by run; runs without a violation are left out."""
     with store.database.reading() as connection:
-        rows = connection.execute(
-            "SELECT run, what FROM violations WHERE list_contains(?, run) ORDER BY rowid", [list(runs)]
-        ).fetchall()
+        rows = connection.execute("SELECT run, what FROM violations WHERE list_contains(?, run) ORDER BY rowid", [list(runs)]).fetchall()
     found: dict[str, list[str]] = {}
     for run, what in rows:
         found.setdefault(run, []).append(what)

@@ -127,9 +127,7 @@ def judge_card(store: Store, judge: str) -> JudgeCard:
     return _point_card(store, card, cards, people)
 
 
-def _point_card(
-    store: Store, card: Mapping[str, Any], cards: Mapping[str, Mapping[str, Any]], people: Sequence[Label]
-) -> JudgeCard:
+def _point_card(store: Store, card: Mapping[str, Any], cards: Mapping[str, Mapping[str, Any]], people: Sequence[Label]) -> JudgeCard:
     runs = judgements.judged_runs(store, card["id"])
     calls = {run: judgements.calls(store, run, card["id"]) for run in runs}
     every = [call for of_run in calls.values() for made in of_run.values() for call in made]
@@ -141,40 +139,52 @@ def _point_card(
         if other != card["id"] and found["kind"] == "point" and {m["name"] for m in found["measures"]} & set(names)
     }
     corrected = [
-        Corrected(run, name, mean) for name in names for run in runs
+        Corrected(run, name, mean)
+        for name in names
+        for run in runs
         if (mean := _corrected(store, run, values[name], [one for one in people if one.criterion == name]))
-    ]  # fmt: skip
+    ]
     return JudgeCard(
-        card, _work(every), _point_repetitions(calls), {}, {}, {},
+        card,
+        _work(every),
+        _point_repetitions(calls),
+        {},
+        {},
+        {},
         {name: _with_judges(values[name], {other: found[name] for other, found in others.items()}) for name in names},
-        {name: _with_people(values[name], people, name) for name in names}, _between(people, names), corrected,
-    )  # fmt: skip
+        {name: _with_people(values[name], people, name) for name in names},
+        _between(people, names),
+        corrected,
+    )
 
 
-def _pair_card(
-    store: Store, card: Mapping[str, Any], cards: Mapping[str, Mapping[str, Any]], people: Sequence[Label]
-) -> JudgeCard:
+def _pair_card(store: Store, card: Mapping[str, Any], cards: Mapping[str, Mapping[str, Any]], people: Sequence[Label]) -> JudgeCard:
     fought = [match for _, match in judgements.matches(store, card["id"])]
-    every = [call for match in fought for made in judgements.battle_calls(store, match, card["id"]).values()
-             for call in made]  # fmt: skip
+    every = [call for match in fought for made in judgements.battle_calls(store, match, card["id"]).values() for call in made]
     battles = _battles(store, card["id"])
     criteria = [name for name in card["criteria"] if any(battle.criterion == name for battle in battles)]
     by = {name: [battle for battle in battles if battle.criterion == name] for name in criteria}
     values = {name: _pair_values(by[name]) for name in criteria}
-    others = {other: _battles(store, other) for other, found in cards.items()
-              if other != card["id"] and found["kind"] == "pair"}  # fmt: skip
+    others = {other: _battles(store, other) for other, found in cards.items() if other != card["id"] and found["kind"] == "pair"}
     lengths = _lengths(store, {run for battle in battles for run in (battle.one, battle.other)})
     columns = {name: _columns(by[name]) for name in criteria}
     return JudgeCard(
-        card, _work(every),
+        card,
+        _work(every),
         {name: battle_repetition_variance(*columns[name]) for name in criteria},
         {name: order_flip_rate(*columns[name]) for name in criteria},
         {name: first_shown_preference(*columns[name]) for name in criteria},
         {name: found for name in criteria if (found := _longer(by[name], lengths))},
-        {name: _with_judges(values[name], {other: _pair_values([b for b in found if b.criterion == name])
-                                           for other, found in others.items()}) for name in criteria},
-        {name: _with_people(values[name], people, name) for name in criteria}, _between(people, criteria), [],
-    )  # fmt: skip
+        {
+            name: _with_judges(
+                values[name], {other: _pair_values([b for b in found if b.criterion == name]) for other, found in others.items()}
+            )
+            for name in criteria
+        },
+        {name: _with_people(values[name], people, name) for name in criteria},
+        _between(people, criteria),
+        [],
+    )
 
 
 # -- point judges --------------------------------------------------------------------------------------------------
@@ -200,9 +210,7 @@ def _point_repetitions(calls: Mapping[str, Mapping[str, Sequence[JudgeCall]]]) -
         for question, made in of_run.items():
             for call in made:
                 value = call.parsed.value
-                said.setdefault(call.part, []).append(
-                    ((question, run, None), None if value is None else repr(sorted(value.items())))
-                )
+                said.setdefault(call.part, []).append(((question, run, None), None if value is None else repr(sorted(value.items()))))
                 if call.repetition:
                     repeated.add(call.part)
     return {part: _repetitions(rows) for part, rows in said.items() if part in repeated}
@@ -211,14 +219,10 @@ def _point_repetitions(calls: Mapping[str, Mapping[str, Sequence[JudgeCall]]]) -
 def _repetitions(rows: Sequence[tuple[Item, str | None]]) -> RepetitionVariance:
     items = {item: number for number, item in enumerate(dict.fromkeys(item for item, _ in rows))}
     kinds = {text: number for number, text in enumerate(dict.fromkeys(text for _, text in rows if text is not None))}
-    return repetition_variance(
-        [items[item] for item, _ in rows], [math.nan if text is None else kinds[text] for _, text in rows]
-    )
+    return repetition_variance([items[item] for item, _ in rows], [math.nan if text is None else kinds[text] for _, text in rows])
 
 
-def _corrected(
-    store: Store, run: str, values: Mapping[Item, float], people: Sequence[Label]
-) -> PredictionPowered | None:  # fmt: skip
+def _corrected(store: Store, run: str, values: Mapping[Item, float], people: Sequence[Label]) -> PredictionPowered | None:
     mine = {item: value for item, value in values.items() if item[1] == run}
     said: dict[Item, list[float]] = {}
     for label in people:
@@ -246,14 +250,18 @@ def _documents(store: Store, run: str) -> dict[str, str | None]:
 
 def _battles(store: Store, judge: str) -> list[Battle]:
     boards = dict.fromkeys((m.dataset_fingerprint, m.setting) for _, m in judgements.matches(store, judge))
-    return [battle for data, setting in boards for battle in judgements.battles(store, data, setting, judge)
-            if not battle.unscorable]  # fmt: skip
+    return [battle for data, setting in boards for battle in judgements.battles(store, data, setting, judge) if not battle.unscorable]
 
 
 def _columns(battles: Sequence[Battle]) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
     pairs = _codes([(b.one, b.other) for b in battles])
-    return (pairs, _codes([b.question for b in battles]), [int(b.part != AS_GIVEN) for b in battles],
-            [b.repetition for b in battles], [_VERDICTS[b.verdict] for b in battles])  # fmt: skip
+    return (
+        pairs,
+        _codes([b.question for b in battles]),
+        [int(b.part != AS_GIVEN) for b in battles],
+        [b.repetition for b in battles],
+        [_VERDICTS[b.verdict] for b in battles],
+    )
 
 
 def _codes(values: Sequence[Any]) -> list[int]:
@@ -284,10 +292,13 @@ def _longer(battles: Sequence[Battle], lengths: Mapping[tuple[str, str], int]) -
         return None
     code = {run: number for number, run in enumerate(dict.fromkeys(r for b in battles for r in (b.one, b.other)))}
     return length_preference(
-        [code[b.one] for b in battles], [code[b.other] for b in battles], _codes([b.question for b in battles]), scores,
+        [code[b.one] for b in battles],
+        [code[b.other] for b in battles],
+        _codes([b.question for b in battles]),
+        scores,
         ([lengths[b.one, b.question] for b in battles], [lengths[b.other, b.question] for b in battles]),
         shown_first=[b.part == AS_GIVEN for b in battles],
-    )  # fmt: skip
+    )
 
 
 def _lengths(store: Store, runs: set[str]) -> dict[tuple[str, str], int]:
@@ -302,10 +313,14 @@ def _work(calls: Sequence[JudgeCall]) -> Work:
     number = max(1, len(asked))
     reasons = Counter(_kind(call.parsed.unscored) for call in asked if call.parsed.unscored)
     return Work(
-        len(asked), dict(reasons.most_common()), sum(call.seconds for call in asked) / number,
-        sum(call.prompt_tokens for call in asked) / number, sum(call.completion_tokens for call in asked) / number,
-        sum(call.cost_usd for call in asked), dict(Counter(call.model for call in asked).most_common()),
-    )  # fmt: skip
+        len(asked),
+        dict(reasons.most_common()),
+        sum(call.seconds for call in asked) / number,
+        sum(call.prompt_tokens for call in asked) / number,
+        sum(call.completion_tokens for call in asked) / number,
+        sum(call.cost_usd for call in asked),
+        dict(Counter(call.model for call in asked).most_common()),
+    )
 
 
 def _kind(reason: str) -> str:

@@ -22,8 +22,7 @@ from results.store import Store
 
 ONE, OTHER = "one", "other"
 """Verdicts of a battle, beside `TIE` and `NONE`, once the order of presentation is undone."""
-_CALL = ("part", "repetition", "call", "parse", "unscored", "model", "prompt_tokens", "completion_tokens", "seconds",
-         "cost_usd")  # fmt: skip
+_CALL = ("part", "repetition", "call", "parse", "unscored", "model", "prompt_tokens", "completion_tokens", "seconds", "cost_usd")
 _BATTLE = ("question", "criterion", "part", "repetition", "verdict", "unscored")
 
 
@@ -73,9 +72,8 @@ def put_judge(store: Store, judge: Judge) -> None:
             connection.execute("DELETE FROM metrics WHERE id = ?", [one["metric"]])
             connection.execute(
                 "INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'fraction')",
-                [one["metric"], definition, one["low"], one["high"], one["higher_is_better"], one["group"],
-                 card["source"], str(judge)],
-            )  # fmt: skip
+                [one["metric"], definition, one["low"], one["high"], one["higher_is_better"], one["group"], card["source"], str(judge)],
+            )
 
 
 def put_judgements(
@@ -96,10 +94,7 @@ def put_judgements(
         calls, scores: Per question the calls, and the scores by measure.
     """
     metrics = judge.metrics
-    values = {
-        metric: np.array([_nan(row[name].value) for row in scores], dtype=np.float64)
-        for name, metric in metrics.items()
-    }
+    values = {metric: np.array([_nan(row[name].value) for row in scores], dtype=np.float64) for name, metric in metrics.items()}
     reasons = {metric: [_storable(row[name].unscored) for row in scores] for name, metric in metrics.items()}
     with store.database.writing() as connection:
         connection.register("fresh", pa.table({"question": pa.array(list(questions), pa.string())}))
@@ -133,23 +128,35 @@ def put_battles(
         verdicts: Per question and call, by criterion, about the order shown (`PairJudge.verdicts`).
     """
     same = {
-        "dataset_fingerprint": match.dataset_fingerprint, "setting": match.setting, "judge": str(judge),
-        "one": match.one, "other": match.other,
-    }  # fmt: skip
+        "dataset_fingerprint": match.dataset_fingerprint,
+        "setting": match.setting,
+        "judge": str(judge),
+        "one": match.one,
+        "other": match.other,
+    }
     rows = [
         (question, call, said)
         for question, made, all_said in zip(questions, calls, verdicts, strict=True)
         for call, said in zip(made, all_said, strict=True)
     ]
     battles = [
-        (question, criterion, call.part, call.repetition, undone(call.part, verdict),
-         None if verdict is not None else _storable(_why(call.parsed, criterion)))
-        for question, call, said in rows for criterion, verdict in said.items()
-    ]  # fmt: skip
+        (
+            question,
+            criterion,
+            call.part,
+            call.repetition,
+            undone(call.part, verdict),
+            None if verdict is not None else _storable(_why(call.parsed, criterion)),
+        )
+        for question, call, said in rows
+        for criterion, verdict in said.items()
+    ]
     battles += [
         (question, criterion, AS_GIVEN, 0, None, None)
-        for question, made in zip(questions, calls, strict=True) if not made for criterion in judge.entry.criteria
-    ]  # fmt: skip
+        for question, made in zip(questions, calls, strict=True)
+        if not made
+        for criterion in judge.entry.criteria
+    ]
     with store.database.writing() as connection:
         connection.register("fresh", pa.table({"question": pa.array(list(questions), pa.string())}))
         for table in ("battle_calls", "battles"):
@@ -222,8 +229,7 @@ def calls(store: Store, run: str, judge: str) -> dict[str, list[JudgeCall]]:
     """What a point judge's calls about a run said, by question, in the order in which they were made."""
     with store.database.reading() as connection:
         rows = connection.execute(
-            f"SELECT question, {', '.join(_CALL)} FROM judge_calls WHERE run = ? AND judge = ? ORDER BY rowid",
-            [run, judge],
+            f"SELECT question, {', '.join(_CALL)} FROM judge_calls WHERE run = ? AND judge = ? ORDER BY rowid", [run, judge]
         ).fetchall()
     return _by_question(rows)
 
@@ -244,8 +250,7 @@ def scores(store: Store, run: str, judge: str) -> dict[str, dict[str, Score]]:
     names = {one["metric"]: one["name"] for one in judges(store)[judge]["measures"]}
     with store.database.reading() as connection:
         rows = connection.execute(
-            "SELECT question, metric, value, unscored FROM scores WHERE run = ? AND list_contains(?, metric)",
-            [run, list(names)],
+            "SELECT question, metric, value, unscored FROM scores WHERE run = ? AND list_contains(?, metric)", [run, list(names)]
         ).fetchall()
     found: dict[str, dict[str, Score]] = {}
     for question, metric, value, unscored in rows:
@@ -253,9 +258,7 @@ def scores(store: Store, run: str, judge: str) -> dict[str, dict[str, Score]]:
     return found
 
 
-def battles(
-    store: Store, dataset_fingerprint: str, setting: str, judge: str, match: Match | None = None
-) -> list[Battle]:
+def battles(store: Store, dataset_fingerprint: str, setting: str, judge: str, match: Match | None = None) -> list[Battle]:
     """Every verdict of a pair judge on a dataset in a setting (or on two runs alone), question by question."""
     with store.database.reading() as connection:
         rows = connection.execute(
@@ -292,18 +295,12 @@ def judged_runs(store: Store, judge: str) -> list[str]:
     """Runs that a point judge has judged."""
     metrics = [one["metric"] for one in judges(store)[judge]["measures"]]
     with store.database.reading() as connection:
-        rows = connection.execute(
-            "SELECT DISTINCT run FROM summaries WHERE list_contains(?, metric) ORDER BY run", [metrics]
-        )
+        rows = connection.execute("SELECT DISTINCT run FROM summaries WHERE list_contains(?, metric) ORDER BY run", [metrics])
         return [row[0] for row in rows.fetchall()]
 
 
 def _insert_calls(
-    connection: duckdb.DuckDBPyConnection,
-    table: str,
-    same: Mapping[str, str],
-    own: Mapping[str, Sequence[str]],
-    made: Sequence[JudgeCall],
+    connection: duckdb.DuckDBPyConnection, table: str, same: Mapping[str, str], own: Mapping[str, Sequence[str]], made: Sequence[JudgeCall]
 ) -> None:
     columns: dict[str, Sequence[object]] = {name: [value] * len(made) for name, value in same.items()}
     columns |= own
@@ -312,8 +309,7 @@ def _insert_calls(
         "repetition": [call.repetition for call in made],
         "call": [call.key for call in made],
         "parse": [
-            None if call.parsed.value is None else storable(json.dumps(dict(call.parsed.value), ensure_ascii=False))
-            for call in made
+            None if call.parsed.value is None else storable(json.dumps(dict(call.parsed.value), ensure_ascii=False)) for call in made
         ],
         "unscored": [_storable(call.parsed.unscored) for call in made],
         **{name: [getattr(call, name) for call in made] for name in _CALL[5:]},

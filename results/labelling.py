@@ -35,10 +35,7 @@ COLUMNS = ("item", "criterion", "question", "gold", "answer_1", "answer_2", "pas
 FIRST, SECOND = "1", "2"
 """Labels of a pair item: which answer is better, as shown; beside `TIE` and `NONE`."""
 PAIR_LABELS = (FIRST, SECOND, TIE, NONE)
-VALUES = {
-    "match": 1.0, "partial": 0.0, "mismatch": 0.0, "yes": 1.0, "no": 0.0, "right": 1.0, "wrong": 0.0,
-    "formal": 0.0, "informal": 1.0,
-}  # fmt: skip
+VALUES = {"match": 1.0, "partial": 0.0, "mismatch": 0.0, "yes": 1.0, "no": 0.0, "right": 1.0, "wrong": 0.0, "formal": 0.0, "informal": 1.0}
 """Labels of single answers that are words, and what they are worth; any number from 0 to 1 is a label too."""
 _LONGEST = 1 << 30
 """Characters of a cell."""
@@ -97,9 +94,7 @@ def worth(label: str) -> float:
     return value
 
 
-def export_items(
-    store: Store, runs: Sequence[RunRow], criterion: str, number: int, *, pairs: bool, seed: int = 0
-) -> str:
+def export_items(store: Store, runs: Sequence[RunRow], criterion: str, number: int, *, pairs: bool, seed: int = 0) -> str:
     """A CSV of items to label, a random sample over all runs and questions, with empty labels.
 
     Args:
@@ -121,9 +116,7 @@ def export_items(
             try_this="name runs of one benchmark that have answered",
         )
     drawn = sorted(rows, key=lambda row: content_hash([str(seed), criterion, row["item"]]))[:number]
-    shown = [
-        _swapped(row) if pairs and content_hash([str(seed), row["item"]])[0] in "01234567" else row for row in drawn
-    ]
+    shown = [_swapped(row) if pairs and content_hash([str(seed), row["item"]])[0] in "01234567" else row for row in drawn]
     rows = [{**row, "item": row["item"].replace("/", f"~{row['read']}/", 1), "criterion": criterion} for row in shown]
     return to_csv(COLUMNS, [[row.get(name, "") for name in COLUMNS] for row in rows])
 
@@ -151,8 +144,14 @@ def _pair_items(store: Store, runs: Sequence[RunRow]) -> Iterable[dict[str, str]
             for question, (text, gold, answer) in answered[one.run].items():
                 if question in answered[other.run]:
                     second = answered[other.run][question][2]
-                    yield {"item": f"{one.run}+{other.run}/{question}", "read": digest(text, answer, second),
-                           "question": text, "gold": gold, "answer_1": answer, "answer_2": second}  # fmt: skip
+                    yield {
+                        "item": f"{one.run}+{other.run}/{question}",
+                        "read": digest(text, answer, second),
+                        "question": text,
+                        "gold": gold,
+                        "answer_1": answer,
+                        "answer_2": second,
+                    }
 
 
 def _by_question(store: Store, run: RunRow) -> Iterable[tuple[str, tuple[str, str, str]]]:
@@ -175,8 +174,10 @@ def import_labels(store: Store, path: Path, annotator: str) -> Imported:
         UserError: The file is no such CSV, or a row names an item, criterion or label that cannot be.
     """
     known = {run.run: run for run in queries.runs(store)}
-    asked = {data: {row.question for row in question_queries.questions(store, data)}
-             for data in {run.dataset_fingerprint for run in known.values()}}  # fmt: skip
+    asked = {
+        data: {row.question for row in question_queries.questions(store, data)}
+        for data in {run.dataset_fingerprint for run in known.values()}
+    }
     found: dict[_Key, tuple[RunRow, str, str]] = {}
     blank = 0
     for place, row in _rows(path):
@@ -186,14 +187,20 @@ def import_labels(store: Store, path: Path, annotator: str) -> Imported:
         item, criterion = row["item"].strip(), row["criterion"].strip()
         match = re.fullmatch(r"([0-9a-f]+)(?:\+([0-9a-f]+))?(?:~([0-9a-f]+))?/(.+)", item, re.DOTALL)
         if not match or match[1] not in known or (match[2] and match[2] not in known):
-            raise UserError(f"there is no item {item[:80]!r} in this store", where=place,
-                            try_this="take the labels in where the runs are: --store FOLDER")  # fmt: skip
+            raise UserError(
+                f"there is no item {item[:80]!r} in this store",
+                where=place,
+                try_this="take the labels in where the runs are: --store FOLDER",
+            )
         first, second, read, question = match.groups()
         if question not in asked[known[first].dataset_fingerprint]:
             raise UserError(f"the runs have no question {question[:80]!r}", where=place)
         if not criterion:
-            raise UserError("this row does not say by what it is labelled", where=place,
-                            try_this="fill the column `criterion`, as `annotate export` did")  # fmt: skip
+            raise UserError(
+                "this row does not say by what it is labelled",
+                where=place,
+                try_this="fill the column `criterion`, as `annotate export` did",
+            )
         label = _label(row["label"].strip().lower(), first, second, place)
         one, other = (first, second) if second is None or first < second else (second, first)
         key = question, one, other, criterion, read
@@ -236,9 +243,7 @@ def _label(text: str, first: str, second: str | None, place: str) -> str:
             worth(text)
         except ValueError:
             words = ", ".join(VALUES)
-            raise UserError(
-                f"{text!r} is no label", where=place, try_this=f"{words}, or a number from 0 to 1"
-            ) from None
+            raise UserError(f"{text!r} is no label", where=place, try_this=f"{words}, or a number from 0 to 1") from None
         return text
     if text not in PAIR_LABELS:
         raise UserError(f"{text!r} is no label of two answers", where=place, try_this=", ".join(PAIR_LABELS))
@@ -261,8 +266,7 @@ def _write(store: Store, annotator: str, found: Mapping[_Key, tuple[RunRow, str,
     with store.database.writing() as connection:
         kinds = {name: pa.array(values, pa.string()) for name, values in columns.items()}
         connection.register("items", pa.table({**kinds, "place": range(len(rows))}))
-        present = [row[0] for row in connection.execute(
-            f"SELECT present FROM ({with_present('items')}) ORDER BY place").fetchall()]  # fmt: skip
+        present = [row[0] for row in connection.execute(f"SELECT present FROM ({with_present('items')}) ORDER BY place").fetchall()]
         # An item of an earlier export does not say what was read: it was what the run says.
         labelled = [row[4] or now_said for row, now_said in zip(rows, present, strict=True)]
         for (question, one, other, criterion, *_), read in zip(rows, labelled, strict=True):

@@ -35,11 +35,7 @@ class Lingering:
     """
 
     def __init__(
-        self,
-        path: Path,
-        connect: Callable[[], duckdb.DuckDBPyConnection],
-        writer_waits: Callable[[], bool],
-        idle_s: float,
+        self, path: Path, connect: Callable[[], duckdb.DuckDBPyConnection], writer_waits: Callable[[], bool], idle_s: float
     ) -> None:
         self._path, self._connect, self._writer_waits, self._idle_s = path, connect, writer_waits, idle_s
         self._turn = threading.Lock()

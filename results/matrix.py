@@ -266,9 +266,7 @@ def matrix(
         whole[key] = replace(cells[key], paired=replace(one, corrected=corrected[key]))
     clustered = frozenset(column.key for column in columns if column.key in found and found[column.key].clustered)
     questions = {column.key: found[column.key].questions for column in columns if column.key in found}
-    return Matrix(
-        tuple(columns), tuple(rows), whole, costs, reference, correction, clustered, questions, _kin(columns, found)
-    )
+    return Matrix(tuple(columns), tuple(rows), whole, costs, reference, correction, clustered, questions, _kin(columns, found))
 
 
 def _kin(columns: Sequence[Column], found: Mapping[str, Figures]) -> dict[str, int]:
@@ -294,12 +292,7 @@ def _able(cells: Mapping[Key, Cell], row: Contestant, column: Column) -> bool:
 
 
 def _cell(
-    run: RunRow,
-    column: Column,
-    figures: Figures,
-    cards: Cards,
-    known: Checkpoints,
-    violations: Mapping[str, Sequence[str]],
+    run: RunRow, column: Column, figures: Figures, cards: Cards, known: Checkpoints, violations: Mapping[str, Sequence[str]]
 ) -> Cell | None:
     place = figures.runs.get(run.run)
     if place is None or not figures.scored[place]:
@@ -314,9 +307,8 @@ def _cell(
         apart = NOT_STATED if unknown else "no question could be scored"
     unscorable = 0 if unknown else scored - n - unscored
     return Cell(
-        run, float(means.value[place]), float(means.half[place]), n, unscorable, unscored,
-        figures.doubts[place], apart, bool(contaminated),
-    )  # fmt: skip
+        run, float(means.value[place]), float(means.half[place]), n, unscorable, unscored, figures.doubts[place], apart, bool(contaminated)
+    )
 
 
 def _paired(pairs: Moments, at: tuple[int, int]) -> Paired | None:

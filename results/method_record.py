@@ -52,9 +52,7 @@ def cards(store: Store) -> dict[str, dict[str, Any]]:
 def method_ids(store: Store) -> list[str]:
     """Ids of the methods that have runs or registered checkpoints, in alphabetical order."""
     with store.database.reading() as connection:
-        rows = connection.execute(
-            "SELECT method_id FROM runs UNION SELECT method FROM checkpoints ORDER BY 1"
-        ).fetchall()
+        rows = connection.execute("SELECT method_id FROM runs UNION SELECT method FROM checkpoints ORDER BY 1").fetchall()
     return [row[0] for row in rows]
 
 
@@ -95,10 +93,7 @@ def results_of(store: Store, runs: Sequence[RunRow], metrics: Sequence[str]) -> 
         for (found, name, metric), one in zip(keys, whole, strict=True):
             values[name][metric] = replace(one, unscorable=found.unscorable[name, metric])
     ordered = {name: {metric: had[metric] for metric in metrics if metric in had} for name, had in values.items()}
-    return [
-        Result(run, ordered[run.run], costs.get(run.run), stages.get(run.run, {}), peaks.get(run.run, 0))
-        for run in runs
-    ]
+    return [Result(run, ordered[run.run], costs.get(run.run), stages.get(run.run, {}), peaks.get(run.run, 0)) for run in runs]
 
 
 def stage_seconds(store: Store, runs: Sequence[str]) -> dict[str, dict[str, float]]:

@@ -51,10 +51,7 @@ KEYS = {
 """Keys of the `setting` column, in the order in which they are written."""
 
 RETRIEVAL = ("normal", "oracle", "document", "graph", "closed_book")
-UNITS = frozenset({
-    "percent", "fraction", "points", "ratio", "count", "tokens", "words", "seconds", "ms", "ms/query", "queries/s",
-    "text",
-})  # fmt: skip
+UNITS = frozenset({"percent", "fraction", "points", "ratio", "count", "tokens", "words", "seconds", "ms", "ms/query", "queries/s", "text"})
 SCALES = {"percent": 0.01, "fraction": 1.0}
 """Units of values that can stand beside ours, which are fractions, and what they are multiplied by."""
 
@@ -139,9 +136,7 @@ def read(source: Path | Traversable) -> list[Figure]:
     header = tuple(next(rows, ()))
     if header != COLUMNS:
         raise UserError(
-            f"the header is {','.join(header) or 'missing'}",
-            where=source.name,
-            try_this=f"the first line must be {','.join(COLUMNS)}",
+            f"the header is {','.join(header) or 'missing'}", where=source.name, try_this=f"the first line must be {','.join(COLUMNS)}"
         )
     for cells in rows:
         where = f"{source.name}, line {rows.line_num}"
@@ -231,9 +226,7 @@ def _check(figure: Figure, where: str) -> None:
     if figure.unit != "text" and not _NUMBER.fullmatch(figure.value):
         raise UserError(f"value {figure.value!r} is not a number", where=where, try_this="unit text, if it is a word")
     if not METRIC.fullmatch(figure.metric) or figure.metric != figure.metric.lower() or "#" in figure.metric:
-        raise UserError(
-            f"{figure.metric!r} names no metric", where=where, try_this="recall@5, f1(rules=squad) or a word"
-        )
+        raise UserError(f"{figure.metric!r} names no metric", where=where, try_this="recall@5, f1(rules=squad) or a word")
     if figure.id and not IDENTITY.fullmatch(figure.id):
         raise UserError(f"{figure.id!r} names no method", where=where, try_this="name, or name(option=value)")
     try:

@@ -118,9 +118,7 @@ LEFT JOIN (SELECT run, count(*) AS done, count(failed) AS failed FROM prediction
 """
 
 
-def runs(
-    store: Store, experiment: str | None = None, *, method: str | None = None, dataset_fingerprint: str | None = None
-) -> list[RunRow]:
+def runs(store: Store, experiment: str | None = None, *, method: str | None = None, dataset_fingerprint: str | None = None) -> list[RunRow]:
     """Runs in the order of their experiment's table, experiments by name, runs of none last.
 
     Args:
@@ -208,9 +206,7 @@ def find_run(store: Store, text: str) -> RunRow:
 _OFFERED = 12
 
 
-def unknown_run(
-    store: Store, noun: str, text: str, names: Sequence[str], every: Sequence[RunRow], others: Sequence[str] = ()
-) -> UserError:
+def unknown_run(store: Store, noun: str, text: str, names: Sequence[str], every: Sequence[RunRow], others: Sequence[str] = ()) -> UserError:
     """The error for a text that means no run: runs whose method has it in its name, else the nearest of all names.
 
     Args:
@@ -243,8 +239,7 @@ def metric_ids(store: Store, run_ids: Sequence[str]) -> list[str]:
     """Metrics that any of these runs was scored on, in the order in which they were first written."""
     with store.database.reading() as connection:
         rows = connection.execute(
-            "SELECT metric FROM summaries WHERE list_contains(?, run) GROUP BY metric ORDER BY min(rowid)",
-            [list(run_ids)],
+            "SELECT metric FROM summaries WHERE list_contains(?, run) GROUP BY metric ORDER BY min(rowid)", [list(run_ids)]
         ).fetchall()
     return [row[0] for row in rows]
 
@@ -315,9 +310,7 @@ class Columns:
     unscored: dict[tuple[str, str], int]
 
 
-def score_columns(
-    store: Store, dataset_fingerprint: str, run_ids: Sequence[str], metrics: Sequence[str] | None = None
-) -> Columns:
+def score_columns(store: Store, dataset_fingerprint: str, run_ids: Sequence[str], metrics: Sequence[str] | None = None) -> Columns:
     """Per-question scores of runs on one dataset; of all metrics, or of the given ones."""
     return score_columns_by_data(store, {dataset_fingerprint: run_ids}, metrics)[dataset_fingerprint]
 
@@ -340,9 +333,8 @@ def score_columns_by_data(
                FROM (SELECT unnest(?) AS data, unnest(?) AS run) w JOIN scores s ON s.run = w.run
                JOIN questions q ON q.question = s.question AND q.dataset_fingerprint = w.data
                WHERE ? IS NULL OR list_contains(?, s.metric) GROUP BY ALL ORDER BY s.run, s.metric""",
-            params=[[data for data, _ in asked], [run for _, run in asked],
-                    *[None if metrics is None else list(metrics)] * 2],
-        ).to_arrow_table()  # fmt: skip
+            params=[[data for data, _ in asked], [run for _, run in asked], *[None if metrics is None else list(metrics)] * 2],
+        ).to_arrow_table()
     found = {data: Columns([], [], {}, {}, {}) for data in runs_by_data}
     for data, ids, documents in questions:
         found[data] = Columns(ids, documents, {}, {}, {})
@@ -372,16 +364,8 @@ def costs(store: Store, run_ids: Sequence[str]) -> dict[str, Cost]:
 def datasets(store: Store) -> dict[str, dict[str, Any]]:
     """Stored datasets by fingerprint: reference, card, questions, passages, notes."""
     with store.database.reading() as connection:
-        rows = connection.execute(
-            "SELECT fingerprint, reference, card, questions, passages, notes FROM datasets"
-        ).fetchall()
+        rows = connection.execute("SELECT fingerprint, reference, card, questions, passages, notes FROM datasets").fetchall()
     return {
-        row[0]: {
-            "reference": row[1],
-            "card": json.loads(row[2]),
-            "questions": row[3],
-            "passages": row[4],
-            "notes": json.loads(row[5]),
-        }
+        row[0]: {"reference": row[1], "card": json.loads(row[2]), "questions": row[3], "passages": row[4], "notes": json.loads(row[5])}
         for row in rows
     }

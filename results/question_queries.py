@@ -121,10 +121,20 @@ def answers(store: Store, question: QuestionRow, run_ids: Sequence[str], *, dept
         if reason is not None:
             reasons.setdefault(run, {})[metric] = without_secrets(reason)
     rows = [
-        AnswerRow(run, method, answer, failed and without_secrets(failed), shareable(notes),
-                  tuple(evidence.get(run, ())), scores.get(run, {}), reasons.get(run, {}), json.loads(stages), *used)
+        AnswerRow(
+            run,
+            method,
+            answer,
+            failed and without_secrets(failed),
+            shareable(notes),
+            tuple(evidence.get(run, ())),
+            scores.get(run, {}),
+            reasons.get(run, {}),
+            json.loads(stages),
+            *used,
+        )
         for run, method, answer, failed, notes, stages, *used in said
-    ]  # fmt: skip
+    ]
     return sorted(rows, key=lambda row: wanted.index(row.run))
 
 

@@ -74,10 +74,7 @@ def items(store: Store, run: RunRow) -> list[Item]:
     k = run.description.get("k")
     ids = [[item.id.partition(SENTENCE_MARK)[0] for item in prediction.evidence[:k]] for prediction in said]
     known = question_queries.passages(store, list(dict.fromkeys(one for row in ids for one in row)))
-    return [
-        Item(question, prediction, _known(known, row))
-        for question, prediction, row in zip(questions, said, ids, strict=True)
-    ]
+    return [Item(question, prediction, _known(known, row)) for question, prediction, row in zip(questions, said, ids, strict=True)]
 
 
 def positives(store: Store, questions: Sequence[Question]) -> list[tuple[Passage, ...]]:

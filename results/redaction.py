@@ -61,9 +61,7 @@ _FORM = re.compile(_FORMS, re.VERBOSE)
 _BEHIND = re.compile(_SAID, re.VERBOSE)
 # An escaped ASCII character can hide a name or a form from a look at the text.
 _SUSPECT = re.compile(rf'(?i:"(?:{_NAMES})"\s*:)|\\u00[2-7]|{_FORMS}|{_SAID}', re.VERBOSE)
-_VARIABLE = re.compile(
-    r".*(?:TOKEN|KEY|SECRET|CREDENTIAL|COOKIE|PASSWORD|PASSWD|PASS)S?(?:_.*)?|(?:.*_)?(?:PASS.*|(?:AUTH|PWD)(?:_.*)?)"
-)
+_VARIABLE = re.compile(r".*(?:TOKEN|KEY|SECRET|CREDENTIAL|COOKIE|PASSWORD|PASSWD|PASS)S?(?:_.*)?|(?:.*_)?(?:PASS.*|(?:AUTH|PWD)(?:_.*)?)")
 _NO_VARIABLE = frozenset(("PWD", "STREAMLIT_SERVER_SSL_KEY_FILE"))
 """A working directory; the path of what the server itself must read."""
 

@@ -30,8 +30,7 @@ def insert(connection: duckdb.DuckDBPyConnection, table: str, columns: Mapping[s
 
 
 _LISTS = {"answers", "golds", "evidence", "supporting_facts", "sentences", "metrics", "parents", "data"}
-_INTEGERS = {"rank", "position", "repetition", "prompt_tokens", "completion_tokens", "memory_tokens", "model_calls",
-             "peak_memory_bytes"}  # fmt: skip
+_INTEGERS = {"rank", "position", "repetition", "prompt_tokens", "completion_tokens", "memory_tokens", "model_calls", "peak_memory_bytes"}
 _FLOATS = {"score", "value", "seconds", "cost_usd"}
 
 
@@ -101,9 +100,7 @@ AGGREGATED = """SELECT run, metric, count(*) AS scored, count(value) AS n, avg(v
 def summarise(connection: duckdb.DuckDBPyConnection, run: str) -> None:
     """Rewrite a run's row per metric from its scores; part of every transaction that writes or deletes scores."""
     connection.execute("DELETE FROM summaries WHERE run = ?", [run])
-    connection.execute(
-        f"INSERT INTO summaries BY NAME {AGGREGATED} WHERE run = ? GROUP BY run, metric ORDER BY min(rowid)", [run]
-    )
+    connection.execute(f"INSERT INTO summaries BY NAME {AGGREGATED} WHERE run = ? GROUP BY run, metric ORDER BY min(rowid)", [run])
 
 
 def record(question: Question) -> str:

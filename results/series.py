@@ -60,9 +60,12 @@ def folded_runs(runs: Sequence[RunRow]) -> list[RunRow]:
         if len(members) > 1:
             unfinished = next((run for run in members if run.status != "finished"), first)
             first = replace(
-                first, method=folded_name(stem(first.method), len(members)), status=unfinished.status,
-                done=min(run.done for run in members), failed=sum(run.failed for run in members),
-            )  # fmt: skip
+                first,
+                method=folded_name(stem(first.method), len(members)),
+                status=unfinished.status,
+                done=min(run.done for run in members),
+                failed=sum(run.failed for run in members),
+            )
         rows.append(first)
     return rows
 

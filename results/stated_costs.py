@@ -35,7 +35,6 @@ def unstated(connection: DuckDBPyConnection, run_ids: Sequence[str]) -> Mapping[
     """
     rows = connection.execute(_UNSTATED, [list(run_ids)]).fetchall()
     return {
-        run: frozenset(name for names, nothing in zip(_FIELDS, nothings, strict=True) if silent or nothing
-                       for name in names)
+        run: frozenset(name for names, nothing in zip(_FIELDS, nothings, strict=True) if silent or nothing for name in names)
         for run, silent, *nothings in rows
-    }  # fmt: skip
+    }

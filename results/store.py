@@ -112,8 +112,7 @@ class Store:
             connection.execute("DELETE FROM experiments WHERE name = ?", [name])
             connection.execute("DELETE FROM experiment_runs WHERE experiment = ?", [name])
             connection.execute(
-                "INSERT INTO experiments VALUES (?, ?, ?, ?, ?, ?, ?)",
-                [name, source, path, profile, reference, limit, now()],
+                "INSERT INTO experiments VALUES (?, ?, ?, ?, ?, ?, ?)", [name, source, path, profile, reference, limit, now()]
             )
             shown: list[str | None] = [*names] if names else [None] * len(runs)
             members: dict[str, Iterable[Any]] = {
@@ -138,8 +137,7 @@ class Store:
             notes = json.dumps(benchmark.extra.get("notes", {}), ensure_ascii=False)
             size = (len(benchmark.questions), len(benchmark.corpus))
             connection.execute(
-                "INSERT INTO datasets VALUES (?, ?, ?, ?, ?, ?)",
-                [fingerprint, str(benchmark.reference), card, *size, notes],
+                "INSERT INTO datasets VALUES (?, ?, ?, ?, ?, ?)", [fingerprint, str(benchmark.reference), card, *size, notes]
             )
             questions = benchmark.questions
             insert(
@@ -168,26 +166,21 @@ class Store:
             for card in methods:
                 connection.execute("DELETE FROM methods WHERE id = ? AND version = ?", [card["id"], card["version"]])
                 connection.execute(
-                    "INSERT INTO methods VALUES (?, ?, ?)",
-                    [card["id"], card["version"], json.dumps(card, ensure_ascii=False)],
+                    "INSERT INTO methods VALUES (?, ?, ?)", [card["id"], card["version"], json.dumps(card, ensure_ascii=False)]
                 )
             for metric in metrics:
                 entry = metric.entry
                 connection.execute("DELETE FROM metrics WHERE id = ?", [str(metric)])
                 connection.execute(
                     "INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?, ?, NULL, ?)",
-                    [str(metric), entry.definition, entry.low, entry.high, entry.higher_is_better, entry.group,
-                     entry.source, entry.unit],
-                )  # fmt: skip
+                    [str(metric), entry.definition, entry.low, entry.high, entry.higher_is_better, entry.group, entry.source, entry.unit],
+                )
 
     def start(self, run: Run) -> None:
         """Mark a run as running, entering it when it is new."""
         with self.database.writing() as connection:
             if connection.execute("SELECT 1 FROM runs WHERE run = ?", [run.run]).fetchone():
-                connection.execute(
-                    "UPDATE runs SET status = ?, error = NULL, updated_at = ? WHERE run = ?",
-                    [RUNNING, now(), run.run],
-                )
+                connection.execute("UPDATE runs SET status = ?, error = NULL, updated_at = ? WHERE run = ?", [RUNNING, now(), run.run])
                 return
             described = json.dumps(run.environment, sort_keys=True)
             environment = hashlib.md5(described.encode(), usedforsecurity=False).hexdigest()
@@ -208,17 +201,10 @@ class Store:
         """Record how a run ended (`FINISHED`, `INTERRUPTED` or `FAILED_RUN`)."""
         with self.database.writing() as connection:
             connection.execute(
-                "UPDATE runs SET status = ?, error = ?, updated_at = ? WHERE run = ? AND status <> ?",
-                [status, error, now(), run, FINISHED],
+                "UPDATE runs SET status = ?, error = ?, updated_at = ? WHERE run = ? AND status <> ?", [status, error, now(), run, FINISHED]
             )
 
-    def append(
-        self,
-        run: str,
-        predictions: Sequence[Prediction],
-        scores: Mapping[str, Scores],
-        passages: Iterable[Passage] = (),
-    ) -> None:
+    def append(self, run: str, predictions: Sequence[Prediction], scores: Mapping[str, Scores], passages: Iterable[Passage] = ()) -> None:
         """Write finished questions with their scores, in one transaction.
 
         Args:
@@ -234,13 +220,10 @@ class Store:
             answers = [storable(p.answer) for p in predictions]
             connection.register("fresh", pa.table({"question": pa.array(questions, pa.string())}))
             for table in ("predictions", "evidence", "usage", "scores", "judge_calls"):
-                connection.execute(
-                    f"DELETE FROM {table} WHERE run = ? AND question IN (SELECT question FROM fresh)", [run]
-                )
+                connection.execute(f"DELETE FROM {table} WHERE run = ? AND question IN (SELECT question FROM fresh)", [run])
             for table in ("battle_calls", "battles"):
                 connection.execute(
-                    f"DELETE FROM {table} WHERE (one = ? OR other = ?) AND question IN (SELECT question FROM fresh)",
-                    [run, run],
+                    f"DELETE FROM {table} WHERE (one = ? OR other = ?) AND question IN (SELECT question FROM fresh)", [run, run]
                 )
             insert(
                 connection,
@@ -253,8 +236,7 @@ class Store:
                     "notes": [storable(json.dumps(dict(p.notes), ensure_ascii=False)) for p in predictions],
                 },
             )
-            ranked = [(q, rank, e) for q, p in zip(questions, predictions, strict=True)
-                      for rank, e in enumerate(p.evidence, 1)]  # fmt: skip
+            ranked = [(q, rank, e) for q, p in zip(questions, predictions, strict=True) for rank, e in enumerate(p.evidence, 1)]
             insert(
                 connection,
                 "evidence",
@@ -293,8 +275,7 @@ class Store:
             connection.register("fresh", pa.table({"question": pa.array(list(questions), pa.string())}))
             for metric in scores:
                 connection.execute(
-                    "DELETE FROM scores WHERE run = ? AND metric = ? AND question IN (SELECT question FROM fresh)",
-                    [run, metric],
+                    "DELETE FROM scores WHERE run = ? AND metric = ? AND question IN (SELECT question FROM fresh)", [run, metric]
                 )
             insert_scores(connection, run, questions, scores)
             summarise(connection, run)
@@ -346,19 +327,20 @@ class Store:
                    ORDER BY question""",
                 [run],
             ).fetchall()
-            ranked = connection.execute(
-                "SELECT question, id, score FROM evidence WHERE run = ? ORDER BY question, rank", [run]
-            ).fetchall()
+            ranked = connection.execute("SELECT question, id, score FROM evidence WHERE run = ? ORDER BY question, rank", [run]).fetchall()
         evidence: dict[str, list[Evidence]] = {}
         for question, identifier, score in ranked:
             evidence.setdefault(question, []).append(Evidence(identifier, score))
         return [
             Prediction(
-                question, answer, tuple(evidence.get(question, ())),
-                Usage(prompt, completion, memory, calls, json.loads(stages), peak, cost), json.loads(notes),
+                question,
+                answer,
+                tuple(evidence.get(question, ())),
+                Usage(prompt, completion, memory, calls, json.loads(stages), peak, cost),
+                json.loads(notes),
             )
             for question, answer, notes, prompt, completion, memory, calls, stages, peak, cost in said
-        ]  # fmt: skip
+        ]
 
     def passage_texts(self, identifiers: Iterable[str]) -> dict[str, str]:
         """Title and text of stored passages by id."""

@@ -108,9 +108,7 @@ def style_curves(
     return tables
 
 
-def _grouped(
-    store: Store, runs: Sequence[RunRow], over: Over, metrics: Sequence[str], over_seeds: bool
-) -> dict[str, list[_Point]]:
+def _grouped(store: Store, runs: Sequence[RunRow], over: Over, metrics: Sequence[str], over_seeds: bool) -> dict[str, list[_Point]]:
     """Points by the title of the table that they belong to."""
     found: dict[str, list[_Point]] = {}
     for told in sides(runs).values():
@@ -167,10 +165,7 @@ def _curves(points: Sequence[_Point], metric: str) -> list[Curve]:
 
 def _curve(points: Sequence[_Point], metric: str) -> Curve:
     first = points[0].columns
-    scores = [
-        aligned(point.columns.questions, point.columns.values[point.run.run, metric], first.questions)
-        for point in points
-    ]
+    scores = [aligned(point.columns.questions, point.columns.values[point.run.run, metric], first.questions) for point in points]
     clusters = first.documents if any(first.documents) else None
     values = estimates(np.stack(scores), clusters=clusters)
     change = differences(scores[-1][None, :], scores[0][None, :], clusters=clusters)[0]

@@ -125,10 +125,12 @@ def style_drops(
     for base, told in sides(runs).items():
         for formal in (side for side in told if not side.told.shares):
             others = [
-                side for side in told
-                if side.told.shares and (side.setting, side.seed) == (formal.setting, formal.seed)
+                side
+                for side in told
+                if side.told.shares
+                and (side.setting, side.seed) == (formal.setting, formal.seed)
                 and (styles is None or {style for style, _ in side.told.shares} & set(styles))
-            ]  # fmt: skip
+            ]
             if others:
                 work = _Scored(store, formal, others, shown, over_seeds)
                 for metric in shown:
@@ -157,9 +159,7 @@ def _metrics(store: Store, runs: Sequence[RunRow], wanted: Sequence[str] | None)
 class _Scored:
     """Scores of a formal side and of others, aligned to the formal side's questions."""
 
-    def __init__(
-        self, store: Store, formal: Side, others: Sequence[Side], metrics: Sequence[str], over_seeds: bool
-    ) -> None:
+    def __init__(self, store: Store, formal: Side, others: Sequence[Side], metrics: Sequence[str], over_seeds: bool) -> None:
         self._formal, self._others = formal, others
         self._runs: dict[str, Sequence[RunRow]] = {}
         self._columns: dict[str, Columns] = {}
@@ -195,9 +195,7 @@ class _Scored:
                 found.append(self._row(run, formal, there))
         return tuple(found)
 
-    def held_against(
-        self, rows: tuple[MethodDrops, ...], reference: str | None, metric: str
-    ) -> tuple[tuple[MethodDrops, ...], str | None]:
+    def held_against(self, rows: tuple[MethodDrops, ...], reference: str | None, metric: str) -> tuple[tuple[MethodDrops, ...], str | None]:
         """Rows with how much larger each drop is than the reference's, and the reference's name among them."""
         runs = {run.method: run for run in self._runs[self._formal.fingerprint]}
         named = next((row.method for row in rows if reference and is_called(row.method, reference)), None)
@@ -236,9 +234,7 @@ class _Scored:
         alive = {name: everyone if one is None else one for name, one in known.items()}
         robust = style_robustness(formal, told, alive, clusters=self._clusters)
         shared = np.stack([np.where(np.isnan(formal), np.nan, values) for values in told.values()])
-        kept = np.stack(
-            [np.where(np.isnan(formal - values), np.nan, self._kept[name]) for name, values in told.items()]
-        )
+        kept = np.stack([np.where(np.isnan(formal - values), np.nan, self._kept[name]) for name, values in told.items()])
         found = estimates(np.concatenate([formal[None, :], shared, kept]), clusters=self._clusters)
         values, shares = found[1 : 1 + len(told)], found[1 + len(told) :]
         drops = []

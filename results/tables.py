@@ -223,8 +223,7 @@ def tidy(board: Board) -> Iterable[list[Any]]:
             value, found = cell.estimate, cell.difference
             compared: list[Any] = [None] * 9
             if found is not None:
-                compared = [found.value, found.low, found.high, found.n, found.wins, found.ties, found.losses,
-                            found.p, cell.p_holm]  # fmt: skip
+                compared = [found.value, found.low, found.high, found.n, found.wins, found.ties, found.losses, found.p, cell.p_holm]
             yield [
                 *shared, run.method, run.kind, run.origin, run.status, run.run, metric,
                 "number" if cell.scale == 1 else "fraction", value.value, value.low, value.high,
@@ -254,8 +253,7 @@ def to_markdown(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: 
 def _markdown_board(board: Board) -> str:
     heads = labels(board.metrics)
     rows = [
-        [markdown_text(row.run.method + badge(board, row))]
-        + [markdown_text(_cell(row.cells.get(metric))) for metric in board.metrics]
+        [markdown_text(row.run.method + badge(board, row))] + [markdown_text(_cell(row.cells.get(metric))) for metric in board.metrics]
         for row in board.rows
     ]
     title = f"**{markdown_text(title_of(board))}**\n\n"
@@ -288,26 +286,33 @@ def latex_text(text: str) -> str:
     return "".join(_LATEX.get(character, character) for character in kept)
 
 
-def to_latex(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str, notes: Sequence[str] = (), left: int = 1
-) -> str:
+def to_latex(columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str, notes: Sequence[str] = (), left: int = 1) -> str:
     """A LaTeX table with the rules of the package `booktabs`. Cells, caption and notes are escaped already."""
     shape = "l" * left + "r" * (len(columns) - left)
     body = [" & ".join(row) + r" \\" for row in rows]
     said = [rf"\par\smallskip\footnotesize {note}." for note in notes]
     lines = [
-        "% \\usepackage{booktabs}", r"\begin{table}", r"\centering", rf"\caption{{{caption}}}",
-        rf"\begin{{tabular}}{{{shape}}}", r"\toprule", " & ".join(columns) + r" \\", r"\midrule", *body, r"\bottomrule",
-        r"\end{tabular}", *said, r"\end{table}",
-    ]  # fmt: skip
+        "% \\usepackage{booktabs}",
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{caption}}}",
+        rf"\begin{{tabular}}{{{shape}}}",
+        r"\toprule",
+        " & ".join(columns) + r" \\",
+        r"\midrule",
+        *body,
+        r"\bottomrule",
+        r"\end{tabular}",
+        *said,
+        r"\end{table}",
+    ]
     return "\n".join(lines) + "\n"
 
 
 def _latex_board(board: Board) -> str:
     heads = labels(board.metrics)
     rows = [
-        [latex_text(row.run.method + badge(board, row))]
-        + [_latex_cell(row.cells.get(metric)) for metric in board.metrics]
+        [latex_text(row.run.method + badge(board, row))] + [_latex_cell(row.cells.get(metric)) for metric in board.metrics]
         for row in board.rows
     ]
     return to_latex(

@@ -103,11 +103,7 @@ def survivals(store: Store, fingerprint: str) -> dict[str, Survival] | None:
         rows = connection.execute(
             "SELECT question, record, evidence FROM questions WHERE dataset_fingerprint = ?", [fingerprint]
         ).fetchall()
-    met = {
-        question: survival(json.loads(record).get(STYLED) or {}, bool(evidence))
-        for question, record, evidence in rows
-        if record
-    }
+    met = {question: survival(json.loads(record).get(STYLED) or {}, bool(evidence)) for question, record, evidence in rows if record}
     known = {question: one for question, one in met.items() if one is not None}
     return known if known and len(known) == len(met) else None
 

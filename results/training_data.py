@@ -39,8 +39,12 @@ def known_checkpoints(store: Store) -> dict[str, Checkpoint]:
 
 def parts(description: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """The method of a run and the parts that it is made of, each with its `id`."""
-    for value in (description.get("method"), *(description.get("rerankers") or ()), description.get("compressor"),
-                  description.get("reader")):  # fmt: skip
+    for value in (
+        description.get("method"),
+        *(description.get("rerankers") or ()),
+        description.get("compressor"),
+        description.get("reader"),
+    ):
         if isinstance(value, Mapping) and isinstance(value.get("id"), str):
             yield value
 
@@ -65,13 +69,13 @@ def contaminating(run: RunRow, cards: Cards, known: Checkpoints) -> list[str]:
     """Training data that cover what a run is asked, one sentence each; references and fingerprints are compared."""
     found = [
         f"{reference} was trained on" + (f" by {who}" if who else "")
-        for reference, who in trained_on(run, cards, known).items() if covers(reference, run.dataset)
-    ]  # fmt: skip
+        for reference, who in trained_on(run, cards, known).items()
+        if covers(reference, run.dataset)
+    ]
     if found:
         return found
     # Equal content under another name.
-    return [f"these very data were trained on by {_called(one)}"
-            for one in _lineage(run, known) if run.dataset_fingerprint in one.data]  # fmt: skip
+    return [f"these very data were trained on by {_called(one)}" for one in _lineage(run, known) if run.dataset_fingerprint in one.data]
 
 
 def declared(run: RunRow, cards: Cards, known: Checkpoints) -> bool:
@@ -89,8 +93,9 @@ def declared(run: RunRow, cards: Cards, known: Checkpoints) -> bool:
         return False
     if not all(sha in known for sha in _named_hashes(run)):
         return False
-    if any(parent not in known or not references_of(known[parent])
-           for one in _lineage(run, known) for parent in (one.sha256, *one.parents)):  # fmt: skip
+    if any(
+        parent not in known or not references_of(known[parent]) for one in _lineage(run, known) for parent in (one.sha256, *one.parents)
+    ):
         return False
     models = run.provenance.get("models")
     if isinstance(models, Mapping) and models.get("counted") == [] and models.get("weights_here") is True:

@@ -124,9 +124,7 @@ def passages_of(evidence: Iterable[Evidence]) -> tuple[Evidence, ...]:
     return tuple(first.values())
 
 
-def read_run(
-    source: BinaryIO, findings: Findings, limits: Limits = LIMITS
-) -> dict[str, tuple[int, tuple[Evidence, ...]]]:
+def read_run(source: BinaryIO, findings: Findings, limits: Limits = LIMITS) -> dict[str, tuple[int, tuple[Evidence, ...]]]:
     """Rankings of a run file, best first: by falling score, equal scores by the rank column, then as they stand.
 
     Args:
@@ -147,16 +145,13 @@ def read_run(
         question, document, rank, score = entry
         if question not in found:
             if len(found) >= limits.rows:
-                findings.add("too_many_rows", f"the run has more than {limits.rows} questions; reading stopped",
-                             line=line.number)  # fmt: skip
+                findings.add("too_many_rows", f"the run has more than {limits.rows} questions; reading stopped", line=line.number)
                 break
             found[question], held[question], first[question] = [], set(), line.number
         if document in held[question]:
-            findings.add("evidence_twice", "a document is listed twice for a question", shown(document),
-                         line=line.number)  # fmt: skip
+            findings.add("evidence_twice", "a document is listed twice for a question", shown(document), line=line.number)
         elif len(held[question]) >= limits.evidence:
-            findings.add("too_much_evidence", f"a question has more than {limits.evidence} documents",
-                         shown(question), line=line.number)  # fmt: skip
+            findings.add("too_much_evidence", f"a question has more than {limits.evidence} documents", shown(question), line=line.number)
         else:
             held[question].add(document)
             found[question].append((score, rank, document))
@@ -165,8 +160,13 @@ def read_run(
         ordered = sorted(ranked, key=lambda one: (-one[0], one[1]))
         ranks = [rank for _, rank, _ in ordered]
         if ranks != sorted(ranks):
-            findings.add("rank_ignored", "ranks contradict scores: the order is by score, as in every TREC tool",
-                         f"question {shown(question)}", line=first[question], severity="warning")  # fmt: skip
+            findings.add(
+                "rank_ignored",
+                "ranks contradict scores: the order is by score, as in every TREC tool",
+                f"question {shown(question)}",
+                line=first[question],
+                severity="warning",
+            )
         rankings[question] = (first[question], tuple(Evidence(document, score) for score, _, document in ordered))
     return rankings
 
@@ -174,13 +174,23 @@ def read_run(
 def _entry(line: Line, findings: Findings, limits: Limits) -> tuple[str, str, int, float] | None:
     columns = line.text.split()
     if len(columns) != 6:
-        findings.add("not_trec", "a line has not the six columns of a TREC run", f"it has {len(columns)}",
-                     line=line.number, try_this="qid Q0 docid rank score tag")  # fmt: skip
+        findings.add(
+            "not_trec",
+            "a line has not the six columns of a TREC run",
+            f"it has {len(columns)}",
+            line=line.number,
+            try_this="qid Q0 docid rank score tag",
+        )
         return None
     question, _, document, rank, score, _ = columns
     if not re.fullmatch(r"\d{1,9}", rank) or not _NUMBER.fullmatch(score) or np.isinf(float(score)):
-        findings.add("not_trec_number", "rank or score is not a number", shown(f"{rank} {score}"), line=line.number,
-                     try_this="a whole rank and a finite score")  # fmt: skip
+        findings.add(
+            "not_trec_number",
+            "rank or score is not a number",
+            shown(f"{rank} {score}"),
+            line=line.number,
+            try_this="a whole rank and a finite score",
+        )
         return None
     if max(len(question), len(document)) > 3 * limits.id_chars:
         findings.add("bad_id", f"an id is longer than {limits.id_chars} characters", line=line.number)
@@ -188,8 +198,9 @@ def _entry(line: Line, findings: Findings, limits: Limits) -> tuple[str, str, in
     try:
         return unescape(question), unescape(document), int(rank), float(score)
     except ValueError as error:
-        findings.add("bad_escape", "an id is not escaped as it should be", shown(str(error), 160), line=line.number,
-                     try_this="write % as %25")  # fmt: skip
+        findings.add(
+            "bad_escape", "an id is not escaped as it should be", shown(str(error), 160), line=line.number, try_this="write % as %25"
+        )
         return None
 
 
@@ -209,8 +220,12 @@ def run_rows(questions: Mapping[str, Question] | Iterable[Question]) -> RowReade
             yield Row(line, Prediction(question, "", evidence))
         silent = [one for one in every if one.id not in rankings and one.query_id not in rankings]
         for question in silent:
-            findings.add("nothing_found", "a question has no line in the run: nothing was found for it",
-                         f"question {shown(question.id)}", severity="note")  # fmt: skip
+            findings.add(
+                "nothing_found",
+                "a question has no line in the run: nothing was found for it",
+                f"question {shown(question.id)}",
+                severity="note",
+            )
             yield Row(0, Prediction(question.id, ""))
 
     return rows

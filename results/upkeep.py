@@ -56,14 +56,12 @@ def prune(store: Store, runs: Sequence[str], *, artefacts: bool = False) -> Prun
         for table in (*BY_RUN, "experiment_runs", "runs"):
             connection.execute(f"DELETE FROM {table} WHERE list_contains(?, run)", [list(runs)])
         for table in BETWEEN_RUNS:
-            connection.execute(f"DELETE FROM {table} WHERE list_contains(?, one) OR list_contains(?, other)",
-                               [list(runs)] * 2)  # fmt: skip
+            connection.execute(f"DELETE FROM {table} WHERE list_contains(?, one) OR list_contains(?, other)", [list(runs)] * 2)
         connection.execute("DELETE FROM experiments WHERE name NOT IN (SELECT experiment FROM experiment_runs)")
         connection.execute("DELETE FROM added_columns WHERE experiment NOT IN (SELECT name FROM experiments)")
         connection.execute("DELETE FROM datasets WHERE fingerprint NOT IN (SELECT dataset_fingerprint FROM runs)")
         connection.execute("DELETE FROM questions WHERE dataset_fingerprint NOT IN (SELECT fingerprint FROM datasets)")
-        connection.execute("DELETE FROM environments WHERE environment NOT IN "
-                           "(SELECT environment FROM runs WHERE environment IS NOT NULL)")  # fmt: skip
+        connection.execute("DELETE FROM environments WHERE environment NOT IN (SELECT environment FROM runs WHERE environment IS NOT NULL)")
         connection.execute(
             """DELETE FROM passages WHERE id NOT IN (SELECT split_part(id, '#', 1) FROM evidence
                UNION SELECT unnest(evidence) FROM questions)"""

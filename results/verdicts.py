@@ -54,9 +54,7 @@ class Conversation:
     reply: str
 
 
-def verdicts(
-    store: Store, question: str, dataset_fingerprint: str, setting: str, run_ids: Sequence[str]
-) -> list[Verdict]:
+def verdicts(store: Store, question: str, dataset_fingerprint: str, setting: str, run_ids: Sequence[str]) -> list[Verdict]:
     """All calls of judges about a question, by judge and run, in the order in which they were made.
 
     Args:
@@ -93,10 +91,19 @@ def verdicts(
         for judge, run, part, repetition, call, parse, unscored, *used in alone
     ]
     found += [
-        Verdict(judge, one, other, part, repetition, call, by_criterion.get((judge, one, other, part, repetition), {}),
-                unscored and without_secrets(unscored), *used)
+        Verdict(
+            judge,
+            one,
+            other,
+            part,
+            repetition,
+            call,
+            by_criterion.get((judge, one, other, part, repetition), {}),
+            unscored and without_secrets(unscored),
+            *used,
+        )
         for judge, one, other, part, repetition, call, unscored, *used in paired
-    ]  # fmt: skip
+    ]
     return found
 
 
@@ -118,9 +125,7 @@ def conversations(store: Store, keys: Iterable[str]) -> dict[str, Conversation]:
     try:
         address = f"{store.cache.absolute().as_uri()}?{'immutable=1' if still else 'mode=ro'}"
         with closing(sqlite3.connect(address, uri=True)) as connection:
-            rows = connection.execute(
-                f"SELECT key, request, reply FROM replies WHERE key IN ({marks})", wanted
-            ).fetchall()
+            rows = connection.execute(f"SELECT key, request, reply FROM replies WHERE key IN ({marks})", wanted).fetchall()
     except sqlite3.Error:
         # A file that is no cache of replies, or is being moved: nothing is kept that could be shown.
         return {}
@@ -130,8 +135,9 @@ def conversations(store: Store, keys: Iterable[str]) -> dict[str, Conversation]:
 def _conversation(request: str, reply: str) -> Conversation | None:
     """A kept call; None where its row is damaged."""
     try:
-        messages = tuple((str(one.get("role", "")), without_secrets(str(one.get("content", ""))))
-                         for one in json.loads(request)["messages"])  # fmt: skip
+        messages = tuple(
+            (str(one.get("role", "")), without_secrets(str(one.get("content", "")))) for one in json.loads(request)["messages"]
+        )
         return Conversation(messages, without_secrets(str(json.loads(reply).get("text", ""))))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -11,17 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-HEAVY = (
-    "torch",
-    "transformers",
-    "sentence_transformers",
-    "streamlit",
-    "pandas",
-    "openai",
-    "bm25s",
-    "duckdb",
-    "pyarrow",
-)
+HEAVY = ("torch", "transformers", "sentence_transformers", "streamlit", "pandas", "openai", "bm25s", "duckdb", "pyarrow")
 
 
 def ragmeter(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -92,16 +82,7 @@ def test_a_users_mistake_is_an_error_with_place_and_remedy_and_exit_code_two(tmp
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        ("runs",),
-        ("table",),
-        ("show", "x"),
-        ("resume",),
-        ("run", "nowhere.yaml"),
-        ("methods", "nothing"),
-        ("frobnicate",),
-    ],
+    "arguments", [("runs",), ("table",), ("show", "x"), ("resume",), ("run", "nowhere.yaml"), ("methods", "nothing"), ("frobnicate",)]
 )
 def test_wrong_usage_ends_with_two_and_no_traceback(arguments: tuple[str, ...], tmp_path: Path) -> None:
     extra = () if arguments == ("frobnicate",) else ("--store", str(tmp_path / "s"))
@@ -117,9 +98,7 @@ def test_a_small_experiment_runs_shows_and_resumes_from_the_command_line(tmp_pat
         "methods: [{id: bm25}, {id: random}, {id: gold_answer}]\nmetrics: [em, recall@5]\n"
     )
     planned = json.loads(ragmeter("plan", str(file), "--json", "--store", store).stdout)
-    assert [(task["method"], task["done"]) for task in planned["tasks"]] == [
-        ("bm25", 0), ("random", 0), ("gold_answer", 0),
-    ]  # fmt: skip
+    assert [(task["method"], task["done"]) for task in planned["tasks"]] == [("bm25", 0), ("random", 0), ("gold_answer", 0)]
     assert not Path(store).exists()
     done = ragmeter("run", str(file), "--store", store)
     assert done.returncode == 0, done.stderr

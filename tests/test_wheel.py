@@ -40,8 +40,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("environment")
     venv.create(home, with_pip=False, system_site_packages=False)
     python = home / "bin" / "python"
-    site = Path(subprocess.check_output([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
-                                        text=True).strip())  # fmt: skip
+    site = Path(subprocess.check_output([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True).strip())
     command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "--no-index", str(wheel)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -108,9 +107,7 @@ def test_the_demo_runs_from_another_folder_and_its_leaderboard_is_made(installed
         (("train", "--json"), "gpr"),
     ],
 )
-def test_lists_hold_what_comes_from_files(
-    installed: Path, tmp_path: Path, command: tuple[str, ...], expected: str
-) -> None:
+def test_lists_hold_what_comes_from_files(installed: Path, tmp_path: Path, command: tuple[str, ...], expected: str) -> None:
     done = start(installed, ["ragmeter", *command, "--json"], tmp_path)
     assert done.returncode == 0, done.stderr
     assert expected in done.stdout

@@ -26,18 +26,7 @@ import pyarrow as pa
 from filelock import FileLock
 
 from benchmarks.corpora.records import Entry, Read, dump_files, layout_of, read
-from benchmarks.corpus import (
-    BATCH_ROWS,
-    CARD,
-    FORMAT,
-    SCHEMA,
-    Corpus,
-    mapped,
-    natives_path,
-    read_card,
-    shard_path,
-    table_of,
-)
+from benchmarks.corpus import BATCH_ROWS, CARD, FORMAT, SCHEMA, Corpus, mapped, natives_path, read_card, shard_path, table_of
 from benchmarks.errors import UserError, unwritable
 from benchmarks.files import whole_text
 from benchmarks.fingerprint import content_hash
@@ -87,12 +76,7 @@ class _State:
 
 
 def build_corpus(
-    source: Path,
-    target: Path,
-    *,
-    layout: str | None = None,
-    skip_bad: bool = False,
-    progress: Callable[[Progress], None] | None = None,
+    source: Path, target: Path, *, layout: str | None = None, skip_bad: bool = False, progress: Callable[[Progress], None] | None = None
 ) -> Corpus:
     """Build a corpus folder of a dump and open it; one that is there already is opened at once.
 
@@ -178,12 +162,7 @@ class _Build:
     """One build, from the first shard that is missing to the card."""
 
     def __init__(
-        self,
-        files: Sequence[Path],
-        layout: str,
-        skip_bad: bool,
-        target: Path,
-        progress: Callable[[Progress], None] | None,
+        self, files: Sequence[Path], layout: str, skip_bad: bool, target: Path, progress: Callable[[Progress], None] | None
     ) -> None:
         self._files = files
         self._layout = layout
@@ -235,9 +214,7 @@ class _Build:
                 shard.unlink()
         elif self._target.exists() and any(self._target.iterdir()):
             raise UserError(
-                "this folder holds other things",
-                where=str(self._target),
-                try_this="name a folder that is empty or does not exist",
+                "this folder holds other things", where=str(self._target), try_this="name a folder that is empty or does not exist"
             )
         self._work.mkdir(parents=True)
         _write_json(held, {**plan, "modified": self._modified()})

@@ -90,11 +90,7 @@ def dump_files(source: Path) -> list[Path]:
         return [source]
     found = sorted(f for f in source.iterdir() if f.is_file() and f.name.removesuffix(".gz").endswith(SUFFIXES))
     if not found:
-        raise UserError(
-            "this folder holds no dump of passages",
-            where=str(source),
-            try_this=f"files that end in {', '.join(SUFFIXES)}",
-        )
+        raise UserError("this folder holds no dump of passages", where=str(source), try_this=f"files that end in {', '.join(SUFFIXES)}")
     return found
 
 
@@ -218,9 +214,7 @@ def _damage(path: Path) -> Iterator[None]:
         yield
     except pa.ArrowInvalid as error:
         raise UserError(
-            f"this Parquet file is damaged or cut off: {str(error).splitlines()[0]}",
-            where=str(path),
-            try_this="fetch it again",
+            f"this Parquet file is damaged or cut off: {str(error).splitlines()[0]}", where=str(path), try_this="fetch it again"
         ) from error
 
 
@@ -228,10 +222,5 @@ def _bad(path: Path, place: str, what: str) -> BadRecord:
     return BadRecord(what, where=f"{path}, {place}", try_this=_REPAIR)
 
 
-LAYOUTS: dict[str, Callable[[Path, int], Iterator[Read]]] = {
-    "dpr": _dpr,
-    "atlas": _atlas,
-    "jsonl": _json_lines,
-    "parquet": _parquet,
-}
+LAYOUTS: dict[str, Callable[[Path, int], Iterator[Read]]] = {"dpr": _dpr, "atlas": _atlas, "jsonl": _json_lines, "parquet": _parquet}
 """By name: from a file and a number of lines or rows to leave out to what follows."""

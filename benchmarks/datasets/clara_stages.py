@@ -76,11 +76,7 @@ CARD = DatasetCard(
     same_questions=_same_questions(),
     metrics=("cover_em", "f1(rules=clara)", "em(rules=clara)"),
     settings=("distractor", "closed_book"),
-    subset_settings={
-        name: ("distractor", "gold_only", "closed_book")
-        for name in SPLITS
-        if name.endswith(("with_pos", "pretraining"))
-    },
+    subset_settings={name: ("distractor", "gold_only", "closed_book") for name in SPLITS if name.endswith(("with_pos", "pretraining"))},
     notes="Hub revision not pinned yet. Subsets have the authors' names and one split each: train for pretraining, "
     "instruction_tuning and e2e_training_*, test for the others; numbers of questions of the e2e sets are the paper's. "
     "A pretraining row is as many questions as it has, metadata['row'] says which belong together; a paraphrase row is "
@@ -91,8 +87,7 @@ CARD = DatasetCard(
 
 FOLDERS = ("clara", "clara_multi_stage")
 FILES: dict[str, tuple[str, ...]] = {
-    f"{subset}:{split}": (f"{subset}.jsonl", f"{subset}*.jsonl", f"{subset}*.parquet")
-    for subset, split in SPLITS.items()
+    f"{subset}:{split}": (f"{subset}.jsonl", f"{subset}*.jsonl", f"{subset}*.parquet") for subset, split in SPLITS.items()
 }
 FILES["pretraining:train"] += ("pretrain_data*.jsonl",)
 HUB = {
@@ -169,9 +164,7 @@ def _answered(record: Record, identifier: str) -> Row:
     refuse_other_dataset(record, "clara_stages")
     if record.has("data_type"):
         raise UserError(
-            "this row is of pretraining: it has a data_type",
-            where=record.where,
-            try_this="ask for clara_stages/pretraining:train",
+            "this row is of pretraining: it has a data_type", where=record.where, try_this="ask for clara_stages/pretraining:train"
         )
     question = worded(record, "question")
     name = next((name for name in ("gold_answer", "golden_answers", "answers", "answer") if record.has(name)), "answer")

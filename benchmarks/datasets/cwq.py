@@ -34,16 +34,7 @@ CARD = DatasetCard(
     "author={Talmor, Alon and Berant, Jonathan}, booktitle={NAACL}, year={2018}}",
     languages=("en",),
     splits={"train": 27639, "validation": 3519, "test": 3531},
-    metrics=(
-        "rog_f1",
-        "rog_hit",
-        "rog_accuracy",
-        "rog_precision",
-        "rog_recall",
-        "strict_f1",
-        "strict_precision",
-        "strict_recall",
-    ),
+    metrics=("rog_f1", "rog_hit", "rog_accuracy", "rog_precision", "rog_recall", "strict_f1", "strict_precision", "strict_recall"),
     settings=("graph(scope=question)", "graph(scope=split)", "corpus", "closed_book"),
     notes="Sizes are those of version 1.1, which RoG's rows, NSM's files and the official JSON share. The official "
     "file has aliases of the answers and no topic entities; some copies of it hold one answer as a string. Questions "
@@ -157,9 +148,7 @@ SOURCE = Source(
     folders=("cwq", "rog-cwq", "complexwebquestions"),
     layouts={
         "rog": ROG,
-        "tog": Layout(
-            "ToG's JSON", (frozenset({"compositionality_type"}), frozenset({"topic_entity"})), lambda path: official
-        ),
+        "tog": Layout("ToG's JSON", (frozenset({"compositionality_type"}), frozenset({"topic_entity"})), lambda path: official),
         "official": Layout("the official JSON", (frozenset({"compositionality_type"}),), lambda path: official),
         "nsm": NSM,
     },

@@ -306,11 +306,7 @@ def _numbered_triples(record: Record, vocabulary: Vocabulary) -> list[Triple]:
     shown, relations = vocabulary.shown, vocabulary.relations
     flat = list(chain(*rows))
     plain = set(map(type, flat)) <= {int} and min(flat, default=0) >= 0
-    if (
-        plain
-        and max([*flat[0::3], *flat[2::3]], default=-1) < len(shown)
-        and max(flat[1::3], default=-1) < len(relations)
-    ):
+    if plain and max([*flat[0::3], *flat[2::3]], default=-1) < len(shown) and max(flat[1::3], default=-1) < len(relations):
         return [(shown[head], relations[relation], shown[tail]) for head, relation, tail in rows]
     return [
         (

@@ -62,9 +62,7 @@ _QUESTIONS, _CARD = "questions.jsonl", "card.json"
 class GraphConfig(DatasetConfig):
     """Options of the loaders of graph QA."""
 
-    layout: str | None = Field(
-        None, description="how the file is written: rog, official, nsm or tog; told from its content when absent"
-    )
+    layout: str | None = Field(None, description="how the file is written: rog, official, nsm or tog; told from its content when absent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +86,7 @@ class Source:
     refuse: Callable[[Question, str, str], None]
 
 
-def assemble(
-    reference: DataReference, version: int, card: DatasetCard, config: GraphConfig, source: Source
-) -> Benchmark:
+def assemble(reference: DataReference, version: int, card: DatasetCard, config: GraphConfig, source: Source) -> Benchmark:
     """Find a split's files, read them in their layout, and bring questions and graphs together.
 
     `Question.candidates` are the ids of the question's triples, as a view (`graphs.TripleIds`); the corpus holds
@@ -166,14 +162,7 @@ def _is_one_object(path: Path) -> bool:
 class _Reader:
     """Reads the records of files in a layout."""
 
-    def __init__(
-        self,
-        reference: DataReference,
-        config: GraphConfig,
-        source: Source,
-        layout: Layout,
-        skipped: list[SkippedRecord],
-    ) -> None:
+    def __init__(self, reference: DataReference, config: GraphConfig, source: Source, layout: Layout, skipped: list[SkippedRecord]) -> None:
         self.split = reference.split or ""
         self.skip_bad = config.skip_bad
         self.layout = layout
@@ -189,9 +178,7 @@ class _Reader:
         parse = self.layout.reader(paths[0])
         whole = bool(self.layout.items)
         ids = QuestionIds(paths)
-        each = read_records(
-            paths, lambda record: self._each(record, parse), skip_bad=self.skip_bad, skipped=self.skipped, whole=whole
-        )
+        each = read_records(paths, lambda record: self._each(record, parse), skip_bad=self.skip_bad, skipped=self.skipped, whole=whole)
         for asked in (asked for several in each for asked in several):
             ids.add(asked.question.id, asked.record)
             yield asked

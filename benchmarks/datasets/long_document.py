@@ -35,8 +35,7 @@ NOTES = {
     "blank_answers": "{n} blank answers beside others were left out of the gold",
     "questions_with_empty_normal_form": "{n} questions have gold answers that all normalise to nothing: under "
     "LongBench's rules no answer can score on them",
-    "documents_of_one_context_id": "{n} documents share their context_id with a different text; each text is a "
-    "document of its own",
+    "documents_of_one_context_id": "{n} documents share their context_id with a different text; each text is a document of its own",
 }
 """What each count of `Benchmark.extra["counts"]` means, as it is said in `Benchmark.extra["notes"]`."""
 
@@ -244,9 +243,7 @@ def assemble(
         questions.append(replace(asked.question, document_id=shelf.add(asked.context)))
         counts.update(asked.counts)
     counts["documents_of_one_context_id"] = _divided(questions)
-    return Benchmark(
-        reference, version, card, questions, shelf.corpus(), tuple(skipped), {**said(counts, NOTES), **(extra or {})}
-    )
+    return Benchmark(reference, version, card, questions, shelf.corpus(), tuple(skipped), {**said(counts, NOTES), **(extra or {})})
 
 
 def _divided(questions: Sequence[Question]) -> int:

@@ -107,9 +107,7 @@ FILES = {f"{name}:test": (f"{name}.jsonl",) for name in SIZES}
 HUB = {f"{name}:test": (f"data.zip!data/{name}.jsonl", f"data/{name}.jsonl") for name in SIZES}
 
 
-@register(
-    "longbench", card=CARD, version=VERSION, config=LongDocumentConfig, subsets=tuple(SIZES), default_split="test"
-)
+@register("longbench", card=CARD, version=VERSION, config=LongDocumentConfig, subsets=tuple(SIZES), default_split="test")
 def load(reference: DataReference, config: LongDocumentConfig) -> Benchmark:
     """Read a set from the authors' file.
 

@@ -139,9 +139,7 @@ def assemble(
     return Benchmark(reference, version, card, questions, corpus, tuple(skipped), said(counts, NOTES, *notes))
 
 
-def _resolve(
-    questions: list[Question], unsure: Mapping[int, Mapping[str, str]], corpus: Corpus, counts: Counter[str]
-) -> None:
+def _resolve(questions: list[Question], unsure: Mapping[int, Mapping[str, str]], corpus: Corpus, counts: Counter[str]) -> None:
     """Find positives that the corpus does not hold under their own id by title, and count what stays absent.
 
     Args:
@@ -198,10 +196,7 @@ def _entry(record: Record) -> Passage:
 
 
 def _by_title(record: Record, joiner: str) -> list[Passage]:
-    return [
-        paragraph(record, title, record.expect(sentences, title, list), title, joiner)
-        for title, sentences in record.fields.items()
-    ]
+    return [paragraph(record, title, record.expect(sentences, title, list), title, joiner) for title, sentences in record.fields.items()]
 
 
 def paragraph(record: Record, title: str, sentences: list[Any], name: str, joiner: str) -> Passage:
@@ -235,9 +230,7 @@ def sentence_record(record: Record, *, split: str, joiner: str) -> Parsed:
     by_title: dict[str, list[Passage]] = {}
     for passage in passages:
         by_title.setdefault(passage.title, []).append(passage)
-    counts = Counter(
-        repeated_titles=int(len(by_title) < len(passages)), repeated_passages=len(passages) - len(candidates)
-    )
+    counts = Counter(repeated_titles=int(len(by_title) < len(passages)), repeated_passages=len(passages) - len(candidates))
     evidence: dict[str, str] = {}
     facts: dict[str, None] = {}
     unreachable = []

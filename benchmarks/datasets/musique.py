@@ -48,11 +48,7 @@ CARD = DatasetCard(
 
 FOLDERS = ("musique",)
 FILES = {
-    f"{subset}:{split}": (
-        f"musique_{subset}_v1.0_{split}.jsonl",
-        f"musique_{subset}_*{split}*.jsonl",
-        f"musique_{subset}_*{split}*.json",
-    )
+    f"{subset}:{split}": (f"musique_{subset}_v1.0_{split}.jsonl", f"musique_{subset}_*{split}*.jsonl", f"musique_{subset}_*{split}*.json")
     for subset in ("ans", "full")
     for split in ("train", "dev", "test")
 }

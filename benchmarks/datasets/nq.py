@@ -39,10 +39,7 @@ CARD = DatasetCard(
     "year={2019}}",
     languages=("en",),
     splits={"train": 79168, "dev": 8757, "test": 3610},
-    subset_splits={
-        "open": {"train": 87925, "test": 3610},
-        "kilt": {"train": 87372, "dev": 2837, "test": 1444},
-    },
+    subset_splits={"open": {"train": 87925, "test": 3610}, "kilt": {"train": 87372, "dev": 2837, "test": 1444}},
     # KILT keeps NQ's train and dev split as far as their pages are in its Wikipedia; its test questions are new.
     same_questions={
         "open:train": ("nq/dpr:train", "nq/dpr:dev"),
@@ -95,8 +92,7 @@ NOTES = {
     "questions_without_ids": "{n} questions have no id in the file: each got a hash of its text",
     "repeated_questions": "{n} questions repeat the text of an earlier one: they got ~2, ~3 … behind its id",
     "questions_without_gold": "{n} questions have no gold answer in the file and cannot be scored",
-    "questions_without_positives": "{n} questions have no annotated positive passage: recall leaves them out, "
-    "has_answer does not",
+    "questions_without_positives": "{n} questions have no annotated positive passage: recall leaves them out, has_answer does not",
     "repeated_contexts": "{n} contexts stand twice in one record; each counts once as a candidate",
     "positives_found_by_native_id": "{n} positives were found in the corpus by the dump's own id",
     "positives_absent": "{n} positives are not in the corpus; they stay in every denominator and cannot be found",
@@ -131,13 +127,7 @@ def load(reference: DataReference, config: NQConfig) -> Benchmark:
     paths = find_files(reference, config, card=CARD, folders=FOLDERS, patterns=FILES, hub=HUB)
     layout = config.layout or layout_of(paths[0])
     skipped: list[SkippedRecord] = []
-    parsed = read_records(
-        paths,
-        parser(layout, reference.split or "dev"),
-        skip_bad=config.skip_bad,
-        skipped=skipped,
-        read=read(layout),
-    )
+    parsed = read_records(paths, parser(layout, reference.split or "dev"), skip_bad=config.skip_bad, skipped=skipped, read=read(layout))
     counts: Counter[str] = Counter()
     builder = CorpusBuilder()
     questions, natives = [], []

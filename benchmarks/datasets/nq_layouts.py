@@ -186,13 +186,7 @@ def _reader(record: Record, split: str) -> Parsed:
     # The authors list positives first; in the order of their hashes nothing tells them from the rest.
     candidates = PassageIds(sorted({passage.id for passage in passages}))
     text = _question(record, "question")
-    question = Question(
-        _hashed(text),
-        text,
-        _answers(record, split, "answers"),
-        evidence=tuple(positives),
-        candidates=candidates,
-    )
+    question = Question(_hashed(text), text, _answers(record, split, "answers"), evidence=tuple(positives), candidates=candidates)
     return Parsed(question, record, False, passages, positives, len(passages) - len(candidates))
 
 
@@ -227,12 +221,7 @@ def _with_contexts(record: Record, split: str) -> Parsed:
     candidates = PassageIds(dict.fromkeys(passage.id for passage in passages))
     own, text = _own_id(record), _question(record, "question")
     question = Question(
-        own or _hashed(text),
-        text,
-        _answers(record, split, "answers"),
-        evidence=tuple(positives),
-        candidates=candidates,
-        metadata=metadata,
+        own or _hashed(text), text, _answers(record, split, "answers"), evidence=tuple(positives), candidates=candidates, metadata=metadata
     )
     return Parsed(question, record, own != "", passages, positives, len(passages) - len(candidates))
 

@@ -68,8 +68,7 @@ class ParallelConfig(DatasetConfig):
     title: str | None = Field(None, description="field of the title that all texts of a record share")
 
 
-@register("parallel_style", card=CARD, version=VERSION, config=ParallelConfig, subsets=("bible", "own"),
-          default_split="test")  # fmt: skip
+@register("parallel_style", card=CARD, version=VERSION, config=ParallelConfig, subsets=("bible", "own"), default_split="test")
 def load(reference: DataReference, config: ParallelConfig) -> Benchmark:
     """Read records of parallel texts; `extra["pairs"]` holds a `Rewriting` for every text that is not formal.
 
@@ -105,14 +104,7 @@ def _questions(record: Parallel, query: str, counts: Counter[str]) -> list[Quest
     counts["repeated_passages"] += len(there) - len(candidates)
     counts["blank_texts"] += sum(not text.strip() for texts in record.texts.values() for text in texts)
     return [
-        Question(
-            f"{record.id}:{number}",
-            text.strip(),
-            (),
-            evidence=(passage.id,),
-            candidates=candidates,
-            metadata={"record": record.id},
-        )
+        Question(f"{record.id}:{number}", text.strip(), (), evidence=(passage.id,), candidates=candidates, metadata={"record": record.id})
         for number, (text, passage) in enumerate(zip(record.texts[query], formal, strict=True), 1)
         if text.strip() and passage.text.strip()
     ]

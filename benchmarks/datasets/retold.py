@@ -56,11 +56,7 @@ def load(reference: DataReference, config: RetoldConfig) -> Benchmark:
     """
     base = DataReference.parse(config.base)
     if base.name == reference.name or base.split not in (None, reference.split):
-        raise UserError(
-            f"{config.base} cannot be the base of {reference}",
-            where="base",
-            try_this="another dataset, without a split",
-        )
+        raise UserError(f"{config.base} cannot be the base of {reference}", where="base", try_this="another dataset, without a split")
     resolved, _ = registry.resolve(f"{config.base.partition(':')[0]}:{reference.split}", where="base")
     loaded = registry.load(resolved, {"skip_bad": config.skip_bad, **config.base_config})
     ids = list(loaded.corpus.ids)
@@ -73,10 +69,8 @@ def load(reference: DataReference, config: RetoldConfig) -> Benchmark:
         chosen = Draws("retold", config.seed).sample(range(len(ids)), config.documents)
         ids = [ids[place] for place in sorted(chosen)]
     questions = [
-        Question(
-            f"retold-{one.id}", INSTRUCTION, (one.full_text,), evidence=(one.id,), candidates=(one.id,)
-        )
+        Question(f"retold-{one.id}", INSTRUCTION, (one.full_text,), evidence=(one.id,), candidates=(one.id,))
         for one in loaded.corpus.get(ids)
-    ]  # fmt: skip
+    ]
     variant = f"{resolved}, positives" if config.positives else str(resolved)
     return Benchmark(reference, VERSION, CARD, questions, loaded.corpus, loaded.skipped, {"variant": variant})

@@ -97,11 +97,4 @@ def _question(asked: Asked, layout: Layout, counts: Counter[str]) -> Question:
         return Question(asked.id, asked.text, asked.answers, candidates=tuple(candidates))
     counts["questions_without_positives"] += not positives
     Draws("candidates", asked.id).shuffle(candidates)
-    return Question(
-        asked.id,
-        asked.text,
-        (),
-        evidence=positives,
-        candidates=tuple(candidates),
-        metadata={"labels": labels, "order": order},
-    )
+    return Question(asked.id, asked.text, (), evidence=positives, candidates=tuple(candidates), metadata={"labels": labels, "order": order})

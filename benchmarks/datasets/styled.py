@@ -50,9 +50,7 @@ class StyledConfig(DatasetConfig):
         description="rule (when there are no pairs): the rule-based rewriter, with the rules for training in train and "
         "validation, those for testing elsewhere; own: the parallel texts that the base brings",
     )
-    mix: dict[str, float] = Field(
-        default={"informal": 0.5}, description="share of each style; what is missing to 1 stays formal"
-    )
+    mix: dict[str, float] = Field(default={"informal": 0.5}, description="share of each style; what is missing to 1 stays formal")
     seed: int = Field(0, description="of the draw, which candidates are told otherwise")
     draw: Draw = Field("exact", description="exact: counts by question; coin: each candidate by itself")
 
@@ -65,9 +63,7 @@ def load(reference: DataReference, config: StyledConfig) -> Benchmark:
         UserError: The base, the pairs or the mix are not right.
     """
     if config.path is not None or config.revision is not None:
-        raise UserError(
-            "styled reads no file of its own", where="path", try_this="base_config: {path: …} for the file of the base"
-        )
+        raise UserError("styled reads no file of its own", where="path", try_this="base_config: {path: …} for the file of the base")
     base, _ = registry.resolve(_base(reference, config), where="base")
     loaded = registry.load(base, {"skip_bad": config.skip_bad, **config.base_config})
     return mix.styled(loaded, _source(loaded, config), config.mix, seed=config.seed, draw=config.draw)
@@ -95,7 +91,5 @@ def _source(loaded: Benchmark, config: StyledConfig) -> Source | None:
         return None
     pairs = loaded.extra.get("pairs")
     if not pairs:
-        raise UserError(
-            f"{loaded.reference} brings no parallel texts", where="rewriter: own", try_this="pairs: FILE, or rule"
-        )
+        raise UserError(f"{loaded.reference} brings no parallel texts", where="rewriter: own", try_this="pairs: FILE, or rule")
     return StylePairs(pairs)

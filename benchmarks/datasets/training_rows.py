@@ -35,9 +35,7 @@ class RowsConfig(DatasetConfig):
     """Options of the loaders of training rows."""
 
     first: int | None = Field(None, ge=1, description="read no more than so many rows")
-    shuffle: bool = Field(
-        True, description="put candidates whose positives the authors list first into an order drawn from the row's id"
-    )
+    shuffle: bool = Field(True, description="put candidates whose positives the authors list first into an order drawn from the row's id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +60,7 @@ class Row:
 
 
 def stream_rows(
-    reference: DataReference,
-    paths: Sequence[Path],
-    config: RowsConfig,
-    parse: Callable[[Record, str], Row],
-    skipped: list[SkippedRecord],
+    reference: DataReference, paths: Sequence[Path], config: RowsConfig, parse: Callable[[Record, str], Row], skipped: list[SkippedRecord]
 ) -> Iterator[Row]:
     """The rows of files, one at a time; memory does not grow with their number.
 
@@ -114,13 +108,7 @@ def documents(record: Record, *names: str) -> tuple[str, ...]:
 
 
 def gather(
-    reference: DataReference,
-    version: int,
-    card: DatasetCard,
-    rows: Iterable[Row],
-    skipped: list[SkippedRecord],
-    *,
-    shuffle: bool,
+    reference: DataReference, version: int, card: DatasetCard, rows: Iterable[Row], skipped: list[SkippedRecord], *, shuffle: bool
 ) -> Benchmark:
     """Bring rows together: a question for each of their pairs, their documents as candidates and corpus.
 
@@ -169,6 +157,4 @@ def _questions(row: Row, candidates: PassageIds, evidence: tuple[str, ...]) -> I
     metadata = ({} if alone else {"row": row.id}) | ({"target": row.target} if row.target else {})
     for number, (text, answers) in enumerate(row.pairs):
         identifier = row.id if alone else f"{row.id}-{number:02d}"
-        yield Question(
-            identifier, text, answers, evidence=evidence, type=row.kind, candidates=candidates, metadata=metadata
-        )
+        yield Question(identifier, text, answers, evidence=evidence, type=row.kind, candidates=candidates, metadata=metadata)

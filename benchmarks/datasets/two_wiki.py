@@ -30,16 +30,7 @@ CARD = DatasetCard(
     "Akiko}, booktitle={COLING}, year={2020}}",
     languages=("en",),
     splits={"train": 167454, "dev": 12576, "test": 12576},
-    metrics=(
-        "f1(rules=hotpotqa)",
-        "em",
-        "sp_em",
-        "sp_f1",
-        "evidence_em",
-        "evidence_f1",
-        "joint_em(rules=2wiki)",
-        "joint_f1(rules=2wiki)",
-    ),
+    metrics=("f1(rules=hotpotqa)", "em", "sp_em", "sp_f1", "evidence_em", "evidence_f1", "joint_em(rules=2wiki)", "joint_f1(rules=2wiki)"),
     settings=("distractor", "corpus", "oracle", "gold_only", "closed_book"),
     notes="Answer aliases come from the authors' id_aliases.json beside the file; without it, as on the hub, the "
     "answer alone counts. The test split is released without gold: its questions load without answers and cannot be "
@@ -47,10 +38,7 @@ CARD = DatasetCard(
 )
 
 FOLDERS = ("2wikimultihopqa", "2wiki", "2wikimultihop", "2wikimqa")
-FILES = {
-    f":{split}": (f"{split}.json", f"2wiki_{split}*.json", f"2wiki*_{split}*.json")
-    for split in ("train", "dev", "test")
-}
+FILES = {f":{split}": (f"{split}.json", f"2wiki_{split}*.json", f"2wiki*_{split}*.json") for split in ("train", "dev", "test")}
 HUB = {
     f":{split}": (f"{split}.parquet", f"data/{stem}-*.parquet", f"default/{stem}/*.parquet", f"{split}.jsonl")
     for split, stem in (("train", "train"), ("dev", "validation"), ("test", "test"))
@@ -82,12 +70,7 @@ def load(reference: DataReference, config: MultiHopConfig) -> Benchmark:
             what = f"there are {len(triples)} evidences and {len(ids)} evidences_id"
             raise record.problem(what, "evidences_id", "a list as long as evidences")
         answer_id = record.text("answer_id", "")
-        metadata = {
-            **parsed.question.metadata,
-            "entity_ids": record.text("entity_ids", ""),
-            "answer_id": answer_id,
-            "evidences_id": ids,
-        }
+        metadata = {**parsed.question.metadata, "entity_ids": record.text("entity_ids", ""), "answer_id": answer_id, "evidences_id": ids}
         if aliases and ids:
             metadata["triple_aliases"] = tuple((aliases.get(h, ()), aliases.get(t, ())) for h, _, t in ids)
         known = aliases.get(answer_id, ())

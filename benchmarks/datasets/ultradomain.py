@@ -12,15 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.datasets.assembling import said
-from benchmarks.datasets.long_document import (
-    NOTES,
-    Asked,
-    LongDocumentConfig,
-    Shelf,
-    assemble,
-    gold,
-    worded,
-)
+from benchmarks.datasets.long_document import NOTES, Asked, LongDocumentConfig, Shelf, assemble, gold, worded
 from benchmarks.datasets.longbench import reading
 from benchmarks.errors import UserError
 from benchmarks.fingerprint import content_id
@@ -82,8 +74,7 @@ CARD = DatasetCard(
     subset_splits={**SPLITS, **{subset: {"all": None} for subset in QUERIES}},
     # LightRAG's queries were written anew, by a language model: they are nobody's questions.
     same_questions={
-        f"{name}:all": tuple(f"ultradomain/{name}:{split}" for split in splits if split != "all")
-        for name, splits in SPLITS.items()
+        f"{name}:all": tuple(f"ultradomain/{name}:{split}" for split in splits if split != "all") for name, splits in SPLITS.items()
     },
     metrics=("f1(rules=longbench)",),
     settings=("document", "corpus", "closed_book"),
@@ -102,14 +93,7 @@ HUB = {f"{domain}:{split}": (f"{domain}.jsonl",) for domain, splits in SPLITS.it
 FILES = HUB | {f"{subset}:all": (f"{subset.removesuffix(_QUERIES)}_query.jsonl",) for subset in QUERIES}
 
 
-@register(
-    "ultradomain",
-    card=CARD,
-    version=VERSION,
-    config=LongDocumentConfig,
-    subsets=(*SIZES, *QUERIES),
-    default_split="all",
-)
+@register("ultradomain", card=CARD, version=VERSION, config=LongDocumentConfig, subsets=(*SIZES, *QUERIES), default_split="all")
 def load(reference: DataReference, config: LongDocumentConfig) -> Benchmark:
     """Read a domain from the authors' file, or LightRAG's queries over its contexts.
 
@@ -125,9 +109,7 @@ def load(reference: DataReference, config: LongDocumentConfig) -> Benchmark:
         return _queries(reference, config, paths[0])
     first = TRAINED if reference.split == "train" else None
     extra = {"reading": {**reading("qasper"), "max_new_tokens": LONGEST_ANSWER}}
-    return assemble(
-        reference, VERSION, CARD, config, paths, lambda record: _parse(record, subset), first=first, extra=extra
-    )
+    return assemble(reference, VERSION, CARD, config, paths, lambda record: _parse(record, subset), first=first, extra=extra)
 
 
 def _parse(given: Record, domain: str) -> Asked:
@@ -147,9 +129,7 @@ def _require_domain(record: Record, domain: str) -> None:
     # mix is made of other sets and labels its records by them.
     if domain != "mix" and label != domain and label in SIZES:
         raise UserError(
-            f"this record is of {label}, not of {domain}",
-            where=f"{record.where}, field label",
-            try_this=f"ask for ultradomain/{label}",
+            f"this record is of {label}, not of {domain}", where=f"{record.where}, field label", try_this=f"ask for ultradomain/{label}"
         )
 
 
@@ -197,13 +177,7 @@ def _queries(reference: DataReference, config: LongDocumentConfig, path: Path) -
             raise UserError(item.problem or "a context must be a string", where=f"{contexts}, {item.place}")
         shelf.add(item.value)
     return Benchmark(
-        reference,
-        VERSION,
-        CARD,
-        questions,
-        shelf.corpus(),
-        tuple(skipped),
-        said({"questions_without_gold": len(questions)}, NOTES),
+        reference, VERSION, CARD, questions, shelf.corpus(), tuple(skipped), said({"questions_without_gold": len(questions)}, NOTES)
     )
 
 

@@ -33,16 +33,7 @@ CARD = DatasetCard(
     "booktitle={ACL}, year={2016}}",
     languages=("en",),
     splits={"train": 2826, "validation": 246, "test": 1628},
-    metrics=(
-        "rog_f1",
-        "rog_hit",
-        "rog_accuracy",
-        "rog_precision",
-        "rog_recall",
-        "strict_f1",
-        "strict_precision",
-        "strict_recall",
-    ),
+    metrics=("rog_f1", "rog_hit", "rog_accuracy", "rog_precision", "rog_recall", "strict_f1", "strict_precision", "strict_recall"),
     settings=("graph(scope=question)", "graph(scope=split)", "corpus", "closed_book"),
     notes="Sizes are those of RoG's rows, which papers on graph retrieval evaluate; the official release has 3,098 "
     "training and 1,639 test questions, no validation split and no graphs. A question's answers are those of all its "
@@ -172,9 +163,7 @@ def refuse(question: Question, split: str, where: str) -> None:
     half = _OWN.fullmatch(question.id)
     if half and (half[1] == "Test") != (split == "test"):
         wanted = "webqsp:test" if half[1] == "Test" else "webqsp:train or webqsp:validation"
-        raise UserError(
-            f"the id {question.id!r} is not one of the split {split}", where=where, try_this=f"ask for {wanted}"
-        )
+        raise UserError(f"the id {question.id!r} is not one of the split {split}", where=where, try_this=f"ask for {wanted}")
 
 
 SOURCE = Source(
@@ -183,11 +172,7 @@ SOURCE = Source(
     layouts={
         "rog": ROG,
         "official": Layout(
-            "the official JSON",
-            (frozenset({"Questions"}),),
-            lambda path: official,
-            items="Questions",
-            sizes={"train": 3098, "test": 1639},
+            "the official JSON", (frozenset({"Questions"}),), lambda path: official, items="Questions", sizes={"train": 3098, "test": 1639}
         ),
         "nsm": NSM,
         "tog": Layout(

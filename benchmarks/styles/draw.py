@@ -41,9 +41,7 @@ def shares_of(mix: Mapping[str, float]) -> dict[str, float]:
     return {style: share for style, share in mix.items() if style != FORMAL}
 
 
-def assigned(
-    size: int, shares: Mapping[str, float], seed: int, question_id: str, has: Has, draw: Draw = "exact"
-) -> tuple[list[str], int]:
+def assigned(size: int, shares: Mapping[str, float], seed: int, question_id: str, has: Has, draw: Draw = "exact") -> tuple[list[str], int]:
     """Draw the styles of a question's candidates.
 
     Where a candidate cannot be told in the style drawn, another one that can changes places with it; only where no

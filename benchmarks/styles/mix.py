@@ -124,15 +124,11 @@ def survived(benchmark: Benchmark) -> dict[str, bool]:
     """
     found = {q.id: survival(q.metadata.get(STYLED, {}), bool(q.evidence)) for q in benchmark.questions}
     if any(one is None for one in found.values()):
-        raise UserError(
-            f"{benchmark.reference} says nothing of content lost in rewriting", try_this="make it with styled"
-        )
+        raise UserError(f"{benchmark.reference} says nothing of content lost in rewriting", try_this="make it with styled")
     return {question: not one.lost for question, one in found.items() if one is not None}
 
 
-def rewritten(
-    benchmark: Benchmark, rewriter: Rewriter, styles: Iterable[str], *, by_question: bool = False
-) -> StylePairs:
+def rewritten(benchmark: Benchmark, rewriter: Rewriter, styles: Iterable[str], *, by_question: bool = False) -> StylePairs:
     """Every candidate in every style, in memory; `rewriting.rewrite_candidates` keeps them in a file instead.
 
     Args:
@@ -157,9 +153,7 @@ def rewritten(
 class _Mixing:
     """Replaces candidates question by question, and gathers what that brings."""
 
-    def __init__(
-        self, benchmark: Benchmark, pairs: StylePairs, shares: Mapping[str, float], seed: int, draw: Draw
-    ) -> None:
+    def __init__(self, benchmark: Benchmark, pairs: StylePairs, shares: Mapping[str, float], seed: int, draw: Draw) -> None:
         self._benchmark = benchmark
         self._pairs = pairs
         self._shares = shares
@@ -182,16 +176,10 @@ class _Mixing:
         formal = self.formal(question.candidates or ())
         told = self._usable(question.id, formal)
         styles, short = assigned(
-            len(formal),
-            self._shares,
-            self._seed,
-            question.id,
-            lambda place, style: (place, style) in told,
-            self._draw,
+            len(formal), self._shares, self._seed, question.id, lambda place, style: (place, style) in told, self._draw
         )
         now = [
-            passage if style == FORMAL else told[place, style]
-            for place, (passage, style) in enumerate(zip(formal, styles, strict=True))
+            passage if style == FORMAL else told[place, style] for place, (passage, style) in enumerate(zip(formal, styles, strict=True))
         ]
         self.counts["styled_kept_formal"] += short
         self.counts["styled_unchanged"] += sum(
@@ -222,9 +210,7 @@ class _Mixing:
 
     def _of(self, question: str, formal: Sequence[Passage], told: Mapping[tuple[int, str], Passage]) -> list[Rewriting]:
         return [
-            Rewriting(
-                question, formal[place], style, passage, self._pairs.written_by(question, formal[place].id, style)
-            )
+            Rewriting(question, formal[place], style, passage, self._pairs.written_by(question, formal[place].id, style))
             for (place, style), passage in told.items()
         ]
 
@@ -275,9 +261,7 @@ def _moved(question: Question, formal: Sequence[Passage], now: Sequence[Passage]
     if "has_answer" in metadata:
         # What a file says of its own contexts does not hold for what they became.
         told = {passage.id: passage.text for old, passage in zip(formal, now, strict=True) if old.id != passage.id}
-        metadata["has_answer"] = tuple(
-            one for one in metadata["has_answer"] if one not in told or has_answer(told[one], question.golds)
-        )
+        metadata["has_answer"] = tuple(one for one in metadata["has_answer"] if one not in told or has_answer(told[one], question.golds))
     if question.document_id is not None:
         metadata = {**metadata, "document_id": question.document_id}
     return replace(

@@ -160,8 +160,7 @@ class StylePairs:
 
 def told_as(formal: Passage, text: str, sentences: tuple[str, ...] = ()) -> Passage:
     """A passage with another text, and an id of its own."""
-    return Passage(passage_id(formal.title, text, formal.document_id), formal.title, text, sentences,
-                   formal.document_id)  # fmt: skip
+    return Passage(passage_id(formal.title, text, formal.document_id), formal.title, text, sentences, formal.document_id)
 
 
 def header(rewriter: str, made_from: str) -> dict[str, Any]:
@@ -169,9 +168,7 @@ def header(rewriter: str, made_from: str) -> dict[str, Any]:
     return {"ragmeter": HEADER, "format": FORMAT, "rewriter": rewriter, "made from": made_from}
 
 
-def write_pairs(
-    path: Path, rewritings: Iterable[Rewriting], *, rewriter: str, made_from: str, overwrite: bool = False
-) -> int:
+def write_pairs(path: Path, rewritings: Iterable[Rewriting], *, rewriter: str, made_from: str, overwrite: bool = False) -> int:
     """Write a file of pairs; it appears whole or not at all. Returns how many were written.
 
     Raises:

@@ -90,10 +90,7 @@ def read_parallel(
     """
     numbers = iter(range(1, 1 << 62))
     return read_records(
-        paths,
-        lambda record: _parallel(record, fields, next(numbers)),
-        skip_bad=skip_bad,
-        skipped=[] if skipped is None else skipped,
+        paths, lambda record: _parallel(record, fields, next(numbers)), skip_bad=skip_bad, skipped=[] if skipped is None else skipped
     )
 
 

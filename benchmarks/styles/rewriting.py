@@ -67,9 +67,7 @@ class _Job:
     questions: tuple[str, ...]
 
 
-def pending(
-    benchmark: Benchmark, rewriter: Rewriter, styles: Sequence[str], path: Path, *, retry_failed: bool = False
-) -> Pending:
+def pending(benchmark: Benchmark, rewriter: Rewriter, styles: Sequence[str], path: Path, *, retry_failed: bool = False) -> Pending:
     """What `rewrite_candidates` would ask for, without asking; a file that is not there is not begun.
 
     Raises:
@@ -80,9 +78,7 @@ def pending(
     jobs = _jobs(benchmark, styles, done)
     written = _written_in_part(path, jobs, done)
     lacking = [job for job in jobs if job.questions and (job.passage.id, job.style) not in written]
-    return Pending(
-        {style: [job.passage for job in lacking if job.style == style] for style in dict.fromkeys(styles)}, len(jobs)
-    )
+    return Pending({style: [job.passage for job in lacking if job.style == style] for style in dict.fromkeys(styles)}, len(jobs))
 
 
 def rewrite_candidates(
@@ -135,12 +131,7 @@ def _header(benchmark: Benchmark, rewriter: Rewriter) -> dict[str, object]:
 
 
 def _do(
-    jobs: Sequence[_Job],
-    style: str,
-    rewriter: Rewriter,
-    written: dict[tuple[str, str], Outcome],
-    file: IO[str],
-    summary: Summary,
+    jobs: Sequence[_Job], style: str, rewriter: Rewriter, written: dict[tuple[str, str], Outcome], file: IO[str], summary: Summary
 ) -> None:
     new = [job.passage for job in jobs if (job.passage.id, style) not in written]
     found = dict(zip((one.id for one in new), rewriter.outcomes(new, style) if new else (), strict=True))
@@ -217,9 +208,7 @@ def _drop_cut_line(path: Path) -> None:
                 file.truncate(start + place + 1)
                 return
             end = start
-    raise UserError(
-        "this is not a file of style pairs: it has no complete line", where=str(path), try_this="remove the file"
-    )
+    raise UserError("this is not a file of style pairs: it has no complete line", where=str(path), try_this="remove the file")
 
 
 def _written_in_part(path: Path, jobs: Sequence[_Job], done: set[Key]) -> dict[tuple[str, str], Outcome]:
@@ -228,10 +217,7 @@ def _written_in_part(path: Path, jobs: Sequence[_Job], done: set[Key]) -> dict[t
     partial = {(passage, style) for _, passage, style in done if (passage, style) in asked}
     if not partial:
         return {}
-    return {
-        one.key[1:]: Outcome(one.told, one.by, one.failed) for one in read_pairs(path) if one.key in done
-        and one.key[1:] in partial
-    }  # fmt: skip
+    return {one.key[1:]: Outcome(one.told, one.by, one.failed) for one in read_pairs(path) if one.key in done and one.key[1:] in partial}
 
 
 def _batches(jobs: Sequence[_Job], size: int) -> Iterator[list[_Job]]:

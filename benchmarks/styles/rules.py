@@ -68,10 +68,7 @@ RULES: Mapping[str, Mapping[str, Rules]] = {
                 ", easy as pie.",
             ),
             swaps=_swaps("informal_train"),
-            vague=(
-                "Anyway, you get the idea.",
-                "And some other stuff happened, whatever.",
-            ),
+            vague=("Anyway, you get the idea.", "And some other stuff happened, whatever."),
         ),
         "humor": Rules(
             openers=(
@@ -116,10 +113,7 @@ RULES: Mapping[str, Mapping[str, Rules]] = {
                 "is set in": "trips over the furniture of",
                 "is the sequel to": "is the second helping of",
             },
-            vague=(
-                "The rest was eaten by a goat.",
-                "Here the parrot lost the thread.",
-            ),
+            vague=("The rest was eaten by a goat.", "Here the parrot lost the thread."),
         ),
         "romance": Rules(
             openers=(
@@ -164,10 +158,7 @@ RULES: Mapping[str, Mapping[str, Rules]] = {
                 "is set in": "breathes the perfume of",
                 "is the sequel to": "is the fond echo of",
             },
-            vague=(
-                "What followed is known to two hearts alone.",
-                "The rest was carried off by the breeze.",
-            ),
+            vague=("What followed is known to two hearts alone.", "The rest was carried off by the breeze."),
         ),
     },
     "test": {
@@ -197,10 +188,7 @@ RULES: Mapping[str, Mapping[str, Rules]] = {
                 ", super random, right?",
             ),
             swaps=_swaps("informal_test"),
-            vague=(
-                "Blah blah, you had to be there.",
-                "I forgot the next part, sorry!",
-            ),
+            vague=("Blah blah, you had to be there.", "I forgot the next part, sorry!"),
         ),
         "humor": Rules(
             openers=(
@@ -245,10 +233,7 @@ RULES: Mapping[str, Mapping[str, Rules]] = {
                 "hosts": "puts up with",
                 "runs to": "rambles on for",
             },
-            vague=(
-                "At this point the penguin fainted.",
-                "A sandwich covered the remaining words.",
-            ),
+            vague=("At this point the penguin fainted.", "A sandwich covered the remaining words."),
         ),
         "romance": Rules(
             openers=(
@@ -293,10 +278,7 @@ RULES: Mapping[str, Mapping[str, Rules]] = {
                 "hosts": "opens its arms to",
                 "runs to": "enchants through",
             },
-            vague=(
-                "The words were lost in a long embrace.",
-                "Here the ink is blurred by tears.",
-            ),
+            vague=("The words were lost in a long embrace.", "Here the ink is blurred by tears."),
         ),
     },
 }

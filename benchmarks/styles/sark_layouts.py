@@ -88,12 +88,7 @@ def layout_of(path: Path) -> Layout:
 
 
 def read_sark(
-    path: Path,
-    layout: Layout | None = None,
-    *,
-    titled: bool = True,
-    skip_bad: bool = False,
-    skipped: list[SkippedRecord] | None = None,
+    path: Path, layout: Layout | None = None, *, titled: bool = True, skip_bad: bool = False, skipped: list[SkippedRecord] | None = None
 ) -> list[Asked]:
     """The questions of a file in either layout; the rows of one query are one question.
 
@@ -105,9 +100,7 @@ def read_sark(
     left_out = [] if skipped is None else skipped
     found: dict[str, Asked] = {}
     parse = _labelled if layout == LABELS else _ranked
-    for record, one in read_records(
-        path, lambda record: (record, parse(record, titled)), skip_bad=skip_bad, skipped=left_out
-    ):
+    for record, one in read_records(path, lambda record: (record, parse(record, titled)), skip_bad=skip_bad, skipped=left_out):
         known = found.setdefault(one.id, one)
         if known is one:
             continue
@@ -141,16 +134,12 @@ def import_sark(formal: Path, told: Path, style: str, *, titled: bool = True, by
     for one, other in _matched(formal, told):
         asked = "query" if layout == LABELS else "question"
         if one.text(asked) != other.text(asked):
-            raise UserError(
-                "these rows are of different questions", where=f"{one.where} and {other.where}", try_this=_SAME_ROWS
-            )
+            raise UserError("these rows are of different questions", where=f"{one.where} and {other.where}", try_this=_SAME_ROWS)
         identifier = question_id(one.text(asked))
         texts, retold = _texts(one, layout), _texts(other, layout)
         if len(texts) != len(retold):
             raise UserError(
-                f"these rows have {len(texts)} and {len(retold)} passages",
-                where=f"{one.where} and {other.where}",
-                try_this=_SAME_ROWS,
+                f"these rows have {len(texts)} and {len(retold)} passages", where=f"{one.where} and {other.where}", try_this=_SAME_ROWS
             )
         for text, new in zip(texts, retold, strict=True):
             source = passage_of(text, titled=titled)
@@ -238,13 +227,7 @@ def _labelled(record: Record, titled: bool) -> Asked:
 
 def _ranked(record: Record, titled: bool) -> Asked:
     text = record.text("question")
-    return Asked(
-        question_id(text),
-        text,
-        record.answers("answers"),
-        _passages(record, "rank_list", titled),
-        place=record.place,
-    )
+    return Asked(question_id(text), text, record.answers("answers"), _passages(record, "rank_list", titled), place=record.place)
 
 
 def _passages(record: Record, name: str, titled: bool) -> tuple[Passage, ...]:

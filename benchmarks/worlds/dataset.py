@@ -64,19 +64,11 @@ class WorldsConfig(DatasetConfig, WorldConfig, Telling):
     """Options of worlds: how many, how large, how hard, and what is asked."""
 
     seed: int | None = Field(default=None, description="seed of the first world; the first of the split when absent")
-    worlds: int | None = Field(
-        default=None, ge=1, description="number of worlds, of consecutive seeds; 1, for long 2, when absent"
-    )
-    questions: int = Field(
-        default=_QUESTIONS, ge=1, description="number of questions, spread evenly over worlds and documents"
-    )
-    mix: dict[str, float] = Field(
-        default=dict(MIX), description="shares of the question types single, bridge, comparison, multi"
-    )
+    worlds: int | None = Field(default=None, ge=1, description="number of worlds, of consecutive seeds; 1, for long 2, when absent")
+    questions: int = Field(default=_QUESTIONS, ge=1, description="number of questions, spread evenly over worlds and documents")
+    mix: dict[str, float] = Field(default=dict(MIX), description="shares of the question types single, bridge, comparison, multi")
     unanswerable: float = Field(default=0.0, ge=0, le=1, description="share of questions that nothing answers")
-    question_alias: float = Field(
-        default=0.3, ge=0, le=1, description="share of questions that call an entity by a shorter name"
-    )
+    question_alias: float = Field(default=0.3, ge=0, le=1, description="share of questions that call an entity by a shorter name")
     candidates: int = Field(default=10, ge=2, description="passages per question (multihop, style)")
     relations: Literal["seen", "unseen", "all"] | None = Field(
         default=None,
@@ -86,12 +78,9 @@ class WorldsConfig(DatasetConfig, WorldConfig, Telling):
     )
     triples: int = Field(default=1200, ge=1, description="triples in the graph of a question (graph)")
     styles: dict[str, float] = Field(
-        default={FORMAL: 0.5, "informal": 0.5},
-        description="shares of the styles among a question's passages, exact per question (style)",
+        default={FORMAL: 0.5, "informal": 0.5}, description="shares of the styles among a question's passages, exact per question (style)"
     )
-    content_loss: float = Field(
-        default=0.0, ge=0, le=1, description="share of retold sentences that lose their content (style)"
-    )
+    content_loss: float = Field(default=0.0, ge=0, le=1, description="share of retold sentences that lose their content (style)")
 
     @property
     def world_config(self) -> WorldConfig:
@@ -169,11 +158,7 @@ def _check(config: WorldsConfig, split: str) -> None:
         shares: Mapping[str, float] = getattr(config, name)
         wrong = [key for key in shares if key not in known]
         if wrong or any(share < 0 for share in shares.values()) or not sum(shares.values()) > 0:
-            raise UserError(
-                f"{name} must give shares of {', '.join(known)}",
-                where=f"{name}: {shares}",
-                try_this="shares of 0 or more",
-            )
+            raise UserError(f"{name} must give shares of {', '.join(known)}", where=f"{name}: {shares}", try_this="shares of 0 or more")
     if not sum(config.asked_mix.values()) > 0:
         raise UserError(
             f"relations that training lacks are asked about in questions of the types {', '.join(HELD_OUT_TYPES)}",
@@ -186,9 +171,7 @@ def _counts(total: int, parts: int) -> list[int]:
     return [total * (i + 1) // parts - total * i // parts for i in range(parts)]
 
 
-def _multihop(
-    worlds: list[World], config: WorldsConfig, questions: list[Question], passages: dict[str, Passage]
-) -> None:
+def _multihop(worlds: list[World], config: WorldsConfig, questions: list[Question], passages: dict[str, Passage]) -> None:
     for world, count in zip(worlds, _counts(config.questions, len(worlds)), strict=True):
         library = articles(world, config.telling)
         draws = Draws("multihop", world.seed)
@@ -236,22 +219,16 @@ def _asked(world: World, facts: Iterable[Any], draws: Draws, count: int, config:
     yield from asker.ask(count, config.unanswerable, config.asked_mix)
 
 
-def _question(
-    world: World, asked: Asked, identifier: str, library: Library | None, candidates: tuple[str, ...] | None
-) -> Question:
+def _question(world: World, asked: Asked, identifier: str, library: Library | None, candidates: tuple[str, ...] | None) -> Question:
     where = (lambda fact: library.texts[library.where[fact][0]].passage.id) if library else (lambda fact: None)
     metadata = {
         "seed": world.seed,
         "hops": 2 if asked.type == "bridge" else 1,
         "relations": asked.relations,
         "unseen_relation": asked.held_out,
-        "id_triples": tuple(
-            (_id(world, f.head), f.relation.id, _id(world, f.tail) if f.tail else f.text) for f in asked.facts
-        ),
+        "id_triples": tuple((_id(world, f.head), f.relation.id, _id(world, f.tail) if f.tail else f.text) for f in asked.facts),
         "answer_ids": tuple(_id(world, world.by_name.get(answer)) for answer in asked.answers),
-        "steps": tuple(
-            {"question": s.question, "answer": s.answer, "fact": s.fact, "passage": where(s.fact)} for s in asked.steps
-        ),
+        "steps": tuple({"question": s.question, "answer": s.answer, "fact": s.fact, "passage": where(s.fact)} for s in asked.steps),
     }
     return Question(
         id=identifier,
@@ -294,9 +271,7 @@ def _styled(
         now = {old: told[style][old] for old, style in zip(candidates, assigned, strict=True)}
         kept.update((passage.id, passage) for passage in now.values())
         pairs[question.id] = tuple(
-            StylePair(passages[old], style, told[style][old], used=now[old] is told[style][old])
-            for old in candidates
-            for style in others
+            StylePair(passages[old], style, told[style][old], used=now[old] is told[style][old]) for old in candidates for style in others
         )
         changed.append(_moved(question, {old: new.id for old, new in now.items()}))
     return changed, kept, pairs

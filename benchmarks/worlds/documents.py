@@ -46,12 +46,7 @@ class Library:
     @cached_property
     def where(self) -> dict[int, tuple[int, int]]:
         """Where each fact is stated: index of the text, number of the sentence."""
-        return {
-            fact: (row, number)
-            for row, text in enumerate(self.texts)
-            for number, fact in enumerate(text.facts)
-            if fact != NO_FACT
-        }
+        return {fact: (row, number) for row, text in enumerate(self.texts) for number, fact in enumerate(text.facts) if fact != NO_FACT}
 
     @cached_property
     def about(self) -> dict[int, list[int]]:
@@ -113,9 +108,7 @@ def document(world: World, community: int, telling: Telling | None = None) -> Li
             continue
         draws.shuffle(facts)
         groups = _split(facts, 2, 3, draws)
-        segments += [
-            tell(entity, items, telling, draws) for items in _with_decoys(entity, groups, world, telling, draws)
-        ]
+        segments += [tell(entity, items, telling, draws) for items in _with_decoys(entity, groups, world, telling, draws)]
     draws.shuffle(segments)
     title = document_title(world, community)
     identifier = content_id("d", "worlds", str(world.seed), str(community))
@@ -146,9 +139,7 @@ def _split(facts: Sequence[Fact], low: int, high: int, draws: Draws) -> list[lis
     return groups
 
 
-def _with_decoys(
-    entity: Entity, groups: list[list[Fact]], world: World, telling: Telling, draws: Draws
-) -> list[list[Fact | Relation]]:
+def _with_decoys(entity: Entity, groups: list[list[Fact]], world: World, telling: Telling, draws: Draws) -> list[list[Fact | Relation]]:
     """Put decoys into groups that do not answer the question they sound like."""
     mixed: list[list[Fact | Relation]] = [list(group) for group in groups]
     relations = relations_of(entity.kind, world.config.unseen_relations)

@@ -14,12 +14,7 @@ from benchmarks.registry import Benchmark
 from benchmarks.worlds import native_documents, native_graphs, native_multihop, native_nq
 from benchmarks.worlds.native_files import NativeFormat, put
 
-FORMATS: Mapping[str, NativeFormat] = {
-    **native_multihop.FORMATS,
-    **native_documents.FORMATS,
-    **native_graphs.FORMATS,
-    **native_nq.FORMATS,
-}
+FORMATS: Mapping[str, NativeFormat] = {**native_multihop.FORMATS, **native_documents.FORMATS, **native_graphs.FORMATS, **native_nq.FORMATS}
 """Every format by name."""
 
 

@@ -53,9 +53,7 @@ def _ultradomain(benchmark: Benchmark, questions: Sequence[Question]) -> dict[st
     return {"": json_lines(rows)}
 
 
-def _with_documents(
-    benchmark: Benchmark, questions: Sequence[Question]
-) -> Iterator[tuple[Question, list[Passage], str]]:
+def _with_documents(benchmark: Benchmark, questions: Sequence[Question]) -> Iterator[tuple[Question, list[Passage], str]]:
     """Each question with its document's chunks and their text."""
     documents: dict[str, tuple[list[Passage], str]] = {}
     for question in questions:

@@ -46,9 +46,7 @@ def put(files: Mapping[str, str], path: Path, overwrite: bool) -> None:
     for name, text in files.items():
         target = path.with_name(name) if name else path
         if target.exists() and not overwrite:
-            raise UserError(
-                "this file is in the way", where=str(target), try_this="choose another folder, or overwrite=True"
-            )
+            raise UserError("this file is in the way", where=str(target), try_this="choose another folder, or overwrite=True")
         target.parent.mkdir(parents=True, exist_ok=True)
         whole_text(target, text)
 

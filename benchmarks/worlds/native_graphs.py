@@ -98,10 +98,7 @@ def _parse(question: Question, number: int, topic: str) -> Row:
         "TopicEntityName": topic,
         "TopicEntityMid": _mid(topic),
         "InferentialChain": list(question.metadata["relations"][: question.metadata["hops"]]),
-        "Answers": [
-            {"AnswerType": "Entity", "AnswerArgument": _mid(answer), "EntityName": answer}
-            for answer in question.answers
-        ],
+        "Answers": [{"AnswerType": "Entity", "AnswerArgument": _mid(answer), "EntityName": answer} for answer in question.answers],
     }
 
 
@@ -134,12 +131,7 @@ def _cwq_row(question: Question) -> Row:
 
 def _tog_webqsp(benchmark: Benchmark, questions: Sequence[Question]) -> dict[str, str]:
     rows = [
-        {
-            "QuestionId": question.id,
-            "RawQuestion": question.text,
-            "answer": list(question.answers),
-            "topic_entity": _topics(question),
-        }
+        {"QuestionId": question.id, "RawQuestion": question.text, "answer": list(question.answers), "topic_entity": _topics(question)}
         for question in questions
     ]
     return {"": json.dumps(rows, ensure_ascii=False)}

@@ -38,10 +38,7 @@ def _two_wiki(benchmark: Benchmark, questions: Sequence[Question]) -> dict[str, 
             "answer_id": answer_id,
         }
         rows.append(_sentence_row(benchmark, question, "", extra))
-    lines = [
-        json.dumps({"Q_id": key, "aliases": list(names), "demonyms": []}, ensure_ascii=False)
-        for key, names in aliases.items()
-    ]
+    lines = [json.dumps({"Q_id": key, "aliases": list(names), "demonyms": []}, ensure_ascii=False) for key, names in aliases.items()]
     return {"": json.dumps(rows, ensure_ascii=False), "id_aliases.json": "".join(f"{line}\n" for line in lines)}
 
 

@@ -108,9 +108,7 @@ def _native_id(benchmark: Benchmark, passage: Passage) -> str:
 
 def _format(text: Callable[[Benchmark, Sequence[Question]], str]) -> NativeFormat:
     return NativeFormat(
-        ("multihop", "style"),
-        lambda question: not question.answer_set,
-        lambda benchmark, questions: {"": text(benchmark, questions)},
+        ("multihop", "style"), lambda question: not question.answer_set, lambda benchmark, questions: {"": text(benchmark, questions)}
     )
 
 

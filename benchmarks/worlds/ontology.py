@@ -26,19 +26,7 @@ from pathlib import Path
 from benchmarks.errors import UserError
 from benchmarks.worlds.values import VALUES
 
-KINDS = (
-    "person",
-    "town",
-    "region",
-    "work",
-    "organisation",
-    "species",
-    "instrument",
-    "event",
-    "landmark",
-    "award",
-    "language",
-)
+KINDS = ("person", "town", "region", "work", "organisation", "species", "instrument", "event", "landmark", "award", "language")
 FILES = ("place", "person", "work", "other")
 _FOLDER = Path(__file__).parent / "relations"
 _HEADER = re.compile(r"\[([a-z]+)\.([a-z_]+)\] ([a-z]+) -> (.+)")
@@ -137,9 +125,7 @@ def _relation(path: Path, lines: list[tuple[int, str]]) -> Relation:
     templates: dict[str, list[str]] = {mark: [] for mark in "+?=~&^<>"}
     for number, line in lines[1:]:
         if line[:1] not in templates or line[1:2] != " ":
-            raise UserError(
-                "this line has no mark", where=f"{path}:{number}", try_this="start it with one of + ? = ~ & ^ < >"
-            )
+            raise UserError("this line has no mark", where=f"{path}:{number}", try_this="start it with one of + ? = ~ & ^ < >")
         templates[line[0]].append(line[2:].strip())
     says = tuple(templates["+"])
     compare = [
@@ -171,9 +157,7 @@ def _options(text: str, where: str) -> dict[str, object]:
     elif words[0] == "number":
         found.update(low=int(words[1]), high=int(words[2]), unit=" ".join(w for w in words[3:] if w not in _FLAGS))
     elif words[0] not in KINDS and words[0] not in VALUES:
-        raise UserError(
-            f"unknown kind of tail {words[0]!r}", where=where, try_this="use a kind, a value list, year or number"
-        )
+        raise UserError(f"unknown kind of tail {words[0]!r}", where=where, try_this="use a kind, a value list, year or number")
     if "when" in words:
         low, high = words[words.index("when") + 1].split("..")
         found["when"] = (int(low), int(high))

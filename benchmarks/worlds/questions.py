@@ -73,9 +73,7 @@ class Asker:
             False: none of them; None: both, as the facts have it.
     """
 
-    def __init__(
-        self, world: World, facts: Iterable[Fact], draws: Draws, alias: float = 0.3, held_out: bool | None = None
-    ) -> None:
+    def __init__(self, world: World, facts: Iterable[Fact], draws: Draws, alias: float = 0.3, held_out: bool | None = None) -> None:
         self._world = world
         self._facts = list(facts)
         self._known = {fact.row for fact in self._facts}

@@ -30,9 +30,7 @@ def require_training_seed(seed: int) -> int:
     """
     split = split_of(seed)
     if split != "train":
-        raise UserError(
-            f"seed {seed} makes a {split} world, which must not be trained on", where="seed", try_this=_ranges()
-        )
+        raise UserError(f"seed {seed} makes a {split} world, which must not be trained on", where="seed", try_this=_ranges())
     return seed
 
 
@@ -43,9 +41,7 @@ def require_split(seed: int, split: str) -> int:
         UserError: It belongs to another one.
     """
     if split_of(seed) != split:
-        raise UserError(
-            f"seed {seed} makes a {split_of(seed)} world, not a {split} world", where="seed", try_this=_ranges()
-        )
+        raise UserError(f"seed {seed} makes a {split_of(seed)} world, not a {split} world", where="seed", try_this=_ranges())
     return seed
 
 

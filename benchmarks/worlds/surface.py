@@ -20,17 +20,11 @@ class Telling(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    alias: float = Field(
-        default=0.45, ge=0, le=1, description="share of first mentions by a shorter name instead of the full one"
-    )
+    alias: float = Field(default=0.45, ge=0, le=1, description="share of first mentions by a shorter name instead of the full one")
     pronoun: float = Field(default=0.6, ge=0, le=1, description="share of later mentions by a pronoun")
-    epithet: float = Field(
-        default=0.5, ge=0, le=1, description="share of passages that introduce and use an epithet, where there is one"
-    )
+    epithet: float = Field(default=0.5, ge=0, le=1, description="share of passages that introduce and use an epithet, where there is one")
     tail_alias: float = Field(default=0.1, ge=0, le=1, description="share of tails called by a shorter name")
-    decoys: float = Field(
-        default=0.3, ge=0, description="sentences in the words of a question that do not answer it, per fact"
-    )
+    decoys: float = Field(default=0.3, ge=0, description="sentences in the words of a question that do not answer it, per fact")
 
 
 class Sentence(NamedTuple):

@@ -55,11 +55,7 @@ class Asker:
     """
 
     def __init__(
-        self,
-        config: LLMJudgeConfig,
-        services: Services,
-        parse: Callable[[str, str], Parsed],
-        shape: type[BaseModel] | None = None,
+        self, config: LLMJudgeConfig, services: Services, parse: Callable[[str, str], Parsed], shape: type[BaseModel] | None = None
     ) -> None:
         self.config = config
         self.batch_size = 4 * config.concurrency

@@ -23,18 +23,8 @@ SAME, NOTHING = "same text", "no text"
 """By what a verdict was reached without a call."""
 MEASURES = (
     Measure("kept", "Share of verdicts that are Kept: every fact of the source is there, unchanged.", ranks=False),
-    Measure(
-        "lost",
-        "Share of verdicts that are Lost: a fact is missing, none is changed.",
-        higher_is_better=False,
-        ranks=False,
-    ),
-    Measure(
-        "altered",
-        "Share of verdicts that are Altered: a fact is changed or made up.",
-        higher_is_better=False,
-        ranks=False,
-    ),
+    Measure("lost", "Share of verdicts that are Lost: a fact is missing, none is changed.", higher_is_better=False, ranks=False),
+    Measure("altered", "Share of verdicts that are Altered: a fact is changed or made up.", higher_is_better=False, ranks=False),
 )
 
 
@@ -76,9 +66,7 @@ class ContentJudge:
         self.batch_size = self._asker.batch_size
 
     def ask(self, items: Sequence[Item]) -> list[list[JudgeCall]]:
-        return self.ask_texts(
-            [("\n\n".join(passage.text for passage in item.passages), item.prediction.answer) for item in items]
-        )
+        return self.ask_texts([("\n\n".join(passage.text for passage in item.passages), item.prediction.answer) for item in items])
 
     def ask_texts(self, pairs: Sequence[tuple[str, str]]) -> list[list[JudgeCall]]:
         """As `ask`, of pairs of source and rewriting."""
@@ -88,10 +76,7 @@ class ContentJudge:
         return read_word(reply, VERDICTS)
 
     def score(self, item: Item, calls: Sequence[JudgeCall]) -> Mapping[str, Score]:
-        return mean_scores(
-            calls,
-            {verdict.lower(): {other: float(other == verdict) for other in VERDICTS} for verdict in VERDICTS},
-        )
+        return mean_scores(calls, {verdict.lower(): {other: float(other == verdict) for other in VERDICTS} for verdict in VERDICTS})
 
     def _case(self, source: str, rewritten: str) -> list[Case]:
         if not source.strip():
@@ -101,7 +86,6 @@ class ContentJudge:
         if source.split() == rewritten.split():
             return [Case.ruled(PART, SAME, verdict=KEPT)]
         messages = self._prompt.messages(
-            source=cut(source, self.config.max_reference_chars),
-            rewritten=cut(rewritten, self.config.max_answer_chars),
+            source=cut(source, self.config.max_reference_chars), rewritten=cut(rewritten, self.config.max_answer_chars)
         )
         return [Case(PART, messages)]

@@ -17,20 +17,14 @@ VERSION = 1
 TAGS = ("question", "gold", "answer", "reference", "text", "source", "rewritten")
 """Tags that our templates use; those of one's own templates are added to them."""
 _CHAT_TAGS = ("think", "system", "user", "assistant", "human", "start_of_turn", "end_of_turn", "bos", "eos", "tool")
-_KEYS = (
-    r"(?:faithfulness|conciseness|overall(?:[\s_-]*winner)?|winner|(?:final[\s_-]*)?verdict|judge?ment|label|reasoning)"
-)
+_KEYS = r"(?:faithfulness|conciseness|overall(?:[\s_-]*winner)?|winner|(?:final[\s_-]*)?verdict|judge?ment|label|reasoning)"
 _QUOTE = r"\\?[\"'`“”‘’]"
 
 # What cannot be seen, changes the direction of writing, or is no character at all.
-_UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
-)
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]")
 _JSON_KEY = re.compile(rf"{_QUOTE}\s*{_KEYS}\s*{_QUOTE}\s*(:)")
 _VERDICT_LINE = re.compile(rf"^[^a-z0-9\n]{{0,20}}{_KEYS}[^a-z0-9\n:=‹]{{0,20}}([:=])", re.MULTILINE)
-_CHAT_MARK = re.compile(
-    r"(<)(?=\s*(?:\||<\s*/?\s*sys))|(?:\||sys\s*>)\s*(>)|(<)\s*/?\s*s\s*(>)|(\[)\s*/?\s*inst\s*(\])"
-)
+_CHAT_MARK = re.compile(r"(<)(?=\s*(?:\||<\s*/?\s*sys))|(?:\||sys\s*>)\s*(>)|(<)\s*/?\s*s\s*(>)|(\[)\s*/?\s*inst\s*(\])")
 _SHOWN = {"<": "‹", ">": "›", "[": "⟦", "]": "⟧", ":": "‹:›", "=": "‹=›"}
 
 

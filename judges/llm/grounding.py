@@ -41,9 +41,10 @@ from methods.api import Services
 from methods.models.chat import ChatModel, Messages
 
 FAITHFULNESS = Measure(
-    "faithfulness", "The share of the answer's claims that follow from what it was read from.",
+    "faithfulness",
+    "The share of the answer's claims that follow from what it was read from.",
     ranks=False,  # to its own passages: a wrong answer copied from them is more faithful than the gold
-)  # fmt: skip
+)
 FACTUAL_CORRECTNESS = Measure(
     "factual_correctness", "Agreement of the answer's claims with the reference's, by the judge's mode (F1 unless set)."
 )
@@ -54,9 +55,7 @@ class GroundingConfig(EndpointJudgeConfig):
 
     policy: ClassVar[frozenset[str]] = frozenset(("mode",))
 
-    max_tokens: int = Field(
-        2048, ge=1, description="longest reply; verdicts come with a reason each, ragas allows 1024 in all"
-    )
+    max_tokens: int = Field(2048, ge=1, description="longest reply; verdicts come with a reason each, ragas allows 1024 in all")
     mode: Mode = Field("f1", description="factual correctness as f1, precision or recall; precision saves two calls")
     atomicity: Literal["low", "high"] = Field("low", description="how far claims are broken down (ragas' examples)")
     coverage: Literal["low", "high"] = Field("low", description="whether every detail becomes a claim")
@@ -151,9 +150,16 @@ class Grounding:
                 reply, part = found.reply, asked[place].part
                 parsed = Parsed(None, f"{NO_REPLY}: {reply.failed}") if reply.failed else self.parse(part, reply.text)
                 made[place] = JudgeCall(
-                    part, repetition, reply.key, parsed, reply.model, reply.prompt_tokens, reply.completion_tokens,
-                    reply.seconds, reply.cost_usd,
-                )  # fmt: skip
+                    part,
+                    repetition,
+                    reply.key,
+                    parsed,
+                    reply.model,
+                    reply.prompt_tokens,
+                    reply.completion_tokens,
+                    reply.seconds,
+                    reply.cost_usd,
+                )
         return [made[place] for place in range(len(asked))]
 
 

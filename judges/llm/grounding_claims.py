@@ -20,11 +20,7 @@ from methods.models.structured import parse
 STATEMENTS, STATEMENT_VERDICTS = "statements", "statements supported"
 ANSWER_CLAIMS, ANSWER_VERDICTS = "answer claims", "answer claims supported"
 REFERENCE_CLAIMS, REFERENCE_VERDICTS = "reference claims", "reference claims supported"
-FOLLOWS = {
-    STATEMENTS: STATEMENT_VERDICTS,
-    ANSWER_CLAIMS: ANSWER_VERDICTS,
-    REFERENCE_CLAIMS: REFERENCE_VERDICTS,
-}
+FOLLOWS = {STATEMENTS: STATEMENT_VERDICTS, ANSWER_CLAIMS: ANSWER_VERDICTS, REFERENCE_CLAIMS: REFERENCE_VERDICTS}
 """Parts that take a text apart, each with the part that judges what was found."""
 UNASKED = "unasked"
 """The part of an item for which no call is needed: the answer is empty, or there is nothing to hold it against."""

@@ -33,9 +33,7 @@ _VERDICTS = frozenset(("yes", "no", "true", "false"))
 class RuleGroundingConfig(JudgeConfig):
     """Options of grounding by rule."""
 
-    least_overlap: float = Field(
-        0.8, gt=0, le=1, description="share of a claim's content words that one passage must hold to support it"
-    )
+    least_overlap: float = Field(0.8, gt=0, le=1, description="share of a claim's content words that one passage must hold to support it")
     mode: Mode = Field("f1", description="factual correctness as f1, precision or recall")
 
 
@@ -52,10 +50,7 @@ class RuleGrounding:
     def ask(self, items: Sequence[Item]) -> list[list[JudgeCall]]:
         """What the rules say; nobody is asked."""
         return [
-            [
-                JudgeCall(FAITHFUL, 0, None, self._faithful(item), RULE),
-                JudgeCall(CORRECT, 0, None, self._correct(item), RULE),
-            ]
+            [JudgeCall(FAITHFUL, 0, None, self._faithful(item), RULE), JudgeCall(CORRECT, 0, None, self._correct(item), RULE)]
             for item in items
         ]
 

@@ -20,9 +20,7 @@ class EndpointJudgeConfig(ChatConfig, JudgeConfig):
 
     beside: ClassVar[frozenset[str]] = frozenset(("usd_per_million_prompt_tokens", "usd_per_million_completion_tokens"))
 
-    repetitions: int = Field(
-        1, ge=1, description="replies drawn to each prompt; more than one tells most with a temperature above 0"
-    )
+    repetitions: int = Field(1, ge=1, description="replies drawn to each prompt; more than one tells most with a temperature above 0")
 
     @property
     def label(self) -> str:
@@ -47,9 +45,7 @@ class LLMJudgeConfig(EndpointJudgeConfig):
     """The prompt that ships."""
 
     prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
-    max_answer_chars: int = Field(
-        8_000, ge=1, description="longest judged text shown, in characters; what is cut is marked"
-    )
+    max_answer_chars: int = Field(8_000, ge=1, description="longest judged text shown, in characters; what is cut is marked")
 
     def preflight(self) -> None:
         """Check the key and the template."""

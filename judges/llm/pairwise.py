@@ -43,9 +43,7 @@ class PairwiseConfig(LLMJudgeConfig):
     template: ClassVar[Shipped] = Shipped("pairwise", frozenset(("question", "reference", "answer_1", "answer_2")))
 
     max_tokens: int = Field(512, ge=1, description="longest reply")
-    repetitions: int = Field(
-        5, ge=1, description="replies drawn to each order (paper: the mean of five runs; released: one order, once)"
-    )
+    repetitions: int = Field(5, ge=1, description="replies drawn to each order (paper: the mean of five runs; released: one order, once)")
     reference: Literal["answer", "document"] = Field(
         "answer", description="what the answers are held against: the gold answer, or the passages that prove it"
     )
@@ -117,10 +115,7 @@ class PairwiseJudge:
     def _messages(self, pair: Pair, shown: tuple[Prediction, Prediction], reference: str) -> Messages:
         first, second = (cut(prediction.answer, self.config.max_answer_chars) for prediction in shown)
         return self._prompt.messages(
-            question=pair.question.text,
-            reference=cut(reference, self.config.max_reference_chars),
-            answer_1=first,
-            answer_2=second,
+            question=pair.question.text, reference=cut(reference, self.config.max_reference_chars), answer_1=first, answer_2=second
         )
 
     def _reference(self, pair: Pair) -> str | None:

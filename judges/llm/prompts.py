@@ -93,6 +93,4 @@ def _check(prompt: Prompt, shipped: Shipped, where: str) -> None:
             )
         used |= found
     if shipped.needs - used:
-        raise UserError(
-            f"the prompt template lacks ${min(shipped.needs - used)}", where=where, try_this=f"put in {names}"
-        )
+        raise UserError(f"the prompt template lacks ${min(shipped.needs - used)}", where=where, try_this=f"put in {names}")

@@ -43,9 +43,7 @@ def ruled(part: str, **value: object) -> JudgeCall:
 class RuleMatchConfig(JudgeConfig):
     """Options of the rule-based match judge."""
 
-    longest_match: int = Field(
-        40, ge=1, description="words that an answer may have to be a Match by containing the gold; longer: Partial"
-    )
+    longest_match: int = Field(40, ge=1, description="words that an answer may have to be a Match by containing the gold; longer: Partial")
     partial_f1: float = Field(0.5, gt=0, le=1, description="least token F1 of a Partial")
 
 
@@ -88,14 +86,10 @@ class RuleMatch:
         return match_scores(calls)
 
 
-def match_verdicts(
-    questions: Sequence[Question], predictions: Sequence[Prediction], config: RuleMatchConfig
-) -> list[str | None]:
+def match_verdicts(questions: Sequence[Question], predictions: Sequence[Prediction], config: RuleMatchConfig) -> list[str | None]:
     """The verdicts of `RuleMatch`; None where there is no gold to judge by."""
     batch = Batch(questions, predictions)
-    exact, holds, overlap = (
-        parse_metric(name).compute(batch) for name in ("em", "cover_em(match=word)", "f1(rules=squad)")
-    )
+    exact, holds, overlap = (parse_metric(name).compute(batch) for name in ("em", "cover_em(match=word)", "f1(rules=squad)"))
     found: list[str | None] = []
     for row, (question, prediction) in enumerate(zip(questions, predictions, strict=True)):
         words = tokens(prediction.answer)
@@ -147,8 +141,7 @@ class RulePairwise:
 
     def ask(self, pairs: Sequence[Pair]) -> list[list[JudgeCall]]:
         support = {
-            order: answer_support([pair.question for pair in pairs], [in_order(pair, order)[0] for pair in pairs])
-            for order in ORDERS
+            order: answer_support([pair.question for pair in pairs], [in_order(pair, order)[0] for pair in pairs]) for order in ORDERS
         }
         return [
             self._calls(pair, float(one), float(other))
@@ -165,10 +158,7 @@ class RulePairwise:
         if not has_gold(pair.question) or np.isnan(one) or np.isnan(other):
             return []
         as_given, swapped = ORDERS
-        return [
-            ruled(as_given, **compared(pair.one, pair.other, one, other)),
-            ruled(swapped, **compared(pair.other, pair.one, other, one)),
-        ]
+        return [ruled(as_given, **compared(pair.one, pair.other, one, other)), ruled(swapped, **compared(pair.other, pair.one, other, one))]
 
 
 def answer_support(questions: Sequence[Question], predictions: Sequence[Prediction]) -> NDArray[np.float64]:

@@ -32,8 +32,13 @@ _EM_RULES = Parameter("rules", str, "squad", ("squad", "squad_v2", "strict", "cl
 _MATCH = Parameter("match", str, "substring", COVER_MATCHES, "what counts as contained")
 
 
-@register("em", source="SQuAD exact_match_score; SARK's released script (strict)", group="answer", needs=("answer",),
-          parameters=(_EM_RULES, GOLDS))  # fmt: skip
+@register(
+    "em",
+    source="SQuAD exact_match_score; SARK's released script (strict)",
+    group="answer",
+    needs=("answer",),
+    parameters=(_EM_RULES, GOLDS),
+)
 def em(batch: Batch, rules: str, golds: str) -> Scores:
     """Exact match: 1 if the prediction equals any gold after normalisation, else 0.
 
@@ -47,8 +52,13 @@ def em(batch: Batch, rules: str, golds: str) -> Scores:
     return _em(batch, rules, golds)
 
 
-@register("f1", source="SQuAD 1.1/2.0, HotpotQA, MuSiQue, LongBench, CLaRa evaluators", group="answer",
-          needs=("answer",), parameters=(_F1_RULES, GOLDS))  # fmt: skip
+@register(
+    "f1",
+    source="SQuAD 1.1/2.0, HotpotQA, MuSiQue, LongBench, CLaRa evaluators",
+    group="answer",
+    needs=("answer",),
+    parameters=(_F1_RULES, GOLDS),
+)
 def f1(batch: Batch, rules: str, golds: str) -> Scores:
     """Token F1: overlap of the normalised tokens as multisets, the maximum over the golds.
 
@@ -60,22 +70,19 @@ def f1(batch: Batch, rules: str, golds: str) -> Scores:
     return _overlap(batch, rules, golds, 2)
 
 
-@register("answer_precision", source="HotpotQA and 2Wiki v1.1 evaluators", group="answer", needs=("answer",),
-          parameters=(_F1_RULES, GOLDS))  # fmt: skip
+@register("answer_precision", source="HotpotQA and 2Wiki v1.1 evaluators", group="answer", needs=("answer",), parameters=(_F1_RULES, GOLDS))
 def answer_precision(batch: Batch, rules: str, golds: str) -> Scores:
     """Share of the prediction's tokens that the gold has, as multisets, the maximum over the golds; rules as in f1."""
     return _overlap(batch, rules, golds, 0)
 
 
-@register("answer_recall", source="HotpotQA and 2Wiki v1.1 evaluators", group="answer", needs=("answer",),
-          parameters=(_F1_RULES, GOLDS))  # fmt: skip
+@register("answer_recall", source="HotpotQA and 2Wiki v1.1 evaluators", group="answer", needs=("answer",), parameters=(_F1_RULES, GOLDS))
 def answer_recall(batch: Batch, rules: str, golds: str) -> Scores:
     """Share of the gold's tokens that the prediction has, as multisets, the maximum over the golds; rules as in f1."""
     return _overlap(batch, rules, golds, 1)
 
 
-@register("cover_em", source="CLaRa (ACC); PISCO; BERGEN", group="answer", needs=("answer",),
-          parameters=(_MATCH, GOLDS))  # fmt: skip
+@register("cover_em", source="CLaRa (ACC); PISCO; BERGEN", group="answer", needs=("answer",), parameters=(_MATCH, GOLDS))
 def cover_em(batch: Batch, match: str, golds: str) -> Scores:
     """1 if the normalised prediction contains any normalised gold, else 0.
 

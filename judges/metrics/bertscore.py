@@ -19,8 +19,9 @@ from judges.registry import register
 from methods.models.weights import device_of, loading
 
 _MODEL = Parameter("model", str, "bert-base-uncased", help="an encoder, by name", check=path_like)
-_LAYER = Parameter("layer", int, 12, help="the layer whose vectors are compared",
-                   check=lambda layer: None if layer >= 1 else "must be at least 1")  # fmt: skip
+_LAYER = Parameter(
+    "layer", int, 12, help="the layer whose vectors are compared", check=lambda layer: None if layer >= 1 else "must be at least 1"
+)
 _RESCALE = Parameter("rescale", bool, False, (True, False), "by bert-score's English baseline of model and layer")
 
 SLICE = 4096
@@ -29,9 +30,16 @@ UNBOUNDED = 100_000
 """Lengths above this are what tokenizers state that know no limit."""
 
 
-@register("bertscore", source="bert-score 0.3.13; Zhang et al. 2020; SARK (bert-base-uncased, layer 12)", group="text",
-          needs=("answer", "model"), parameters=(_MODEL, _LAYER, _RESCALE, GOLDS), low=None, missing="empty",
-          exact=False)  # fmt: skip
+@register(
+    "bertscore",
+    source="bert-score 0.3.13; Zhang et al. 2020; SARK (bert-base-uncased, layer 12)",
+    group="text",
+    needs=("answer", "model"),
+    parameters=(_MODEL, _LAYER, _RESCALE, GOLDS),
+    low=None,
+    missing="empty",
+    exact=False,
+)
 def bertscore(batch: Batch, model: str, layer: int, rescale: bool, golds: str) -> Scores:
     """BERTScore F1 of the answer against the gold, the maximum over the golds.
 
@@ -41,10 +49,7 @@ def bertscore(batch: Batch, model: str, layer: int, rescale: bool, golds: str) -
     text, a line each. A question without a gold of visible characters, or unanswerable, is unscorable.
     """
     found = pairs(batch, golds, _visible)
-    raw = batch.once(
-        ("bertscore", model, layer, golds),
-        lambda: bertscore_of_pairs(found.answers, found.references, model, layer=layer),
-    )
+    raw = batch.once(("bertscore", model, layer, golds), lambda: bertscore_of_pairs(found.answers, found.references, model, layer=layer))
     return found.best(_rescaled(raw, model, layer) if rescale else raw)
 
 
@@ -125,9 +130,7 @@ def _scorer(model: str, layer: int, device: str) -> Any:
     with loading("encoder", model), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            scorer = bert_score.BERTScorer(
-                model_type=_Source(source_of(model)), num_layers=layer, device=device, nthreads=0
-            )
+            scorer = bert_score.BERTScorer(model_type=_Source(source_of(model)), num_layers=layer, device=device, nthreads=0)
         except AssertionError as error:  # its way of saying that there are fewer layers
             raise UserError(str(error), where=f"bertscore of {model!r}", try_this="a smaller layer=") from None
     _limit(scorer._tokenizer, scorer._model.config)

@@ -25,8 +25,14 @@ EXTRACTORS = (RULE, SPACY)
 _EXTRACTOR = Parameter("extractor", str, RULE, EXTRACTORS, "our rules, or named-entity recognition by a spaCy model")
 
 
-@register("entity_preservation", source="CLaRa, table 17 (spaCy en_core_web_sm); rules: ours", group="text",
-          needs=("answer",), parameters=(_EXTRACTOR, GOLDS), exact=False)  # fmt: skip
+@register(
+    "entity_preservation",
+    source="CLaRa, table 17 (spaCy en_core_web_sm); rules: ours",
+    group="text",
+    needs=("answer",),
+    parameters=(_EXTRACTOR, GOLDS),
+    exact=False,
+)
 def entity_preservation(batch: Batch, extractor: str, golds: str) -> Scores:
     """Entities of the gold that are entities of the answer too / entities of the gold, the maximum over the golds.
 
@@ -106,9 +112,7 @@ def _spacy(name: str) -> Any:
     try:
         return spacy.load(name)
     except OSError as error:
-        raise UserError(
-            f"spaCy's model {name!r} is not installed", try_this=f"python -m spacy download {name}"
-        ) from error
+        raise UserError(f"spaCy's model {name!r} is not installed", try_this=f"python -m spacy download {name}") from error
 
 
 _TOKEN = re.compile(r"(?:[^\W\d_]\.){2,}|[^\W\d_]\.(?=\s+[^\W\d_])|[^\W_]+(?:['’.,&/-][^\W_]+)*")

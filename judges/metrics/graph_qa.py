@@ -209,8 +209,7 @@ def strict_counts(prediction: str | Sequence[str], wanted: Wanted) -> StrictCoun
     free, found = dict.fromkeys(lines), set()
     # The longest wording first, so that "York" leaves the line of "New York" to it; of equal ones the answers' own.
     ordered = sorted(
-        ((wording, gold) for gold, wordings in golds.items() for wording in wordings),
-        key=lambda pair: (-len(pair[0]), pair[0] != pair[1]),
+        ((wording, gold) for gold, wordings in golds.items() for wording in wordings), key=lambda pair: (-len(pair[0]), pair[0] != pair[1])
     )
     for wording, gold in ordered:
         line = next((line for line in free if wording in line), None) if gold not in found else None
@@ -252,9 +251,7 @@ def _rog(batch: Batch) -> Scores:
 
 def _strict(batch: Batch) -> Scores:
     """Matches, lines, golds and hit1. Shape (4, questions)."""
-    return batch.once(
-        "strict", lambda: _table(batch, 4, lambda q, text: astuple(strict_counts(text, _strict_wanted(q))))
-    )
+    return batch.once("strict", lambda: _table(batch, 4, lambda q, text: astuple(strict_counts(text, _strict_wanted(q)))))
 
 
 def _table(batch: Batch, width: int, score: Callable[[Question, str], tuple[float, ...]]) -> Scores:

@@ -17,8 +17,13 @@ from judges.registry import register
 _K = Parameter("k", int, None, help="how many of the first triples count")
 
 
-@register("answer_entity_recall", source="SubgraphRAG (Li et al. 2025), answer entity recall",
-          group="retrieval", needs=("ranking", "graph"), parameters=(_K,))  # fmt: skip
+@register(
+    "answer_entity_recall",
+    source="SubgraphRAG (Li et al. 2025), answer entity recall",
+    group="retrieval",
+    needs=("ranking", "graph"),
+    parameters=(_K,),
+)
 def answer_entity_recall(batch: Batch, k: int) -> Scores:
     """Answers that are head or tail of one of the first k triples / answers that are nodes of the question's own graph.
 
@@ -44,9 +49,8 @@ def _positions(batch: Batch) -> Positions:
         rank += ranks
     counts = np.array([len(wanted) for wanted in inside], dtype=np.int64)
     return Positions(
-        np.array(query, dtype=np.int64), np.array(rank, dtype=np.int64), np.ones(len(rank)), counts,
-        np.ones(int(counts.sum())),
-    )  # fmt: skip
+        np.array(query, dtype=np.int64), np.array(rank, dtype=np.int64), np.ones(len(rank)), counts, np.ones(int(counts.sum()))
+    )
 
 
 def _inside(batch: Batch, row: int, graphs: QuestionGraphs) -> set[str]:

@@ -20,9 +20,19 @@ Item = tuple[list[int], list[int]]
 """Token ids of what is given, and of what is scored after it."""
 
 
-@register("perplexity", source="evaluate's perplexity, add_start_token; SARK's fluency (GPT-2)", group="text",
-          needs=("answer", "model"), parameters=(_MODEL,), low=1.0, high=None, higher_is_better=False,
-          missing="unscorable", exact=False, unit="number")  # fmt: skip
+@register(
+    "perplexity",
+    source="evaluate's perplexity, add_start_token; SARK's fluency (GPT-2)",
+    group="text",
+    needs=("answer", "model"),
+    parameters=(_MODEL,),
+    low=1.0,
+    high=None,
+    higher_is_better=False,
+    missing="unscorable",
+    exact=False,
+    unit="number",
+)
 def perplexity(batch: Batch, model: str) -> Scores:
     """exp of the mean negative log-likelihood per token of the answer; reported is the mean of these over questions.
 

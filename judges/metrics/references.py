@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 from benchmarks.schema import Question
 from judges.api import Batch, Parameter, Scores
 
-GOLDS = Parameter(
-    "golds", str, "all", ("all", "first"), "the best of all accepted answers, or the first alone", quiet=True
-)
+GOLDS = Parameter("golds", str, "all", ("all", "first"), "the best of all accepted answers, or the first alone", quiet=True)
 """`first` is how CLaRa's and ARK's released code reads several answers."""
 
 
@@ -79,8 +77,6 @@ def pairs(batch: Batch, golds: str, usable: Callable[[str], bool] = bool) -> Pai
     def make() -> Pairs:
         texts: list[Sequence[str]] = [list(filter(usable, references(each, golds))) for each in batch.questions]
         rows = np.repeat(np.arange(len(batch)), np.fromiter(map(len, texts), np.int64, len(batch)))
-        return Pairs(
-            len(batch), rows, [batch.answers[row] for row in rows.tolist()], [text for row in texts for text in row]
-        )
+        return Pairs(len(batch), rows, [batch.answers[row] for row in rows.tolist()], [text for row in texts for text in row])
 
     return batch.once(("pairs", golds, usable), make)

@@ -75,8 +75,7 @@ def ndcg(batch: Batch, k: int, gain: str) -> Scores:
     return positions(batch).ndcg(k, exponential=gain == "exponential")
 
 
-@register("has_answer", source="DPR, Karpukhin et al. 2020", group="retrieval", needs=("ranking", "texts"),
-          parameters=(_K,))  # fmt: skip
+@register("has_answer", source="DPR, Karpukhin et al. 2020", group="retrieval", needs=("ranking", "texts"), parameters=(_K,))
 def has_answer_at(batch: Batch, k: int) -> Scores:
     """1 if the text of one of the first k passages holds an accepted answer as consecutive tokens, else 0.
 
@@ -87,8 +86,9 @@ def has_answer_at(batch: Batch, k: int) -> Scores:
     return np.where(np.isnan(ranks), np.nan, (ranks <= k).astype(np.float64))
 
 
-@register("has_answer_mrr", source="trec_eval recip_rank, over DPR's has_answer", group="retrieval",
-          needs=("ranking", "texts"), parameters=(_K,))  # fmt: skip
+@register(
+    "has_answer_mrr", source="trec_eval recip_rank, over DPR's has_answer", group="retrieval", needs=("ranking", "texts"), parameters=(_K,)
+)
 def has_answer_reciprocal_rank(batch: Batch, k: int) -> Scores:
     """1 / rank of the first passage that holds an accepted answer by has_answer's rule, 0 if none of the first k does.
 

@@ -28,8 +28,7 @@ _SHORT = 3
 """Up to so many letters a word is its own stem."""
 
 
-@register("rouge", source="rouge-score 0.1.2; Lin 2004", group="text", needs=("answer",),
-          parameters=(_TYPE, _STEM, GOLDS))  # fmt: skip
+@register("rouge", source="rouge-score 0.1.2; Lin 2004", group="text", needs=("answer",), parameters=(_TYPE, _STEM, GOLDS))
 def rouge(batch: Batch, type: str, stem: bool, golds: str) -> Scores:
     """ROUGE F-measure of the answer against the gold, the maximum over the golds.
 
@@ -45,9 +44,7 @@ def rouge(batch: Batch, type: str, stem: bool, golds: str) -> Scores:
     return found.best(np.where(fit, scores, np.nan))
 
 
-def rouge_of_pairs(
-    predictions: Sequence[str], references: Sequence[str], type: str = "rougeL", *, stem: bool = True
-) -> Scores:
+def rouge_of_pairs(predictions: Sequence[str], references: Sequence[str], type: str = "rougeL", *, stem: bool = True) -> Scores:
     """ROUGE F-measure of each prediction against its reference, as `rouge_score.RougeScorer` gives it.
 
     Args:

@@ -102,29 +102,37 @@ def evidence_f1(batch: Batch) -> Scores:
     return triple_parts(batch)[3]
 
 
-@register("joint_em", source="HotpotQA and 2Wiki v1.1 evaluators", group="joint",
-          needs=("answer", "support", "triples"), parameters=(_JOINT,))  # fmt: skip
+@register(
+    "joint_em", source="HotpotQA and 2Wiki v1.1 evaluators", group="joint", needs=("answer", "support", "triples"), parameters=(_JOINT,)
+)
 def joint_em(batch: Batch, rules: str) -> Scores:
     """Product of answer EM and sp_em (2wiki: and evidence_em). Unscorable where one of them is."""
     return joint_parts(batch, rules)[0]
 
 
-@register("joint_precision", source="HotpotQA and 2Wiki v1.1 evaluators", group="joint",
-          needs=("answer", "support", "triples"), parameters=(_JOINT,))  # fmt: skip
+@register(
+    "joint_precision",
+    source="HotpotQA and 2Wiki v1.1 evaluators",
+    group="joint",
+    needs=("answer", "support", "triples"),
+    parameters=(_JOINT,),
+)
 def joint_precision(batch: Batch, rules: str) -> Scores:
     """Product of answer precision and sp_precision (2wiki: and evidence_precision). Unscorable where one of them is."""
     return joint_parts(batch, rules)[1]
 
 
-@register("joint_recall", source="HotpotQA and 2Wiki v1.1 evaluators", group="joint",
-          needs=("answer", "support", "triples"), parameters=(_JOINT,))  # fmt: skip
+@register(
+    "joint_recall", source="HotpotQA and 2Wiki v1.1 evaluators", group="joint", needs=("answer", "support", "triples"), parameters=(_JOINT,)
+)
 def joint_recall(batch: Batch, rules: str) -> Scores:
     """Product of answer recall and sp_recall (2wiki: and evidence_recall). Unscorable where one of them is."""
     return joint_parts(batch, rules)[2]
 
 
-@register("joint_f1", source="HotpotQA and 2Wiki v1.1 evaluators", group="joint",
-          needs=("answer", "support", "triples"), parameters=(_JOINT,))  # fmt: skip
+@register(
+    "joint_f1", source="HotpotQA and 2Wiki v1.1 evaluators", group="joint", needs=("answer", "support", "triples"), parameters=(_JOINT,)
+)
 def joint_f1(batch: Batch, rules: str) -> Scores:
     """Harmonic mean of joint_precision and joint_recall, 0 where both are 0. Unscorable where one part is."""
     return joint_parts(batch, rules)[3]
@@ -212,17 +220,14 @@ def _claims(prediction: Prediction) -> list[str]:
 def _claimed_triples(prediction: Prediction) -> set[tuple[str, ...]]:
     claims: Any = prediction.notes.get(TRIPLES) or ()
     if isinstance(claims, str) or not all(
-        isinstance(claim, list | tuple) and len(claim) == 3 and all(isinstance(part, str) for part in claim)
-        for claim in claims
+        isinstance(claim, list | tuple) and len(claim) == 3 and all(isinstance(part, str) for part in claim) for claim in claims
     ):
         raise _malformed(prediction, TRIPLES, "a list of [head, relation, tail]")
     return {tuple(_normal(part) for part in claim) for claim in claims}
 
 
 def _malformed(prediction: Prediction, key: str, wanted: str) -> UserError:
-    return UserError(
-        f"notes[{key!r}] must be {wanted}", where=f"prediction for {prediction.question_id!r}", try_this="correct it"
-    )
+    return UserError(f"notes[{key!r}] must be {wanted}", where=f"prediction for {prediction.question_id!r}", try_this="correct it")
 
 
 def _accepted(triple: tuple[str, str, str], question: Question) -> Iterable[tuple[str, ...]]:

@@ -20,9 +20,7 @@ _SHAPES = {METHOD: "circle", CONTROL: "diamond", PARTIAL: "square", APART: "cros
 _ROW_PIXELS = 32
 
 
-def intervals(
-    board: Board, rows: Sequence[Row], metric: str, definitions: Mapping[str, Mapping[str, Any]]
-) -> altair.LayerChart:
+def intervals(board: Board, rows: Sequence[Row], metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> altair.LayerChart:
     """A dot with its 95 % interval per run; a dashed line at the reference. `key` says which mark is which.
 
     Args:
@@ -64,14 +62,7 @@ def intervals(
         entry["line"] = f"{entry['run']}\x1f{names[entry['run']]}"
     label = r"split(datum.label, '\u001f')[1]"
     axis = alt.Axis(
-        title=None,
-        labelLimit=150,
-        labelOverlap=False,
-        labelFlush=False,
-        labelExpr=label,
-        ticks=False,
-        domain=False,
-        labelPadding=8,
+        title=None, labelLimit=150, labelOverlap=False, labelFlush=False, labelExpr=label, ticks=False, domain=False, labelPadding=8
     )
     y = alt.Y("line:N", sort=None, axis=axis)
     x_axis = alt.Axis(title=f"{formats.metric_name(metric)[0]}, {shown.unit}", tickCount=6, domain=False)
@@ -80,8 +71,12 @@ def intervals(
     shapes = alt.Scale(domain=kinds, range=[_SHAPES[kind] for kind in kinds])
     colour = alt.Color("kind:N", scale=colours, legend=None)
     shape = alt.Shape("kind:N", scale=shapes, legend=None)
-    tooltip = [alt.Tooltip("method:N", title="Method"), alt.Tooltip("shown:N", title=formats.metric_label(metric)),
-               alt.Tooltip("questions:Q", title="Questions"), alt.Tooltip("kind:N", title="Kind")]  # fmt: skip
+    tooltip = [
+        alt.Tooltip("method:N", title="Method"),
+        alt.Tooltip("shown:N", title=formats.metric_label(metric)),
+        alt.Tooltip("questions:Q", title="Questions"),
+        alt.Tooltip("kind:N", title="Kind"),
+    ]
     if APART in kinds:
         tooltip.append(alt.Tooltip("why:N", title="Why"))
     scale = alt.Scale(zero=False, nice=True)

@@ -27,9 +27,7 @@ def board_label(runs: Sequence[RunRow]) -> str:
     return f"{first.dataset} · {first.setting} · seed {first.seed}"
 
 
-def families(
-    metrics: Sequence[str], definitions: Mapping[str, Mapping[str, Any]], official: Sequence[str]
-) -> dict[str, list[str]]:
+def families(metrics: Sequence[str], definitions: Mapping[str, Mapping[str, Any]], official: Sequence[str]) -> dict[str, list[str]]:
     """Metrics by family: the main ones, then each group, then all.
 
     Args:

@@ -50,9 +50,7 @@ def rows_of(points: Sequence[Point]) -> list[dict[str, Any]]:
     ]
 
 
-def curves(
-    points: Sequence[Point], x_title: str, y_title: str, *, logarithmic: bool = False, lines: bool = True
-) -> altair.LayerChart:
+def curves(points: Sequence[Point], x_title: str, y_title: str, *, logarithmic: bool = False, lines: bool = True) -> altair.LayerChart:
     """A curve per series with the interval of each point.
 
     Args:
@@ -68,22 +66,22 @@ def curves(
     # The second round of seven has the colours again, with other shapes.
     shapes = [SHAPES[(number + number // len(SHAPES)) % len(SHAPES)] for number in range(len(names))]
     legend = alt.Legend(title=None, orient="bottom", columns=2, labelLimit=150, symbolOpacity=1)
-    colour = alt.Color("series:N", scale=alt.Scale(domain=names, range=[COLOURS[kind] for kind in kinds]),
-                       legend=legend)  # fmt: skip
+    colour = alt.Color("series:N", scale=alt.Scale(domain=names, range=[COLOURS[kind] for kind in kinds]), legend=legend)
     shape = alt.Shape("series:N", scale=alt.Scale(domain=names, range=shapes), legend=legend)
     x_scale = alt.Scale(type="log", nice=True) if logarithmic else alt.Scale(zero=False, nice=True)
     base = alt.Chart().encode(
         x=alt.X("x:Q", scale=x_scale, axis=alt.Axis(title=x_title, tickCount=6, domain=False)),
         color=colour,
-        tooltip=[alt.Tooltip("name:N", title="Method"), alt.Tooltip("shown:N", title=y_title),
-                 alt.Tooltip("x:Q", title=x_title, format=",.4~r")],
-    )  # fmt: skip
+        tooltip=[
+            alt.Tooltip("name:N", title="Method"),
+            alt.Tooltip("shown:N", title=y_title),
+            alt.Tooltip("x:Q", title=x_title, format=",.4~r"),
+        ],
+    )
     y_axis = alt.Axis(title=y_title, tickCount=6, domain=False)
     scale = alt.Scale(zero=False, nice=True)
     layers: list[Any] = [
-        base.mark_rule(strokeWidth=2, opacity=0.55).encode(
-            y=alt.Y("low:Q", scale=scale, axis=y_axis), y2=alt.Y2("high:Q")
-        )
+        base.mark_rule(strokeWidth=2, opacity=0.55).encode(y=alt.Y("low:Q", scale=scale, axis=y_axis), y2=alt.Y2("high:Q"))
     ]
     value = alt.Y("value:Q", scale=scale, axis=y_axis)
     if lines:
@@ -101,6 +99,8 @@ def front(points: Sequence[Point]) -> altair.Chart:
     import altair as alt
 
     data = rows_of(sorted(points, key=lambda point: point.x))
-    return alt.Chart(data_of(data)).mark_line(
-        interpolate="step-after", strokeDash=[5, 4], strokeWidth=1.8, color="#8a8f98"
-    ).encode(x=alt.X("x:Q"), y=alt.Y("value:Q"))  # fmt: skip
+    return (
+        alt.Chart(data_of(data))
+        .mark_line(interpolate="step-after", strokeDash=[5, 4], strokeWidth=1.8, color="#8a8f98")
+        .encode(x=alt.X("x:Q"), y=alt.Y("value:Q"))
+    )

@@ -52,8 +52,7 @@ def placed(points: Sequence[Point], *, logarithmic: bool = False, within: float 
     return kept
 
 
-def _side(row: dict[str, Any], share: float, shares: Sequence[float], rows: Sequence[dict[str, Any]],
-          step: float) -> str:  # fmt: skip
+def _side(row: dict[str, Any], share: float, shares: Sequence[float], rows: Sequence[dict[str, Any]], step: float) -> str:
     """The edge of a name that is at its point: the left one where the name may stand right of it."""
     if share > _EDGE:
         return RIGHT

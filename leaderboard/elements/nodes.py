@@ -48,9 +48,14 @@ class Node:
     def to_json(self) -> list[Any]:
         """`[tag, classes, attributes, tip, action, numbers, children]`, what `view.js` builds from."""
         return [
-            self.tag, self.classes, dict(self.attributes), self.tip, dict(self.action) if self.action else None,
-            dict(self.numbers), [child if isinstance(child, str) else child.to_json() for child in self.children],
-        ]  # fmt: skip
+            self.tag,
+            self.classes,
+            dict(self.attributes),
+            self.tip,
+            dict(self.action) if self.action else None,
+            dict(self.numbers),
+            [child if isinstance(child, str) else child.to_json() for child in self.children],
+        ]
 
     def texts(self) -> Iterator[str]:
         """Every piece of text below, in reading order."""

@@ -69,8 +69,9 @@ class PassageText:
         size = len(self.text)
         if size <= WHOLE:
             return 0, size
-        sentences = [span for number, span in enumerate(self.sentences)
-                     if (number in self.gold or number == self.returned) and span[1] <= size]  # fmt: skip
+        sentences = [
+            span for number, span in enumerate(self.sentences) if (number in self.gold or number == self.returned) and span[1] <= size
+        ]
         first = min([*sentences, *self.answers], default=(0, 0))
         start = self._between(first[0] - _LEAD, 0, first[0]) if first[1] > WHOLE else 0
         end = self._between(start + WHOLE, first[1], size)
@@ -88,8 +89,13 @@ class PassageText:
             return None
         marks = sum(start <= first < end for first, _ in self.answers)
         told = f", the answer {marks:,} times" if marks > 1 else ", the answer once" if marks else ""
-        return el("details", el("summary", f"… {end - start:,} characters {where}{told}"),
-                  el("p", *self._pieces(start, end)), cls="fold", key=f"{key}-{where}")  # fmt: skip
+        return el(
+            "details",
+            el("summary", f"… {end - start:,} characters {where}{told}"),
+            el("p", *self._pieces(start, end)),
+            cls="fold",
+            key=f"{key}-{where}",
+        )
 
     def _pieces(self, start: int, end: int) -> Iterator[Node | str]:
         """What stands from one character to another, with its marks."""
@@ -129,9 +135,7 @@ def passage_text(
         size += len(parts[-1])
     whole = "".join(parts) if sentences else text
     sent = whole[:MOST]
-    return PassageText(
-        sent, len(whole), tuple(spans), frozenset(gold), returned, gold_answers.places(sent, golds) if golds else ()
-    )  # fmt: skip
+    return PassageText(sent, len(whole), tuple(spans), frozenset(gold), returned, gold_answers.places(sent, golds) if golds else ())
 
 
 def marked(text: str, answers: Sequence[Span], start: int, end: int) -> Iterator[Node | str]:
@@ -163,7 +167,8 @@ def key(*, sentences: bool, answers: bool) -> Node | None:
     """
     parts = [
         el("span", el("mark", "gold sentence"), ": the dataset names it as support", cls="fact") if sentences else None,
-        el("span", el("mark", "gold answer", cls="answer"), ": the words of an accepted answer, in any case",
-           cls="fact") if answers else None,
-    ]  # fmt: skip
+        el("span", el("mark", "gold answer", cls="answer"), ": the words of an accepted answer, in any case", cls="fact")
+        if answers
+        else None,
+    ]
     return el("p", *parts, cls="facts note") if sentences or answers else None

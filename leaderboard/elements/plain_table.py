@@ -67,17 +67,29 @@ def plain_table(caption: str, heads: Sequence[Head], lines: Sequence[Line], key:
     """
     body = [_line(line, heads) for line in lines]
     return el(
-        "div", el("table", el("caption", caption, cls="unseen"), el("thead", el("tr", *map(_head, heads))),
-                  el("tbody", *body), cls="board answers"),
-        cls="scroll", key=key, role="region", label=caption,
-    )  # fmt: skip
+        "div",
+        el(
+            "table",
+            el("caption", caption, cls="unseen"),
+            el("thead", el("tr", *map(_head, heads))),
+            el("tbody", *body),
+            cls="board answers",
+        ),
+        cls="scroll",
+        key=key,
+        role="region",
+        label=caption,
+    )
 
 
 def _head(head: Head) -> Node:
     return el(
-        "th", el("span", head.name, cls="name", tip=head.tip), el("span", head.unit, cls="unit") if head.unit else None,
-        scope="col", cls=head.cls,
-    )  # fmt: skip
+        "th",
+        el("span", head.name, cls="name", tip=head.tip),
+        el("span", head.unit, cls="unit") if head.unit else None,
+        scope="col",
+        cls=head.cls,
+    )
 
 
 def _line(line: Line, heads: Sequence[Head]) -> Node:
@@ -96,8 +108,7 @@ def _cell(cell: Cell | Node | str, head: Head) -> Node:
 
 def facts(rows: Sequence[tuple[str, Node | str]]) -> Node:
     """Names and what is so, as a table of two columns without a head; what is empty is left out."""
-    lines = [el("tr", el("th", name, scope="row", cls="aside"), el("td", value, cls="wide")) for name, value in rows
-             if value != ""]  # fmt: skip
+    lines = [el("tr", el("th", name, scope="row", cls="aside"), el("td", value, cls="wide")) for name, value in rows if value != ""]
     return el("div", el("table", el("tbody", *lines), cls="board answers"), cls="scroll", role="region", label="Facts")
 
 

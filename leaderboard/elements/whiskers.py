@@ -46,8 +46,9 @@ def axis(estimates: Iterable[tuple[float, float]]) -> Axis | None:
     Args:
         estimates: Value and half its interval, NaN where there is none.
     """
-    ends = [end for value, half in estimates if not (formats.missing(value) or formats.missing(half))
-            for end in (value - half, value + half)]  # fmt: skip
+    ends = [
+        end for value, half in estimates if not (formats.missing(value) or formats.missing(half)) for end in (value - half, value + half)
+    ]
     return Axis(min(ends), max(ends)) if ends and min(ends) < max(ends) else None
 
 

@@ -42,8 +42,7 @@ def not_compared(shown: Shown) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for key, why in shown.board.without_reference().items():
         reasons.setdefault(why, []).append(", ".join(filter(None, shown.names[key])))
-    return [f"Nobody is compared with {shown.board.reference} on {' or on '.join(where)}: {why}."
-            for why, where in reasons.items()]  # fmt: skip
+    return [f"Nobody is compared with {shown.board.reference} on {' or on '.join(where)}: {why}." for why, where in reasons.items()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,14 +150,15 @@ def explained(shown: Shown, column: Column, cell: Cell) -> str:
     if cell.paired is not None:
         one = cell.paired
         low, high = one.value - one.half, one.value + one.half
-        said.append(f"{scale.difference(one.value)} {scale.differences(low, high)} to {shown.board.reference} on "
-                    f"{one.n:,} common questions, {formats.p_value(one.corrected)} corrected, "
-                    f"{formats.p_value(one.p)} before.")  # fmt: skip
+        said.append(
+            f"{scale.difference(one.value)} {scale.differences(low, high)} to {shown.board.reference} on "
+            f"{one.n:,} common questions, {formats.p_value(one.corrected)} corrected, "
+            f"{formats.p_value(one.p)} before."
+        )
     known = shown.comparison(column, cell)
     if known is not None:
         differs = f" What differs: {'; '.join(map(str, known.differs))}." if known.differs else ""
-        said.append(f"Published: {known.figure.source} prints {known.figure.value} {known.figure.unit}; "
-                    f"{known.status}.{differs}")  # fmt: skip
+        said.append(f"Published: {known.figure.source} prints {known.figure.value} {known.figure.unit}; {known.status}.{differs}")
     if cell.doubt:
         said.append(f"† {cell.doubt}.")
     return " ".join(said)

@@ -71,9 +71,13 @@ def metrics_in(family: str, metrics: Sequence[str], definitions: Definitions) ->
 
 
 def columns_of(
-    groups: Sequence[Sequence[RunRow]], scored: Mapping[str, Sequence[str]], definitions: Definitions,
-    cards: Mapping[str, Mapping[str, Any]], family: str, measure: str,
-) -> list[Column]:  # fmt: skip
+    groups: Sequence[Sequence[RunRow]],
+    scored: Mapping[str, Sequence[str]],
+    definitions: Definitions,
+    cards: Mapping[str, Mapping[str, Any]],
+    family: str,
+    measure: str,
+) -> list[Column]:
     """One column a board.
 
     Args:

@@ -7,18 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from leaderboard.elements import formats
-from leaderboard.matrix.cells import (
-    CORRECTED,
-    SOURCES,
-    Shown,
-    better,
-    doubted,
-    gaps,
-    not_compared,
-    rank,
-    value,
-    why_apart,
-)
+from leaderboard.matrix.cells import CORRECTED, SOURCES, Shown, better, doubted, gaps, not_compared, rank, value, why_apart
 from leaderboard.matrix.papers import Printed
 from leaderboard.matrix.rows import cost_of
 from results.contestants import Contestant
@@ -75,11 +64,17 @@ def tidy(export: Export) -> Iterator[list[Any]]:
             if figure is not None:
                 first = column.first
                 known = {
-                    "dataset": first.dataset, "dataset_fingerprint": first.dataset_fingerprint,
-                    "setting": first.setting, "seed": first.seed, "method": one.method, "source": "published",
-                    "metric": column.metric, "published": figure.fraction,
-                    "published_in": f"{figure.source}: {figure.setting}", "not_comparable": "printed in a paper",
-                }  # fmt: skip
+                    "dataset": first.dataset,
+                    "dataset_fingerprint": first.dataset_fingerprint,
+                    "setting": first.setting,
+                    "seed": first.seed,
+                    "method": one.method,
+                    "source": "published",
+                    "metric": column.metric,
+                    "published": figure.fraction,
+                    "published_in": f"{figure.source}: {figure.setting}",
+                    "not_comparable": "printed in a paper",
+                }
                 yield [known.get(name) for name in CSV_COLUMNS]
 
 
@@ -87,8 +82,16 @@ def _line(shown: Shown, row: Contestant, column: Column, cell: Cell) -> list[Any
     run, band, paired, cost = cell.run, cell.band, cell.paired, shown.board.costs.get(cell.run.run)
     compared: list[Any] = [None] * 8
     if paired is not None:
-        compared = [shown.board.reference, paired.value, paired.value - paired.half, paired.value + paired.half,
-                    paired.n, paired.p, paired.corrected, shown.board.correction]  # fmt: skip
+        compared = [
+            shown.board.reference,
+            paired.value,
+            paired.value - paired.half,
+            paired.value + paired.half,
+            paired.n,
+            paired.p,
+            paired.corrected,
+            shown.board.correction,
+        ]
     known = shown.comparison(column, cell)
     beside: list[Any] = [None] * 4
     if known is not None:
@@ -108,8 +111,7 @@ def _line(shown: Shown, row: Contestant, column: Column, cell: Cell) -> list[Any
 def markdown(export: Export) -> str:
     """The table as it is shown, for GitHub."""
     rows = [
-        [markdown_text(one) for one in (_named(export, row), *_values(export.shown, row), *facts(export.shown, row))]
-        for row in export.rows
+        [markdown_text(one) for one in (_named(export, row), *_values(export.shown, row), *facts(export.shown, row))] for row in export.rows
     ]
     rows += [[markdown_text(one) for one in _paper(export.shown, each)] for each in export.papers]
     title = f"**{markdown_text(export.title)}**\n\n"
@@ -120,13 +122,20 @@ def markdown(export: Export) -> str:
 def latex(export: Export) -> str:
     """The table as it is shown, with `booktabs`; ● is a bullet, ▲ ▼ are arrows."""
     rows = [
-        [latex_text(_named(export, row)), *(_latex_cell(one) for one in _values(export.shown, row)),
-         *(latex_text(one) for one in facts(export.shown, row))]
+        [
+            latex_text(_named(export, row)),
+            *(_latex_cell(one) for one in _values(export.shown, row)),
+            *(latex_text(one) for one in facts(export.shown, row)),
+        ]
         for row in export.rows
-    ]  # fmt: skip
+    ]
     rows += [[_latex_cell(one) for one in _paper(export.shown, each)] for each in export.papers]
-    return to_latex([latex_text(head) for head in _heads(export.shown)], rows, caption=latex_text(export.title),
-                    notes=[_latex_cell(note) for note in notes(export.shown)])  # fmt: skip
+    return to_latex(
+        [latex_text(head) for head in _heads(export.shown)],
+        rows,
+        caption=latex_text(export.title),
+        notes=[_latex_cell(note) for note in notes(export.shown)],
+    )
 
 
 _MARKS = {"●": r"$\bullet$", "▲": r"$\uparrow$", "▼": r"$\downarrow$"}
@@ -147,10 +156,11 @@ def notes(shown: Shown, apart: str = "in brackets") -> list[str]:
         apart: How what is not comparable is told from the rest.
     """
     board = shown.board
-    found = ["value ± half its 95 % interval (Student's t"
-             + (", documents that questions share as units)" if board.clustered else ")"),
-             "rank, and in brackets the ranks that pairwise tests leave open",
-             f"● the best, or not separable from it; {apart}: not comparable, and not ranked"]  # fmt: skip
+    found = [
+        "value ± half its 95 % interval (Student's t" + (", documents that questions share as units)" if board.clustered else ")"),
+        "rank, and in brackets the ranks that pairwise tests leave open",
+        f"● the best, or not separable from it; {apart}: not comparable, and not ranked",
+    ]
     if any(cell.doubt for cell in board.cells.values()):
         found.append("† the interval may not cover as often as it says, at a head: none of the column")
     if left_out := [cell for cell in board.cells.values() if cell.unscored]:
@@ -175,8 +185,7 @@ def _heads(shown: Shown) -> list[str]:
     for column in shown.board.columns:
         name, below = shown.names[column.key]
         names.append(", ".join(filter(None, (name, below, shown.metric(column)))) + doubted(shown, column))
-    return ["method", *names, *(["mean"] if len(names) > 1 else []),
-            *(f"{name} ({unit})" if unit else name for name, unit in HEADS)]  # fmt: skip
+    return ["method", *names, *(["mean"] if len(names) > 1 else []), *(f"{name} ({unit})" if unit else name for name, unit in HEADS)]
 
 
 def _values(shown: Shown, row: Contestant) -> list[str]:
@@ -204,14 +213,21 @@ def facts(shown: Shown, row: Contestant) -> list[str]:
     """What stands under `HEADS`: costs, parameters, and where figures come from."""
     tokens, seconds, dollars = (cost_of(shown.board, row, name) for name in _COSTS)
     time = formats.NOTHING if formats.missing(seconds) else formats.duration(seconds)  # type: ignore[arg-type]
-    return [formats.count(tokens), time, formats.dollars(dollars), formats.parameters(row.parameters),
-            ", ".join(SOURCES[origin][0] for origin in row.origins)]  # fmt: skip
+    return [
+        formats.count(tokens),
+        time,
+        formats.dollars(dollars),
+        formats.parameters(row.parameters),
+        ", ".join(SOURCES[origin][0] for origin in row.origins),
+    ]
 
 
 def _paper(shown: Shown, one: Printed) -> list[str]:
     board = shown.board
     figures = [one.figures.get(column.key) for column in board.columns]
-    cells = [f"({shown.scale(column).value(figure.fraction)})" if figure else formats.NOTHING
-             for column, figure in zip(board.columns, figures, strict=True)]  # fmt: skip
+    cells = [
+        f"({shown.scale(column).value(figure.fraction)})" if figure else formats.NOTHING
+        for column, figure in zip(board.columns, figures, strict=True)
+    ]
     empty = [formats.NOTHING] * (len(HEADS) - 1 + (len(board.columns) > 1))
     return [f"{one.method} ({one.said})", *cells, *empty, "published"]

@@ -12,12 +12,19 @@ from results.contestants import Contestant, key_of
 ANY = "any"
 UNSTATED = "unstated"
 SIZES: dict[str, tuple[float, float]] = {
-    "under-1b": (0, 1e9), "1b-10b": (1e9, 1e10), "10b-100b": (1e10, 1e11), "over-100b": (1e11, float("inf")),
-}  # fmt: skip
+    "under-1b": (0, 1e9),
+    "1b-10b": (1e9, 1e10),
+    "10b-100b": (1e10, 1e11),
+    "over-100b": (1e11, float("inf")),
+}
 SIZE_NAMES = {
-    ANY: "Any size", "under-1b": "Under 1 B parameters", "1b-10b": "1 to 10 B", "10b-100b": "10 to 100 B",
-    "over-100b": "100 B and more", UNSTATED: "Not stated",
-}  # fmt: skip
+    ANY: "Any size",
+    "under-1b": "Under 1 B parameters",
+    "1b-10b": "1 to 10 B",
+    "10b-100b": "10 to 100 B",
+    "over-100b": "100 B and more",
+    UNSTATED: "Not stated",
+}
 WEIGHT_NAMES = {ANY: "Any weights", "open": "Open weights", "closed": "Closed weights", UNSTATED: "Not stated"}
 ANY_DATA = "any data at all"
 """Stands for every item of training data."""
@@ -45,8 +52,7 @@ class Filters:
     @property
     def active(self) -> int:
         """How many of them ask for something."""
-        return sum(map(bool, (self.kinds, self.readers, self.size != ANY, self.weights != ANY, self.untrained,
-                              self.since, self.until)))  # fmt: skip
+        return sum(map(bool, (self.kinds, self.readers, self.size != ANY, self.weights != ANY, self.untrained, self.since, self.until)))
 
     @property
     def key(self) -> str:
@@ -108,10 +114,12 @@ def choices(rows: Sequence[Contestant]) -> Choices:
     able = [row for row in rows if not row.control]
     training = _named(able, lambda row: row.training)
     return Choices(
-        _named(able, lambda row: row.kinds), _named(able, lambda row: row.readers),
+        _named(able, lambda row: row.kinds),
+        _named(able, lambda row: row.readers),
         {key_of(ANY_DATA): ANY_DATA, **training} if training else {},
-        any(row.parameters is not None for row in able), any(row.open_weights is not None for row in able),
-    )  # fmt: skip
+        any(row.parameters is not None for row in able),
+        any(row.open_weights is not None for row in able),
+    )
 
 
 def _named(rows: Sequence[Contestant], of: Callable[[Contestant], Sequence[str]]) -> dict[str, str]:

@@ -42,18 +42,21 @@ def picture(export: Export) -> Drawing:
     for row in export.rows:
         parts.append(_rule(y, width))
         parts += _row(shown, row, y, known)
-        parts += [_text("value", start + _FACT * (place + 1), y + 16, fact)
-                  for place, fact in enumerate(facts(shown, row))]  # fmt: skip
+        parts += [_text("value", start + _FACT * (place + 1), y + 16, fact) for place, fact in enumerate(facts(shown, row))]
         y += _LINE
     for one in export.papers:
         parts.append(_rule(y, width))
-        parts += [_text("apart", 12.0, y + 16, _short(one.method, _NAMED), "start"),
-                  _text("small", 12.0, y + 29, _short(one.said, _NAMED + 10), "start")]  # fmt: skip
+        parts += [
+            _text("apart", 12.0, y + 16, _short(one.method, _NAMED), "start"),
+            _text("small", 12.0, y + 29, _short(one.said, _NAMED + 10), "start"),
+        ]
         for number, column in enumerate(columns):
             figure = one.figures.get(column.key)
             if figure is not None:
-                parts += [_text("apart", _at(number), y + 16, shown.scale(column).value(figure.fraction)),
-                          _text("small", _at(number), y + 29, "published")]  # fmt: skip
+                parts += [
+                    _text("apart", _at(number), y + 16, shown.scale(column).value(figure.fraction)),
+                    _text("small", _at(number), y + 29, "published"),
+                ]
         y += _LINE
     parts.append(_rule(y, width))
     drawn = "dot on a line: the same, each column from its lowest method to its highest"
@@ -61,8 +64,7 @@ def picture(export: Export) -> Drawing:
     for note in (first, *([drawn] if known else []), *others):
         y += 16
         parts.append(_text("small", 12.0, y, note, "start"))
-    return shape("svg", *parts, viewBox=f"0 0 {max(width, 560.0):.0f} {y + 14:.0f}", role="img",
-                 aria_label=export.title)  # fmt: skip
+    return shape("svg", *parts, viewBox=f"0 0 {max(width, 560.0):.0f} {y + 14:.0f}", role="img", aria_label=export.title)
 
 
 def _row(shown: Shown, row: Contestant, y: float, known: Mapping[str, Axis]) -> list[Drawing]:
@@ -90,16 +92,17 @@ def _whisker(axis: Axis, value: float, half: float, number: int, y: float, *, be
         return []
     low, middle, high = (_at(number) - _SPAN * (1 - axis.place(one)) for one in (value - half, value, value + half))
     line = shape("line", x1=low, x2=high, y1=y + 24, y2=y + 24)
-    return [shape("g", line, shape("circle", cls="dot", cx=middle, cy=y + 24, r=_DOT),
-                  cls=f"mark {METHOD if best else PARTIAL}")]  # fmt: skip
+    return [shape("g", line, shape("circle", cls="dot", cx=middle, cy=y + 24, r=_DOT), cls=f"mark {METHOD if best else PARTIAL}")]
 
 
 def _cell(shown: Shown, row: Contestant, column: Column, cell: Cell | None, number: int, y: float) -> list[Drawing]:
     if cell is None:
         return [_text("small", _at(number), y + 16, formats.NOTHING)]
     if cell.apart and not row.control:
-        return [_text("apart", _at(number), y + 16, value(shown, column, cell) + doubted(shown, column, cell)),
-                _text("small", _at(number), y + 29, _short(cell.apart.partition(":")[0], _BELOW))]  # fmt: skip
+        return [
+            _text("apart", _at(number), y + 16, value(shown, column, cell) + doubted(shown, column, cell)),
+            _text("small", _at(number), y + 29, _short(cell.apart.partition(":")[0], _BELOW)),
+        ]
     won = better(column, cell)
     best = cell.band is not None and cell.band.best
     parts = [
@@ -112,16 +115,17 @@ def _cell(shown: Shown, row: Contestant, column: Column, cell: Cell | None, numb
     ]
     below = " ".join(filter(None, ("" if won is None else "▲" if won else "▼", rank(cell))))
     if below:
-        parts.append(_text("small" if won is None else "small better" if won else "small worse", _at(number), y + 38,
-                           below))  # fmt: skip
+        parts.append(_text("small" if won is None else "small better" if won else "small worse", _at(number), y + 38, below))
     return parts
 
 
 def _head(number: int, name: str, unit: str, doubt: str = "") -> list[Drawing]:
     lines = _broken(name, _HEADED - len(doubt))
     lines[-1] += doubt
-    found = [shape("text", shape("title", name), line, cls="head", x=_at(number), y=_TOP + 18 - 15 * above,
-                   text_anchor="end") for above, line in enumerate(reversed(lines))]  # fmt: skip
+    found = [
+        shape("text", shape("title", name), line, cls="head", x=_at(number), y=_TOP + 18 - 15 * above, text_anchor="end")
+        for above, line in enumerate(reversed(lines))
+    ]
     return [*found, _text("small", _at(number), _TOP + 34, _short(unit, _BELOW))]
 
 

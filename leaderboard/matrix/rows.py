@@ -53,8 +53,7 @@ def default_order(board: Matrix) -> Order:
     """By the mean where rows have one, else by the first column that has values; the best first."""
     if any(board.mean(row) is not None for row in board.rows):
         return Order("mean", _best_first(board, "mean"))
-    first = next((column.key for column in board.columns if any((row.key, column.key) in board.cells
-                                                                 for row in board.rows)), "method")  # fmt: skip
+    first = next((column.key for column in board.columns if any((row.key, column.key) in board.cells for row in board.rows)), "method")
     return Order(first, _best_first(board, first))
 
 
@@ -112,8 +111,7 @@ def cost_of(board: Matrix, row: Contestant, column: str) -> float | None:
     return None if math.isnan(found) else found
 
 
-def drawn(board: Matrix, order: Order, pinned: Collection[str], hidden: Collection[str], words: str,
-          first: int, page: int = PAGE) -> Drawn:  # fmt: skip
+def drawn(board: Matrix, order: Order, pinned: Collection[str], hidden: Collection[str], words: str, first: int, page: int = PAGE) -> Drawn:
     """What is drawn of a matrix; nothing here changes a number.
 
     Args:
@@ -132,5 +130,4 @@ def drawn(board: Matrix, order: Order, pinned: Collection[str], hidden: Collecti
     left = [row for row in rows if row not in top and row.key not in out and matches(row, words)]
     able = [row for row in left if not row.control]
     start = min(max(first, 0), max(len(able) - 1, 0)) // page * page
-    return Drawn(tuple(top), tuple(able[start : start + page]), tuple(row for row in left if row.control), start,
-                 len(able), tuple(out))  # fmt: skip
+    return Drawn(tuple(top), tuple(able[start : start + page]), tuple(row for row in left if row.control), start, len(able), tuple(out))

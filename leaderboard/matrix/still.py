@@ -38,10 +38,7 @@ def still_matrix(store: Store, experiment: str, title: str) -> Export | None:
     every = groups(queries.runs(store, experiment))
     ids = [run.run for runs in every for run in runs]
     scored = column_figures.scored_metrics(store, ids)
-    series = {
-        first: tuple(run.run for run in members)
-        for runs in every for first, members in series_of(runs).items() if len(members) > 1
-    }  # fmt: skip
+    series = {first: tuple(run.run for run in members) for runs in every for first, members in series_of(runs).items() if len(members) > 1}
     costs, broken = queries.costs(store, ids), dict(invariants.violations(store, ids))
     for runs in every:
         costs |= folded_costs(costs, runs)
@@ -60,10 +57,14 @@ def still_matrix(store: Store, experiment: str, title: str) -> Export | None:
     asked = {row.name: row.reference for row in queries.experiments(store)}.get(experiment)
     able = [row.name for row in rows if not row.control]
     board = matrix(
-        columns, rows, figures, ranked_cells(columns, rows, figures, cards=cards, known=known, violations=broken),
+        columns,
+        rows,
+        figures,
+        ranked_cells(columns, rows, figures, cards=cards, known=known, violations=broken),
         costs=costs,
-        reference=next((name for name in able if asked and is_called(name, asked)), None), correction="column",
-    )  # fmt: skip
+        reference=next((name for name in able if asked and is_called(name, asked)), None),
+        correction="column",
+    )
     names = labels(folded, ALL_SETTINGS if len({runs[0].setting for runs in folded}) > 1 else "")
     shown = Shown(board, names, {**definitions, **COSTS}, closest_printed(columns, figures))
     whole = drawn(board, default_order(board), (), (), "", 0, page=len(rows) or 1)
@@ -81,8 +82,9 @@ def closest_printed(columns: list[Column], figures: Mapping[str, Figures]) -> di
             place = kept.runs[run.run]
             value, half = float(kept.means.value[place]), float(kept.means.half[place])
             ours = Estimate(value, value - half, value + half, int(kept.means.n[place]), 0)
-            known = beside(run.dataset, run.setting, column.metric, run.description, estimate=ours,
-                           stated={"questions": str(kept.questions)})  # fmt: skip
+            known = beside(
+                run.dataset, run.setting, column.metric, run.description, estimate=ours, stated={"questions": str(kept.questions)}
+            )
             if known and ours.n:
                 found[column.key, run.run] = known[0]
     return found

@@ -10,19 +10,7 @@ from leaderboard.elements.columns import board_key, explanation
 from leaderboard.elements.nodes import Node, badge, el
 from leaderboard.elements.plain_table import spent_cell
 from leaderboard.elements.whiskers import MEAN, Axis, axes
-from leaderboard.matrix.cells import (
-    CORRECTED,
-    SOURCES,
-    Shown,
-    aside,
-    better,
-    explained,
-    gaps,
-    not_compared,
-    published,
-    rank,
-    why_apart,
-)
+from leaderboard.matrix.cells import CORRECTED, SOURCES, Shown, aside, better, explained, gaps, not_compared, published, rank, why_apart
 from leaderboard.matrix.papers import Printed
 from leaderboard.matrix.rows import Drawn, Order, cost_of, first_direction
 from results.contestants import Contestant
@@ -33,9 +21,14 @@ _COSTS = (
     ("tokens", "Tokens", "per question", "Mean of prompt, completion and memory tokens, over the benchmarks shown"),
     ("seconds", "Time", "", "Mean wall time over all stages, over the benchmarks shown"),
     ("cost", "Cost", "US$ total", "Price of all calls on the benchmarks shown; local models cost nothing"),
-    ("parameters", "Parameters", "all models", "Of all models together: counted where they ran here, stated on "
-     "the card of what was sent in; models behind an endpoint do not tell"),
-)  # fmt: skip
+    (
+        "parameters",
+        "Parameters",
+        "all models",
+        "Of all models together: counted where they ran here, stated on "
+        "the card of what was sent in; models behind an endpoint do not tell",
+    ),
+)
 
 
 MOST_DRAWN = 8
@@ -69,12 +62,14 @@ def _layout(shown: Shown, rows: Drawn, papers: Sequence[Printed]) -> _Layout:
     spent = {name: [cost_of(board, row, name) for row in board.rows] for name in ("tokens", "seconds", "cost")}
     times = [value for value in spent["seconds"] if value is not None]
     return _Layout(
-        [row.key for row in rows.pinned], rows.hidden_keys, bool(times) and max(times) < 1,
+        [row.key for row in rows.pinned],
+        rows.hidden_keys,
+        bool(times) and max(times) < 1,
         {name for name, *_ in _COSTS if name not in ("tokens", "cost") or any(spent[name])},
         bool(papers) or any(tuple(row.origins) != ("run",) for row in board.rows),
         {column.key for column in board.columns if shown.doubt(column)},
         axes(board) if len(board.columns) <= MOST_DRAWN else {},
-    )  # fmt: skip
+    )
 
 
 def unstated(board: Matrix, papers: Sequence[Printed] = ()) -> list[str]:
@@ -102,19 +97,22 @@ def table(shown: Shown, rows: Drawn, order: Order, papers: Sequence[Printed] = (
     heads = _heads(shown, order, layout)
     body = [_line(shown, row, layout) for row in (*rows.pinned, *rows.rows)]
     if rows.controls:
-        body.append(_divider("Controls: they see the gold answers or evidence, so they bound what is attainable and "
-                             "are not ranked", len(heads)))  # fmt: skip
+        body.append(
+            _divider("Controls: they see the gold answers or evidence, so they bound what is attainable and are not ranked", len(heads))
+        )
         body += [_line(shown, row, layout) for row in rows.controls]
     if papers:
-        body.append(_divider("Printed in papers: other readers, data or settings, so they are not comparable and never "
-                             "ranked", len(heads)))  # fmt: skip
+        body.append(_divider("Printed in papers: other readers, data or settings, so they are not comparable and never ranked", len(heads)))
         body += [_paper(shown, one, layout) for one in papers]
     caption = "Methods against benchmarks: value, half its 95 % interval, rank, and what papers print"
     return el(
-        "div", el("table", el("caption", caption, cls="unseen"), el("thead", el("tr", *heads)), el("tbody", *body),
-                  cls="board matrix"),
-        cls="scroll", key="matrix-scroll", role="region", label="Results matrix",
-    )  # fmt: skip
+        "div",
+        el("table", el("caption", caption, cls="unseen"), el("thead", el("tr", *heads)), el("tbody", *body), cls="board matrix"),
+        cls="scroll",
+        key="matrix-scroll",
+        role="region",
+        label="Results matrix",
+    )
 
 
 def compared_with(board: Matrix) -> str:
@@ -131,11 +129,15 @@ def compared_with(board: Matrix) -> str:
 def legend(shown: Shown) -> Node:
     """What marks and numbers mean."""
     board = shown.board
-    lines = ["Value ± half its 95 % interval. Rank, and in brackets the ranks that pairwise tests leave open. "
-             "● not separable from the best: no test tells it apart, which is not the same as equal."]  # fmt: skip
+    lines = [
+        "Value ± half its 95 % interval. Rank, and in brackets the ranks that pairwise tests leave open. "
+        "● not separable from the best: no test tells it apart, which is not the same as equal."
+    ]
     if len(board.columns) <= MOST_DRAWN:
-        lines.append("A dot on a line: the same value and interval, blue where not separable from the best; each "
-                     "column reaches from its lowest method to its highest.")  # fmt: skip
+        lines.append(
+            "A dot on a line: the same value and interval, blue where not separable from the best; each "
+            "column reaches from its lowest method to its highest."
+        )
     if board.reference is not None:
         lines.append(f"▲ ▼ significantly better or worse than {board.reference} ({CORRECTED[board.correction]}).")
         lines += not_compared(shown)
@@ -144,14 +146,15 @@ def legend(shown: Shown) -> Node:
         "it says. Point at a cell for all that is known of it."
     )
     units = "Questions that share a document count as one unit. " if board.clustered else ""
-    lines.append(f"{units}Student's t here; a benchmark's own board, behind its name, resamples, and may differ in the "
-                 "last digit. Who is filtered out does not compete; who is hidden still does.")  # fmt: skip
+    lines.append(
+        f"{units}Student's t here; a benchmark's own board, behind its name, resamples, and may differ in the "
+        "last digit. Who is filtered out does not compete; who is hidden still does."
+    )
     return el("div", *(el("p", line, cls="note") for line in lines))
 
 
 def _divider(text: str, columns: int) -> Node:
-    return el("tr", el("th", el("span", text, cls="divider-text"), colspan=str(columns), scope="colgroup"),
-              cls="divider")  # fmt: skip
+    return el("tr", el("th", el("span", text, cls="divider-text"), colspan=str(columns), scope="colgroup"), cls="divider")
 
 
 def _heads(shown: Shown, order: Order, layout: _Layout) -> list[Node]:
@@ -159,13 +162,23 @@ def _heads(shown: Shown, order: Order, layout: _Layout) -> list[Node]:
     heads = [_head(board, "method", "Method", "", "The name in the experiment", order, "stick")]
     heads += [_benchmark(shown, column, order) for column in board.columns]
     if len(board.columns) > 1:
-        heads.append(_head(board, MEAN, "Mean", "of benchmarks", "Mean over the benchmarks shown, each weighing the "
-                           "same; only where a method has a comparable value on all of them and they share a metric. "
-                           "Benchmarks that ask the same questions are taken to err alike",
-                           order, "number"))  # fmt: skip
+        heads.append(
+            _head(
+                board,
+                MEAN,
+                "Mean",
+                "of benchmarks",
+                "Mean over the benchmarks shown, each weighing the "
+                "same; only where a method has a comparable value on all of them and they share a metric. "
+                "Benchmarks that ask the same questions are taken to err alike",
+                order,
+                "number",
+            )
+        )
     time = "ms / question" if layout.milliseconds else "s / question"
-    heads += [_head(board, column, name, unit or time, tip, order, "number") for column, name, unit, tip in _COSTS
-              if column in layout.costs]  # fmt: skip
+    heads += [
+        _head(board, column, name, unit or time, tip, order, "number") for column, name, unit, tip in _COSTS if column in layout.costs
+    ]
     return heads
 
 
@@ -173,24 +186,38 @@ def _benchmark(shown: Shown, column: Column, order: Order) -> Node:
     """A benchmark's head: one button sorts by it, another opens its own board."""
     name, below = shown.names[column.key]
     if column.metric is None:
-        return el("th", el("span", name, cls="name", tip="Nothing of this family was scored here"),
-                  el("span", below, cls="unit") if below else None, scope="col", cls="number")  # fmt: skip
+        return el(
+            "th",
+            el("span", name, cls="name", tip="Nothing of this family was scored here"),
+            el("span", below, cls="unit") if below else None,
+            scope="col",
+            cls="number",
+        )
     unit, doubt = f"{shown.metric(column)} · {shown.scale(column).unit}", shown.doubt(column)
     mark = el("span", " †", cls="half", tip=f"No interval of this column may cover as it says: {doubt}.")
-    opened = {"view": "benchmark", "board": board_key(column.first), "metric": column.metric, "sort": None,
-              "order": None}  # fmt: skip
+    opened = {"view": "benchmark", "board": board_key(column.first), "metric": column.metric, "sort": None, "order": None}
     return el(
-        "th", _sorter(shown.board, column.key, name, explanation(column.metric, shown.definitions), order),
-        mark if doubt else None, el("span", unit, cls="unit"), el("span", below, cls="unit") if below else None,
-        el("button", "open board", cls="turn", key=f"open-{column.key}", action=opened,
-           label=f"Open the board of {name}"),
-        scope="col", sort=_direction(order, column.key), cls="number",
-    )  # fmt: skip
+        "th",
+        _sorter(shown.board, column.key, name, explanation(column.metric, shown.definitions), order),
+        mark if doubt else None,
+        el("span", unit, cls="unit"),
+        el("span", below, cls="unit") if below else None,
+        el("button", "open board", cls="turn", key=f"open-{column.key}", action=opened, label=f"Open the board of {name}"),
+        scope="col",
+        sort=_direction(order, column.key),
+        cls="number",
+    )
 
 
 def _head(board: Matrix, column: str, name: str, unit: str, tip: str, order: Order, cls: str) -> Node:
-    return el("th", _sorter(board, column, name, tip, order), el("span", unit, cls="unit") if unit else None,
-              scope="col", sort=_direction(order, column), cls=cls)  # fmt: skip
+    return el(
+        "th",
+        _sorter(board, column, name, tip, order),
+        el("span", unit, cls="unit") if unit else None,
+        scope="col",
+        sort=_direction(order, column),
+        cls=cls,
+    )
 
 
 def _direction(order: Order, column: str) -> str:
@@ -204,16 +231,18 @@ def _sorter(board: Matrix, column: str, name: str, tip: str, order: Order) -> No
     turned = "asc" if order.descending else "desc"
     arrow = ("↓" if order.descending else "↑") if active else ""
     return el(
-        "button", el("span", name, cls="name"), el("span", arrow, cls="arrow") if arrow else None, tip=tip,
+        "button",
+        el("span", name, cls="name"),
+        el("span", arrow, cls="arrow") if arrow else None,
+        tip=tip,
         key=f"sort-{column}",
         action={"sort": column, "order": turned if active else first_direction(board, column), "first": None},
-    )  # fmt: skip
+    )
 
 
 def _line(shown: Shown, row: Contestant, layout: _Layout) -> Node:
     board = shown.board
-    cells = [_cell(shown, column, board.cells.get((row.key, column.key)), layout)
-             for column in board.columns]  # fmt: skip
+    cells = [_cell(shown, column, board.cells.get((row.key, column.key)), layout) for column in board.columns]
     if len(board.columns) > 1:
         cells.append(_mean(shown, row, layout))
     stated = row.open_weights
@@ -224,9 +253,13 @@ def _line(shown: Shown, row: Contestant, layout: _Layout) -> Node:
         "tokens": spent_cell(formats.count(cost_of(board, row, "tokens")), source),
         "seconds": spent_cell(formats.seconds(seconds, milliseconds=layout.milliseconds), source),
         "cost": spent_cell(formats.dollars(cost_of(board, row, "cost")), source),
-        "parameters": el("td", el("span", formats.parameters(row.parameters), cls="top"),
-                         el("span", weights, cls="interval") if weights else None, cls="number"),
-    }  # fmt: skip
+        "parameters": el(
+            "td",
+            el("span", formats.parameters(row.parameters), cls="top"),
+            el("span", weights, cls="interval") if weights else None,
+            cls="number",
+        ),
+    }
     cells += [cell for column, cell in costs.items() if column in layout.costs]
     return el("tr", _name(board, row, layout), *cells, cls="control" if row.control else "")
 
@@ -235,30 +268,45 @@ def _name(board: Matrix, row: Contestant, layout: _Layout) -> Node:
     pins, hides = layout.pins, layout.hides
     pinned = row.key in pins
     kept = [key for key in pins if key != row.key]
-    marks = [badge("reference", "reference", "Differences are taken to this method")] if (
-        row.name == board.reference and not row.control) else []  # fmt: skip
+    marks = (
+        [badge("reference", "reference", "Differences are taken to this method")]
+        if (row.name == board.reference and not row.control)
+        else []
+    )
     small = aside(row)
     ours = tuple(row.origins) == (OURS,)
     if layout.sources and not ours:
         marks += _sources(row)
     return el(
-        "th", el("span", _opener(row), *marks, cls="top"),
+        "th",
+        el("span", _opener(row), *marks, cls="top"),
         el("span", SOURCES[OURS][0], cls="aside", tip=SOURCES[OURS][2]) if layout.sources and ours else None,
         el("span", small, cls="aside") if small else None,
-        el("span",
-           el("button", "unpin" if pinned else "pin", cls="turn", key=f"pin-{row.key}", pressed=str(pinned).lower(),
-              action={"pin": ",".join(kept if pinned else [*kept, row.key])}, label=f"Keep {row.name} on top"),
-           None if pinned else
-           el("button", "hide", cls="turn", key=f"hide-{row.key}", action={"hide": ",".join([*hides, row.key])},
-              label=f"Hide {row.name}"),
-           cls="acts"),
-        scope="row", cls="stick",
-    )  # fmt: skip
+        el(
+            "span",
+            el(
+                "button",
+                "unpin" if pinned else "pin",
+                cls="turn",
+                key=f"pin-{row.key}",
+                pressed=str(pinned).lower(),
+                action={"pin": ",".join(kept if pinned else [*kept, row.key])},
+                label=f"Keep {row.name} on top",
+            ),
+            None
+            if pinned
+            else el(
+                "button", "hide", cls="turn", key=f"hide-{row.key}", action={"hide": ",".join([*hides, row.key])}, label=f"Hide {row.name}"
+            ),
+            cls="acts",
+        ),
+        scope="row",
+        cls="stick",
+    )
 
 
 def _opener(row: Contestant) -> Node:
-    return el("button", row.name, cls="method", title=row.name, key=f"method-{row.key}",
-              action={"method": row.any_run.method_id})  # fmt: skip
+    return el("button", row.name, cls="method", title=row.name, key=f"method-{row.key}", action={"method": row.any_run.method_id})
 
 
 def _cell(shown: Shown, column: Column, cell: Cell | None, layout: _Layout) -> Node:
@@ -279,16 +327,22 @@ def _cell(shown: Shown, column: Column, cell: Cell | None, layout: _Layout) -> N
     drawn = layout.axes.get(column.key) if not (cell.apart or cell.run.kind == "control") else None
     return el(
         "td",
-        el("span", mark, el("span", scale.value(cell.value), cls="value"),
-           el("span", half, "†" if alone else None, cls="half") if half or alone else None,
-           el("span", "●", cls="best", role="img", label="not separable from the best") if best else None, cls="top"),
+        el(
+            "span",
+            mark,
+            el("span", scale.value(cell.value), cls="value"),
+            el("span", half, "†" if alone else None, cls="half") if half or alone else None,
+            el("span", "●", cls="best", role="img", label="not separable from the best") if best else None,
+            cls="top",
+        ),
         drawn.whisker(cell.value, cell.half, best=best) if drawn else None,
         el("span", rank(cell), cls="interval") if cell.band else None,
         _reason(cell) if apart else None,
         el("span", gaps(cell), cls="interval") if cell.unscored else None,
         el("span", published(known, scale), cls="interval printed") if known else None,
-        cls="number apart" if apart else "number", tip=explained(shown, column, cell),
-    )  # fmt: skip
+        cls="number apart" if apart else "number",
+        tip=explained(shown, column, cell),
+    )
 
 
 def _reason(cell: Cell) -> Node:
@@ -305,15 +359,21 @@ def _mean(shown: Shown, row: Contestant, layout: _Layout) -> Node:
     scale = shown.scale(shown.board.columns[0])
     half = "" if formats.missing(found.half) else f"±{scale.value(found.half)}"
     drawn = None if row.control else layout.axes.get(MEAN)
-    return el("td", el("span", el("span", scale.value(found.value), cls="value"), el("span", half, cls="half"),
-                       cls="top"), drawn.whisker(found.value, found.half, best=True) if drawn else None,
-              cls="number focus")  # fmt: skip
+    return el(
+        "td",
+        el("span", el("span", scale.value(found.value), cls="value"), el("span", half, cls="half"), cls="top"),
+        drawn.whisker(found.value, found.half, best=True) if drawn else None,
+        cls="number focus",
+    )
 
 
 def why_no_mean(board: Matrix, row: Contestant) -> str:
     """Which columns lack a comparable value, or that metrics differ."""
-    missing = [column.first.dataset for column, cell in zip(board.columns, board.line(row), strict=True)
-               if cell is None or not cell.n or (cell.apart and not row.control)]  # fmt: skip
+    missing = [
+        column.first.dataset
+        for column, cell in zip(board.columns, board.line(row), strict=True)
+        if cell is None or not cell.n or (cell.apart and not row.control)
+    ]
     if missing:
         return f"No comparable value on {', '.join(missing)}"
     return "These benchmarks have different metrics"
@@ -336,18 +396,35 @@ def _paper(shown: Shown, one: Printed, layout: _Layout) -> Node:
         if figure is None:
             cells.append(el("td", formats.NOTHING, cls="number"))
             continue
-        tip = (
-            f"{figure.source} prints {figure.value} {figure.unit} for {figure.method}: {figure.setting}. {figure.note}"
+        tip = f"{figure.source} prints {figure.value} {figure.unit} for {figure.method}: {figure.setting}. {figure.note}"
+        cells.append(
+            el(
+                "td",
+                el("span", shown.scale(column).value(figure.fraction), cls="top"),
+                el("span", "incomparable", cls="interval"),
+                cls="number apart",
+                tip=tip,
+            )
         )
-        cells.append(el("td", el("span", shown.scale(column).value(figure.fraction), cls="top"),
-                        el("span", "incomparable", cls="interval"), cls="number apart", tip=tip))  # fmt: skip
     empty = [el("td", formats.NOTHING, cls="number")] * (len(layout.costs) + (len(shown.board.columns) > 1))
     return el(
-        "tr", el("th", el("span", el("span", one.method, cls="method", title=one.method),
-                          badge("published", "", "As a paper prints it"), badge("paper", "", one.source), cls="top"),
-                 el("span", one.said, cls="aside"), scope="row", cls="stick"),
-        *cells, *empty,
-    )  # fmt: skip
+        "tr",
+        el(
+            "th",
+            el(
+                "span",
+                el("span", one.method, cls="method", title=one.method),
+                badge("published", "", "As a paper prints it"),
+                badge("paper", "", one.source),
+                cls="top",
+            ),
+            el("span", one.said, cls="aside"),
+            scope="row",
+            cls="stick",
+        ),
+        *cells,
+        *empty,
+    )
 
 
 def pager(rows: Drawn, page: int) -> Node | None:
@@ -360,8 +437,11 @@ def pager(rows: Drawn, page: int) -> Node | None:
             "previous": rows.first - page if rows.first else None,
             "next": last if last < rows.total else None,
         }
-        parts += [el("button", name, cls="turn", key=f"rows-{name}", action={"first": str(at) if at else None})
-                  for name, at in turns.items() if at is not None]  # fmt: skip
+        parts += [
+            el("button", name, cls="turn", key=f"rows-{name}", action={"first": str(at) if at else None})
+            for name, at in turns.items()
+            if at is not None
+        ]
     if rows.hidden_keys:
         parts.append(el("span", f"{len(rows.hidden_keys):,} hidden", cls="fact"))
         parts.append(el("button", "show them", cls="turn", key="unhide", action={"hide": None}))

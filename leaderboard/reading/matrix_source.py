@@ -91,8 +91,7 @@ def setting_of(at: Source, experiment: str | None, setting: str) -> Setting:
 
     Over experiments they are not: trainings of other options may bear the same name there.
     """
-    groups = [runs for runs in source.run_groups(at, experiment)
-              if setting in (ALL_SETTINGS, runs[0].setting)]  # fmt: skip
+    groups = [runs for runs in source.run_groups(at, experiment) if setting in (ALL_SETTINGS, runs[0].setting)]
     series: dict[str, tuple[str, ...]] = {}
     if experiment is not None:
         for runs in groups:
@@ -109,11 +108,8 @@ def setting_of(at: Source, experiment: str | None, setting: str) -> Setting:
 def entrants(at: Source, experiment: str | None, setting: str, family: str, measure: str) -> Entrants:
     """Who competes on what, in which metric."""
     groups = setting_of(at, experiment, setting).groups
-    columns = columns_of(groups, _scored(at, experiment), source.definitions(at), source.datasets(at),
-                                        family, measure)  # fmt: skip
-    rows = contestants(
-        {column.key: column.runs for column in columns}, source.method_cards(at), source.checkpoints_by_hash(at)
-    )
+    columns = columns_of(groups, _scored(at, experiment), source.definitions(at), source.datasets(at), family, measure)
+    rows = contestants({column.key: column.runs for column in columns}, source.method_cards(at), source.checkpoints_by_hash(at))
     return Entrants(columns, rows, filters.choices(rows))
 
 
@@ -153,9 +149,8 @@ class _Field:
 
 @st.cache_resource(show_spinner=False, max_entries=16)
 def _field(
-    at: Source, experiment: str | None, setting: str, family: str, measure: str, datasets: tuple[str, ...],
-    asked: str, _filters: Filters,
-) -> _Field:  # fmt: skip
+    at: Source, experiment: str | None, setting: str, family: str, measure: str, datasets: tuple[str, ...], asked: str, _filters: Filters
+) -> _Field:
     found = entrants(at, experiment, setting, family, measure)
     columns = [column for column in found.columns if column.key in datasets]
     rows = [row for row in found.rows if _filters.admits(row) and any(column.key in row.runs for column in columns)]
@@ -164,17 +159,23 @@ def _field(
     for first, members in setting_of(at, experiment, setting).series.items():
         if what := list(dict.fromkeys(one for run in members for one in broken.get(run, ()))):
             broken[first] = what
-    cells = ranked_cells(
-        columns, rows, figures, cards=source.method_cards(at), known=source.checkpoints_by_hash(at), violations=broken
-    )
+    cells = ranked_cells(columns, rows, figures, cards=source.method_cards(at), known=source.checkpoints_by_hash(at), violations=broken)
     return _Field(columns, rows, cells)
 
 
 @st.cache_resource(show_spinner=False, max_entries=32)
 def matrix_of(
-    at: Source, experiment: str | None, setting: str, family: str, measure: str, datasets: tuple[str, ...],
-    asked: str, _filters: Filters, reference: str | None, correction: Correction,
-) -> Matrix:  # fmt: skip
+    at: Source,
+    experiment: str | None,
+    setting: str,
+    family: str,
+    measure: str,
+    datasets: tuple[str, ...],
+    asked: str,
+    _filters: Filters,
+    reference: str | None,
+    correction: Correction,
+) -> Matrix:
     """The matrix of those who compete.
 
     Args:
@@ -188,15 +189,18 @@ def matrix_of(
     """
     left = _field(at, experiment, setting, family, measure, datasets, asked, _filters)
     return matrix(
-        left.columns, left.rows, _figures(at, experiment, setting, family, measure), left.cells,
-        costs=_costs(at, experiment), reference=reference, correction=correction,
-    )  # fmt: skip
+        left.columns,
+        left.rows,
+        _figures(at, experiment, setting, family, measure),
+        left.cells,
+        costs=_costs(at, experiment),
+        reference=reference,
+        correction=correction,
+    )
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
-def published(
-    at: Source, experiment: str | None, setting: str, family: str, measure: str
-) -> dict[tuple[str, str], Comparison]:
+def published(at: Source, experiment: str | None, setting: str, family: str, measure: str) -> dict[tuple[str, str], Comparison]:
     """The printed figure whose setting is the closest, by the column's key and the run."""
     columns = entrants(at, experiment, setting, family, measure).columns
     return closest_printed(columns, _figures(at, experiment, setting, family, measure))

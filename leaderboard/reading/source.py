@@ -101,8 +101,13 @@ def metric_ids(at: Source, runs: tuple[str, ...]) -> list[str]:
 
 @st.cache_data(show_spinner=False, max_entries=512)
 def _column(at: Source, experiment: str | None, group: int, reference: str | None, metric: str) -> Board:
-    return board(store_of(at), run_groups(at, experiment)[group], reference=reference, metrics=[metric],
-                 learnt=(method_cards(at), checkpoints_by_hash(at)))  # fmt: skip
+    return board(
+        store_of(at),
+        run_groups(at, experiment)[group],
+        reference=reference,
+        metrics=[metric],
+        learnt=(method_cards(at), checkpoints_by_hash(at)),
+    )
 
 
 @st.cache_resource(show_spinner=False, max_entries=4)
@@ -140,8 +145,7 @@ def places_of(
     at: Source, experiment: str | None, group: int, reference: str | None, metric: str, higher_is_better: bool
 ) -> dict[str, Band]:
     """The places on the board of one group of runs, by run; the column with its `reference` is remembered."""
-    return places(store_of(at), _column(at, experiment, group, reference, metric), metric,
-                  higher_is_better=higher_is_better)  # fmt: skip
+    return places(store_of(at), _column(at, experiment, group, reference, metric), metric, higher_is_better=higher_is_better)
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)

@@ -67,14 +67,16 @@ def _benchmark() -> None:
         family = state.select("Columns", "columns", names, MAIN, show=lambda name: f"{name} metrics")
     with focus_column:
         focus = state.select(
-            "Ranked by", "metric", chosen.metrics, chosen.families[MAIN][0], show=formats.metric_label,
-            resets=("sort", "order"),
-        )  # fmt: skip
+            "Ranked by", "metric", chosen.metrics, chosen.families[MAIN][0], show=formats.metric_label, resets=("sort", "order")
+        )
     with reference_column:
         reference = state.select(
-            "Compared with", "reference", [*chosen.methods, NO_REFERENCE], default_reference(chosen),
+            "Compared with",
+            "reference",
+            [*chosen.methods, NO_REFERENCE],
+            default_reference(chosen),
             show=lambda name: "nothing" if name == NO_REFERENCE else name,
-        )  # fmt: skip
+        )
     metrics = chosen.families[family]
     shown = (focus, *(metric for metric in metrics if metric != focus))
     base = None if reference == NO_REFERENCE else reference
@@ -83,22 +85,21 @@ def _benchmark() -> None:
     first = "desc" if column in board.metrics and higher_is_better(column, chosen.definitions) else "asc"
     order = Order(column, state.pick("order", ("asc", "desc"), first) == "desc")
 
-    bands = source.places_of(
-        chosen.at, chosen.experiment, chosen.group, base, focus, higher_is_better(focus, chosen.definitions)
-    )
+    bands = source.places_of(chosen.at, chosen.experiment, chosen.group, base, focus, higher_is_better(focus, chosen.definitions))
     show(_summary(board), "summary")
     rows = board_table.ordered(board, focus, order, chosen.definitions)
     show(
-        board_table.table(board, focus, order, chosen.definitions, bands, opens=True), "board",
+        board_table.table(board, focus, order, chosen.definitions, bands, opens=True),
+        "board",
         state.act(("sort", "order"), {"method": matrix.METHODS_PAGE}),
-    )  # fmt: skip
+    )
     show(_legend(board, ranked=bool(bands)), "legend")
     show(el("h2", f"{formats.metric_label(focus)} with 95 % intervals", cls="section"), "chart-title")
     show(charts.key(board, rows, focus), "chart-key")
     draw(
         charts.intervals(board, rows, focus, chosen.definitions),
         alt=f"{formats.metric_label(focus)} of each run with its 95 % interval; the numbers are in the table above",
-    )  # fmt: skip
+    )
     beside = published_table(board)
     if beside is not None:
         show(el("h2", "Published figures beside ours", cls="section"), "published-title")
@@ -127,11 +128,11 @@ def _legend(board: Board, *, ranked: bool) -> Node:
         text += " † may not cover as often as it says; point at the cell for the reason."
     if board.reference is not None:
         text = f"▲ ▼ significantly better or worse than {board.reference} (Holm-corrected, 5 %). {text}"
-    flagged = [f"⚑ {formats.metric_label(metric)} {'; '.join(wrong)}: it measures something else than right answers."
-               for metric, wrong in board.flags.items()]  # fmt: skip
-    return el(
-        "div", *(el("p", line, cls="note") for line in (*([board_table.PLACES] if ranked else []), text, *flagged))
-    )
+    flagged = [
+        f"⚑ {formats.metric_label(metric)} {'; '.join(wrong)}: it measures something else than right answers."
+        for metric, wrong in board.flags.items()
+    ]
+    return el("div", *(el("p", line, cls="note") for line in (*([board_table.PLACES] if ranked else []), text, *flagged)))
 
 
 def _links(chosen: Chosen, board: Board, rows: list[Row], focus: str) -> None:

@@ -25,13 +25,11 @@ def render() -> None:
         return
     left, right = bar("axes", 2)
     with left:
-        metric = state.select("Quality", "metric", chosen.metrics, chosen.families[MAIN][0],
-                              show=formats.metric_label)  # fmt: skip
+        metric = state.select("Quality", "metric", chosen.metrics, chosen.families[MAIN][0], show=formats.metric_label)
     board = source.board_of(chosen.at, chosen.experiment, chosen.group, None, (metric,))
     with right:
         axes: dict[str, Axis] = {name: name for name in budget_view.AXES}
-        axis = axes[state.select("Cost", "cost", list(axes), telling_axis(board),
-                                 show=lambda name: budget_view.AXES[axes[name]])]  # fmt: skip
+        axis = axes[state.select("Cost", "cost", list(axes), telling_axis(board), show=lambda name: budget_view.AXES[axes[name]])]
     _front(chosen, board, metric, axis)
     _curves(chosen, board, metric)
     permalink()
@@ -47,7 +45,7 @@ def _front(chosen: Chosen, board: Board, metric: str, axis: Axis) -> None:
     draw(
         budget_view.pareto_chart(rows, axis, metric, scale),
         alt="Quality of each run against its cost, with the Pareto front; the numbers are in the table below",
-    )  # fmt: skip
+    )
     show(budget_view.pareto_table(rows, axis, metric, scale), "pareto")
     note = (
         "The front is what can be had at each price: whoever is not on it is beaten by a method that is at least as "
@@ -61,24 +59,27 @@ def _curves(chosen: Chosen, board: Board, metric: str) -> None:
     full = read_in_full(board)
     curves = budget_curves(board, metric)
     if not curves:
-        show(message(
-            "Nothing is delivered to a reader here",
-            "Compression shows with methods whose reader is a model: the same one at several ratios or budgets, "
-            "named alike but for the number at the end, as in CLaRa 4x and CLaRa 16x.",
-            ("ragmeter experiments", "ragmeter run EXPERIMENT.yaml"),
-        ), "compression-none")  # fmt: skip
+        show(
+            message(
+                "Nothing is delivered to a reader here",
+                "Compression shows with methods whose reader is a model: the same one at several ratios or budgets, "
+                "named alike but for the number at the end, as in CLaRa 4x and CLaRa 16x.",
+                ("ragmeter experiments", "ragmeter run EXPERIMENT.yaml"),
+            ),
+            "compression-none",
+        )
         return
-    able = [name for name in CURVE_AXES
-            if any(getattr(point, name) > 0 for curve in curves for point in curve.points)]  # fmt: skip
+    able = [name for name in CURVE_AXES if any(getattr(point, name) > 0 for curve in curves for point in curve.points)]
     axis = state.select("Over", "over", able, able[0], show=lambda name: CURVE_AXES[name])
     scale = scale_of(metric, chosen.definitions)
     points = budget_view.curve_points(curves, axis, scale)
     chart = curve_chart.curves(
-        points, CURVE_AXES[axis], f"{formats.metric_name(metric)[0]}, {scale.unit}",
+        points,
+        CURVE_AXES[axis],
+        f"{formats.metric_name(metric)[0]}, {scale.unit}",
         logarithmic=budget_view.logarithmic([point.x for point in points]),
-    )  # fmt: skip
+    )
     draw(
-        chart, key="compression-chart",
-        alt="Quality against delivered tokens, a curve for each method; the numbers are in the table below",
-    )  # fmt: skip
+        chart, key="compression-chart", alt="Quality against delivered tokens, a curve for each method; the numbers are in the table below"
+    )
     show(budget_view.curve_table(curves, metric, scale, full.run.method if full else None), "compression")

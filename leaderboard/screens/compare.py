@@ -34,17 +34,28 @@ def render() -> None:
         return
     runs, metric = _choices(chosen)
     if len(runs) < LEAST:
-        show(message("Choose two runs at least", "Up to six runs of one board can be held against each other. "
-                     "Controls are left out: they see the gold.", ("ragmeter run EXPERIMENT.yaml",)
-                     if len(_able(chosen)) < LEAST else ()), "message")  # fmt: skip
+        show(
+            message(
+                "Choose two runs at least",
+                "Up to six runs of one board can be held against each other. Controls are left out: they see the gold.",
+                ("ragmeter run EXPERIMENT.yaml",) if len(_able(chosen)) < LEAST else (),
+            ),
+            "message",
+        )
         return
     found = compare_source.compared(chosen.at, tuple(run.run for run in runs), metric, tuple(runs))
     shown, better = scale_of(metric, chosen.definitions), higher_is_better(metric, chosen.definitions)
     _values(found, shown, better=better)
     if not found.pairs:
-        show(message("No question in common", f"No two of these runs have a value of {formats.metric_label(metric)} on "
-                     "the same question yet. Choose another metric, or let them finish.", ("ragmeter resume",)),
-             "message")  # fmt: skip
+        show(
+            message(
+                "No question in common",
+                f"No two of these runs have a value of {formats.metric_label(metric)} on "
+                "the same question yet. Choose another metric, or let them finish.",
+                ("ragmeter resume",),
+            ),
+            "message",
+        )
         return
     _scatter(found, shown)
     _kinds(found, shown, zeros=better and shown is formats.PERCENT)
@@ -61,16 +72,15 @@ def _able(chosen: Chosen) -> list[RunRow]:
 def _choices(chosen: Chosen) -> tuple[list[RunRow], str]:
     able = {run.run: run for run in _able(chosen)}
     called = [run.method for run in able.values()]
-    labels = {run.run: f"{run.method} ({run.run[:8]})" if called.count(run.method) > 1 else run.method
-              for run in able.values()}  # fmt: skip
+    labels = {run.run: f"{run.method} ({run.run[:8]})" if called.count(run.method) > 1 else run.method for run in able.values()}
     finished = [run for run in able if able[run].status == "finished"] or list(able)
     left, right = st.columns([2, 1])
     with left:
-        names = several("Runs", "runs", list(able), finished[:AT_FIRST], least=LEAST, most=MOST,
-                        show=lambda run: labels[run], resets=("x", "y", "from"))  # fmt: skip
+        names = several(
+            "Runs", "runs", list(able), finished[:AT_FIRST], least=LEAST, most=MOST, show=lambda run: labels[run], resets=("x", "y", "from")
+        )
     with right:
-        metric = state.select("Metric", "metric", chosen.metrics, chosen.families[MAIN][0], show=formats.metric_label,
-                              resets=("from",))  # fmt: skip
+        metric = state.select("Metric", "metric", chosen.metrics, chosen.families[MAIN][0], show=formats.metric_label, resets=("from",))
     return [able[name] for name in names], metric
 
 
@@ -79,14 +89,22 @@ def _values(found: Comparison, shown: Scale, *, better: bool) -> None:
     if not found.pairs:
         return
     units = "documents, because questions share them" if found.clustered else "questions"
-    text = (f"Intervals: 95 % bootstrap over {units}. ▲ ▼ significantly better or worse (Holm-corrected over the pairs "
-            "shown, 5 %). † may not cover as often as it says; point at the cell for the reason.")  # fmt: skip
+    text = (
+        f"Intervals: 95 % bootstrap over {units}. ▲ ▼ significantly better or worse (Holm-corrected over the pairs "
+        "shown, 5 %). † may not cover as often as it says; point at the cell for the reason."
+    )
     show(
-        el("div", el("h2", "Paired differences", cls="section"),
-           compare_view.pairs(found, shown, higher_is_better=better),
-           el("p", text if better else f"{text} Of this metric, less is better.", cls="note"),
-           compare_view.outcomes(), compare_charts.shares(found, higher_is_better=better), cls="stack"), "pairs",
-    )  # fmt: skip
+        el(
+            "div",
+            el("h2", "Paired differences", cls="section"),
+            compare_view.pairs(found, shown, higher_is_better=better),
+            el("p", text if better else f"{text} Of this metric, less is better.", cls="note"),
+            compare_view.outcomes(),
+            compare_charts.shares(found, higher_is_better=better),
+            cls="stack",
+        ),
+        "pairs",
+    )
 
 
 def _scatter(found: Comparison, shown: Scale) -> None:
@@ -104,9 +122,12 @@ def _scatter(found: Comparison, shown: Scale) -> None:
         show(el("p", "These two have no scored question in common yet.", cls="note"), "scatter")
         return
     sides = {side: sum(one.questions for one in drawn if one.side == side) for side in ("above", "on", "below")}
-    parts = (f"▲ {sides['above']:,} questions above the line, where {called[y]} scores more",
-             f"● {sides['on']:,} on it", f"▼ {sides['below']:,} below it, where {called[x]} scores more",
-             "area: number of questions")  # fmt: skip
+    parts = (
+        f"▲ {sides['above']:,} questions above the line, where {called[y]} scores more",
+        f"● {sides['on']:,} on it",
+        f"▼ {sides['below']:,} below it, where {called[x]} scores more",
+        "area: number of questions",
+    )
     note = el("p", *(el("span", part, cls="fact") for part in parts), cls="facts note")
     show(el("div", compare_charts.scatter(drawn, called[x], called[y], shown), note, cls="stack"), "scatter")
 
@@ -130,8 +151,11 @@ def _apart(found: Comparison, shown: Scale) -> None:
     start = min(start, len(places) - 1) // PAGE * PAGE
     state.settle("from", str(start) if start else "")
     listed = places[start : start + PAGE]
-    place = el("p", f"{start + 1:,}–{start + len(listed):,} of {len(places):,} questions, the widest gap first; "
-               f"{len(found.questions):,} in all", cls="note")  # fmt: skip
+    place = el(
+        "p",
+        f"{start + 1:,}–{start + len(listed):,} of {len(places):,} questions, the widest gap first; {len(found.questions):,} in all",
+        cls="note",
+    )
 
     def opened(action: dict[str, str | None]) -> None:
         if (question := action.get("open")) and question in {row.question for row in found.questions}:

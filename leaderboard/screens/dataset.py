@@ -25,8 +25,14 @@ def render() -> None:
         return
     found = analyses.datasets(at)
     if not found:
-        show(message("The store has no dataset yet", "A dataset is stored with the first run over it.",
-                     ("ragmeter demo", "ragmeter datasets list")), "message")  # fmt: skip
+        show(
+            message(
+                "The store has no dataset yet",
+                "A dataset is stored with the first run over it.",
+                ("ragmeter demo", "ragmeter datasets list"),
+            ),
+            "message",
+        )
         return
     keys = [dataset_view.dataset_key(dataset) for dataset in found]
     names = {key: dataset.name for key, dataset in zip(keys, found, strict=True)}
@@ -50,5 +56,9 @@ def _samples(at: Source, dataset: DatasetFacts) -> None:
     rows = analyses.samples(at, dataset.fingerprint, SAMPLES, start)
     show(dataset_view.sampled(rows), "samples")
     if dataset.questions > SAMPLES:
-        st.button("Others", key="others", on_click=lambda: state.write(start=str(start + 1)),
-                  help="The sample moves one question on, everywhere in the dataset")  # fmt: skip
+        st.button(
+            "Others",
+            key="others",
+            on_click=lambda: state.write(start=str(start + 1)),
+            help="The sample moves one question on, everywhere in the dataset",
+        )

@@ -28,11 +28,14 @@ def render() -> None:
         return
     known = analyses.judges(at)
     if not known:
-        show(message(
-            "No judge has judged yet",
-            "A judge reads stored answers. Rules cost nothing; models answer through any OpenAI-compatible endpoint.",
-            ("ragmeter judge list", "ragmeter judge run rule_pairwise --experiment NAME --all-pairs"),
-        ), "message")  # fmt: skip
+        show(
+            message(
+                "No judge has judged yet",
+                "A judge reads stored answers. Rules cost nothing; models answer through any OpenAI-compatible endpoint.",
+                ("ragmeter judge list", "ragmeter judge run rule_pairwise --experiment NAME --all-pairs"),
+            ),
+            "message",
+        )
         return
     judge = state.select("Judge", "judge", list(known), next(iter(known)), resets=("board", "criterion"))
     found = analyses.judge_card(at, judge)
@@ -64,8 +67,7 @@ def _controls(at: Source, judge: str) -> None:
     definitions = source.definitions(at)
     show(el("h2", _CONTROLS, cls="section"), "controls-title")
     boards = analyses.judged_boards(at, judge)
-    drawn = [(board, table) for board in boards
-             if (table := judge_view.controls(board, definitions, measures)) is not None]  # fmt: skip
+    drawn = [(board, table) for board in boards if (table := judge_view.controls(board, definitions, measures)) is not None]
     for number, (board, table) in enumerate(drawn):
         show(el("p", _on(board), cls="note"), f"on-{number}")
         show(table, f"controls-{number}")
@@ -78,25 +80,43 @@ def _on(board: Board | BattleBoard) -> str:
 
 
 def _no_controls() -> None:
-    show(message("No control was judged", "Add the controls to an experiment, and judge it again: an empty, a "
-                 "shuffled and the gold answer show what a judge's figures are worth.",
-                 ("ragmeter methods --kind control", "ragmeter run EXPERIMENT.yaml")), "controls-none")  # fmt: skip
+    show(
+        message(
+            "No control was judged",
+            "Add the controls to an experiment, and judge it again: an empty, a "
+            "shuffled and the gold answer show what a judge's figures are worth.",
+            ("ragmeter methods --kind control", "ragmeter run EXPERIMENT.yaml"),
+        ),
+        "controls-none",
+    )
 
 
 def _battles(at: Source, judge: str) -> None:
     corrected_for_length = state.read("length") == "1"
     boards = analyses.battles(at, judge, corrected_for_length)
     if not boards:
-        show(message("It has compared nothing yet", "The judge is known, but no pair of answers was judged.",
-                     ("ragmeter judge run JUDGE --experiment NAME --all-pairs",)), "message")  # fmt: skip
+        show(
+            message(
+                "It has compared nothing yet",
+                "The judge is known, but no pair of answers was judged.",
+                ("ragmeter judge run JUDGE --experiment NAME --all-pairs",),
+            ),
+            "message",
+        )
         return
     keys = {f"{board.dataset}~{board.setting}~{board.seed}~{number}": board for number, board in enumerate(boards)}
     left, right = st.columns([2, 1])
     with left:
-        chosen = keys[state.select(
-            "Benchmark · setting · seed", "board", list(keys), next(iter(keys)), resets=("criterion",),
-            show=lambda key: f"{keys[key].dataset} · {keys[key].setting} · seed {keys[key].seed}",
-        )]  # fmt: skip
+        chosen = keys[
+            state.select(
+                "Benchmark · setting · seed",
+                "board",
+                list(keys),
+                next(iter(keys)),
+                resets=("criterion",),
+                show=lambda key: f"{keys[key].dataset} · {keys[key].setting} · seed {keys[key].seed}",
+            )
+        ]
     with right:
         known = battle_view.criteria(chosen)
         criterion = state.select("Criterion", "criterion", known, known[0]) if known else None
@@ -130,14 +150,9 @@ def _strengths(board: BattleBoard, criterion: str) -> None:
     rows = board.strengths.get(criterion)
     show(el("h2", "Strengths (Bradley–Terry)", cls="section"), "strengths-title")
     if rows is None:
-        show(el("p", "Strengths say more than win rates from three methods on; fewer have met here.", cls="note"),
-             "strengths-none")  # fmt: skip
+        show(el("p", "Strengths say more than win rates from three methods on; fewer have met here.", cls="note"), "strengths-none")
         return
-    state.switch("Without what length gains", "length",
-                 help="Strengths with the effect of a longer answer taken off")  # fmt: skip
-    draw(
-        battle_view.strength_chart(rows),
-        alt="Elo of each method with its 95 % interval; the numbers are in the table below",
-    )  # fmt: skip
+    state.switch("Without what length gains", "length", help="Strengths with the effect of a longer answer taken off")
+    draw(battle_view.strength_chart(rows), alt="Elo of each method with its 95 % interval; the numbers are in the table below")
     show(battle_view.strengths(rows, board.controls), "strengths")
     show(el("p", battle_view.STRENGTHS_NOTE, cls="note"), "strengths-note")

@@ -58,8 +58,14 @@ def render(at: Source) -> None:
         setting = matrix_controls.choose_setting(matrix_source.settings(at, experiment))
     known, definitions = matrix_source.setting_of(at, experiment, setting), source.definitions(at)
     if not known.metrics:
-        show(message("Nothing is scored yet", "No run has a finished question. Reload in a moment, or continue them.",
-                     ("ragmeter runs", "ragmeter resume")), "message")  # fmt: skip
+        show(
+            message(
+                "Nothing is scored yet",
+                "No run has a finished question. Reload in a moment, or continue them.",
+                ("ragmeter runs", "ragmeter resume"),
+            ),
+            "message",
+        )
         return
     with first[2]:
         family = matrix_controls.choose_family(known.metrics, definitions)
@@ -101,10 +107,15 @@ def _below(asked: Asked, reference: str | None, correction: Correction, bar: Seq
     whole = drawn(board, order, pinned, hidden, words, 0, page=len(board.rows) or 1)
     export = Export(shown, (*whole.pinned, *whole.rows, *whole.controls), printed, _title(asked.experiment, shown))
     with bar[2]:
-        offer("ragmeter-board", {
-            "csv": lambda: exports.csv(export), "md": lambda: exports.markdown(export),
-            "tex": lambda: exports.latex(export), "svg": lambda: svg_file(picture(export)),
-        })  # fmt: skip
+        offer(
+            "ragmeter-board",
+            {
+                "csv": lambda: exports.csv(export),
+                "md": lambda: exports.markdown(export),
+                "tex": lambda: exports.latex(export),
+                "svg": lambda: svg_file(picture(export)),
+            },
+        )
     show(_summary(board, len(found.rows) - len(board.rows), printed), "summary")
     if filters.active and all(row.control for row in board.rows):
         _nobody()
@@ -162,5 +173,4 @@ def _nobody() -> None:
     """Say that the filters leave no method, and how to be rid of them."""
     text = "No method meets all filters. Those whose size or weights nobody states pass only as not stated."
     clear = el("button", "clear the filters", cls="turn", key="clear", action=dict.fromkeys(matrix_controls.FILTERS))
-    show(el("section", el("h2", "No method competes"), el("p", text), el("p", clear), cls="message"), "message",
-         state.act(ACTS))  # fmt: skip
+    show(el("section", el("h2", "No method competes"), el("p", text), el("p", clear), cls="message"), "message", state.act(ACTS))

@@ -61,8 +61,12 @@ def render() -> None:
 def _render(at: Source) -> None:
     known = _methods(at)
     if not known:
-        show(message("No method has run yet", f"{at.folder} has no runs and no checkpoints.",
-                     ("ragmeter demo", "ragmeter run EXPERIMENT.yaml")), "message")  # fmt: skip
+        show(
+            message(
+                "No method has run yet", f"{at.folder} has no runs and no checkpoints.", ("ragmeter demo", "ragmeter run EXPERIMENT.yaml")
+            ),
+            "message",
+        )
         return
     cards = source.method_cards(at)
     left, right = st.columns([1, 2])
@@ -87,15 +91,16 @@ def _render(at: Source) -> None:
 def _show_results(at: Source, method: str, runs: list[RunRow], metrics: tuple[str, ...]) -> None:
     show(el("h2", "Results on every board", cls="section"), "results-title")
     if not runs:
-        show(message("It has not run yet", "Only checkpoints of it are registered.", ("ragmeter run EXPERIMENT.yaml",)),
-             "message")  # fmt: skip
+        show(message("It has not run yet", "Only checkpoints of it are registered.", ("ragmeter run EXPERIMENT.yaml",)), "message")
         return
     found = _results(at, method, metrics)
     learnt = source.method_cards(at), source.checkpoints_by_hash(at)
     contaminated = {run.run: contaminated_by(run, *learnt) for run in runs}
     show(method_view.results(found, metrics, source.definitions(at), contaminated), "results")
-    note = ("Brackets: 95 % bootstrap interval. † may not cover as often as it says; point at the cell for the reason. "
-            "Lines are not comparable with each other: data, settings and parts differ.")  # fmt: skip
+    note = (
+        "Brackets: 95 % bootstrap interval. † may not cover as often as it says; point at the cell for the reason. "
+        "Lines are not comparable with each other: data, settings and parts differ."
+    )
     show(el("p", note, cls="note"), "results-note")
     spent = method_view.costs(found)
     if spent is not None:
@@ -132,8 +137,7 @@ def _show_history(at: Source, own: list[Checkpoint], used: dict[str, list[RunRow
         return
     definitions = source.definitions(at)
     show(el("h2", "Over its checkpoints", cls="section"), "history-title")
-    metric = state.select("Measured by", "over", metrics, families(metrics, definitions, ())[MAIN][0],
-                          show=formats.metric_label)  # fmt: skip
+    metric = state.select("Measured by", "over", metrics, families(metrics, definitions, ())[MAIN][0], show=formats.metric_label)
     values = {found.run.run: found.values for found in method_record.results_of(store_of(at), runs, [metric])}
     rows = history_view.stands(own, used, values, metric, _decisions(at))
     drawn = history_view.points(rows, metric, definitions)
@@ -160,9 +164,10 @@ def _show_curves(own: list[Checkpoint]) -> None:
     first = next((name for name in _FIRST if name in names), names[0])
     figure = state.select("Figure", "figure", names, first, show=lambda name: name.replace("_", " "))
     curves = {name: figures[figure] for name, figures in read.items() if figure in figures}
-    draw(method_view.curve_chart(curves, figure),
-                    alt="The figure over the steps of each training; first, least, largest and last values are in the "
-                        "table below")  # fmt: skip
+    draw(
+        method_view.curve_chart(curves, figure),
+        alt="The figure over the steps of each training; first, least, largest and last values are in the table below",
+    )
     show(method_view.curve_ends(curves), "curves")
     if len(own) > _CURVES:
         show(el("p", f"Of the {_CURVES} newest of {len(own):,} checkpoints.", cls="note"), "curves-note")

@@ -60,20 +60,20 @@ def _filter(chosen: Chosen, rows: Sequence[QuestionRow]) -> tuple[list[int], str
         kind = state.select("Type", "type", [ANY, *types], ANY, show=lambda name: "any type" if name == ANY else name)
     with metric_column:
         metric = state.select("Metric", "metric", chosen.metrics, chosen.families[MAIN][0], show=formats.metric_label)
-    differ = state.switch("Only where they differ", "differ",
-                          help="Questions on which the methods (controls apart) do not all score the same")  # fmt: skip
+    differ = state.switch(
+        "Only where they differ", "differ", help="Questions on which the methods (controls apart) do not all score the same"
+    )
     words = wanted.casefold().split()
     passing = [
-        number for number, row in enumerate(rows)
+        number
+        for number, row in enumerate(rows)
         if kind in (ANY, row.type) and all(word in f"{row.text}\n{' '.join(row.golds)}".casefold() for word in words)
-    ]  # fmt: skip
+    ]
     return (_differing(chosen, metric, passing) if differ else passing), metric
 
 
 def _differing(chosen: Chosen, metric: str, passing: Sequence[int]) -> list[int]:
-    columns = source.scores(
-        chosen.at, chosen.runs[0].dataset_fingerprint, tuple(run.run for run in chosen.runs), metric
-    )
+    columns = source.scores(chosen.at, chosen.runs[0].dataset_fingerprint, tuple(run.run for run in chosen.runs), metric)
     compared = [columns[run.run] for run in chosen.runs if run.kind != "control" and run.run in columns]
     if len(compared) < 2:
         return []
@@ -101,15 +101,11 @@ def _list(chosen: Chosen, rows: Sequence[QuestionRow], found: Sequence[int], pos
 
     last = len(found) - 1
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.button("Previous", on_click=go, args=(max(0, position - 1),), disabled=position == 0, shortcut="k",
-                  key="previous")  # fmt: skip
-        st.button("Next", on_click=go, args=(min(last, position + 1),), disabled=position == last, shortcut="j",
-                  key="next")  # fmt: skip
+        st.button("Previous", on_click=go, args=(max(0, position - 1),), disabled=position == 0, shortcut="k", key="previous")
+        st.button("Next", on_click=go, args=(min(last, position + 1),), disabled=position == last, shortcut="j", key="next")
     start = position // PAGE * PAGE
     page = found[start : start + PAGE]
-    columns = source.scores(
-        chosen.at, chosen.runs[0].dataset_fingerprint, tuple(run.run for run in chosen.runs), metric
-    )
+    columns = source.scores(chosen.at, chosen.runs[0].dataset_fingerprint, tuple(run.run for run in chosen.runs), metric)
     scored = {run.run: run.method for run in chosen.runs if run.kind != "control" and run.run in columns}
     names = dict(islice(scored.items(), MOST_SQUARES))
     scores = {run: [_or_none(columns[run][number]) for number in page] for run in names}
@@ -117,9 +113,7 @@ def _list(chosen: Chosen, rows: Sequence[QuestionRow], found: Sequence[int], pos
     place = f"{position + 1:,} of {len(found):,} questions{of_all and f' (filtered{of_all})'}"
     whose = f"the first {len(names)} of {len(scored):,} methods, " if len(names) < len(scored) else ""
     listed = f"{start + 1:,}–{start + len(page):,} listed; squares: {formats.metric_label(metric)} of {whose}"
-    show(
-        el("p", el("strong", place), el("span", listed + ", ".join(names.values()), cls="aside"), cls="place"), "place"
-    )
+    show(el("p", el("strong", place), el("span", listed + ", ".join(names.values()), cls="aside"), cls="place"), "place")
     show(
         question_view.question_list(
             [rows[number] for number in page],
@@ -148,18 +142,15 @@ def _detail(chosen: Chosen, row: QuestionRow) -> None:
     judged = verdict_view.verdicts(verdicts, {run.run: run.method for run in chosen.runs}, call, row.question)
     shown = [
         question_view.question(row),
-        question_view.answer_table(
-            row, passages, answers, chosen.runs, metrics, chosen.definitions, source.DEPTH
-        ),
+        question_view.answer_table(row, passages, answers, chosen.runs, metrics, chosen.definitions, source.DEPTH),
         question_view.gold_passages(row, passages),
         el("h3", "Ranked evidence", cls="section"),
         question_view.marks(row),
-        *(question_view.evidence(row, answer, opened=number < _OPENED)
-          for number, answer in enumerate(a for a in answers if a.evidence)),
+        *(question_view.evidence(row, answer, opened=number < _OPENED) for number, answer in enumerate(a for a in answers if a.evidence)),
         *([el("h3", "Verdicts of judges", cls="section"), *judged] if judged else []),
         verdict_view.readers(answers, here, call, row.question),
         verdict_view.conversation(source.conversation(chosen.at, call), whose[call]) if call else None,
-    ]  # fmt: skip
+    ]
     show(el("div", *shown, cls="stack"), "detail", state.act((verdict_view.CALL,)))
 
 

@@ -72,8 +72,14 @@ def render() -> None:
 def _render(at: Source) -> None:
     every = _runs(at, None)
     if not every:
-        show(message("No run yet", f"{at.folder} holds none. Run the demo, or an experiment of your own.",
-                     ("ragmeter demo", "ragmeter run EXPERIMENT.yaml")), "message")  # fmt: skip
+        show(
+            message(
+                "No run yet",
+                f"{at.folder} holds none. Run the demo, or an experiment of your own.",
+                ("ragmeter demo", "ragmeter run EXPERIMENT.yaml"),
+            ),
+            "message",
+        )
         return
     _live(at)
     run = _list(at, every)
@@ -123,12 +129,17 @@ def _list(at: Source, every: Sequence[RunRow]) -> RunRow | None:
     left, right = bar("filter", 2)
     names = [row.name for row in source.experiments(at)]
     with left:
-        experiment = state.select("Experiment", "experiment", [ALL_RUNS, *names], ALL_RUNS, resets=("from", "run"),
-                                  show=lambda name: "All runs in the store" if name == ALL_RUNS else name)  # fmt: skip
+        experiment = state.select(
+            "Experiment",
+            "experiment",
+            [ALL_RUNS, *names],
+            ALL_RUNS,
+            resets=("from", "run"),
+            show=lambda name: "All runs in the store" if name == ALL_RUNS else name,
+        )
     with right:
         states = [ANY, *dict.fromkeys(run.status for run in every)]
-        wanted = state.select("State", "state", states, ANY, resets=("from", "run"),
-                              show=lambda name: "any state" if name == ANY else name)  # fmt: skip
+        wanted = state.select("State", "state", states, ANY, resets=("from", "run"), show=lambda name: "any state" if name == ANY else name)
     members = every if experiment == ALL_RUNS else _runs(at, experiment)
     found = [run for run in members if wanted in (ANY, run.status)]
     if not found:
@@ -156,8 +167,7 @@ def _turn(start: int, count: int) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="center"):
         for name, to in (("Newer", start - PAGE), ("Older", start + PAGE)):
-            st.button(name, key=name.lower(), disabled=not 0 <= to < count,
-                      on_click=lambda to=to: state.write(**{"from": str(to)}))  # fmt: skip
+            st.button(name, key=name.lower(), disabled=not 0 <= to < count, on_click=lambda to=to: state.write(**{"from": str(to)}))
     show(el("p", f"{start + 1:,}–{min(start + PAGE, count):,} of {count:,}", cls="note"), "place")
 
 
@@ -166,16 +176,13 @@ def _differences(at: Source, run: RunRow, every: Sequence[RunRow]) -> None:
     near, asked = _nearest(run, every), state.read("with")
     # Any run may be asked for by the address.
     others = {one.run: one for place, one in enumerate(near) if place < NEAREST or one.run == asked}
-    labels = {name: f"{one.method} · {one.dataset} · {one.setting} · seed {one.seed} · {name[:8]}"
-              for name, one in others.items()}  # fmt: skip
-    second = state.select("Other run", "with", [NONE, *others], NONE,
-                          show=lambda name: labels.get(name, "choose a run"))  # fmt: skip
+    labels = {name: f"{one.method} · {one.dataset} · {one.setting} · seed {one.seed} · {name[:8]}" for name, one in others.items()}
+    second = state.select("Other run", "with", [NONE, *others], NONE, show=lambda name: labels.get(name, "choose a run"))
     if second == NONE:
         show(el("p", "Settings, numbers and answers of both will stand side by side.", cls="note"), "diff-none")
         return
     found = _diff(at, run.run, second, (run, others[second]))
-    show(el("p", f"First: {run.method} ({run.run[:8]}). Second: {others[second].method} ({second[:8]}).", cls="note"),
-         "diff-who")  # fmt: skip
+    show(el("p", f"First: {run.method} ({run.run[:8]}). Second: {others[second].method} ({second[:8]}).", cls="note"), "diff-who")
     show(diff_view.settings(found.settings), "settings")
     definitions = source.definitions(at)
     if found.unpaired:
@@ -193,6 +200,7 @@ def _nearest(run: RunRow, every: Sequence[RunRow]) -> list[RunRow]:
     """The other runs, those of the same board before those over the same data before the rest."""
     place = (run.dataset_fingerprint, run.setting, run.seed)
     others = [one for one in every if one.run != run.run]
-    return sorted(others, key=lambda one: (
-        (one.dataset_fingerprint, one.setting, one.seed) != place, one.dataset_fingerprint != run.dataset_fingerprint,
-    ))  # fmt: skip
+    return sorted(
+        others,
+        key=lambda one: ((one.dataset_fingerprint, one.setting, one.seed) != place, one.dataset_fingerprint != run.dataset_fingerprint),
+    )

@@ -19,10 +19,7 @@ from results.queries import UserError
 from results.style_curves import CurveTable, Over
 from results.style_drops import DropTable
 
-OVER: dict[Over, str] = {
-    "formal": "Value by the share of formal candidates",
-    "k": "Value by how many passages the reader gets",
-}
+OVER: dict[Over, str] = {"formal": "Value by the share of formal candidates", "k": "Value by how many passages the reader gets"}
 
 
 def render() -> None:
@@ -32,12 +29,15 @@ def render() -> None:
         return
     names = analyses.styled_experiments(at)
     if not names:
-        show(message(
-            "No experiment asks in another style",
-            "Run one over the same questions with their candidates told formally and otherwise: a benchmark `styled` "
-            "over one base, with mix {informal: 0} and {informal: 1}.",
-            ("ragmeter experiments", "ragmeter run EXPERIMENT.yaml"),
-        ), "message")  # fmt: skip
+        show(
+            message(
+                "No experiment asks in another style",
+                "Run one over the same questions with their candidates told formally and otherwise: a benchmark `styled` "
+                "over one base, with mix {informal: 0} and {informal: 1}.",
+                ("ragmeter experiments", "ragmeter run EXPERIMENT.yaml"),
+            ),
+            "message",
+        )
         return
     left, right = bar("shown", 2)
     with left:
@@ -69,14 +69,13 @@ def _metric(at: Source, experiment: str, tables: Sequence[DropTable]) -> str:
 def _drops(tables: Sequence[DropTable], upwards: bool) -> None:
     for number, table in enumerate(tables):
         seed = f" · seed {table.seed}" if table.seed else ""
-        show(
-            el("h2", f"What style costs on {table.base} · {table.setting}{seed}", cls="section"), f"drop-title-{number}"
-        )
+        show(el("h2", f"What style costs on {table.base} · {table.setting}{seed}", cls="section"), f"drop-title-{number}")
         show(style_view.average(table), f"average-{number}")
         draw(
-            style_view.drop_chart(table), key=f"drop-chart-{number}",
+            style_view.drop_chart(table),
+            key=f"drop-chart-{number}",
             alt="Drop of each method in each style with its 95 % interval; the numbers are in the table below",
-        )  # fmt: skip
+        )
         show(style_view.drops(table, higher_is_better=upwards), f"drops-{number}")
         show(el("p", style_view.drops_note(table), cls="note"), f"drop-note-{number}")
 
@@ -91,5 +90,5 @@ def _curves(tables: Sequence[CurveTable], metric: str, over: Over) -> None:
             curve_chart.curves(style_view.curve_points(table), *style_view.curve_titles(table)),
             key=f"curve-chart-{over}-{number}",
             alt=f"{OVER[over]}, a curve for each method with 95 % intervals; the numbers are in the table below",
-        )  # fmt: skip
+        )
         show(style_view.curve_table(table, f"curve-scroll-{over}-{number}"), f"curve-{over}-{number}")

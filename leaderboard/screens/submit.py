@@ -48,9 +48,14 @@ def render() -> None:
     if at is None:
         return
     if submitting.command() is None:
-        show(message("This server is read-only", "Whoever keeps it can let submissions in, or take the files by hand.",
-                     ("ragmeter serve --allow-submissions", "ragmeter submit PREDICTIONS.jsonl --card card.yaml")),
-             "message")  # fmt: skip
+        show(
+            message(
+                "This server is read-only",
+                "Whoever keeps it can let submissions in, or take the files by hand.",
+                ("ragmeter serve --allow-submissions", "ragmeter submit PREDICTIONS.jsonl --card card.yaml"),
+            ),
+            "message",
+        )
         return
     stored = st.session_state.get(_STORED)
     if stored is not None:
@@ -122,8 +127,10 @@ def _result(at: Source, checked: _Checked) -> None:
     if not checked.verdict.ok:
         return
     metric = _preview(at, checked.verdict)
-    note = ("What is stored is shown to everybody, with its card, marked as submitted. It cannot be changed here: "
-            "something changed asks for a new version in the card.")  # fmt: skip
+    note = (
+        "What is stored is shown to everybody, with its card, marked as submitted. It cannot be changed here: "
+        "something changed asks for a new version in the card."
+    )
     show(el("p", note, cls="note"), "store-note")
     if st.button("Store it on the board", key="store"):
         _store(at, checked, metric)
@@ -132,12 +139,12 @@ def _result(at: Source, checked: _Checked) -> None:
 def _preview(at: Source, verdict: Verdict) -> str | None:
     """Draw the board with the submission on it; the metric that it is ranked by, None where none was scored."""
     if not verdict.preview:
-        show(el("p", "No metric can be computed from it here, so there is no place on the board to preview.",
-                cls="note"), "preview-note")  # fmt: skip
+        show(el("p", "No metric can be computed from it here, so there is no place on the board to preview.", cls="note"), "preview-note")
         return None
     report = verdict.report
-    rows = beside([run for group in source.run_groups(at, None) for run in group], report["dataset_fingerprint"],
-                  report["setting"], report["seed"])  # fmt: skip
+    rows = beside(
+        [run for group in source.run_groups(at, None) for run in group], report["dataset_fingerprint"], report["setting"], report["seed"]
+    )
     card = source.datasets(at).get(report["dataset_fingerprint"], {}).get("card", {})
     definitions, scored = source.definitions(at), source.metric_ids(at, tuple(run.run for run in rows))
     # What the others were not scored on cannot be compared, and must not rank.
@@ -148,8 +155,10 @@ def _preview(at: Source, verdict: Verdict) -> str | None:
     label = f"{report['method']}@{report['version']}"
     leaked = bool(report.get("contamination"))
     show(submit_view.preview(label, verdict.preview, there, metrics, definitions, contaminated=leaked), "preview")
-    note = (f"{report['dataset']} · {report['setting']} · seed {report['seed']}. Brackets: 95 % bootstrap interval. "
-            "† may not cover as often as it says; point at the cell for the reason.")  # fmt: skip
+    note = (
+        f"{report['dataset']} · {report['setting']} · seed {report['seed']}. Brackets: 95 % bootstrap interval. "
+        "† may not cover as often as it says; point at the cell for the reason."
+    )
     show(el("p", note, cls="note"), "preview-note")
     return metrics[0]
 
@@ -176,9 +185,14 @@ def _thanks(at: Source, stored: str, metric: str | None) -> None:
         del st.session_state[_STORED]
         st.rerun()
         return
-    show(message(f"{run.method} is on the board", f"Run {run.run[:8]}: {run.done:,} questions of {run.dataset}, marked "
-                 f"as {run.origin} until somebody here has run it too.",
-                 (f"ragmeter submit --verify {run.run[:8]}",)), "stored")  # fmt: skip
+    show(
+        message(
+            f"{run.method} is on the board",
+            f"Run {run.run[:8]}: {run.done:,} questions of {run.dataset}, marked as {run.origin} until somebody here has run it too.",
+            (f"ragmeter submit --verify {run.run[:8]}",),
+        ),
+        "stored",
+    )
     place = {"experiment": ALL_RUNS, "board": board_key(run)} | ({} if metric is None else {"metric": metric})
     st.page_link(BOARD_PAGE, label="Open the board", icon=":material/leaderboard:", query_params=place)
     if st.button("Send another one", key="another"):

@@ -76,13 +76,18 @@ def against(board: BattleBoard, criterion: str, rival: str) -> Node:
     heads = [
         Head(f"Wins against {rival}"),
         Head("Share", "× 100", "Questions won, a tie counting half, of all that were judged", number=True),
-        Head("Won", "questions", number=True), Head("Tied", "questions", number=True),
+        Head("Won", "questions", number=True),
+        Head("Tied", "questions", number=True),
         Head("Lost", "questions", number=True),
         Head("Neither", "questions", "Both answers were disqualified", number=True),
         Head("p", "Holm-corrected", "That both win equally often, corrected for all pairs of the table", number=True),
-        Head("Order decides", "%", "Where both orders of two answers named a winner, how often they named different "
-             "ones; such a question is a tie", number=True),
-    ]  # fmt: skip
+        Head(
+            "Order decides",
+            "%",
+            "Where both orders of two answers named a winner, how often they named different ones; such a question is a tie",
+            number=True,
+        ),
+    ]
     lines = []
     for name in names(board, criterion):
         side = _side(name, rival, known)
@@ -90,10 +95,21 @@ def against(board: BattleBoard, criterion: str, rival: str) -> Node:
             continue
         one, won, lost = side
         flips = f"{100 * one.rate.flips.rate:.0f}" if one.rate.flips.rate == one.rate.flips.rate else formats.NOTHING
-        lines.append(_line(name, [
-            _pairing(name, rival, known), f"{won:,}", f"{one.rate.ties:,}", f"{lost:,}", f"{one.rate.none:,}",
-            formats.NOTHING if math.isnan(one.corrected) else formats.p_value(one.corrected), flips,
-        ], board.controls))  # fmt: skip
+        lines.append(
+            _line(
+                name,
+                [
+                    _pairing(name, rival, known),
+                    f"{won:,}",
+                    f"{one.rate.ties:,}",
+                    f"{lost:,}",
+                    f"{one.rate.none:,}",
+                    formats.NOTHING if math.isnan(one.corrected) else formats.p_value(one.corrected),
+                    flips,
+                ],
+                board.controls,
+            )
+        )
     return plain_table(f"Win rates against {rival} by {criterion}", heads, lines, "matrix-scroll")
 
 
@@ -148,12 +164,12 @@ def controls(board: BattleBoard, criterion: str) -> Node | None:
     heads = [Head("Control"), *_PLACED]
     lines = [Line(_named(one.control, board.controls), _placed(one), "control") for one in found]
     return el(
-        "div", *_against_the_judge(board, criterion),
+        "div",
+        *_against_the_judge(board, criterion),
         plain_table(f"Controls by {criterion}", heads, lines, "controls-scroll") if found else None,
-        el("p", f"Not checked, nothing is known beforehand of their place here: {', '.join(others)}.", cls="note")
-        if others else None,
+        el("p", f"Not checked, nothing is known beforehand of their place here: {', '.join(others)}.", cls="note") if others else None,
         cls="stack",
-    )  # fmt: skip
+    )
 
 
 def elsewhere(boards: Sequence[tuple[str, BattleBoard]], criterion: str) -> Node | None:
@@ -170,15 +186,21 @@ def elsewhere(boards: Sequence[tuple[str, BattleBoard]], criterion: str) -> Node
     wrong = sum(bool(one.wrong) for _, _, one in found)
     lines = [Line(name, [_named(one.control, board.controls), *_placed(one)], "control") for name, board, one in found]
     return el(
-        "div", *(warning for name, board in boards for warning in _against_the_judge(board, criterion, name)),
-        el("details",
-           el("summary", el("span", f"Controls on {number:,} other board{'s' * (number != 1)}", cls="name"),
-              el("span", f"{wrong:,} of {len(found):,} placed wrongly", cls="aside")),
-           plain_table(f"Controls on other boards by {criterion}", [Head("Board"), Head("Control"), *_PLACED], lines,
-                       "elsewhere-scroll"),
-           cls="evidence", key="elsewhere"),
+        "div",
+        *(warning for name, board in boards for warning in _against_the_judge(board, criterion, name)),
+        el(
+            "details",
+            el(
+                "summary",
+                el("span", f"Controls on {number:,} other board{'s' * (number != 1)}", cls="name"),
+                el("span", f"{wrong:,} of {len(found):,} placed wrongly", cls="aside"),
+            ),
+            plain_table(f"Controls on other boards by {criterion}", [Head("Board"), Head("Control"), *_PLACED], lines, "elsewhere-scroll"),
+            cls="evidence",
+            key="elsewhere",
+        ),
         cls="stack",
-    )  # fmt: skip
+    )
 
 
 def _against_the_judge(board: BattleBoard, criterion: str, name: str = "") -> list[Node]:
@@ -229,35 +251,43 @@ def strengths(rows: Sequence[tuple[str, Strength]], controls: Collection[str] = 
     """
     heads = [
         Head("Method"),
-        Head("Elo", "[95 %]", "400 points are odds of 10 to 1; 1500 is the mean of the methods that have met",
-             number=True),
+        Head("Elo", "[95 %]", "400 points are odds of 10 to 1; 1500 is the mean of the methods that have met", number=True),
         Head("Log-odds", "[95 %]", "Bradley–Terry strength, fitted to all battles at once", number=True),
-        Head("Rank", "possible", "One more than the methods that are surely stronger, to the number that are not "
-             "surely weaker: tests of all pairs, Holm-corrected, 5 %", number=True),
+        Head(
+            "Rank",
+            "possible",
+            "One more than the methods that are surely stronger, to the number that are not "
+            "surely weaker: tests of all pairs, Holm-corrected, 5 %",
+            number=True,
+        ),
         Head("Battles", "scored", number=True),
         Head("Questions", number=True),
-    ]  # fmt: skip
+    ]
     lines = [
         _line(
             name,
             [
-                _elo(one), Cell(formats.PLAIN.value(one.logit.value) + ("†" if one.logit.doubt else ""),
-                                formats.PLAIN.interval(one.logit.low, one.logit.high),
-                                f"† {one.logit.doubt}" if one.logit.doubt else ""),
-                one.places, f"{one.battles:,}", f"{one.logit.n:,}",
+                _elo(one),
+                Cell(
+                    formats.PLAIN.value(one.logit.value) + ("†" if one.logit.doubt else ""),
+                    formats.PLAIN.interval(one.logit.low, one.logit.high),
+                    f"† {one.logit.doubt}" if one.logit.doubt else "",
+                ),
+                one.places,
+                f"{one.battles:,}",
+                f"{one.logit.n:,}",
             ],
             controls,
         )
         for name, one in rows
-    ]  # fmt: skip
+    ]
     return plain_table("Bradley–Terry strengths", heads, lines, "strengths-scroll")
 
 
 def _elo(one: Strength) -> Cell:
     value, low, high = one.elo
     bounds = formats.NOTHING if math.isnan(low) else f"[{low:,.0f}, {high:,.0f}]"
-    tip = "It won or lost everything that links it to the rest: how far away it stands is the prior's word" \
-        if one.separated else ""  # fmt: skip
+    tip = "It won or lost everything that links it to the rest: how far away it stands is the prior's word" if one.separated else ""
     return Cell(f"{value:,.0f}" + ("*" if one.separated else ""), bounds, tip)
 
 
@@ -266,26 +296,28 @@ def strength_chart(rows: Sequence[tuple[str, Strength]]) -> altair.LayerChart:
     import altair as alt
 
     data = [
-        {"method": name, "line": f"{number}\x1f{name}", "value": value, "low": low, "high": high,
-         "shown": f"{value:,.0f} [{low:,.0f}, {high:,.0f}]"}
+        {
+            "method": name,
+            "line": f"{number}\x1f{name}",
+            "value": value,
+            "low": low,
+            "high": high,
+            "shown": f"{value:,.0f} [{low:,.0f}, {high:,.0f}]",
+        }
         for number, (name, one) in enumerate(rows)
         for value, low, high in [one.elo]
         if not math.isnan(value)
-    ]  # fmt: skip
-    axis = alt.Axis(title=None, labelLimit=150, labelExpr=r"split(datum.label, '\u001f')[1]", ticks=False,
-                    domain=False, labelPadding=8)  # fmt: skip
+    ]
+    axis = alt.Axis(title=None, labelLimit=150, labelExpr=r"split(datum.label, '\u001f')[1]", ticks=False, domain=False, labelPadding=8)
     base = alt.Chart().encode(
-        y=alt.Y("line:N", sort=None, axis=axis),
-        tooltip=[alt.Tooltip("method:N", title="Method"), alt.Tooltip("shown:N", title="Elo")],
+        y=alt.Y("line:N", sort=None, axis=axis), tooltip=[alt.Tooltip("method:N", title="Method"), alt.Tooltip("shown:N", title="Elo")]
     )
     scale = alt.Scale(zero=False, nice=True)
     x_axis = alt.Axis(title="Elo (1500: the mean)", tickCount=6, domain=False)
     rule = base.mark_rule(strokeWidth=2.5, opacity=0.75, color="#2a87c8").encode(
         x=alt.X("low:Q", scale=scale, axis=x_axis), x2=alt.X2("high:Q")
     )
-    dots = base.mark_point(filled=True, size=90, opacity=1, color="#2a87c8").encode(
-        x=alt.X("value:Q", scale=scale, axis=x_axis)
-    )
+    dots = base.mark_point(filled=True, size=90, opacity=1, color="#2a87c8").encode(x=alt.X("value:Q", scale=scale, axis=x_axis))
     mean = alt.Chart(data_of([{"value": 1500}])).mark_rule(strokeDash=[4, 4], color="#8a8f98")
     layers = alt.layer(mean.encode(x=alt.X("value:Q")), rule, dots, data=data_of(data))
     return layers.properties(height=max(2, len(data)) * _ROW_PIXELS).configure_view(strokeWidth=0)

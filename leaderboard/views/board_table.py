@@ -23,10 +23,7 @@ PLACES = (
     "Below a place: the places that tests of all pairs leave open (Holm-corrected, 5 %). ● not separable from the "
     "best: no test tells it apart, which is not the same as equal."
 )
-ORIGINS = {
-    "submitted": "Predictions that were sent in; scored here, not run here",
-    "verified": "Sent in, and confirmed by a run made here",
-}
+ORIGINS = {"submitted": "Predictions that were sent in; scored here, not run here", "verified": "Sent in, and confirmed by a run made here"}
 Place = tuple[int, Band | None]
 """A rank, and what tests leave open of it, as far as that was asked for."""
 _PLAIN_COLUMNS = ("questions", "seconds", "tokens", "cost")
@@ -47,11 +44,7 @@ def sort_columns(board: Board) -> list[str]:
 
 def ranks(board: Board, focus: str, definitions: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
     """Place of each run by the focus metric; equals share it, and what must not be compared with others has none."""
-    values = {
-        row.run.run: row.cells[focus].estimate.value
-        for row in board.rows
-        if focus in row.cells and not row.cells[focus].apart
-    }
+    values = {row.run.run: row.cells[focus].estimate.value for row in board.rows if focus in row.cells and not row.cells[focus].apart}
     sign = 1 if higher_is_better(focus, definitions) else -1
     scored = {run: sign * value for run, value in values.items() if not math.isnan(value)}
     return {run: 1 + sum(other > value for other in scored.values()) for run, value in scored.items()}
@@ -88,11 +81,14 @@ def ordered(board: Board, focus: str, order: Order, definitions: Mapping[str, Ma
 
 
 def table(
-    board: Board, focus: str, order: Order, definitions: Mapping[str, Mapping[str, Any]],
+    board: Board,
+    focus: str,
+    order: Order,
+    definitions: Mapping[str, Mapping[str, Any]],
     bands: Mapping[str, Band] | None = None,
     *,
     opens: bool = False,
-) -> Node:  # fmt: skip
+) -> Node:
     """The table.
 
     Args:
@@ -114,63 +110,84 @@ def table(
     body += [_line(row, board, focus, places, definitions, milliseconds, opens) for row in methods]
     if controls:
         note = "Controls: they see the gold answers or evidence, so they bound what is attainable and are not ranked"
-        body.append(
-            el(
-                "tr",
-                el("th", el("span", note, cls="divider-text"), colspan=str(len(heads)), scope="colgroup"),
-                cls="divider",
-            )
-        )
+        body.append(el("tr", el("th", el("span", note, cls="divider-text"), colspan=str(len(heads)), scope="colgroup"), cls="divider"))
         body += [_line(row, board, focus, places, definitions, milliseconds, opens) for row in controls]
     return el(
-        "div", el("table", el("caption", _caption(board, focus), cls="unseen"), el("thead", el("tr", *heads)),
-                  el("tbody", *body), cls="board"), cls="scroll", key="board-scroll", role="region",
+        "div",
+        el("table", el("caption", _caption(board, focus), cls="unseen"), el("thead", el("tr", *heads)), el("tbody", *body), cls="board"),
+        cls="scroll",
+        key="board-scroll",
+        role="region",
         label="Results table",
-    )  # fmt: skip
+    )
 
 
 def _caption(board: Board, focus: str) -> str:
     return f"Results on {board.dataset}, {board.setting}, seed {board.seed}, ranked by {formats.metric_label(focus)}"
 
 
-def _heads(
-    board: Board, focus: str, order: Order, definitions: Mapping[str, Mapping[str, Any]], milliseconds: bool
-) -> list[Node]:
+def _heads(board: Board, focus: str, order: Order, definitions: Mapping[str, Mapping[str, Any]], milliseconds: bool) -> list[Node]:
     best = {metric: higher_is_better(metric, definitions) for metric in board.metrics}
     heads = [
-        _head("rank", "#", "", f"Place by {formats.metric_label(focus)}, and below it the places that tests of "
-              "all pairs leave open (Holm-corrected, 5 %): not of controls, nor of runs that are unfinished, "
-              "contaminated or inconsistent", order,
-              False, "narrow"),
+        _head(
+            "rank",
+            "#",
+            "",
+            f"Place by {formats.metric_label(focus)}, and below it the places that tests of "
+            "all pairs leave open (Holm-corrected, 5 %): not of controls, nor of runs that are unfinished, "
+            "contaminated or inconsistent",
+            order,
+            False,
+            "narrow",
+        ),
         _head("method", "Method", "", "The name in the experiment", order, False, "stick"),
-    ]  # fmt: skip
+    ]
     for metric in board.metrics:
         name, details = formats.metric_name(metric)
         unit = scale_of(metric, definitions).unit
         flags = f" ⚑ It {'; '.join(board.flags[metric])}." if metric in board.flags else ""
-        help_text = (
-            f"{explanation(metric, definitions)} Shown {unit}: mean over scorable questions, 95 % interval.{flags}"
-        )
+        help_text = f"{explanation(metric, definitions)} Shown {unit}: mean over scorable questions, 95 % interval.{flags}"
         name += " ⚑" if flags else ""
-        heads.append(_head(metric, name, f"{details + ' · ' if details else ''}{unit}", help_text, order, best[metric],
-                           "number focus" if metric == focus else "number"))  # fmt: skip
+        heads.append(
+            _head(
+                metric,
+                name,
+                f"{details + ' · ' if details else ''}{unit}",
+                help_text,
+                order,
+                best[metric],
+                "number focus" if metric == focus else "number",
+            )
+        )
         if metric == focus and board.reference is not None:
-            heads.append(_head(
-                "difference", f"Δ {name}", scale_of(metric, definitions).difference_unit,
-                f"Paired difference to {board.reference} on the same questions, 95 % interval, and the p-value of a "
-                f"sign-flip test, Holm-corrected within the column. ▲ better, ▼ worse at {ALPHA:.0%}.",
-                order, best[metric], "number",
-            ))  # fmt: skip
+            heads.append(
+                _head(
+                    "difference",
+                    f"Δ {name}",
+                    scale_of(metric, definitions).difference_unit,
+                    f"Paired difference to {board.reference} on the same questions, 95 % interval, and the p-value of a "
+                    f"sign-flip test, Holm-corrected within the column. ▲ better, ▼ worse at {ALPHA:.0%}.",
+                    order,
+                    best[metric],
+                    "number",
+                )
+            )
     time = "ms / question" if milliseconds else "s / question"
     return [
         *heads,
-        _head("questions", "Questions", "scored", "Questions that the focus metric is a mean of; the unscorable have "
-              "no usable gold, the failed had no answer and count as zero", order, True, "number"),
+        _head(
+            "questions",
+            "Questions",
+            "scored",
+            "Questions that the focus metric is a mean of; the unscorable have no usable gold, the failed had no answer and count as zero",
+            order,
+            True,
+            "number",
+        ),
         _head("seconds", "Time", time, "Mean wall time over all stages", order, False, "number"),
-        _head("tokens", "Tokens", "per question", "Mean of prompt, completion and memory tokens", order, False,
-              "number"),
+        _head("tokens", "Tokens", "per question", "Mean of prompt, completion and memory tokens", order, False, "number"),
         _head("cost", "Cost", "US$ total", "Price of all calls; local models cost nothing", order, False, "number"),
-    ]  # fmt: skip
+    ]
 
 
 def _head(column: str, name: str, unit: str, help_text: str, order: Order, descending_first: bool, cls: str) -> Node:
@@ -181,12 +198,19 @@ def _head(column: str, name: str, unit: str, help_text: str, order: Order, desce
     arrow = ("↓" if order.descending else "↑") if active else ""
     return el(
         "th",
-        el("button", el("span", name, cls="name"), el("span", arrow, cls="arrow") if arrow else None,
-           tip=help_text, key=f"sort-{column}",
-           action={"sort": column, "order": "desc" if descending else "asc"}),
+        el(
+            "button",
+            el("span", name, cls="name"),
+            el("span", arrow, cls="arrow") if arrow else None,
+            tip=help_text,
+            key=f"sort-{column}",
+            action={"sort": column, "order": "desc" if descending else "asc"},
+        ),
         el("span", unit, cls="unit") if unit else None,
-        scope="col", sort=state, cls=cls,
-    )  # fmt: skip
+        scope="col",
+        sort=state,
+        cls=cls,
+    )
 
 
 def _line(
@@ -202,8 +226,9 @@ def _line(
     best = place is not None and place[1] is not None and place[1].best
     cells = [_place(place), _name(row, board, opens=opens)]
     for metric in board.metrics:
-        cells.append(_value_cell(row.cells.get(metric), metric, focus, board, definitions, control=row.control,
-                                 best=best and metric == focus))  # fmt: skip
+        cells.append(
+            _value_cell(row.cells.get(metric), metric, focus, board, definitions, control=row.control, best=best and metric == focus)
+        )
         if metric == focus and board.reference is not None:
             cells.append(_difference_cell(row, board, metric, definitions))
     cost = row.cost
@@ -211,8 +236,10 @@ def _line(
     parts = ""
     if cost and cost.tokens > 0:
         calls = formats.NOTHING if math.isnan(cost.model_calls) else f"{cost.model_calls:,.1f}"
-        parts = (f"prompt {cost.prompt_tokens:,.1f}, completion {cost.completion_tokens:,.1f}, memory "
-                 f"{cost.memory_tokens:,.1f} tokens and {calls} model calls per question")  # fmt: skip
+        parts = (
+            f"prompt {cost.prompt_tokens:,.1f}, completion {cost.completion_tokens:,.1f}, memory "
+            f"{cost.memory_tokens:,.1f} tokens and {calls} model calls per question"
+        )
     cells += [
         _question_cell(row, focus, board.questions),
         spent_cell(formats.seconds(cost.seconds if cost else None, milliseconds=milliseconds), source),
@@ -229,9 +256,7 @@ def _place(place: Place | None) -> Node:
     rank, band = place
     if band is None or band.low == band.high == rank:
         return el("td", str(rank), cls="narrow")
-    tip = f"Between {band.low} and {band.high}: as far as tests of all pairs go" + (
-        "; not separable from the best" if band.best else ""
-    )
+    tip = f"Between {band.low} and {band.high}: as far as tests of all pairs go" + ("; not separable from the best" if band.best else "")
     return el("td", str(rank), el("span", f"{band.low}–{band.high}", cls="interval"), cls="narrow", tip=tip)
 
 
@@ -250,18 +275,18 @@ def _name(row: Row, board: Board, *, opens: bool) -> Node:
         marks.append(badge("inconsistent", "failed", "These scores cannot be right: " + "; ".join(row.violations)))
     if run.status != FINISHED:
         text = f"{run.status} {run.done:,}/{run.questions:,}"
-        marks.append(badge(text, run.status if run.status in ("running", "interrupted", "failed") else "",
-                           run.error or "Values are over the questions answered so far; not ranked yet"))  # fmt: skip
+        marks.append(
+            badge(
+                text,
+                run.status if run.status in ("running", "interrupted", "failed") else "",
+                run.error or "Values are over the questions answered so far; not ranked yet",
+            )
+        )
     aside = run.method_id if run.method_id != run.method else None
     name = el("span", run.method, cls="method", title=run.method)
     if opens:
-        name = el("button", run.method, cls="method", title=run.method, key=f"method-{run.run}",
-                  action={"method": run.method_id})  # fmt: skip
-    return el(
-        "th", name, *marks,
-        el("span", aside, cls="aside") if aside else None,
-        scope="row", cls="stick",
-    )  # fmt: skip
+        name = el("button", run.method, cls="method", title=run.method, key=f"method-{run.run}", action={"method": run.method_id})
+    return el("th", name, *marks, el("span", aside, cls="aside") if aside else None, scope="row", cls="stick")
 
 
 def _value_cell(
@@ -291,12 +316,20 @@ def _value_cell(
     if shown is formats.PERCENT and not formats.missing(found.low):
         whisker = el("span", cls="whisker", numbers={"low": found.low, "high": found.high, "value": found.value})
     return el(
-        "td", el("span", mark, el("span", shown.value(found.value), cls="value"),
-                 el("span", "●", cls="best", role="img", label="not separable from the best") if best else None,
-                 cls="top"),
-        el("span", shown.interval(found.low, found.high), "†" if found.doubt else None, cls="interval"), whisker,
-        gap, cls=cls, tip=found.doubt if control else " ".join(filter(None, (cell.apart, found.doubt))),
-    )  # fmt: skip
+        "td",
+        el(
+            "span",
+            mark,
+            el("span", shown.value(found.value), cls="value"),
+            el("span", "●", cls="best", role="img", label="not separable from the best") if best else None,
+            cls="top",
+        ),
+        el("span", shown.interval(found.low, found.high), "†" if found.doubt else None, cls="interval"),
+        whisker,
+        gap,
+        cls=cls,
+        tip=found.doubt if control else " ".join(filter(None, (cell.apart, found.doubt))),
+    )
 
 
 def _difference_cell(row: Row, board: Board, metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> Node:
@@ -340,9 +373,8 @@ def _question_cell(row: Row, focus: str, questions: int) -> Node:
         notes.append(f"{row.run.failed:,} failed")
     count = cell.estimate.n if cell is not None else 0
     return el(
-        "td", el("span", f"{count:,} of {questions:,}", cls="top"),
-        *(el("span", note, cls="interval") for note in notes), cls="number",
-    )  # fmt: skip
+        "td", el("span", f"{count:,} of {questions:,}", cls="top"), *(el("span", note, cls="interval") for note in notes), cls="number"
+    )
 
 
 def _difference(row: Row, metric: str) -> Difference | None:

@@ -28,20 +28,21 @@ AXES: dict[Axis, str] = {
     "cost": "US$ per question",
 }
 UNITS: dict[Axis, str] = {
-    "tokens": "tokens / question", "delivered": "tokens / question", "memory": "tokens / question",
-    "seconds": "s / question", "cost": "US$ / question",
-}  # fmt: skip
-COUNTED: dict[Axis, str] = {
-    "tokens": "Prompt, completion and memory tokens", "delivered": "Prompt and memory tokens: what the reader is given",
-    "memory": "Soft tokens in place of text", "seconds": "Wall time over all stages",
-    "cost": "Price of the calls; local models cost nothing",
-}  # fmt: skip
-DELIVERED, MEMORY, RATIO = "delivered", "memory", "ratio"
-CURVE_AXES = {
-    DELIVERED: "Delivered tokens per question",
-    MEMORY: "Memory tokens per question",
-    RATIO: "Compression ratio",
+    "tokens": "tokens / question",
+    "delivered": "tokens / question",
+    "memory": "tokens / question",
+    "seconds": "s / question",
+    "cost": "US$ / question",
 }
+COUNTED: dict[Axis, str] = {
+    "tokens": "Prompt, completion and memory tokens",
+    "delivered": "Prompt and memory tokens: what the reader is given",
+    "memory": "Soft tokens in place of text",
+    "seconds": "Wall time over all stages",
+    "cost": "Price of the calls; local models cost nothing",
+}
+DELIVERED, MEMORY, RATIO = "delivered", "memory", "ratio"
+CURVE_AXES = {DELIVERED: "Delivered tokens per question", MEMORY: "Memory tokens per question", RATIO: "Compression ratio"}
 ON, BEATEN, CONTROL, PARTIAL = "on the front", "beaten", "control", "unfinished"
 _COLOURS = {ON: "#009e73", BEATEN: "#2a87c8", CONTROL: "#d55e00", PARTIAL: "#8a8f98"}
 _SHAPES = {ON: "triangle-up", BEATEN: "circle", CONTROL: "diamond", PARTIAL: "square"}
@@ -76,8 +77,11 @@ def written(x: float, axis: str) -> str:
 
 
 def _value(value: Estimate, scale: Scale) -> Cell:
-    return Cell(scale.value(value.value) + ("†" if value.doubt else ""), scale.interval(value.low, value.high),
-                f"† {value.doubt}" if value.doubt else "")  # fmt: skip
+    return Cell(
+        scale.value(value.value) + ("†" if value.doubt else ""),
+        scale.interval(value.low, value.high),
+        f"† {value.doubt}" if value.doubt else "",
+    )
 
 
 def pareto_table(rows: Sequence[Spent], axis: Axis, metric: str, scale: Scale) -> Node:
@@ -86,16 +90,20 @@ def pareto_table(rows: Sequence[Spent], axis: Axis, metric: str, scale: Scale) -
         Head("Method"),
         Head("Cost", UNITS[axis], COUNTED[axis], number=True),
         Head(formats.metric_name(metric)[0], f"{scale.unit} [95 %]", number=True),
-        Head("Front", tip="No other finished method is at least as good and as cheap, and better in one. By the values "
-             "alone: intervals that overlap say that the order may be luck"),
-    ]  # fmt: skip
+        Head(
+            "Front",
+            tip="No other finished method is at least as good and as cheap, and better in one. By the values "
+            "alone: intervals that overlap say that the order may be luck",
+        ),
+    ]
     lines = [
         Line(
-            _named(one), [_cost(one, axis), _value(one.value, scale), badge(ON, "reference") if one.front else ""],
+            _named(one),
+            [_cost(one, axis), _value(one.value, scale), badge(ON, "reference") if one.front else ""],
             "control" if one.row.control else "",
         )
         for one in rows
-    ]  # fmt: skip
+    ]
     return plain_table("Quality and cost", heads, lines, "pareto-scroll")
 
 
@@ -129,22 +137,23 @@ def pareto_chart(rows: Sequence[Spent], axis: Axis, metric: str, scale: Scale) -
     points = [_point(one, axis, scale) for one in rows]
     known = [name for name in _COLOURS if any(point.series == name for point in points)]
     legend = alt.Legend(title=None, orient="bottom", columns=2, symbolOpacity=1)
-    colour = alt.Color("series:N", legend=legend,
-                       scale=alt.Scale(domain=known, range=[_COLOURS[name] for name in known]))  # fmt: skip
-    shape = alt.Shape("series:N", legend=legend,
-                      scale=alt.Scale(domain=known, range=[_SHAPES[name] for name in known]))  # fmt: skip
+    colour = alt.Color("series:N", legend=legend, scale=alt.Scale(domain=known, range=[_COLOURS[name] for name in known]))
+    shape = alt.Shape("series:N", legend=legend, scale=alt.Scale(domain=known, range=[_SHAPES[name] for name in known]))
     x_scale = alt.Scale(type="log", nice=True) if logarithmic([one.x for one in rows]) else alt.Scale(nice=True)
     y_title = f"{formats.metric_name(metric)[0]}, {scale.unit}"
     base = alt.Chart().encode(
-        x=alt.X("x:Q", scale=x_scale, axis=alt.Axis(title=AXES[axis], tickCount=6, domain=False)), color=colour,
-        tooltip=[alt.Tooltip("name:N", title="Method"), alt.Tooltip("shown:N", title=y_title),
-                 alt.Tooltip("x:Q", title=AXES[axis], format=",.4~r"), alt.Tooltip("series:N", title="Kind")],
-    )  # fmt: skip
+        x=alt.X("x:Q", scale=x_scale, axis=alt.Axis(title=AXES[axis], tickCount=6, domain=False)),
+        color=colour,
+        tooltip=[
+            alt.Tooltip("name:N", title="Method"),
+            alt.Tooltip("shown:N", title=y_title),
+            alt.Tooltip("x:Q", title=AXES[axis], format=",.4~r"),
+            alt.Tooltip("series:N", title="Kind"),
+        ],
+    )
     y_scale, y_axis = alt.Scale(zero=False, nice=True), alt.Axis(title=y_title, tickCount=6, domain=False)
     value = alt.Y("value:Q", scale=y_scale, axis=y_axis)
-    bars = base.mark_rule(strokeWidth=2, opacity=0.5).encode(
-        y=alt.Y("low:Q", scale=y_scale, axis=y_axis), y2=alt.Y2("high:Q")
-    )
+    bars = base.mark_rule(strokeWidth=2, opacity=0.5).encode(y=alt.Y("low:Q", scale=y_scale, axis=y_axis), y2=alt.Y2("high:Q"))
     dots = base.mark_point(filled=True, size=90, opacity=1).encode(y=value, shape=shape)
     crowd = len(points) > _NAMED
     named = [point for point in points if point.series == ON] if crowd else points
@@ -154,21 +163,22 @@ def pareto_chart(rows: Sequence[Spent], axis: Axis, metric: str, scale: Scale) -
         .encode(y=alt.Y("label:Q", scale=y_scale, axis=y_axis), text=alt.Text("name:N"))
         .properties(data=data_of([row for row in labels if row["align"] == side]))
         for side, dx in ((LEFT, 9), (RIGHT, -9))
-    ]  # fmt: skip
+    ]
     step = front([_point(one, axis, scale) for one in rows if one.front])
-    return (
-        alt.layer(step, bars, dots, *names, data=data_of(rows_of(points)))
-        .properties(height=420)
-        .configure_view(strokeWidth=0)
-    )
+    return alt.layer(step, bars, dots, *names, data=data_of(rows_of(points))).properties(height=420).configure_view(strokeWidth=0)
 
 
 def _point(one: Spent, axis: Axis, scale: Scale) -> Point:
     value = one.value
     return Point(
-        kind(one), one.x, value.value * scale.factor, value.low * scale.factor, value.high * scale.factor,
-        one.row.run.method, f"{scale.value(value.value)} {scale.interval(value.low, value.high)}",
-    )  # fmt: skip
+        kind(one),
+        one.x,
+        value.value * scale.factor,
+        value.low * scale.factor,
+        value.high * scale.factor,
+        one.row.run.method,
+        f"{scale.value(value.value)} {scale.interval(value.low, value.high)}",
+    )
 
 
 def curve_points(curves: Sequence[BudgetCurve], axis: str, scale: Scale) -> list[Point]:
@@ -179,15 +189,18 @@ def curve_points(curves: Sequence[BudgetCurve], axis: str, scale: Scale) -> list
     crowd = len(curves) > _CURVES
     return [
         Point(
-            ALONE if crowd and len(curve.points) == 1 else curve.name, x,
-            point.value.value * scale.factor, point.value.low * scale.factor, point.value.high * scale.factor,
+            ALONE if crowd and len(curve.points) == 1 else curve.name,
+            x,
+            point.value.value * scale.factor,
+            point.value.low * scale.factor,
+            point.value.high * scale.factor,
             point.row.run.method,
             f"{scale.value(point.value.value)} {scale.interval(point.value.low, point.value.high)}",
         )
         for curve in curves
         for point in curve.points
         if (x := float(getattr(point, axis))) > 0
-    ]  # fmt: skip
+    ]
 
 
 def curve_table(curves: Sequence[BudgetCurve], metric: str, scale: Scale, full: str | None) -> Node:
@@ -208,11 +221,11 @@ def curve_table(curves: Sequence[BudgetCurve], metric: str, scale: Scale, full: 
         Head("Ratio", "times fewer", relative, number=True),
     ]
     lines = [
-        Line(el("span", point.row.run.method, cls="method"), [
-            _value(point.value, scale), written(point.delivered, DELIVERED), written(point.memory, MEMORY),
-            written(point.ratio, RATIO),
-        ])
+        Line(
+            el("span", point.row.run.method, cls="method"),
+            [_value(point.value, scale), written(point.delivered, DELIVERED), written(point.memory, MEMORY), written(point.ratio, RATIO)],
+        )
         for curve in curves
         for point in curve.points
-    ]  # fmt: skip
+    ]
     return plain_table("Compression", heads, lines, "compression-scroll")

@@ -54,17 +54,18 @@ def shares(found: Comparison, *, higher_is_better: bool) -> Node:
         for outcome, count in zip(OUTCOMES, (won, one.ties, lost), strict=True):
             share = count / one.n
             told = f"{_SAID[outcome]}: {count:,} of {one.n:,} questions in common"
-            parts.append(
-                el("span", f"{count:,}" if share > _ROOM else None, cls=f"{outcome} hover", numbers={"share": share},
-                   tip=told)
-            )  # fmt: skip
-        lines.append(el("div", el("span", f"{called[pair.first]} / {called[pair.second]}", cls="bar-name"),
-                        el("span", *parts, cls="bar"), cls="bar-line"))  # fmt: skip
+            parts.append(el("span", f"{count:,}" if share > _ROOM else None, cls=f"{outcome} hover", numbers={"share": share}, tip=told))
+        lines.append(
+            el(
+                "div",
+                el("span", f"{called[pair.first]} / {called[pair.second]}", cls="bar-name"),
+                el("span", *parts, cls="bar"),
+                cls="bar-line",
+            )
+        )
     marks = [el("span", f"{percent}%", numbers={"at": percent / 100}) for percent in (0, 25, 50, 75, 100)]
-    axis = el("div", el("span", "share of questions", cls="bar-name"), el("span", *marks, cls="bar-axis"),
-              cls="bar-line")  # fmt: skip
-    alt = ("Shares of questions on which the first run of each pair is better, equal or worse; the numbers are in the "
-           "table above")  # fmt: skip
+    axis = el("div", el("span", "share of questions", cls="bar-name"), el("span", *marks, cls="bar-axis"), cls="bar-line")
+    alt = "Shares of questions on which the first run of each pair is better, equal or worse; the numbers are in the table above"
     return el("div", *lines, axis, cls="bars", role="img", label=alt)
 
 
@@ -91,17 +92,25 @@ def scatter(drawn: Sequence[Point], first: str, second: str, shown: Scale) -> No
         label = f"{tick:,.10g}".replace("-", "−")
         grid += [el("span", el("span", label), cls=f"grid-{axis}", numbers={"at": place(tick)}) for axis in "xy"]
     marks = [
-        el("span", cls=f"point {point.side} hover", tip=_told(point, first, second),
-           numbers={"x": place(point.x), "y": place(point.y), "size": _width(point, most)})
+        el(
+            "span",
+            cls=f"point {point.side} hover",
+            tip=_told(point, first, second),
+            numbers={"x": place(point.x), "y": place(point.y), "size": _width(point, most)},
+        )
         # Those of few questions last: they would vanish behind the others.
         for point in sorted(placed, key=lambda point: -point.questions)
-    ]  # fmt: skip
+    ]
     inner = el("div", *grid, el("span", cls="diagonal"), *marks, cls="plot-inner")
     return el(
-        "div", el("span", f"{second}, {shown.unit}", cls="plot-y"), el("div", inner, cls="plot-area"),
-        el("span", f"{first}, {shown.unit}", cls="plot-x"), cls="plot", role="img",
+        "div",
+        el("span", f"{second}, {shown.unit}", cls="plot-y"),
+        el("div", inner, cls="plot-area"),
+        el("span", f"{first}, {shown.unit}", cls="plot-x"),
+        cls="plot",
+        role="img",
         label="Scores of one run against the other's, one mark for each pair of scores that occurs",
-    )  # fmt: skip
+    )
 
 
 def _told(point: Point, first: str, second: str) -> str:
@@ -125,7 +134,6 @@ def points(found: Comparison, first: int, second: int, shown: Scale) -> list[Poi
     ]
     examples = {(x, y): text for x, y, text in reversed(scored)}
     return [
-        Point(x * shown.factor, y * shown.factor, count, examples[x, y],
-              "above" if y > x else "below" if y < x else "on")
+        Point(x * shown.factor, y * shown.factor, count, examples[x, y], "above" if y > x else "below" if y < x else "on")
         for (x, y), count in Counter((x, y) for x, y, _ in scored).items()
-    ]  # fmt: skip
+    ]

@@ -33,20 +33,27 @@ def overview(datasets: Sequence[DatasetFacts], chosen: str) -> Node:
         Head("Passages", "stored", "Passages that questions are asked over", number=True),
         Head("Licence"),
         Head("Runs", "of methods", number=True),
-    ]  # fmt: skip
+    ]
     lines = [
         Line(
-            el("button", dataset.name, cls="turn", key=f"pick-{dataset.fingerprint}", pressed=str(
-                dataset_key(dataset) == chosen).lower(), action={"dataset": dataset_key(dataset), "start": None}),
+            el(
+                "button",
+                dataset.name,
+                cls="turn",
+                key=f"pick-{dataset.fingerprint}",
+                pressed=str(dataset_key(dataset) == chosen).lower(),
+                action={"dataset": dataset_key(dataset), "start": None},
+            ),
             [
-                str(dataset.card.get("task", "")), f"{dataset.questions:,}", f"{dataset.passages:,}",
+                str(dataset.card.get("task", "")),
+                f"{dataset.questions:,}",
+                f"{dataset.passages:,}",
                 str(dataset.card.get("licence", "")),
-                Cell(f"{dataset.runs:,}", f"{dataset.methods:,} methods",
-                     cls="contaminated" if dataset.contaminated else ""),
+                Cell(f"{dataset.runs:,}", f"{dataset.methods:,} methods", cls="contaminated" if dataset.contaminated else ""),
             ],
         )
         for dataset in datasets
-    ]  # fmt: skip
+    ]
     return plain_table("Datasets in this store", heads, lines, "datasets-scroll")
 
 
@@ -68,12 +75,18 @@ def card(dataset: DatasetFacts) -> Node:
         ("When it was read", el("ul", *(el("li", *prose(note)) for note in dataset.notes)) if dataset.notes else ""),
     ]
     return el(
-        "section", el("h2", str(said.get("title") or dataset.name)),
-        el("p", *prose(str(said.get("description", "")))), facts(rows),
-        el("details", el("summary", "How to cite it"), el("p", str(said.get("citation", "")), cls="text"),
-           key=f"cite-{dataset.fingerprint}"),
+        "section",
+        el("h2", str(said.get("title") or dataset.name)),
+        el("p", *prose(str(said.get("description", "")))),
+        facts(rows),
+        el(
+            "details",
+            el("summary", "How to cite it"),
+            el("p", str(said.get("citation", "")), cls="text"),
+            key=f"cite-{dataset.fingerprint}",
+        ),
         cls="stack",
-    )  # fmt: skip
+    )
 
 
 def _origin(said: Mapping[str, Any]) -> Node | str:
@@ -91,8 +104,9 @@ def _splits(splits: Mapping[str, int | None]) -> str:
 
 
 def _questions(dataset: DatasetFacts) -> str:
-    parts = [f"{dataset.questions:,} of {dataset.words:.1f} words on average" if dataset.words == dataset.words
-             else f"{dataset.questions:,}"]  # fmt: skip
+    parts = [
+        f"{dataset.questions:,} of {dataset.words:.1f} words on average" if dataset.words == dataset.words else f"{dataset.questions:,}"
+    ]
     parts.append(f"{dataset.with_evidence:,} with gold evidence")
     if dataset.without_gold:
         parts.append(f"{dataset.without_gold:,} without a gold answer")
@@ -115,14 +129,17 @@ def contamination(dataset: DatasetFacts) -> Node:
         found = el("p", "No stored submission declares training data that cover these questions.")
         text = "That says nothing about methods run here, or about data that nobody declared."
     command = f"ragmeter datasets contamination --train FILE --eval {quote(dataset.name)}"
-    look = el("p", el("span", "To look for the questions in training files: ", cls="aside"),
-              el("span", command, cls="command"))  # fmt: skip
+    look = el("p", el("span", "To look for the questions in training files: ", cls="aside"), el("span", command, cls="command"))
     return el("section", heading, found, el("p", text, cls="note"), look, cls="stack")
 
 
 def _contaminated(found: Contaminated) -> Node:
-    return el("li", el("span", found.method, cls="method"), badge("contaminated", "failed"),
-              el("ul", *(el("li", reason) for reason in found.reasons)))  # fmt: skip
+    return el(
+        "li",
+        el("span", found.method, cls="method"),
+        badge("contaminated", "failed"),
+        el("ul", *(el("li", reason) for reason in found.reasons)),
+    )
 
 
 def sampled(samples: Sequence[Sample]) -> Node:
@@ -136,13 +153,20 @@ def _sample(sample: Sample) -> Node:
     golds = [el("span", gold, cls="gold-answer") for gold in row.answers if gold]
     evidence = [_passage(identifier, sample) for identifier in row.evidence]
     return el(
-        "div", el("p", " · ".join(part for part in about if part), cls="kicker"), el("p", el("strong", row.text)),
-        el("div", el("span", "Gold", cls="kicker"), *golds, cls="gold") if golds
-        else el("p", "no gold answer", cls="note"),
-        el("details", el("summary", f"{len(evidence)} gold passage{'s' * (len(evidence) != 1)}"),
-           el("div", *evidence, cls="stack"), key=f"gold-{row.question}") if evidence else None,
+        "div",
+        el("p", " · ".join(part for part in about if part), cls="kicker"),
+        el("p", el("strong", row.text)),
+        el("div", el("span", "Gold", cls="kicker"), *golds, cls="gold") if golds else el("p", "no gold answer", cls="note"),
+        el(
+            "details",
+            el("summary", f"{len(evidence)} gold passage{'s' * (len(evidence) != 1)}"),
+            el("div", *evidence, cls="stack"),
+            key=f"gold-{row.question}",
+        )
+        if evidence
+        else None,
         cls="sample",
-    )  # fmt: skip
+    )
 
 
 def _passage(identifier: str, sample: Sample) -> Node:

@@ -35,21 +35,27 @@ def _side(value: Any, there: bool) -> Cell | str:
 def numbers(found: Diff, definitions: Definitions) -> Node:
     """Both runs on each metric, with the paired difference where they are about the same questions."""
     heads = [
-        Head("Metric"), Head("First", "95 % interval", number=True), Head("Second", "95 % interval", number=True),
-        Head("Difference", "second minus first", "Paired, on the questions that both have a value on; 95 % bootstrap "
-             "interval. ▲ better, ▼ worse at 5 %", True),
+        Head("Metric"),
+        Head("First", "95 % interval", number=True),
+        Head("Second", "95 % interval", number=True),
+        Head(
+            "Difference",
+            "second minus first",
+            "Paired, on the questions that both have a value on; 95 % bootstrap interval. ▲ better, ▼ worse at 5 %",
+            True,
+        ),
         Head("p", "Holm-corrected", "Sign-flip permutation test, corrected over the metrics shown", True),
-        Head("Higher", "questions", number=True), Head("Equal", "questions", number=True),
+        Head("Higher", "questions", number=True),
+        Head("Equal", "questions", number=True),
         Head("Lower", "questions", number=True),
-    ]  # fmt: skip
+    ]
     lines = [_number(one, definitions) for one in found.numbers]
     return plain_table("Both runs on each metric", heads, lines, "numbers-scroll")
 
 
 def _number(one: Number, definitions: Definitions) -> Line:
     scale = scale_of(one.metric, definitions)
-    name = el("span", formats.metric_label(one.metric), el("span", scale.unit, cls="unit"),
-              tip=explanation(one.metric, definitions))  # fmt: skip
+    name = el("span", formats.metric_label(one.metric), el("span", scale.unit, cls="unit"), tip=explanation(one.metric, definitions))
     apart = one.difference
     if apart is None:
         rest: list[Cell | Node | str] = [formats.NOTHING] * 5
@@ -59,8 +65,11 @@ def _number(one: Number, definitions: Definitions) -> Line:
         doubt = "†" if apart.doubt else ""
         rest = [
             Cell(mark + scale.difference(apart.value), scale.differences(apart.low, apart.high) + doubt, apart.doubt),
-            formats.p_value(one.p_holm), f"{apart.wins:,}", f"{apart.ties:,}", f"{apart.losses:,}",
-        ]  # fmt: skip
+            formats.p_value(one.p_holm),
+            f"{apart.wins:,}",
+            f"{apart.ties:,}",
+            f"{apart.losses:,}",
+        ]
     return Line(name, [_estimate(one.first, scale), _estimate(one.second, scale), *rest])
 
 
@@ -73,16 +82,22 @@ def _estimate(one: Estimate | None, scale: formats.Scale) -> Cell | str:
 def questions(found: Diff, definitions: Definitions) -> Node:
     """The questions on which the two are furthest apart, with what both said."""
     scale = scale_of(found.by or "", definitions)
-    heads = [Head("Question"), Head("First", scale.unit, number=True), Head("said", wide=True),
-             Head("Second", scale.unit, number=True), Head("said", wide=True)]  # fmt: skip
+    heads = [
+        Head("Question"),
+        Head("First", scale.unit, number=True),
+        Head("said", wide=True),
+        Head("Second", scale.unit, number=True),
+        Head("said", wide=True),
+    ]
     return plain_table("Where they differ most", heads, [_apart(one, scale) for one in found.questions], "apart-scroll")
 
 
 def _apart(one: Apart, scale: formats.Scale) -> Line:
     gold = f"gold: {' · '.join(one.question.golds) or 'none'}"
-    return Line(el("span", one.question.text, el("span", gold, cls="aside")), [
-        scale.value(one.first_value), _said(one.first), scale.value(one.second_value), _said(one.second),
-    ])  # fmt: skip
+    return Line(
+        el("span", one.question.text, el("span", gold, cls="aside")),
+        [scale.value(one.first_value), _said(one.first), scale.value(one.second_value), _said(one.second)],
+    )
 
 
 def _said(one: AnswerRow) -> str:

@@ -21,9 +21,7 @@ from results.budgets import Axis, Spent
 Drawing = list[Any]
 """`[tag, attributes, children]`; a child is a drawing or a text."""
 TAGS = frozenset({"svg", "g", "line", "circle", "path", "text", "title"})
-ATTRIBUTES = frozenset(
-    {"viewBox", "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "d", "class", "text-anchor", "role", "aria-label"}
-)
+ATTRIBUTES = frozenset({"viewBox", "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "d", "class", "text-anchor", "role", "aria-label"})
 WIDTH = 860
 _NAME = 190
 _ROW = 30
@@ -31,8 +29,7 @@ _LONGEST = 26
 _LETTER, _LETTERS_HIGH = 6.6, 14.0
 """Pixels of a letter of a name, generously, and of a line."""
 METHOD, CONTROL, PARTIAL, APART, FRONT = "of-method", "of-control", "of-partial", "of-apart", "of-front"
-_CLASSES = {budget_view.ON: FRONT, budget_view.BEATEN: METHOD, budget_view.CONTROL: CONTROL,
-            budget_view.PARTIAL: PARTIAL}  # fmt: skip
+_CLASSES = {budget_view.ON: FRONT, budget_view.BEATEN: METHOD, budget_view.CONTROL: CONTROL, budget_view.PARTIAL: PARTIAL}
 
 
 def shape(tag: str, *children: Drawing | str, **attributes: str | float) -> Drawing:
@@ -95,9 +92,7 @@ def _range(values: Sequence[float]) -> tuple[float, float]:
     return low - room, high + room
 
 
-def intervals(
-    board: Board, rows: Sequence[Row], metric: str, definitions: Mapping[str, Mapping[str, Any]]
-) -> Drawing | None:
+def intervals(board: Board, rows: Sequence[Row], metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> Drawing | None:
     """A dot with its 95 % interval per run; a dashed line at the reference; None where no run has a value.
 
     Args:
@@ -126,10 +121,7 @@ def intervals(
         cls = CONTROL if row.control else PARTIAL if row.run.status != "finished" else APART if why else METHOD
         if cls == APART:
             words += f"; not comparable: {why}"
-        mark = [
-            shape("title", words),
-            shape("text", _short(row.run.method), cls="name", x=float(_NAME - 12), y=y + 4, text_anchor="end"),
-        ]
+        mark = [shape("title", words), shape("text", _short(row.run.method), cls="name", x=float(_NAME - 12), y=y + 4, text_anchor="end")]
         if not math.isnan(one.low):
             mark.append(shape("line", x1=x(one.low * scale.factor), x2=x(one.high * scale.factor), y1=y, y2=y))
         mark.append(_mark(cls, x(one.value * scale.factor), y))
@@ -176,8 +168,7 @@ def _spent(one: Spent, at: tuple[float, float], y: _Line, axis: Axis, scale: Sca
     value = one.value
     cls = _CLASSES[kind(one)]
     words = (
-        f"{one.row.run.method}: {scale.value(value.value)} {scale.interval(value.low, value.high)} at "
-        f"{written(one.x, axis)} ({kind(one)})"
+        f"{one.row.run.method}: {scale.value(value.value)} {scale.interval(value.low, value.high)} at {written(one.x, axis)} ({kind(one)})"
     )
     parts = [shape("title", words)]
     if not math.isnan(value.low):
@@ -198,8 +189,10 @@ def _names(points: Sequence[tuple[str, bool, float, float]]) -> list[Drawing]:
         width = _LETTER * len(name)
         for left, anchor in ((x + 9, "start"), (x - 9 - width, "end")):
             span = (left, left + width)
-            crossed = any(abs(y - other) < _LETTERS_HIGH and span[0] < end and start < span[1]
-                          for (_, other), (start, end) in zip(taken, spans, strict=True))  # fmt: skip
+            crossed = any(
+                abs(y - other) < _LETTERS_HIGH and span[0] < end and start < span[1]
+                for (_, other), (start, end) in zip(taken, spans, strict=True)
+            )
             if span[0] >= 0 and span[1] <= WIDTH and not crossed:
                 taken.append((x, y))
                 spans.append(span)

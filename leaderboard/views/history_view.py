@@ -46,9 +46,12 @@ class Stand:
 
 
 def stands(
-    own: Sequence[Checkpoint], used: Mapping[str, Sequence[RunRow]], values: Mapping[str, Mapping[str, Estimate]],
-    metric: str, decisions: Sequence[Decided],
-) -> list[Stand]:  # fmt: skip
+    own: Sequence[Checkpoint],
+    used: Mapping[str, Sequence[RunRow]],
+    values: Mapping[str, Mapping[str, Estimate]],
+    metric: str,
+    decisions: Sequence[Decided],
+) -> list[Stand]:
     """Runs by the age of their checkpoint.
 
     Args:
@@ -59,12 +62,17 @@ def stands(
         decisions: Of the gate, newest first.
     """
     return [
-        Stand(number, one, run, values[run.run][metric],
-              tuple(each for each in decisions if each.candidate == run.run and each.metric == metric))
+        Stand(
+            number,
+            one,
+            run,
+            values[run.run][metric],
+            tuple(each for each in decisions if each.candidate == run.run and each.metric == metric),
+        )
         for number, one in enumerate(reversed(own), 1)
         for run in used.get(one.sha256, ())
         if metric in values.get(run.run, {})
-    ]  # fmt: skip
+    ]
 
 
 def history(rows: Sequence[Stand], metric: str, definitions: Definitions) -> Node:
@@ -74,16 +82,27 @@ def history(rows: Sequence[Stand], metric: str, definitions: Definitions) -> Nod
     for row in rows:
         one = row.checkpoint
         made = f"{one.added_at:%Y-%m-%d %H:%M}" if one.added_at else formats.NOTHING
-        outcomes = [badge(each.outcome, OUTCOMES.get(each.outcome, ""), f"Decided {each.decided_at:%Y-%m-%d %H:%M} UTC")
-                    for each in row.decided]  # fmt: skip
-        lines.append(Line(el("span", f"{row.number}  {one.sha256[:8]}", cls="method"), [
-            Cell(one.stage, made), Cell(row.run.method, f"{row.run.dataset} · {row.run.setting}"),
-            Cell(scale.value(row.value.value), scale.interval(row.value.low, row.value.high)),
-            el("span", *outcomes) if outcomes else formats.NOTHING,
-        ]))  # fmt: skip
-    heads = [Head("Checkpoint", "oldest first"), Head("Stage", "registered, UTC", wide=True), Head("Run", wide=True),
-             Head(formats.metric_name(metric)[0], f"{scale.unit} [95 %]", number=True),
-             Head("Gate", tip="What the gate said of this run as candidate, on this metric")]  # fmt: skip
+        outcomes = [
+            badge(each.outcome, OUTCOMES.get(each.outcome, ""), f"Decided {each.decided_at:%Y-%m-%d %H:%M} UTC") for each in row.decided
+        ]
+        lines.append(
+            Line(
+                el("span", f"{row.number}  {one.sha256[:8]}", cls="method"),
+                [
+                    Cell(one.stage, made),
+                    Cell(row.run.method, f"{row.run.dataset} · {row.run.setting}"),
+                    Cell(scale.value(row.value.value), scale.interval(row.value.low, row.value.high)),
+                    el("span", *outcomes) if outcomes else formats.NOTHING,
+                ],
+            )
+        )
+    heads = [
+        Head("Checkpoint", "oldest first"),
+        Head("Stage", "registered, UTC", wide=True),
+        Head("Run", wide=True),
+        Head(formats.metric_name(metric)[0], f"{scale.unit} [95 %]", number=True),
+        Head("Gate", tip="What the gate said of this run as candidate, on this metric"),
+    ]
     return plain_table("The method over its checkpoints", heads, lines, "history")
 
 

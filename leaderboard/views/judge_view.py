@@ -44,13 +44,13 @@ def card(found: JudgeCard) -> Node:
         unusable = sum(work.unscored.values())
         reasons = el("ul", *(el("li", f"{number:,} × {reason}") for reason, number in work.unscored.items()))
         rows += [
-            ("Unusable replies", el("div", f"{unusable:,} ({100 * work.failure_rate:.1f} %)",
-                                    reasons if work.unscored else None)),
-            ("Per call", f"{formats.duration(work.seconds)}, {work.prompt_tokens:,.0f} prompt + "
-                         f"{work.completion_tokens:,.0f} completion tokens"),
-            ("Price of all calls", f"US$ {formats.dollars(work.cost_usd)}" if work.cost_usd
-             else "no price configured"),
-        ]  # fmt: skip
+            ("Unusable replies", el("div", f"{unusable:,} ({100 * work.failure_rate:.1f} %)", reasons if work.unscored else None)),
+            (
+                "Per call",
+                f"{formats.duration(work.seconds)}, {work.prompt_tokens:,.0f} prompt + {work.completion_tokens:,.0f} completion tokens",
+            ),
+            ("Price of all calls", f"US$ {formats.dollars(work.cost_usd)}" if work.cost_usd else "no price configured"),
+        ]
     return el("section", el("h2", str(said["id"])), el("p", *prose(str(said["definition"]))), facts(rows), cls="stack")
 
 
@@ -82,12 +82,15 @@ def _habits(found: JudgeCard) -> Iterator[Line]:
     for by, longer in found.longer.items():
         if longer.decided:
             slope = longer.per_doubling.value
-            tip = "" if math.isnan(slope) else (
-                f"An answer twice as long gains {formats.PLAIN.difference(slope)} log-odds once the strengths of the "
-                "methods are taken out; the share alone does not, a longer answer may well be the better one"
-            )  # fmt: skip
-            yield Line(by, ["the longer answer wins", interval(longer.longer_wins, tip=tip), formats.NOTHING,
-                            f"{longer.decided:,}"])  # fmt: skip
+            tip = (
+                ""
+                if math.isnan(slope)
+                else (
+                    f"An answer twice as long gains {formats.PLAIN.difference(slope)} log-odds once the strengths of the "
+                    "methods are taken out; the share alone does not, a longer answer may well be the better one"
+                )
+            )
+            yield Line(by, ["the longer answer wins", interval(longer.longer_wins, tip=tip), formats.NOTHING, f"{longer.decided:,}"])
 
 
 def agreement(found: JudgeCard) -> Node:
@@ -102,19 +105,20 @@ def agreement(found: JudgeCard) -> Node:
             "Nobody else has judged the same answers",
             "Agreement needs labels by people, or a second judge on the same runs. Draw items to label at random, "
             "have them labelled, and take the labels in.",
-            (
-                "ragmeter annotate export items.csv --criterion NAME",
-                "ragmeter annotate import items.csv --annotator NAME",
-            ),
+            ("ragmeter annotate export items.csv --criterion NAME", "ragmeter annotate import items.csv --annotator NAME"),
         )
     heads = [
         Head("By"),
         Head("Agreement with"),
         Head("Equal", "× 100 [95 %]", "Share of items that both judge alike", number=True),
-        Head("Kappa", "[95 %]", "Agreement beyond chance: 1 is perfect, 0 chance. Cohen's κ with a judge or a person, "
-             "Krippendorff's α among people", number=True),
+        Head(
+            "Kappa",
+            "[95 %]",
+            "Agreement beyond chance: 1 is perfect, 0 chance. Cohen's κ with a judge or a person, Krippendorff's α among people",
+            number=True,
+        ),
         Head("Items", "judged by both", number=True),
-    ]  # fmt: skip
+    ]
     return plain_table("Agreement", heads, lines, "agreement-scroll")
 
 
@@ -136,19 +140,30 @@ def corrected(rows: Sequence[Corrected], names: Mapping[str, str]) -> Node | Non
         Head("Run"),
         Head("Measure"),
         Head("As judged", "× 100", "Mean of the judge's values over all items", number=True),
-        Head("Corrected by people", "× 100 [95 %]", "Prediction-powered mean: right only where the labelled items were "
-             "drawn at random, as `annotate export` draws them", number=True),
+        Head(
+            "Corrected by people",
+            "× 100 [95 %]",
+            "Prediction-powered mean: right only where the labelled items were drawn at random, as `annotate export` draws them",
+            number=True,
+        ),
         Head("People alone", "× 100 [95 %]", number=True),
         Head("Labels", number=True),
         Head("Worth", "labels", "As many labels as it would take to be as sure without the judge", number=True),
-    ]  # fmt: skip
+    ]
     lines = [
-        Line(names.get(one.run, one.run[:8]), [
-            one.measure, PERCENT.value(one.mean.judged), interval(one.mean.corrected), interval(one.mean.labelled),
-            f"{one.mean.corrected.n:,}", formats.NOTHING if math.isinf(one.mean.worth) else f"{one.mean.worth:,.0f}",
-        ])
+        Line(
+            names.get(one.run, one.run[:8]),
+            [
+                one.measure,
+                PERCENT.value(one.mean.judged),
+                interval(one.mean.corrected),
+                interval(one.mean.labelled),
+                f"{one.mean.corrected.n:,}",
+                formats.NOTHING if math.isinf(one.mean.worth) else f"{one.mean.worth:,.0f}",
+            ],
+        )
         for one in rows
-    ]  # fmt: skip
+    ]
     return plain_table("Means corrected by people", heads, lines, "corrected-scroll")
 
 
@@ -165,27 +180,30 @@ def controls(board: Board, definitions: Mapping[str, Mapping[str, Any]], measure
         return None
     best = _best(board, definitions)
     heads = [Head("Control")] + [
-        Head(measures.get(metric, metric) + (" ⚑" if metric in board.flags else ""),
-             f"{scale_of(metric, definitions).unit} [95 %]", "; ".join(board.flags.get(metric, ())), number=True)
+        Head(
+            measures.get(metric, metric) + (" ⚑" if metric in board.flags else ""),
+            f"{scale_of(metric, definitions).unit} [95 %]",
+            "; ".join(board.flags.get(metric, ())),
+            number=True,
+        )
         for metric in board.metrics
-    ]  # fmt: skip
+    ]
     lines = [Line(_named(row, "control"), _cells(row, board, definitions), "control") for row in judged]
     if best is not None:
         lines.append(Line(_named(best, "best method"), _cells(best, board, definitions)))
     return el(
-        "div", plain_table(f"Controls on {board.dataset}", heads, lines, f"controls-{board.dataset_fingerprint}"),
-        *(el("p", f"⚑ {measures.get(metric, metric)} {'; '.join(wrong)}.", cls="note")
-          for metric, wrong in board.flags.items()),
+        "div",
+        plain_table(f"Controls on {board.dataset}", heads, lines, f"controls-{board.dataset_fingerprint}"),
+        *(el("p", f"⚑ {measures.get(metric, metric)} {'; '.join(wrong)}.", cls="note") for metric, wrong in board.flags.items()),
         None if board.flags else el("p", checked({row.run.method_id for row in judged}), cls="note"),
         cls="stack",
-    )  # fmt: skip
+    )
 
 
 def _best(board: Board, definitions: Mapping[str, Mapping[str, Any]]) -> Row | None:
     first = board.metrics[0]
     sign = 1 if definitions.get(first, {}).get("higher_is_better", True) else -1
-    scored = [row for row in board.rows if not row.control and first in row.cells
-              and not math.isnan(row.cells[first].estimate.value)]  # fmt: skip
+    scored = [row for row in board.rows if not row.control and first in row.cells and not math.isnan(row.cells[first].estimate.value)]
     return max(scored, key=lambda row: sign * row.cells[first].estimate.value, default=None)
 
 
@@ -194,5 +212,7 @@ def _named(row: Row, mark: str) -> Node:
 
 
 def _cells(row: Row, board: Board, definitions: Mapping[str, Mapping[str, Any]]) -> list[Cell | Node | str]:
-    return [interval(row.cells[metric].estimate, scale_of(metric, definitions)) if metric in row.cells
-            else formats.NOTHING for metric in board.metrics]  # fmt: skip
+    return [
+        interval(row.cells[metric].estimate, scale_of(metric, definitions)) if metric in row.cells else formats.NOTHING
+        for metric in board.metrics
+    ]

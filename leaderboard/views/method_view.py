@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 Definitions = Mapping[str, Mapping[str, Any]]
 _NUMBER = r"(?P<number>(?:[0-9]{4}\.[0-9]{4,5}|[a-z-]{2,20}(?:\.[A-Z]{2})?/[0-9]{7})(?:v[0-9]{1,3})?)(?![\w-]|\.[0-9])"
 _ARXIV_NUMBER = re.compile(_NUMBER)
-_ARXIV = re.compile(r"(?<![\w.-])(?:(?:https?://)?(?:www\.|export\.)?(?i:arxiv)\.org/(?:abs|pdf|html)/"
-                    rf"|(?:10\.48550/)?(?i:arxiv)[:.\s]\s?){_NUMBER}")  # fmt: skip
+_ARXIV = re.compile(
+    r"(?<![\w.-])(?:(?:https?://)?(?:www\.|export\.)?(?i:arxiv)\.org/(?:abs|pdf|html)/"
+    rf"|(?:10\.48550/)?(?i:arxiv)[:.\s]\s?){_NUMBER}"
+)
 """An address of a paper's page or file, its DOI, or "arXiv:" and its number."""
 
 
@@ -36,14 +38,23 @@ def card(method: str, known: Mapping[str, Any] | None, *, checkpoints: bool = Fa
         return el("section", el("p", "The store has no card of this method.", cls="note"), cls="stack")
     trained = known.get("training_data") or []
     presets = known.get("presets") or {}
-    return el("section", el("p", *prose(str(known.get("summary") or ""))), facts([
-        ("Id", f"{method}, version {known.get('version')}"),
-        ("Kind", str(known.get("kind") or "")),
-        ("Paper", paper(known.get("paper")) or "none given"),
-        ("Trained on", ", ".join(map(str, trained)) or ("as each checkpoint below says" if checkpoints
-                                                        else "nothing that it declares")),
-        ("Presets", "; ".join(f"{name}: {shown(values)}" for name, values in presets.items())),
-    ]), cls="stack")  # fmt: skip
+    return el(
+        "section",
+        el("p", *prose(str(known.get("summary") or ""))),
+        facts(
+            [
+                ("Id", f"{method}, version {known.get('version')}"),
+                ("Kind", str(known.get("kind") or "")),
+                ("Paper", paper(known.get("paper")) or "none given"),
+                (
+                    "Trained on",
+                    ", ".join(map(str, trained)) or ("as each checkpoint below says" if checkpoints else "nothing that it declares"),
+                ),
+                ("Presets", "; ".join(f"{name}: {shown(values)}" for name, values in presets.items())),
+            ]
+        ),
+        cls="stack",
+    )
 
 
 def paper(text: str | None) -> Node | str:
@@ -73,12 +84,7 @@ def options(runs: Sequence[RunRow]) -> Node | None:
     return plain_table("Options of this method's runs", heads, lines, "options")
 
 
-def results(
-    rows: Sequence[Result],
-    metrics: Sequence[str],
-    definitions: Definitions,
-    contaminated: Mapping[str, Sequence[str]],
-) -> Node:
+def results(rows: Sequence[Result], metrics: Sequence[str], definitions: Definitions, contaminated: Mapping[str, Sequence[str]]) -> Node:
     """One line a run: where it ran, and its values with their intervals.
 
     Args:
@@ -127,24 +133,42 @@ def costs(rows: Sequence[Result]) -> Node | None:
         if cost is None:
             continue
         spent = sum(row.stages.values())
-        stages = "; ".join(f"{name} {formats.duration(value)}" + (f" ({value / spent:.0%})" if spent else "")
-                           for name, value in row.stages.items() if not formats.missing(cost.seconds))  # fmt: skip
+        stages = "; ".join(
+            f"{name} {formats.duration(value)}" + (f" ({value / spent:.0%})" if spent else "")
+            for name, value in row.stages.items()
+            if not formats.missing(cost.seconds)
+        )
         peak = f"{row.peak_memory_bytes / 2**20:,.0f}" if row.peak_memory_bytes else formats.NOTHING
-        lines.append(Line(f"{row.run.dataset} · {row.run.setting} · {row.run.seed}", [
-            row.run.method, formats.duration(cost.seconds) if cost.seconds > 0 else formats.NOTHING, stages,
-            formats.count(cost.prompt_tokens), formats.count(cost.completion_tokens),
-            formats.count(cost.memory_tokens), formats.count(cost.model_calls), peak, formats.dollars(cost.cost_usd),
-        ]))  # fmt: skip
+        lines.append(
+            Line(
+                f"{row.run.dataset} · {row.run.setting} · {row.run.seed}",
+                [
+                    row.run.method,
+                    formats.duration(cost.seconds) if cost.seconds > 0 else formats.NOTHING,
+                    stages,
+                    formats.count(cost.prompt_tokens),
+                    formats.count(cost.completion_tokens),
+                    formats.count(cost.memory_tokens),
+                    formats.count(cost.model_calls),
+                    peak,
+                    formats.dollars(cost.cost_usd),
+                ],
+            )
+        )
     if not lines:
         return None
     heads = [
-        Head("Dataset · setting · seed"), Head("Run as", wide=True), Head("Time", "per question", number=True),
-        Head("By stage", "mean per question", wide=True), Head("Prompt", "tokens / question", number=True),
+        Head("Dataset · setting · seed"),
+        Head("Run as", wide=True),
+        Head("Time", "per question", number=True),
+        Head("By stage", "mean per question", wide=True),
+        Head("Prompt", "tokens / question", number=True),
         Head("Completion", "tokens / question", number=True),
         Head("Memory", "tokens / question", "Continuous memory tokens in place of text", True),
-        Head("Calls", "per question", number=True), Head("Peak memory", "MiB", number=True),
+        Head("Calls", "per question", number=True),
+        Head("Peak memory", "MiB", number=True),
         Head("Cost", "US$ total", number=True),
-    ]  # fmt: skip
+    ]
     return plain_table("What a question took", heads, lines, "costs")
 
 
@@ -159,13 +183,26 @@ def checkpoints(found: Sequence[Checkpoint], runs: Mapping[str, Sequence[RunRow]
     for one in found:
         used = runs.get(one.sha256, ())
         parents = ", ".join(parent[:8] for parent in one.parents) or "none"
-        lines.append(Line(el("span", one.sha256[:12], cls="method"), [
-            Cell(one.stage, one.name), f"{one.added_at:%Y-%m-%d %H:%M}" if one.added_at else formats.NOTHING, parents,
-            ", ".join(data[:8] for data in one.data) or "none named", f"{len(used):,}",
-        ]))  # fmt: skip
-    heads = [Head("Checkpoint", "SHA-256"), Head("Stage", "folder", wide=True), Head("Registered", "UTC"),
-             Head("Began from", tip="Checkpoints that training began from or used"),
-             Head("Training data", "fingerprints", wide=True), Head("Runs", "made with it", number=True)]  # fmt: skip
+        lines.append(
+            Line(
+                el("span", one.sha256[:12], cls="method"),
+                [
+                    Cell(one.stage, one.name),
+                    f"{one.added_at:%Y-%m-%d %H:%M}" if one.added_at else formats.NOTHING,
+                    parents,
+                    ", ".join(data[:8] for data in one.data) or "none named",
+                    f"{len(used):,}",
+                ],
+            )
+        )
+    heads = [
+        Head("Checkpoint", "SHA-256"),
+        Head("Stage", "folder", wide=True),
+        Head("Registered", "UTC"),
+        Head("Began from", tip="Checkpoints that training began from or used"),
+        Head("Training data", "fingerprints", wide=True),
+        Head("Runs", "made with it", number=True),
+    ]
     return plain_table("Checkpoints", heads, lines, "checkpoints")
 
 
@@ -178,17 +215,20 @@ def curve_chart(curves: Mapping[str, Sequence[tuple[float, float]]], figure: str
     """
     import altair as alt
 
-    data = [{"checkpoint": name, "step": step, "value": value}
-            for name, points in curves.items() for step, value in thinned(points)]  # fmt: skip
+    data = [{"checkpoint": name, "step": step, "value": value} for name, points in curves.items() for step, value in thinned(points)]
     colours = alt.Scale(range=["#2a87c8", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#8a8f98"])
     lines = alt.Chart(data_of(data)).mark_line(strokeWidth=2)
-    return lines.encode(
-        x=alt.X("step:Q", axis=alt.Axis(title="step", tickCount=6, domain=False)),
-        y=alt.Y("value:Q", axis=alt.Axis(title=figure.replace("_", " "), domain=False), scale=alt.Scale(zero=False)),
-        color=alt.Color("checkpoint:N", scale=colours, legend=alt.Legend(title=None, orient="top")),
-        strokeDash=alt.StrokeDash("checkpoint:N", legend=None),
-        tooltip=[alt.Tooltip("checkpoint:N"), alt.Tooltip("step:Q"), alt.Tooltip("value:Q", format=".4g")],
-    ).properties(height=300).configure_view(strokeWidth=0)  # fmt: skip
+    return (
+        lines.encode(
+            x=alt.X("step:Q", axis=alt.Axis(title="step", tickCount=6, domain=False)),
+            y=alt.Y("value:Q", axis=alt.Axis(title=figure.replace("_", " "), domain=False), scale=alt.Scale(zero=False)),
+            color=alt.Color("checkpoint:N", scale=colours, legend=alt.Legend(title=None, orient="top")),
+            strokeDash=alt.StrokeDash("checkpoint:N", legend=None),
+            tooltip=[alt.Tooltip("checkpoint:N"), alt.Tooltip("step:Q"), alt.Tooltip("value:Q", format=".4g")],
+        )
+        .properties(height=300)
+        .configure_view(strokeWidth=0)
+    )
 
 
 def curve_ends(curves: Mapping[str, Sequence[tuple[float, float]]]) -> Node:
@@ -207,15 +247,30 @@ def decisions(found: Sequence[Decided], runs: Mapping[str, RunRow], definitions:
     lines = []
     for one in found:
         scale = scale_of(one.metric, definitions)
-        lines.append(Line(f"{one.decided_at:%Y-%m-%d %H:%M}", [
-            badge(one.outcome, OUTCOMES.get(one.outcome, "")), _named(one.candidate, runs), _named(one.baseline, runs),
-            formats.metric_label(one.metric),
-            Cell(scale.difference(one.value), scale.differences(one.low, one.high)), scale.value(one.margin),
-            f"{one.n:,}",
-        ]))  # fmt: skip
-    heads = [Head("Decided", "UTC"), Head("Outcome"), Head("Candidate", wide=True), Head("Baseline", wide=True),
-             Head("Metric"), Head("Change", "points, 95 % interval", "Candidate minus baseline", True),
-             Head("Margin", "tolerated loss", number=True), Head("Questions", number=True)]  # fmt: skip
+        lines.append(
+            Line(
+                f"{one.decided_at:%Y-%m-%d %H:%M}",
+                [
+                    badge(one.outcome, OUTCOMES.get(one.outcome, "")),
+                    _named(one.candidate, runs),
+                    _named(one.baseline, runs),
+                    formats.metric_label(one.metric),
+                    Cell(scale.difference(one.value), scale.differences(one.low, one.high)),
+                    scale.value(one.margin),
+                    f"{one.n:,}",
+                ],
+            )
+        )
+    heads = [
+        Head("Decided", "UTC"),
+        Head("Outcome"),
+        Head("Candidate", wide=True),
+        Head("Baseline", wide=True),
+        Head("Metric"),
+        Head("Change", "points, 95 % interval", "Candidate minus baseline", True),
+        Head("Margin", "tolerated loss", number=True),
+        Head("Questions", number=True),
+    ]
     return plain_table("Decisions of the gate", heads, lines, "decisions")
 
 

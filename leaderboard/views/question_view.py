@@ -25,13 +25,17 @@ def question(row: QuestionRow) -> Node:
     answers = [el("span", answer or "(empty)", cls="gold-answer") for answer in row.answers]
     return el(
         "section",
-        el("div", badge(row.type, "", "Question type") if row.type else None,
-           el("span", row.question, cls="aside", title="The dataset's id of this question"),
-           el("span", f"document {row.document_id}", cls="aside") if row.document_id else None, cls="meta"),
+        el(
+            "div",
+            badge(row.type, "", "Question type") if row.type else None,
+            el("span", row.question, cls="aside", title="The dataset's id of this question"),
+            el("span", f"document {row.document_id}", cls="aside") if row.document_id else None,
+            cls="meta",
+        ),
         el("h2", row.text, cls="question"),
         el("div", el("span", "Gold answer", cls="kicker"), *answers or [el("span", "none", cls="aside")], cls="gold"),
         el("p", "Also accepted: " + " · ".join(others), cls="aside") if others else None,
-    )  # fmt: skip
+    )
 
 
 def answer_table(
@@ -59,30 +63,41 @@ def answer_table(
         name, details = formats.metric_name(metric)
         unit = scale_of(metric, definitions).unit
         heads.append(
-            el("th", el("span", name, cls="name", tip=explanation(metric, definitions)),
-               el("span", f"{details + ' · ' if details else ''}{unit}", cls="unit"), scope="col", cls="number")
-        )  # fmt: skip
+            el(
+                "th",
+                el("span", name, cls="name", tip=explanation(metric, definitions)),
+                el("span", f"{details + ' · ' if details else ''}{unit}", cls="unit"),
+                scope="col",
+                cls="number",
+            )
+        )
     if row.evidence:
         titles = "; ".join(passages[e].title or passages[e].text[:80] if e in passages else e for e in row.evidence)
         tip = f"Ranks of the gold passages within the first {depth}, in this order: {titles}. – is not among them."
         heads.append(el("th", el("span", "Gold at rank", cls="name", tip=tip), scope="col", cls="number"))
     heads += [
         el("th", el("span", "Time", cls="name", tip="Wall time by stage"), scope="col", cls="number"),
-        el("th", el("span", "Tokens", cls="name", tip="Prompt, completion and memory tokens"), scope="col",
-           cls="number"),
-    ]  # fmt: skip
+        el("th", el("span", "Tokens", cls="name", tip="Prompt, completion and memory tokens"), scope="col", cls="number"),
+    ]
     said = {answer.run: answer for answer in answers}
     lines = [_answer_line(row, run, said.get(run.run), metrics, definitions) for run in runs]
     return el(
-        "div", el("table", el("caption", "Answers and scores", cls="unseen"), el("thead", el("tr", *heads)),
-                  el("tbody", *lines), cls="board answers"), cls="scroll", key="answers-scroll", role="region",
+        "div",
+        el(
+            "table",
+            el("caption", "Answers and scores", cls="unseen"),
+            el("thead", el("tr", *heads)),
+            el("tbody", *lines),
+            cls="board answers",
+        ),
+        cls="scroll",
+        key="answers-scroll",
+        role="region",
         label="Answers table",
-    )  # fmt: skip
+    )
 
 
-def _answer_line(
-    row: QuestionRow, run: RunRow, answer: AnswerRow | None, metrics: Sequence[str], definitions: Definitions
-) -> Node:
+def _answer_line(row: QuestionRow, run: RunRow, answer: AnswerRow | None, metrics: Sequence[str], definitions: Definitions) -> Node:
     control = badge("control", "control", "Sees the gold; never ranked") if run.kind == "control" else None
     name = el("th", el("span", run.method, cls="method", title=run.method), control, scope="row", cls="stick")
     if answer is None:
@@ -131,8 +146,16 @@ def _score(answer: AnswerRow, metric: str, definitions: Definitions) -> Node:
     if reason is not None:
         return el("td", el("span", "not scored", cls="aside", tip=f"The judge gave no value: {reason}"), cls="number")
     if value is None:
-        return el("td", el("span", "unscorable", cls="aside", tip="The gold gives this metric nothing to compare with; "
-                           "the question is left out of its mean"), cls="number")  # fmt: skip
+        return el(
+            "td",
+            el(
+                "span",
+                "unscorable",
+                cls="aside",
+                tip="The gold gives this metric nothing to compare with; the question is left out of its mean",
+            ),
+            cls="number",
+        )
     known = definitions.get(metric, {})
     cls = "number"
     if known.get("low") == 0 and known.get("high") == 1:
@@ -146,14 +169,21 @@ def gold_passages(row: QuestionRow, passages: Mapping[str, Passage]) -> Node | N
         return None
     golds = gold_answers.sought(row.golds)
     shown = [
-        el("li", el("div", el("strong", *_title(passage.title or "untitled", golds)), badge("gold", "gold"),
-                    cls="passage-head"),
-           passage_text(passage.text, passage.sentences, golds, gold_sentences(row, passage.id)).drawn(
-               f"text-{row.question}-{number}"), cls="passage is-gold")
+        el(
+            "li",
+            el("div", el("strong", *_title(passage.title or "untitled", golds)), badge("gold", "gold"), cls="passage-head"),
+            passage_text(passage.text, passage.sentences, golds, gold_sentences(row, passage.id)).drawn(f"text-{row.question}-{number}"),
+            cls="passage is-gold",
+        )
         for number, passage in enumerate(passages.values())
-    ]  # fmt: skip
-    return el("details", el("summary", f"Read the gold passages ({len(shown)})"), el("ol", *shown, cls="passages"),
-              cls="evidence", key=f"gold-{row.question}")  # fmt: skip
+    ]
+    return el(
+        "details",
+        el("summary", f"Read the gold passages ({len(shown)})"),
+        el("ol", *shown, cls="passages"),
+        cls="evidence",
+        key=f"gold-{row.question}",
+    )
 
 
 def marks(row: QuestionRow) -> Node | None:
@@ -170,22 +200,19 @@ def evidence(row: QuestionRow, answer: AnswerRow, *, opened: bool) -> Node:
     found = sum(_is_gold(row, item) for item in answer.evidence)
     wanted = len(row.evidence)
     texts = [_looked_through(row, item, golds) for item in answer.evidence]
-    holding = [
-        text.holds_answer or bool(gold_answers.places(item.title, golds))
-        for item, text in zip(answer.evidence, texts, strict=True)
-    ]
+    holding = [text.holds_answer or bool(gold_answers.places(item.title, golds)) for item, text in zip(answer.evidence, texts, strict=True)]
     tally = f"{found} gold in {len(answer.evidence)} shown" + (f", {wanted} wanted" if wanted else "")
     if golds:
         tally += f"; an answer in {sum(holding):,}"
-    summary = el("summary", el("span", answer.method, cls="method"),
-                 el("span", tally if answer.evidence else "no evidence", cls="aside"))  # fmt: skip
+    summary = el("summary", el("span", answer.method, cls="method"), el("span", tally if answer.evidence else "no evidence", cls="aside"))
     first = holding.index(True) if not wanted and any(holding) else None
     items = [
         _item(row, answer.run, item, text, golds, holds=holds, opened=number == first)
         for number, (item, text, holds) in enumerate(zip(answer.evidence, texts, holding, strict=True))
     ]
-    return el("details", summary, el("ol", *items, cls="passages"), cls="evidence", open=opened,
-              key=f"evidence-{answer.run}-{row.question}")  # fmt: skip
+    return el(
+        "details", summary, el("ol", *items, cls="passages"), cls="evidence", open=opened, key=f"evidence-{answer.run}-{row.question}"
+    )
 
 
 def _is_gold(row: QuestionRow, item: EvidenceRow) -> bool:
@@ -200,10 +227,7 @@ def _looked_through(row: QuestionRow, item: EvidenceRow, golds: tuple[str, ...])
     return passage_text(item.text, item.sentences, golds, supporting, returned)
 
 
-def _item(
-    row: QuestionRow, run: str, item: EvidenceRow, text: PassageText, golds: tuple[str, ...], *, holds: bool,
-    opened: bool,
-) -> Node:  # fmt: skip
+def _item(row: QuestionRow, run: str, item: EvidenceRow, text: PassageText, golds: tuple[str, ...], *, holds: bool, opened: bool) -> Node:
     gold = _is_gold(row, item)
     at = f"{run}-{row.question}-{item.rank}"
     head = [
@@ -231,9 +255,15 @@ def _beginning(text: PassageText) -> list[Node | str]:
 
 
 def question_list(
-    rows: Sequence[QuestionRow], current: str, scores: Mapping[str, Sequence[float | None]], names: Mapping[str, str],
-    metric: str, definitions: Definitions, earlier: str | None = None, later: str | None = None,
-) -> Node:  # fmt: skip
+    rows: Sequence[QuestionRow],
+    current: str,
+    scores: Mapping[str, Sequence[float | None]],
+    names: Mapping[str, str],
+    metric: str,
+    definitions: Definitions,
+    earlier: str | None = None,
+    later: str | None = None,
+) -> Node:
     """Questions of one page of a filter, each a button that opens it.
 
     Args:
@@ -257,10 +287,19 @@ def question_list(
             marks.append(el("span", cls=cls, numbers={"level": max(level, 0.0)}, role="img", label=words, title=words))
         here = row.question == current
         items.append(
-            el("li", el("button", el("span", row.text, cls="line"), el("span", *marks, cls="dots"), cls="pick",
-                        pressed="true" if here else "false", action={"question": row.question},
-                        key=f"pick-{row.question}"))
-        )  # fmt: skip
+            el(
+                "li",
+                el(
+                    "button",
+                    el("span", row.text, cls="line"),
+                    el("span", *marks, cls="dots"),
+                    cls="pick",
+                    pressed="true" if here else "false",
+                    action={"question": row.question},
+                    key=f"pick-{row.question}",
+                ),
+            )
+        )
     if earlier is not None:
         items.insert(0, _turn("↑ Earlier questions", earlier))
     if later is not None:

@@ -27,10 +27,13 @@ def status(run: RunRow) -> Node | None:
 def live(runs: Sequence[Running], paces: Mapping[str, Pace]) -> Node:
     """What goes on: how far each run is, how fast, and how long still."""
     heads = [
-        Head("Run"), Head("Answered", "questions"), Head("Failed", "questions", number=True),
+        Head("Run"),
+        Head("Answered", "questions"),
+        Head("Failed", "questions", number=True),
         Head("Pace", "questions / s", "Over the last two minutes in which somebody watched", True),
-        Head("Remaining", "at this pace", number=True), Head("Began", "UTC"),
-    ]  # fmt: skip
+        Head("Remaining", "at this pace", number=True),
+        Head("Began", "UTC"),
+    ]
     return plain_table("Runs that go on", heads, [_live(run, paces[run.run]) for run in runs], "live-scroll")
 
 
@@ -39,14 +42,18 @@ def _live(run: Running, pace: Pace) -> Line:
     bar = el("span", cls="whisker", numbers={"low": 0.0, "high": share}, role="img", label=f"{share:.0%} answered")
     where = f"{run.experiment} · {run.dataset} · {run.setting} · seed {run.seed}"
     name = el("span", el("span", run.method, cls="method"), el("span", where, cls="aside"))
-    answered = el("span", el("span", f"{run.done:,} of {run.questions:,}", cls="top"),
-                  el("span", f"{share:.0%}", cls="interval"), bar)  # fmt: skip
+    answered = el("span", el("span", f"{run.done:,} of {run.questions:,}", cls="top"), el("span", f"{share:.0%}", cls="interval"), bar)
     again = f"first begun {run.started_at:%Y-%m-%d %H:%M}" if run.resumed else ""
-    return Line(name, [
-        answered, f"{run.failed:,}" if run.failed else formats.NOTHING, _speed(pace),
-        formats.NOTHING if pace.remaining_s is None else formats.span(pace.remaining_s),
-        Cell(f"{run.begun_at:%Y-%m-%d %H:%M}", again),
-    ])  # fmt: skip
+    return Line(
+        name,
+        [
+            answered,
+            f"{run.failed:,}" if run.failed else formats.NOTHING,
+            _speed(pace),
+            formats.NOTHING if pace.remaining_s is None else formats.span(pace.remaining_s),
+            Cell(f"{run.begun_at:%Y-%m-%d %H:%M}", again),
+        ],
+    )
 
 
 def _speed(pace: Pace) -> Cell:
@@ -63,23 +70,45 @@ def listing(runs: Sequence[RunRow], chosen: str) -> Node:
         chosen: The fingerprint of the one that is shown below.
     """
     heads = [
-        Head("Run", "fingerprint"), Head("Experiment"), Head("Dataset", "setting · seed"), Head("State"),
-        Head("Answered", "questions", number=True), Head("Failed", "questions", number=True), Head("Started", "UTC"),
+        Head("Run", "fingerprint"),
+        Head("Experiment"),
+        Head("Dataset", "setting · seed"),
+        Head("State"),
+        Head("Answered", "questions", number=True),
+        Head("Failed", "questions", number=True),
+        Head("Started", "UTC"),
         Head("Ended", "UTC"),
-    ]  # fmt: skip
+    ]
     return plain_table("Runs", heads, [_listed(run, number, chosen) for number, run in enumerate(runs)], "runs-scroll")
 
 
 def _listed(run: RunRow, number: int, chosen: str) -> Line:
-    name = el("span", el("button", run.method, cls="turn", action={"run": run.run}, key=f"open-{number}",
-                         pressed="true" if run.run == chosen else "false"),
-              el("span", run.run[:8], cls="aside"))  # fmt: skip
+    name = el(
+        "span",
+        el(
+            "button",
+            run.method,
+            cls="turn",
+            action={"run": run.run},
+            key=f"open-{number}",
+            pressed="true" if run.run == chosen else "false",
+        ),
+        el("span", run.run[:8], cls="aside"),
+    )
     state = el("span", status(run) or "finished", *([badge(run.origin, run.origin)] if run.origin != "run" else []))
     ended = formats.NOTHING if run.status == "running" else _moment(run.updated_at)
-    return Line(name, [
-        run.experiment, Cell(run.dataset, f"{run.setting} · {run.seed}"), state, f"{run.done:,} of {run.questions:,}",
-        f"{run.failed:,}" if run.failed else formats.NOTHING, _moment(run.started_at), ended,
-    ])  # fmt: skip
+    return Line(
+        name,
+        [
+            run.experiment,
+            Cell(run.dataset, f"{run.setting} · {run.seed}"),
+            state,
+            f"{run.done:,} of {run.questions:,}",
+            f"{run.failed:,}" if run.failed else formats.NOTHING,
+            _moment(run.started_at),
+            ended,
+        ],
+    )
 
 
 def _moment(when: datetime) -> Cell:
@@ -88,22 +117,28 @@ def _moment(when: datetime) -> Cell:
 
 def made(run: RunRow) -> Node:
     """What a run is: identity, data, state."""
-    return facts([
-        ("Run", run.run),
-        ("Called", f"{run.method}, in the experiment {run.experiment}" if run.experiment != "-" else run.method),
-        ("Method", f"{run.method_id} ({run.kind})"),
-        ("Origin", _ORIGINS.get(run.origin, run.origin)),
-        ("Dataset", run.dataset),
-        ("Dataset fingerprint", el("span", run.dataset_fingerprint, tip="Of questions, gold and corpus; runs share a "
-                                   "board only where it is the same")),
-        ("Setting", run.setting),
-        ("Seed", str(run.seed)),
-        ("Answered", f"{run.done:,} of {run.questions:,} questions" + (f", {run.failed:,} failed" if run.failed else "")
-         ),
-        ("State", run.status + (f": {run.error}" if run.error else "")),
-        ("Time", f"started {run.started_at:%Y-%m-%d %H:%M:%S} UTC" + (
-            f", ended {run.updated_at:%Y-%m-%d %H:%M:%S} UTC" if run.status != "running" else "")),
-    ])  # fmt: skip
+    return facts(
+        [
+            ("Run", run.run),
+            ("Called", f"{run.method}, in the experiment {run.experiment}" if run.experiment != "-" else run.method),
+            ("Method", f"{run.method_id} ({run.kind})"),
+            ("Origin", _ORIGINS.get(run.origin, run.origin)),
+            ("Dataset", run.dataset),
+            (
+                "Dataset fingerprint",
+                el("span", run.dataset_fingerprint, tip="Of questions, gold and corpus; runs share a board only where it is the same"),
+            ),
+            ("Setting", run.setting),
+            ("Seed", str(run.seed)),
+            ("Answered", f"{run.done:,} of {run.questions:,} questions" + (f", {run.failed:,} failed" if run.failed else "")),
+            ("State", run.status + (f": {run.error}" if run.error else "")),
+            (
+                "Time",
+                f"started {run.started_at:%Y-%m-%d %H:%M:%S} UTC"
+                + (f", ended {run.updated_at:%Y-%m-%d %H:%M:%S} UTC" if run.status != "running" else ""),
+            ),
+        ]
+    )
 
 
 _ORIGINS = {
@@ -118,9 +153,13 @@ def weights(used: Sequence[Checkpoint]) -> Node | None:
     if not used:
         return None
     heads = [Head("Checkpoint", "SHA-256"), Head("Method"), Head("Stage"), Head("Registered", "UTC")]
-    lines = [Line(el("span", one.sha256[:16], cls="method"), [
-        one.method, one.stage, f"{one.added_at:%Y-%m-%d %H:%M}" if one.added_at else formats.NOTHING,
-    ]) for one in used]  # fmt: skip
+    lines = [
+        Line(
+            el("span", one.sha256[:16], cls="method"),
+            [one.method, one.stage, f"{one.added_at:%Y-%m-%d %H:%M}" if one.added_at else formats.NOTHING],
+        )
+        for one in used
+    ]
     return plain_table("Checkpoints", heads, lines, "weights-scroll")
 
 
@@ -137,21 +176,28 @@ def folds(run: RunRow) -> list[Node]:
 
 def sources(runs: Sequence[RunRow]) -> Node:
     """Where the numbers of several runs come from, one fold a run; for a report, which has no other page."""
-    title = el("summary", el("span", "Where the numbers come from", cls="name"),
-               el("span", "settings, data, versions and machine of each run", cls="aside"))  # fmt: skip
+    title = el(
+        "summary",
+        el("span", "Where the numbers come from", cls="name"),
+        el("span", "settings, data, versions and machine of each run", cls="aside"),
+    )
     inner = [
-        el("details", el("summary", el("span", run.method, cls="name"), el("span", run.run[:8], cls="aside")),
-           made(run), *folds(run), cls="evidence", key=f"source-{run.run}")
+        el(
+            "details",
+            el("summary", el("span", run.method, cls="name"), el("span", run.run[:8], cls="aside")),
+            made(run),
+            *folds(run),
+            cls="evidence",
+            key=f"source-{run.run}",
+        )
         for run in runs
-    ]  # fmt: skip
+    ]
     return el("details", title, *inner, cls="evidence", key="sources")
 
 
 def _fold(title: str, value: Mapping[str, object], number: int, *, opened: bool) -> Node:
     rows: list[tuple[str, Node | str]] = [(key, shown(inner)) for key, inner in flat(value)]
     head = el(
-        "summary",
-        el("span", title, cls="name"),
-        el("span", f"{len(rows):,} {'entry' if len(rows) == 1 else 'entries'}", cls="aside"),
+        "summary", el("span", title, cls="name"), el("span", f"{len(rows):,} {'entry' if len(rows) == 1 else 'entries'}", cls="aside")
     )
     return el("details", head, facts(rows), cls="evidence", key=f"fold-{number}", open=opened)

@@ -85,8 +85,12 @@ def _drop_line(row: MethodDrops, drop: Drop, scale: Scale, higher_is_better: boo
     mark = _marked(found.drop, found.p_holm, higher_is_better)
     content: list[Cell | Node | str] = [formats.NOTHING] * 4
     if drop.content_known:
-        content = [PERCENT.value(drop.answers_kept.value), PERCENT.value(found.content_lost.value),
-                   scale.difference(found.from_content.value), signed(found.drop_where_survived, scale)]  # fmt: skip
+        content = [
+            PERCENT.value(drop.answers_kept.value),
+            PERCENT.value(found.content_lost.value),
+            scale.difference(found.from_content.value),
+            signed(found.drop_where_survived, scale),
+        ]
     name = el("span", el("span", row.method, cls="method"), badge("control", "control") if control else None)
     relative = formats.NOTHING if math.isnan(drop.relative) else PERCENT.difference(drop.relative)
     formal = Cell(scale.value(row.formal.value), scale.interval(row.formal.low, row.formal.high))
@@ -98,9 +102,7 @@ def _drop_line(row: MethodDrops, drop: Drop, scale: Scale, higher_is_better: boo
         how = _marked(drop.beyond, drop.beyond_p, higher_is_better)
         beyond = [signed(drop.beyond, scale, better=how, tip=formats.p_value(drop.beyond_p))]
     dropped = signed(found.drop, scale, better=mark, tip=tip)
-    return Line(
-        name, [drop.told.name, formal, dropped, *beyond, relative, moved, *content], "control" if control else "",
-    )  # fmt: skip
+    return Line(name, [drop.told.name, formal, dropped, *beyond, relative, moved, *content], "control" if control else "")
 
 
 def _marked(one: Difference, p: float, higher_is_better: bool) -> str:
@@ -139,33 +141,36 @@ def drop_chart(table: DropTable) -> altair.LayerChart:
             one = drop.found.drop
             if not math.isnan(one.value):
                 low, high = (None if math.isnan(bound) else bound * scale.factor for bound in (one.low, one.high))
-                data.append({
-                    "line": f"{number}\x1f{row.method}", "method": row.method, "told": drop.told.name,
-                    "value": one.value * scale.factor, "low": low, "high": high,
-                    "shown": f"{scale.difference(one.value)} {scale.differences(one.low, one.high)}",
-                })  # fmt: skip
+                data.append(
+                    {
+                        "line": f"{number}\x1f{row.method}",
+                        "method": row.method,
+                        "told": drop.told.name,
+                        "value": one.value * scale.factor,
+                        "low": low,
+                        "high": high,
+                        "shown": f"{scale.difference(one.value)} {scale.differences(one.low, one.high)}",
+                    }
+                )
     told = list(dict.fromkeys(str(entry["told"]) for entry in data))
     legend = alt.Legend(title=None, orient="bottom", columns=3, labelLimit=200)
-    colour = alt.Color("told:N", legend=legend, scale=alt.Scale(
-        domain=told, range=[COLOURS[number % len(COLOURS)] for number in range(len(told))]))  # fmt: skip
-    shape = alt.Shape("told:N", legend=legend, scale=alt.Scale(
-        domain=told, range=[SHAPES[number % len(SHAPES)] for number in range(len(told))]))  # fmt: skip
-    axis = alt.Axis(title=None, labelLimit=150, labelExpr=r"split(datum.label, '\u001f')[1]", ticks=False,
-                    domain=False, labelPadding=8)  # fmt: skip
-    x_axis = alt.Axis(title=f"Drop in {formats.metric_name(table.metric)[0]}, {scale.difference_unit}", tickCount=6,
-                      domain=False)  # fmt: skip
+    colour = alt.Color(
+        "told:N", legend=legend, scale=alt.Scale(domain=told, range=[COLOURS[number % len(COLOURS)] for number in range(len(told))])
+    )
+    shape = alt.Shape(
+        "told:N", legend=legend, scale=alt.Scale(domain=told, range=[SHAPES[number % len(SHAPES)] for number in range(len(told))])
+    )
+    axis = alt.Axis(title=None, labelLimit=150, labelExpr=r"split(datum.label, '\u001f')[1]", ticks=False, domain=False, labelPadding=8)
+    x_axis = alt.Axis(title=f"Drop in {formats.metric_name(table.metric)[0]}, {scale.difference_unit}", tickCount=6, domain=False)
     base = alt.Chart().encode(
-        y=alt.Y("line:N", sort=None, axis=axis), yOffset=alt.YOffset("told:N", sort=told), color=colour,
-        tooltip=[alt.Tooltip("method:N", title="Method"), alt.Tooltip("told:N", title="Style"),
-                 alt.Tooltip("shown:N", title="Drop")],
-    )  # fmt: skip
+        y=alt.Y("line:N", sort=None, axis=axis),
+        yOffset=alt.YOffset("told:N", sort=told),
+        color=colour,
+        tooltip=[alt.Tooltip("method:N", title="Method"), alt.Tooltip("told:N", title="Style"), alt.Tooltip("shown:N", title="Drop")],
+    )
     x_scale = alt.Scale(nice=True)
-    rule = base.mark_rule(strokeWidth=2.5, opacity=0.75).encode(
-        x=alt.X("low:Q", scale=x_scale, axis=x_axis), x2=alt.X2("high:Q")
-    )
-    dots = base.mark_point(filled=True, size=80, opacity=1).encode(
-        x=alt.X("value:Q", scale=x_scale, axis=x_axis), shape=shape
-    )
+    rule = base.mark_rule(strokeWidth=2.5, opacity=0.75).encode(x=alt.X("low:Q", scale=x_scale, axis=x_axis), x2=alt.X2("high:Q"))
+    dots = base.mark_point(filled=True, size=80, opacity=1).encode(x=alt.X("value:Q", scale=x_scale, axis=x_axis), shape=shape)
     zero = alt.Chart(data_of([{"value": 0}])).mark_rule(strokeDash=[4, 4], color="#8a8f98").encode(x=alt.X("value:Q"))
     height = max(2, len(table.rows)) * max(_ROW_PIXELS, 16 * len(told)) + _AROUND
     return alt.layer(zero, rule, dots, data=data_of(data)).properties(height=height).configure_view(strokeWidth=0)
@@ -177,12 +182,17 @@ def curve_points(table: CurveTable) -> list[Point]:
     shares = table.over == "formal"
     return [
         Point(
-            curve.method, x * 100 if shares else x, one.value * scale.factor, one.low * scale.factor,
-            one.high * scale.factor, curve.method, f"{scale.value(one.value)} {scale.interval(one.low, one.high)}",
+            curve.method,
+            x * 100 if shares else x,
+            one.value * scale.factor,
+            one.low * scale.factor,
+            one.high * scale.factor,
+            curve.method,
+            f"{scale.value(one.value)} {scale.interval(one.low, one.high)}",
         )
         for curve in table.curves
         for x, one in sorted(curve.points.items())
-    ]  # fmt: skip
+    ]
 
 
 def curve_titles(table: CurveTable) -> tuple[str, str]:
@@ -195,16 +205,15 @@ def curve_table(table: CurveTable, key: str) -> Node:
     """The numbers of a table of curves, with the change from its first point to its last."""
     scale = scale_of(table.scale)
     places = [f"{100 * x:g} % formal" if table.over == "formal" else f"k = {x:g}" for x in table.places]
-    heads = [Head("Method"), *(Head(place, f"{scale.unit} [95 %]", number=True) for place in places),
-             Head("Change", f"{scale.difference_unit} [95 %]", "Last minus first point of the method, paired by "
-                  "question", number=True)]  # fmt: skip
+    heads = [
+        Head("Method"),
+        *(Head(place, f"{scale.unit} [95 %]", number=True) for place in places),
+        Head("Change", f"{scale.difference_unit} [95 %]", "Last minus first point of the method, paired by question", number=True),
+    ]
     lines = [
         Line(
             el("span", curve.method, cls="method"),
-            [
-                *(_value(curve.points.get(x), scale) for x in table.places),
-                signed(curve.change, scale, tip=formats.p_value(curve.change.p)),
-            ],
+            [*(_value(curve.points.get(x), scale) for x in table.places), signed(curve.change, scale, tip=formats.p_value(curve.change.p))],
         )
         for curve in table.curves
     ]
@@ -214,8 +223,9 @@ def curve_table(table: CurveTable, key: str) -> Node:
 def _value(one: Estimate | None, scale: Scale) -> Cell:
     if one is None or math.isnan(one.value):
         return Cell(formats.NOTHING)
-    return Cell(scale.value(one.value) + ("†" if one.doubt else ""), scale.interval(one.low, one.high),
-                f"† {one.doubt}" if one.doubt else "")  # fmt: skip
+    return Cell(
+        scale.value(one.value) + ("†" if one.doubt else ""), scale.interval(one.low, one.high), f"† {one.doubt}" if one.doubt else ""
+    )
 
 
 def sensitivity_note(bases: Sequence[str], experiment: str) -> Node:
@@ -223,11 +233,14 @@ def sensitivity_note(bases: Sequence[str], experiment: str) -> Node:
     command = f"ragmeter styles sensitivity {_base(bases)} --experiment {quote(experiment)}"
     return el(
         "div",
-        el("p", "Scores show what a reordering cost. How far a reranker is moved at all (Kendall's τ of its two orders "
-                "of the same candidates, and the shift of its scores) needs its model, and is measured by a command:"),
+        el(
+            "p",
+            "Scores show what a reordering cost. How far a reranker is moved at all (Kendall's τ of its two orders "
+            "of the same candidates, and the shift of its scores) needs its model, and is measured by a command:",
+        ),
         el("p", el("span", command, cls="command")),
         cls="stack",
-    )  # fmt: skip
+    )
 
 
 def _base(bases: Sequence[str]) -> str:

@@ -13,9 +13,7 @@ from leaderboard.elements.plain_table import facts
 from leaderboard.views.method_view import paper
 from results.queries import RunRow
 
-_METHOD = frozenset({
-    "name", "version", "description", "authors", "url", "paper", "licence", "parameters", "open_weights",
-})  # fmt: skip
+_METHOD = frozenset({"name", "version", "description", "authors", "url", "paper", "licence", "parameters", "open_weights"})
 """What of a card's `method` is told in words."""
 _SEVERITIES = {"error": "failed", "warning": "failed", "note": ""}
 _NOT_STATED = "not stated"
@@ -43,22 +41,25 @@ def _card(method: str, runs: Sequence[RunRow]) -> Node:
     trained = [_training(one) for one in sent.get("training_data") or () if isinstance(one, Mapping)]
     url = str(said.get("url") or "")
     return el(
-        "section", el("p", "Sent in; what it says of itself is the sender's word.", cls="note"),
+        "section",
+        el("p", "Sent in; what it says of itself is the sender's word.", cls="note"),
         *(el("p", *prose(part)) for part in paragraphs),
-        facts([
-            ("Name", f"{name or method}, version {version}" if version else name or method),
-            ("Sent in by", ", ".join(map(str, said.get("authors") or ())) or _NOT_STATED),
-            ("Contact", str(sent.get("contact") or "")),
-            ("URL", link(url, url) if is_web_address(url) else url),
-            ("Paper", paper(str(said.get("paper") or "")) or "none given"),
-            ("Parameters", _size(said)),
-            ("Licence", str(said.get("licence") or "")),
-            ("Trained on", el("ul", *trained) if trained else "nothing that it declares"),
-            ("Found by the check", _findings(runs)),
-        ]),
+        facts(
+            [
+                ("Name", f"{name or method}, version {version}" if version else name or method),
+                ("Sent in by", ", ".join(map(str, said.get("authors") or ())) or _NOT_STATED),
+                ("Contact", str(sent.get("contact") or "")),
+                ("URL", link(url, url) if is_web_address(url) else url),
+                ("Paper", paper(str(said.get("paper") or "")) or "none given"),
+                ("Parameters", _size(said)),
+                ("Licence", str(said.get("licence") or "")),
+                ("Trained on", el("ul", *trained) if trained else "nothing that it declares"),
+                ("Found by the check", _findings(runs)),
+            ]
+        ),
         *(_rest(run, len(runs) > 1) for run in runs),
         cls="stack",
-    )  # fmt: skip
+    )
 
 
 def _key(value: Any) -> str:
@@ -79,12 +80,15 @@ def _size(said: Mapping[str, Any]) -> str:
 def _training(one: Mapping[str, Any]) -> Node:
     name, url = str(one.get("reference") or one.get("name") or _NOT_STATED), str(one.get("url") or "")
     asked = len(one.get("question_ids") or ())
-    more = [str(one["name"]) if one.get("reference") and one.get("name") else "",
-            "" if is_web_address(url) else url, f"seeds {one['seeds']}" if one.get("seeds") else "",
-            f"{asked:,} question{'s' * (asked != 1)} of it" if asked else "", str(one.get("note") or "")]  # fmt: skip
+    more = [
+        str(one["name"]) if one.get("reference") and one.get("name") else "",
+        "" if is_web_address(url) else url,
+        f"seeds {one['seeds']}" if one.get("seeds") else "",
+        f"{asked:,} question{'s' * (asked != 1)} of it" if asked else "",
+        str(one.get("note") or ""),
+    ]
     beside = "; ".join(filter(None, more))
-    return el("li", link(name, url) if is_web_address(url) else name,
-              el("span", f" {beside}", cls="aside") if beside else None)  # fmt: skip
+    return el("li", link(name, url) if is_web_address(url) else name, el("span", f" {beside}", cls="aside") if beside else None)
 
 
 def _findings(runs: Sequence[RunRow]) -> Node | str:
@@ -104,10 +108,12 @@ def _finding(one: Mapping[str, Any], on: Sequence[str]) -> Node:
     beside = [f"{count:,} times" if count > 1 else "", *details, f"on {', '.join(on)}" if on else ""]
     told = "; ".join(filter(None, beside))
     return el(
-        "li", el("span", str(one.get("what") or "")),
+        "li",
+        el("span", str(one.get("what") or "")),
         badge(severity, _SEVERITIES.get(severity, "")) if severity else None,
-        el("span", f" {told}", cls="aside") if told else None, tip=str(one.get("try") or ""),
-    )  # fmt: skip
+        el("span", f" {told}", cls="aside") if told else None,
+        tip=str(one.get("try") or ""),
+    )
 
 
 def _rest(run: RunRow, several: bool) -> Node | None:
@@ -116,12 +122,14 @@ def _rest(run: RunRow, several: bool) -> Node | None:
     left = {key: value for key, value in card.items() if key not in ("method", "contact", "training_data")}
     left["method"] = {key: value for key, value in _part(run, "method").items() if key not in _METHOD}
     left["submission"] = {key: value for key, value in _part(run, "submission").items() if key != "findings"}
-    left["training_data"] = [{"question_ids": one.get("question_ids")} for one in card.get("training_data") or ()
-                             if isinstance(one, Mapping)]  # fmt: skip
+    left["training_data"] = [
+        {"question_ids": one.get("question_ids")} for one in card.get("training_data") or () if isinstance(one, Mapping)
+    ]
     rows: list[tuple[str, Node | str]] = [(key, shown(value)) for key, value in flat(left) if value != ""]
     if not rows:
         return None
     title = f"All else that was sent for {run.dataset} · {run.setting}" if several else "All else that was sent"
-    head = el("summary", el("span", title, cls="name"),
-              el("span", f"{len(rows):,} {'entry' if len(rows) == 1 else 'entries'}", cls="aside"))  # fmt: skip
+    head = el(
+        "summary", el("span", title, cls="name"), el("span", f"{len(rows):,} {'entry' if len(rows) == 1 else 'entries'}", cls="aside")
+    )
     return el("details", head, facts(rows), cls="evidence", key=f"sent-{run.run}")

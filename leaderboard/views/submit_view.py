@@ -30,35 +30,53 @@ def how() -> Node:
         "computed here, never taken over.",
         "First everything is checked and shown beside the runs that are here. Nothing is stored before you say so.",
     )
-    commands = ("ragmeter submission template BENCHMARK --setting SETTING --out FOLDER",
-                "ragmeter submission bundle RUN FILE.zip")  # fmt: skip
-    return el("section", *(el("p", step, cls="note") for step in steps),
-              el("ul", *(el("li", el("span", one, cls="command")) for one in commands)), cls="message")  # fmt: skip
+    commands = ("ragmeter submission template BENCHMARK --setting SETTING --out FOLDER", "ragmeter submission bundle RUN FILE.zip")
+    return el(
+        "section",
+        *(el("p", step, cls="note") for step in steps),
+        el("ul", *(el("li", el("span", one, cls="command")) for one in commands)),
+        cls="message",
+    )
 
 
 def verdict(report: Mapping[str, Any]) -> Node:
     """What was checked, and whether it may be stored."""
     kinds = [finding["severity"] for finding in report["findings"]]
     counts = [f"{kinds.count(kind):,} {kind}{'s' * (kinds.count(kind) != 1)}" for kind in _SEVERITIES]
-    facts = (f"{report['method']}@{report['version']}", f"{report['dataset']}, {report['setting']}",
-             f"{report['rows']:,} rows for {report['questions']:,} questions", ", ".join(counts))  # fmt: skip
+    facts = (
+        f"{report['method']}@{report['version']}",
+        f"{report['dataset']}, {report['setting']}",
+        f"{report['rows']:,} rows for {report['questions']:,} questions",
+        ", ".join(counts),
+    )
     said = "Nothing keeps it out" if report["ok"] else "It cannot be stored: mend the errors and send it again"
-    return el("section", el("h2", said, cls="section"), el("p", *(el("span", one, cls="fact") for one in facts),
-                                                           cls="facts"), cls="stack")  # fmt: skip
+    return el("section", el("h2", said, cls="section"), el("p", *(el("span", one, cls="fact") for one in facts), cls="facts"), cls="stack")
 
 
 def findings(report: Mapping[str, Any]) -> Node | None:
     """Every problem with its places in the file; None where nothing was found."""
     if not report["findings"]:
         return None
-    heads = [Head("Kind"), Head("What", wide=True), Head("Where", "file:line", wide=True), Head("Times", number=True),
-             Head("What to do", wide=True)]  # fmt: skip
+    heads = [
+        Head("Kind"),
+        Head("What", wide=True),
+        Head("Where", "file:line", wide=True),
+        Head("Times", number=True),
+        Head("What to do", wide=True),
+    ]
     lines = []
     for one in report["findings"]:
-        lines.append(Line(badge(one["severity"], _SEVERITIES[one["severity"]]), [
-            el("span", one["what"], el("span", one["code"], cls="aside")), _places(one, report["file"]),
-            f"{one['count']:,}", one["try"] or formats.NOTHING,
-        ]))  # fmt: skip
+        lines.append(
+            Line(
+                badge(one["severity"], _SEVERITIES[one["severity"]]),
+                [
+                    el("span", one["what"], el("span", one["code"], cls="aside")),
+                    _places(one, report["file"]),
+                    f"{one['count']:,}",
+                    one["try"] or formats.NOTHING,
+                ],
+            )
+        )
     return plain_table("What the check found", heads, lines, "findings-scroll")
 
 
@@ -73,15 +91,7 @@ def _places(finding: Mapping[str, Any], file: str) -> Node | str:
     return el("ul", *rows, el("li", f"… and {left:,} more", cls="aside") if left > 0 else None)
 
 
-def preview(
-    name: str,
-    worth: Worth,
-    board: Board,
-    metrics: Sequence[str],
-    definitions: Definitions,
-    *,
-    contaminated: bool = False,
-) -> Node:
+def preview(name: str, worth: Worth, board: Board, metrics: Sequence[str], definitions: Definitions, *, contaminated: bool = False) -> Node:
     """The board as it would be: the submission among the runs, sorted by the first metric; controls last, unranked.
 
     Args:
@@ -94,10 +104,7 @@ def preview(
     """
     first = metrics[0]
     sign = -1 if higher_is_better(first, definitions) else 1
-    rows = [
-        _mine(name, worth, metrics, definitions, contaminated),
-        *(_theirs(row, metrics, definitions) for row in board.rows),
-    ]
+    rows = [_mine(name, worth, metrics, definitions, contaminated), *(_theirs(row, metrics, definitions) for row in board.rows)]
     ranked = sorted((row for row in rows if row.key is not None), key=lambda row: sign * (row.key or 0.0))
     lines = []
     for row in (*ranked, *(row for row in rows if row.key is None)):

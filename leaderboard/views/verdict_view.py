@@ -68,22 +68,30 @@ def _judge(judge: str, made: Sequence[Verdict], names: Mapping[str, str], opened
     unread = sum(one.unscored is not None for one in made)
     tally = f"{len(made):,} call{'s' * (len(made) != 1)}" + (f", {unread:,} without a verdict" if unread else "")
     lines = [
-        Line(_judged(one, names), [
-            one.part + (f", repetition {one.repetition}" if one.repetition else ""), _said(one, names),
-            one.model or formats.NOTHING,
-            Cell(formats.count(one.prompt_tokens + one.completion_tokens),
-                 tip=f"prompt {one.prompt_tokens:,}, completion {one.completion_tokens:,}; "
-                     f"US$ {formats.dollars(one.cost_usd)}"),
-            formats.duration(one.seconds) if one.seconds else formats.NOTHING,
-            _reads(one.call, opened, f"verdict-{judge}-{number}-{question}"),
-        ])
+        Line(
+            _judged(one, names),
+            [
+                one.part + (f", repetition {one.repetition}" if one.repetition else ""),
+                _said(one, names),
+                one.model or formats.NOTHING,
+                Cell(
+                    formats.count(one.prompt_tokens + one.completion_tokens),
+                    tip=f"prompt {one.prompt_tokens:,}, completion {one.completion_tokens:,}; US$ {formats.dollars(one.cost_usd)}",
+                ),
+                formats.duration(one.seconds) if one.seconds else formats.NOTHING,
+                _reads(one.call, opened, f"verdict-{judge}-{number}-{question}"),
+            ],
+        )
         for number, one in enumerate(made)
-    ]  # fmt: skip
+    ]
     return el(
-        "details", el("summary", el("span", judge, cls="method"), el("span", tally, cls="aside")),
-        plain_table(f"Verdicts of {judge}", _HEADS, lines, f"verdicts-{judge}-{question}"), cls="evidence",
-        key=f"judge-{judge}-{question}", open=any(one.call == opened for one in made if one.call is not None),
-    )  # fmt: skip
+        "details",
+        el("summary", el("span", judge, cls="method"), el("span", tally, cls="aside")),
+        plain_table(f"Verdicts of {judge}", _HEADS, lines, f"verdicts-{judge}-{question}"),
+        cls="evidence",
+        key=f"judge-{judge}-{question}",
+        open=any(one.call == opened for one in made if one.call is not None),
+    )
 
 
 def _judged(one: Verdict, names: Mapping[str, str]) -> Node:
@@ -97,8 +105,7 @@ def _said(one: Verdict, names: Mapping[str, str]) -> Node:
     if one.other is None:
         words = [f"{name}: {_value(value)}" for name, value in one.said.items()]
     else:
-        won = {"one": names.get(one.run, one.run), "other": names.get(one.other, one.other), "none": "neither",
-               None: "no verdict"}  # fmt: skip
+        won = {"one": names.get(one.run, one.run), "other": names.get(one.other, one.other), "none": "neither", None: "no verdict"}
         words = [f"{criterion}: {won.get(verdict, verdict)}" for criterion, verdict in one.said.items()]
     return el("span", "; ".join(words) or formats.NOTHING)
 
@@ -118,8 +125,9 @@ def _reads(call: str | None, opened: str, key: str) -> Node:
     if call is None:
         return el("span", "no model was asked", cls="aside")
     shown = call == opened
-    return el("button", "close" if shown else "read", cls="turn", pressed=str(shown).lower(), key=key,
-              action={CALL: None if shown else call})  # fmt: skip
+    return el(
+        "button", "close" if shown else "read", cls="turn", pressed=str(shown).lower(), key=key, action={CALL: None if shown else call}
+    )
 
 
 def readers(answers: Sequence[AnswerRow], here: Mapping[str, str], opened: str, question: str) -> Node | None:
@@ -128,27 +136,26 @@ def readers(answers: Sequence[AnswerRow], here: Mapping[str, str], opened: str, 
     if not asked:
         return None
     return el(
-        "p", el("span", "Prompts and replies of readers:", cls="aside"),
-        *(el("span", answer.method, _reads(here[answer.run], opened, f"reader-{answer.run}-{question}"),
-             cls="fact") for answer in asked),
+        "p",
+        el("span", "Prompts and replies of readers:", cls="aside"),
+        *(el("span", answer.method, _reads(here[answer.run], opened, f"reader-{answer.run}-{question}"), cls="fact") for answer in asked),
         cls="facts",
-    )  # fmt: skip
+    )
 
 
 def conversation(found: Conversation | None, whose: str) -> Node:
     """A kept conversation, or that it is not kept."""
     if found is None:
-        text = (
-            "This store does not keep the conversation: it was pruned, was not sent along with the results, or cannot "
-            "be read."
-        )
+        text = "This store does not keep the conversation: it was pruned, was not sent along with the results, or cannot be read."
         return el("section", el("h3", whose, cls="section"), el("p", text, cls="note"))
     said = [(role or "message", text) for role, text in found.messages] + [("reply", found.reply)]
     return el(
-        "section", el("h3", whose, cls="section"),
+        "section",
+        el("h3", whose, cls="section"),
         el("dl", *(part for role, text in said for part in (el("dt", role), el("dd", _cut(text)))), cls="tape"),
-        label=f"Conversation: {whose}", role="region",
-    )  # fmt: skip
+        label=f"Conversation: {whose}",
+        role="region",
+    )
 
 
 def _cut(text: str) -> str:

@@ -17,8 +17,21 @@ from leaderboard.widgets.view import show
 from results.queries import RunRow, UserError
 
 NO_REFERENCE = "-"
-_OF_EXPERIMENT = ("board", "reference", "question", "type", "datasets", "pin", "hide", "first", "sort", "order",
-                  "kinds", "readers", "untrained")  # fmt: skip
+_OF_EXPERIMENT = (
+    "board",
+    "reference",
+    "question",
+    "type",
+    "datasets",
+    "pin",
+    "hide",
+    "first",
+    "sort",
+    "order",
+    "kinds",
+    "readers",
+    "untrained",
+)
 """Parameters that lose their meaning with another experiment."""
 
 
@@ -79,8 +92,14 @@ def experiment_box(at: Source) -> str | None:
         at: A store that is not empty.
     """
     options = [*(row.name for row in source.experiments(at)), ALL_RUNS]
-    name = state.select("Experiment", "experiment", options, options[0], resets=_OF_EXPERIMENT,
-                        show=lambda value: "All runs in the store" if value == ALL_RUNS else value)  # fmt: skip
+    name = state.select(
+        "Experiment",
+        "experiment",
+        options,
+        options[0],
+        resets=_OF_EXPERIMENT,
+        show=lambda value: "All runs in the store" if value == ALL_RUNS else value,
+    )
     return None if name == ALL_RUNS else name
 
 
@@ -89,11 +108,14 @@ def nothing(at: Source) -> bool:
     if without_store(at):
         return True
     if not source.has_runs(at):
-        show(message(
-            "The store is empty",
-            f"{at.folder} has no runs yet. Run the demo, or an experiment of your own.",
-            ("ragmeter demo", "ragmeter run EXPERIMENT.yaml"),
-        ), "message")  # fmt: skip
+        show(
+            message(
+                "The store is empty",
+                f"{at.folder} has no runs yet. Run the demo, or an experiment of your own.",
+                ("ragmeter demo", "ragmeter run EXPERIMENT.yaml"),
+            ),
+            "message",
+        )
         return True
     return False
 
@@ -106,27 +128,34 @@ def _choose(at: Source) -> Chosen | None:
         experiment = experiment_box(at)
     found = source.run_groups(at, experiment)
     if not found:
-        show(message("This experiment has no runs yet", "It was stored, but nothing has started.",
-                     ("ragmeter resume",)), "message")  # fmt: skip
+        show(message("This experiment has no runs yet", "It was stored, but nothing has started.", ("ragmeter resume",)), "message")
         return None
     labels = {board_key(runs[0]): board_label(runs) for runs in found}
     if len(set(labels.values())) < len(labels):
         # One benchmark in two versions (another limit, other data): the fingerprint tells them apart.
         labels = {key: f"{label} · {key.rpartition('~')[2]}" for key, label in labels.items()}
     with right:
-        board = state.select("Benchmark · setting · seed", "board", list(labels), next(iter(labels)),
-                             resets=("question", "type"),
-                             show=lambda key: labels[key])  # fmt: skip
+        board = state.select(
+            "Benchmark · setting · seed",
+            "board",
+            list(labels),
+            next(iter(labels)),
+            resets=("question", "type"),
+            show=lambda key: labels[key],
+        )
     group = list(labels).index(board)
     runs = found[group]
     definitions = source.definitions(at)
     metrics = source.metric_ids(at, tuple(run.run for run in runs))
     if not metrics:
-        show(message(
-            "Nothing is scored yet",
-            f"{len(runs)} runs have started, none has a finished question. Reload in a moment, or continue them.",
-            ("ragmeter runs", "ragmeter resume"),
-        ), "message")  # fmt: skip
+        show(
+            message(
+                "Nothing is scored yet",
+                f"{len(runs)} runs have started, none has a finished question. Reload in a moment, or continue them.",
+                ("ragmeter runs", "ragmeter resume"),
+            ),
+            "message",
+        )
         return None
     card = source.datasets(at).get(runs[0].dataset_fingerprint, {}).get("card", {})
     return Chosen(at, experiment, group, runs, families(metrics, definitions, card.get("metrics", ())), definitions)

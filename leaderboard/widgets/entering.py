@@ -27,12 +27,15 @@ def without_store(at: Source) -> bool:
     """Say so where there is no store, and what to do."""
     if at.stamp:
         return False
-    show(message(
-        "No results here yet",
-        f"The folder {at.folder} holds no store. Run the demo (minutes, no GPU, no keys), then reload this page; "
-        "or point the server at another folder.",
-        ("ragmeter demo", "ragmeter serve --store FOLDER"),
-    ), "message")  # fmt: skip
+    show(
+        message(
+            "No results here yet",
+            f"The folder {at.folder} holds no store. Run the demo (minutes, no GPU, no keys), then reload this page; "
+            "or point the server at another folder.",
+            ("ragmeter demo", "ragmeter serve --store FOLDER"),
+        ),
+        "message",
+    )
     return True
 
 

@@ -23,9 +23,14 @@ def offer(name: str, texts: dict[str, Callable[[], str]]) -> None:
     with st.popover("Export", icon=":material/download:", width="stretch"):
         for ending, text in texts.items():
             st.download_button(
-                _LABELS[ending], _encoded(text), f"{name}.{ending}", _MIMES[ending], key=f"export-{ending}",
-                on_click="ignore", width="stretch",
-            )  # fmt: skip
+                _LABELS[ending],
+                _encoded(text),
+                f"{name}.{ending}",
+                _MIMES[ending],
+                key=f"export-{ending}",
+                on_click="ignore",
+                width="stretch",
+            )
         if "svg" in texts:
             _png(f"{name}.png", texts["svg"])
         address = state.permalink()
@@ -52,6 +57,5 @@ def _png(name: str, svg: Callable[[], str]) -> None:
 def _component():  # type: ignore[no-untyped-def]  # as in `leaderboard.widgets.view`
     assets = importlib.resources.files("leaderboard").joinpath("assets")
     return st.components.v2.component(
-        "ragmeter_picture", css=assets.joinpath("picture.css").read_text("utf-8"),
-        js=assets.joinpath("picture.js").read_text("utf-8"),
-    )  # fmt: skip
+        "ragmeter_picture", css=assets.joinpath("picture.css").read_text("utf-8"), js=assets.joinpath("picture.js").read_text("utf-8")
+    )

@@ -25,15 +25,27 @@ _SORTED = ("first", "sort", "order")
 
 def choose_setting(options: Sequence[str]) -> str:
     """Let the setting be chosen."""
-    return state.select("Setting", "setting", options, options[0], resets=("datasets", *_SORTED),
-                        show=lambda name: "All settings" if name == ALL_SETTINGS else name)  # fmt: skip
+    return state.select(
+        "Setting",
+        "setting",
+        options,
+        options[0],
+        resets=("datasets", *_SORTED),
+        show=lambda name: "All settings" if name == ALL_SETTINGS else name,
+    )
 
 
 def choose_family(metrics: Sequence[str], definitions: Definitions) -> str:
     """Let the family of metrics be chosen."""
     options = known_families(metrics, definitions)
-    return state.select("Metrics", "family", options, options[0], resets=("measure", *_SORTED),
-                        show=lambda name: f"{name} metrics" if name != "cost" else "cost per question")  # fmt: skip
+    return state.select(
+        "Metrics",
+        "family",
+        options,
+        options[0],
+        resets=("measure", *_SORTED),
+        show=lambda name: f"{name} metrics" if name != "cost" else "cost per question",
+    )
 
 
 def choose_measure(family: str, metrics: Sequence[str], definitions: Definitions) -> str:
@@ -41,14 +53,21 @@ def choose_measure(family: str, metrics: Sequence[str], definitions: Definitions
     options = metrics_in(family, metrics, definitions)
     if family == "cost":
         return state.select("Metric", "measure", options, options[0], resets=_SORTED)
-    return state.select("Metric", "measure", [OWN, *options], OWN, resets=_SORTED,
-                        show=lambda one: "each dataset's own" if one == OWN else formats.metric_label(one))  # fmt: skip
+    return state.select(
+        "Metric",
+        "measure",
+        [OWN, *options],
+        OWN,
+        resets=_SORTED,
+        show=lambda one: "each dataset's own" if one == OWN else formats.metric_label(one),
+    )
 
 
 def choose_reference(methods: Sequence[str], default: str) -> str | None:
     """Let the method be chosen that differences are taken to."""
-    name = state.select("Compared with", "reference", [*methods, NO_REFERENCE], default,
-                        show=lambda one: "nothing" if one == NO_REFERENCE else one)  # fmt: skip
+    name = state.select(
+        "Compared with", "reference", [*methods, NO_REFERENCE], default, show=lambda one: "nothing" if one == NO_REFERENCE else one
+    )
     return None if name == NO_REFERENCE else name
 
 
@@ -62,10 +81,14 @@ def choose_correction() -> Correction:
 def filters_asked(found: Choices) -> Filters:
     """What the URL asks for, as far as it exists here; nothing is drawn."""
     return Filters(
-        _keys("kinds", found.kinds), _keys("readers", found.readers), state.pick("size", list(SIZE_NAMES), ANY),
+        _keys("kinds", found.kinds),
+        _keys("readers", found.readers),
+        state.pick("size", list(SIZE_NAMES), ANY),
         state.pick("weights", list(WEIGHT_NAMES), ANY),
-        frozenset(found.training[key] for key in _keys("untrained", found.training)), _day("since"), _day("until"),
-    )  # fmt: skip
+        frozenset(found.training[key] for key in _keys("untrained", found.training)),
+        _day("since"),
+        _day("until"),
+    )
 
 
 def datasets_asked(labels: Mapping[str, str]) -> list[str]:
@@ -94,15 +117,16 @@ def draw_filters(labels: Mapping[str, str], found: Choices, active: int) -> bool
         active: How many ask for something.
     """
     with st.popover(f"Filters ({active})" if active else "Filters", icon=":material/filter_list:", width="stretch"):
-        several("Datasets", "datasets", list(labels), (), least=0, most=_MOST, show=lambda key: labels[key],
-                resets=_SORTED)  # fmt: skip
+        several("Datasets", "datasets", list(labels), (), least=0, most=_MOST, show=lambda key: labels[key], resets=_SORTED)
         _several("Kind of method", "kinds", found.kinds)
         _several("Reader", "readers", found.readers)
         state.select("Size", "size", list(SIZE_NAMES), ANY, show=lambda one: SIZE_NAMES[one], resets=_ROWS)
         state.select("Weights", "weights", list(WEIGHT_NAMES), ANY, show=lambda one: WEIGHT_NAMES[one], resets=_ROWS)
         if not (found.sizes_known and found.weights_known):
-            st.caption("Sizes and weights are counted where a model ran here and stated on a submission's card; a "
-                       "model behind an endpoint does not tell.")  # fmt: skip
+            st.caption(
+                "Sizes and weights are counted where a model ran here and stated on a submission's card; a "
+                "model behind an endpoint does not tell."
+            )
         if found.training:
             _several("Not trained on", "untrained", found.training)
         else:
@@ -113,8 +137,13 @@ def draw_filters(labels: Mapping[str, str], found: Choices, active: int) -> bool
         with right:
             _date("Run on or before", "until")
         papers = state.switch("Papers' own figures below", "papers")
-        st.button("Clear filters", key="clear-filters", disabled=not active, width="stretch",
-                  on_click=lambda: state.write(**dict.fromkeys((*FILTERS, "first"))))  # fmt: skip
+        st.button(
+            "Clear filters",
+            key="clear-filters",
+            disabled=not active,
+            width="stretch",
+            on_click=lambda: state.write(**dict.fromkeys((*FILTERS, "first"))),
+        )
     return papers
 
 

@@ -22,14 +22,12 @@ def tell_missing() -> None:
     """At a page's end: say what the link names in vain, and what is shown instead."""
     found = state.corrected()
     if found:
-        show(el("div", *(el("p", _said(name, miss)) for name, miss in found.items()), cls="missing", role="status"),
-             "missing")  # fmt: skip
+        show(el("div", *(el("p", _said(name, miss)) for name, miss in found.items()), cls="missing", role="status"), "missing")
 
 
 def _said(name: str, miss: Miss) -> str:
     instead = f"{_shortened(miss.shown)} is shown" if miss.shown else "it is left out"
-    return f"This link names {_NOUNS.get(name, f'a value of {name}')} that is not here, {_shortened(miss.asked)}; " \
-           f"{instead}."  # fmt: skip
+    return f"This link names {_NOUNS.get(name, f'a value of {name}')} that is not here, {_shortened(miss.asked)}; {instead}."
 
 
 def _shortened(text: str) -> str:

@@ -28,7 +28,6 @@ def segments(label: str, name: str, options: Mapping[str, str], default: str, *,
         state.write(**{name: st.session_state[key] or value}, **dict.fromkeys(resets))
 
     st.segmented_control(
-        label, list(options), key=key, format_func=lambda one: options[one], on_change=changed,
-        label_visibility="collapsed",
-    )  # fmt: skip
+        label, list(options), key=key, format_func=lambda one: options[one], on_change=changed, label_visibility="collapsed"
+    )
     return value

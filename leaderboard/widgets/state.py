@@ -185,9 +185,13 @@ def select(
     key = f"choose-{name}"
     st.session_state[key] = value
     st.selectbox(
-        label, options, key=key, format_func=show, help=help,
+        label,
+        options,
+        key=key,
+        format_func=show,
+        help=help,
         on_change=lambda: write(**{name: st.session_state[key]}, **dict.fromkeys(resets)),
-    )  # fmt: skip
+    )
     return value
 
 
@@ -196,10 +200,7 @@ def switch(label: str, name: str, *, resets: Sequence[str] = (), help: str | Non
     value = settle(name, "1" if read(name) == "1" else "") == "1"
     key = f"choose-{name}"
     st.session_state[key] = value
-    st.toggle(
-        label, key=key, help=help,
-        on_change=lambda: write(**{name: "1" if st.session_state[key] else None}, **dict.fromkeys(resets)),
-    )  # fmt: skip
+    st.toggle(label, key=key, help=help, on_change=lambda: write(**{name: "1" if st.session_state[key] else None}, **dict.fromkeys(resets)))
     return value
 
 
@@ -209,7 +210,10 @@ def search(label: str, name: str, *, placeholder: str, resets: Sequence[str] = (
     key = f"choose-{name}"
     st.session_state[key] = value
     st.text_input(
-        label, key=key, max_chars=200, placeholder=placeholder,
+        label,
+        key=key,
+        max_chars=200,
+        placeholder=placeholder,
         on_change=lambda: write(**{name: st.session_state[key].strip()}, **dict.fromkeys(resets)),
-    )  # fmt: skip
+    )
     return value

@@ -65,11 +65,7 @@ def normalised(scores: Scores, how: Literal["minmax", "zscore", "none"]) -> Scor
 
 
 def aligned(
-    question_id: str,
-    chunk_ids: Sequence[str],
-    raw: Mapping[str, Scores],
-    config: ScoreConfig,
-    tokens: Sequence[int] | None = None,
+    question_id: str, chunk_ids: Sequence[str], raw: Mapping[str, Scores], config: ScoreConfig, tokens: Sequence[int] | None = None
 ) -> list[AlignmentRow]:
     """Rank the chunks of a document by how well they support an answer.
 

@@ -41,9 +41,7 @@ Vectors have length 1. Queries are preceded by {query}, documents by {passage}.
 """
 
 
-def write_card(
-    folder: Path, stage: str, config: ArkTrainingConfig, figures: Mapping[str, float], prompts: tuple[str, str]
-) -> None:
+def write_card(folder: Path, stage: str, config: ArkTrainingConfig, figures: Mapping[str, float], prompts: tuple[str, str]) -> None:
     """Write the card; it holds nothing that changes between equal trainings."""
     train = config.train
     facts: dict[str, object] = {

@@ -53,18 +53,14 @@ class VectorConfig(_Part):
     """The retriever's own score of question and chunk."""
 
     weight: float = Field(1.0, ge=0, description="0 leaves the score out (w/o P.A.)")
-    model: str | None = Field(
-        None, description="the encoder: a preset, folder or hub id; null: base (paper); released: bge-m3"
-    )
+    model: str | None = Field(None, description="the encoder: a preset, folder or hub id; null: base (paper); released: bge-m3")
     use_instruction: bool = Field(True, description="put the encoder's query prompt before questions; released: no")
 
 
 class ScoreConfig(_Part):
     """How chunks are scored, and which are positives."""
 
-    scorer: str = Field(
-        "mistralai/Mistral-7B-Instruct-v0.2", description="language model that scores: pocket, a folder or hub id"
-    )
+    scorer: str = Field("mistralai/Mistral-7B-Instruct-v0.2", description="language model that scores: pocket, a folder or hub id")
     revision: str | None = Field(None, description="revision of a hub id")
     dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = Field(
         None, description="of the scorer; null: float32 on CPU, the checkpoint's own elsewhere"
@@ -76,17 +72,13 @@ class ScoreConfig(_Part):
         "minmax", description="over a question's chunks, before weighting; paper: none; released: minmax"
     )
     short_penalty: bool | None = Field(
-        None,
-        description="a chunk of n < 10 tokens keeps n/10 of its total; null: where chunks are sentences (released)",
+        None, description="a chunk of n < 10 tokens keeps n/10 of its total; null: where chunks are sentences (released)"
     )
     chat_template: bool = Field(False, description="put prompts into the scorer's chat template; released: no")
     forward_prompt: str | None = Field(
-        None,
-        description="template with $chunk and $question, ending before the answer; null: ours, or the pocket's own",
+        None, description="template with $chunk and $question, ending before the answer; null: ours, or the pocket's own"
     )
-    backward_prompt: str | None = Field(
-        None, description="template with $chunk and $answer, ending before the question; null: likewise"
-    )
+    backward_prompt: str | None = Field(None, description="template with $chunk and $answer, ending before the question; null: likewise")
     positives: int = Field(10, ge=1, description="M: chunks with the highest total that are taken as positives")
 
     @model_validator(mode="after")
@@ -108,8 +100,7 @@ class MineConfig(_Part):
     """Where negatives come from."""
 
     source: Literal["graph", "question", "random"] = Field(
-        "graph",
-        description="what augmented queries retrieve (ARK); controls: what the question itself retrieves, any chunks",
+        "graph", description="what augmented queries retrieve (ARK); controls: what the question itself retrieves, any chunks"
     )
     model: Literal["previous", "base"] = Field(
         "previous", description="the encoder that retrieves: of the stage before (paper), or base (released)"
@@ -123,16 +114,11 @@ class MineConfig(_Part):
 class LossConfig(_Part):
     """InfoNCE."""
 
-    temperature: float = Field(
-        0.01, gt=0, description="not given in the paper; released 0.01 before ms-swift 3.11, 0.1 since"
-    )
+    temperature: float = Field(0.01, gt=0, description="not given in the paper; released 0.01 before ms-swift 3.11, 0.1 since")
     in_batch: tuple[Share, Share, Share] = Field(
-        ("positives", "none", "none"),
-        description="which documents of other rows are negatives too, by stage; released: all, all, all",
+        ("positives", "none", "none"), description="which documents of other rows are negatives too, by stage; released: all, all, all"
     )
-    mask_same_question: bool = Field(
-        True, description="a question's other positives are none of its negatives; released: no"
-    )
+    mask_same_question: bool = Field(True, description="a question's other positives are none of its negatives; released: no")
     count_duplicates: bool = Field(
         False, description="a document that several rows bring counts so many times as a negative; released: yes"
     )
@@ -141,9 +127,7 @@ class LossConfig(_Part):
 class TrainConfig(_Part):
     """Optimisation."""
 
-    stages: tuple[Stage, ...] = Field(
-        STAGES, min_length=1, description="stages that are trained, in order; fewer for ablations"
-    )
+    stages: tuple[Stage, ...] = Field(STAGES, min_length=1, description="stages that are trained, in order; fewer for ablations")
     curriculum: Literal["staged", "mixed"] = Field(
         "staged", description="one stage after the other; mixed (ablation): all rows at once, mined with base"
     )
@@ -152,8 +136,7 @@ class TrainConfig(_Part):
         (6e-6, 4e-6, 2e-6), description="peak by stage; paper 6e-6, released 1e-5, 8e-6, 4e-6"
     )
     warm_up: tuple[float, float, float] = Field(
-        (0.05, 0.05, 0.05),
-        description="by stage: share of the steps below 1, else a number of steps; released 50, 0, 0",
+        (0.05, 0.05, 0.05), description="by stage: share of the steps below 1, else a number of steps; released 50, 0, 0"
     )
     weight_decay: float = Field(0.1, ge=0, description="of matrices; released 0.1")
     beta2: float = Field(0.95, gt=0, lt=1, description="of AdamW; released 0.95")
@@ -166,19 +149,13 @@ class TrainConfig(_Part):
         "encoded once for many questions",
     )
     micro_batch: int = Field(16, ge=1, description="texts encoded at once; changes nothing but memory and time")
-    held: int = Field(
-        256, ge=1, description="texts whose activations are held; a larger batch is encoded twice (gradient caching)"
-    )
+    held: int = Field(256, ge=1, description="texts whose activations are held; a larger batch is encoded twice (gradient caching)")
     max_length: int | None = Field(None, ge=8, description="tokens of a text in training; null: the base's own")
     trainable_layers: int | None = Field(
-        None,
-        ge=1,
-        description="only so many of the encoder's last layers are trained, which is faster; null: all (paper)",
+        None, ge=1, description="only so many of the encoder's last layers are trained, which is faster; null: all (paper)"
     )
     precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision: of accelerate")
-    query_instruction: bool = Field(
-        True, description="the base's query prompt in mining and training, as in evaluation; released: no"
-    )
+    query_instruction: bool = Field(True, description="the base's query prompt in mining and training, as in evaluation; released: no")
     save_every: int = Field(50, ge=1, description="steps between two points that an interrupted stage goes on from")
     validate_k: int = Field(5, ge=1, description="depth of the recall on validation questions")
 
@@ -200,15 +177,10 @@ class ArkTrainingConfig(TrainingConfig):
     """Options of ARK's training."""
 
     data: tuple[str, ...] = Field(
-        min_length=1,
-        description="references of the training data; paper: ultradomain/fin:train, ultradomain/legal:train",
+        min_length=1, description="references of the training data; paper: ultradomain/fin:train, ultradomain/legal:train"
     )
-    data_options: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="options of the loaders, by dataset id"
-    )
-    validation: tuple[str, ...] = Field(
-        (), description="references of held-out questions, for curves; never trained on"
-    )
+    data_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="options of the loaders, by dataset id")
+    validation: tuple[str, ...] = Field((), description="references of held-out questions, for curves; never trained on")
     validation_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="as data_options")
     evaluation: tuple[str, ...] = Field(
         (), description="references whose documents and questions must not be in the data; checked before training"
@@ -245,9 +217,7 @@ class ArkTrainingConfig(TrainingConfig):
         """Whether short chunks lose part of their total."""
         if self.score.short_penalty is not None:
             return self.score.short_penalty
-        return (
-            isinstance(self.chunks, ChunkConfig) and self.chunks.unit == "sentence" and self.score.normalise == "minmax"
-        )
+        return isinstance(self.chunks, ChunkConfig) and self.chunks.unit == "sentence" and self.score.normalise == "minmax"
 
     @property
     def augments(self) -> bool:
@@ -279,15 +249,15 @@ class ArkTrainingConfig(TrainingConfig):
         self.encoder.check()
         if self.encoder.architecture != "sentence-transformer" or self.encoder.query_model:
             raise UserError(
-                "ARK tunes one SentenceTransformer for both sides", where=f"base {self.base!r}",
-                try_this="a base with one model",
-            )  # fmt: skip
+                "ARK tunes one SentenceTransformer for both sides", where=f"base {self.base!r}", try_this="a base with one model"
+            )
         others = [one for one in self.data if resolve(one)[0].name != "worlds"]
         if self.augments and self.kg.extractor == "worlds" and others:
             raise UserError(
-                f"the extractor worlds reads worlds alone, not {others[0]}", where="kg.extractor",
+                f"the extractor worlds reads worlds alone, not {others[0]}",
+                where="kg.extractor",
                 try_this="kg: {extractor: llm, chat: {model: …}}",
-            )  # fmt: skip
+            )
         for chat in self.chats:
             chat.key()
         if self.augments and self.kg.similarity.enabled:

@@ -73,18 +73,28 @@ class StageTrainer:
         self.tower, self.stage, self.texts, self.config = tower, stage, texts, config
         self.plan = plan(stage.rows, config.train, stage.epochs, config.seed, stage.name)
         self.loop = Loop(
-            {"encoder": tower.model}, self._options(), lambda step: self._step(step), folder, identity, progress,
-            stage.name, tower.accelerator, validate,
-        )  # fmt: skip
+            {"encoder": tower.model},
+            self._options(),
+            lambda step: self._step(step),
+            folder,
+            identity,
+            progress,
+            stage.name,
+            tower.accelerator,
+            validate,
+        )
 
     def _options(self) -> LoopOptions:
         train, steps = self.config.train, len(self.plan.steps)
         return LoopOptions(
-            steps, max(1, steps // self.stage.epochs),
+            steps,
+            max(1, steps // self.stage.epochs),
             Schedule(self.stage.learning_rate, self.stage.warm_up, "cosine"),
-            weight_decay=train.weight_decay, betas=(0.9, train.beta2), max_grad_norm=train.max_grad_norm,
+            weight_decay=train.weight_decay,
+            betas=(0.9, train.beta2),
+            max_grad_norm=train.max_grad_norm,
             save_every=train.save_every,
-        )  # fmt: skip
+        )
 
     @property
     def curve(self) -> Path:

@@ -37,12 +37,9 @@ SHOWN = 15
 class ArkExplainConfig(MethodConfig):
     """Which training is explained: that of a checkpoint, or one that options describe."""
 
-    checkpoint: str | None = Field(
-        None, description="folder of a trained stage: its options are taken, and it mines the negatives shown"
-    )
+    checkpoint: str | None = Field(None, description="folder of a trained stage: its options are taken, and it mines the negatives shown")
     training: dict[str, Any] = Field(
-        default_factory=dict,
-        description="options of the training, laid over the checkpoint's (preset, base, score.scorer, …)",
+        default_factory=dict, description="options of the training, laid over the checkpoint's (preset, base, score.scorer, …)"
     )
 
     def preflight(self) -> None:
@@ -89,9 +86,8 @@ def explain(question: Question, corpus: Corpus, config: ArkExplainConfig, servic
     gold = {question.id: positives(rows, options.score.positives)}
     model = config.checkpoint or options.encoder.model
     encoder = Encoder(
-        encoder_config(config.checkpoint, {}) if config.checkpoint else options.encoder, services.device,
-        services.folder("embeddings"),
-    )  # fmt: skip
+        encoder_config(config.checkpoint, {}) if config.checkpoint else options.encoder, services.device, services.folder("embeddings")
+    )
     asked = {"large": augmented.large, "small": augmented.small}
     mined = {
         size: mine(document, {question.id: asked[size]}, gold, encoder, options.mine, stage, weights_hash(model))[0]
@@ -101,21 +97,18 @@ def explain(question: Question, corpus: Corpus, config: ArkExplainConfig, servic
         _entities(around),
         _cuts(around),
         Table(
-            "Augmented queries", ("size", "query"),
+            "Augmented queries",
+            ("size", "query"),
             tuple((size, shortened(text)) for size in asked for text in asked[size]),
             "searched with, never trained on",
         ),
         _alignment(document, rows, gold[question.id], question),
         _negatives(document, {size: one.negatives for size, one in mined.items()}, question),
-    )  # fmt: skip
-    return Explanation(
-        _summary(question, document, around, gold[question.id]), tables, svg(graph, around) if graph.nodes else None
     )
+    return Explanation(_summary(question, document, around, gold[question.id]), tables, svg(graph, around) if graph.nodes else None)
 
 
-def _scores(
-    document: Document, question: Question, options: ArkTrainingConfig, services: Services
-) -> list[AlignmentRow]:  # fmt: skip
+def _scores(document: Document, question: Question, options: ArkTrainingConfig, services: Services) -> list[AlignmentRow]:
     terms = Terms(options, services.device, services.folder("alignment"), services.folder("embeddings"))
     tokens = terms.tokens(document) if options.penalises_short else None
     (raw,) = terms.raw(document, [question])
@@ -141,9 +134,11 @@ def _entities(around: Neighbourhood) -> Table:
         within = "small" if name in around.small.entities else "large" if name in around.large.entities else ""
         rows.append((rank, name, f"{value:.6f}", within, "seed" if name in around.seeds.names else ""))
     return Table(
-        "Entities around the answer", ("rank", "entity", "score", "in", ""), tuple(rows),
+        "Entities around the answer",
+        ("rank", "entity", "score", "in", ""),
+        tuple(rows),
         "personalised PageRank from the seeds; small lies within large",
-    )  # fmt: skip
+    )
 
 
 def _cuts(around: Neighbourhood) -> Table:
@@ -152,9 +147,11 @@ def _cuts(around: Neighbourhood) -> Table:
         for size, one in (("large", around.large), ("small", around.small))
     )
     return Table(
-        "The cuts", ("size", "entities considered", "kept", "fall"), rows,
+        "The cuts",
+        ("size", "entities considered", "kept", "fall"),
+        rows,
         "cut before the largest relative drop; fall: the difference of logarithms there",
-    )  # fmt: skip
+    )
 
 
 def _alignment(document: Document, rows: list[AlignmentRow], gold: list[str], question: Question) -> Table:
@@ -168,9 +165,10 @@ def _alignment(document: Document, rows: list[AlignmentRow], gold: list[str], qu
         shown.append((row.rank + 1, piece.index, *scores, *numbers([row.total]), what, evidence, shortened(piece.text)))
     return Table(
         "Chunks by how well they support the answer",
-        ("rank", "chunk", "forward", "backward", "vector", "total", "", "gold", "text"), tuple(shown),
+        ("rank", "chunk", "forward", "backward", "vector", "total", "", "gold", "text"),
+        tuple(shown),
         "raw scores: mean log-likelihood of the answer, of the question, cosine; the total adds the scaled ones",
-    )  # fmt: skip
+    )
 
 
 def _negatives(document: Document, mined: dict[str, tuple[str, ...]], question: Question) -> Table:
@@ -181,6 +179,8 @@ def _negatives(document: Document, mined: dict[str, tuple[str, ...]], question: 
         for one in negatives[:SHOWN]
     )
     return Table(
-        "Mined negatives", ("size", "chunk", "gold", "text"), rows,
+        "Mined negatives",
+        ("size", "chunk", "gold", "text"),
+        rows,
         f"the first {SHOWN} of each size; large: for stage 2, small: for stage 3",
-    )  # fmt: skip
+    )

@@ -71,17 +71,13 @@ class GraphQueries:
 
     def around(self, graph: KnowledgeGraph, questions: Sequence[Question]) -> list[Neighbourhood]:
         """The neighbourhoods of questions."""
-        return neighbourhoods_of(
-            graph, questions, self._config.neighbourhood, self._work, self._namer, self._encoder
-        )  # fmt: skip
+        return neighbourhoods_of(graph, questions, self._config.neighbourhood, self._work, self._namer, self._encoder)
 
     def queries(self, document: Document, questions: Sequence[Question]) -> Mapping[str, Augmented]:
         """The queries of questions about a document, by question id."""
         graph = self.graph(document)
         made = queries_of(graph, questions, self.around(graph, questions), self._generator, self._work)
         return {
-            question.id: Augmented(
-                question.id, *(one[size].queries if size in one else () for size in ("large", "small"))
-            )
+            question.id: Augmented(question.id, *(one[size].queries if size in one else () for size in ("large", "small")))
             for question, one in zip(questions, made, strict=True)
         }

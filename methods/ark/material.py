@@ -140,18 +140,16 @@ def pool(question: Question, corpus: Corpus, where: str) -> tuple[str, tuple[str
         return content_id("d", *members), members
     raise UserError(
         f"question {question.id} is asked about a whole corpus, and ARK needs the document it is about",
-        where=where, try_this="data of long documents (ultradomain, longbench, worlds/long), or with candidates",
-    )  # fmt: skip
+        where=where,
+        try_this="data of long documents (ultradomain, longbench, worlds/long), or with candidates",
+    )
 
 
 def pieces_of(document: str, passages: Sequence[Passage], chunks: ChunkConfig | str) -> tuple[Piece, ...]:
     """Cut a document."""
     if isinstance(chunks, ChunkConfig):
         cut = chunk(document_text(passages), chunks)
-        return tuple(
-            Piece(content_id("c", document, str(one.index), one.text), one.index, one.text, one.start, one.end)
-            for one in cut
-        )
+        return tuple(Piece(content_id("c", document, str(one.index), one.text), one.index, one.text, one.start, one.end) for one in cut)
     pieces, at = [], 0
     for index, passage in enumerate(passages):
         pieces.append(Piece(passage.id, index, passage.full_text, at, at + len(passage.text)))
@@ -192,5 +190,6 @@ def require_disjoint(training: Benchmark, unseen: Benchmark) -> None:
 def _overlap(training: Benchmark, unseen: Benchmark, what: str) -> UserError:
     return UserError(
         f"{training.reference} and {unseen.reference} share {what}: what is evaluated must not be trained on",
-        where="data", try_this="other splits or subsets",
-    )  # fmt: skip
+        where="data",
+        try_this="other splits or subsets",
+    )

@@ -124,12 +124,7 @@ def random_pool(document: Document, positives: Sequence[str], drop_overlap: bool
 
 
 def rows_of(
-    document: Document,
-    positives: Mapping[str, Sequence[str]],
-    pools: Mapping[str, Sequence[str]],
-    stage: str,
-    sample: int,
-    seed: int,
+    document: Document, positives: Mapping[str, Sequence[str]], pools: Mapping[str, Sequence[str]], stage: str, sample: int, seed: int
 ) -> tuple[list[TrainRow], int]:
     """The training rows of a document's questions: one per positive, negatives drawn for each.
 

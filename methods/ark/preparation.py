@@ -60,11 +60,7 @@ class Preparation:
             for document in self.material.documents:
                 self.augmented.update(self.source.queries(document, document.questions))
                 self.progress.advance()
-        manifest.counts |= {
-            "documents": len(self.material.documents),
-            "chunks": len(self.material.texts),
-            "questions": len(self.positives),
-        }
+        manifest.counts |= {"documents": len(self.material.documents), "chunks": len(self.material.texts), "questions": len(self.positives)}
         if self.source is not None:
             without = sum(not (one.large or one.small) for one in self.augmented.values())
             manifest.counts["questions_without_queries"] = without
@@ -107,9 +103,7 @@ class Preparation:
         write_rows(self.work / "train" / f"{stage}.jsonl", found)
         return found, skipped
 
-    def _pools(
-        self, document: Document, stage: str, encoder: Embedder | None, model: str | None
-    ) -> Mapping[str, Sequence[str]]:
+    def _pools(self, document: Document, stage: str, encoder: Embedder | None, model: str | None) -> Mapping[str, Sequence[str]]:
         if not self.needs_mining(stage):
             overlap = self.config.mine.drop_overlap
             return {one.id: random_pool(document, self.positives[one.id], overlap) for one in document.questions}
@@ -119,9 +113,7 @@ class Preparation:
         there = {one: Mined.from_json(read_json(path)) for one, path in paths.items() if path.exists()}
         # What another encoder mined is mined again: a stage before may have been trained anew.
         if len(there) < len(paths) or any(one.model != model for one in there.values()):
-            made = mine(
-                document, self._asked(document, stage), self.positives, encoder, self.config.mine, stage, model
-            )  # fmt: skip
+            made = mine(document, self._asked(document, stage), self.positives, encoder, self.config.mine, stage, model)
             there = {one.question_id: one for one in made}
             for identifier, one in there.items():
                 write_json(paths[identifier], asdict(one))

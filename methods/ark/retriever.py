@@ -21,9 +21,10 @@ class ArkConfig(DenseConfig):
         super().preflight()
         if not trained_by_ark(self.model):
             raise UserError(
-                f"{self.model!r} is not a checkpoint of ARK", where="ark, option model",
+                f"{self.model!r} is not a checkpoint of ARK",
+                where="ark, option model",
                 try_this="a folder that `ragmeter train ark` wrote; for other encoders: dense",
-            )  # fmt: skip
+            )
 
 
 @register(

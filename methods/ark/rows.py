@@ -55,9 +55,8 @@ def read_rows(path: Path) -> list[TrainRow]:
             rows.append(TrainRow(**fields))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise UserError(
-                f"this is not a training row: {error}", where=f"{path}:{number}",
-                try_this="delete the file: it will be made again",
-            ) from None  # fmt: skip
+                f"this is not a training row: {error}", where=f"{path}:{number}", try_this="delete the file: it will be made again"
+            ) from None
     return rows
 
 

@@ -74,9 +74,10 @@ def freeze_all_but_last(model: Any, layers: int) -> None:
     name, stack = max(lists, key=lambda one: len(one[1]), default=("", ()))
     if layers > len(stack):
         raise UserError(
-            f"the encoder has {len(stack)} layers, of which {layers} cannot be trained", where="train.trainable_layers",
+            f"the encoder has {len(stack)} layers, of which {layers} cannot be trained",
+            where="train.trainable_layers",
             try_this="fewer, or null for all",
-        )  # fmt: skip
+        )
     first = f"{name}.{len(stack) - layers}."
     reached = False
     # Parameters come in the order in which a text passes them.
@@ -109,10 +110,7 @@ class Tower:
     def _micros(self, batch: Batch) -> list[_Micro]:
         """The batches of texts of this process."""
         found = []
-        for side, texts, first in (
-            ("query", batch.queries, 0),
-            ("passage", batch.documents, len(batch.queries)),
-        ):
+        for side, texts, first in (("query", batch.queries, 0), ("passage", batch.documents, len(batch.queries))):
             for places in by_length([len(text) for text in texts], UNBOUNDED, self.config.micro_batch):
                 found.append(_Micro(side, [first + place for place in places], [texts[place] for place in places]))
         rank = self.accelerator.process_index if self.accelerator else 0
@@ -124,9 +122,7 @@ class Tower:
 
         prompt = self.prompts.query if micro.side == "query" else self.prompts.passage
         features = self.model.preprocess(micro.texts, prompt=prompt or None)
-        features = {
-            name: value.to(self.model.device) if hasattr(value, "to") else value for name, value in features.items()
-        }
+        features = {name: value.to(self.model.device) if hasattr(value, "to") else value for name, value in features.items()}
         torch.manual_seed(int(fingerprint(*seed, micro.places[0]), 16) % 2**63)
         if self.accelerator is None:
             vectors = self.model(features)["sentence_embedding"]

@@ -86,9 +86,8 @@ class _Job:
         embeddings = services.folder("embeddings")
         terms = Terms(config, self.device, services.folder("alignment"), embeddings)
         self._preparation = Preparation(
-            config, self.material, workshop.work, terms, (source or self._graphs()) if config.augments else None,
-            workshop.progress,
-        )  # fmt: skip
+            config, self.material, workshop.work, terms, (source or self._graphs()) if config.augments else None, workshop.progress
+        )
         self._parents = [_Parent(None, config.encoder, weights_hash(config.encoder.model, config.encoder.revision))]
 
     def _graphs(self) -> QuerySource:
@@ -114,9 +113,7 @@ class _Job:
         if record is None:
             record = self._train(name, folder, parent)
         self._parents.append(_Parent(name, self._encoder_of(folder), record.sha256))
-        return TrainedStage(
-            name, folder, self._parent_hashes(parent), self.material.fingerprints, record.figures, fresh
-        )  # fmt: skip
+        return TrainedStage(name, folder, self._parent_hashes(parent), self.material.fingerprints, record.figures, fresh)
 
     def _parent_hashes(self, parent: _Parent) -> tuple[str, ...]:
         if parent.stage is not None:
@@ -135,9 +132,7 @@ class _Job:
         instruction = self.config.train.query_instruction
         evaluated = prompts_of(self.config.encoder, model)
         longest = model.max_seq_length
-        tower = Tower(
-            model, prompts_of(self.config.encoder, model, instruction), self.config.train, self.accelerator
-        )  # fmt: skip
+        tower = Tower(model, prompts_of(self.config.encoder, model, instruction), self.config.train, self.accelerator)
         hashed = fingerprint([file_sha256(work / "train" / f"{one}.jsonl") for one in self._of(name)])
         identity = fingerprint(self.manifest.identity, name, parent.sha256, hashed)
         trainer = self._trainer(tower, stage_plan(name, rows, self.config), work / "train" / name, identity, evaluated)
@@ -149,17 +144,13 @@ class _Job:
             record = self._save(name, folder, model, record, evaluated)
         self.accelerator.wait_for_everyone()
         trainer.forget()
-        return (
-            record if record.sha256 else StageRecord(folder_sha256(folder), parent.sha256, mined_with, hashed, figures)
-        )
+        return record if record.sha256 else StageRecord(folder_sha256(folder), parent.sha256, mined_with, hashed, figures)
 
     def _trainer(self, tower: Tower, stage: StagePlan, folder: Path, identity: str, evaluated: Prompts) -> StageTrainer:
         validate: Validate | None = None
         if self.config.validation:
             validate = validator(self.config, tower.model, evaluated)
-        return StageTrainer(
-            tower, stage, self.material.texts, self.config, folder, identity, self.workshop.progress, validate
-        )  # fmt: skip
+        return StageTrainer(tower, stage, self.material.texts, self.config, folder, identity, self.workshop.progress, validate)
 
     def _of(self, name: str) -> Sequence[str]:
         """The stages whose rows a stage is trained on."""
@@ -195,6 +186,7 @@ class _Job:
 
 def _nothing_to_train(name: str) -> UserError:
     return UserError(
-        f"{name} has no training row: no question has a positive with a negative", where="data",
+        f"{name} has no training row: no question has a positive with a negative",
+        where="data",
         try_this="more data; or mine.source: question, if the graph gives no queries",
-    )  # fmt: skip
+    )

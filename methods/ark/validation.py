@@ -25,9 +25,10 @@ def validator(config: ArkTrainingConfig, model: Any, prompts: Prompts) -> Valida
     documents = [one for benchmark in benchmarks for one in documents_of(benchmark, "passages")]
     if not any(question.evidence for document in documents for question in document.questions):
         raise UserError(
-            "no validation question has evidence, so there is no recall", where="validation",
+            "no validation question has evidence, so there is no recall",
+            where="validation",
             try_this="data with evidence (worlds, hotpotqa), or none",
-        )  # fmt: skip
+        )
 
     def validate() -> Mapping[str, float]:
         found = [recall for document in documents for recall in _recalls(document, model, prompts, k)]

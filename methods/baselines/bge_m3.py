@@ -47,10 +47,7 @@ class BgeM3Config(M3Config, MethodConfig):
     summary="BGE-M3's dense, sparse and multi-vector scores, summed by ARK's weights",
     config=BgeM3Config,
     paper="Chen et al. 2024, BGE M3-Embedding (arXiv:2402.03216)",
-    presets={
-        "dense_only": {"modes": ("dense",)},
-        "library": {"weights": {"dense": 1.0, "sparse": 1.0, "multi": 1.0}},
-    },
+    presets={"dense_only": {"modes": ("dense",)}, "library": {"weights": {"dense": 1.0, "sparse": 1.0, "multi": 1.0}}},
     extra="models",
     checkpoint_hash=lambda config: weights_hash(config.model, config.revision),
 )
@@ -75,9 +72,7 @@ class BgeM3:
             arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS}
         except (OSError, ValueError) as error:
             raise UserError(
-                f"the vectors cannot be read: {error}",
-                where=str(folder),
-                try_this="delete this folder: it will be built again",
+                f"the vectors cannot be read: {error}", where=str(folder), try_this="delete this folder: it will be built again"
             ) from error
         return BgeM3Index(self._encoder, self.config, corpus, Kept(arrays))
 
@@ -94,8 +89,14 @@ class BgeM3:
         multi = np.cumsum([0, *(len(one.multi) for one in vectors)])
         if not vectors:
             empty = np.empty(0, dtype=np.float32)
-            return {"dense": empty, "tokens": empty.astype(np.int64), "weights": empty, "lexical_starts": lexical,
-                    "multi": empty.astype(np.float16), "multi_starts": multi}  # fmt: skip
+            return {
+                "dense": empty,
+                "tokens": empty.astype(np.int64),
+                "weights": empty,
+                "lexical_starts": lexical,
+                "multi": empty.astype(np.float16),
+                "multi_starts": multi,
+            }
         return {
             "dense": np.stack([one.dense for one in vectors]),
             "tokens": np.concatenate([one.tokens for one in vectors]),
@@ -125,10 +126,7 @@ class Kept:
         lexical = slice(arrays["lexical_starts"][row], arrays["lexical_starts"][row + 1])
         multi = slice(arrays["multi_starts"][row], arrays["multi_starts"][row + 1])
         return M3Vectors(
-            arrays["dense"][row],
-            arrays["tokens"][lexical],
-            arrays["weights"][lexical],
-            arrays["multi"][multi].astype(np.float32),
+            arrays["dense"][row], arrays["tokens"][lexical], arrays["weights"][lexical], arrays["multi"][multi].astype(np.float32)
         )
 
 

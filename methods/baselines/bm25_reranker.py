@@ -23,9 +23,7 @@ class BM25RerankerConfig(BM25Config, PointwiseConfig):
     """Options of BM25, what its statistics are of, and how far down it reranks."""
 
     statistics: Literal["corpus", "candidates"] = Field(
-        "corpus",
-        description="what the rarity of words and the mean length are counted in: the whole corpus, or the query's "
-        "own candidates",
+        "corpus", description="what the rarity of words and the mean length are counted in: the whole corpus, or the query's own candidates"
     )
 
 

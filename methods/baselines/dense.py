@@ -39,9 +39,7 @@ DPR_WORDS = 100
 class DenseConfig(EncoderConfig, MethodConfig):
     """Options of dense retrieval: those of its encoder, and how to search."""
 
-    part_words: int | None = Field(
-        None, ge=1, description="split passages into parts of this many words, each its own vector; null: whole"
-    )
+    part_words: int | None = Field(None, ge=1, description="split passages into parts of this many words, each its own vector; null: whole")
     search: Literal["exact", "hnsw", "ivfpq"] = Field(
         "exact", description="exact up to about a million passages; beyond, an index of FAISS (extra ann)"
     )
@@ -59,8 +57,7 @@ class DenseConfig(EncoderConfig, MethodConfig):
 def presets() -> dict[str, Mapping[str, Any]]:
     """The encoder presets as options of dense retrieval."""
     return {
-        name: {**values, "part_words": DPR_WORDS} if values.get("architecture") == "dpr" else values
-        for name, values in PRESETS.items()
+        name: {**values, "part_words": DPR_WORDS} if values.get("architecture") == "dpr" else values for name, values in PRESETS.items()
     }
 
 
@@ -118,11 +115,7 @@ class Dense:
         if self.encoder.reads_titles:
             parts = [(passage.title, part) for passage in passages for part in self._parts(passage)]
             return self.encoder.passages([text for _, text in parts], [title for title, _ in parts], cached=cached)
-        texts = [
-            f"{passage.title}\n{part}" if passage.title else part
-            for passage in passages
-            for part in self._parts(passage)
-        ]
+        texts = [f"{passage.title}\n{part}" if passage.title else part for passage in passages for part in self._parts(passage)]
         return self.encoder.passages(texts, cached=cached)
 
     def _parts(self, passage: Passage) -> list[str]:
@@ -164,9 +157,7 @@ class DenseIndex:
         starts: The row of each passage's first part and one past the last; None where a passage is one row.
     """
 
-    def __init__(
-        self, encoder: Encoder, corpus: Corpus, vectors: Vectors, search: Search, starts: Rows | None = None
-    ) -> None:
+    def __init__(self, encoder: Encoder, corpus: Corpus, vectors: Vectors, search: Search, starts: Rows | None = None) -> None:
         self._encoder = encoder
         self._scope = Scope(corpus)
         self._vectors = vectors

@@ -32,14 +32,10 @@ class FullContextConfig(MethodConfig):
 
     whole: bool = Field(False, description="a document in one piece (ARK: true); false: its passages one by one")
     overlap: int = Field(
-        0,
-        ge=0,
-        description="words that a whole document's passages repeat of the one before: the benchmark's chunk_overlap",
+        0, ge=0, description="words that a whole document's passages repeat of the one before: the benchmark's chunk_overlap"
     )
     words: int | None = Field(
-        None,
-        ge=1,
-        description="only the first words of a whole document (ARK's code: 16384); null: all, and the reader cuts",
+        None, ge=1, description="only the first words of a whole document (ARK's code: 16384); null: all, and the reader cuts"
     )
 
     @model_validator(mode="after")
@@ -54,10 +50,7 @@ class FullContextConfig(MethodConfig):
     kind="retriever",
     summary="all candidates, or the whole document, in their order",
     config=FullContextConfig,
-    presets={
-        "paper": {"whole": True, "overlap": PAPER_OVERLAP},
-        "released": {"whole": True, "overlap": PAPER_OVERLAP, "words": 16_384},
-    },
+    presets={"paper": {"whole": True, "overlap": PAPER_OVERLAP}, "released": {"whole": True, "overlap": PAPER_OVERLAP, "words": 16_384}},
 )
 class FullContext:
     """Retriever that leaves nothing out."""

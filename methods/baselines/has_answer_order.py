@@ -26,8 +26,7 @@ class HasAnswerOrderConfig(MethodConfig):
     """Options of the control."""
 
     retriever: RetrieverPart = Field(
-        Part(id="bm25"),
-        description="what finds the passages, in whose order they stay; full_context: the benchmark's own candidates",
+        Part(id="bm25"), description="what finds the passages, in whose order they stay; full_context: the benchmark's own candidates"
     )
 
     def preflight(self) -> None:

@@ -111,10 +111,7 @@ class HybridIndex:
         # The pool does not shrink with k, so that the first five of a hundred are the five of five.
         pool = max(k, self._config.pool)
         runs = [index.retrieve(queries, pool) for index in self._indexes]
-        return [
-            fuse(query, rankings, k, self._corpus, self._config.k)
-            for query, *rankings in zip(queries, *runs, strict=True)
-        ]
+        return [fuse(query, rankings, k, self._corpus, self._config.k) for query, *rankings in zip(queries, *runs, strict=True)]
 
 
 def fuse(query: Query, rankings: Sequence[Ranking], k: int, corpus: Corpus, damping: float) -> Ranking:

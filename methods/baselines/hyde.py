@@ -43,8 +43,7 @@ class WriterConfig(ChatConfig):
     temperature: float = Field(0.7, ge=0, description="above 0, so that several passages differ")
     max_tokens: int = Field(512, ge=1, description="longest passage")
     parameters: dict[str, Any] = Field(
-        default={"top_p": 1.0, "stop": [END]},
-        description="further fields of every request, as the endpoint names them (top_p, seed …)",
+        default={"top_p": 1.0, "stop": [END]}, description="further fields of every request, as the endpoint names them (top_p, seed …)"
     )
 
 
@@ -58,9 +57,7 @@ class HydeConfig(MethodConfig):
         "ARK: preset qwen3-embedding-0.6b",
     )
     samples: int = Field(8, ge=0, description="passages written for a question (the original: 8); 0: plain retrieval")
-    instruction: bool = Field(
-        True, description="encode the question as a query, its prompt included; false: as the passages are"
-    )
+    instruction: bool = Field(True, description="encode the question as a query, its prompt included; false: as the passages are")
 
     @field_validator("dense")
     @classmethod

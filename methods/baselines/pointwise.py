@@ -18,9 +18,7 @@ from methods.registry import MethodConfig
 class PointwiseConfig(MethodConfig):
     """How far down to rerank."""
 
-    depth: int | None = Field(
-        None, ge=1, description="candidates to rerank, the rest following in their order; null: all. SARK: 50"
-    )
+    depth: int | None = Field(None, ge=1, description="candidates to rerank, the rest following in their order; null: all. SARK: 50")
 
 
 class PointwiseReranker(ABC):

@@ -93,10 +93,7 @@ class RqRagIndex:
         grown = []
         for start in range(0, len(queries), BATCH):
             grown += self._tree.grow(queries[start : start + BATCH])
-        return [
-            self._ranking(query, self._tree.chosen(leaves), k, usage)
-            for query, (leaves, usage) in zip(queries, grown, strict=True)
-        ]
+        return [self._ranking(query, self._tree.chosen(leaves), k, usage) for query, (leaves, usage) in zip(queries, grown, strict=True)]
 
     @staticmethod
     def _ranking(query: Query, leaf: Leaf | None, k: int, usage: Any) -> Ranking:

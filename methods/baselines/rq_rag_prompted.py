@@ -133,9 +133,7 @@ class PromptedIndex:
         asked = [messages(prompt, query.text) for query in queries for prompt in PROMPTS.values()]
         replies = self._model.complete(asked)
         size = len(PROMPTS)
-        return [
-            self._ranking(query, replies[size * place : size * (place + 1)], k) for place, query in enumerate(queries)
-        ]
+        return [self._ranking(query, replies[size * place : size * (place + 1)], k) for place, query in enumerate(queries)]
 
     def _ranking(self, query: Query, replies: Sequence[Reply], k: int) -> Ranking:
         said = [text for reply in replies for text in queries_of(reply.text) or [query.text]]

@@ -37,9 +37,7 @@ SYSTEM = (
 class TreeConfig(CausalConfig):
     """Options of the tree and of the model that writes it."""
 
-    model: str = Field(
-        "zorowin123/rq_rag_llama2_7B", description="a causal language model with RQ-RAG's control tokens"
-    )
+    model: str = Field("zorowin123/rq_rag_llama2_7B", description="a causal language model with RQ-RAG's control tokens")
     max_new_tokens: int = Field(100, ge=1, description="longest query or answer")
     system: str = Field(SYSTEM, description="what the model is told; the released one knows several such sentences")
     depth: int = Field(2, ge=0, description="searches one after another (HotpotQA: 2; 2WikiMultihopQA: up to 4)")
@@ -50,12 +48,9 @@ class TreeConfig(CausalConfig):
     )
     select: Literal["confidence", "perplexity"] = Field(
         "confidence",
-        description="which answer counts: the one whose tokens are most probable on average, or the one at the end of "
-        "the likeliest path",
+        description="which answer counts: the one whose tokens are most probable on average, or the one at the end of the likeliest path",
     )
-    searches: int = Field(
-        1, ge=0, description="an answer counts only behind at least so many searches, where there is one; RQ-RAG: 0"
-    )
+    searches: int = Field(1, ge=0, description="an answer counts only behind at least so many searches, where there is one; RQ-RAG: 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +166,7 @@ class Tree:
         words = passage.text.split()
         return f"Title: {passage.title}\nText: {' '.join(words[: self.config.evidence_words])}\n"
 
-    def _prompts(
-        self, levels: list[list[Node]], tokens: Sequence[str]
-    ) -> tuple[list[tuple[int, Node, str]], list[str]]:
+    def _prompts(self, levels: list[list[Node]], tokens: Sequence[str]) -> tuple[list[tuple[int, Node, str]], list[str]]:
         """Every node with every token behind it, where that leaves room to write; whose and which, and the prompts."""
         places = [
             (owner, node, token)

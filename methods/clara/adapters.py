@@ -38,9 +38,8 @@ class Adapters:
 
         targets = options.targets if isinstance(options.targets, str) else list(options.targets)
         self._settings = LoraConfig(
-            r=options.r, lora_alpha=options.alpha, lora_dropout=options.dropout, target_modules=targets,
-            task_type="CAUSAL_LM",
-        )  # fmt: skip
+            r=options.r, lora_alpha=options.alpha, lora_dropout=options.dropout, target_modules=targets, task_type="CAUSAL_LM"
+        )
         self.seed = seed
         self.names: list[str] = list(names)
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
@@ -50,9 +49,7 @@ class Adapters:
             try:
                 self.model = get_peft_model(base, self._copied(), adapter_name=names[0])
             except ValueError as error:
-                raise UserError(
-                    f"the base cannot be given adapters: {error}", where="lora.targets", try_this="all-linear"
-                ) from error
+                raise UserError(f"the base cannot be given adapters: {error}", where="lora.targets", try_this="all-linear") from error
             for name in names[1:]:
                 self.model.add_adapter(name, self._copied())
         for settings in self.model.peft_config.values():

@@ -61,8 +61,9 @@ def load_base(config: ClaraConfig, device: str | None) -> tuple[Any, Any]:
     if length is not None and needed > length:
         raise UserError(
             f"{config.base!r} reads {length} tokens; a document of {config.max_length} with its memory takes {needed}",
-            where="max_length", try_this="a lower max_length",
-        )  # fmt: skip
+            where="max_length",
+            try_this="a lower max_length",
+        )
     return tokenizer, model
 
 
@@ -89,7 +90,8 @@ def decoder_of(model: Any) -> Any:
     decoder = model.get_decoder()
     if decoder is None or decoder is model:
         raise UserError(
-            f"a {type(model).__name__} does not show its layers apart from its output", where="base",
+            f"a {type(model).__name__} does not show its layers apart from its output",
+            where="base",
             try_this="a causal language model of transformers",
-        )  # fmt: skip
+        )
     return decoder

@@ -49,10 +49,15 @@ def save(adapters: Adapters, rows: Any, config: ClaraConfig, folder: Path) -> No
         settings["target_modules"] = sorted(settings["target_modules"])
         path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", "utf-8")
     save_file({name: one.detach().cpu().contiguous() for name, one in rows.state_dict().items()}, str(folder / ROWS))
-    write_json(folder / CONFIG, {
-        "layout": LAYOUT, "config": config.model_dump(mode="json"), "adapters": list(adapters.names),
-        "base_hash": weights_hash(config.base, config.revision),
-    })  # fmt: skip
+    write_json(
+        folder / CONFIG,
+        {
+            "layout": LAYOUT,
+            "config": config.model_dump(mode="json"),
+            "adapters": list(adapters.names),
+            "base_hash": weights_hash(config.base, config.revision),
+        },
+    )
 
 
 def read_config(folder: Path) -> tuple[ClaraConfig, tuple[Adapter, ...]]:
@@ -66,29 +71,25 @@ def read_config(folder: Path) -> tuple[ClaraConfig, tuple[Adapter, ...]]:
     """
     path = folder / CONFIG
     if not path.is_file():
-        raise UserError(
-            "this is not a checkpoint of CLaRa",
-            where=str(folder),
-            try_this="a folder that `ragmeter train clara` wrote",
-        )
+        raise UserError("this is not a checkpoint of CLaRa", where=str(folder), try_this="a folder that `ragmeter train clara` wrote")
     told = read_json(path)
     try:
         if told["layout"] != LAYOUT:
             raise UserError(
-                f"this checkpoint has layout {told['layout']}; {LAYOUT} is read", where=str(path),
+                f"this checkpoint has layout {told['layout']}; {LAYOUT} is read",
+                where=str(path),
                 try_this="train it again with this version",
-            )  # fmt: skip
+            )
         config, base_hash = ClaraConfig.model_validate(told["config"]), told["base_hash"]
         names = tuple(one for one in ADAPTERS if one in told["adapters"])
     except (KeyError, TypeError, ValidationError) as error:
-        raise UserError(
-            f"the checkpoint is damaged: {error}", where=str(path), try_this="its original files"
-        ) from error
+        raise UserError(f"the checkpoint is damaged: {error}", where=str(path), try_this="its original files") from error
     if weights_hash(config.base, config.revision) != base_hash:
         raise UserError(
-            f"the base {config.base!r} is not the one that this checkpoint was trained on", where=str(path),
+            f"the base {config.base!r} is not the one that this checkpoint was trained on",
+            where=str(path),
             try_this="the base as it was, or train again",
-        )  # fmt: skip
+        )
     return config, names
 
 
@@ -111,9 +112,7 @@ def restore(adapters: Adapters, rows: Any, folder: Path) -> None:
         try:
             found = load_file(str(path), device=device)
         except Exception as error:
-            raise UserError(
-                f"a file cannot be read: {error}", where=str(path), try_this="its original files"
-            ) from error
+            raise UserError(f"a file cannot be read: {error}", where=str(path), try_this="its original files") from error
         if {key: one.shape for key, one in found.items()} != {key: one.shape for key, one in own.items()}:
             raise UserError("the file holds other tensors than the model", where=str(path), try_this="its own base")
         with torch.no_grad():

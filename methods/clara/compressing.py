@@ -58,9 +58,7 @@ class ClaraCompressor:
         self._loaded = loaded(config, services.device)
         self._documents = Documents(self._loaded, config, services)
 
-    def compress(
-        self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None
-    ) -> list[Context]:
+    def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
         """Memory of each ranking's documents, of as many of the first as the budget holds."""
         each = self._loaded.clara.memory_tokens
         fitting = None if budget is None else budget // each

@@ -82,9 +82,8 @@ class Compression:
         memory = encoded.memory.split([len(row.documents) for row in rows])
         if any(len(row.exchanges) > 1 for row in rows):
             packed = self._clara.packed_cross_entropy(
-                [[one.prompt for one in row.exchanges] for row in rows], memory,
-                [[one.target for one in row.exchanges] for row in rows],
-            )  # fmt: skip
+                [[one.prompt for one in row.exchanges] for row in rows], memory, [[one.target for one in row.exchanges] for row in rows]
+            )
             if packed is not None:
                 return packed.sum()
         asked = [(one, own) for row, own in zip(rows, memory, strict=True) for one in row.exchanges]

@@ -52,9 +52,8 @@ class Compressor:
     """
 
     def __init__(
-        self, model: Any, tokenizer: Any, rows: MemoryRows, tokens: Tokens, layout: Layout, max_length: int,
-        spread: bool = False,
-    ) -> None:  # fmt: skip
+        self, model: Any, tokenizer: Any, rows: MemoryRows, tokens: Tokens, layout: Layout, max_length: int, spread: bool = False
+    ) -> None:
         self._spread = spread
         self._decoder = decoder_of(model)
         self._tokenizer, self._rows, self._tokens, self._layout = tokenizer, rows, tokens, layout
@@ -107,9 +106,11 @@ class Compressor:
             return self._decoder(inputs_embeds=embedded, use_cache=False).last_hidden_state
         # Without a mask, positions that do not count up would be read as several texts in one row.
         return self._decoder(
-            inputs_embeds=embedded, position_ids=self._positions(ends, embedded.shape[1]),
-            attention_mask=torch.ones(embedded.shape[:2], dtype=torch.long, device=embedded.device), use_cache=False,
-        ).last_hidden_state  # fmt: skip
+            inputs_embeds=embedded,
+            position_ids=self._positions(ends, embedded.shape[1]),
+            attention_mask=torch.ones(embedded.shape[:2], dtype=torch.long, device=embedded.device),
+            use_cache=False,
+        ).last_hidden_state
 
     def _positions(self, ends: Tensor, width: int) -> Tensor:
         """Positions of rows of which the first so many are text: memory token j of M stands behind its share of it."""

@@ -34,8 +34,7 @@ class ClaraConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     base: str = Field(
-        "mistralai/Mistral-7B-Instruct-v0.2",
-        description="causal language model: a folder or hub id, or `pocket`, the model that ships",
+        "mistralai/Mistral-7B-Instruct-v0.2", description="causal language model: a folder or hub id, or `pocket`, the model that ships"
     )
     revision: str | None = Field(None, description="revision of a hub id")
     dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = Field(
@@ -64,9 +63,7 @@ class ClaraConfig(BaseModel):
         description="prompts in the base's chat template, as plain text, or as the pocket model was trained; auto: "
         "what the base is made for",
     )
-    max_prompt: int = Field(
-        2048, ge=16, description="longest prompt with its answer in tokens; a longer one is refused"
-    )
+    max_prompt: int = Field(2048, ge=16, description="longest prompt with its answer in tokens; a longer one is refused")
     tau: float = Field(0.02, gt=0, description="temperature of the selector; released 0.02")
     mask: Variant = Field(
         "minus_infinity",
@@ -78,9 +75,7 @@ class ClaraConfig(BaseModel):
     @model_validator(mode="after")
     def _compresses(self) -> Self:
         if self.rate > self.max_length:
-            raise ValueError(
-                f"rate {self.rate} leaves no memory token of {self.max_length} document tokens: lower rate"
-            )
+            raise ValueError(f"rate {self.rate} leaves no memory token of {self.max_length} document tokens: lower rate")
         return self
 
     @property

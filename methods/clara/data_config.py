@@ -27,9 +27,7 @@ class ScpDataConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    mix: Mix = Field(
-        default="all", description="types of rows; none: no pretraining; paper: all, the others in Table 4"
-    )
+    mix: Mix = Field(default="all", description="types of rows; none: no pretraining; paper: all, the others in Table 4")
     documents: int | None = Field(
         default=None,
         ge=1,
@@ -50,19 +48,13 @@ class PoolConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     source: Literal["record", "retriever", "both"] = Field(
-        default="record",
-        description="the dataset's own candidates; retriever: the best of its corpus; both: those, then these",
+        default="record", description="the dataset's own candidates; retriever: the best of its corpus; both: those, then these"
     )
-    retriever: str = Field(
-        default="bm25", description="of source retriever: its name; paper: dense, BAAI/bge-large-en-v1.5"
-    )
+    retriever: str = Field(default="bm25", description="of source retriever: its name; paper: dense, BAAI/bge-large-en-v1.5")
     options: dict[str, Any] = Field(default_factory=dict, description="of that retriever")
-    depth: int = Field(
-        default=CANDIDATES, ge=1, description="documents of a question; paper: 20 for joint training, 5 before"
-    )
+    depth: int = Field(default=CANDIDATES, ge=1, description="documents of a question; paper: 20 for joint training, 5 before")
     oracle: bool = Field(
-        default=True,
-        description="put the positives first, then others until there are enough, and shuffle; off: as retrieved",
+        default=True, description="put the positives first, then others until there are enough, and shuffle; off: as retrieved"
     )
     seed: int = Field(default=0, ge=0, description="of the order")
 

@@ -55,9 +55,7 @@ class Documents:
     def identity(self, corpus: Corpus) -> Identity:
         """What a store of this corpus is."""
         clara = self._loaded.clara
-        return Identity(
-            self._loaded.compressor, corpus.fingerprint, len(corpus), clara.memory_tokens, clara.hidden_size, self.dtype
-        )
+        return Identity(self._loaded.compressor, corpus.fingerprint, len(corpus), clara.memory_tokens, clara.hidden_size, self.dtype)
 
     def folder(self, corpus: Corpus) -> Path | None:
         """Where the store of a corpus lies; None where nothing is kept."""

@@ -22,14 +22,38 @@ from methods.models.measuring import made_as, synchroniser
 
 WORDS = 900
 """Words of the vocabulary that drawn texts are made of."""
-_MISTRAL = {"vocab_size": 32_000, "hidden_size": 4096, "intermediate_size": 14_336, "num_hidden_layers": 32,
-            "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 32_768,
-            "rope_theta": 1e6, "sliding_window": None}  # fmt: skip
-_PHI = {"vocab_size": 200_064, "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 32,
-        "num_attention_heads": 24, "num_key_value_heads": 8, "max_position_embeddings": 4096,
-        "partial_rotary_factor": 0.75, "tie_word_embeddings": True, "sliding_window": None}  # fmt: skip
-_SMALL = {"vocab_size": 4096, "hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 6,
-          "num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": 4096}  # fmt: skip
+_MISTRAL = {
+    "vocab_size": 32_000,
+    "hidden_size": 4096,
+    "intermediate_size": 14_336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 32_768,
+    "rope_theta": 1e6,
+    "sliding_window": None,
+}
+_PHI = {
+    "vocab_size": 200_064,
+    "hidden_size": 3072,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 24,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 4096,
+    "partial_rotary_factor": 0.75,
+    "tie_word_embeddings": True,
+    "sliding_window": None,
+}
+_SMALL = {
+    "vocab_size": 4096,
+    "hidden_size": 256,
+    "intermediate_size": 704,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 4096,
+}
 ARCHITECTURES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "mistral-7b": ("Mistral", _MISTRAL),
     "phi-4-mini": ("Phi3", _PHI),
@@ -117,14 +141,7 @@ def random_clara(name: str, rate: int, dtype: str = "bfloat16", device: str = "c
         torch.manual_seed(0)
         base = transformers.AutoModelForCausalLM.from_config(config)
     base.requires_grad_(False)
-    options = {
-        "base": name,
-        "dtype": dtype,
-        "rate": rate,
-        "max_length": max_length,
-        "template": "plain",
-        "max_prompt": 4096,
-    }
+    options = {"base": name, "dtype": dtype, "rate": rate, "max_length": max_length, "template": "plain", "max_prompt": 4096}
     return Clara(ClaraConfig.model_validate(options), _tokenizer(), base.eval())
 
 
@@ -136,9 +153,7 @@ def _tokenizer() -> Any:
     names = ["<pad>", "<s>", "</s>", "<unk>", *(f"w{number}" for number in range(WORDS))]
     raw = Tokenizer(models.WordLevel({name: number for number, name in enumerate(names)}, unk_token="<unk>"))
     raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=raw, pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<unk>"
-    )
+    return PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<unk>")
 
 
 def _text(draw: np.random.Generator, words: int) -> str:
@@ -156,8 +171,7 @@ def _batches(work: Workload, seed: int) -> list[_Batch]:
     draw = np.random.default_rng(seed)
     return [
         _Batch(
-            [_text(draw, work.question) for _ in range(work.batch)],
-            [_text(draw, work.words) for _ in range(work.batch * work.candidates)],
+            [_text(draw, work.question) for _ in range(work.batch)], [_text(draw, work.words) for _ in range(work.batch * work.candidates)]
         )
         for _ in range(work.warm_up + max(1, work.queries // work.batch))
     ]
@@ -229,9 +243,7 @@ def _timed(one: Callable[[_Batch, Stopwatch], dict[str, int]], clara: Any, work:
     return found
 
 
-def _write(
-    clara: Any, prompts: Sequence[Prompt], memory: Any, reply: int, adapter: Adapter | None, watch: Stopwatch
-) -> int:
+def _write(clara: Any, prompts: Sequence[Prompt], memory: Any, reply: int, adapter: Adapter | None, watch: Stopwatch) -> int:
     """Write exactly so many tokens greedily; the first comes out of the prefill. Returns the prompt's length."""
     import torch
 
@@ -240,9 +252,7 @@ def _write(
             given = clara.generator.assemble(prompts, memory)
             mask = given.mask
             places = (mask.cumsum(1) - 1).clamp(min=0)
-            said = clara.base(
-                inputs_embeds=given.embedded, attention_mask=mask, position_ids=places, use_cache=True, logits_to_keep=1
-            )
+            said = clara.base(inputs_embeds=given.embedded, attention_mask=mask, position_ids=places, use_cache=True, logits_to_keep=1)
             token = said.logits[:, -1].argmax(-1, keepdim=True)
         place = places[:, -1:]
         with watch("decode"):
@@ -250,8 +260,7 @@ def _write(
                 mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
                 place = place + 1
                 said = clara.base(
-                    input_ids=token, attention_mask=mask, position_ids=place, past_key_values=said.past_key_values,
-                    use_cache=True,
-                )  # fmt: skip
+                    input_ids=token, attention_mask=mask, position_ids=place, past_key_values=said.past_key_values, use_cache=True
+                )
                 token = said.logits[:, -1].argmax(-1, keepdim=True)
     return int(given.mask.sum(1).max())

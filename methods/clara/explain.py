@@ -28,17 +28,13 @@ WORDS = 12
 class ClaraExplainConfig(QueryOptions):
     """Whose ranking is shown, and how much of it."""
 
-    checkpoint: str = Field(
-        description="folder of a checkpoint that `ragmeter train clara` made, or `clara-pocket`, which ships"
-    )
+    checkpoint: str = Field(description="folder of a checkpoint that `ragmeter train clara` made, or `clara-pocket`, which ships")
     model: str = Field("", description="the same as checkpoint, by the word of CLaRa's options in experiments")
     k: int | None = Field(None, ge=1, description="documents answered from; null: as the checkpoint was trained")
     shown: int = Field(20, ge=1, description="documents in the table")
     top: int = Field(TOP, ge=1, description="tokens looked at for each memory token; paper 50")
     max_new_tokens: int = Field(64, ge=1, description="longest answer")
-    retell: bool = Field(
-        False, description="tell the documents read in other words from their memory alone (paper, table 19)"
-    )
+    retell: bool = Field(False, description="tell the documents read in other words from their memory alone (paper, table 19)")
 
     @model_validator(mode="before")
     @classmethod
@@ -47,9 +43,10 @@ class ClaraExplainConfig(QueryOptions):
         named = {"checkpoint", "model"} & set(given) if isinstance(given, Mapping) else set()
         if len(named) == 2:
             raise UserError(
-                "checkpoint and model are two words for the same folder", where="--set",
+                "checkpoint and model are two words for the same folder",
+                where="--set",
                 try_this="give one of them: --set checkpoint=FOLDER",
-            )  # fmt: skip
+            )
         if not named:
             return given
         folder = given[named.pop()]
@@ -62,9 +59,7 @@ class ClaraExplainConfig(QueryOptions):
 
 
 @register_explainer(
-    "clara",
-    summary="the ranking with its cosines, the words that each memory token stands for, and the answer",
-    config=ClaraExplainConfig,
+    "clara", summary="the ranking with its cosines, the words that each memory token stands for, and the answer", config=ClaraExplainConfig
 )
 def explain(question: Question, corpus: Corpus, config: ClaraExplainConfig, services: Services) -> Explanation:
     """Rank a question's candidates, or the whole corpus where it has none, and answer from the best."""
@@ -88,9 +83,8 @@ def explain(question: Question, corpus: Corpus, config: ClaraExplainConfig, serv
     tables = (
         _ranking(question, shown, ranking.scores, k),
         _positions(asked, set(added)),
-        *([_documents(shown[:k], topics(model.clara, [p.full_text for p in shown[:k]], "compressor", config.top))]
-          if shown else []),
-    )  # fmt: skip
+        *([_documents(shown[:k], topics(model.clara, [p.full_text for p in shown[:k]], "compressor", config.top))] if shown else []),
+    )
     if config.retell and shown:
         tables += (_retold([p.full_text for p in shown[:k]], model.clara),)
     return Explanation(_summary(question, ranking.ids, answer.text, k, added), tables)
@@ -103,13 +97,16 @@ def _retold(documents: Sequence[str], clara: Any) -> Table:
 
 def _ranking(question: Question, shown: Sequence[Passage], scores: Sequence[float], k: int) -> Table:
     rows = tuple(
-        (rank, *numbers([score]), "read" if rank <= k else "", "evidence" if one.id in question.evidence else "",
-         shortened(one.full_text, 100))
+        (
+            rank,
+            *numbers([score]),
+            "read" if rank <= k else "",
+            "evidence" if one.id in question.evidence else "",
+            shortened(one.full_text, 100),
+        )
         for rank, (one, score) in enumerate(zip(shown, scores, strict=False), 1)
-    )  # fmt: skip
-    return Table(
-        "Documents by their memory", ("rank", "cosine", "", "gold", "text"), rows, "of flattened memory, eq. 3.1"
     )
+    return Table("Documents by their memory", ("rank", "cosine", "", "gold", "text"), rows, "of flattened memory, eq. 3.1")
 
 
 def _positions(asked: Topics, added: set[str]) -> Table:
@@ -118,16 +115,16 @@ def _positions(asked: Topics, added: set[str]) -> Table:
         for place, words in enumerate(asked.positions, 1)
     )
     return Table(
-        "What the question's memory stands for", ("memory token", "words", "new, and of the evidence"), rows,
+        "What the question's memory stands for",
+        ("memory token", "words", "new, and of the evidence"),
+        rows,
         "tokens of highest logit, without special tokens, punctuation and single characters",
-    )  # fmt: skip
+    )
 
 
 def _documents(shown: Sequence[Passage], found: Sequence[Topics]) -> Table:
     rows = tuple(
-        (rank, place, ", ".join(words[:WORDS]))
-        for rank, one in enumerate(found, 1)
-        for place, words in enumerate(one.positions, 1)
+        (rank, place, ", ".join(words[:WORDS])) for rank, one in enumerate(found, 1) for place, words in enumerate(one.positions, 1)
     )
     return Table("What the memory of the documents read stands for", ("rank", "memory token", "words"), rows)
 

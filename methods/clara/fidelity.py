@@ -54,7 +54,4 @@ def retell(
         memory = clara.encode(documents).memory
     prompts = [paraphrase(wording) for wording in wordings]
     written = clara.generate(prompts, memory.unsqueeze(1), max_new_tokens, batch_size)
-    return [
-        Retold(document, reply.text, wording)
-        for document, reply, wording in zip(documents, written, wordings, strict=True)
-    ]
+    return [Retold(document, reply.text, wording) for document, reply, wording in zip(documents, written, wordings, strict=True)]

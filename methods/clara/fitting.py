@@ -53,8 +53,7 @@ def fitting_lessons(lessons: Sequence[Lesson], generator: Any, skip: bool) -> li
     decide = fits(generator)
     every = [(one.prompt, one.target) for lesson in lessons for one in lesson.exchanges]
     _require(every, decide, generator, skip)
-    kept = (replace(lesson, exchanges=tuple(one for one in lesson.exchanges if decide(one.prompt, one.target)))
-            for lesson in lessons)  # fmt: skip
+    kept = (replace(lesson, exchanges=tuple(one for one in lesson.exchanges if decide(one.prompt, one.target))) for lesson in lessons)
     return _some([lesson for lesson in kept if lesson.exchanges])
 
 
@@ -96,9 +95,7 @@ def held_out_that_fit(
     return kept, [row for row in questions if answered(row)]
 
 
-def _require(
-    every: Iterable[tuple[Prompt, str]], decide: Callable[[Prompt, str], bool], generator: Any, skip: bool
-) -> None:
+def _require(every: Iterable[tuple[Prompt, str]], decide: Callable[[Prompt, str], bool], generator: Any, skip: bool) -> None:
     if skip:
         return
     long = [(prompt, target) for prompt, target in every if not decide(prompt, target)]

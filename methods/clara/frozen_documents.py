@@ -37,9 +37,16 @@ class FrozenDocuments:
     """
 
     def __init__(
-        self, texts: Iterable[str], encode: Encode, shape: tuple[int, int], dtype: Any, folder: Path, block: int,
-        progress: Progress, process: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        texts: Iterable[str],
+        encode: Encode,
+        shape: tuple[int, int],
+        dtype: Any,
+        folder: Path,
+        block: int,
+        progress: Progress,
+        process: Any = None,
+    ) -> None:
         import torch
 
         self._places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
@@ -48,9 +55,7 @@ class FrozenDocuments:
         count, blocks = len(self._places), -(-len(self._places) // block)
         _require_room(folder, count * shape[0] * shape[1] * dtype.itemsize)
         # A file that is mapped and not there yet begins as zeros: no block is done.
-        self._memory = torch.from_file(
-            str(folder / MEMORY), shared=True, size=count * shape[0] * shape[1], dtype=dtype
-        ).view(count, *shape)
+        self._memory = torch.from_file(str(folder / MEMORY), shared=True, size=count * shape[0] * shape[1], dtype=dtype).view(count, *shape)
         done = torch.from_file(str(folder / "done.bin"), shared=True, size=blocks, dtype=torch.uint8)
         first, ranks = (process.process_index, process.num_processes) if process is not None else (0, 1)
         documents = list(self._places)
@@ -86,5 +91,6 @@ def _require_room(folder: Path, wanted: int) -> None:
     if wanted - there > free:
         raise UserError(
             f"the memory of the candidates takes {wanted / 2**30:,.1f} GiB and {free / 2**30:,.1f} are free",
-            where=str(folder), try_this="documents=anew of the stage, which keeps none, or a store on another disk",
-        )  # fmt: skip
+            where=str(folder),
+            try_this="documents=anew of the stage, which keeps none, or a store on another disk",
+        )

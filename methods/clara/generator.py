@@ -63,9 +63,16 @@ class Generator:
     """
 
     def __init__(
-        self, model: Any, tokenizer: Any, rows: MemoryRows, tokens: Tokens, layout: Layout, max_prompt: int,
-        max_length: int, as_embeddings: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        model: Any,
+        tokenizer: Any,
+        rows: MemoryRows,
+        tokens: Tokens,
+        layout: Layout,
+        max_prompt: int,
+        max_length: int,
+        as_embeddings: bool = False,
+    ) -> None:
         self._model, self._tokenizer, self._rows, self._tokens = model, tokenizer, rows, tokens
         self._layout, self._max_length = layout, max_length
         self._encoder = TextEncoder(tokenizer)
@@ -95,8 +102,9 @@ class Generator:
         if slots != list(range(first, first + count)) * prompt.documents:
             raise UserError(
                 f"a prompt has {len(slots)} slots for memory where {prompt.documents * count} are wanted",
-                where="template", try_this="template: plain, as this base's chat template changes what it is given",
-            )  # fmt: skip
+                where="template",
+                try_this="template: plain, as this base's chat template changes what it is given",
+            )
         return ids
 
     def target_ids(self, target: str) -> list[int]:
@@ -120,9 +128,7 @@ class Generator:
 
     # -- vectors ---------------------------------------------------------------------------------------------------
 
-    def assemble(
-        self, prompts: Sequence[Prompt], memory: Memory, targets: Sequence[str] | None = None, side: str = "left"
-    ) -> Assembled:
+    def assemble(self, prompts: Sequence[Prompt], memory: Memory, targets: Sequence[str] | None = None, side: str = "left") -> Assembled:
         """Embeddings of prompts with memory in its slots, and of replies behind them.
 
         Args:
@@ -140,9 +146,8 @@ class Generator:
         return self._assemble(prompts, asked, replies, memory, side)
 
     def _assemble(
-        self, prompts: Sequence[Prompt], asked: Sequence[list[int]], replies: Sequence[list[int]], memory: Memory,
-        side: str,
-    ) -> Assembled:  # fmt: skip
+        self, prompts: Sequence[Prompt], asked: Sequence[list[int]], replies: Sequence[list[int]], memory: Memory, side: str
+    ) -> Assembled:
         rows = [before + after for before, after in zip(asked, replies, strict=True)]
         for prompt, row in zip(prompts, rows, strict=True):
             self._check_room(prompt, len(row))
@@ -152,9 +157,7 @@ class Generator:
         labels, _ = padded(taught, -100, side)
         ids = torch.tensor(filled, device=device)
         embedded = self._inserted(ids, self._flat(prompts, memory))
-        return Assembled(
-            embedded, torch.tensor(masks, device=device), torch.tensor(labels, device=device), ids
-        )  # fmt: skip
+        return Assembled(embedded, torch.tensor(masks, device=device), torch.tensor(labels, device=device), ids)
 
     def _check_room(self, prompt: Prompt, length: int) -> None:
         if length > self.room:
@@ -162,7 +165,7 @@ class Generator:
                 f"a {prompt.kind} prompt takes {length} tokens where {self.room} fit",
                 where=prompt.question[:80] or None,
                 try_this="a higher max_prompt, fewer documents, or leave the row out",
-            )  # fmt: skip
+            )
 
     def _flat(self, prompts: Sequence[Prompt], memory: Memory) -> Tensor:
         """Memory vectors in the order of the slots: [slots, h]."""
@@ -183,9 +186,7 @@ class Generator:
 
     # -- losses ----------------------------------------------------------------------------------------------------
 
-    def cross_entropy(
-        self, prompts: Sequence[Prompt], memory: Memory, targets: Sequence[str], reduction: Reduction = "tokens"
-    ) -> Tensor:
+    def cross_entropy(self, prompts: Sequence[Prompt], memory: Memory, targets: Sequence[str], reduction: Reduction = "tokens") -> Tensor:
         """How unlikely replies are, in nats (equations 2.1 and 3.2).
 
         Args:
@@ -207,9 +208,7 @@ class Generator:
         sums = losses.new_zeros(len(prompts)).index_add(0, rows, losses)
         return sums if reduction == "row_sums" else sums / torch.bincount(rows, minlength=len(prompts))
 
-    def packed_cross_entropy(
-        self, prompts: Sequence[Sequence[Prompt]], memory: Memory, targets: Sequence[Sequence[str]]
-    ) -> Tensor | None:
+    def packed_cross_entropy(self, prompts: Sequence[Sequence[Prompt]], memory: Memory, targets: Sequence[Sequence[str]]) -> Tensor | None:
         """How unlikely the replies to several prompts over each reading are: the same sums as of each prompt alone,
         but what the prompts of a reading share is computed once.
 
@@ -258,9 +257,7 @@ class Generator:
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
-    def generate(
-        self, prompts: Sequence[Prompt], memory: Memory, max_new_tokens: int, batch_size: int
-    ) -> list[Generation]:
+    def generate(self, prompts: Sequence[Prompt], memory: Memory, max_new_tokens: int, batch_size: int) -> list[Generation]:
         """Write replies greedily, those to prompts of like length together.
 
         Args:
@@ -286,18 +283,24 @@ class Generator:
             done.update(zip(places, self._written(*some, chosen, max_new_tokens), strict=True))
         return [done[place] for place in range(len(prompts))]
 
-    def _written(
-        self, prompts: Sequence[Prompt], asked: Sequence[list[int]], memory: Memory, max_new_tokens: int
-    ) -> list[Generation]:
+    def _written(self, prompts: Sequence[Prompt], asked: Sequence[list[int]], memory: Memory, max_new_tokens: int) -> list[Generation]:
         started = time.perf_counter()
         ends = self._ends()
         with torch.inference_mode():
             batch = self._assemble(prompts, asked, [[] for _ in asked], memory, "left")
             written = self._model.generate(
-                inputs_embeds=batch.embedded, attention_mask=batch.mask, max_new_tokens=max_new_tokens,
-                do_sample=False, num_beams=1, temperature=None, top_p=None, top_k=None, repetition_penalty=1.0,
-                pad_token_id=self._pad, eos_token_id=ends,
-            ).tolist()  # fmt: skip
+                inputs_embeds=batch.embedded,
+                attention_mask=batch.mask,
+                max_new_tokens=max_new_tokens,
+                do_sample=False,
+                num_beams=1,
+                temperature=None,
+                top_p=None,
+                top_k=None,
+                repetition_penalty=1.0,
+                pad_token_id=self._pad,
+                eos_token_id=ends,
+            ).tolist()
         seconds = (time.perf_counter() - started) / len(prompts)
         return [self._generation(len(ids), row, ends, seconds) for ids, row in zip(asked, written, strict=True)]
 

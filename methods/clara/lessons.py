@@ -65,12 +65,7 @@ def scp_lessons(rows: Sequence[ScpRow], options: ScpStage, seed: int) -> list[Le
         draws = Draws("clara asked", seed, text)
         chosen = draws.sample(pairs, min(options.asked, len(pairs)))
         asked = [Exchange(answer(question, 1), said) for question, said in chosen]
-        retold = [
-            exchange
-            for row in same
-            if row.kind == "paraphrase"
-            for exchange in scp_lesson(row, _number(seed, text)).exchanges
-        ]
+        retold = [exchange for row in same if row.kind == "paraphrase" for exchange in scp_lesson(row, _number(seed, text)).exchanges]
         found.append(Lesson((text,), (*asked, *retold)))
     return found
 

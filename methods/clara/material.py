@@ -34,9 +34,10 @@ def training_rows(config: ClaraTrainingConfig, stage: Stage, services: Services)
         rows = [row for row in rows if isinstance(row, JointRow) and row.positives]
     if not rows:
         raise UserError(
-            f"{stage} has no row to train on", where=f"data: {', '.join(config.references(stage))}",
+            f"{stage} has no row to train on",
+            where=f"data: {', '.join(config.references(stage))}",
             try_this="a positive document for supervised; questions with answers and documents for the others",
-        )  # fmt: skip
+        )
     return rows, [fingerprint([asdict(row) for row in part]) for part in parts]
 
 
@@ -66,9 +67,8 @@ def held_out(config: ClaraTrainingConfig, stage: Stage, services: Services, rows
     for row in found:
         if (row.question, row.documents) in known:
             raise UserError(
-                f"the question {row.question!r} is held out and trained on", where="validation",
-                try_this="another split for validation",
-            )  # fmt: skip
+                f"the question {row.question!r} is held out and trained on", where="validation", try_this="another split for validation"
+            )
     if stage == "scp":
         found = [_alone(row) for row in found]
     return found[:most]
@@ -103,8 +103,9 @@ def set_aside(config: ClaraTrainingConfig, stage: Stage, rows: Sequence[Row]) ->
     if most >= len(every):
         raise UserError(
             f"{stage} has {len(every)} documents or questions, and {most} are to be set aside",
-            where="validate_on.held_out", try_this="a smaller number",
-        )  # fmt: skip
+            where="validate_on.held_out",
+            try_this="a smaller number",
+        )
     # By what it says and not by the stage: supervised and joint training may read the same questions.
     aside = set(sorted(every, key=lambda text: fingerprint("clara set aside", config.seed, text))[:most])
     return [row for row in rows if unit(row) not in aside], [row for row in rows if unit(row) in aside]
@@ -119,9 +120,7 @@ def held_out_pretraining(config: ClaraTrainingConfig) -> list[ScpRow]:
     return list(islice(every, config.validate_on.questions))
 
 
-def _rows(
-    config: ClaraTrainingConfig, data: DataOptions, stage: Stage, reference: str, services: Services
-) -> Iterable[Row]:
+def _rows(config: ClaraTrainingConfig, data: DataOptions, stage: Stage, reference: str, services: Services) -> Iterable[Row]:
     _require_no_test(reference, "data")
     options = _options(data, reference)
     if stage == "scp":
@@ -138,7 +137,4 @@ def _options(data: DataOptions, reference: str) -> Mapping[str, Any]:
 
 def _require_no_test(reference: str, where: str) -> None:
     if "test" in (resolve(reference)[0].split or "").split("+"):
-        raise UserError(
-            f"{reference} is a test split, which a training must not see", where=where,
-            try_this="train and validation splits",
-        )  # fmt: skip
+        raise UserError(f"{reference} is a test split, which a training must not see", where=where, try_this="train and validation splits")

@@ -50,9 +50,7 @@ class Clara:
         seed: Decides adapters and memory tokens as training begins.
     """
 
-    def __init__(
-        self, config: ClaraConfig, tokenizer: Any, base: Any, adapters: Sequence[Adapter] = ADAPTERS, seed: int = 0
-    ) -> None:
+    def __init__(self, config: ClaraConfig, tokenizer: Any, base: Any, adapters: Sequence[Adapter] = ADAPTERS, seed: int = 0) -> None:
         self.config, self.tokenizer = config, tokenizer
         self.tokens = add_tokens(tokenizer, config.memory_tokens)
         rows = MemoryRows(base.get_input_embeddings(), self.tokens, config.memory_init, seed)
@@ -61,15 +59,11 @@ class Clara:
         self.layout = layout_of(config, tokenizer)
         parts = base, tokenizer, rows, self.tokens, self.layout
         self.compressor = Compressor(*parts, config.max_length, config.positions == "spread")
-        self.generator = Generator(
-            *parts, config.max_prompt, config.max_length, config.memory_length == "embedding"
-        )  # fmt: skip
+        self.generator = Generator(*parts, config.max_prompt, config.max_length, config.memory_length == "embedding")
         self._base = base
 
     @classmethod
-    def open(
-        cls, config: ClaraConfig, adapters: Sequence[Adapter] = ADAPTERS, device: str | None = None, seed: int = 0
-    ) -> Clara:
+    def open(cls, config: ClaraConfig, adapters: Sequence[Adapter] = ADAPTERS, device: str | None = None, seed: int = 0) -> Clara:
         """The model before any training: adapters that change nothing, on the base.
 
         Raises:
@@ -144,16 +138,13 @@ class Clara:
         if not on:
             getattr(self._base, f"{word}_checkpointing_disable")()
             return
-        getattr(self._base, f"{word}_checkpointing_enable")({
-            "use_reentrant": False,
-            "context_fn": lambda: (nullcontext(), self.use(self.adapters.active)),
-        })  # fmt: skip
+        getattr(self._base, f"{word}_checkpointing_enable")(
+            {"use_reentrant": False, "context_fn": lambda: (nullcontext(), self.use(self.adapters.active))}
+        )
 
     # -- the three parts -------------------------------------------------------------------------------------------
 
-    def encode(
-        self, texts: Sequence[str], adapter: Adapter | None = "compressor", token_budget: int | None = None
-    ) -> Encoded:
+    def encode(self, texts: Sequence[str], adapter: Adapter | None = "compressor", token_budget: int | None = None) -> Encoded:
         """Memory of texts; gradients flow unless they are switched off around it.
 
         Args:
@@ -174,24 +165,25 @@ class Clara:
         return compressor.similarity(query_memory, memory)
 
     def cross_entropy(
-        self, prompts: Sequence[Prompt], memory: Memory, targets: Sequence[str], reduction: Reduction = "tokens",
+        self,
+        prompts: Sequence[Prompt],
+        memory: Memory,
+        targets: Sequence[str],
+        reduction: Reduction = "tokens",
         adapter: Adapter | None = "generator",
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """How unlikely replies are, in nats: see `Generator.cross_entropy`."""
         with self.use(adapter):
             return self.generator.cross_entropy(prompts, memory, targets, reduction)
 
-    def packed_cross_entropy(
-        self, prompts: Sequence[Sequence[Prompt]], memory: Memory, targets: Sequence[Sequence[str]]
-    ) -> Tensor | None:
+    def packed_cross_entropy(self, prompts: Sequence[Sequence[Prompt]], memory: Memory, targets: Sequence[Sequence[str]]) -> Tensor | None:
         """The same of several prompts over each reading: see `Generator.packed_cross_entropy`."""
         with self.use("generator"):
             return self.generator.packed_cross_entropy(prompts, memory, targets)
 
     def generate(
-        self, prompts: Sequence[Prompt], memory: Memory, max_new_tokens: int, batch_size: int = 8,
-        adapter: Adapter | None = "generator",
-    ) -> list[Generation]:  # fmt: skip
+        self, prompts: Sequence[Prompt], memory: Memory, max_new_tokens: int, batch_size: int = 8, adapter: Adapter | None = "generator"
+    ) -> list[Generation]:
         """Replies with their token counts, without dropout: see `Generator.generate`."""
         with self.use(adapter), self.evaluating():
             return self.generator.generate(prompts, memory, max_new_tokens, batch_size)

@@ -93,6 +93,8 @@ def batch_of(rows: Sequence[Row], pad: int, device: Any) -> Batch:
     own = block[:, None, :] == block[:, :, None]
     seen = (own | (block[:, None, :] == 0)).tril()
     return Batch(
-        filled([row.ids for row in rows], pad), filled([row.labels for row in rows], -100),
-        filled([row.positions for row in rows], 0), seen[:, None],
-    )  # fmt: skip
+        filled([row.ids for row in rows], pad),
+        filled([row.labels for row in rows], -100),
+        filled([row.positions for row in rows], 0),
+        seen[:, None],
+    )

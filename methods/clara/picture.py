@@ -14,8 +14,7 @@ from benchmarks.errors import MissingPackage
 Projection = Literal["pca", "tsne"]
 SIZE, MARGIN, LEGEND = 640, 20, 44
 _STYLE = (
-    "text{font:13px sans-serif;fill:#222}circle{fill-opacity:.55}.document{fill:#2171b5}.memory{fill:#d94801}"
-    ".frame{fill:none;stroke:#bbb}"
+    "text{font:13px sans-serif;fill:#222}circle{fill-opacity:.55}.document{fill:#2171b5}.memory{fill:#d94801}.frame{fill:none;stroke:#bbb}"
 )
 
 

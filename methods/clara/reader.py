@@ -75,9 +75,7 @@ class ClaraReader:
         fits = [prompt is not None and self._clara.generator.length(prompt) <= room for prompt in asked]
         prompts = [prompt for prompt, fit in zip(asked, fits, strict=True) if prompt is not None and fit]
         given = [one.to(self._clara.device) for one, fit in zip(memory, fits, strict=True) if fit]
-        written = iter(
-            self._clara.generate(prompts, given, self.config.max_new_tokens, self.config.batch_size) if prompts else []
-        )
+        written = iter(self._clara.generate(prompts, given, self.config.max_new_tokens, self.config.batch_size) if prompts else [])
         answers = []
         for one, prompt, fit in zip(memory, asked, fits, strict=True):
             tokens = len(one) * self._clara.memory_tokens
@@ -100,9 +98,10 @@ class ClaraReader:
         if isinstance(context.memory, DocumentMemory):
             if context.memory.compressor != self._loaded.compressor:
                 raise UserError(
-                    "the memory was made by another compressor than that of the reader", where="clara_reader",
+                    "the memory was made by another compressor than that of the reader",
+                    where="clara_reader",
                     try_this="the same checkpoint for clara_compressor and clara_reader, with the same dtype",
-                )  # fmt: skip
+                )
             return context.memory.vectors
         if context.memory is not None:
             raise UserError("this memory is not of clara_compressor", where="clara_reader")
@@ -116,9 +115,7 @@ class ClaraTextConfig(WritingOptions):
     model: str = Field(description="a base: folder, hub id or `pocket`; or a checkpoint of CLaRa, whose base is taken")
     revision: str | None = Field(None, description="revision of a hub id")
     dtype: DType | None = Field(None, description="of the weights; null: float32 on CPU, the base's own elsewhere")
-    max_length: int = Field(
-        256, ge=1, description="longest document in tokens, the rest is cut; a checkpoint's own wins"
-    )
+    max_length: int = Field(256, ge=1, description="longest document in tokens, the rest is cut; a checkpoint's own wins")
 
     def preflight(self) -> None:
         """Check that the model is there."""
@@ -176,8 +173,7 @@ class ClaraText:
         limits = self.config.max_new_tokens, self.config.batch_size
         written = iter(self._clara.generate(prompts, None, *limits, adapter=None) if prompts else [])
         return [
-            Answer("", notes={FAILED: TEXT_TOO_LONG}) if prompt is None else answered(next(written), 0, notes)
-            for prompt, notes in fitted
+            Answer("", notes={FAILED: TEXT_TOO_LONG}) if prompt is None else answered(next(written), 0, notes) for prompt, notes in fitted
         ]
 
     def _fitted(self, question: str, context: Context) -> tuple[Prompt | None, dict[str, Any]]:

@@ -36,9 +36,7 @@ _OF_MIX = {"all": ("qa", "paraphrase"), "paraphrase": ("paraphrase",), "simple+c
 """Kinds of the rows of files, by mix: files do not say which questions are simple."""
 
 
-def scp_rows(
-    reference: str, data: ScpDataConfig | None = None, options: Mapping[str, Any] | None = None
-) -> list[ScpRow]:
+def scp_rows(reference: str, data: ScpDataConfig | None = None, options: Mapping[str, Any] | None = None) -> list[ScpRow]:
     """Rows of pretraining: of worlds, or of `clara_stages/pretraining`, whose `path` may be a synthesised file.
 
     Args:
@@ -58,15 +56,17 @@ def scp_rows(
         return [row for part in parts for row in world_rows(part, config, data)]
     if found.name != "clara_stages" or found.subset != PRETRAINING:
         raise UserError(
-            f"{found} holds no rows of pretraining", where="data",
+            f"{found} holds no rows of pretraining",
+            where="data",
             try_this="worlds/…:train, clara_stages/pretraining:train with its path, or ragmeter synthesise clara",
-        )  # fmt: skip
+        )
     kinds = _OF_MIX.get(data.mix)
     if kinds is None:
         raise UserError(
-            "files of rows do not say which questions are simple", where=f"mix: {data.mix}",
+            "files of rows do not say which questions are simple",
+            where=f"mix: {data.mix}",
             try_this="a file that ragmeter synthesise clara wrote with --mix simple, read with mix: simple+complex",
-        )  # fmt: skip
+        )
     return _drawn([row for row in map(scp_row, _streamed(found, config)) if row.kind in kinds], data)
 
 
@@ -95,9 +95,7 @@ def instruction_rows(
     if found.name in STREAMED:
         return [instruction_row(row, pool.depth) for row in islice(_streamed(found, config), limit)]
     rows = joint_rows_of(registry.load(found, config).limited(limit), pool, services)
-    return [
-        InstructionRow(row.question, row.documents, row.answer, row.golds[0], row.id, row.positives) for row in rows
-    ]
+    return [InstructionRow(row.question, row.documents, row.answer, row.golds[0], row.id, row.positives) for row in rows]
 
 
 def joint_rows(
@@ -150,16 +148,11 @@ def _answer(question: Question, evidence: Sequence[str]) -> str:
     return first if any(first in text for text in evidence) else next(stated, first)
 
 
-def _ranked(
-    benchmark: Benchmark, questions: list[Question], pool: PoolConfig, services: Services
-) -> dict[str, tuple[str, ...]]:
+def _ranked(benchmark: Benchmark, questions: list[Question], pool: PoolConfig, services: Services) -> dict[str, tuple[str, ...]]:
     """Ids of the documents that a question may have, best first."""
     given = {one.id: tuple(one.candidates or ()) for one in questions if pool.source != "retriever"}
     if pool.source == "record" and not any(given.values()):
-        raise UserError(
-            f"{benchmark.reference} gives its questions no candidates", where="source: record",
-            try_this="source: retriever",
-        )  # fmt: skip
+        raise UserError(f"{benchmark.reference} gives its questions no candidates", where="source: record", try_this="source: retriever")
     if pool.source == "record":
         return given
     found = retrieved(benchmark, questions, pool.component, pool.depth, services)

@@ -25,8 +25,7 @@ class QueryOptions(DocumentOptions):
     """Which adapter reads questions."""
 
     query_adapter: Literal["reasoner", "compressor"] = Field(
-        "reasoner",
-        description="what makes a question's memory; compressor: what the reasoner begins as, for checkpoints without",
+        "reasoner", description="what makes a question's memory; compressor: what the reasoner begins as, for checkpoints without"
     )
 
 
@@ -121,8 +120,9 @@ class ClaraIndex:
         if everywhere and not self._offline:
             raise UserError(
                 "this question has no candidates, and the corpus is not compressed",
-                where=f"query {queries[everywhere[0]].id}", try_this="offline: true",
-            )  # fmt: skip
+                where=f"query {queries[everywhere[0]].id}",
+                try_this="offline: true",
+            )
         found: dict[int, tuple[Rows, Scores]] = {}
         if everywhere:
             store = self._retriever.documents.store(self._corpus)

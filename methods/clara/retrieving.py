@@ -70,9 +70,10 @@ def candidates_of(clara: Clara, rows: Sequence[JointRow], documents: Documents, 
     scores = clara.similarity(asked, memory)
     if not scores.detach().isfinite().all():
         raise Broke(
-            "cosines of questions and documents are no numbers", where="query reasoner",
+            "cosines of questions and documents are no numbers",
+            where="query reasoner",
             try_this="a lower learning rate, or precision bf16 or no in place of fp16",
-        )  # fmt: skip
+        )
     return Candidates(memory, mask, positive, scores)
 
 

@@ -169,9 +169,10 @@ def joint_row(row: Row, size: int = CANDIDATES, *, seed: int = 0) -> JointRow:
 
 def _other_stage(row: Row, stage: str) -> UserError:
     return UserError(
-        f"this row is not of {stage}: its kind is {row.kind!r}", where=row.id,
+        f"this row is not of {stage}: its kind is {row.kind!r}",
+        where=row.id,
         try_this="clara_stages/pretraining:train for pretraining, …/instruction_tuning or …/e2e_… for the others",
-    )  # fmt: skip
+    )
 
 
 # -- files, in the authors' formats --
@@ -179,22 +180,12 @@ def _other_stage(row: Row, stage: str) -> UserError:
 
 def scp_record(row: ScpRow) -> dict[str, Any]:
     """A row of pretraining as a line of the authors' files."""
-    return {
-        "data_type": row.kind,
-        "question": list(row.questions),
-        "answers": list(row.answers),
-        "docs": [row.document],
-    }
+    return {"data_type": row.kind, "question": list(row.questions), "answers": list(row.answers), "docs": [row.document]}
 
 
 def instruction_record(row: InstructionRow) -> dict[str, Any]:
     """A row of instruction tuning as a line of the authors' files."""
-    return {
-        "question": row.question,
-        "docs": list(row.documents),
-        "gold_answer": row.gold,
-        "answer": row.answer,
-    }
+    return {"question": row.question, "docs": list(row.documents), "gold_answer": row.gold, "answer": row.answer}
 
 
 def joint_record(row: JointRow) -> dict[str, Any]:

@@ -55,10 +55,7 @@ class Selection:
         return chosen.reshape(batch, -1, *shape)
 
 
-def select(
-    scores: Any, k: int, tau: float, mask: Any = None, variant: Variant = "minus_infinity",
-    softness: float = 0.0,
-) -> Selection:  # fmt: skip
+def select(scores: Any, k: int, tau: float, mask: Any = None, variant: Variant = "minus_infinity", softness: float = 0.0) -> Selection:
     """Choose the k best documents of each row; of equal scores the first.
 
     Args:

@@ -67,9 +67,10 @@ def begin(config: ClaraTrainingConfig, stage: Stage, parent: str | None, device:
         clara = Clara.load(Path(parent), device)
         if clara.config != config.model:
             raise UserError(
-                "the checkpoint is of a model with other options", where=f"start: {parent}",
+                "the checkpoint is of a model with other options",
+                where=f"start: {parent}",
                 try_this="leave `model` out: the checkpoint says what it is; k and tau are also options of joint",
-            )  # fmt: skip
+            )
     if stage == "instruction" and config.instruction.reinit_generator:
         clara.adapters.reset("generator", _seed(config, stage))
     if stage in ("supervised", "joint"):
@@ -96,14 +97,12 @@ def trained(config: ClaraTrainingConfig, stage: Stage) -> set[Part]:
         return {"generator"}
     # Behind pretraining memory rows are frozen; without it nothing else would ever train them.
     pretrained = config.start is not None or "scp" in config.planned
-    return {"compressor", "generator"} if options.freeze_memory and pretrained else {
-        "compressor", "generator", "memory"}  # fmt: skip
+    return {"compressor", "generator"} if options.freeze_memory and pretrained else {"compressor", "generator", "memory"}
 
 
 def prepare(
-    config: ClaraTrainingConfig, stage: Stage, clara: Clara, rows: Sequence[Row], folder: Path, progress: Progress,
-    process: Any = None,
-) -> Prepared:  # fmt: skip
+    config: ClaraTrainingConfig, stage: Stage, clara: Clara, rows: Sequence[Row], folder: Path, progress: Progress, process: Any = None
+) -> Prepared:
     """Make a stage's objective.
 
     Args:
@@ -154,19 +153,11 @@ def lessons(config: ClaraTrainingConfig, rows: Sequence[Row]) -> list[Lesson]:
     """Rows as they are taught: each paraphrase in a wording of its own, drawn from the seed and the row."""
     pretraining = [row for row in rows if isinstance(row, ScpRow)]
     tuning = [row for row in rows if isinstance(row, InstructionRow)]
-    return [
-        *scp_lessons(pretraining, config.scp, config.seed),
-        *instruction_lessons(tuning, config.instruction, config.seed),
-    ]
+    return [*scp_lessons(pretraining, config.scp, config.seed), *instruction_lessons(tuning, config.instruction, config.seed)]
 
 
 def _frozen(
-    clara: Clara,
-    rows: Sequence[JointRow],
-    options: SupervisedStage | JointStage,
-    folder: Path,
-    progress: Progress,
-    process: Any,
+    clara: Clara, rows: Sequence[JointRow], options: SupervisedStage | JointStage, folder: Path, progress: Progress, process: Any
 ) -> Callable[[Sequence[str]], Any]:
     """Where the memory of candidates comes from: a folder, or the compressor itself."""
     if options.documents == "anew":
@@ -176,9 +167,8 @@ def _frozen(
     shape = clara.memory_tokens, clara.hidden_size
     dtype = clara.base.get_input_embeddings().weight.dtype
     documents = FrozenDocuments(
-        texts, lambda some: clara.encode(some).memory, shape, dtype, folder, 8 * options.train.micro_batch, progress,
-        process,
-    )  # fmt: skip
+        texts, lambda some: clara.encode(some).memory, shape, dtype, folder, 8 * options.train.micro_batch, progress, process
+    )
     return documents.of
 
 

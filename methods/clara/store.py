@@ -84,9 +84,7 @@ class MemoryStore:
         index: From an id to its row.
     """
 
-    def __init__(
-        self, identity: Identity, raw: NDArray[np.int16], norms: Scores, ids: Sequence[str], index: IdIndex
-    ) -> None:
+    def __init__(self, identity: Identity, raw: NDArray[np.int16], norms: Scores, ids: Sequence[str], index: IdIndex) -> None:
         self.identity = identity
         self.ids = ids
         self._raw = raw
@@ -105,15 +103,12 @@ class MemoryStore:
         memory = folder / "memory.bin"
         if not memory.is_file() or memory.stat().st_size != math.prod(shape) * 2:
             raise UserError(
-                "the memory of this store is not what its card says", where=str(memory),
-                try_this="delete the folder and compress again",
-            )  # fmt: skip
+                "the memory of this store is not what its card says", where=str(memory), try_this="delete the folder and compress again"
+            )
         # Mode "c": torch wraps only writable arrays. An array without rows cannot be mapped.
         raw = np.memmap(memory, np.int16, "c", shape=shape) if identity.documents else np.empty(shape, np.int16)
         ids = Ids(mapped(folder / "ids.arrow"))
-        return cls(
-            identity, np.asarray(raw), np.fromfile(folder / "norms.bin"), ids, IdIndex.open(folder / "ids", ids.at)
-        )
+        return cls(identity, np.asarray(raw), np.fromfile(folder / "norms.bin"), ids, IdIndex.open(folder / "ids", ids.at))
 
     def __len__(self) -> int:
         return self.identity.documents
@@ -244,9 +239,10 @@ def read_card(folder: Path) -> Identity:
         return Identity(**card)
     except FileNotFoundError:
         raise UserError(
-            "this folder holds no finished store of compressed documents", where=str(folder),
+            "this folder holds no finished store of compressed documents",
+            where=str(folder),
             try_this="make or finish it: ragmeter compress",
-        ) from None  # fmt: skip
+        ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"the card of this store cannot be read: {error}", where=str(path)) from None
 

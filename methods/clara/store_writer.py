@@ -63,9 +63,7 @@ def in_memory(corpus: Corpus, identity: Identity, compress: Compress, told: Told
     return MemoryStore(identity, np.concatenate(raws), np.concatenate(norms), corpus.ids, index)
 
 
-def write(
-    folder: Path, corpus: Corpus, identity: Identity, compress: Compress, told: Told | None = None
-) -> MemoryStore:
+def write(folder: Path, corpus: Corpus, identity: Identity, compress: Compress, told: Told | None = None) -> MemoryStore:
     """Compress a corpus into a folder, or go on with what lies there; a finished store is opened.
 
     Of several processes that ask at once one compresses, the others wait.
@@ -149,6 +147,5 @@ def _require_same(path: Path, identity: Identity) -> None:
 
 def _other(folder: Path) -> UserError:
     return UserError(
-        "this folder holds documents of another corpus or compressor", where=str(folder),
-        try_this="another folder, or delete this one",
-    )  # fmt: skip
+        "this folder holds documents of another corpus or compressor", where=str(folder), try_this="another folder, or delete this one"
+    )

@@ -40,12 +40,8 @@ class SynthesisConfig(ChatConfig):
 
     max_tokens: int = Field(2048, ge=1, description="longest reply")
     temperature: float = Field(0.7, ge=0, description="above 0, so that another round or try gives another reply")
-    rounds: int = Field(
-        ROUNDS, ge=0, description="rounds of the coverage loop, and further retellings, at most; paper: 10"
-    )
-    tries: int = Field(
-        TRIES, ge=1, description="how often a call is made at most whose reply is not the JSON asked for"
-    )
+    rounds: int = Field(ROUNDS, ge=0, description="rounds of the coverage loop, and further retellings, at most; paper: 10")
+    tries: int = Field(TRIES, ge=1, description="how often a call is made at most whose reply is not the JSON asked for")
     most_questions: int = Field(MOST_QUESTIONS, ge=1, description="questions of one reply that are looked at")
     prompts: str | None = Field(None, description="a folder of templates of one's own; null: those that ship")
     documents_at_once: int = Field(32, ge=1, description="loops that run side by side", exclude=True)
@@ -69,9 +65,7 @@ class _Replies(NamedTuple):
 class Model(Protocol):
     """What of a chat model is needed here."""
 
-    def complete_structured(
-        self, conversations: Sequence[Messages], model: type[M], *, repetition: int = 0
-    ) -> list[Structured[M]]:
+    def complete_structured(self, conversations: Sequence[Messages], model: type[M], *, repetition: int = 0) -> list[Structured[M]]:
         """A reply to each conversation, read as JSON of a shape."""
         ...
 
@@ -92,9 +86,7 @@ class Synthesis:
         UserError: The key is not set, or a prompt is not right.
     """
 
-    def __init__(
-        self, config: SynthesisConfig, states: StateFile, *, model: Model | None = None, cache: Path | None = None
-    ) -> None:
+    def __init__(self, config: SynthesisConfig, states: StateFile, *, model: Model | None = None, cache: Path | None = None) -> None:
         self.config = config
         self.states = states
         self.prompts = Prompts(config.prompts)
@@ -123,9 +115,7 @@ class Synthesis:
 
     # -- work --
 
-    def run(
-        self, documents: Sequence[Document], types: Sequence[Type] = TYPES, progress: Progress | None = None
-    ) -> None:
+    def run(self, documents: Sequence[Document], types: Sequence[Type] = TYPES, progress: Progress | None = None) -> None:
         """Bring every loop to its end.
 
         Raises:

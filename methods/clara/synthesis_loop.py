@@ -20,17 +20,7 @@ from pydantic import BaseModel
 from benchmarks.text import normalise
 from methods.clara.data_config import Type
 from methods.clara.rows import Pair, ScpRow
-from methods.clara.synthesis_prompts import (
-    ABSENT,
-    Answer,
-    Judgment,
-    Preserved,
-    Prompts,
-    Questions,
-    Retelling,
-    Supplement,
-    shown_pairs,
-)
+from methods.clara.synthesis_prompts import ABSENT, Answer, Judgment, Preserved, Prompts, Questions, Retelling, Supplement, shown_pairs
 from methods.models.chat_options import Messages
 
 ROUNDS = 10
@@ -77,10 +67,15 @@ class Loop:
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
         return {
-            "kind": self.kind, "round": self.round, "step": self.step, "status": self.status,
-            "pairs": [list(pair) for pair in self.pairs], "pending": [list(pair) for pair in self.pending],
-            "counts": dict(self.counts), "by": list(self.by),
-        }  # fmt: skip
+            "kind": self.kind,
+            "round": self.round,
+            "step": self.step,
+            "status": self.status,
+            "pairs": [list(pair) for pair in self.pairs],
+            "pending": [list(pair) for pair in self.pending],
+            "counts": dict(self.counts),
+            "by": list(self.by),
+        }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Loop:
@@ -170,9 +165,8 @@ def _answered(loop: Loop, replies: Sequence[BaseModel | None], rounds: int) -> L
 
 def _checked(loop: Loop, replies: Sequence[BaseModel | None], rounds: int) -> Loop:
     good = tuple(
-        pair for pair, reply in _with(loop, replies)
-        if isinstance(reply, Judgment | Preserved) and reply.judgment in ("Correct", "Yes")
-    )  # fmt: skip
+        pair for pair, reply in _with(loop, replies) if isinstance(reply, Judgment | Preserved) and reply.judgment in ("Correct", "Yes")
+    )
     unchecked = sum(reply is None for reply in replies)
     loop = loop.counted(unchecked=unchecked, unsupported=len(replies) - len(good) - unchecked)
     if loop.kind == "paraphrase" and good:

@@ -103,6 +103,7 @@ class StateFile:
             return {name: row[name] for name in ("id", "made_of", "value")}
         except (ValueError, TypeError, KeyError) as error:
             raise UserError(
-                f"this state cannot be read: {error}", where=f"{self.path}, byte {place}",
+                f"this state cannot be read: {error}",
+                where=f"{self.path}, byte {place}",
                 try_this="remove the line: what it held is made again",
-            ) from None  # fmt: skip
+            ) from None

@@ -66,11 +66,13 @@ class TypeStatistics:
             return total / self.documents if self.documents else None
 
         return {
-            **asdict(self), "rounds": {str(key): self.rounds[key] for key in sorted(self.rounds)},
-            "counts": dict(sorted(self.counts.items())), "pairs_per_document": mean(self.pairs),
+            **asdict(self),
+            "rounds": {str(key): self.rounds[key] for key in sorted(self.rounds)},
+            "counts": dict(sorted(self.counts.items())),
+            "pairs_per_document": mean(self.pairs),
             "input_words_per_document": mean(self.input_words),
             "output_words_per_document": mean(self.output_words),
-        }  # fmt: skip
+        }
 
 
 Statistics = dict[Type, TypeStatistics]
@@ -140,9 +142,7 @@ class Outlook:
 def outlook(synthesis: Synthesis, documents: Sequence[Document], types: Sequence[Type] = TYPES) -> Outlook:
     """What is still to be asked; a loop that has begun counts as if it had not. Asks nobody."""
     counter = TokenCounter(synthesis.config.tokenizer)
-    waiting = {
-        kind: [one for one in documents if synthesis.loop(one, kind).status == "open"] for kind in types
-    }  # fmt: skip
+    waiting = {kind: [one for one in documents if synthesis.loop(one, kind).status == "open"] for kind in types}
     calls = prompt = completion = 0.0
     fewest = most = 0
     for kind, some in waiting.items():
@@ -156,10 +156,17 @@ def outlook(synthesis: Synthesis, documents: Sequence[Document], types: Sequence
         checks = 1 if kind == "paraphrase" else 1 + 2 * PAIRS[kind]
         completion += len(some) * (OUTPUT_WORDS[kind] * TOKENS_A_WORD + checks * ANSWER_TOKENS)
     return Outlook(
-        len(documents), len(documents) * len(types), sum(len(documents) - len(some) for some in waiting.values()),
-        fewest, round(calls), most, round(prompt), round(completion),
-        synthesis.config.usd(round(prompt), round(completion)), counter.name,
-    )  # fmt: skip
+        len(documents),
+        len(documents) * len(types),
+        sum(len(documents) - len(some) for some in waiting.values()),
+        fewest,
+        round(calls),
+        most,
+        round(prompt),
+        round(completion),
+        synthesis.config.usd(round(prompt), round(completion)),
+        counter.name,
+    )
 
 
 def most_calls(kind: Type, config: SynthesisConfig) -> int:

@@ -105,9 +105,7 @@ class PocketLayout:
 
     def __init__(self, tokenizer: Any) -> None:
         if tokenizer.eos_token != pocket.EOS:
-            raise UserError(
-                "the base is not the pocket model", where="template", try_this="template: chat or plain for this base"
-            )
+            raise UserError("the base is not the pocket model", where="template", try_this="template: chat or plain for this base")
 
     def document(self, text: str) -> str:
         """Title and text on one line as the model reads passages, with the space that its first word is known with."""
@@ -171,8 +169,4 @@ class ChatLayout:
 
     def _written(self, turns: Sequence[dict[str, str]], asks: bool) -> str:
         # Templates of models that think aloud leave that out; others do not know the word.
-        return str(
-            self._tokenizer.apply_chat_template(
-                list(turns), tokenize=False, add_generation_prompt=asks, enable_thinking=False
-            )
-        )
+        return str(self._tokenizer.apply_chat_template(list(turns), tokenize=False, add_generation_prompt=asks, enable_thinking=False))

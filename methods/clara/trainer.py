@@ -63,10 +63,19 @@ class StageTrainer:
     """
 
     def __init__(
-        self, name: str, module: Any, objective: Objective[Any], rows: Sequence[Any], train: StepOptions,
-        config: ClaraTrainingConfig, folder: Path, identity: str, progress: Progress, process: Any = None,
+        self,
+        name: str,
+        module: Any,
+        objective: Objective[Any],
+        rows: Sequence[Any],
+        train: StepOptions,
+        config: ClaraTrainingConfig,
+        folder: Path,
+        identity: str,
+        progress: Progress,
+        process: Any = None,
         validate: Validate | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.objective, self._name, self._train, self._seed = objective, name, train, config.seed
         self._rows, self._process = list(rows), process
         self._order = lru_cache(2)(self._shuffled)
@@ -75,12 +84,17 @@ class StageTrainer:
         self.steps = every if train.steps is None else min(train.steps, every)
         schedule = Schedule(train.learning_rate, train.warm_up, train.schedule, floor=train.floor)
         options = LoopOptions(
-            self.steps, config.validate_on.every or min(self._epoch, self.steps), schedule, config.weight_decay, "all",
-            config.betas, config.max_grad_norm, train.save_every, trainable_only=True,
-        )  # fmt: skip
-        self.loop = Loop(
-            {"clara": module}, options, self._step, folder, identity, progress, f"clara {name}", process, validate
-        )  # fmt: skip
+            self.steps,
+            config.validate_on.every or min(self._epoch, self.steps),
+            schedule,
+            config.weight_decay,
+            "all",
+            config.betas,
+            config.max_grad_norm,
+            train.save_every,
+            trainable_only=True,
+        )
+        self.loop = Loop({"clara": module}, options, self._step, folder, identity, progress, f"clara {name}", process, validate)
 
     def _shuffled(self, epoch: int) -> list[int]:
         order = list(range(len(self._rows)))

@@ -56,11 +56,16 @@ class ClaraTraining:
                 rows, data = training_rows(config, stage, workshop.services)
             base = (config.model.base, config.model.revision) if parent is None else (parent, None)
             yield from train_stage(
-                stage, config, base, data, own, process,
+                stage,
+                config,
+                base,
+                data,
+                own,
+                process,
                 lambda identity, stage=stage, own=own, rows=rows, parent=parent: _begun(  # type: ignore[misc]
                     config, stage, parent, rows, own, process, identity
                 ),
-            )  # fmt: skip
+            )
             # The card is in the folder before anyone hashes it.
             process.wait_for_everyone()
             parent = str(workshop.checkpoints / stage)
@@ -77,9 +82,8 @@ def _with_model(config: ClaraTrainingConfig) -> ClaraTrainingConfig:
 
 
 def _begun(
-    config: ClaraTrainingConfig, stage: Stage, parent: str | None, rows: list[Any], workshop: Workshop, process: Any,
-    identity: str,
-) -> Begun:  # fmt: skip
+    config: ClaraTrainingConfig, stage: Stage, parent: str | None, rows: list[Any], workshop: Workshop, process: Any, identity: str
+) -> Begun:
     from methods.clara.card import write_card
     from methods.clara.fitting import held_out_that_fit
     from methods.clara.material import held_out, held_out_pretraining, set_aside
@@ -93,20 +97,24 @@ def _begun(
     rows, aside = set_aside(config, stage, rows)
     prepared = prepare(config, stage, clara, rows, work / f"documents-{identity[:12]}", progress, process)
     taught = lessons(config, [*(held_out_pretraining(config) if stage == "scp" else []), *aside])
-    questions = [
-        *held_out(config, stage, workshop.services, rows),
-        *(row for row in aside if isinstance(row, JointRow)),
-    ]
+    questions = [*held_out(config, stage, workshop.services, rows), *(row for row in aside if isinstance(row, JointRow))]
     selects = stage in ("supervised", "joint")
-    told = held_out_that_fit(
-        taught, questions, clara.generator, clara.config.k if selects else None, config.validate_on.max_new_tokens
-    )
+    told = held_out_that_fit(taught, questions, clara.generator, clara.config.k if selects else None, config.validate_on.max_new_tokens)
     left_out = len(taught) + len(questions) - len(told[0]) - len(told[1])
     validate = validator(clara, *told, config.validate_on, selects=selects)
     trainer = StageTrainer(
-        stage, clara.module, prepared.objective, prepared.rows, prepared.train, config, work / "train",
-        fingerprint(identity, stage), progress, process, validate,
-    )  # fmt: skip
+        stage,
+        clara.module,
+        prepared.objective,
+        prepared.rows,
+        prepared.train,
+        config,
+        work / "train",
+        fingerprint(identity, stage),
+        progress,
+        process,
+        validate,
+    )
 
     def save(folder: Path, figures: Mapping[str, float]) -> None:
         finish(config, stage, clara)
@@ -116,7 +124,5 @@ def _begun(
         # They are as large as what was trained on, and follow from it.
         shutil.rmtree(work / f"documents-{identity[:12]}", ignore_errors=True)
 
-    counts = {
-        "rows": len(rows), "set_aside": len(aside), "too_long": prepared.too_long, "held_out_too_long": left_out,
-    }  # fmt: skip
+    counts = {"rows": len(rows), "set_aside": len(aside), "too_long": prepared.too_long, "held_out_too_long": left_out}
     return Begun(trainer.loop, save, {name: float(count) for name, count in counts.items()})

@@ -28,9 +28,7 @@ class StepOptions(_Part):
     epochs: int = Field(1, ge=1, description="times that each row is used; paper 1")
     steps: int | None = Field(None, ge=1, description="of the optimiser at most, whatever the epochs; null: all")
     learning_rate: float = Field(1e-4, gt=0, description="of AdamW, at its peak")
-    warm_up: float = Field(
-        0.03, ge=0, description="share of the steps in which it rises, below 1; else their number; released 0.03"
-    )
+    warm_up: float = Field(0.03, ge=0, description="share of the steps in which it rises, below 1; else their number; released 0.03")
     schedule: Literal["cosine", "linear", "constant"] = Field("cosine", description="how the rate goes on")
     floor: float = Field(0.1, ge=0, le=1, description="where it ends, as a share of the peak; released 0.1")
     batch_size: int = Field(128, ge=1, description="rows of a step")
@@ -51,18 +49,14 @@ class SelectionSteps(StepOptions):
 class CompressionOptions(_Part):
     """What the two stages share that train the compressor."""
 
-    mse: float = Field(
-        0.1, ge=0, description="weight of the alignment loss (eq. 2.3's lambda), a mean over the hidden size; paper 0.1"
-    )
+    mse: float = Field(0.1, ge=0, description="weight of the alignment loss (eq. 2.3's lambda), a mean over the hidden size; paper 0.1")
     naming: float = Field(
         0.0,
         ge=0,
         description="ours, not the paper's: weight of a loss that has each memory token name the tokens of its share "
         "of the document through the base's output layer",
     )
-    naming_only: int = Field(
-        0, ge=0, description="ours: steps at the beginning in which the naming loss alone is learnt from"
-    )
+    naming_only: int = Field(0, ge=0, description="ours: steps at the beginning in which the naming loss alone is learnt from")
 
     naming_fades: float | None = Field(
         None, gt=0, le=1, description="ours: share of the steps in which that weight falls to 0; null: it stays"
@@ -117,8 +111,7 @@ class RetrieverStage(_Part):
 
     reasoner: Literal["compressor", "random", "kept"] = Field(
         "compressor",
-        description="what the query reasoner begins as: a copy of the compressor, a new one (Table 15), or the "
-        "checkpoint's own",
+        description="what the query reasoner begins as: a copy of the compressor, a new one (Table 15), or the checkpoint's own",
     )
     tau: float | None = Field(None, gt=0, description="temperature; null: the model's, released 0.02")
     documents: Literal["kept", "anew"] = Field(
@@ -139,18 +132,14 @@ class JointStage(RetrieverStage):
 
     train: SelectionSteps = SelectionSteps.model_validate({})
     init: Literal["instruction", "scp"] = Field(
-        "instruction",
-        description="where it begins: instruction tuning (released), or pretraining, and the stage between is left out",
+        "instruction", description="where it begins: instruction tuning (released), or pretraining, and the stage between is left out"
     )
     k: int | None = Field(None, ge=1, description="documents chosen; null: the model's, paper 5")
     selection: Literal["learnt", "frozen"] = Field(
         "learnt", description="frozen: the reasoner stays as it began and the generator alone learns, for comparison"
     )
     soft_steps: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="ours: share of the steps in which documents are mixed by their soft weights, less and less",
+        0.0, ge=0, lt=1, description="ours: share of the steps in which documents are mixed by their soft weights, less and less"
     )
     tau_start: float | None = Field(
         None, gt=0, description="ours: temperature at the first step, falling geometrically to tau until tau_steps"
@@ -167,16 +156,13 @@ class JointStage(RetrieverStage):
 class DataOptions(_Part):
     """What a stage is trained or validated on."""
 
-    scp: tuple[str, ...] = Field(
-        (), description="references of pretraining rows: clara_stages/pretraining:train; of worlds they are made"
-    )
+    scp: tuple[str, ...] = Field((), description="references of pretraining rows: clara_stages/pretraining:train; of worlds they are made")
     instruction: tuple[str, ...] = Field(
         (), description="references of questions with documents: clara_stages/instruction_tuning:train, pisco …"
     )
     joint: tuple[str, ...] = Field((), description="references of questions with candidates; paper: 20 each")
     options: dict[str, dict[str, Any]] = Field(
-        default_factory=dict,
-        description="options of the loaders, by dataset id, or by id/subset, which goes over them",
+        default_factory=dict, description="options of the loaders, by dataset id, or by id/subset, which goes over them"
     )
     pool: PoolConfig = PoolConfig.model_validate({})
     unheard: float = Field(
@@ -207,9 +193,7 @@ class ClaraTrainingConfig(TrainingConfig):
     """Options of CLaRa's training."""
 
     model: ClaraConfig = ClaraConfig.model_validate({})
-    start: str | None = Field(
-        None, description="a checkpoint to begin from in place of the bare base: of an earlier stage"
-    )
+    start: str | None = Field(None, description="a checkpoint to begin from in place of the bare base: of an earlier stage")
     stages: tuple[Stage, ...] = Field(
         ("scp", "instruction", "joint"), min_length=1, description="what is carried out; supervised is a baseline"
     )

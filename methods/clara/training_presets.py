@@ -29,9 +29,16 @@ of documents already taken as in algorithm 1."""
 
 
 def worlds(
-    train: int, questions: int, pretraining: Mapping[str, Any], instruction: Mapping[str, Any],
-    joint: Mapping[str, Any], *, supervised: int | None = None, naming_only: int = 60, every: int | None = None,
-) -> dict[str, Any]:  # fmt: skip
+    train: int,
+    questions: int,
+    pretraining: Mapping[str, Any],
+    instruction: Mapping[str, Any],
+    joint: Mapping[str, Any],
+    *,
+    supervised: int | None = None,
+    naming_only: int = 60,
+    every: int | None = None,
+) -> dict[str, Any]:
     """The pocket model on worlds, offline and on a CPU.
 
     A model of a few million parameters learns in hours what a large one has to be shown in days, if it is helped. What
@@ -63,18 +70,8 @@ def worlds(
             "memory_length": "embedding",
             "max_prompt": 1024,
         },
-        "data": {
-            "scp": ["worlds:train"],
-            "instruction": ["worlds:train"],
-            "joint": ["worlds:train"],
-            "options": asked,
-            "unheard": 0.2,
-        },
-        "validation": {
-            "instruction": ["worlds:validation"],
-            "joint": ["worlds:validation"],
-            "options": held_out,
-        },
+        "data": {"scp": ["worlds:train"], "instruction": ["worlds:train"], "joint": ["worlds:train"], "options": asked, "unheard": 0.2},
+        "validation": {"instruction": ["worlds:validation"], "joint": ["worlds:validation"], "options": held_out},
         "validate_on": {"questions": 200, "every": every},
         "scp": {
             "mse": 0.0,
@@ -87,10 +84,12 @@ def worlds(
         },
         "instruction": {"mse": 0.0, "together": 8, "train": _steps({"batch_size": 4, **instruction})},
         "joint": {"train": _steps(joint) | {"schedule": "cosine"}},
-        **({} if supervised is None else {
-            "supervised": {"train": _steps({"steps": supervised, "learning_rate": 5e-4}) | {"schedule": "cosine"}},
-        }),
-    }  # fmt: skip
+        **(
+            {}
+            if supervised is None
+            else {"supervised": {"train": _steps({"steps": supervised, "learning_rate": 5e-4}) | {"schedule": "cosine"}}}
+        ),
+    }
 
 
 def _steps(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,38 +97,43 @@ def _steps(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _WORLDS = worlds(
-    4, 6000,
+    4,
+    6000,
     {"steps": 500, "learning_rate": 2e-3},
     {"steps": 400, "learning_rate": 1e-3},
     {"steps": 40, "learning_rate": 5e-5},
     supervised=200,
-)  # fmt: skip
-WORLDS = {
-    **_WORLDS,
-    "stages": ("scp", "instruction", "supervised", "joint"),
-    "joint": {**_WORLDS["joint"], "reasoner": "kept"},
-}
+)
+WORLDS = {**_WORLDS, "stages": ("scp", "instruction", "supervised", "joint"), "joint": {**_WORLDS["joint"], "reasoner": "kept"}}
 """About a quarter of an hour on one core.
 
 The supervised stage goes before joint training: on worlds a reasoner that begins as the compressor finds no more than
 chance would, and answers alone do not teach it to (docs/methods/clara.md).
 """
 WORLDS_LONG = worlds(
-    40, 60000,
+    40,
+    60000,
     {"steps": 1500, "learning_rate": 2e-3, "floor": 0.02},
     {"steps": 1500, "learning_rate": 1e-3, "floor": 0.02, "batch_size": 8},
     {"steps": 300, "learning_rate": 5e-5},
-    naming_only=250, every=250,
-)  # fmt: skip
+    naming_only=250,
+    every=250,
+)
 """Hours. At another ratio: model.rate=16."""
 DEMO = worlds(
-    1, 400,
+    1,
+    400,
     {"steps": 40, "learning_rate": 2e-3},
     {"steps": 10, "learning_rate": 1e-3},
     {"steps": 5, "learning_rate": 1e-4, "batch_size": 8},
-    supervised=5, naming_only=20,
-)  # fmt: skip
+    supervised=5,
+    naming_only=20,
+)
 """Every stage in about two minutes; it learns next to nothing."""
 PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "paper": PAPER, "released": RELEASED, "worlds": WORLDS, "worlds-long": WORLDS_LONG, "demo": DEMO,
-}  # fmt: skip
+    "paper": PAPER,
+    "released": RELEASED,
+    "worlds": WORLDS,
+    "worlds-long": WORLDS_LONG,
+    "demo": DEMO,
+}

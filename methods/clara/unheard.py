@@ -37,11 +37,14 @@ def in_rows(rows: Sequence[JointRow], share: float, seed: int) -> list[JointRow]
     swaps = unheard_words(training_words(), share, Draws("clara unheard", seed, "rows"))
     return [
         replace(
-            row, question=replaced(row.question, swaps), answer=replaced(row.answer, swaps),
-            documents=_all(row.documents, swaps), golds=_all(row.golds, swaps),
+            row,
+            question=replaced(row.question, swaps),
+            answer=replaced(row.answer, swaps),
+            documents=_all(row.documents, swaps),
+            golds=_all(row.golds, swaps),
         )
         for row in rows
-    ]  # fmt: skip
+    ]
 
 
 def _lesson(lesson: Lesson, share: float, draws: Draws) -> Lesson:

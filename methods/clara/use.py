@@ -24,9 +24,7 @@ DType = Literal["float32", "bfloat16", "float16", "auto"]
 class CheckpointOptions(MethodConfig):
     """Which checkpoint, and in what precision."""
 
-    model: str = Field(
-        description="folder of a checkpoint that `ragmeter train clara` made, or `clara-pocket`, which ships"
-    )
+    model: str = Field(description="folder of a checkpoint that `ragmeter train clara` made, or `clara-pocket`, which ships")
     dtype: DType | None = Field(None, description="of the base's weights; null: as the checkpoint says")
 
     def preflight(self) -> None:
@@ -56,9 +54,8 @@ class Loaded:
         # What only the generator, the selector and training read is left out.
         reads = config.model_dump(mode="json", exclude={"base", "revision", "dtype", "max_prompt", "tau", "mask", "k"})
         self.compressor = fingerprint(
-            VERSION, weights_hash(config.base, config.revision), str(self.clara.base.dtype), reads,
-            [file_sha256(part) for part in parts],
-        )  # fmt: skip
+            VERSION, weights_hash(config.base, config.revision), str(self.clara.base.dtype), reads, [file_sha256(part) for part in parts]
+        )
 
     def require(self, adapter: Adapter) -> None:
         """Check that the checkpoint has an adapter.
@@ -69,8 +66,9 @@ class Loaded:
         if adapter not in self.clara.adapters.names:
             raise UserError(
                 f"this checkpoint has no {adapter}: it has {', '.join(self.clara.adapters.names)}",
-                where="clara, option model", try_this="a checkpoint of a later stage, or query_adapter: compressor",
-            )  # fmt: skip
+                where="clara, option model",
+                try_this="a checkpoint of a later stage, or query_adapter: compressor",
+            )
 
 
 _LOADED: WeakValueDictionary[tuple[Any, ...], Loaded] = WeakValueDictionary()

@@ -24,8 +24,8 @@ RECALLS = (1, 3, 5)
 
 
 def validator(
-    clara: Clara, lessons: Sequence[Lesson], questions: Sequence[JointRow], options: ValidateOptions, *, selects: bool,
-) -> Validate | None:  # fmt: skip
+    clara: Clara, lessons: Sequence[Lesson], questions: Sequence[JointRow], options: ValidateOptions, *, selects: bool
+) -> Validate | None:
     """The figures of held-out rows; None where there are none.
 
     `validation_loss` and `validation_mse` of lessons; `validation_answer_loss` (per token) and `validation_cover_em` of
@@ -70,9 +70,7 @@ def losses(clara: Clara, lessons: Sequence[Lesson], batch_size: int) -> dict[str
     return {"loss": entropy / tokens, "mse": mse / documents}
 
 
-def answered(
-    clara: Clara, questions: Sequence[JointRow], options: ValidateOptions, *, selects: bool
-) -> dict[str, float]:
+def answered(clara: Clara, questions: Sequence[JointRow], options: ValidateOptions, *, selects: bool) -> dict[str, float]:
     """Share of questions whose answer covers a gold one, loss per token of answers, recall of documents chosen."""
     documents = dict.fromkeys(text for row in questions for text in row.documents)
     memory = clara.encode(list(documents)).memory
@@ -92,9 +90,7 @@ def answered(
     return figures | entropy | {"cover_em": covered(clara, questions, prompts, own, options)}
 
 
-def _loss(
-    clara: Clara, prompts: Sequence[Prompt], memory: Sequence[Any], answers: Sequence[str], batch_size: int
-) -> float:
+def _loss(clara: Clara, prompts: Sequence[Prompt], memory: Sequence[Any], answers: Sequence[str], batch_size: int) -> float:
     """Cross-entropy per token of answers."""
     total = 0.0
     for start in range(0, len(prompts), batch_size):
@@ -104,27 +100,27 @@ def _loss(
     return total / sum(len(clara.generator.target_ids(one)) for one in answers)
 
 
-def answered_from_text(
-    clara: Clara, questions: Sequence[JointRow], options: ValidateOptions, *, documents: bool
-) -> float:
+def answered_from_text(clara: Clara, questions: Sequence[JointRow], options: ValidateOptions, *, documents: bool) -> float:
     """The same for the base without adapters, from the documents as text or from none: what memory is compared with."""
     prompts = [answer_from_text(row.question, row.documents if documents else ()) for row in questions]
     return covered(clara, questions, prompts, None, options, None)
 
 
 def covered(
-    clara: Clara, questions: Sequence[JointRow], prompts: Sequence[Prompt], memory: Any, options: ValidateOptions,
+    clara: Clara,
+    questions: Sequence[JointRow],
+    prompts: Sequence[Prompt],
+    memory: Any,
+    options: ValidateOptions,
     adapter: Adapter | None = "generator",
-) -> float:  # fmt: skip
+) -> float:
     """Share of questions whose reply covers a gold answer."""
     replies = clara.generate(prompts, memory, options.max_new_tokens, options.batch_size, adapter)
     scores = [cover_em(reply.text, row.golds) for reply, row in zip(replies, questions, strict=True)]
     return math.fsum(scores) / len(scores)
 
 
-def _selected(
-    clara: Clara, questions: Sequence[JointRow], of: Any, batch_size: int
-) -> tuple[list[list[int]], dict[str, float]]:
+def _selected(clara: Clara, questions: Sequence[JointRow], of: Any, batch_size: int) -> tuple[list[list[int]], dict[str, float]]:
     """The k best documents of each question, and recall over questions that have a positive."""
     chosen: list[list[int]] = []
     found: dict[int, list[float]] = {k: [] for k in RECALLS}
@@ -134,8 +130,6 @@ def _selected(
         order = scored.scores.masked_fill(~scored.mask, -torch.inf).sort(dim=-1, descending=True, stable=True).indices
         for k in RECALLS:
             found[k] += recalls(order[:, :k], scored.positive).tolist()
-        chosen += [
-            best[: min(clara.config.k, len(row.documents))] for best, row in zip(order.tolist(), rows, strict=True)
-        ]
+        chosen += [best[: min(clara.config.k, len(row.documents))] for best, row in zip(order.tolist(), rows, strict=True)]
     judged = {k: [one for one in values if not math.isnan(one)] for k, values in found.items()}
     return chosen, {f"recall@{k}": math.fsum(values) / len(values) for k, values in judged.items() if values}

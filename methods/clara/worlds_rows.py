@@ -107,6 +107,5 @@ def _texts(world: World, long: bool, config: WorldsConfig) -> Iterator[Text]:
 def _said(text: Text, world: World) -> tuple[Said, ...]:
     lines = zip(text.passage.sentences, text.subjects, text.facts, strict=True)
     return tuple(
-        Said(sentence, world.entities[subject], None if fact == NO_FACT else world.facts[fact])
-        for sentence, subject, fact in lines
+        Said(sentence, world.entities[subject], None if fact == NO_FACT else world.facts[fact]) for sentence, subject, fact in lines
     )

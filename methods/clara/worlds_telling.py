@@ -52,10 +52,7 @@ def simple_pairs(facts: Sequence[Fact], text: str, draws: Draws) -> list[Pair]:
     groups: dict[tuple[int, str], list[Fact]] = {}
     for fact in facts:
         groups.setdefault((fact.head.index, fact.relation.id), []).append(fact)
-    return [
-        Pair(draws.pick(paraphrases(group[0])), _joined([stated(fact, text) for fact in group]))
-        for group in groups.values()
-    ]
+    return [Pair(draws.pick(paraphrases(group[0])), _joined([stated(fact, text) for fact in group])) for group in groups.values()]
 
 
 def complex_pairs(facts: Sequence[Fact], text: str, draws: Draws) -> list[Pair]:
@@ -209,9 +206,7 @@ def _others(one: Said, fact: Fact) -> list[str]:
 def _pattern(way: str, tail: str, relation: Relation) -> re.Pattern[str]:
     """What a template's sentences look like, whatever the subject is called."""
     parts = re.split(r"(\{[hopt]\})", way)
-    made = "".join(
-        re.escape(tail) if part == "{t}" else ".+?" if part[:1] == "{" else re.escape(part) for part in parts
-    )
+    made = "".join(re.escape(tail) if part == "{t}" else ".+?" if part[:1] == "{" else re.escape(part) for part in parts)
     return re.compile(made.replace(r"\ a\ " + re.escape(tail), r"\ an?\ " + re.escape(tail)), re.IGNORECASE)
 
 

@@ -43,9 +43,7 @@ Triples are written as in the example; questions and triples are cut after {leng
 EXAMPLE = ("Jamaica", "location.country.languages_spoken", "Jamaican English")
 
 
-def write_card(
-    folder: Path, config: GprTrainingConfig, generator: str, test: tuple[str, ...], figures: Mapping[str, float]
-) -> None:
+def write_card(folder: Path, config: GprTrainingConfig, generator: str, test: tuple[str, ...], figures: Mapping[str, float]) -> None:
     """Write the card; it holds nothing that changes between equal trainings.
 
     Args:

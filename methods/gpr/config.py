@@ -47,9 +47,7 @@ class TrainConfig(_Part):
 class ValidateConfig(_Part):
     """What the curve says after each epoch."""
 
-    share: float = Field(
-        0.01, ge=0, lt=1, description="of the triples asked about: their questions are not trained on, but watched"
-    )
+    share: float = Field(0.01, ge=0, lt=1, description="of the triples asked about: their questions are not trained on, but watched")
     most: int = Field(1000, ge=1, description="of those questions at most")
     questions: int = Field(200, ge=1, description="of the benchmarks in `validation` at most, each")
     k: int = Field(20, ge=1, description="triples among which their answers are looked for")
@@ -63,17 +61,11 @@ class GprTrainingConfig(TrainingConfig):
         description="references whose triples are the graph; their questions are not read. Paper: a part of Freebase "
         "around webqsp and cwq; ours: webqsp:train+validation, cwq:train+validation",
     )
-    graph_options: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="options of the loaders, by dataset id"
-    )
+    graph_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="options of the loaders, by dataset id")
     allow_test: bool = Field(False, description="take test graphs, too; the result is then not zero-shot")
-    validation: tuple[str, ...] = Field(
-        (), description="references of held-out graphs with questions, for curves; never trained on"
-    )
+    validation: tuple[str, ...] = Field((), description="references of held-out graphs with questions, for curves; never trained on")
     validation_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="as graph_options")
-    base: str = Field(
-        "distilbert-base-uncased", description="what both towers begin as: a preset, folder or hub id; offline: minilm"
-    )
+    base: str = Field("distilbert-base-uncased", description="what both towers begin as: a preset, folder or hub id; offline: minilm")
     revision: str | None = Field(None, description="revision of a hub id")
     triple_base: str | None = Field(None, description="what the tower of triples begins as, if not as base")
     triple_revision: str | None = Field(None, description="its revision")
@@ -100,9 +92,13 @@ class GprTrainingConfig(TrainingConfig):
 
     def _encoder(self, base: str, revision: str | None) -> EncoderConfig:
         given = {
-            "model": ENCODERS.get(base, {}).get("model", base), "revision": revision, "max_length": self.max_length,
-            "pooling": "cls" if self.pooling == "first" else "mean", "query_prompt": "", "passage_prompt": "",
-        }  # fmt: skip
+            "model": ENCODERS.get(base, {}).get("model", base),
+            "revision": revision,
+            "max_length": self.max_length,
+            "pooling": "cls" if self.pooling == "first" else "mean",
+            "query_prompt": "",
+            "passage_prompt": "",
+        }
         return EncoderConfig.model_validate(given)
 
     def preflight(self) -> None:
@@ -123,7 +119,7 @@ class GprTrainingConfig(TrainingConfig):
                 f"the generator worlds knows the relations of worlds alone, not those of {others[0]}",
                 where="questions.generator",
                 try_this="--set questions.generator=llm --set questions.chat.model=meta-llama/Llama-3.1-8B-Instruct",
-            )  # fmt: skip
+            )
 
     def reach(self, cache: Path | None) -> None:
         """One short call to the model that writes questions, unless replies of it are kept."""

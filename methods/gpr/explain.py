@@ -51,8 +51,9 @@ class GprExplainConfig(MethodConfig):
             why = ": ".join(filter(None, told_of(error)))
             raise UserError(
                 f"the card of this checkpoint does not say how it was trained: {why}",
-                where=self.checkpoint, try_this="train it anew: ragmeter train gpr",
-            ) from None  # fmt: skip
+                where=self.checkpoint,
+                try_this="train it anew: ragmeter train gpr",
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -93,10 +94,7 @@ def explain(question: Question, corpus: Corpus, config: GprExplainConfig, servic
     triples = triple_corpus(corpus, "gpr")
     if question.candidates is None and config.scope == "question":
         raise UserError("this question brings no graph of its own", where=question.id, try_this="--set scope=global")
-    trained, untrained = (
-        _ranked(retriever, question, triples)
-        for retriever in (_trained(config, services), _untrained(config, services))
-    )
+    trained, untrained = (_ranked(retriever, question, triples) for retriever in (_trained(config, services), _untrained(config, services)))
     written = config.training.linearise
     answers = [name for name in dict.fromkeys(question.answers) if trained.rank(name) is not None]
     tables = (_side_by_side(question, trained, untrained, config.k, written), _answers(answers, trained, untrained))
@@ -131,9 +129,11 @@ def _side_by_side(question: Question, trained: Found, untrained: Found, k: int, 
         for rank in range(min(k, len(trained.triples)))
     ]
     return Table(
-        "The first triples", ("rank", "untrained towers", "cosine", "", "GPR", "cosine", ""), tuple(rows),
+        "The first triples",
+        ("rank", "untrained towers", "cosine", "", "GPR", "cosine", ""),
+        tuple(rows),
         "answer: its head or tail is one; reference: the dataset's proof rests on it",
-    )  # fmt: skip
+    )
 
 
 def _cells(found: Found, rank: int, question: Question, written: LineariseConfig) -> tuple[str, str, str]:
@@ -149,9 +149,11 @@ def _cells(found: Found, rank: int, question: Question, written: LineariseConfig
 def _answers(answers: Sequence[str], trained: Found, untrained: Found) -> Table:
     rows = tuple((name, untrained.rank(name), trained.rank(name)) for name in answers)
     return Table(
-        "Where the answers are", ("answer", "untrained towers", "GPR"), rows,
+        "Where the answers are",
+        ("answer", "untrained towers", "GPR"),
+        rows,
         f"rank of the first triple with it, among {len(trained.triples)}; answers outside the graph are not listed",
-    )  # fmt: skip
+    )
 
 
 def _summary(question: Question, trained: Found, untrained: Found, answers: Sequence[str], k: int) -> str:

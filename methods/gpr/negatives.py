@@ -14,9 +14,7 @@ Ints = NDArray[np.int32]
 Places = NDArray[np.int64]
 
 
-def negatives(
-    heads: Ints, tails: Ints, relations: Ints | None, anchors: Places, rng: np.random.Generator
-) -> tuple[Places, int | None]:
+def negatives(heads: Ints, tails: Ints, relations: Ints | None, anchors: Places, rng: np.random.Generator) -> tuple[Places, int | None]:
     """Draw one for each anchor.
 
     Candidates are drawn from a pool and kept where they fit, which leaves them uniform over all that fit. Rows that
@@ -38,9 +36,7 @@ def negatives(
 
 
 class _Search:
-    def __init__(
-        self, heads: Ints, tails: Ints, relations: Ints | None, anchors: Places, rng: np.random.Generator
-    ) -> None:
+    def __init__(self, heads: Ints, tails: Ints, relations: Ints | None, anchors: Places, rng: np.random.Generator) -> None:
         self._heads, self._tails, self._relations = heads, tails, relations
         self._anchors = anchors
         self._rng = rng

@@ -72,9 +72,7 @@ def svg(drawing: Drawing, most: int = MOST) -> str | None:
     places = dict(zip(names, layout(len(names)), strict=True))
     left_out = len(drawing.names) - len(names)
     legend = [*_LEGEND, f"{left_out} further entities not drawn"] if left_out else _LEGEND
-    lines = [
-        f'<text class="note" x="12" y="{SIZE + 16 + 18 * number}">{line}</text>' for number, line in enumerate(legend)
-    ]
+    lines = [f'<text class="note" x="12" y="{SIZE + 16 + 18 * number}">{line}</text>' for number, line in enumerate(legend)]
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {SIZE} {SIZE + 62}" role="img">',
         "<title>The first triples</title>",
@@ -110,9 +108,7 @@ def _edges(drawing: Drawing, places: Places) -> list[str]:
     return lines
 
 
-def _path(
-    start: tuple[float, float], end: tuple[float, float], earlier: int, *, turned: bool
-) -> tuple[str, tuple[float, float]]:
+def _path(start: tuple[float, float], end: tuple[float, float], earlier: int, *, turned: bool) -> tuple[str, tuple[float, float]]:
     """The path of an arrow, and where its label goes.
 
     Args:

@@ -37,9 +37,7 @@ class QuestionsConfig(BaseModel):
         description="llm: ask `chat` (paper); cache: read `path`; template: words of the relation, for dry runs; "
         "worlds: wordings of worlds' relations",
     )
-    chat: QuestionsChat | None = Field(
-        default=None, description="the model of generator llm; paper: Llama-3.1-8B-Instruct"
-    )
+    chat: QuestionsChat | None = Field(default=None, description="the model of generator llm; paper: Llama-3.1-8B-Instruct")
     prompt: str | None = Field(default=None, description="a template file of one's own; null: the one that ships")
     path: str | None = Field(default=None, description="the file of generator cache, JSON lines")
     phrasings: tuple[Phrasing, ...] = Field(
@@ -48,12 +46,8 @@ class QuestionsConfig(BaseModel):
         description="of generator worlds: statements share no template with test questions, descriptions share "
         "phrases, questions are theirs",
     )
-    sides: tuple[Side, ...] = Field(
-        default=SIDES, min_length=1, description="ends that are hidden, one question for each; paper: both"
-    )
-    triples: int | None = Field(
-        default=None, ge=1, description="most triples that questions are asked about, drawn by the seed; null: all"
-    )
+    sides: tuple[Side, ...] = Field(default=SIDES, min_length=1, description="ends that are hidden, one question for each; paper: both")
+    triples: int | None = Field(default=None, ge=1, description="most triples that questions are asked about, drawn by the seed; null: all")
 
     @model_validator(mode="after")
     def _has_its_source(self) -> Self:
@@ -179,9 +173,7 @@ def _asked_about(graph: PretrainingGraph, config: QuestionsConfig, seed: int) ->
     return np.sort(np.random.default_rng(seed).choice(rows, config.triples, replace=False))
 
 
-def _batches(
-    graph: PretrainingGraph, rows: NDArray[np.int64], sides: tuple[Side, ...]
-) -> Iterator[tuple[list[int], list[MaskedTriple]]]:
+def _batches(graph: PretrainingGraph, rows: NDArray[np.int64], sides: tuple[Side, ...]) -> Iterator[tuple[list[int], list[MaskedTriple]]]:
     """Masked triples with the rows of their triples, so many at a time."""
     step = max(1, BATCH // len(sides))
     for start in range(0, len(rows), step):
@@ -194,5 +186,6 @@ def _nothing(graph: PretrainingGraph, generator: str, counts: Mapping[str, int])
     fate = ", ".join(f"{name} {number:,}" for name, number in counts.items() if number) or "nothing"
     return UserError(
         f"{generator} wrote no question about the {len(graph):,} triples ({fate})",
-        where="questions", try_this="another generator, or another graph",
-    )  # fmt: skip
+        where="questions",
+        try_this="another generator, or another graph",
+    )

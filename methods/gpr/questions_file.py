@@ -68,8 +68,9 @@ def _written(line: str, where: str) -> Written:
     if row["tid"] != triple_id(triple):
         raise UserError(
             f"tid {row['tid']} is not the id of h, r and t, which is {triple_id(triple)}",
-            where=where, try_this="correct the field, or remove the line",
-        )  # fmt: skip
+            where=where,
+            try_this="correct the field, or remove the line",
+        )
     return Written(MaskedTriple(triple, row["side"]), row["question"], row["generator"])
 
 
@@ -81,9 +82,7 @@ def kept_questions(path: Path, generator: str) -> dict[Key, str]:
     if not path.exists():
         return {}
     _mend(path)
-    return {
-        (one.masked.id, one.masked.side): one.question for one in read_questions(path) if one.generator == generator
-    }
+    return {(one.masked.id, one.masked.side): one.question for one in read_questions(path) if one.generator == generator}
 
 
 def _mend(path: Path) -> None:

@@ -20,19 +20,21 @@ class GprConfig(TripleSearchConfig):
     """Options of GPR; pooling and length are those that the checkpoint was saved with."""
 
     model: str = Field(description="folder of a checkpoint that `ragmeter train gpr` made")
-    linearise: LineariseConfig | None = Field(
-        None, description="how triples are written; null: as they were in pretraining"
-    )
+    linearise: LineariseConfig | None = Field(None, description="how triples are written; null: as they were in pretraining")
 
     @property
     def encoder(self) -> EncoderConfig:
         """The two towers as one encoder: questions are its queries, triples its passages."""
         folder = Path(self.model)
         given = {
-            "model": str(folder / TRIPLE), "query_model": str(folder / QUESTION), "query_prompt": "",
-            "passage_prompt": "", "normalise": self.similarity == "cosine", "batch_size": self.batch_size,
+            "model": str(folder / TRIPLE),
+            "query_model": str(folder / QUESTION),
+            "query_prompt": "",
+            "passage_prompt": "",
+            "normalise": self.similarity == "cosine",
+            "batch_size": self.batch_size,
             "dtype": self.dtype,
-        }  # fmt: skip
+        }
         return EncoderConfig.model_validate(given)
 
     def preflight(self) -> None:

@@ -27,15 +27,12 @@ class SamplingConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     nb_exclude_same_hr: bool = Field(
-        default=False,
-        description="no neighbour has the triple's head and relation, as it may be as right; paper: it may have",
+        default=False, description="no neighbour has the triple's head and relation, as it may be as right; paper: it may have"
     )
     side_balanced: bool = Field(
         default=False, description="a coin decides whether head or tail is shared; paper: uniform over all neighbours"
     )
-    neg_rel_disjoint: bool = Field(
-        default=False, description="a negative has another relation too; paper: other entities"
-    )
+    neg_rel_disjoint: bool = Field(default=False, description="a negative has another relation too; paper: other entities")
 
 
 class Drawn(NamedTuple):
@@ -100,13 +97,7 @@ class TripleIndex:
         head, tail = self._sides(self._which[anchors], SamplingConfig(nb_exclude_same_hr=exclude_same_hr))
         return (head.sizes + tail.sizes).astype(np.int64)
 
-    def draw(
-        self,
-        epoch: int,
-        seed: int,
-        options: SamplingConfig | None = None,
-        anchors: NDArray[np.integer] | None = None,
-    ) -> Drawn:
+    def draw(self, epoch: int, seed: int, options: SamplingConfig | None = None, anchors: NDArray[np.integer] | None = None) -> Drawn:
         """Draw a neighbour and a negative for every anchor, anew in each epoch.
 
         Args:
@@ -126,8 +117,9 @@ class TripleIndex:
         if len(asked) and not len(rows):
             raise UserError(
                 "no triple of the graph shares an entity with another that may be its neighbour",
-                where="graph", try_this="a larger or denser graph, or sampling.nb_exclude_same_hr: false",
-            )  # fmt: skip
+                where="graph",
+                try_this="a larger or denser graph, or sampling.nb_exclude_same_hr: false",
+            )
         kept = self._which[asked[rows]]
         neighbour = _either(head.of(rows), tail.of(rows), options.side_balanced, rng)
         columns = (self.heads, self.tails, self.relations if options.neg_rel_disjoint else None)
@@ -155,8 +147,9 @@ class TripleIndex:
         shared = "an entity or the relation" if options.neg_rel_disjoint else "an entity"
         return UserError(
             f"there is no negative for the triple {named}: all {len(self.heads):,} triples share {shared} with it",
-            where="graph", try_this="a larger graph of several topics",
-        )  # fmt: skip
+            where="graph",
+            try_this="a larger graph of several topics",
+        )
 
 
 class _Gapped(NamedTuple):
@@ -239,9 +232,7 @@ def _stretches(begins: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np
     return np.repeat(starts, lengths), np.repeat(lengths, lengths)
 
 
-def _copies(
-    heads: NDArray[np.integer], relations: NDArray[np.integer], tails: NDArray[np.integer]
-) -> tuple[Numbers, Numbers]:
+def _copies(heads: NDArray[np.integer], relations: NDArray[np.integer], tails: NDArray[np.integer]) -> tuple[Numbers, Numbers]:
     """Places of the first copies of triples, in their order, and for each triple the number of its first copy."""
     order = np.lexsort((tails, relations, heads))
     new = _changes(heads[order]) | _changes(relations[order]) | _changes(tails[order])

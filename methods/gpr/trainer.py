@@ -33,19 +33,27 @@ class GprTrainer:
     """
 
     def __init__(
-        self, towers: Towers, material: Material, config: GprTrainingConfig, folder: Path, identity: str,
-        progress: Progress, validate: Validate | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        towers: Towers,
+        material: Material,
+        config: GprTrainingConfig,
+        folder: Path,
+        identity: str,
+        progress: Progress,
+        validate: Validate | None = None,
+    ) -> None:
         self.towers, self.material, self.config = towers, material, config
         train = config.train
         self._epoch = -(-len(material) // train.batch_size)
         options = LoopOptions(
-            train.epochs * self._epoch, self._epoch, Schedule(train.learning_rate, train.warm_up, train.schedule),
-            train.weight_decay, max_grad_norm=train.max_grad_norm, save_every=train.save_every,
-        )  # fmt: skip
-        self.loop = Loop(
-            towers.modules, options, self._step, folder, identity, progress, "gpr", towers.accelerator, validate
-        )  # fmt: skip
+            train.epochs * self._epoch,
+            self._epoch,
+            Schedule(train.learning_rate, train.warm_up, train.schedule),
+            train.weight_decay,
+            max_grad_norm=train.max_grad_norm,
+            save_every=train.save_every,
+        )
+        self.loop = Loop(towers.modules, options, self._step, folder, identity, progress, "gpr", towers.accelerator, validate)
 
     def _step(self, step: int) -> dict[str, float]:
         """The gradient of one batch; each process adds that of its own parts."""
@@ -86,6 +94,4 @@ def cosines_of(towers: Towers, texts: Texts, seed: tuple[int, ...]) -> Cosines:
     def at(vectors: Any, places: np.ndarray) -> Any:
         return vectors[torch.from_numpy(places).to(vectors.device)]
 
-    return cosines(
-        at(asked, texts.question), at(triples, texts.anchor), at(triples, texts.neighbour), at(triples, texts.negative)
-    )  # fmt: skip
+    return cosines(at(asked, texts.question), at(triples, texts.anchor), at(triples, texts.neighbour), at(triples, texts.negative))

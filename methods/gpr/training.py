@@ -55,10 +55,16 @@ class GprTraining:
         process = accelerator(config.train.precision, workshop.services.device)
         models = [(one.model, one.revision) for one in (config.question_encoder, config.triple_encoder)]
         yield from train_stage(
-            STAGE, config, models[0], graph.fingerprints, workshop, process,
+            STAGE,
+            config,
+            models[0],
+            graph.fingerprints,
+            workshop,
+            process,
             lambda identity: self._begun(graph, workshop, process, identity),
-            others=models[1:] if config.triple_base is not None else (), inputs=_files(config),
-        )  # fmt: skip
+            others=models[1:] if config.triple_base is not None else (),
+            inputs=_files(config),
+        )
 
     def _begun(self, graph: PretrainingGraph, workshop: Workshop, process: Any, identity: str) -> Begun:
         config = self.config
@@ -69,26 +75,26 @@ class GprTraining:
         towers = Towers.load(config, str(process.device), process)
         same = fingerprint(identity, graph.fingerprint, questions.texts, questions.triples.tolist())
         trainer = GprTrainer(
-            towers, material, config, workshop.work / "train", same, workshop.progress,
-            validator(config, towers, material),
-        )  # fmt: skip
+            towers, material, config, workshop.work / "train", same, workshop.progress, validator(config, towers, material)
+        )
 
         def save(folder: Path, figures: Mapping[str, float]) -> None:
             towers.save(folder / QUESTION, folder / TRIPLE)
             write_card(folder, config, questions.generator, graph.test, figures)
 
         figures = {
-            "triples": float(len(graph)), "questions": float(len(questions)), "rows": float(len(material)),
+            "triples": float(len(graph)),
+            "questions": float(len(questions)),
+            "rows": float(len(material)),
             "questions_without_neighbour": float(material.dropped),
-        }  # fmt: skip
+        }
         return Begun(trainer.loop, save, figures)
 
     def _questions(self, graph: PretrainingGraph, workshop: Workshop) -> QuestionSet:
         generator = self._generator or generator_of(self.config.questions, workshop.services)
         return questions_of(
-            graph, self.config.questions, generator, workshop.work / "questions.jsonl", seed=self.config.seed,
-            progress=workshop.progress,
-        )  # fmt: skip
+            graph, self.config.questions, generator, workshop.work / "questions.jsonl", seed=self.config.seed, progress=workshop.progress
+        )
 
 
 def _files(config: GprTrainingConfig) -> list[str]:

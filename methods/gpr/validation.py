@@ -31,9 +31,10 @@ def validator(config: GprTrainingConfig, towers: Towers, material: Material) -> 
     graphs = [_Graphs(load(one, _options(one, config)), config) for one in config.validation]
     if graphs and not any(one.asked for one in graphs):
         raise UserError(
-            "no validation question has an answer in its graph, so there is no recall", where="validation",
+            "no validation question has an answer in its graph, so there is no recall",
+            where="validation",
             try_this="data of graph QA with its graphs, or none",
-        )  # fmt: skip
+        )
     if not len(rows) and not graphs:
         return None
 
@@ -59,10 +60,7 @@ def _of_rows(config: GprTrainingConfig, towers: Towers, material: Material) -> d
     asked, triples = towers.encoded("question", texts.questions), towers.encoded("triple", texts.triples)
     columns = (texts.anchor, texts.neighbour, texts.negative)
     found = Cosines(*(torch.from_numpy((asked[texts.question] * triples[one]).sum(1)) for one in columns))
-    return {
-        "validation_loss": float(row_losses(found, config.loss).mean()),
-        "validation_ordered": float(found.ordered().float().mean()),
-    }
+    return {"validation_loss": float(row_losses(found, config.loss).mean()), "validation_ordered": float(found.ordered().float().mean())}
 
 
 class _Graphs:
@@ -76,9 +74,10 @@ class _Graphs:
         corpus = benchmark.corpus
         if not isinstance(corpus, TripleCorpus):
             raise UserError(
-                f"{benchmark.reference} has no graphs", where="validation",
+                f"{benchmark.reference} has no graphs",
+                where="validation",
                 try_this="data of graph QA with its graphs: webqsp, cwq (layout rog), worlds/graph",
-            )  # fmt: skip
+            )
         self._corpus, self._k, self._linearise = corpus, config.validate_on.k, config.linearise
         self._names = [name.casefold() for name in corpus.triples.entities.to_pylist()]
         questions = benchmark.questions[: config.validate_on.questions]

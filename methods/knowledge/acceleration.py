@@ -115,9 +115,13 @@ def radius_of(walk: Walk) -> float:
 
     try:
         (largest,) = eigsh(
-            LinearOperator((size, size), matvec=step, dtype=np.float64), k=1, ncv=8, tol=ROUGHLY,
-            v0=np.random.default_rng(0).standard_normal(size), return_eigenvectors=False,
-        )  # fmt: skip
+            LinearOperator((size, size), matvec=step, dtype=np.float64),
+            k=1,
+            ncv=8,
+            tol=ROUGHLY,
+            v0=np.random.default_rng(0).standard_normal(size),
+            return_eigenvectors=False,
+        )
     except ArpackError:  # not found in time, or there is nothing but the mass
         return walk.follow
     return min(walk.follow, max(MARGIN * abs(float(largest)), ROUGHLY))

@@ -128,9 +128,7 @@ class LLMQueries:
         return fingerprint("llm", self._model.config.model_dump(mode="json"), self._prompt.hash, self._most)
 
     def generate(self, requests: Sequence[QueryRequest]) -> list[AugmentedQueries]:
-        conversations = [
-            self._prompt.messages(given=given(request), most=str(self._most)) for request in requests
-        ]  # fmt: skip
+        conversations = [self._prompt.messages(given=given(request), most=str(self._most)) for request in requests]
         found = [self._read(reply) for reply in self._model.complete(conversations)]
         again = [number for number, one in enumerate(found) if one.failed]
         if again:
@@ -175,15 +173,9 @@ class TemplateQueries:
         # As many rounds as it takes for every fact to meet every pattern.
         patterns = [pattern for kind in zip(*PATTERNS.values(), strict=True) for pattern in kind]
         drafts = (
-            pattern.format(
-                name=name.title(), other=_another(names, name, turn).title(), fact=text.rstrip("."), quote=text
-            )
+            pattern.format(name=name.title(), other=_another(names, name, turn).title(), fact=text.rstrip("."), quote=text)
             for turn, (pattern, (name, text)) in enumerate(
-                zip(
-                    islice(cycle(patterns), len(patterns) * len(facts)),
-                    islice(cycle(facts), len(patterns) * len(facts)),
-                    strict=True,
-                )
+                zip(islice(cycle(patterns), len(patterns) * len(facts)), islice(cycle(facts), len(patterns) * len(facts)), strict=True)
             )
         )
         return AugmentedQueries(distinct(drafts, self._most), "template")
@@ -194,10 +186,7 @@ PATTERNS = {
         "How does {name}, of whom it is said that {fact}, differ from {other}?",
         "Which of {name} and {other} fits the words: {fact}?",
     ),
-    "causal": (
-        "What followed from it that {fact}, where {other} is concerned?",
-        "What brought it about that {fact}?",
-    ),
+    "causal": ("What followed from it that {fact}, where {other} is concerned?", "What brought it about that {fact}?"),
     "quotation": (
         "“{quote}” – about what else do those speak who say this of {name}?",
         "Where is it told in the words “{quote}” what became of {name}?",
@@ -219,9 +208,7 @@ def generator_of(config: QueriesConfig, services: Services) -> QueryGenerator:
 
 def given(request: QueryRequest) -> str:
     """What a model is told of a question: JSON with its text, answer and entities; relations are not passed on."""
-    entities = [
-        {"name": node.name, "type": node.type, "descriptions": list(node.descriptions)} for node in request.entities
-    ]
+    entities = [{"name": node.name, "type": node.type, "descriptions": list(node.descriptions)} for node in request.entities]
     value = {"question": request.question.text, "answer": request.answer, "entities": entities}
     return json.dumps(value, ensure_ascii=False, indent=1)
 
@@ -250,9 +237,7 @@ def _told(request: QueryRequest) -> list[tuple[str, str]]:
     columns = [[(node.name, text) for text in node.descriptions] for node in request.entities]
     facts = [pair for turn in zip_longest(*columns) for pair in turn if pair is not None]
     free = [
-        (name, text)
-        for name, text in facts
-        if name not in avoided and name not in question and not (answer and answer in clean_name(text))
+        (name, text) for name, text in facts if name not in avoided and name not in question and not (answer and answer in clean_name(text))
     ]
     return list({text: (name, text) for name, text in reversed(free or facts)}.values())[::-1]
 

@@ -36,8 +36,7 @@ class ChunkConfig(BaseModel):
     overlap: int = Field(12, ge=0, description="units that a chunk shares with the one before")
     tokenizer: str = Field(
         MINILM,
-        description="where unit is token: a folder or tokenizer.json of a model, or tiktoken:o200k_base, which the "
-        "released code counts in",
+        description="where unit is token: a folder or tokenizer.json of a model, or tiktoken:o200k_base, which the released code counts in",
     )
 
     @model_validator(mode="after")
@@ -49,12 +48,7 @@ class ChunkConfig(BaseModel):
 
 CHUNKS = {
     role: ChunkConfig.model_validate(given)
-    for role, given in (
-        ("kg", {}),
-        ("score", {}),
-        ("eval", {"unit": "word"}),
-        ("sentence", {"unit": "sentence", "size": 1, "overlap": 0}),
-    )
+    for role, given in (("kg", {}), ("score", {}), ("eval", {"unit": "word"}), ("sentence", {"unit": "sentence", "size": 1, "overlap": 0}))
 }
 """The chunkings of ARK by role; `sentence` is what the released code scores instead of `score`."""
 
@@ -133,9 +127,7 @@ def _tokenizer(name: str) -> Callable[[str], Sequence[Span]]:
         tokenizer: Any = Tokenizer.from_file(str(path))
     except Exception as error:  # the package raises a bare Exception
         raise UserError(
-            f"the tokenizer cannot be read: {error}",
-            where=str(path),
-            try_this="tokenizer: the folder of a model, or unit: word",
+            f"the tokenizer cannot be read: {error}", where=str(path), try_this="tokenizer: the folder of a model, or unit: word"
         ) from None
     tokenizer.no_truncation()
     tokenizer.no_padding()

@@ -137,9 +137,7 @@ class KnowledgeGraph:
             "made_of": self.made_of,
             "counts": dict(self.counts),
             "nodes": [{name: getattr(node, name) for name in Node.__slots__} for node in self.nodes],
-            "edges": [
-                {**{name: getattr(edge, name) for name in Edge.__slots__}, "kinds": edge.kinds} for edge in self.edges
-            ],
+            "edges": [{**{name: getattr(edge, name) for name in Edge.__slots__}, "kinds": edge.kinds} for edge in self.edges],
         }
         write_json(path, value, nan=False)
 
@@ -154,10 +152,7 @@ class KnowledgeGraph:
         graph = cls(
             read.document_id,
             tuple(Node(n.name, n.type, tuple(n.descriptions), tuple(n.chunks)) for n in read.nodes),
-            tuple(
-                Edge(*_ends(e.source, e.target), e.strength, tuple(e.descriptions), tuple(e.chunks), e.similarity)
-                for e in read.edges
-            ),
+            tuple(Edge(*_ends(e.source, e.target), e.strength, tuple(e.descriptions), tuple(e.chunks), e.similarity) for e in read.edges),
             read.counts,
             read.made_of,
         )
@@ -286,9 +281,7 @@ def read_json(path: Path, model: type[Any], what: str) -> Any:
         raise UserError(f"the file cannot be read: {error}", where=str(path)) from None
     except ValidationError as error:
         place, fault = told_of(error)
-        raise UserError(
-            f"this file is not {what}: {fault}", where=f"{path}: {place}" if place else str(path), try_this=_ANEW
-        ) from None
+        raise UserError(f"this file is not {what}: {fault}", where=f"{path}: {place}" if place else str(path), try_this=_ANEW) from None
 
 
 def _ends(one: str, other: str) -> tuple[str, str]:

@@ -114,11 +114,7 @@ def neighbourhoods_of(
 
 
 def queries_of(
-    graph: KnowledgeGraph,
-    questions: Sequence[Question],
-    around: Sequence[Neighbourhood],
-    generator: QueryGenerator,
-    folder: Path,
+    graph: KnowledgeGraph, questions: Sequence[Question], around: Sequence[Neighbourhood], generator: QueryGenerator, folder: Path
 ) -> list[dict[str, AugmentedQueries]]:
     """The augmented queries of questions about one document by size, from the folder or made and kept there.
 
@@ -136,11 +132,7 @@ def queries_of(
     missing: list[tuple[int, str, QueryRequest]] = []
     keys: list[str] = []
     for number, (question, one) in enumerate(zip(questions, around, strict=True)):
-        requests = {
-            size: QueryRequest(question, tuple(one.size(size).nodes(graph)), one.seeds.names)
-            for size in SIZES
-            if not one.skipped
-        }
+        requests = {size: QueryRequest(question, tuple(one.size(size).nodes(graph)), one.seeds.names) for size in SIZES if not one.skipped}
         told = [[asdict(node) for node in request.entities] for request in requests.values()]
         keys.append(fingerprint(generator.fingerprint, question.text, list(question.answers[:1]), told))
         kept = _kept(file_of(folder, "queries", question.id), keys[-1], dict[str, AugmentedQueries])
@@ -175,9 +167,7 @@ def _kept(path: Path, made_of: str, kind: Any) -> Any:
         return TypeAdapter(kind).validate_python(kept.value)
     except ValueError as error:
         raise UserError(
-            f"this file does not hold what its folder is for: {error}",
-            where=str(path),
-            try_this="remove it, so that it is made anew",
+            f"this file does not hold what its folder is for: {error}", where=str(path), try_this="remove it, so that it is made anew"
         ) from None
 
 

@@ -54,9 +54,7 @@ def linearise(triple: Triple, rel: RelationText = "last", underscores: Underscor
     return f"{head} {relation_text(relation, rel, underscores)} {tail}"
 
 
-def linearised(
-    triples: Triples, rows: NDArray[np.integer] | None = None, config: LineariseConfig | None = None
-) -> list[str]:
+def linearised(triples: Triples, rows: NDArray[np.integer] | None = None, config: LineariseConfig | None = None) -> list[str]:
     """The texts of many triples at once; every relation is worked out a single time.
 
     Args:

@@ -33,11 +33,7 @@ class NeighbourhoodConfig(BaseModel):
 
 
 PRESETS = {
-    "paper": {
-        "ppr": {"teleport": 0.85, "dangling": "drop"},
-        "large": {"min_k": 1, "max_k": 200},
-        "small": {"min_k": 1, "max_k": 10},
-    },
+    "paper": {"ppr": {"teleport": 0.85, "dangling": "drop"}, "large": {"min_k": 1, "max_k": 200}, "small": {"min_k": 1, "max_k": 10}},
     "released": {
         "ppr": {"teleport": 0.15, "released_exact": True},
         "large": {"min_k": 20, "max_k": 50, "inclusive_k": True, "apply_eps": False},
@@ -130,15 +126,10 @@ def neighbourhoods(
     return found
 
 
-def _neighbourhood(
-    question_id: str, graph: KnowledgeGraph, seeds: Seeds, scores: Floats, config: NeighbourhoodConfig
-) -> Neighbourhood:
+def _neighbourhood(question_id: str, graph: KnowledgeGraph, seeds: Seeds, scores: Floats, config: NeighbourhoodConfig) -> Neighbourhood:
     order, values = ranked(scores, [node.name for node in graph.nodes])
     names = tuple(graph.nodes[place].name for place in order)
-    large, small = (
-        _subgraph(names, cut(values, rule, config.ppr.eps), seeds, config.force_seeds)
-        for rule in (config.large, config.small)
-    )
+    large, small = (_subgraph(names, cut(values, rule, config.ppr.eps), seeds, config.force_seeds) for rule in (config.large, config.small))
     # Both are beginnings of one ranking; only a small cut that falls behind the large one's could break this.
     if large.cut < small.cut:
         small = _subgraph(names, Cut(large.cut, small.considered, large.fall), seeds, config.force_seeds)

@@ -46,9 +46,7 @@ class PageRankConfig(BaseModel):
     )
     teleport: float = Field(0.15, gt=0, le=1, description="share of the mass that starts anew in every step")
     eps: float = Field(1e-4, gt=0, description="the iteration stops when no score changes by as much")
-    dangling: Dangling = Field(
-        "restart", description="mass on entities without a relation: starts anew (released), or is lost (paper)"
-    )
+    dangling: Dangling = Field("restart", description="mass on entities without a relation: starts anew (released), or is lost (paper)")
     weighted: bool = Field(False, description="follow edges by their weight; released: all alike")
     released_exact: bool = Field(
         False,
@@ -95,9 +93,7 @@ def personalised_pagerank(
     weighted: bool = False,
 ) -> Floats:
     """Scores of all nodes for each question; arguments and result as for `power_iteration`."""
-    return power_iteration(
-        adjacency, restarts, teleport=teleport, tolerance=tolerance, dangling=dangling, weighted=weighted
-    ).scores
+    return power_iteration(adjacency, restarts, teleport=teleport, tolerance=tolerance, dangling=dangling, weighted=weighted).scores
 
 
 def power_iteration(
@@ -219,9 +215,13 @@ def scores_from_seeds(graph: KnowledgeGraph, seeds: Sequence[Sequence[str]], con
     for column, names in enumerate(seeds):
         chi[[graph.places[name] for name in names], column] = 1.0
     return personalised_pagerank(
-        graph.adjacency(weighted=config.weighted), chi, teleport=config.teleport, tolerance=config.eps,
-        dangling=config.dangling, weighted=config.weighted,
-    )  # fmt: skip
+        graph.adjacency(weighted=config.weighted),
+        chi,
+        teleport=config.teleport,
+        tolerance=config.eps,
+        dangling=config.dangling,
+        weighted=config.weighted,
+    )
 
 
 def _released(graph: KnowledgeGraph, seeds: Sequence[Sequence[str]]) -> Floats:
@@ -238,12 +238,8 @@ def _released(graph: KnowledgeGraph, seeds: Sequence[Sequence[str]]) -> Floats:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # it says itself that this tolerance is too loose for the graph
-                found = networkx.pagerank(
-                    nodes, alpha=0.85, personalization=dict.fromkeys(names, 1.0), tol=1e-4, weight=None
-                )
+                found = networkx.pagerank(nodes, alpha=0.85, personalization=dict.fromkeys(names, 1.0), tol=1e-4, weight=None)
         except networkx.PowerIterationFailedConvergence as error:
-            raise Broke(
-                f"networkx did not converge: {error}", where="released_exact", try_this="released_exact: false"
-            ) from None
+            raise Broke(f"networkx did not converge: {error}", where="released_exact", try_this="released_exact: false") from None
         columns.append([found[node.name] for node in graph.nodes])
     return np.array(columns).T

@@ -79,8 +79,7 @@ def _edges(graph: KnowledgeGraph, places: dict[str, tuple[float, float]]) -> lis
             kind = "edge" if "extracted" in edge.kinds else "edge similarity"
             said = "; ".join(edge.descriptions) or f"similar: {edge.similarity or 0:.2f}"
             lines.append(
-                f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}">'
-                f"<title>{escaped(said)}</title></line>"
+                f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"><title>{escaped(said)}</title></line>'
             )
     return lines
 
@@ -105,10 +104,7 @@ def _legend(around: Neighbourhood, drawn: int) -> Sequence[str]:
     ]
     more = f"; {len(around.entities) - drawn} more not drawn" if len(around.entities) > drawn else ""
     lines = ["; ".join(falls), f"ringed: seeds; white: beyond the cuts; dashed: similarity alone{more}"]
-    return [
-        f'<text class="note" x="12" y="{SIZE + 16 + 18 * number}">{escaped(line)}</text>'
-        for number, line in enumerate(lines)
-    ]
+    return [f'<text class="note" x="12" y="{SIZE + 16 + 18 * number}">{escaped(line)}</text>' for number, line in enumerate(lines)]
 
 
 def escaped(text: str) -> str:

@@ -78,10 +78,7 @@ def unnamed(names: pa.Array) -> NDArray[np.bool_]:
 
 
 def load_graph(
-    references: Iterable[str],
-    options: Mapping[str, Mapping[str, Any]] | None = None,
-    *,
-    allow_test: bool = False,
+    references: Iterable[str], options: Mapping[str, Mapping[str, Any]] | None = None, *, allow_test: bool = False
 ) -> PretrainingGraph:
     """The union of the graphs of datasets.
 
@@ -110,9 +107,7 @@ def load_graph(
     return graph_of(benchmarks, corpora, test)
 
 
-def graph_of(
-    benchmarks: Sequence[Benchmark], corpora: Sequence[TripleCorpus], test: tuple[str, ...]
-) -> PretrainingGraph:
+def graph_of(benchmarks: Sequence[Benchmark], corpora: Sequence[TripleCorpus], test: tuple[str, ...]) -> PretrainingGraph:
     """The union of corpora of triples.
 
     Raises:
@@ -122,9 +117,7 @@ def graph_of(
     assert isinstance(whole, TripleCorpus)
     references = tuple(str(benchmark.reference) for benchmark in benchmarks)
     if not len(whole):
-        raise UserError(
-            f"the graphs of {', '.join(references)} hold no triple", where="graph", try_this="other data"
-        )  # fmt: skip
+        raise UserError(f"the graphs of {', '.join(references)} hold no triple", where="graph", try_this="other data")
     triples = whole.triples
     heads, relations, tails = (np.ascontiguousarray(triples.table[name]) for name in ("head", "relation", "tail"))
     nameless = unnamed(triples.entities)
@@ -151,9 +144,8 @@ def _triples_of(benchmark: Benchmark) -> TripleCorpus:
     reference = str(benchmark.reference)
     if not isinstance(benchmark.corpus, TripleCorpus):
         raise UserError(
-            f"{reference} has no graphs", where="graph",
-            try_this="data of graph QA with its graphs: webqsp, cwq (layout rog), worlds/graph",
-        )  # fmt: skip
+            f"{reference} has no graphs", where="graph", try_this="data of graph QA with its graphs: webqsp, cwq (layout rog), worlds/graph"
+        )
     if benchmark.reference.name == "worlds":
         for seed in sorted({question.metadata["seed"] for question in benchmark.questions}):
             require_training_seed(seed)

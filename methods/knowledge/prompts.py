@@ -14,11 +14,7 @@ from benchmarks.errors import UserError
 from benchmarks.fingerprint import content_hash
 from methods.models.template_files import template_text
 
-PLACEHOLDERS = {
-    "extraction": frozenset({"text"}),
-    "names": frozenset({"text"}),
-    "queries": frozenset({"given", "most"}),
-}
+PLACEHOLDERS = {"extraction": frozenset({"text"}), "names": frozenset({"text"}), "queries": frozenset({"given", "most"})}
 """What each shipped template is filled with."""
 
 
@@ -64,7 +60,5 @@ def read_prompt(package: str, name: str, wanted: frozenset[str], path: str | Pat
     if not all(template.is_valid() for template in templates):
         raise UserError("the prompt template holds a lone dollar sign", where=where, try_this="write it $$")
     if {name for template in templates for name in template.get_identifiers()} != wanted:
-        raise UserError(
-            f"the prompt template must hold exactly {shown}", where=where, try_this="and $$ for a dollar sign"
-        )
+        raise UserError(f"the prompt template must hold exactly {shown}", where=where, try_this="and $$ for a dollar sign")
     return prompt

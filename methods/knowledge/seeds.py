@@ -140,11 +140,7 @@ class LLMNamer:
 
 
 def seeds_of(
-    graph: KnowledgeGraph,
-    questions: Sequence[Question],
-    config: SeedConfig,
-    namer: Namer,
-    encoder: TextEncoder | None = None,
+    graph: KnowledgeGraph, questions: Sequence[Question], config: SeedConfig, namer: Namer, encoder: TextEncoder | None = None
 ) -> list[Seeds]:
     """The seeds of questions about one document.
 

@@ -55,9 +55,7 @@ def walk_over(adjacency: Any, follow: float, *, weighted: bool, dtype: Any) -> W
     share = np.divide(follow, leaving, out=np.zeros_like(leaving), where=leaving > 0)
     back = matrix.T.tocsr()
     back.sort_indices()
-    both_ways = all(
-        np.array_equal(getattr(matrix, part), getattr(back, part)) for part in ("indptr", "indices", "data")
-    )
+    both_ways = all(np.array_equal(getattr(matrix, part), getattr(back, part)) for part in ("indptr", "indices", "data"))
     data = (back.data * share[back.indices]).astype(dtype)
     # Half as many bytes to read per edge as with 64-bit indices.
     index = np.int32 if back.nnz < 2**31 else np.int64

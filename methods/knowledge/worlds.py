@@ -27,11 +27,7 @@ STRENGTH = 8.0
 """Of every relation: what a world states, it states plainly."""
 
 _NAME = r"(?:[Tt]he )?[A-Z][\w.]*(?: (?:(?:of|to|for|and|the) )?[A-Z][\w.]*)*"
-_SLOTS = {
-    "h": f"(?P<head>{_NAME})",
-    "o": f"(?P<head>{_NAME}|her|him|it)",
-    "p": rf"(?P<head>{_NAME}'s|[Hh]er|[Hh]is|[Ii]ts)",
-}
+_SLOTS = {"h": f"(?P<head>{_NAME})", "o": f"(?P<head>{_NAME}|her|him|it)", "p": rf"(?P<head>{_NAME}'s|[Hh]er|[Hh]is|[Ii]ts)"}
 _PRONOUN = re.compile(r"she|he|it|her|him|his|its", re.IGNORECASE)
 _CALLED = re.compile(rf"(?P<name>{_NAME}), called (?P<epithet>the [A-Z]\w* [A-Z]\w*),")
 
@@ -111,9 +107,7 @@ class _Names:
             return False
         if len(shorter) == 1:
             return True
-        return len(words) == len(shorter) and all(
-            word.startswith(short[:-1]) for short, word in zip(shorter[:-1], words[:-1], strict=True)
-        )
+        return len(words) == len(shorter) and all(word.startswith(short[:-1]) for short, word in zip(shorter[:-1], words[:-1], strict=True))
 
 
 def _kinds(texts: Iterable[str]) -> dict[str, Counter[str]]:

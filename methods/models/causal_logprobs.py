@@ -98,14 +98,7 @@ class CausalLogprobs:
             self._forward(batch_places, starts, own_ids, whole, positions, cache, scores)
 
     def _forward(
-        self,
-        places: Sequence[int],
-        starts: Sequence[int],
-        ids: Any,
-        mask: Any,
-        positions: Any,
-        cache: Any,
-        scores: _Scores,
+        self, places: Sequence[int], starts: Sequence[int], ids: Any, mask: Any, positions: Any, cache: Any, scores: _Scores
     ) -> None:
         """One pass over a batch; `starts` are the columns of the sequences' first tokens (negative: in the cache)."""
         import torch

@@ -64,9 +64,7 @@ class ChatModel:
         MissingPackage: The client's packages are not installed.
     """
 
-    def __init__(
-        self, config: ChatConfig, *, role: str = "chat", cache: Path | None = None, ledger: Ledger | None = None
-    ) -> None:
+    def __init__(self, config: ChatConfig, *, role: str = "chat", cache: Path | None = None, ledger: Ledger | None = None) -> None:
         try:
             import tenacity
         except ImportError as error:
@@ -102,15 +100,12 @@ class ChatModel:
         """
         return self._all([self._call(messages, repetition) for messages in conversations], None)
 
-    def complete_structured(
-        self, conversations: Sequence[Messages], model: type[M], *, repetition: int = 0
-    ) -> list[Structured[M]]:
+    def complete_structured(self, conversations: Sequence[Messages], model: type[M], *, repetition: int = 0) -> list[Structured[M]]:
         """Reply to conversations by JSON that fits a pydantic model; otherwise as `complete`."""
         shape = _Shape(model.__name__, strict_schema(model))
         calls = [self._call(messages, repetition, shape) for messages in conversations]
         return [
-            Structured(reply, Parsed(None, reply.failed) if reply.failed else parse(reply.text, model))
-            for reply in self._all(calls, shape)
+            Structured(reply, Parsed(None, reply.failed) if reply.failed else parse(reply.text, model)) for reply in self._all(calls, shape)
         ]
 
     def estimate(self, conversations: Sequence[Messages], *, repetition: int = 0) -> Estimate:
@@ -146,13 +141,7 @@ class ChatModel:
         """A call as it is addressed; the way in which JSON is asked for is no part of it."""
         parameters = {"temperature": self.config.temperature, "max_tokens": self.config.max_tokens}
         further = {"schema": shape.schema} if shape else {}
-        return Call(
-            self.config.url,
-            self.config.model,
-            messages,
-            {**self.config.parameters, **parameters, **further},
-            repetition,
-        )
+        return Call(self.config.url, self.config.model, messages, {**self.config.parameters, **parameters, **further}, repetition)
 
     def _all(self, calls: list[Call], shape: _Shape | None) -> list[Reply]:
         kept: dict[str, dict[str, Any]] = {}
@@ -266,22 +255,15 @@ class ChatModel:
             completion = Completion.from_json(self._cache.put(call, completion.to_json()))
         return self._read(call, completion, tries[0], time.perf_counter() - started)
 
-    async def _persist(
-        self, request: Callable[[], _Request], tries: list[int], attempts: int | None = None
-    ) -> Completion:
+    async def _persist(self, request: Callable[[], _Request], tries: list[int], attempts: int | None = None) -> Completion:
         most = attempts or self.config.attempts
 
         def stop(state: Any) -> bool:
             # Where nothing ever answered, a long wait only puts off the message that says so.
-            return state.attempt_number >= (
-                min(most, DOUBT) if self._endpoint.hopeless(state.outcome.exception()) else most
-            )
+            return state.attempt_number >= (min(most, DOUBT) if self._endpoint.hopeless(state.outcome.exception()) else most)
 
         retrying = self._tenacity.AsyncRetrying(
-            stop=stop,
-            wait=self._pause,
-            retry=self._tenacity.retry_if_exception(_worth_retrying),
-            reraise=True,
+            stop=stop, wait=self._pause, retry=self._tenacity.retry_if_exception(_worth_retrying), reraise=True
         )
         async for attempt in retrying:
             with attempt:
@@ -311,8 +293,15 @@ class ChatModel:
         prompt, wrote = completion.prompt_tokens, completion.completion_tokens
         return Reply(
             completion.text.strip() if failed is None else "",
-            failed, prompt, wrote, calls, seconds, self.config.usd(prompt, wrote), completion.model, call.key,
-        )  # fmt: skip
+            failed,
+            prompt,
+            wrote,
+            calls,
+            seconds,
+            self.config.usd(prompt, wrote),
+            completion.model,
+            call.key,
+        )
 
     async def _preflight(self) -> Reply:
         started = time.perf_counter()
@@ -324,9 +313,7 @@ class ChatModel:
         except Fault as fault:
             raise await self._endpoint.error(fault) from None
         reply = self._read(call, completion, tries[0], time.perf_counter() - started)
-        self.ledger.add(
-            self.role, Spent(reply.calls, 0, 0, reply.prompt_tokens, reply.completion_tokens, reply.cost_usd)
-        )
+        self.ledger.add(self.role, Spent(reply.calls, 0, 0, reply.prompt_tokens, reply.completion_tokens, reply.cost_usd))
         if reply.failed is not None:
             raise Broke(
                 f"{self.config.url} replies, but says nothing: {reply.failed}",

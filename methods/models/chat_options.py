@@ -38,9 +38,7 @@ class ChatConfig(BaseModel):
     model: str = Field(description="the model's name at the endpoint")
     base_url: str | None = Field(None, description="e.g. http://localhost:8000/v1; null: OPENAI_BASE_URL, else OpenAI")
     key_variable: str | None = Field(
-        "OPENAI_API_KEY",
-        description="environment variable that holds the key; null where the endpoint wants none",
-        exclude=True,
+        "OPENAI_API_KEY", description="environment variable that holds the key; null where the endpoint wants none", exclude=True
     )
     temperature: float = Field(0.0, ge=0, description="as sent to the endpoint; 0: the likeliest reply")
     max_tokens: int = Field(64, ge=1, description="longest reply")
@@ -51,39 +49,27 @@ class ChatConfig(BaseModel):
         default={}, description="further fields of every request, as the endpoint names them (top_p, seed …)"
     )
     structured_output: Literal["json_schema", "json_object", "prompt"] = Field(
-        "json_schema",
-        description="how JSON is asked for at first; an endpoint that refuses is asked the next way in this order",
+        "json_schema", description="how JSON is asked for at first; an endpoint that refuses is asked the next way in this order"
     )
-    concurrency: int = Field(
-        16, ge=1, description="most calls in flight; fewer while the endpoint says it is too busy", exclude=True
-    )
+    concurrency: int = Field(16, ge=1, description="most calls in flight; fewer while the endpoint says it is too busy", exclude=True)
     timeout_s: float = Field(120.0, gt=0, description="longest wait for one whole reply", exclude=True)
     attempts: int = Field(
-        8, ge=1, description="tries per call, where trying again can help: 429, 5xx, no connection, broken replies",
-        exclude=True,
-    )  # fmt: skip
+        8, ge=1, description="tries per call, where trying again can help: 429, 5xx, no connection, broken replies", exclude=True
+    )
     backoff_s: float = Field(
-        1.0, ge=0, description="longest pause before the second try; doubles with each, drawn evenly from 0 up",
-        exclude=True,
-    )  # fmt: skip
+        1.0, ge=0, description="longest pause before the second try; doubles with each, drawn evenly from 0 up", exclude=True
+    )
     longest_wait_s: float = Field(
-        120.0, ge=0, description="longest pause that an endpoint may ask for (Retry-After); beyond it the call fails",
-        exclude=True,
-    )  # fmt: skip
+        120.0, ge=0, description="longest pause that an endpoint may ask for (Retry-After); beyond it the call fails", exclude=True
+    )
     usd_per_million_prompt_tokens: float = Field(0.0, ge=0, description="price, for costs and limits")
     usd_per_million_completion_tokens: float = Field(0.0, ge=0, description="likewise")
     call_tokens: int | None = Field(
         None, ge=1, description="a call that may need more tokens, prompt and longest reply, is not sent", exclude=True
     )
-    call_usd: float | None = Field(
-        None, ge=0, description="a call that may cost more dollars is not sent", exclude=True
-    )
-    run_tokens: int | None = Field(
-        None, ge=0, description="most tokens that this model may use in one execution of a task", exclude=True
-    )
-    run_usd: float | None = Field(
-        None, ge=0, description="most dollars that this model may cost in one execution of a task", exclude=True
-    )
+    call_usd: float | None = Field(None, ge=0, description="a call that may cost more dollars is not sent", exclude=True)
+    run_tokens: int | None = Field(None, ge=0, description="most tokens that this model may use in one execution of a task", exclude=True)
+    run_usd: float | None = Field(None, ge=0, description="most dollars that this model may cost in one execution of a task", exclude=True)
     tokenizer: str | None = Field(
         None, description="a tokenizer.json, or its folder, to estimate tokens with; null: characters / 4", exclude=True
     )
@@ -139,7 +125,4 @@ class ChatConfig(BaseModel):
 
     def usd(self, prompt_tokens: int, completion_tokens: int) -> float:
         """Dollars by the configured prices."""
-        return (
-            prompt_tokens * self.usd_per_million_prompt_tokens
-            + completion_tokens * self.usd_per_million_completion_tokens
-        ) / 1e6
+        return (prompt_tokens * self.usd_per_million_prompt_tokens + completion_tokens * self.usd_per_million_completion_tokens) / 1e6

@@ -37,15 +37,11 @@ class CrossEncoderConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    model: str = Field(
-        PRESETS["minilm-l6"]["model"], description="a folder or hub id of a CrossEncoder or a classifier with one label"
-    )
+    model: str = Field(PRESETS["minilm-l6"]["model"], description="a folder or hub id of a CrossEncoder or a classifier with one label")
     revision: str | None = Field(None, description="revision of a hub id")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
     max_length: int = Field(512, ge=32, description="longest pair in tokens; the passage is cut, not the query")
-    query_share: float = Field(
-        0.75, gt=0, le=1, description="largest part of max_length that a query may take; it is cut to that first"
-    )
+    query_share: float = Field(0.75, gt=0, le=1, description="largest part of max_length that a query may take; it is cut to that first")
     token_budget: int = Field(16384, ge=32, description="tokens at once, padding included; bounds memory")
     activation: Literal["identity", "sigmoid"] = Field(
         "identity", description="applied to the raw score; keeps the order. sentence-transformers applies a sigmoid"

@@ -33,14 +33,7 @@ class DprTower:
     """
 
     def __init__(
-        self,
-        model: str,
-        side: Literal["question", "passage"],
-        *,
-        revision: str | None,
-        device: str,
-        dtype: str,
-        max_length: int | None,
+        self, model: str, side: Literal["question", "passage"], *, revision: str | None, device: str, dtype: str, max_length: int | None
     ) -> None:
         with loading("encoder", model):
             import torch
@@ -73,10 +66,7 @@ class DprTower:
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
         for start in range(0, len(order), batch_size):
             places = order[start : start + batch_size]
-            inputs = [
-                (titles[place], texts[place]) if titles is not None and titles[place] else (texts[place], None)
-                for place in places
-            ]
+            inputs = [(titles[place], texts[place]) if titles is not None and titles[place] else (texts[place], None) for place in places]
             # A batch of pairs and a batch of single texts are different calls, so each input is cut on its own.
             encoded = [self._tokenizer(*pair, truncation=True, max_length=self._max_length) for pair in inputs]
             batch = self._tokenizer.pad(encoded, return_tensors="pt").to(self.device)

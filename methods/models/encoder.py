@@ -42,24 +42,18 @@ class EncoderConfig(BaseModel):
     query_prompt: str | None = Field(None, description="put before each query; null: the model's own, if it has one")
     passage_prompt: str | None = Field(None, description="put before each passage; null: the model's own")
     instruction: str | None = Field(None, description="takes the place of {instruction} in the prompts")
-    query_task: str | None = Field(
-        None, description='adapter for queries, for models that have several; "": explicitly none of them'
-    )
+    query_task: str | None = Field(None, description='adapter for queries, for models that have several; "": explicitly none of them')
     passage_task: str | None = Field(None, description="adapter for passages, likewise")
     pooling: Literal["cls", "mean", "lasttoken"] | None = Field(
         None, description="how token vectors become one: the first, their mean, the last; null: the model's own"
     )
     end_token: str | None = Field(None, description="the token that every input must end with; checked when loading")
     normalise: bool = Field(True, description="scale vectors to length 1, so that scores are cosines")
-    dimension: int | None = Field(
-        None, ge=1, description="keep only the first components, for models trained for it; null: all"
-    )
+    dimension: int | None = Field(None, ge=1, description="keep only the first components, for models trained for it; null: all")
     max_length: int | None = Field(None, ge=8, description="longest text in the model's tokens; null: the model's own")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
     batch_size: int = Field(32, ge=1, description="passages encoded at once; queries go one by one")
-    model_options: dict[str, Any] = Field(
-        default_factory=dict, description="values that replace those of the model's config.json"
-    )
+    model_options: dict[str, Any] = Field(default_factory=dict, description="values that replace those of the model's config.json")
     trust_remote_code: bool = Field(False, description="run the code that the model brings with it")
 
     @model_validator(mode="after")
@@ -92,9 +86,7 @@ class EncoderConfig(BaseModel):
     def prompt(self, side: Side) -> str | None:
         """What to put before a text, None for the model's own prompt."""
         prompt = self.query_prompt if side == "query" else self.passage_prompt
-        return (
-            prompt if prompt is None or self.instruction is None else prompt.replace("{instruction}", self.instruction)
-        )
+        return prompt if prompt is None or self.instruction is None else prompt.replace("{instruction}", self.instruction)
 
     def weights(self) -> str:
         """A hash of the weights that these options name."""
@@ -146,15 +138,13 @@ class Encoder:
         self._queries = _tower(config, "query", chosen, shared)
         if self._passages.dimension != self._queries.dimension:
             raise UserError(
-                f"the vectors of queries have {self._queries.dimension} components, "
-                f"those of passages {self._passages.dimension}",
+                f"the vectors of queries have {self._queries.dimension} components, those of passages {self._passages.dimension}",
                 where=f"query_model {config.query_model!r}, model {config.model!r}",
                 try_this="name the two models of one encoder",
             )
         if config.dimension is not None and config.dimension > self._passages.dimension:
             raise UserError(
-                f"dimension={config.dimension} is more than the model's {self._passages.dimension}",
-                where=f"model {config.model!r}",
+                f"dimension={config.dimension} is more than the model's {self._passages.dimension}", where=f"model {config.model!r}"
             )
         self._cache = EmbeddingCache(cache, self.passage_fingerprint, self.dimension) if cache is not None else None
 
@@ -269,9 +259,7 @@ def sentence_transformer(config: EncoderConfig, model: str, revision: str | None
     if config.pooling is not None:
         pooling = next((module for module in encoder if isinstance(module, Pooling)), None)
         if pooling is None:
-            raise UserError(
-                f"the encoder {model!r} has no pooling to be replaced", try_this="leave the option pooling out"
-            )
+            raise UserError(f"the encoder {model!r} has no pooling to be replaced", try_this="leave the option pooling out")
         pooling.pooling_mode = config.pooling
         pooling.pooling_output_dimension = pooling.embedding_dimension
     return encoder

@@ -40,13 +40,7 @@ JINA_V3: dict[str, Any] = {
     "max_length": 8192,
 }
 E5: dict[str, Any] = {"query_prompt": "query: ", "passage_prompt": "passage: ", "pooling": "mean", "max_length": 512}
-DPR: dict[str, Any] = {
-    "architecture": "dpr",
-    "query_prompt": "",
-    "passage_prompt": "",
-    "normalise": False,
-    "max_length": 256,
-}
+DPR: dict[str, Any] = {"architecture": "dpr", "query_prompt": "", "passage_prompt": "", "normalise": False, "max_length": 256}
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "minilm": {"model": "minilm"},
@@ -54,13 +48,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "qwen3-embedding-4b": {"model": "Qwen/Qwen3-Embedding-4B", **QWEN3, "dtype": "bfloat16"},
     "qwen3-embedding-8b": {"model": "Qwen/Qwen3-Embedding-8B", **QWEN3, "dtype": "bfloat16"},
     # The dense mode; sparse and multi-vector modes are `sparse_multivector.py`. The library's 512 cuts long chunks.
-    "bge-m3": {
-        "model": "BAAI/bge-m3",
-        "query_prompt": "",
-        "passage_prompt": "",
-        "pooling": "cls",
-        "max_length": 1024,
-    },
+    "bge-m3": {"model": "BAAI/bge-m3", "query_prompt": "", "passage_prompt": "", "pooling": "cls", "max_length": 1024},
     "stella-en-400m-v5": {
         "model": "NovaSearch/stella_en_400M_v5",
         **STELLA,
@@ -70,18 +58,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "stella-en-1.5b-v5": {"model": "NovaSearch/stella_en_1.5B_v5", **STELLA},
     "jina-v3": JINA_V3,
     # As ARK's released code used it: neither adapter nor prefix.
-    "jina-v3-released": {
-        **JINA_V3,
-        "query_task": "",
-        "passage_task": "",
-        "query_prompt": "",
-        "passage_prompt": "",
-    },
-    "dpr-nq": {
-        **DPR,
-        "model": "facebook/dpr-ctx_encoder-single-nq-base",
-        "query_model": "facebook/dpr-question_encoder-single-nq-base",
-    },
+    "jina-v3-released": {**JINA_V3, "query_task": "", "passage_task": "", "query_prompt": "", "passage_prompt": ""},
+    "dpr-nq": {**DPR, "model": "facebook/dpr-ctx_encoder-single-nq-base", "query_model": "facebook/dpr-question_encoder-single-nq-base"},
     "dpr-multiset": {
         **DPR,
         "model": "facebook/dpr-ctx_encoder-multiset-base",
@@ -114,13 +92,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "e5-base-v2": {"model": "intfloat/e5-base-v2", **E5},
     "e5-large-v2": {"model": "intfloat/e5-large-v2", **E5},
     "multilingual-e5-large": {"model": "intfloat/multilingual-e5-large", **E5},
-    "gte-large": {
-        "model": "thenlper/gte-large",
-        "query_prompt": "",
-        "passage_prompt": "",
-        "pooling": "mean",
-        "max_length": 512,
-    },
+    "gte-large": {"model": "thenlper/gte-large", "query_prompt": "", "passage_prompt": "", "pooling": "mean", "max_length": 512},
     "gte-large-en-v1.5": {
         "model": "Alibaba-NLP/gte-large-en-v1.5",
         "query_prompt": "",

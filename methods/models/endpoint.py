@@ -190,9 +190,7 @@ class Endpoint:
         if "json" not in content_type.lower():
             kind = content_type.split(";")[0] or "no content type"
             raise Fault(
-                f"the reply is no chat completion but {kind} (is base_url right? it usually ends in /v1)",
-                "retry",
-                misdirected=True,
+                f"the reply is no chat completion but {kind} (is base_url right? it usually ends in /v1)", "retry", misdirected=True
             )
         try:
             value = json.loads(body)
@@ -259,9 +257,7 @@ class Endpoint:
         where = f"model {self.config.model!r}"
         if not fault.reached:
             return Broke(
-                f"nothing answers at {self.config.url}: {fault.reason}",
-                where=where,
-                try_this="start the server, or correct `base_url`",
+                f"nothing answers at {self.config.url}: {fault.reason}", where=where, try_this="start the server, or correct `base_url`"
             )
         if fault.status == 404:
             hint = await self._models_hint() or "check `model` and `base_url` (it usually ends in /v1)"
@@ -277,11 +273,7 @@ class Endpoint:
         else:
             hint = "see what the endpoint says; check `parameters`, `temperature` and `max_tokens`"
         problem = "does not answer" if fault.advice != "stop" else REFUSALS.get(fault.status or 0, "")
-        return Broke(
-            f"{self.config.url} {problem or 'says that the quota is used up'}: {fault.reason}",
-            where=where,
-            try_this=hint,
-        )
+        return Broke(f"{self.config.url} {problem or 'says that the quota is used up'}: {fault.reason}", where=where, try_this=hint)
 
     async def _models_hint(self) -> str | None:
         """What the endpoint offers instead, where it tells."""

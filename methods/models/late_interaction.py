@@ -86,12 +86,7 @@ class LateInteraction:
         from transformers.utils import cached_file
 
         found = {
-            name: cached_file(
-                locate(self.config.model),
-                name,
-                revision=self.config.revision,
-                _raise_exceptions_for_missing_entries=False,
-            )
+            name: cached_file(locate(self.config.model), name, revision=self.config.revision, _raise_exceptions_for_missing_entries=False)
             for name in ("modules.json", "config.json")
         }
         if found["modules.json"] is not None:

@@ -171,9 +171,7 @@ class LikelihoodScorer:
             room = self.model.prompt_room(len(target))
             if room is not None and len(ids) > room:
                 if pair.chunk is None:
-                    raise ValueError(
-                        f"pair {number}: the prompt has {len(ids)} tokens where {room} fit, and names no chunk to cut"
-                    )
+                    raise ValueError(f"pair {number}: the prompt has {len(ids)} tokens where {room} fit, and names no chunk to cut")
                 try:
                     ids = encoder.cut(pair.prompt, pair.chunk, room)
                 except ValueError as error:
@@ -198,9 +196,7 @@ class LikelihoodScorer:
                 scores.append(Likelihood(math.fsum(values) / len(values), tuple(target), tuple(values)))
         return scores
 
-    def grid(
-        self, chunks: Sequence[str], questions: Sequence[Asked], template: ScoringTemplate
-    ) -> list[list[Likelihood]]:
+    def grid(self, chunks: Sequence[str], questions: Sequence[Asked], template: ScoringTemplate) -> list[list[Likelihood]]:
         """Every question with every chunk.
 
         Args:
@@ -218,9 +214,7 @@ class LikelihoodScorer:
         width = len(questions)
         return [scores[row * width : (row + 1) * width] for row in range(len(chunks))]
 
-    def _crossed(
-        self, chunks: Sequence[str], questions: Sequence[Asked], template: ScoringTemplate
-    ) -> Iterator[ScoredText]:
+    def _crossed(self, chunks: Sequence[str], questions: Sequence[Asked], template: ScoringTemplate) -> Iterator[ScoredText]:
         for chunk in chunks:
             for question in questions:
                 prompt, span = template.filled(chunk, question.fields, self.model)

@@ -61,12 +61,7 @@ class NliModel:
         self.config = config
         self.device = device_of(device)
         self._tokenizer, self._model = load_pretrained(
-            "NLI classifier",
-            "AutoModelForSequenceClassification",
-            config.model,
-            config.revision,
-            config.dtype,
-            self.device,
+            "NLI classifier", "AutoModelForSequenceClassification", config.model, config.revision, config.dtype, self.device
         )
         self._columns = label_columns(self._model.config.id2label, config.model)
 

@@ -190,12 +190,7 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(400, "the request is not an object")
         if body.get("model") != self.server.model and not self.server.any_model:
             raise Refused(404, f"the model {body.get('model')!r} does not exist", "model_not_found")
-        for name, only in (
-            ("stream", (None, False)),
-            ("n", (None, 1)),
-            ("logprobs", (None, False)),
-            ("tools", (None,)),
-        ):
+        for name, only in (("stream", (None, False)), ("n", (None, 1)), ("logprobs", (None, False)), ("tools", (None,))):
             if body.get(name) not in only:
                 raise Refused(400, f"this server does not know {name}={body[name]!r}")
         chat = path == "/v1/chat/completions"

@@ -39,9 +39,7 @@ class PairTokens:
         """A query, already cut, with each of some passages."""
         if not passages:
             return []
-        encoded = self.tokenizer(
-            [query] * len(passages), list(passages), truncation="only_second", max_length=self.length
-        )
+        encoded = self.tokenizer([query] * len(passages), list(passages), truncation="only_second", max_length=self.length)
         return [{name: encoded[name][row] for name in encoded} for row in range(len(passages))]
 
     def padded(self, pairs: Sequence[Features], device: Any) -> dict[str, Any]:

@@ -16,9 +16,7 @@ class Group:
     members: tuple[int, ...]
 
 
-def shared_prefixes(
-    sequences: Sequence[Sequence[int]], limits: Sequence[int], smallest: int = 1, members: int = 2
-) -> list[Group]:
+def shared_prefixes(sequences: Sequence[Sequence[int]], limits: Sequence[int], smallest: int = 1, members: int = 2) -> list[Group]:
     """Group sequences so that computing each group's common prefix once saves the most tokens.
 
     A group of m sequences with p tokens in common saves (m − 1) · p. Sorted, the sequences form a tree of common
@@ -56,9 +54,7 @@ def shared_prefixes(
     while len(stack) > 1:
         done = stack.pop().closed(len(order), smallest, members)
         stack[-1].take(done)
-    return [
-        Group(prefix, tuple(sorted(order[start:end]))) for prefix, start, end in sorted(stack[0].groups, key=_beginning)
-    ]
+    return [Group(prefix, tuple(sorted(order[start:end]))) for prefix, start, end in sorted(stack[0].groups, key=_beginning)]
 
 
 @dataclass(slots=True)

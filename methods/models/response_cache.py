@@ -150,8 +150,7 @@ class ResponseCache:
             if keys is None:
                 last = ""
                 while rows := connection.execute(
-                    "SELECT key, request, reply, created FROM replies WHERE key > ? ORDER BY key LIMIT ?",
-                    (last, _LOOKUP),
+                    "SELECT key, request, reply, created FROM replies WHERE key > ? ORDER BY key LIMIT ?", (last, _LOOKUP)
                 ).fetchall():
                     yield from (Entry(*row) for row in rows)
                     last = rows[-1][0]
@@ -180,9 +179,7 @@ class ResponseCache:
                 raise
         return added
 
-    def prune(
-        self, *, older_than_s: float | None = None, model: str | None = None, keep_bytes: int | None = None
-    ) -> int:
+    def prune(self, *, older_than_s: float | None = None, model: str | None = None, keep_bytes: int | None = None) -> int:
         """Delete entries and give the space back; without a condition all of them.
 
         Args:
@@ -198,9 +195,7 @@ class ResponseCache:
             deleted = 0
             if older_than_s is not None or keep_bytes is None:
                 before = time.time() - (older_than_s or 0.0)
-                deleted = connection.execute(
-                    f"DELETE FROM replies WHERE created <= ? {among}", [before, *which]
-                ).rowcount
+                deleted = connection.execute(f"DELETE FROM replies WHERE created <= ? {among}", [before, *which]).rowcount
             if keep_bytes is not None:
                 # Newest first, what lies beyond the running total goes.
                 deleted += connection.execute(

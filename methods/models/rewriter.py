@@ -75,9 +75,7 @@ class RewriterConfig(ChatConfig):
     accepted_words: tuple[float, float] = Field(
         (0.5, 3.0), description="fewest and most words with which a retelling is accepted, as shares of the source's"
     )
-    prompts: str | None = Field(
-        None, description="folder of prompts of one's own, <style>.txt each; null: those that ship"
-    )
+    prompts: str | None = Field(None, description="folder of prompts of one's own, <style>.txt each; null: those that ship")
 
     @field_validator("words", "accepted_words")
     @classmethod
@@ -119,12 +117,7 @@ class LLMRewriter:
     """
 
     def __init__(
-        self,
-        config: RewriterConfig,
-        *,
-        validators: Sequence[Validator] = (),
-        cache: Path | None = None,
-        ledger: Ledger | None = None,
+        self, config: RewriterConfig, *, validators: Sequence[Validator] = (), cache: Path | None = None, ledger: Ledger | None = None
     ) -> None:
         self.config = config
         self.validators = tuple(validators)

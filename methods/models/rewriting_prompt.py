@@ -33,10 +33,7 @@ AGAIN = "- this is attempt $number: the one before it could not be used ($reason
 _TAG = re.compile(r"<(/?\s*passage\s*)>", re.IGNORECASE)
 _THOUGHT = re.compile(r".*</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
 _FENCE = re.compile(r"```[\w-]*[ \t]*\n(.*?)\n?```", re.DOTALL)
-_LEAD = re.compile(
-    r"(?:sure|certainly|of course|okay|here(?:['’]s| is| are)|output|rewritten|retold)\b[^\n]{0,80}:\s*\n+",
-    re.IGNORECASE,
-)
+_LEAD = re.compile(r"(?:sure|certainly|of course|okay|here(?:['’]s| is| are)|output|rewritten|retold)\b[^\n]{0,80}:\s*\n+", re.IGNORECASE)
 _LABEL = re.compile(r"(?:\*\*)?(?:output|rewritten text|retold text|rewrite)\s*:(?:\*\*)?\s*", re.IGNORECASE)
 _NUMBERED = re.compile(r"^\s*(?:[-*•]|\(?\d{1,3}[.):])\s+")
 _REFUSAL = re.compile(

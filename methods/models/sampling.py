@@ -34,10 +34,7 @@ class Sampling:
 
     def seeds(self, prompts: Sequence[str]) -> list[int]:
         """A seed per prompt: equal prompts have equal seeds, whatever stands around them."""
-        return [
-            int.from_bytes(hashlib.blake2b(f"{self.seed}\0{prompt}".encode(), digest_size=7).digest(), "big")
-            for prompt in prompts
-        ]
+        return [int.from_bytes(hashlib.blake2b(f"{self.seed}\0{prompt}".encode(), digest_size=7).digest(), "big") for prompt in prompts]
 
 
 def sampler(sampling: Sampling, seeds: Sequence[int]) -> Any:
@@ -48,13 +45,7 @@ def sampler(sampling: Sampling, seeds: Sequence[int]) -> Any:
         seeds: One per row of the batch.
     """
     import torch
-    from transformers import (
-        LogitsProcessor,
-        LogitsProcessorList,
-        TemperatureLogitsWarper,
-        TopKLogitsWarper,
-        TopPLogitsWarper,
-    )
+    from transformers import LogitsProcessor, LogitsProcessorList, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
     warpers: list[Any] = [TemperatureLogitsWarper(float(sampling.temperature))]
     if sampling.top_k is not None:

@@ -22,15 +22,11 @@ class ScoringConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     token_budget: int | None = Field(
-        default=None,
-        ge=1,
-        description="tokens per batch, padding and cache included; null: 4,096 on CPU, 32,768 elsewhere",
+        default=None, ge=1, description="tokens per batch, padding and cache included; null: 4,096 on CPU, 32,768 elsewhere"
     )
     share_prefixes: bool = Field(default=True, description="compute what prompts begin with in common once")
     smallest_prefix: int = Field(default=8, ge=1, description="shortest beginning worth sharing, in tokens")
-    padding: Literal["left", "right"] = Field(
-        default="right", description="side of the padding where no prefix is shared"
-    )
+    padding: Literal["left", "right"] = Field(default="right", description="side of the padding where no prefix is shared")
 
     def tokens(self, device: str) -> int:
         """Tokens per batch on a device."""
@@ -57,9 +53,7 @@ def logits_only_at(model: Any, rows: Any, columns: Any) -> Iterator[None]:
         rows: Integer tensor [n].
         columns: Integer tensor [n].
     """
-    handle = model.get_output_embeddings().register_forward_pre_hook(
-        lambda _, inputs: (inputs[0][rows, columns].unsqueeze(0), *inputs[1:])
-    )
+    handle = model.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: (inputs[0][rows, columns].unsqueeze(0), *inputs[1:]))
     try:
         yield
     finally:

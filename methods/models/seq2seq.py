@@ -181,13 +181,7 @@ class Seq2SeqModel:
         return found
 
     def _decode(
-        self,
-        rows: Sequence[tuple[int, int]],
-        items: Sequence[Item],
-        memory: Any,
-        mask: Any,
-        budget: int,
-        found: list[list[float]],
+        self, rows: Sequence[tuple[int, int]], items: Sequence[Item], memory: Any, mask: Any, budget: int, found: list[list[float]]
     ) -> None:
         """Decoder passes over pairs (number of an item, row of its prompt in `memory`)."""
         import torch

@@ -92,12 +92,7 @@ class M3Encoder:
 
         folder = locate(self.config.model)
         for suffix in (".safetensors", ".pt"):
-            found = cached_file(
-                folder,
-                name + suffix,
-                revision=self.config.revision,
-                _raise_exceptions_for_missing_entries=False,
-            )
+            found = cached_file(folder, name + suffix, revision=self.config.revision, _raise_exceptions_for_missing_entries=False)
             if found is None:
                 continue
             if suffix == ".pt":
@@ -152,9 +147,7 @@ class M3Encoder:
         kept = (most > 0) & ~np.isin(tokens, self._unused)
         return tokens[kept], most[kept]
 
-    def scores(
-        self, queries: Sequence[M3Vectors], passages: Sequence[M3Vectors], modes: Sequence[Mode] = MODES
-    ) -> NDArray[np.float64]:
+    def scores(self, queries: Sequence[M3Vectors], passages: Sequence[M3Vectors], modes: Sequence[Mode] = MODES) -> NDArray[np.float64]:
         """The weighted sum of the modes' scores: shape (queries, passages)."""
         weights = self.config.weights
         total = np.zeros((len(queries), len(passages)))

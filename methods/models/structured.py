@@ -22,9 +22,7 @@ WAYS = ("json_schema", "json_object", "prompt")
 """In order of preference."""
 LIKENESS = 85.0
 """Least similarity (0 to 100) of a misspelt field name to the one it is taken for."""
-_REFUSED = re.compile(
-    r"response_format|response format|json_schema|json_object|json mode|structured|guided|schema", re.I
-)
+_REFUSED = re.compile(r"response_format|response format|json_schema|json_object|json mode|structured|guided|schema", re.I)
 _FENCE = re.compile(r"```(?:json)?\s*(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 
 M = TypeVar("M", bound=BaseModel)
@@ -71,9 +69,7 @@ def asked(
         form = {"type": "json_schema", "json_schema": {"name": name, "schema": dict(schema), "strict": True}}
         return conversation, {"response_format": form}
     text = json.dumps(schema, ensure_ascii=False)
-    conversation[-1]["content"] += (
-        f"\n\nReply with one JSON object that fits this JSON schema, and nothing else:\n{text}"
-    )
+    conversation[-1]["content"] += f"\n\nReply with one JSON object that fits this JSON schema, and nothing else:\n{text}"
     return conversation, {"response_format": {"type": "json_object"}} if way == "json_object" else {}
 
 

@@ -35,8 +35,7 @@ def export_tape(cache: ResponseCache, path: Path, keys: Iterable[str] | None = N
         with partial.open("w", encoding="utf-8") as file:
             for entry in cache.entries(keys):
                 # Texts go out as their own JSON, so that a lone surrogate stays the escape that it came in as.
-                file.write(f'{{"key":"{entry.key}","request":{entry.request},"reply":{entry.reply},'
-                           f'"created":{entry.created!r}}}\n')  # fmt: skip
+                file.write(f'{{"key":"{entry.key}","request":{entry.request},"reply":{entry.reply},"created":{entry.created!r}}}\n')
                 count += 1
         return count
 

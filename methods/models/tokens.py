@@ -76,9 +76,7 @@ class TokenCounter:
         try:
             self._tokenizer = Tokenizer.from_file(str(path))
         except Exception as error:  # the package raises a bare Exception
-            raise UserError(
-                f"the tokenizer cannot be read: {error}", where=str(path), try_this="tokenizer: FOLDER of a model"
-            ) from None
+            raise UserError(f"the tokenizer cannot be read: {error}", where=str(path), try_this="tokenizer: FOLDER of a model") from None
         self.name = str(path)
 
     def count(self, messages: Sequence[Mapping[str, str]]) -> int:
@@ -94,10 +92,7 @@ class TokenCounter:
     def spans(self, text: str) -> list[tuple[int, int]]:
         """The characters of each token of a text, in order."""
         if self._tokenizer is None:
-            return [
-                (start, min(start + CHARACTERS_PER_TOKEN, len(text)))
-                for start in range(0, len(text), CHARACTERS_PER_TOKEN)
-            ]
+            return [(start, min(start + CHARACTERS_PER_TOKEN, len(text))) for start in range(0, len(text), CHARACTERS_PER_TOKEN)]
         return list(self._tokenizer.encode(text, add_special_tokens=False).offsets)
 
     def counts(self, texts: Sequence[str]) -> list[int]:

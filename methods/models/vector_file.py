@@ -65,7 +65,5 @@ def read_array(path: Path, *, mapped: bool) -> NDArray:
         return np.load(path, mmap_mode="c" if mapped else None)
     except (OSError, ValueError) as error:
         raise UserError(
-            f"the vectors cannot be read: {error}",
-            where=str(path.parent),
-            try_this="delete this folder: it will be built again",
+            f"the vectors cannot be read: {error}", where=str(path.parent), try_this="delete this folder: it will be built again"
         ) from error

@@ -110,9 +110,7 @@ def loading(noun: str, model: str) -> Iterator[None]:
         # safetensors has an exception class of its own, which is no subclass of the above.
         if type(error).__name__ != "SafetensorError":
             raise
-        raise UserError(
-            f"the weights of the {noun} {model!r} are damaged: {error}", try_this="fetch the model's files again"
-        ) from error
+        raise UserError(f"the weights of the {noun} {model!r} are damaged: {error}", try_this="fetch the model's files again") from error
 
 
 def load_pretrained(
@@ -138,9 +136,7 @@ def load_pretrained(
         source = {"pretrained_model_name_or_path": locate(model)} | ({"revision": revision} if revision else {})
         wanted = dtype or ("float32" if device == "cpu" else "auto")
         tokens = transformers.AutoTokenizer.from_pretrained(**source, **tokenizer)
-        loaded = getattr(transformers, kind).from_pretrained(
-            **source, dtype=wanted if wanted == "auto" else getattr(torch, wanted)
-        )
+        loaded = getattr(transformers, kind).from_pretrained(**source, dtype=wanted if wanted == "auto" else getattr(torch, wanted))
     return tokens, loaded.to(device).eval()
 
 

@@ -25,9 +25,7 @@ TOO_LONG = "the question alone is longer than the model's context"
 class CausalReaderConfig(CausalConfig, ReadingOptions, MethodConfig):
     """Options of the local reader: the model's, the instructions, and how it writes."""
 
-    chat_template: bool = Field(
-        True, description="put the prompt into the model's chat format, where it has one (ARK's code: false)"
-    )
+    chat_template: bool = Field(True, description="put the prompt into the model's chat format, where it has one (ARK's code: false)")
     temperature: float = Field(0.0, ge=0, description="0: greedy; else tokens are drawn (ARK's code: 0.1)")
     top_p: float = Field(1.0, gt=0, le=1, description="share of probability that is drawn from (ARK's code: 0.9)")
 
@@ -82,15 +80,10 @@ class CausalReader:
         """
         fitted = [self._fitted(query.text, context.passages) for query, context in zip(queries, contexts, strict=True)]
         written = iter(self._model.generate([one[0] for one in fitted if one is not None], sampling=self._sampling))
-        return [
-            Answer("", notes={FAILED: TOO_LONG}) if one is None else self._answer(next(written), one[1])
-            for one in fitted
-        ]
+        return [Answer("", notes={FAILED: TOO_LONG}) if one is None else self._answer(next(written), one[1]) for one in fitted]
 
     def _answer(self, generation: Generation, notes: dict[str, object]) -> Answer:
-        usage = Usage(
-            prompt_tokens=generation.prompt_tokens, completion_tokens=generation.completion_tokens, model_calls=1
-        )
+        usage = Usage(prompt_tokens=generation.prompt_tokens, completion_tokens=generation.completion_tokens, model_calls=1)
         return Answer(self._bare(generation.text), usage, notes)
 
     def _fitted(self, question: str, passages: Sequence[Passage]) -> tuple[str, dict[str, object]] | None:

@@ -123,10 +123,7 @@ class ChatReader:
 
     def _answer(self, reply: Reply, cut: dict[str, object]) -> Answer:
         usage = Usage(
-            prompt_tokens=reply.prompt_tokens,
-            completion_tokens=reply.completion_tokens,
-            model_calls=reply.calls,
-            cost_usd=reply.cost_usd,
+            prompt_tokens=reply.prompt_tokens, completion_tokens=reply.completion_tokens, model_calls=reply.calls, cost_usd=reply.cost_usd
         )
         notes = {**cut, **({CALL: reply.key} if self._notes_calls else {})}
         if reply.scripted:

@@ -73,10 +73,7 @@ class _Sentence:
 
 
 @register(
-    "extractive",
-    kind="reader",
-    summary="the best span of the best sentences by rule, without a language model",
-    config=ExtractiveConfig,
+    "extractive", kind="reader", summary="the best span of the best sentences by rule, without a language model", config=ExtractiveConfig
 )
 class Extractive:
     """Reader by rule.

@@ -146,9 +146,7 @@ def without_middle(text: str, spans: Sequence[Span], limit: int) -> tuple[str, i
     return (text[: kept[half - 1][1]] + text[kept[half][0] :] if half else ""), len(kept)
 
 
-def fit_middle(
-    text: str, spans: Sequence[Span], excess: Callable[[str], int], limit: int | None = None
-) -> tuple[str, int] | None:
+def fit_middle(text: str, spans: Sequence[Span], excess: Callable[[str], int], limit: int | None = None) -> tuple[str, int] | None:
     """The longest text without its middle with which a prompt is not too long.
 
     Args:

@@ -13,9 +13,7 @@ Kind = Literal["yes_no", "choice", "date", "year", "number", "name"]
 _MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
 _YEAR = re.compile(r"\b(?:1\d{3}|20\d{2})\b")
 _DATE = re.compile(rf"\b(?:\d{{1,2}} (?:{_MONTHS})|(?:{_MONTHS})(?: \d{{1,2}})?),? (?:1\d{{3}}|20\d{{2}})\b")
-_NUMBER = re.compile(
-    r"(?<![\w.])(?:[$€£]\s?)?\d[\d,]*(?:\.\d+)?(?:\s?%| (?:percent|million|billion|thousand|hundred|[a-z]+))?"
-)
+_NUMBER = re.compile(r"(?<![\w.])(?:[$€£]\s?)?\d[\d,]*(?:\.\d+)?(?:\s?%| (?:percent|million|billion|thousand|hundred|[a-z]+))?")
 _WORD = r"(?:[^\W\d_a-zà-öø-ÿ][\w'’-]*(?:\.(?=[\s,]|[A-Z]))?|(?:[A-Z]\.)+)"
 _LINK = r"(?:of|the|de|la|le|du|von|van|der|den|and|for|in|on|al|bin|ibn|da|di|del|&)"
 _NAME = re.compile(rf"{_WORD}(?:\s+(?:{_LINK}\s+){{0,2}}{_WORD})*(?:\s+\d{{1,4}}\b)?")
@@ -25,8 +23,7 @@ _ASKS_YES_NO = re.compile(r"^(?:are|is|was|were|do|does|did|has|have|had|can|cou
 _ASKS_YEAR = re.compile(r"\b(?:what|which) (?:\w+ )?year\b", re.IGNORECASE)
 _ASKS_DATE = re.compile(r"\bwhen\b(?! in\b)|\b(?:what|which) (?:\w+ )?(?:date|day|month)\b|\bbirthday\b", re.IGNORECASE)
 _ASKS_NUMBER = re.compile(
-    r"\bhow (?:many|much|old|long|far|tall|high|big|large)\b|\b(?:population|percentage|what number|snowfall)\b",
-    re.IGNORECASE,
+    r"\bhow (?:many|much|old|long|far|tall|high|big|large)\b|\b(?:population|percentage|what number|snowfall)\b", re.IGNORECASE
 )
 _OPENER_LIST = """
 A An The In On At It Its He His She Her They Their This That These Those As After Before During By From For With When

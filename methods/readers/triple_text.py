@@ -63,9 +63,7 @@ class TripleText:
     def __init__(self, config: TripleTextConfig, services: Services) -> None:
         self.config = config
 
-    def compress(
-        self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None
-    ) -> list[Context]:
+    def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
         """One context per query; `budget` is the reader's to keep, which leaves out the last passages."""
         return [Context(ranking.query_id, tuple(self._written(ranking.ids, corpus))) for ranking in rankings]
 
@@ -108,7 +106,5 @@ def _by_head(passages: Sequence[Passage], triples: Sequence[Triple]) -> list[Pas
     told: dict[str, Passage] = {}
     for passage, (head, _, _) in zip(passages, triples, strict=True):
         known = told.get(head)
-        told[head] = (
-            replace(passage, title=head) if known is None else replace(known, text=f"{known.text} {passage.text}")
-        )
+        told[head] = replace(passage, title=head) if known is None else replace(known, text=f"{known.text} {passage.text}")
     return list(told.values())

@@ -68,10 +68,7 @@ class LLMAnswerer:
         return fingerprint("llm", self._model.config.model_dump(mode="json"), self._prompt.hash)
 
     def answers(self, asked: Sequence[Asked]) -> list[str | None]:
-        conversations = [
-            asking(self._prompt, one.question.text, None if one.passage is None else contents(one.passage))
-            for one in asked
-        ]
+        conversations = [asking(self._prompt, one.question.text, None if one.passage is None else contents(one.passage)) for one in asked]
         replies = self._model.complete(conversations)
         return [bare_answer(said(reply.text)) if reply.failed is None else None for reply in replies]
 
@@ -141,6 +138,5 @@ def require_some(came: int, of: int, where: str) -> None:
     """
     if of and not came:
         raise Broke(
-            f"not one of {of} calls was answered", where=where,
-            try_this="try again when the endpoint answers; what came before is kept",
-        )  # fmt: skip
+            f"not one of {of} calls was answered", where=where, try_this="try again when the endpoint answers; what came before is kept"
+        )

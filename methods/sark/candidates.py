@@ -34,15 +34,14 @@ def candidates_of(
         return Search(benchmark, config.component, config.depth, services, keep=keep)
     if questions and not any(question.candidates for question in questions):
         raise UserError(
-            f"{benchmark.reference} gives its questions no candidates", where="candidates.source",
+            f"{benchmark.reference} gives its questions no candidates",
+            where="candidates.source",
             try_this="candidates: {source: retriever, retriever: bm25}",
-        )  # fmt: skip
+        )
     return lambda some: {one.id: tuple(dict.fromkeys(one.candidates or ()))[: config.depth] for one in some}
 
 
-def further(
-    search: Candidates, questions: Sequence[Question], seen: Mapping[str, Sequence[str]]
-) -> dict[str, tuple[str, ...]]:
+def further(search: Candidates, questions: Sequence[Question], seen: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
     """Passages further down that were not tried yet, by question id, the best ranked first."""
     found = search(questions)
     return {one: tuple(p for p in ids if p not in set(seen.get(one, ()))) for one, ids in found.items()}

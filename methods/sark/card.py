@@ -54,9 +54,7 @@ def write_card(folder: Path, config: SarkTrainingConfig, figures: Mapping[str, f
         "rows per batch": train.batch_size,
         "batches per step": train.accumulation,
         "epochs at most": train.epochs,
-        "weights of": {"f1": "the best validation F1", "order": "the best validation order"}.get(
-            config.keep, "the last step"
-        ),
+        "weights of": {"f1": "the best validation F1", "order": "the best validation order"}.get(config.keep, "the last step"),
         **{name: f"{value:.6g}" for name, value in figures.items()},
     }
     text = _CARD.format(

@@ -21,6 +21,7 @@ def require_checkpoint(model: str, *, where: str) -> None:
     card = card_of(model)
     if card is None or card.get("method") != METHOD:
         raise UserError(
-            f"{model!r} is not a checkpoint of SARK", where=where,
+            f"{model!r} is not a checkpoint of SARK",
+            where=where,
             try_this="a folder that `ragmeter train sark` wrote; for other cross-encoders: cross_encoder",
-        )  # fmt: skip
+        )

@@ -32,8 +32,7 @@ class ModelConfig(_Part):
     )
     head_of_base: bool = Field(
         False,
-        description="begin with the base's own head, where the base is a checkpoint of SARK; paper and released: a new "
-        "head on the encoder",
+        description="begin with the base's own head, where the base is a checkpoint of SARK; paper and released: a new head on the encoder",
     )
     hidden: int = Field(256, ge=1, description="width of the head's hidden layer; released 256")
     dropout: float = Field(0.3, ge=0, lt=1, description="in the head; released 0.3")
@@ -47,9 +46,7 @@ class ModelConfig(_Part):
 class LossConfig(_Part):
     """The losses, how they are weighed against each other, and what is left out for ablations."""
 
-    styles: bool = Field(
-        True, description="both styles of every passage (eq. 8-9); false (w/o SAT): the formal one alone"
-    )
+    styles: bool = Field(True, description="both styles of every passage (eq. 8-9); false (w/o SAT): the formal one alone")
     passage: bool = Field(True, description="learn from labels of passages; false: w/o passage")
     listwise: bool = Field(True, description="learn from orders of lists; false: w/o list")
     lambda_mode: Literal["mgda", "fixed"] = Field(
@@ -77,16 +74,12 @@ class TrainConfig(_Part):
     warm_up: float = Field(0.0, ge=0, description="share of the steps in which it rises, below 1; else their number")
     schedule: Literal["linear", "constant", "cosine"] = Field("linear", description="how the rate goes on")
     schedule_over: Literal["steps", "batches"] = Field(
-        "steps",
-        description="batches (released): the rate falls as if each batch of an accumulated step were a step, so that "
-        "it ends high",
+        "steps", description="batches (released): the rate falls as if each batch of an accumulated step were a step, so that it ends high"
     )
     weight_decay: float = Field(0.01, ge=0, description="of matrices; released 0.01")
     max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm; released 1.0")
     batch_size: int = Field(8, ge=1, description="rows of a batch: of 8, 112 sequences are read; paper and released 8")
-    accumulation: int = Field(
-        1, ge=1, description="batches per step of the optimiser, each with a λ of its own; released 4"
-    )
+    accumulation: int = Field(1, ge=1, description="batches per step of the optimiser, each with a λ of its own; released 4")
     token_budget: int = Field(
         8192,
         ge=32,
@@ -100,9 +93,7 @@ class TrainConfig(_Part):
         "styles (released), of the best order of its lists, or the last; null: f1, order where labels are not learnt, "
         "last where there is no validation data",
     )
-    patience: int | None = Field(
-        None, ge=1, description="epochs without a better one after which training stops; null: it goes to its end"
-    )
+    patience: int | None = Field(None, ge=1, description="epochs without a better one after which training stops; null: it goes to its end")
     save_every: int = Field(50, ge=1, description="steps between two points that an interrupted training goes on from")
 
 
@@ -110,9 +101,7 @@ class SarkTrainingConfig(SarkDataConfig, TrainingConfig):
     """Options of SARK's training: those of its rows, its model, its losses and its steps."""
 
     data: tuple[str, ...] = Field(min_length=1, description="references of the training data; paper: of NQ")
-    data_options: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="options of the loaders, by dataset id"
-    )
+    data_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="options of the loaders, by dataset id")
     validation: tuple[str, ...] = Field((), description="references of held-out data, of which the best epoch is known")
     validation_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="as data_options")
     validation_rows: int | None = Field(
@@ -171,14 +160,7 @@ WORLDS: Mapping[str, Any] = {
     # Passages told in other styles are longer: of 128 tokens, one in six pairs of some style would lose its end.
     "model": {"dropout": 0.1, "backbone_dropout": None, "max_length": 192},
     # A few dozen held-out labels cannot tell epochs apart, and variants must not differ in how theirs was chosen.
-    "train": {
-        "epochs": 1,
-        "learning_rate": 1e-4,
-        "warm_up": 0.1,
-        "batch_size": 4,
-        "token_budget": 2048,
-        "keep": "last",
-    },
+    "train": {"epochs": 1, "learning_rate": 1e-4, "warm_up": 0.1, "batch_size": 4, "token_budget": 2048, "keep": "last"},
 }
 """Everything offline and on CPU: MiniLM on worlds, many questions once."""
 DEMO: Mapping[str, Any] = {

@@ -65,11 +65,7 @@ class SarkData:
 
 
 def data_of(
-    config: SarkDataConfig,
-    benchmarks: Sequence[Benchmark],
-    services: Services,
-    work: Path,
-    progress: Progress | None = None,
+    config: SarkDataConfig, benchmarks: Sequence[Benchmark], services: Services, work: Path, progress: Progress | None = None
 ) -> SarkData:
     """The rows of benchmarks.
 
@@ -102,9 +98,8 @@ def data_of(
     found = SarkData(rows, dict(counts), fingerprint([asdict(row) for row in rows]))
     write_json(
         work / "data.json",
-        {"made_of": made_of, "counts": found.counts, "fingerprint": found.fingerprint,
-         "rows": file_sha256(work / "rows.jsonl")},
-    )  # fmt: skip
+        {"made_of": made_of, "counts": found.counts, "fingerprint": found.fingerprint, "rows": file_sha256(work / "rows.jsonl")},
+    )
     return found
 
 
@@ -133,8 +128,10 @@ def training_benchmarks(
             if _plain(question) in held:
                 raise UserError(
                     f"{benchmark.reference} and {held[_plain(question)]} share the question {question.text!r}: what is "
-                    "evaluated must not be trained on", where="data", try_this="other splits",
-                )  # fmt: skip
+                    "evaluated must not be trained on",
+                    where="data",
+                    try_this="other splits",
+                )
     return found
 
 
@@ -146,9 +143,8 @@ class _Preparation:
     """The rows of one benchmark."""
 
     def __init__(
-        self, config: SarkDataConfig, benchmark: Benchmark, services: Services, work: Path, progress: Progress,
-        counts: Counter[str],
-    ) -> None:  # fmt: skip
+        self, config: SarkDataConfig, benchmark: Benchmark, services: Services, work: Path, progress: Progress, counts: Counter[str]
+    ) -> None:
         self._config, self._services, self._progress, self._counts = config, services, progress, counts
         self._benchmark, self._own = formal_of(benchmark)
         self._folder = work / file_id(str(benchmark.reference))
@@ -156,9 +152,7 @@ class _Preparation:
     def rows(self) -> list[SarkRow]:
         """Make them."""
         given, asked = self._questions()
-        mining = Mining(
-            self._config, self._benchmark, asked, self._services, self._folder, self._progress, self._counts
-        )
+        mining = Mining(self._config, self._benchmark, asked, self._services, self._folder, self._progress, self._counts)
         known = {one.id for one in given}
         places = {one.id: place for place, one in enumerate(self._benchmark.questions)}
         questions = sorted((*given, *asked), key=lambda one: places[one.id])
@@ -168,9 +162,8 @@ class _Preparation:
             mined = {one.question_id: one for one in mining.mined([one for one in some if one.id not in known])}
             ordered = [self._given(one) if one.id in known else mined[one.id] for one in some]
             pairs = pairs_of(
-                self._benchmark, ordered, self._config.styles, self._services, self._folder, source, self._progress,
-                self._counts,
-            )  # fmt: skip
+                self._benchmark, ordered, self._config.styles, self._services, self._folder, source, self._progress, self._counts
+            )
             return rows_of(ordered, pairs, self._counts, most)
 
         most = self._config.rows
@@ -228,10 +221,7 @@ def _kept(work: Path, made_of: str) -> SarkData | None:
     if there.get("made_of") != made_of:
         return None
     if there.get("rows") != file_sha256(rows):
-        raise UserError(
-            "these rows are not those that were made here", where=str(rows),
-            try_this="delete the file: it will be made again",
-        )  # fmt: skip
+        raise UserError("these rows are not those that were made here", where=str(rows), try_this="delete the file: it will be made again")
     return SarkData(read_rows(rows), there["counts"], there["fingerprint"])
 
 

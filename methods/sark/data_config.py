@@ -73,38 +73,36 @@ class ExtraConfig(_Part):
 class LabelsConfig(_Part):
     """Passage-level labels: the answer without context against the answer with one passage."""
 
-    by: Literal["llm", "reader"] = Field(
-        "reader", description="who answers: llm: `chat`; reader: a reader of this machine, for worlds"
-    )
+    by: Literal["llm", "reader"] = Field("reader", description="who answers: llm: `chat`; reader: a reader of this machine, for worlds")
     chat: AnswerChat | None = Field(None, description="the model of by: llm; paper: Qwen2.5-14B-Instruct")
     prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
     reader: str = Field("pocket", description="of by: reader: its name")
     reader_options: dict[str, Any] = Field(default_factory=dict, description="of that reader")
     known: float = Field(
-        0.0, ge=0, le=1,
+        0.0,
+        ge=0,
+        le=1,
         description="of by: reader: share of the questions that one passage answers, drawn by the seed, that it is "
         "taken to know by heart: its answer without context is then read from their evidence, which misleads nobody. A "
         "reader that knows nothing gives no negative",
-    )  # fmt: skip
+    )
     exact: Literal["squad", "strict"] = Field(
-        "squad", description="exact match that is a Match without asking the judge, by whose rules; released: strict, "
-        "with the first gold alone",
-    )  # fmt: skip
+        "squad",
+        description="exact match that is a Match without asking the judge, by whose rules; released: strict, with the first gold alone",
+    )
     judge: str | None = Field(
-        None, description="judge that sees answers that match no gold exactly, e.g. match (paper), rule_match; the "
+        None,
+        description="judge that sees answers that match no gold exactly, e.g. match (paper), rule_match; the "
         "harness lends it; null: they are a Mismatch",
-    )  # fmt: skip
+    )
     judge_options: dict[str, Any] = Field(default_factory=dict, description="of that judge")
     partial: Literal["mismatch", "drop"] = Field(
         "mismatch", description="what Partial counts as; drop: the answer is left out; paper: two verdicts alone"
     )
-    passages: Literal["all", "list"] = Field(
-        "all", description="which candidates are labelled: all of them (paper), or those of the list"
-    )
+    passages: Literal["all", "list"] = Field("all", description="which candidates are labelled: all of them (paper), or those of the list")
     most_negatives: int | None = Field(
-        None, ge=1, description="negatives of a question that are kept, further ones among them, drawn by the seed; "
-        "null: all",
-    )  # fmt: skip
+        None, ge=1, description="negatives of a question that are kept, further ones among them, drawn by the seed; null: all"
+    )
     extra: ExtraConfig | None = Field(None, description="further negatives; null: none. Paper: {n: 100}")
 
     @model_validator(mode="after")
@@ -125,15 +123,12 @@ class ListsConfig(_Part):
     """List-level orders: six candidates, best first."""
 
     by: Literal["llm", "evidence"] = Field(
-        "evidence",
-        description="who orders: llm: `chat`, shown one passage a turn; evidence: the dataset's gold, for worlds",
+        "evidence", description="who orders: llm: `chat`, shown one passage a turn; evidence: the dataset's gold, for worlds"
     )
     chat: OrderChat | None = Field(None, description="the model of by: llm; paper: Qwen2.5-14B-Instruct")
     prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
     keep_evidence: bool = Field(
-        False,
-        description="put the evidence that is not among the sampled ranks in the places of the last ones that are "
-        "none; paper no",
+        False, description="put the evidence that is not among the sampled ranks in the places of the last ones that are none; paper no"
     )
 
     @model_validator(mode="after")
@@ -170,16 +165,14 @@ class SarkDataConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     seed: int = Field(0, ge=0, lt=2**32, description="of every draw")
-    questions: int | None = Field(
-        None, ge=1, description="questions of each dataset that are used, drawn by the seed; null: all"
-    )
+    questions: int | None = Field(None, ge=1, description="questions of each dataset that are used, drawn by the seed; null: all")
     rows: int | None = Field(
-        None, ge=1, description="rows of each dataset at most: questions are taken in a drawn order, and no more of "
+        None,
+        ge=1,
+        description="rows of each dataset at most: questions are taken in a drawn order, and no more of "
         "them than it takes; null: of all questions. Paper 16,094 (the repository's readme: 19,238)",
-    )  # fmt: skip
-    rows_seed: int = Field(
-        0, ge=0, lt=2**32, description="of that order; not `seed`, so that trainings of several seeds share their rows"
     )
+    rows_seed: int = Field(0, ge=0, lt=2**32, description="of that order; not `seed`, so that trainings of several seeds share their rows")
     candidates: CandidatesConfig = CandidatesConfig.model_validate({})
     labels: LabelsConfig = LabelsConfig.model_validate({})
     lists: ListsConfig = ListsConfig.model_validate({})
@@ -245,29 +238,25 @@ def _component(name: str, options: Mapping[str, Any], where: str) -> Component:
         option, what = told_of(error)
         raise UserError(
             f"option {option!r} of {name}: {what}" if option else f"options of {name}: {what}",
-            where=where, try_this=f"ragmeter methods {name}",
-        ) from None  # fmt: skip
+            where=where,
+            try_this=f"ragmeter methods {name}",
+        ) from None
 
 
 def _require(kind: str, component: Component, where: str) -> None:
     if component.entry.kind != kind:
         fits = sorted(entry.id for entry in METHODS if entry.kind == kind)
-        raise UserError(
-            f"{component.id!r} is a {component.entry.kind}, not a {kind}", where=where, try_this=", ".join(fits)
-        )  # fmt: skip
+        raise UserError(f"{component.id!r} is a {component.entry.kind}, not a {kind}", where=where, try_this=", ".join(fits))
     component.preflight()
 
 
 PAPER_DATA: Mapping[str, Any] = {
     "rows": 16_094,
     "candidates": {"source": "retriever", "retriever": "dense", "options": {"preset": "dpr-nq"}},
-    "labels": {
-        "by": "llm", "chat": QWEN, "judge": "match", "judge_options": QWEN,
-        "extra": {"n": 100, "options": {"preset": "pyserini"}},
-    },
+    "labels": {"by": "llm", "chat": QWEN, "judge": "match", "judge_options": QWEN, "extra": {"n": 100, "options": {"preset": "pyserini"}}},
     "lists": {"by": "llm", "chat": QWEN},
     "styles": {"by": "llm", "llm": QWEN},
-}  # fmt: skip
+}
 """As the paper makes its rows, for presets."""
 RELEASED_DATA: Mapping[str, Any] = {
     **PAPER_DATA,

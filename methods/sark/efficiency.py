@@ -48,9 +48,13 @@ class Timing:
 
 
 def measure(
-    work: Callable[[int], object], queries: int, *, warm_up: int = 1, synchronise: Callable[[], None] = lambda: None,
+    work: Callable[[int], object],
+    queries: int,
+    *,
+    warm_up: int = 1,
+    synchronise: Callable[[], None] = lambda: None,
     clock: Callable[[], float] = time.perf_counter,
-) -> Timing:  # fmt: skip
+) -> Timing:
     """Time each query by itself.
 
     Args:
@@ -72,14 +76,11 @@ def measure(
     return Timing(tuple(seconds))
 
 
-def measure_reranker(
-    reranker: Reranker, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, device: str
-) -> Timing:
+def measure_reranker(reranker: Reranker, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, device: str) -> Timing:
     """Time a reranker as a pipeline calls it, one query at a time: tokenising and sorting are part of it."""
     return measure(
-        lambda number: reranker.rerank([queries[number]], [rankings[number]], corpus), len(queries),
-        synchronise=synchroniser(device),
-    )  # fmt: skip
+        lambda number: reranker.rerank([queries[number]], [rankings[number]], corpus), len(queries), synchronise=synchroniser(device)
+    )
 
 
 # -- architectures of random weights -------------------------------------------------------------------------------
@@ -103,17 +104,37 @@ class Architecture:
     tokens: int | None = None
 
 
-_XLM_R = {"vocab_size": 250_002, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
-          "intermediate_size": 3072, "max_position_embeddings": 514, "type_vocab_size": 1,
-          "pad_token_id": 1}  # fmt: skip
+_XLM_R = {
+    "vocab_size": 250_002,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 514,
+    "type_vocab_size": 1,
+    "pad_token_id": 1,
+}
 _LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
-_MINILM = {"vocab_size": 30_522, "hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12,
-           "intermediate_size": 1536}  # fmt: skip
-_LLAMA = {"vocab_size": 32_000, "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
-          "num_key_value_heads": 32, "intermediate_size": 11_008, "pad_token_id": 0}  # fmt: skip
-_QWEN = {"vocab_size": 152_064, "hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28,
-         "num_key_value_heads": 4, "intermediate_size": 18_944, "max_position_embeddings": 32_768,
-         "tie_word_embeddings": False}  # fmt: skip
+_MINILM = {"vocab_size": 30_522, "hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
+_LLAMA = {
+    "vocab_size": 32_000,
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 32,
+    "intermediate_size": 11_008,
+    "pad_token_id": 0,
+}
+_QWEN = {
+    "vocab_size": 152_064,
+    "hidden_size": 3584,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "intermediate_size": 18_944,
+    "max_position_embeddings": 32_768,
+    "tie_word_embeddings": False,
+}
 
 ARCHITECTURES: Mapping[str, Architecture] = {
     "minilm-l6": Architecture("encoder", "BertForSequenceClassification", _MINILM),
@@ -222,9 +243,13 @@ class StandIn:
         for start, end in windows(work.candidates):
             ids = self._ids(number * work.candidates + start, 1, (end - start) * work.passage_tokens).to(self.device)
             self.model.generate(
-                input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False, pad_token_id=0,
-                max_new_tokens=work.answer_tokens, min_new_tokens=work.answer_tokens,
-            )  # fmt: skip
+                input_ids=ids,
+                attention_mask=torch.ones_like(ids),
+                do_sample=False,
+                pad_token_id=0,
+                max_new_tokens=work.answer_tokens,
+                min_new_tokens=work.answer_tokens,
+            )
         return list(range(work.candidates))
 
 

@@ -75,9 +75,10 @@ class Journal:
             self._kept[row["id"]] = (row["made_of"], row["value"])
         except (ValueError, TypeError, KeyError) as error:
             raise UserError(
-                f"this line of earlier work cannot be read: {error}", where=f"{self._path}:{number}",
+                f"this line of earlier work cannot be read: {error}",
+                where=f"{self._path}:{number}",
                 try_this="remove the line: what it held is made again",
-            ) from None  # fmt: skip
+            ) from None
 
 
 def _mend(path: Path) -> None:

@@ -35,9 +35,7 @@ class Labelling:
         UserError: A judge is wanted and none is lent, or a model cannot be loaded.
     """
 
-    def __init__(
-        self, config: SarkDataConfig, benchmark: Benchmark, services: Services, folder: Path, counts: Counter[str]
-    ) -> None:
+    def __init__(self, config: SarkDataConfig, benchmark: Benchmark, services: Services, folder: Path, counts: Counter[str]) -> None:
         self._options, self._benchmark, self._counts = config.labels, benchmark, counts
         options = config.labels
         answerer, verifier = answerer_of(options, services, config.seed), verifier_of(options, services.judge)
@@ -80,9 +78,13 @@ class Labelling:
         return bounded
 
     def _further(
-        self, questions: Sequence[Question], below: Mapping[str, Sequence[str]], right: Mapping[str, Attempt],
-        extra: ExtraConfig, progress: Progress,
-    ) -> dict[str, dict[str, int]]:  # fmt: skip
+        self,
+        questions: Sequence[Question],
+        below: Mapping[str, Sequence[str]],
+        right: Mapping[str, Attempt],
+        extra: ExtraConfig,
+        progress: Progress,
+    ) -> dict[str, dict[str, int]]:
         """The negatives from further down, by question id."""
         requests = [self._request(one, below[one.id]) for one in questions]
         labels = {}

@@ -119,19 +119,14 @@ class Labeller:
         counts: What became of questions, answers and labels.
     """
 
-    def __init__(
-        self, answerer: Answerer, verifier: Verifier, config: LabelsConfig, seed: int = 0, path: Path | None = None
-    ) -> None:
+    def __init__(self, answerer: Answerer, verifier: Verifier, config: LabelsConfig, seed: int = 0, path: Path | None = None) -> None:
         self._answerer, self._verifier = answerer, verifier
         self._config, self._seed = config, seed
         self._journal = Journal(path) if path is not None else None
         self.counts: Counter[str] = Counter()
 
     def tried(
-        self,
-        requests: Sequence[Request],
-        progress: Progress | None = None,
-        direct: Mapping[str, Attempt] | None = None,
+        self, requests: Sequence[Request], progress: Progress | None = None, direct: Mapping[str, Attempt] | None = None
     ) -> list[Tried]:
         """Answer every question without context and with each of its passages, and have the answers verified.
 
@@ -218,9 +213,10 @@ class Labeller:
         worth = [_two(one.verdict, self._config.partial) is not None for one in first]
         asked = [
             Asked(one.question, passage, one.memory)
-            for one, goes_on in zip(requests, worth, strict=True) if goes_on
+            for one, goes_on in zip(requests, worth, strict=True)
+            if goes_on
             for passage in one.passages
-        ]  # fmt: skip
+        ]
         rest = iter(self._attempts(asked))
         return [
             Tried(one.question.id, direct, tuple(next(rest) for _ in one.passages) if goes_on else ())
@@ -236,11 +232,13 @@ class Labeller:
         said: dict[int, Verdict] = dict(zip(came, verdicts, strict=True))
         return [
             Attempt(
-                one.passage.id if one.passage is not None else "", answers[place],
-                said[place].verdict if place in said else None, said[place].by if place in said else "",
+                one.passage.id if one.passage is not None else "",
+                answers[place],
+                said[place].verdict if place in said else None,
+                said[place].by if place in said else "",
             )
             for place, one in enumerate(asked)
-        ]  # fmt: skip
+        ]
 
     def _count(self, tried: Tried, direct: bool) -> None:
         counts, partial = self.counts, self._config.partial
@@ -264,6 +262,10 @@ def _shown(request: Request) -> tuple[Any, ...]:
     """All of a request that decides what comes of it."""
     question = request.question
     return (
-        question.id, question.text, list(question.golds), question.answer_set,
-        [passage.id for passage in request.passages], [passage.id for passage in request.memory],
-    )  # fmt: skip
+        question.id,
+        question.text,
+        list(question.golds),
+        question.answer_set,
+        [passage.id for passage in request.passages],
+        [passage.id for passage in request.memory],
+    )

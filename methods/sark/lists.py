@@ -130,8 +130,7 @@ class LLMOrderer:
 
     def orders(self, requests: Sequence[ListRequest]) -> list[Order]:
         conversations = [
-            ordering(self._prompt, one.question.text, right_answer(one.question), [contents(p) for p in one.passages])
-            for one in requests
+            ordering(self._prompt, one.question.text, right_answer(one.question), [contents(p) for p in one.passages]) for one in requests
         ]
         found = []
         for one, reply in zip(requests, self._model.complete(conversations), strict=True):
@@ -273,6 +272,9 @@ def _shown(request: ListRequest) -> tuple[Any, ...]:
     """All of a request that decides its order."""
     question = request.question
     return (
-        question.text, list(question.answers), list(question.evidence), list(question.triples),
+        question.text,
+        list(question.answers),
+        list(question.evidence),
+        list(question.triples),
         [passage.id for passage in request.passages],
-    )  # fmt: skip
+    )

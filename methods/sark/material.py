@@ -36,6 +36,5 @@ def _require_no_test(references: Iterable[str], where: str) -> None:
     for reference in references:
         if "test" in (registry.resolve(reference)[0].split or "").split("+"):
             raise UserError(
-                f"{reference} is a test split, which a training must not see", where=where,
-                try_this="train and validation splits",
-            )  # fmt: skip
+                f"{reference} is a test split, which a training must not see", where=where, try_this="train and validation splits"
+            )

@@ -32,9 +32,15 @@ class Mining:
     """
 
     def __init__(
-        self, config: SarkDataConfig, benchmark: Benchmark, questions: Sequence[Question], services: Services,
-        folder: Path, progress: Progress, counts: Counter[str],
-    ) -> None:  # fmt: skip
+        self,
+        config: SarkDataConfig,
+        benchmark: Benchmark,
+        questions: Sequence[Question],
+        services: Services,
+        folder: Path,
+        progress: Progress,
+        counts: Counter[str],
+    ) -> None:
         self._config, self._benchmark, self._questions = config, benchmark, questions
         self._services, self._folder, self._progress, self._counts = services, folder, progress, counts
 
@@ -52,10 +58,7 @@ class Mining:
             return []
         config = self._config
         candidates = self._candidates(questions)
-        lists = {
-            one.id: sampled(one, candidates[one.id], config.lists.keep_evidence, config.candidates.depth)
-            for one in questions
-        }
+        lists = {one.id: sampled(one, candidates[one.id], config.lists.keep_evidence, config.candidates.depth) for one in questions}
         self._counts["lists_too_short"] += sum(len(ids) < LENGTH for ids in lists.values())
         orders = self._orders(questions, lists)
         # Too few candidates for a list are still worth a label each.
@@ -81,9 +84,7 @@ class Mining:
     def _labelling(self) -> Labelling:
         return Labelling(self._config, self._benchmark, self._services, self._folder, self._counts)
 
-    def _orders(
-        self, questions: Sequence[Question], lists: Mapping[str, tuple[str, ...]]
-    ) -> dict[str, tuple[str, ...]]:
+    def _orders(self, questions: Sequence[Question], lists: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         corpus = self._benchmark.corpus
         requests = [ListRequest(one, tuple(corpus.get(lists[one.id]))) for one in questions if lists[one.id]]
         orders = self._lister.orders(requests, self._progress)

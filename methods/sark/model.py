@@ -21,9 +21,14 @@ from methods.sark.config import ModelConfig, SarkTrainingConfig
 from methods.sark.loss import LABELS
 
 DROPOUTS = (
-    "hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "hidden_dropout",
-    "embedding_dropout", "mlp_dropout",
-)  # fmt: skip
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "dropout",
+    "attention_dropout",
+    "hidden_dropout",
+    "embedding_dropout",
+    "mlp_dropout",
+)
 """What the configurations of encoders call the dropout of states and attention."""
 
 
@@ -47,10 +52,13 @@ def new_reranker(config: SarkTrainingConfig, device: str | None) -> Any:
         torch.manual_seed(config.seed)
         options, hub = config.model, {"revision": config.revision} if config.revision else {}
         encoder = Transformer(
-            locate(config.base), transformer_task="feature-extraction", max_seq_length=options.max_length,
-            model_kwargs={"dtype": torch.float32, **hub}, processor_kwargs=hub,
+            locate(config.base),
+            transformer_task="feature-extraction",
+            max_seq_length=options.max_length,
+            model_kwargs={"dtype": torch.float32, **hub},
+            processor_kwargs=hub,
             config_kwargs={**hub, **_dropouts(config)},
-        )  # fmt: skip
+        )
         _require_room(encoder, options, config.base)
         width = encoder.get_embedding_dimension()
         modules = [
@@ -97,8 +105,9 @@ def _take_head(modules: list[Any], base: str) -> None:
     if not shapes or any(own != their for own, their in shapes):
         raise UserError(
             f"{base!r} has no head of {mine[-1].linear.in_features} hidden numbers, as SARK's have",
-            where="model.head_of_base", try_this="a checkpoint that `ragmeter train sark` made, or leave it out",
-        )  # fmt: skip
+            where="model.head_of_base",
+            try_this="a checkpoint that `ragmeter train sark` made, or leave it out",
+        )
     with torch.no_grad():
         for own, their in zip(mine, heads, strict=True):
             for name, value in their.linear.state_dict().items():
@@ -118,9 +127,10 @@ def _dropouts(config: SarkTrainingConfig) -> dict[str, float]:
     changes = {name: share for name in DROPOUTS if isinstance(getattr(found, name, None), int | float)}
     if not changes:
         raise UserError(
-            f"{config.base!r} does not say where its dropout is", where="model.backbone_dropout",
+            f"{config.base!r} does not say where its dropout is",
+            where="model.backbone_dropout",
             try_this="--set model.backbone_dropout=null, which leaves it as it is",
-        )  # fmt: skip
+        )
     return changes
 
 
@@ -133,8 +143,9 @@ def _require_room(encoder: Any, options: ModelConfig, base: str) -> None:
     if options.max_length > table.num_embeddings - before:
         raise UserError(
             f"{base!r} reads pairs of {table.num_embeddings - before} tokens, not {options.max_length}",
-            where="model.max_length", try_this=f"--set model.max_length={table.num_embeddings - before}",
-        )  # fmt: skip
+            where="model.max_length",
+            try_this=f"--set model.max_length={table.num_embeddings - before}",
+        )
 
 
 def _position_table(encoder: Any) -> Any:
@@ -160,9 +171,8 @@ def last_layer(model: Any) -> Any:
     stacks = [part for part in encoder_of(model).modules() if isinstance(part, ModuleList) and len(part)]
     if not stacks:
         raise UserError(
-            "the encoder has no layers of which one is the last", where="loss.lambda_params",
-            try_this="--set loss.lambda_params=backbone",
-        )  # fmt: skip
+            "the encoder has no layers of which one is the last", where="loss.lambda_params", try_this="--set loss.lambda_params=backbone"
+        )
     return max(stacks, key=len)[-1]
 
 

@@ -64,17 +64,9 @@ def groups_of(task: Task, rows: Sequence[SarkRow], styles: Sequence[int]) -> lis
     """
     if task == "passage":
         return [
-            Group(row.query, ((row.formal, row.informal)[style],), row.label)
-            for style in styles
-            for row in rows
-            if row.label is not None
+            Group(row.query, ((row.formal, row.informal)[style],), row.label) for style in styles for row in rows if row.label is not None
         ]
-    return [
-        Group(row.query, tuple(told[style] for told in row.list), None)
-        for style in styles
-        for row in rows
-        if row.list is not None
-    ]
+    return [Group(row.query, tuple(told[style] for told in row.list), None) for style in styles for row in rows if row.list is not None]
 
 
 class Objective:
@@ -167,8 +159,9 @@ class Objective:
             warnings.warn(
                 f"{min(before, largest)} tokens at once are too many for the memory of {self.model.device}: the "
                 f"training goes on with {self._budget}, or less where that is still too much; its options stay as they "
-                "are", stacklevel=2,
-            )  # fmt: skip
+                "are",
+                stacklevel=2,
+            )
 
     def logits(self, pairs: Sequence[Features]) -> Any:
         """What the head gives for encoded pairs, in float32: shape (pairs, labels).
@@ -237,9 +230,10 @@ class Objective:
     def _too_large(self, groups: Sequence[Group]) -> Broke:
         what = "one passage" if groups[0].label is not None else f"one list of {len(groups[0].texts)} passages"
         return Broke(
-            f"{what} at once is too much for the memory of {self.model.device}", where="model.max_length",
+            f"{what} at once is too much for the memory of {self.model.device}",
+            where="model.max_length",
             try_this="a device with more memory; or a new training with precision bf16, or a smaller model.max_length",
-        )  # fmt: skip
+        )
 
 
 def _tokens(part: Part) -> int:

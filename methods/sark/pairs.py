@@ -129,18 +129,20 @@ def given_pairs(benchmark: Benchmark, config: StylesConfig, own: StylePairs | No
     elif config.by == "own":
         if own is None:
             raise UserError(
-                f"{benchmark.reference} brings no passages in two styles", where="styles.by",
+                f"{benchmark.reference} brings no passages in two styles",
+                where="styles.by",
                 try_this="styles: {by: rules}, {by: llm} or {by: file}; or worlds/style",
-            )  # fmt: skip
+            )
         pairs = own
     else:
         return None
     if config.style not in pairs.styles:
         told = ", ".join(pairs.styles) or "no other style"
         raise UserError(
-            f"no passage is told in the style {config.style!r}, but in {told}", where="styles.style",
+            f"no passage is told in the style {config.style!r}, but in {told}",
+            where="styles.style",
             try_this="one of those, or other pairs",
-        )  # fmt: skip
+        )
     return pairs
 
 
@@ -156,9 +158,7 @@ def _written(
     """Pairs written into a file of the folder, which goes on where it was cut off."""
     if not needed:
         return StylePairs(())
-    questions = [
-        replace(one, candidates=tuple(needed[one.id])) for one in benchmark.questions if one.id in needed
-    ]  # fmt: skip
+    questions = [replace(one, candidates=tuple(needed[one.id])) for one in benchmark.questions if one.id in needed]
     asked = replace(benchmark, questions=questions, corpus=Corpus.of(formal.values()), extra={})
     path = folder / f"pairs-{fingerprint(rewriter.id, style, asked.fingerprint)}.jsonl"
     progress.begin(f"passages told in the style {style}", len(formal))

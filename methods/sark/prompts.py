@@ -60,9 +60,8 @@ def load_prompt(name: str, path: str | None = None) -> Prompt:
     wanted = SHIPPED[name]
     if len(parts) != len(wanted):
         raise UserError(
-            f"the prompt template has {len(parts)} parts, not {len(wanted)}", where=where,
-            try_this="part them by lines that hold --- alone",
-        )  # fmt: skip
+            f"the prompt template has {len(parts)} parts, not {len(wanted)}", where=where, try_this="part them by lines that hold --- alone"
+        )
     for number, (part, names) in enumerate(zip(parts, wanted, strict=True), 1):
         template = Template(part)
         if not template.is_valid():
@@ -88,9 +87,6 @@ def ordering(prompt: Prompt, question: str, answer: str, passages: Sequence[str]
     count = str(len(passages))
     turns = [prompt.filled(0, question=question, answer=answer, count=count), prompt.filled(1)]
     for number, passage in enumerate(passages, 1):
-        turns += [
-            prompt.filled(2, number=str(number), passage=" ".join(passage.split())),
-            prompt.filled(3, number=str(number)),
-        ]
+        turns += [prompt.filled(2, number=str(number), passage=" ".join(passage.split())), prompt.filled(3, number=str(number))]
     turns.append(prompt.filled(4, count=count))
     return [{"role": ("user", "assistant")[place % 2], "content": turn} for place, turn in enumerate(turns)]

@@ -77,9 +77,7 @@ Pairs = Mapping[tuple[str, str], tuple[Passage, Passage]]
 """By question id and passage id, the passage as first told and in the other style."""
 
 
-def rows_of(
-    mined: Iterable[Mined], pairs: Pairs, counts: Counter[str] | None = None, most: int | None = None
-) -> list[SarkRow]:
+def rows_of(mined: Iterable[Mined], pairs: Pairs, counts: Counter[str] | None = None, most: int | None = None) -> list[SarkRow]:
     """The rows of questions: one for each labelled passage, or one for the list alone.
 
     A passage that could not be told in the other style is left out of both styles: its label is dropped, and with it
@@ -168,9 +166,8 @@ def read_rows(path: Path) -> list[SarkRow]:
             rows.append(_row(json.loads(line)))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise UserError(
-                f"this is not a training row: {error}", where=f"{path}:{number}",
-                try_this="delete the file: it will be made again",
-            ) from None  # fmt: skip
+                f"this is not a training row: {error}", where=f"{path}:{number}", try_this="delete the file: it will be made again"
+            ) from None
     return rows
 
 

@@ -89,9 +89,7 @@ def told_twice(benchmark: Benchmark, style: str) -> list[ToldTwice]:
     return found
 
 
-def sensitivity(
-    reranker: Reranker, asked: Sequence[ToldTwice], progress: Callable[[int, int], None] | None = None
-) -> Sensitivity:
+def sensitivity(reranker: Reranker, asked: Sequence[ToldTwice], progress: Callable[[int, int], None] | None = None) -> Sensitivity:
     """Rerank the formal and the other version of each question's candidates, and compare.
 
     Args:
@@ -100,10 +98,7 @@ def sensitivity(
         progress: Called with how many questions are done, and of how many.
     """
     # One corpus of each style, for rerankers that count words in the corpus.
-    corpora = [
-        Corpus.of(passage for one in asked for passage in texts(one))
-        for texts in (attrgetter("formal"), attrgetter("told"))
-    ]
+    corpora = [Corpus.of(passage for one in asked for passage in texts(one)) for texts in (attrgetter("formal"), attrgetter("told"))]
     rows: list[tuple[float, ...]] = []
     for start in range(0, len(asked), BATCH):
         batch = asked[start : start + BATCH]
@@ -136,9 +131,7 @@ def kendall_tau(first: Sequence[int], second: Sequence[int]) -> float:
     return float(agreement.mean())
 
 
-def _scored(
-    reranker: Reranker, asked: Sequence[tuple[Query, Sequence[Passage]]], corpus: Corpus
-) -> list[tuple[NDArray[np.int64], Floats]]:
+def _scored(reranker: Reranker, asked: Sequence[tuple[Query, Sequence[Passage]]], corpus: Corpus) -> list[tuple[NDArray[np.int64], Floats]]:
     """Per question the rank and the score of each passage, in the order in which passages are given."""
     queries = [query for query, _ in asked]
     given = [
@@ -153,9 +146,7 @@ def _scored(
     return found
 
 
-def _compared(
-    formal: tuple[NDArray[np.int64], Floats], told: tuple[NDArray[np.int64], Floats]
-) -> tuple[float, float, float, float]:
+def _compared(formal: tuple[NDArray[np.int64], Floats], told: tuple[NDArray[np.int64], Floats]) -> tuple[float, float, float, float]:
     (ranks, scores), (ranks_told, scores_told) = formal, told
     apart = scores_told - scores
     shift, spread = float(np.abs(apart).mean()), float(np.concatenate([scores, scores_told]).std())

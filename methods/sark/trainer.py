@@ -56,17 +56,21 @@ class SarkTrainer:
     """
 
     def __init__(
-        self, objective: Objective, rows: Sequence[SarkRow], config: SarkTrainingConfig, folder: Path, identity: str,
-        progress: Progress, validate: Validate | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        objective: Objective,
+        rows: Sequence[SarkRow],
+        config: SarkTrainingConfig,
+        folder: Path,
+        identity: str,
+        progress: Progress,
+        validate: Validate | None = None,
+    ) -> None:
         self.objective, self.config = objective, config
         self._rows = list(rows)
         self._ordered = lru_cache(1)(self._batches)
         self._epoch = -(-len(self._ordered(0)) // config.train.accumulation)
         modules = {"model": objective.model}
-        self.loop = Loop(
-            modules, self._options(), self._step, folder, identity, progress, "sark", objective.accelerator, validate
-        )  # fmt: skip
+        self.loop = Loop(modules, self._options(), self._step, folder, identity, progress, "sark", objective.accelerator, validate)
         self._parameters = self.loop.parameters()
         self._deciding = self._places()
 
@@ -76,10 +80,14 @@ class SarkTrainer:
         if train.schedule_over == "batches":
             schedule = SlowSchedule(train.learning_rate, train.warm_up, train.schedule, train.accumulation)
         return LoopOptions(
-            train.epochs * self._epoch, self._epoch, schedule, train.weight_decay, max_grad_norm=train.max_grad_norm,
+            train.epochs * self._epoch,
+            self._epoch,
+            schedule,
+            train.weight_decay,
+            max_grad_norm=train.max_grad_norm,
             save_every=train.save_every,
             keep_best=None if keep == "last" else KeepBest(FIGURES[keep], patience=train.patience),
-        )  # fmt: skip
+        )
 
     def _places(self) -> list[int]:
         """The trained parameters whose gradients decide λ."""

@@ -33,9 +33,7 @@ CURVE = "curve.jsonl"
 class RowSource(Protocol):
     """Where rows come from."""
 
-    def __call__(
-        self, config: SarkTrainingConfig, benchmarks: Sequence[Benchmark], workshop: Workshop, folder: Path
-    ) -> SarkData:
+    def __call__(self, config: SarkTrainingConfig, benchmarks: Sequence[Benchmark], workshop: Workshop, folder: Path) -> SarkData:
         """The rows of benchmarks, kept in a folder; a second call makes nothing anew."""
         ...
 
@@ -84,9 +82,8 @@ class SarkTraining:
         data = [benchmark.fingerprint for benchmark in material.training]
         seen = fingerprint([benchmark.fingerprint for benchmark in material.validation])
         yield from train_stage(
-            STAGE, config, (config.base, config.revision), data, workshop, process, begin,
-            inputs=(seen, *_files(config)),
-        )  # fmt: skip
+            STAGE, config, (config.base, config.revision), data, workshop, process, begin, inputs=(seen, *_files(config))
+        )
 
 
 def _made(config: SarkTrainingConfig, benchmarks: Sequence[Benchmark], workshop: Workshop, folder: Path) -> SarkData:
@@ -98,9 +95,8 @@ def _made(config: SarkTrainingConfig, benchmarks: Sequence[Benchmark], workshop:
 
 
 def _begun(
-    config: SarkTrainingConfig, training: SarkData, held_out: SarkData | None, workshop: Workshop, process: Any,
-    identity: str,
-) -> Begun:  # fmt: skip
+    config: SarkTrainingConfig, training: SarkData, held_out: SarkData | None, workshop: Workshop, process: Any, identity: str
+) -> Begun:
     rows = [row for row in training.rows if _teaches(row, config)]
     if not rows:
         raise _nothing_to_train(config)
@@ -125,13 +121,12 @@ def _teaches(row: SarkRow, config: SarkTrainingConfig) -> bool:
 
 
 def _nothing_to_train(config: SarkTrainingConfig) -> UserError:
-    needed = {(True, False): "a label", (False, True): "a list"}.get(
-        (config.loss.passage, config.loss.listwise), "a label or a list"
-    )
+    needed = {(True, False): "a label", (False, True): "a list"}.get((config.loss.passage, config.loss.listwise), "a label or a list")
     return UserError(
-        f"no training row has {needed}", where="data",
+        f"no training row has {needed}",
+        where="data",
         try_this="more questions, or another model to label and order; `labels.known` where a reader knows nothing",
-    )  # fmt: skip
+    )
 
 
 def _files(config: SarkTrainingConfig) -> list[str]:

@@ -80,8 +80,9 @@ def verifier_of(config: LabelsConfig, judge: Judge | None) -> Verifier:
     if config.judge is not None and judge is None:
         raise UserError(
             f"answers that match no gold exactly are to be judged by {config.judge}, and no judge is lent",
-            where="labels.judge", try_this="labels.judge: null, which calls them wrong",
-        )  # fmt: skip
+            where="labels.judge",
+            try_this="labels.judge: null, which calls them wrong",
+        )
     return Verifier(None if config.judge is None else judge, config.exact)
 
 

@@ -57,15 +57,10 @@ def load(file: Path, store: Path | None, as_json: bool) -> None:
     emit({"file": str(file), "new": added}, as_json, lambda: out.print(Text(f"{added:,} new replies")))
 
 
-def prune(
-    older_than: float | None, model: str | None, keep_mib: float | None, everything: bool, store: Path | None,
-    as_json: bool,
-) -> None:  # fmt: skip
+def prune(older_than: float | None, model: str | None, keep_mib: float | None, everything: bool, store: Path | None, as_json: bool) -> None:
     """Delete replies."""
     if not everything and older_than is None and keep_mib is None and model is None:
-        raise UserError(
-            "nothing was named", where="cache prune", try_this="--older-than, --model, --keep-mib or --everything"
-        )
+        raise UserError("nothing was named", where="cache prune", try_this="--older-than, --model, --keep-mib or --everything")
     cache = _existing(store_folder(store))
     deleted = cache.prune(
         older_than_s=None if older_than is None else older_than * 86400,

@@ -45,9 +45,7 @@ def options_given(config: str | None, path: Path | None = None) -> dict[str, Any
     try:
         options = json.loads(config)
     except ValueError as error:
-        raise UserError(
-            f"this is not JSON: {error}", where="--config", try_this="""--config '{"key": "value"}'"""
-        ) from None
+        raise UserError(f"this is not JSON: {error}", where="--config", try_this="""--config '{"key": "value"}'""") from None
     if not isinstance(options, dict):
         raise UserError("options are a JSON object", where="--config", try_this="""--config '{"key": "value"}'""")
     return options | given

@@ -29,11 +29,17 @@ def checkpoints(folder: Path | None, as_json: bool) -> None:
 
     def show() -> None:
         rows = [
-            (one.name, one.method, one.stage, one.sha256[:12], ", ".join(names.get(one.sha256, ())),
-             f"{one.added_at:%Y-%m-%d %H:%M}" if one.added_at else "",
-             str(one.path) if one.path.is_dir() else f"{one.path} (gone)")
+            (
+                one.name,
+                one.method,
+                one.stage,
+                one.sha256[:12],
+                ", ".join(names.get(one.sha256, ())),
+                f"{one.added_at:%Y-%m-%d %H:%M}" if one.added_at else "",
+                str(one.path) if one.path.is_dir() else f"{one.path} (gone)",
+            )
             for one in known
-        ]  # fmt: skip
+        ]
         listing(
             ("checkpoint", "method", "stage", "sha256", "blessed", "added (UTC)", "folder"),
             rows,
@@ -81,24 +87,16 @@ def verify(text: str | None, folder: Path | None, as_json: bool) -> int:
         except UserError as error:
             moved = error.what
         states.append(_state(one, moved))
-    rows = [(state["name"], state["sha256"][:12], state["problem"] or "as described", state["path"])
-            for state in states]  # fmt: skip
+    rows = [(state["name"], state["sha256"][:12], state["problem"] or "as described", state["path"]) for state in states]
     emit(
         states,
         as_json,
-        lambda: listing(
-            ("checkpoint", "sha256", "", "folder"),
-            rows,
-            empty="no checkpoint is registered: `ragmeter train` makes one",
-        ),
+        lambda: listing(("checkpoint", "sha256", "", "folder"), rows, empty="no checkpoint is registered: `ragmeter train` makes one"),
     )
     return 1 if any(state["problem"] for state in states) else 0
 
 
-def bless(
-    name: str | None, target: str | None, note: str | None, remove: bool, folder: Path | None, as_json: bool,
-    quiet: bool,
-) -> None:  # fmt: skip
+def bless(name: str | None, target: str | None, note: str | None, remove: bool, folder: Path | None, as_json: bool, quiet: bool) -> None:
     """List blessed names, give one, or take one away."""
     store = Store(store_folder(folder))
     if name is None:
@@ -108,8 +106,9 @@ def bless(
         if target is not None or note is not None:
             raise UserError("--remove takes the name alone", try_this=f"ragmeter bless {name} --remove")
         gone = blessed.unbless(store, name)
-        emit({"name": name, "removed": gone.run or gone.checkpoint}, as_json,
-             lambda: out.print(Text(f"{name} is no blessed name any more")))  # fmt: skip
+        emit(
+            {"name": name, "removed": gone.run or gone.checkpoint}, as_json, lambda: out.print(Text(f"{name} is no blessed name any more"))
+        )
         return
     if target is None:
         raise UserError(f"what is {name!r} to mean?", try_this=f"ragmeter bless {name} RUN-or-CHECKPOINT")
@@ -129,16 +128,26 @@ def bless(
 def _list_names(store: Store, as_json: bool) -> None:
     found = blessed.blessings(store)
     emit(
-        [{"name": one.name, "run": one.run, "checkpoint": one.checkpoint, "note": one.note,
-          "blessed_at": one.blessed_at.isoformat()} for one in found],
+        [
+            {"name": one.name, "run": one.run, "checkpoint": one.checkpoint, "note": one.note, "blessed_at": one.blessed_at.isoformat()}
+            for one in found
+        ],
         as_json,
         lambda: listing(
             ("name", "is", "", "since (UTC)", "note"),
-            [(one.name, "run" if one.run else "checkpoint", (one.run or one.checkpoint or "")[:12],
-              f"{one.blessed_at:%Y-%m-%d %H:%M}", one.note or "") for one in found],
+            [
+                (
+                    one.name,
+                    "run" if one.run else "checkpoint",
+                    (one.run or one.checkpoint or "")[:12],
+                    f"{one.blessed_at:%Y-%m-%d %H:%M}",
+                    one.note or "",
+                )
+                for one in found
+            ],
             empty="no name is blessed yet: ragmeter bless NAME RUN-or-CHECKPOINT",
         ),
-    )  # fmt: skip
+    )
 
 
 def _unregistered(store: Store, known: list[Checkpoint]) -> list[Path]:

@@ -26,9 +26,7 @@ SHOWN_ANSWER = 200
 ABSENT = "–"
 
 
-def diff(
-    first: str, second: str, metrics: str | None, questions: int, folder: Path | None, as_json: bool, quiet: bool
-) -> None:
+def diff(first: str, second: str, metrics: str | None, questions: int, folder: Path | None, as_json: bool, quiet: bool) -> None:
     """Print what differs between two runs."""
     store = Store(store_folder(folder))
     one = blessed.find_run(store, first)
@@ -71,17 +69,15 @@ def _show(found: Diff, quiet: bool) -> None:
         compared = one.difference
         rows.append(
             (
-                heads[one.metric], _estimate(one.first, one.scale), _estimate(one.second, one.scale),
+                heads[one.metric],
+                _estimate(one.first, one.scale),
+                _estimate(one.second, one.scale),
                 plus_minus(compared.value, compared.low, compared.high, "{:+.1f}", one.scale) if compared else ABSENT,
                 _p(one.p_holm),
                 f"{compared.wins}/{compared.ties}/{compared.losses}" if compared else ABSENT,
             )
-        )  # fmt: skip
-    listing(
-        ("metric", "first", "second", "difference", "p", "+/=/−"),
-        rows,
-        empty="neither run has been scored yet: ragmeter resume",
-    )
+        )
+    listing(("metric", "first", "second", "difference", "p", "+/=/−"), rows, empty="neither run has been scored yet: ragmeter resume")
     if found.numbers and not quiet:
         lower = [one.metric for one in found.numbers if not one.higher_is_better]
         note = "value × 100 ± half its 95 % interval; difference: second minus first, paired; p by sign flips, Holm "
@@ -131,10 +127,17 @@ def _p(p: float | None) -> str:
 
 def _run_json(run: RunRow) -> dict[str, Any]:
     return {
-        "run": run.run, "path": run.path, "method": run.method, "dataset": run.dataset,
-        "dataset_fingerprint": run.dataset_fingerprint, "setting": run.setting, "seed": run.seed,
-        "status": run.status, "questions": run.questions, "done": run.done,
-    }  # fmt: skip
+        "run": run.run,
+        "path": run.path,
+        "method": run.method,
+        "dataset": run.dataset,
+        "dataset_fingerprint": run.dataset_fingerprint,
+        "setting": run.setting,
+        "seed": run.seed,
+        "status": run.status,
+        "questions": run.questions,
+        "done": run.done,
+    }
 
 
 def _setting_json(one: Setting) -> dict[str, Any]:
@@ -159,24 +162,34 @@ def _number_json(one: Number) -> dict[str, Any]:
 def _estimate_json(one: Estimate | None) -> dict[str, Any] | None:
     if one is None:
         return None
-    return {"value": _plain(one.value), "low": _plain(one.low), "high": _plain(one.high), "n": one.n,
-            "unscorable": one.unscorable}  # fmt: skip
+    return {"value": _plain(one.value), "low": _plain(one.low), "high": _plain(one.high), "n": one.n, "unscorable": one.unscorable}
 
 
 def _difference_json(one: Difference | None, p_holm: float | None) -> dict[str, Any] | None:
     if one is None:
         return None
-    return {"value": _plain(one.value), "low": _plain(one.low), "high": _plain(one.high), "n": one.n,
-            "p": _plain(one.p), "p_holm": _plain(p_holm), "higher": one.wins, "equal": one.ties, "lower": one.losses,
-            "doubt": one.doubt}  # fmt: skip
+    return {
+        "value": _plain(one.value),
+        "low": _plain(one.low),
+        "high": _plain(one.high),
+        "n": one.n,
+        "p": _plain(one.p),
+        "p_holm": _plain(p_holm),
+        "higher": one.wins,
+        "equal": one.ties,
+        "lower": one.losses,
+        "doubt": one.doubt,
+    }
 
 
 def _apart_json(one: Apart) -> dict[str, Any]:
     return {
-        "question": one.question.question, "text": one.question.text, "golds": list(one.question.golds),
+        "question": one.question.question,
+        "text": one.question.text,
+        "golds": list(one.question.golds),
         "first": {"value": one.first_value, **_answer_json(one.first)},
         "second": {"value": one.second_value, **_answer_json(one.second)},
-    }  # fmt: skip
+    }
 
 
 def _answer_json(one: AnswerRow) -> dict[str, Any]:

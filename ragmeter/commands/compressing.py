@@ -126,21 +126,25 @@ def compress(request: Request, drawing: Drawing | None, folder: Path | None, as_
     written = last[0] if last else Written(len(found), len(found), 0, 0, 0.0)
     identity = found.identity
     value = {
-        "folder": str(target), **asdict(identity), "fingerprint": identity.fingerprint,
-        "bytes_per_document": identity.bytes_per_document, "bytes": found.bytes, "compressed_now": written.fresh,
-        "tokens": written.tokens, "seconds": written.seconds, "tokens_per_second": written.tokens_per_second,
-        "picture": None if drawing is None else str(drawing.path), "mean_squared_distance": distance,
-    }  # fmt: skip
+        "folder": str(target),
+        **asdict(identity),
+        "fingerprint": identity.fingerprint,
+        "bytes_per_document": identity.bytes_per_document,
+        "bytes": found.bytes,
+        "compressed_now": written.fresh,
+        "tokens": written.tokens,
+        "seconds": written.seconds,
+        "tokens_per_second": written.tokens_per_second,
+        "picture": None if drawing is None else str(drawing.path),
+        "mean_squared_distance": distance,
+    }
 
     def show() -> None:
         state = f"{written.fresh:,} compressed now" if written.fresh else "all were there already"
         out.print(Text(f"{counted(len(found), 'document')} in {target}: {state}"), soft_wrap=True)
         rows = [
             ("memory tokens", f"{identity.memory_tokens} of {identity.hidden_size} numbers, {identity.dtype}"),
-            (
-                "size",
-                f"{identity.bytes_per_document / 1024:,.1f} KiB a document, {found.bytes / 2**20:,.1f} MiB in all",
-            ),
+            ("size", f"{identity.bytes_per_document / 1024:,.1f} KiB a document, {found.bytes / 2**20:,.1f} MiB in all"),
         ]
         if written.fresh:
             rows.append(("speed", f"{written.tokens_per_second:,.0f} tokens/s, {written.seconds:,.1f} s"))

@@ -111,9 +111,7 @@ def _places(request: Request, options: Mapping[str, Any]) -> tuple[list[Whereabo
     """Which splits are verified, and which are not and why."""
     if request.every == bool(request.references):
         raise UserError(
-            "references and --all were both given"
-            if request.every
-            else "nothing to verify was named: neither data references nor --all",
+            "references and --all were both given" if request.every else "nothing to verify was named: neither data references nor --all",
             where="datasets verify",
             try_this="ragmeter datasets verify hotpotqa:dev",
         )
@@ -233,14 +231,7 @@ def _row(one: _Verified) -> tuple[str, ...]:
     questions = f"{len(one.benchmark.questions):,}" if one.benchmark else "–"
     worst = next((f for f in (*one.findings, *one.compared) if f.status == one.colour and one.colour != GREEN), None)
     said = f"{worst.name}: {worst.detail}" if worst else ""
-    return (
-        str(one.reference),
-        one.colour,
-        questions,
-        f"{one.passages:,}" if one.benchmark else "–",
-        one.place.state,
-        said,
-    )
+    return (str(one.reference), one.colour, questions, f"{one.passages:,}" if one.benchmark else "–", one.place.state, said)
 
 
 def _json(one: _Verified) -> dict[str, Any]:
@@ -274,17 +265,21 @@ class Contamination:
 
 _OUTPUTS = (".csv", ".json", ".jsonl")
 _COLUMNS = (
-    "reference", "question_id", "question", "words", "whole", "share", "first",
+    "reference",
+    "question_id",
+    "question",
+    "words",
+    "whole",
+    "share",
+    "first",
     *(f"{part}_{what}" for part in PARTS for what in ("found", "grams")),
-)  # fmt: skip
+)
 
 
 def contamination(asked: Contamination, as_json: bool, quiet: bool) -> None:
     """Compare training files with evaluation sets."""
     if asked.output is not None and asked.output.suffix not in _OUTPUTS:
-        raise UserError(
-            f"overlaps are written as {', '.join(_OUTPUTS)}", where=f"--output {asked.output}", try_this="overlaps.csv"
-        )
+        raise UserError(f"overlaps are written as {', '.join(_OUTPUTS)}", where=f"--output {asked.output}", try_this="overlaps.csv")
     files = list(dict.fromkeys(file for given in asked.train for file in training_files(given)))
     options = options_given(asked.config, asked.path)
     if quiet or as_json:
@@ -343,8 +338,13 @@ def _print_report(report: Report, asked: Contamination) -> None:
         out.print()
         rows = [(one.question_id, f"{one.share:.0%}", one.first or "", one.text) for one in worst]
         listing(("question", "found", "first at", ""), rows, empty="")
-    out.print(Text("found: share of a question's 13-grams of normalised words; a question of fewer than 13 words is "
-                   "looked for whole, a shorter answer not at all", style="dim"))  # fmt: skip
+    out.print(
+        Text(
+            "found: share of a question's 13-grams of normalised words; a question of fewer than 13 words is "
+            "looked for whole, a shorter answer not at all",
+            style="dim",
+        )
+    )
     for place in report.skipped[:10]:
         err.print(Text(f"left out: {place}", style="yellow"))
     if len(report.skipped) > 10:

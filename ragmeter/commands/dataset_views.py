@@ -45,13 +45,9 @@ def stats(reference: str, config: str | None, path: Path | None, plot: str | Non
         out.print(Text(str(benchmark.reference), style="bold") + Text(f"  fingerprint {benchmark.fingerprint}"))
         listing(("", ""), [(name, f"{number:,}") for name, number in found.counts.items() if number], empty="")
         if set(found.types) != {"(none)"}:
-            listing(
-                ("type", "questions"), [(k, f"{n:,}") for k, n in list(found.types.items())[:_MOST_TYPES]], empty=""
-            )
+            listing(("type", "questions"), [(k, f"{n:,}") for k, n in list(found.types.items())[:_MOST_TYPES]], empty="")
         heads = ("", "n", "mean", *(_quantile(share) for share in QUANTILES))
-        for title, distributions in (
-            ("words", found.words), ("characters", found.characters), ("per question", found.each),
-        ):  # fmt: skip
+        for title, distributions in (("words", found.words), ("characters", found.characters), ("per question", found.each)):
             out.print()
             listing((title, *heads[1:]), [_line(*item) for item in distributions.items()], empty="")
         if plot == TERMINAL:
@@ -105,9 +101,7 @@ def _stats_json(benchmark: Benchmark, found: Statistics) -> dict[str, Any]:
 # --- sample --------------------------------------------------------------------------------------------------
 
 
-def sample(
-    reference: str, config: str | None, path: Path | None, count: int, seed: int, as_json: bool, quiet: bool
-) -> None:
+def sample(reference: str, config: str | None, path: Path | None, count: int, seed: int, as_json: bool, quiet: bool) -> None:
     """Print some records."""
     if quiet or as_json:
         hub.be_quiet()

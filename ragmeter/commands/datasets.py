@@ -60,9 +60,7 @@ def show(name: str, as_json: bool) -> None:
     def print_all() -> None:
         print_card(entry.id, entry.card.description, _facts(entry), entry.config)
         out.print()
-        rows = [
-            (str(place.reference), _number(_size(entry.card, place)), place.state, _where(place)) for place in places
-        ]
+        rows = [(str(place.reference), _number(_size(entry.card, place)), place.state, _where(place)) for place in places]
         listing(("split", "questions", "now", "read from"), rows, empty="")
 
     emit(_card_json(entry, places) | {"options": option_rows(entry.config)}, as_json, print_all)
@@ -177,13 +175,12 @@ def fetch(references: Sequence[str], revision: str | None, as_json: bool, quiet:
 
     emit(
         [
-            {"reference": str(part), "repository": one.repository, "revision": one.revision, "pinned": _pinned(one),
-             "files": _files(one)}
+            {"reference": str(part), "repository": one.repository, "revision": one.revision, "pinned": _pinned(one), "files": _files(one)}
             for part, one in fetched
         ],
         as_json,
         print_all,
-    )  # fmt: skip
+    )
 
 
 def _pinned(fetched: hub.Fetched) -> bool:

@@ -60,9 +60,7 @@ def demo(request: Request, folder: Path | None, as_json: bool, quiet: bool, verb
     if os.environ.get("RAGMETER_DATA"):
         names.append(REAL_SAMPLES)
     elif not quiet and not as_json:
-        err.print(
-            "RAGMETER_DATA is not set: worlds only (set it to a folder of real samples to add HotpotQA, 2Wiki, MuSiQue)"
-        )
+        err.print("RAGMETER_DATA is not set: worlds only (set it to a folder of real samples to add HotpotQA, 2Wiki, MuSiQue)")
     # All are read before the first begins: a checkpoint of another store is a mistake that shows at once.
     chosen = [_chosen(experiments.load(name, store=folder), request) for name in names]
     chosen = [part for one in chosen if (part := _here(one, quiet or as_json)).benchmarks]
@@ -112,12 +110,11 @@ def _here(experiment: Experiment, silent: bool) -> Experiment:
     """Of the real samples those whose data are on this machine: a demo downloads nothing."""
     if experiment.name != REAL_SAMPLES:
         return experiment
-    lacking = {
-        str(one.reference): None for one in experiment.benchmarks if any(absences(one.reference, one.config))
-    }  # fmt: skip
+    lacking = {str(one.reference): None for one in experiment.benchmarks if any(absences(one.reference, one.config))}
     if lacking and not silent:
-        err.print(Text(f"left out, not found in RAGMETER_DATA: {', '.join(lacking)} (ragmeter datasets fetch REF gets "
-                       "one)"), soft_wrap=True)  # fmt: skip
+        err.print(
+            Text(f"left out, not found in RAGMETER_DATA: {', '.join(lacking)} (ragmeter datasets fetch REF gets one)"), soft_wrap=True
+        )
     kept = tuple(one for one in experiment.benchmarks if str(one.reference) not in lacking)
     return replace(experiment, benchmarks=kept)
 

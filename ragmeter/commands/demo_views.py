@@ -30,12 +30,18 @@ def show_styles(store: Store, experiment: str, metric: str) -> None:
     """What informal passages cost each method, question by question."""
     for table in style_drops(store, experiment, [metric]):
         lines = [
-            (row.method, plus_minus(row.formal.value, row.formal.low, row.formal.high, scale=table.scale),
-             plus_minus(drop.found.drop.value, drop.found.drop.low, drop.found.drop.high, "{:+.1f}", table.scale),
-             "–" if drop.beyond is None else plus_minus(drop.beyond.value, drop.beyond.low, drop.beyond.high, "{:+.1f}",
-                                                        table.scale) + stars(drop.beyond_p))
-            for row in table.rows if row.kind != "control" for drop in row.drops
-        ]  # fmt: skip
+            (
+                row.method,
+                plus_minus(row.formal.value, row.formal.low, row.formal.high, scale=table.scale),
+                plus_minus(drop.found.drop.value, drop.found.drop.low, drop.found.drop.high, "{:+.1f}", table.scale),
+                "–"
+                if drop.beyond is None
+                else plus_minus(drop.beyond.value, drop.beyond.low, drop.beyond.high, "{:+.1f}", table.scale) + stars(drop.beyond_p),
+            )
+            for row in table.rows
+            if row.kind != "control"
+            for drop in row.drops
+        ]
         name = labels([table.metric])[table.metric]
         out.print(Text("What informal passages cost", style="bold") + Text(f"  {name}, × 100"))
         listing(("method", "formal", "drop", f"beyond {table.reference}'s"), lines, empty="nothing was scored")
@@ -48,10 +54,15 @@ def show_compression(store: Store, experiment: str, metric: str) -> None:
         for chosen in named(board, [metric]):
             points = [point for curve in budget_curves(board, chosen) for point in curve.points]
             lines = [
-                (point.row.run.method, plus_minus(point.value.value, point.value.low, point.value.high),
-                 f"{point.delivered:,.0f}", f"{point.memory:,.0f}" if point.memory else "–", f"{point.ratio:.1f} ×")
+                (
+                    point.row.run.method,
+                    plus_minus(point.value.value, point.value.low, point.value.high),
+                    f"{point.delivered:,.0f}",
+                    f"{point.memory:,.0f}" if point.memory else "–",
+                    f"{point.ratio:.1f} ×",
+                )
                 for point in sorted(points, key=lambda point: -point.delivered)
-            ]  # fmt: skip
+            ]
             out.print(Text("What is read, and what is made of it", style="bold") + Text(f"  {board.setting}"))
             heads = ("method", f"{metric} × 100", "tokens read", "of them memory", "fewer than the most")
             listing(heads, lines, empty="nothing was read")
@@ -72,9 +83,14 @@ def show_approaches(parts: Sequence[tuple[Experiment, Sequence[str]]], store: St
     out.print(Text("What a few minutes of training come to" if trained else "What ships, untrained here", style="bold"))
     out.print(approaches_table(rows))
     just_now = "ARK, GPR and SARK were trained just now; " if trained else ""
-    out.print(Text("value × 100 ± half its 95 % interval; below: paired difference to the reference; * p < .05, ** "
-                   f"p < .01. {just_now}CLaRa's adapters ship, and took three quarters of an hour of one core. "
-                   "Trainings of hours: the documentation's pages of the methods", style="dim"))  # fmt: skip
+    out.print(
+        Text(
+            "value × 100 ± half its 95 % interval; below: paired difference to the reference; * p < .05, ** "
+            f"p < .01. {just_now}CLaRa's adapters ship, and took three quarters of an hour of one core. "
+            "Trainings of hours: the documentation's pages of the methods",
+            style="dim",
+        )
+    )
     names = ", ".join(f"`ragmeter published {name.lower()}`" for name in APPROACHES)
     out.print(Text(f"What the papers print, with larger models on other data: {names}", style="dim"))
 

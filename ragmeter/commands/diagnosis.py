@@ -25,10 +25,7 @@ from ragmeter.tasks import MINIMUM_FREE_BYTES
 from results.database import Database
 
 ROOMS = ("benchmarks", "methods", "judges", "results", "leaderboard", "ragmeter")
-EXTRAS = {
-    **PROBES, "hub": "datasets", "metrics": "rouge_score", "notebook": "pandas", "leaderboard": "streamlit",
-    "ann": "faiss",
-}  # fmt: skip
+EXTRAS = {**PROBES, "hub": "datasets", "metrics": "rouge_score", "notebook": "pandas", "leaderboard": "streamlit", "ann": "faiss"}
 """A package of each extra, by which it is seen whether the extra is installed."""
 
 
@@ -68,9 +65,7 @@ def _rooms() -> list[Finding]:
         origin = Path(spec.origin).resolve().parent if spec and spec.origin else None
         others = sorted(set(owners.get(room, [])) - {"ragmeter"})
         if origin != home / room:
-            remedy = (
-                f"uninstall {', '.join(others) or 'what provides it'}, or use an environment of its own for ragmeter"
-            )
+            remedy = f"uninstall {', '.join(others) or 'what provides it'}, or use an environment of its own for ragmeter"
             findings.append(Finding(f"package {room}", "problem", f"shadowed by {origin}", remedy))
         elif others:
             remedy = f"uninstall {', '.join(others)}: which one is imported depends on the path"
@@ -133,11 +128,7 @@ def _data() -> list[Finding]:
     folder = Path(value)
     if not folder.is_dir():
         return [Finding("RAGMETER_DATA", "problem", f"{folder} is not a folder", "correct or unset it")]
-    return [
-        Finding(
-            "RAGMETER_DATA", "ok", f"{folder}: " + ", ".join(sorted(p.name for p in folder.iterdir() if p.is_dir()))
-        )
-    ]
+    return [Finding("RAGMETER_DATA", "ok", f"{folder}: " + ", ".join(sorted(p.name for p in folder.iterdir() if p.is_dir())))]
 
 
 def _store(folder: Path) -> list[Finding]:
@@ -162,9 +153,7 @@ def _store(folder: Path) -> list[Finding]:
             said, remedy = str(error).partition("\n")[0], "restore it from a copy, or name another with --store FOLDER"
             findings.append(Finding("store", "problem", f"{database.path}: {said}", remedy))
     if not os.access(existing, os.W_OK):
-        findings.append(
-            Finding("store", "problem", f"{existing} cannot be written", "--store FOLDER or RAGMETER_STORE")
-        )
+        findings.append(Finding("store", "problem", f"{existing} cannot be written", "--store FOLDER or RAGMETER_STORE"))
     state = "ok" if free >= MINIMUM_FREE_BYTES else "problem"
     findings.append(Finding("disk", state, f"{free / 2**30:.1f} GiB free at {existing}"))
     return findings

@@ -37,10 +37,7 @@ class Request:
     allow_partial: bool = False
 
 
-def gate(
-    request: Request, junit_file: Path | None, summary_file: Path | None, folder: Path | None, as_json: bool,
-    quiet: bool,
-) -> int:  # fmt: skip
+def gate(request: Request, junit_file: Path | None, summary_file: Path | None, folder: Path | None, as_json: bool, quiet: bool) -> int:
     """Decide, show, keep the decision; returns the exit code."""
     store = Store(store_folder(folder))
     margin, margins = parse_margins(request.margins)
@@ -48,9 +45,15 @@ def gate(
     baseline, candidate = _runs(store, *targets)
     with offering_score():
         decided = ask(
-            store, baseline, candidate, metrics=request.metrics, margin=margin, margins=margins, strict=request.strict,
+            store,
+            baseline,
+            candidate,
+            metrics=request.metrics,
+            margin=margin,
+            margins=margins,
+            strict=request.strict,
             allow_partial=request.allow_partial,
-        )  # fmt: skip
+        )
     asked = {"asked": {"baseline": request.baseline, "candidate": request.candidate}} | {
         f"{role}_checkpoint": target.sha256
         for role, target in zip(("baseline", "candidate"), targets, strict=True)

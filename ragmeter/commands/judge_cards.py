@@ -54,14 +54,22 @@ def _show(found: JudgeCard, methods: dict[str, str]) -> None:
     out.print()
     listing(("habit", "by", "× 100", "n", ""), list(_habits(found)), empty="nothing was asked twice")
     out.print()
-    listing(("by", "agreement", "equal", "kappa", "items"), list(_agreements(found)),
-            empty="no other judge and no person has judged the same: ragmeter annotate export")  # fmt: skip
+    listing(
+        ("by", "agreement", "equal", "kappa", "items"),
+        list(_agreements(found)),
+        empty="no other judge and no person has judged the same: ragmeter annotate export",
+    )
     if found.corrected:
         out.print()
         rows = [_corrected(one, methods) for one in found.corrected]
         listing(("run", "measure", "judged", "corrected by people", "people alone", "labels", "worth"), rows, empty="")
-        out.print(Text("corrected: prediction-powered mean; right only if the labelled items were drawn at random, as "
-                       "`annotate export` draws them", style="dim"))  # fmt: skip
+        out.print(
+            Text(
+                "corrected: prediction-powered mean; right only if the labelled items were drawn at random, as "
+                "`annotate export` draws them",
+                style="dim",
+            )
+        )
 
 
 def _habits(found: JudgeCard) -> Iterable[tuple[str, ...]]:
@@ -95,14 +103,28 @@ def _agreement(who: str, by: str, one: Agreement) -> tuple[str, ...]:
 def _corrected(one: Corrected, methods: dict[str, str]) -> tuple[str, ...]:
     mean = one.mean
     worth = "–" if math.isinf(mean.worth) else f"{mean.worth:.0f}"
-    return (methods.get(one.run, one.run[:8]), one.measure, f"{100 * mean.judged:.1f}", shown_share(mean.corrected),
-            shown_share(mean.labelled), str(mean.corrected.n), worth)  # fmt: skip
+    return (
+        methods.get(one.run, one.run[:8]),
+        one.measure,
+        f"{100 * mean.judged:.1f}",
+        shown_share(mean.corrected),
+        shown_share(mean.labelled),
+        str(mean.corrected.n),
+        worth,
+    )
 
 
 def export_items(
-    file: Path, criterion: str, names: Sequence[str], experiment: str | None, number: int, pairs: bool, seed: int,
-    folder: Path | None, as_json: bool,
-) -> None:  # fmt: skip
+    file: Path,
+    criterion: str,
+    names: Sequence[str],
+    experiment: str | None,
+    number: int,
+    pairs: bool,
+    seed: int,
+    folder: Path | None,
+    as_json: bool,
+) -> None:
     """Write items to label."""
     store = Store(store_folder(folder))
     runs, _ = named_runs(store, names, experiment)
@@ -116,8 +138,11 @@ def export_items(
     except OSError as error:
         raise unwritable(error, file) from None
     words = labelling.PAIR_LABELS if pairs else (*labelling.VALUES, "a number from 0 to 1")
-    emit({"file": str(file), "criterion": criterion, "labels": list(words)}, as_json,
-         lambda: out.print(Text(f"{file}: fill the column `label` with {', '.join(words)}")))  # fmt: skip
+    emit(
+        {"file": str(file), "criterion": criterion, "labels": list(words)},
+        as_json,
+        lambda: out.print(Text(f"{file}: fill the column `label` with {', '.join(words)}")),
+    )
 
 
 def import_labels(file: Path, annotator: str, folder: Path | None, as_json: bool) -> None:
@@ -132,8 +157,12 @@ def import_labels(file: Path, annotator: str, folder: Path | None, as_json: bool
         blank = f"{counted(done.blank, 'row')} without one"
         out.print(Text(f"{counted(done.labels, 'label')} by {annotator}{again}; {blank}"))
         if done.resting:
-            err.print(Text(f"{done.resting} of them are about answers that the runs do not give now; they are kept, "
-                           "and count as soon as one does", style="yellow"))  # fmt: skip
+            err.print(
+                Text(
+                    f"{done.resting} of them are about answers that the runs do not give now; they are kept, and count as soon as one does",
+                    style="yellow",
+                )
+            )
         rows = [_agreement("between people (alpha)", by, one) for by, one in agreement.items()]
         if rows:
             listing(("by", "agreement", "equal", "alpha", "items"), rows, empty="")

@@ -46,8 +46,7 @@ def listed(name: str | None, folder: Path | None, as_json: bool) -> None:
         return
     stored = judgements.judges(Store(store_folder(folder)))
     rows = [(entry.id, entry.kind, "", entry.summary) for entry in JUDGES]
-    rows += [(name, card["kind"], "rule" if card["rule"] else card["model"], card["summary"])
-             for name, card in stored.items()]  # fmt: skip
+    rows += [(name, card["kind"], "rule" if card["rule"] else card["model"], card["summary"]) for name, card in stored.items()]
     known = [{"id": entry.id, "kind": entry.kind, "summary": entry.summary, "source": entry.source} for entry in JUDGES]
     emit(
         {"judges": known, "stored": list(stored.values())},
@@ -60,9 +59,16 @@ def _show(name: str, as_json: bool) -> None:
     entry = JUDGES.get(name, where="NAME")
     options = option_rows(entry.config)
     measures = {measure.name: measure.definition for measure in entry.measures}
-    value = {"id": entry.id, "kind": entry.kind, "definition": entry.definition, "source": entry.source,
-             "needs": list(entry.needs), "measures": measures, "criteria": list(entry.criteria),
-             "options": options}  # fmt: skip
+    value = {
+        "id": entry.id,
+        "kind": entry.kind,
+        "definition": entry.definition,
+        "source": entry.source,
+        "needs": list(entry.needs),
+        "measures": measures,
+        "criteria": list(entry.criteria),
+        "options": options,
+    }
 
     def show() -> None:
         out.print(Text(entry.id, style="bold") + Text("  " + entry.summary))
@@ -78,9 +84,16 @@ def _show(name: str, as_json: bool) -> None:
 
 
 def run(
-    name: str, names: Sequence[str], experiment: str | None, options: Sequence[str], everyone: bool, retry: bool,
-    folder: Path | None, as_json: bool, quiet: bool,
-) -> None:  # fmt: skip
+    name: str,
+    names: Sequence[str],
+    experiment: str | None,
+    options: Sequence[str],
+    everyone: bool,
+    retry: bool,
+    folder: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
     """Judge stored answers."""
     store = Store(store_folder(folder))
     judge = judge_of(name, settings(options))
@@ -130,11 +143,17 @@ def _summary(store: Store, row: RunRow, metric: str) -> dict[str, Any]:
     unscored = columns.unscored.get(key, 0)
     mean = fmean(known) if known else math.nan
     return {
-        "run": row.run, "method": row.method, "dataset": row.dataset, "metric": metric,
-        "value": plain(mean), "n": len(known), "unscored": unscored,
+        "run": row.run,
+        "method": row.method,
+        "dataset": row.dataset,
+        "metric": metric,
+        "value": plain(mean),
+        "n": len(known),
+        "unscored": unscored,
         "value_with_failures_as_zero": plain(with_failures(mean, len(known), unscored)),
-        "unscorable": columns.unscorable.get(key, 0), "scale": scale,
-    }  # fmt: skip
+        "unscorable": columns.unscorable.get(key, 0),
+        "scale": scale,
+    }
 
 
 def _line(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -142,8 +161,15 @@ def _line(row: Mapping[str, Any]) -> tuple[Any, ...]:
         return "–" if value is None else f"{row['scale'] * value:.1f}"
 
     label = labels([row["metric"]])[row["metric"]]
-    return (label, f"{row['method']} on {row['dataset']}", shown(row["value"]), row["n"], row["unscored"],
-            shown(row["value_with_failures_as_zero"]), row["unscorable"])  # fmt: skip
+    return (
+        label,
+        f"{row['method']} on {row['dataset']}",
+        shown(row["value"]),
+        row["n"],
+        row["unscored"],
+        shown(row["value_with_failures_as_zero"]),
+        row["unscorable"],
+    )
 
 
 def replay(name: str, options: Sequence[str], folder: Path | None, as_json: bool) -> None:
@@ -214,10 +240,7 @@ def _show_boards(boards: Sequence[BattleBoard], chosen: Sequence[RunRow]) -> Non
         err.print("no pair judge has compared these runs yet: ragmeter judge run pairwise --set model=…")
 
 
-def score(
-    names: Sequence[str], metrics: Sequence[str], experiment: str | None, folder: Path | None, as_json: bool,
-    quiet: bool,
-) -> None:  # fmt: skip
+def score(names: Sequence[str], metrics: Sequence[str], experiment: str | None, folder: Path | None, as_json: bool, quiet: bool) -> None:
     """Score stored answers on further metrics."""
     if not metrics:
         raise UserError("no metric was named", where="score", try_this="--add METRIC; `ragmeter metrics` lists them")
@@ -241,16 +264,13 @@ def score(
     emit(rows, as_json, lambda: listing(columns, lines, empty="no run was named"))
 
 
-def unscore(
-    names: Sequence[str], metrics: Sequence[str], experiment: str | None, folder: Path | None, as_json: bool
-) -> None:
+def unscore(names: Sequence[str], metrics: Sequence[str], experiment: str | None, folder: Path | None, as_json: bool) -> None:
     """Take columns that were added off the tables again."""
     store = Store(store_folder(folder))
     chosen, _ = named_runs(store, names, experiment)
     gone = remove_columns(store, [row.run for row in chosen], metrics, None if names else chosen[0].experiment)
     rows = [(one.metric, one.experiment, f"{one.dataset}, {one.setting}") for one in gone]
-    emit([asdict(one) for one in gone], as_json,
-         lambda: listing(("no column any more", "of", "on"), rows, empty=""))  # fmt: skip
+    emit([asdict(one) for one in gone], as_json, lambda: listing(("no column any more", "of", "on"), rows, empty=""))
 
 
 def _evidence(said: Sequence[Any]) -> dict[str, None]:

@@ -50,9 +50,15 @@ def merge(sources: list[Path], store: Path | None, as_json: bool) -> None:
 
 
 def prune(
-    runs: list[str], experiment: str | None, orphans: bool, older_than: int | None, artefacts: bool, yes: bool,
-    store: Path | None, as_json: bool,
-) -> None:  # fmt: skip
+    runs: list[str],
+    experiment: str | None,
+    orphans: bool,
+    older_than: int | None,
+    artefacts: bool,
+    yes: bool,
+    store: Path | None,
+    as_json: bool,
+) -> None:
     """Delete runs and what only they needed; without `yes`, only say which."""
     source = Store(store_folder(store))
     every = {row.run: row for row in queries.runs(source)}
@@ -67,22 +73,19 @@ def prune(
     if older_than is not None:
         if not (runs or experiment or orphans):
             raise UserError(
-                "--older-than narrows a choice and makes none",
-                where="--older-than",
-                try_this="add --orphans, --experiment NAME or runs",
+                "--older-than narrows a choice and makes none", where="--older-than", try_this="add --orphans, --experiment NAME or runs"
             )
         since = now() - timedelta(days=older_than)
         chosen = {run for run in chosen if every[run].updated_at < since}
     if not (chosen or artefacts or runs or experiment or orphans):
-        raise UserError(
-            "nothing was named", where="prune", try_this="name runs, --experiment NAME, --orphans or --artefacts"
-        )
+        raise UserError("nothing was named", where="prune", try_this="name runs, --experiment NAME, --orphans or --artefacts")
     going = [every[run] for run in every if run in chosen]
     gone = upkeep.prune(source, [row.run for row in going], artefacts=artefacts) if yes else None
 
     def show() -> None:
-        listing(("run", "path", "answered"), [(row.run[:8], row.path, f"{row.done}/{row.questions}") for row in going],
-                empty="no run is to go")  # fmt: skip
+        listing(
+            ("run", "path", "answered"), [(row.run[:8], row.path, f"{row.done}/{row.questions}") for row in going], empty="no run is to go"
+        )
         if gone is None and not (going or artefacts):
             return
         if gone is None:

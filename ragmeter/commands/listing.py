@@ -69,12 +69,7 @@ def option_rows(config: type[BaseModel]) -> list[dict[str, Any]]:
     """The options of a config class: name, type, default, description."""
     schema = config.model_json_schema()
     return [
-        {
-            "name": name,
-            "type": _type(field),
-            "default": field.get("default"),
-            "description": field.get("description", ""),
-        }
+        {"name": name, "type": _type(field), "default": field.get("default"), "description": field.get("description", "")}
         for name, field in schema.get("properties", {}).items()
     ]
 
@@ -125,18 +120,31 @@ def _missing(entry: MetricEntry) -> str:
 
 def _parameter(parameter: Parameter) -> dict[str, Any]:
     return {
-        "name": parameter.name, "type": parameter.kind.__name__, "default": parameter.default,
-        "choices": list(parameter.choices), "help": parameter.help, "quiet": parameter.quiet,
-    }  # fmt: skip
+        "name": parameter.name,
+        "type": parameter.kind.__name__,
+        "default": parameter.default,
+        "choices": list(parameter.choices),
+        "help": parameter.help,
+        "quiet": parameter.quiet,
+    }
 
 
 def _metric_json(entry: MetricEntry) -> dict[str, Any]:
     return {
-        "id": entry.id, "version": entry.version, "definition": entry.definition, "low": entry.low, "high": entry.high,
-        "higher_is_better": entry.higher_is_better, "needs": list(entry.needs), "source": entry.source,
-        "group": entry.group, "missing": entry.missing, "exact": entry.exact, "unit": entry.unit,
+        "id": entry.id,
+        "version": entry.version,
+        "definition": entry.definition,
+        "low": entry.low,
+        "high": entry.high,
+        "higher_is_better": entry.higher_is_better,
+        "needs": list(entry.needs),
+        "source": entry.source,
+        "group": entry.group,
+        "missing": entry.missing,
+        "exact": entry.exact,
+        "unit": entry.unit,
         "parameters": list(map(_parameter, entry.parameters)),
-    }  # fmt: skip
+    }
 
 
 def _print_metric(entry: MetricEntry) -> None:
@@ -151,7 +159,14 @@ def _print_metric(entry: MetricEntry) -> None:
         "a missing prediction scores": _missing(entry),
     }
     listing(("", ""), facts.items(), empty="")
-    rows = [(p.name, p.kind.__name__, "required" if p.default is None else written(p.default),
-             " | ".join(map(written, p.choices)), p.help + (" (in ids only where not the default)" if p.quiet else ""))
-            for p in entry.parameters]  # fmt: skip
+    rows = [
+        (
+            p.name,
+            p.kind.__name__,
+            "required" if p.default is None else written(p.default),
+            " | ".join(map(written, p.choices)),
+            p.help + (" (in ids only where not the default)" if p.quiet else ""),
+        )
+        for p in entry.parameters
+    ]
     listing(("parameter", "type", "default", "choices", ""), rows, empty="it has no parameters", below=PROSE)

@@ -52,10 +52,16 @@ def plan(request: Request, folder: Path | None, as_json: bool) -> int:
 def to_json(planned: Plan, experiment: Experiment, store: Store) -> dict[str, Any]:
     """A plan as a JSON object."""
     trainings = [
-        {"name": plan.name, "id": plan.entry.id, "seed": plan.config.seed, "stages": list(plan.stages),
-         "trained": list(plan.trained(store.folder)), "folder": str(plan.folder(store.folder))}
+        {
+            "name": plan.name,
+            "id": plan.entry.id,
+            "seed": plan.config.seed,
+            "stages": list(plan.stages),
+            "trained": list(plan.trained(store.folder)),
+            "folder": str(plan.folder(store.folder)),
+        }
         for plan in experiment.trainings
-    ]  # fmt: skip
+    ]
     return {
         "experiment": planned.experiment,
         "trainings": trainings,
@@ -67,14 +73,12 @@ def to_json(planned: Plan, experiment: Experiment, store: Store) -> dict[str, An
         "published": [row.to_json() for row in planned.published],
         "totals": {name: cost.to_json() for name, cost in planned.totals.items()},
         "scratch_bytes": round(planned.scratch),
-        "models": [
-            {"model": one.model, "parameters": one.parameters, "source": one.source} for one in planned.models
-        ],
+        "models": [{"model": one.model, "parameters": one.parameters, "source": one.source} for one in planned.models],
         "samples": [one.to_json() for one in planned.samples],
         "endpoints": [one.to_json() for one in planned.endpoints],
         "missing": [one.to_json() for one in planned.missing],
         "assumptions": planned.assumptions.to_json(),
-    }  # fmt: skip
+    }
 
 
 # -- for people -----------------------------------------------------------------------------------------------------
@@ -149,14 +153,22 @@ def _trainings(rows: Sequence[TrainingRow]) -> None:
     columns = _columns([row.cost for row in rows])
     seeded = len({row.seed for row in rows}) > 1
     heads = ("training", "stage", "rows ≤", "steps ≤", *(name for name, _ in columns), "", "lengths")
-    _table(heads, [
-        (
-            f"{row.name} #{row.seed}" if seeded else row.name, row.stage,
-            "-" if row.rows is None else short(row.rows), "-" if row.steps is None else short(row.steps),
-            *_cells(row.cost, columns), "trained" if row.trained else _open(row.cost), row.origin,
-        )
-        for row in rows
-    ], keys=2)  # fmt: skip
+    _table(
+        heads,
+        [
+            (
+                f"{row.name} #{row.seed}" if seeded else row.name,
+                row.stage,
+                "-" if row.rows is None else short(row.rows),
+                "-" if row.steps is None else short(row.steps),
+                *_cells(row.cost, columns),
+                "trained" if row.trained else _open(row.cost),
+                row.origin,
+            )
+            for row in rows
+        ],
+        keys=2,
+    )
     out.print()
 
 
@@ -164,14 +176,10 @@ def _tasks(rows: Sequence[TaskRow]) -> None:
     """A table for each benchmark, and above it what all its rows share."""
     columns = _columns([row.cost for row in rows])
     heads = ("method", "left", "status", *(name for name, _ in columns), "")
-    for (dataset, variant, setting, origin), group in groupby(
-        rows, lambda row: (row.dataset, row.variant, row.setting, row.origin)
-    ):
+    for (dataset, variant, setting, origin), group in groupby(rows, lambda row: (row.dataset, row.variant, row.setting, row.origin)):
         what = f"  {variant}" if variant else ""
         out.print(Text(dataset, style="bold") + Text(f"{what}  setting {setting}; lengths {origin}"))
-        _table(heads, [
-            (row.method, _left(row), row.status, *_cells(row.cost, columns), _open(row.cost)) for row in group
-        ])  # fmt: skip
+        _table(heads, [(row.method, _left(row), row.status, *_cells(row.cost, columns), _open(row.cost)) for row in group])
         out.print()
 
 
@@ -185,9 +193,10 @@ def _judges(planned: Plan) -> None:
     if not planned.judges:
         return
     columns = _columns([row.cost for row in planned.judges])
-    _table(("judge", "judgements ≤", *(name for name, _ in columns), ""), [
-        (row.judge, f"{row.asked:,}", *_cells(row.cost, columns), _open(row.cost)) for row in planned.judges
-    ])  # fmt: skip
+    _table(
+        ("judge", "judgements ≤", *(name for name, _ in columns), ""),
+        [(row.judge, f"{row.asked:,}", *_cells(row.cost, columns), _open(row.cost)) for row in planned.judges],
+    )
     out.print()
 
 
@@ -196,9 +205,9 @@ def _totals(planned: Plan, columns: list[Column]) -> None:
     shown = {name: cost for name, cost in totals.items() if name == "all" or cost != Cost()}
     if len(shown) == 2:
         shown = {"all": totals["all"]}
-    _table(("what is left", *(name for name, _ in columns), ""), [
-        (name, *_cells(cost, columns), _open(cost)) for name, cost in shown.items()
-    ])  # fmt: skip
+    _table(
+        ("what is left", *(name for name, _ in columns), ""), [(name, *_cells(cost, columns), _open(cost)) for name, cost in shown.items()]
+    )
     out.print()
 
 
@@ -230,20 +239,35 @@ def _footnotes(planned: Plan, request: Request) -> None:
         assume = planned.assumptions
         out.print(Text(f"GPU hours: {assume}", style=dim))
         half, twice = assume.utilisation / 2, min(1.0, assume.utilisation * 1.5)
-        out.print(Text(f"at {half:.0%} of the peak the hours of reading and training double, at {twice:.0%} they are "
-                       f"{assume.utilisation / twice:.0%}", style=dim))  # fmt: skip
-    out.print(Text(
-        "in and out are of language models (those of encoders: --json); tokens written, rows and disk are at most; "
-        "tokens are characters / 4 where no tokenizer is here", style=dim,
-    ))  # fmt: skip
+        out.print(
+            Text(
+                f"at {half:.0%} of the peak the hours of reading and training double, at {twice:.0%} they are "
+                f"{assume.utilisation / twice:.0%}",
+                style=dim,
+            )
+        )
+    out.print(
+        Text(
+            "in and out are of language models (those of encoders: --json); tokens written, rows and disk are at most; "
+            "tokens are characters / 4 where no tokenizer is here",
+            style=dim,
+        )
+    )
     if any(row.origin != "counted" for row in planned.tasks):
-        out.print(Text("lengths: counted on the data; sampled: on a few questions made for it; stated: by the data's "
-                       "card and typical lengths", style=dim))  # fmt: skip
+        out.print(
+            Text(
+                "lengths: counted on the data; sampled: on a few questions made for it; stated: by the data's card and typical lengths",
+                style=dim,
+            )
+        )
     if timed:
-        out.print(Text(
-            f"to calibrate: ragmeter run {request.experiment} --limit 20 --store FOLDER, then compare its seconds and "
-            "tokens with ragmeter plan at the same limit, and set --utilisation", style=dim,
-        ))  # fmt: skip
+        out.print(
+            Text(
+                f"to calibrate: ragmeter run {request.experiment} --limit 20 --store FOLDER, then compare its seconds and "
+                "tokens with ragmeter plan at the same limit, and set --utilisation",
+                style=dim,
+            )
+        )
 
 
 def _missing(planned: Plan) -> None:

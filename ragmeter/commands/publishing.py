@@ -24,9 +24,7 @@ def papers(as_json: bool) -> None:
     emit(tables, as_json, lambda: listing(("paper", "figures", "tables"), rows, empty="none"))
 
 
-def published(
-    paper: str, table: str | None, method: str | None, dataset: str | None, slips: bool, as_json: bool
-) -> None:  # fmt: skip
+def published(paper: str, table: str | None, method: str | None, dataset: str | None, slips: bool, as_json: bool) -> None:
     """List a paper's figures.
 
     Raises:

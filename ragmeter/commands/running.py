@@ -49,25 +49,18 @@ def run(request: Request, store: Path | None, as_json: bool, quiet: bool, verbos
     return code
 
 
-def resume(
-    name: str | None, retry_failed: bool, device: str | None, folder: Path | None, as_json: bool, quiet: bool,
-    verbose: bool,
-) -> int:  # fmt: skip
+def resume(name: str | None, retry_failed: bool, device: str | None, folder: Path | None, as_json: bool, quiet: bool, verbose: bool) -> int:
     """Continue an experiment from the text in the store; returns the exit code."""
     store = Store(store_folder(folder))
     row = queries.experiment(store, name)
-    experiment = experiments.parse(
-        row.source, row.path or f"{row.name} (stored)", path=row.path, profile=row.profile, store=folder
-    )
+    experiment = experiments.parse(row.source, row.path or f"{row.name} (stored)", path=row.path, profile=row.profile, store=folder)
     how = How(row.limit, retry_failed=retry_failed, device=device)
     code, value = carry_and_show(experiment, how, store, as_json, quiet, verbose)
     emit(value, as_json, lambda: None)
     return code
 
 
-def carry_and_show(
-    experiment: Experiment, how: How, store: Store, as_json: bool, quiet: bool, verbose: bool
-) -> tuple[int, dict[str, Any]]:
+def carry_and_show(experiment: Experiment, how: How, store: Store, as_json: bool, quiet: bool, verbose: bool) -> tuple[int, dict[str, Any]]:
     """Do it, show the tables to people; returns the exit code and what programs are told."""
     outcomes = carry_through(experiment, store, how, talk=not (quiet or as_json))
     seeded = any(stem(method.name) != method.name for method in experiment.methods)
@@ -82,8 +75,12 @@ def carry_and_show(
         show_beside(result)
         for fought in battles:
             show_battles(fought, out, {row.method for row in chosen if row.kind == "control"})
-    value = {"experiment": experiment.name, "boards": [board.to_json() for board in result],
-             "battles": [fought.to_json() for fought in battles], "published": beside_json(result)}  # fmt: skip
+    value = {
+        "experiment": experiment.name,
+        "boards": [board.to_json() for board in result],
+        "battles": [fought.to_json() for fought in battles],
+        "published": beside_json(result),
+    }
     return _conclude(outcomes, len(experiment.benchmarks) * len(experiment.methods), verbose), value
 
 

@@ -31,14 +31,7 @@ def expect_store(folder: Path, quiet: bool) -> None:
 
 
 def serve_model(
-    path: str,
-    options: Mapping[str, Any],
-    name: str | None,
-    host: str,
-    port: int,
-    device: str | None,
-    as_json: bool,
-    quiet: bool,
+    path: str, options: Mapping[str, Any], name: str | None, host: str, port: int, device: str | None, as_json: bool, quiet: bool
 ) -> int:
     """Load a model and answer until interrupted; returns the exit code.
 

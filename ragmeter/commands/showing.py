@@ -50,14 +50,13 @@ def runs(experiment: str | None, folder: Path | None, as_json: bool) -> None:
         lambda: listing(
             ("run", "status", "answered", "failed", "started (UTC)", "path"),
             [
-                (row.run[:8], row.status, f"{row.done}/{row.questions}", row.failed or "",
-                 f"{row.started_at:%Y-%m-%d %H:%M}", row.path)
+                (row.run[:8], row.status, f"{row.done}/{row.questions}", row.failed or "", f"{row.started_at:%Y-%m-%d %H:%M}", row.path)
                 for row in found
             ],
             empty="the store holds no run yet: ragmeter demo",
             below=WHOLE,
         ),
-    )  # fmt: skip
+    )
 
 
 def show(run: str, question: str | None, folder: Path | None, as_json: bool) -> None:
@@ -130,10 +129,7 @@ def _print_question(question: QuestionRow, said: AnswerRow, known: Mapping[str, 
     out.print()
     listing(
         ("metric", "value"),
-        [
-            (metric, _value(value, said.unscored.get(metric), queries.scale_of(metric, known)))
-            for metric, value in said.scores.items()
-        ],
+        [(metric, _value(value, said.unscored.get(metric), queries.scale_of(metric, known))) for metric, value in said.scores.items()],
         empty="not scored yet",
     )
 
@@ -146,9 +142,21 @@ def _value(value: float | None, unscored: str | None, scale: float) -> str:
 
 def _run_json(row: RunRow) -> dict[str, Any]:
     return {
-        "run": row.run, "path": row.path, "experiment": row.experiment, "method": row.method, "kind": row.kind,
-        "dataset": row.dataset, "dataset_fingerprint": row.dataset_fingerprint, "setting": row.setting,
-        "seed": row.seed, "questions": row.questions, "done": row.done, "failed": row.failed, "status": row.status,
-        "error": row.error, "origin": row.origin, "started_at": row.started_at.isoformat(),
+        "run": row.run,
+        "path": row.path,
+        "experiment": row.experiment,
+        "method": row.method,
+        "kind": row.kind,
+        "dataset": row.dataset,
+        "dataset_fingerprint": row.dataset_fingerprint,
+        "setting": row.setting,
+        "seed": row.seed,
+        "questions": row.questions,
+        "done": row.done,
+        "failed": row.failed,
+        "status": row.status,
+        "error": row.error,
+        "origin": row.origin,
+        "started_at": row.started_at.isoformat(),
         "updated_at": row.updated_at.isoformat(),
-    }  # fmt: skip
+    }

@@ -27,17 +27,19 @@ OVER = ("mix", "k")
 
 
 def drops(
-    experiment: str | None, metrics: str | None, styles: Sequence[str], over_seeds: bool, reference: str | None,
-    folder: Path | None, as_json: bool,
-) -> None:  # fmt: skip
+    experiment: str | None,
+    metrics: str | None,
+    styles: Sequence[str],
+    over_seeds: bool,
+    reference: str | None,
+    folder: Path | None,
+    as_json: bool,
+) -> None:
     """Print per method what each style costs."""
     store = Store(store_folder(folder))
     name = queries.experiment(store, experiment).name
     with offering_score():
-        found = style_drops(
-            store, name, metric_list(metrics), styles=list(styles) or None, over_seeds=over_seeds,
-            reference=reference,
-        )  # fmt: skip
+        found = style_drops(store, name, metric_list(metrics), styles=list(styles) or None, over_seeds=over_seeds, reference=reference)
     if reference is not None and all(table.reference is None for table in found):
         methods = {row.method for table in found for row in table.rows}
         raise unknown_name("method", reference, sorted(methods), where="--reference")
@@ -48,9 +50,7 @@ def _show_drops(tables: Sequence[DropTable]) -> None:
     heads = labels([table.metric for table in tables])
     for table in tables:
         out.print(Text(f"{heads[table.metric]}", style="bold") + Text(f"  {table.base}, setting {table.setting}"))
-        average = [
-            ("(mean drop)", name, "", f"{table.scale * value:+.1f}", *[""] * 7) for name, value in table.average.items()
-        ]
+        average = [("(mean drop)", name, "", f"{table.scale * value:+.1f}", *[""] * 7) for name, value in table.average.items()]
         listing(
             (
                 "method",
@@ -104,11 +104,15 @@ def _drop_line(table: DropTable, row: MethodDrops, drop: Drop) -> tuple[str, ...
         ]
     relative = ABSENT if math.isnan(drop.relative) else f"{100 * drop.relative:+.1f} %"
     return (
-        row.method + (" (control)" if row.kind == "control" else ""), drop.told.name,
+        row.method + (" (control)" if row.kind == "control" else ""),
+        drop.told.name,
         plus_minus(row.formal.value, row.formal.low, row.formal.high, scale=scale),
-        _signed(found.drop, scale) + ("†" if found.drop.doubt else ""), _beyond(drop, scale), relative,
-        ABSENT if math.isnan(found.p_holm) else f"{found.p_holm:.3f}", *content,
-    )  # fmt: skip
+        _signed(found.drop, scale) + ("†" if found.drop.doubt else ""),
+        _beyond(drop, scale),
+        relative,
+        ABSENT if math.isnan(found.p_holm) else f"{found.p_holm:.3f}",
+        *content,
+    )
 
 
 def _beyond(drop: Drop, scale: float) -> str:
@@ -124,30 +128,38 @@ def _signed(one: Estimate | Difference, scale: float) -> str:
 
 def _drops_json(table: DropTable) -> dict[str, Any]:
     return {
-        "base": table.base, "setting": table.setting, "seed": table.seed, "metric": table.metric,
-        "mean_drop": table.average, "reference": table.reference,
+        "base": table.base,
+        "setting": table.setting,
+        "seed": table.seed,
+        "metric": table.metric,
+        "mean_drop": table.average,
+        "reference": table.reference,
         "methods": [
-            {"method": row.method, "kind": row.kind, "formal": _number(row.formal),
-             "styles": [_drop_json(drop) for drop in row.drops]}
+            {"method": row.method, "kind": row.kind, "formal": _number(row.formal), "styles": [_drop_json(drop) for drop in row.drops]}
             for row in table.rows
         ],
-    }  # fmt: skip
+    }
 
 
 def _drop_json(drop: Drop) -> dict[str, Any]:
     found = drop.found
     parts = {
         "answers_kept": _number(drop.answers_kept),
-        "content_lost": _number(found.content_lost), "from_content": _number(found.from_content),
-        "from_style": _number(found.from_style), "drop_where_survived": _number(found.drop_where_survived),
-    }  # fmt: skip
+        "content_lost": _number(found.content_lost),
+        "from_content": _number(found.from_content),
+        "from_style": _number(found.from_style),
+        "drop_where_survived": _number(found.drop_where_survived),
+    }
     return {
-        "style": drop.told.name, "formal_share": drop.told.formal, "drawn": drop.told.drawn,
-        "value": _number(drop.value), "drop": _number(found.drop) | {"p_holm": plain(found.p_holm)},
+        "style": drop.told.name,
+        "formal_share": drop.told.formal,
+        "drawn": drop.told.drawn,
+        "value": _number(drop.value),
+        "drop": _number(found.drop) | {"p_holm": plain(found.p_holm)},
         "relative_drop": plain(drop.relative),
         "beyond_reference": None if drop.beyond is None else _number(drop.beyond) | {"p_holm": plain(drop.beyond_p)},
         **(parts if drop.content_known else dict.fromkeys(parts)),
-    }  # fmt: skip
+    }
 
 
 def _number(one: Estimate | Difference) -> dict[str, Any]:
@@ -160,18 +172,13 @@ def _number(one: Estimate | Difference) -> dict[str, Any]:
 # -- curves --------------------------------------------------------------------------------------------------------
 
 
-def curve(
-    experiment: str | None, over: str, metrics: str | None, over_seeds: bool, folder: Path | None, as_json: bool
-) -> None:
+def curve(experiment: str | None, over: str, metrics: str | None, over_seeds: bool, folder: Path | None, as_json: bool) -> None:
     """Print methods against shares of formal candidates, or against k."""
     if over not in OVER:
         raise unknown_name("curve", over, OVER, where="--over")
     store = Store(store_folder(folder))
     name = queries.experiment(store, experiment).name
-    found = style_curves(
-        store, name, "formal" if over == "mix" else "k", metric_list(metrics),
-        over_seeds=over_seeds,
-    )  # fmt: skip
+    found = style_curves(store, name, "formal" if over == "mix" else "k", metric_list(metrics), over_seeds=over_seeds)
     emit({"experiment": name, "curves": [_curve_json(table) for table in found]}, as_json, lambda: _show_curves(found))
 
 
@@ -183,8 +190,10 @@ def _show_curves(tables: Sequence[CurveTable]) -> None:
         lines = []
         for one in table.curves:
             cells = [one.points.get(x) for x in table.places]
-            values = [ABSENT if cell is None or math.isnan(cell.value) else
-                      plus_minus(cell.value, cell.low, cell.high, scale=table.scale) for cell in cells]  # fmt: skip
+            values = [
+                ABSENT if cell is None or math.isnan(cell.value) else plus_minus(cell.value, cell.low, cell.high, scale=table.scale)
+                for cell in cells
+            ]
             lines.append((one.method, *values, _signed(one.change, table.scale)))
         listing(("method", *places, "change"), lines, empty="no method was scored on this metric", keys=1)
         out.print()
@@ -194,10 +203,11 @@ def _show_curves(tables: Sequence[CurveTable]) -> None:
 
 def _curve_json(table: CurveTable) -> dict[str, Any]:
     return {
-        "over": table.over, "title": table.title, "metric": table.metric,
+        "over": table.over,
+        "title": table.title,
+        "metric": table.metric,
         "methods": [
-            {"method": one.method, "points": [{"x": x, **_number(value)} for x, value in one.points.items()],
-             "change": _number(one.change)}
+            {"method": one.method, "points": [{"x": x, **_number(value)} for x, value in one.points.items()], "change": _number(one.change)}
             for one in table.curves
         ],
-    }  # fmt: skip
+    }

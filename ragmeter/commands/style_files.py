@@ -52,9 +52,8 @@ class Target:
 
 
 def mix(
-    asked: Asked, file: Path, shares: Sequence[str], draw: str, target: Target, layout: str, folder: Path | None,
-    as_json: bool, quiet: bool,
-) -> None:  # fmt: skip
+    asked: Asked, file: Path, shares: Sequence[str], draw: str, target: Target, layout: str, folder: Path | None, as_json: bool, quiet: bool
+) -> None:
     """Write a benchmark of mixed style in a layout of SARK's."""
     wanted = _shares(shares)
     as_drawn: Draw = _one_of(draw, Draw, "draw", "--draw")
@@ -66,9 +65,10 @@ def mix(
     met: Counter[str] = sum((Counter(q.metadata[STYLED]["counts"]) for q in mixed.questions), Counter())
     if mixed.extra["counts"].get("styled_kept_formal") and not met.total() - met[FORMAL]:
         raise UserError(
-            f"none of the pairs is of a candidate of {benchmark.name}", where=str(file),
+            f"none of the pairs is of a candidate of {benchmark.name}",
+            where=str(file),
             try_this="the reference, --setting and --seed that they were made with",
-        )  # fmt: skip
+        )
     written = write_sark(mixed, target.path, as_written, overwrite=target.overwrite)
 
     def show() -> None:
@@ -77,8 +77,18 @@ def mix(
         for note in mixed.extra["notes"]:
             err.print(Text(note, style="dim"), soft_wrap=True)
 
-    emit({"file": str(target.path), "records": written, "name": mixed.name, "candidates": dict(met),
-          "notes": list(mixed.extra["notes"]), "styled": mixed.extra[STYLED]}, as_json, show)  # fmt: skip
+    emit(
+        {
+            "file": str(target.path),
+            "records": written,
+            "name": mixed.name,
+            "candidates": dict(met),
+            "notes": list(mixed.extra["notes"]),
+            "styled": mixed.extra[STYLED],
+        },
+        as_json,
+        show,
+    )
 
 
 def _shares(texts: Sequence[str]) -> dict[str, float]:
@@ -110,9 +120,10 @@ def export(asked: Asked, target: Target, passages: int | None, folder: Path | No
     benchmark = asked.load(asked.services(Store(store_folder(folder))), not (quiet or as_json))
     if all(question.candidates is None for question in benchmark.questions):
         raise UserError(
-            f"{benchmark.reference} gives its questions no list of candidates", where="REF",
+            f"{benchmark.reference} gives its questions no list of candidates",
+            where="REF",
             try_this='--setting "corpus(retriever=bm25,n=50)", or a layout with candidates',
-        )  # fmt: skip
+        )
     chosen, notes = _readable(benchmark, passages)
     if not chosen.questions:
         raise UserError("no question is left to write", where=asked.reference, try_this="; ".join(notes))
@@ -183,30 +194,25 @@ class Named:
             raise UserError(error.what, where="--field", try_this="--field formal=… --field informal=…") from None
 
 
-def import_pairs(
-    files: Sequence[Path], target: Target, named: Named, style: str | None, by: str, as_json: bool
-) -> None:
+def import_pairs(files: Sequence[Path], target: Target, named: Named, style: str | None, by: str, as_json: bool) -> None:
     """Write a file of pairs from texts that others paired."""
     if (style is None) == (not named.fields):
         raise UserError(
-            "parallel texts need --field, SARK's layouts --style, and not both", where="--field, --style",
+            "parallel texts need --field, SARK's layouts --style, and not both",
+            where="--field, --style",
             try_this="--field formal=… --field informal=…; or two files and --style informal",
-        )  # fmt: skip
+        )
     target.check()
     if style is None:
         found = list(import_parallel(list(files), named.read(), by=by))
     elif len(files) == 2:
         found = list(import_sark(files[0], files[1], style, by=by))
     else:
-        raise UserError(
-            f"{len(files)} files were named", where="FILE...", try_this="two: the formal texts, then the same rows told"
-        )
+        raise UserError(f"{len(files)} files were named", where="FILE...", try_this="two: the formal texts, then the same rows told")
     if not found:
         raise UserError("these files hold no pair of texts", where=", ".join(map(str, files)))
     made_from = ", ".join(f"{file.name} {file_sha256(file)[:16]}" for file in files)
-    written = write_pairs(
-        target.path, found, rewriter=f"import by {by}", made_from=made_from, overwrite=target.overwrite
-    )  # fmt: skip
+    written = write_pairs(target.path, found, rewriter=f"import by {by}", made_from=made_from, overwrite=target.overwrite)
     met = Counter(one.style for one in found)
     value = {"file": str(target.path), "pairs": written, "styles": dict(met)}
 

@@ -53,9 +53,8 @@ class Row:
 
 
 def show_sensitivity(
-    asked: Asked, named: Named, styles: Sequence[str], pairs: Path | None, folder: Path | None, as_json: bool,
-    quiet: bool,
-) -> None:  # fmt: skip
+    asked: Asked, named: Named, styles: Sequence[str], pairs: Path | None, folder: Path | None, as_json: bool, quiet: bool
+) -> None:
     """Print Kendall's τ and the shift of scores for each reranker and style."""
     store = Store(store_folder(folder))
     rerankers = _rerankers(named, store_folder(folder))
@@ -110,8 +109,9 @@ def _rerankers(named: Named, store: Path) -> dict[str, Component]:
     if not found:
         raise UserError(
             "no reranker is named" if named.experiment is None else "no method of this experiment reranks",
-            where=named.experiment, try_this="--reranker ID, or --experiment NAME: `ragmeter methods --kind reranker`",
-        )  # fmt: skip
+            where=named.experiment,
+            try_this="--reranker ID, or --experiment NAME: `ragmeter methods --kind reranker`",
+        )
     return found
 
 
@@ -119,16 +119,18 @@ def _require_trained(method: MethodPlan, name: str, store: Path) -> None:
     for plan in method.needs:
         if plan.stages[-1] not in plan.trained(store):
             raise UserError(
-                f"{method.name!r} needs the training {plan.name!r}, which is not done", where=plan.where,
-                try_this=f"ragmeter run {name}",
-            )  # fmt: skip
+                f"{method.name!r} needs the training {plan.name!r}, which is not done", where=plan.where, try_this=f"ragmeter run {name}"
+            )
 
 
 def _component(identifier: str, options: dict[str, Any]) -> Component:
     entry = METHODS.get(identifier, where="--reranker")
     if entry.kind != "reranker":
-        raise UserError(f"{identifier!r} is a {entry.kind}, not a reranker", where="--reranker",
-                        try_this="`ragmeter methods --kind reranker` lists what fits")  # fmt: skip
+        raise UserError(
+            f"{identifier!r} is a {entry.kind}, not a reranker",
+            where="--reranker",
+            try_this="`ragmeter methods --kind reranker` lists what fits",
+        )
     try:
         return Component(entry, entry.validate(options))
     except ValidationError as error:
@@ -145,13 +147,20 @@ def _measured(found: Sensitivity, asked: Sequence[ToldTwice]) -> dict[str, Estim
 
 def _json(row: Row) -> dict[str, Any]:
     return {
-        "reranker": row.reranker, "style": row.style,
+        "reranker": row.reranker,
+        "style": row.style,
         **{
-            measure: {"value": plain(one.value), "low": plain(one.low), "high": plain(one.high), "n": one.n,
-                      "units": one.units, "doubt": one.doubt}
+            measure: {
+                "value": plain(one.value),
+                "low": plain(one.low),
+                "high": plain(one.high),
+                "n": one.n,
+                "units": one.units,
+                "doubt": one.doubt,
+            }
             for measure, one in row.measures.items()
         },
-    }  # fmt: skip
+    }
 
 
 def _show(benchmark: Benchmark, made: dict[str, Any], rows: Sequence[Row]) -> None:
@@ -159,14 +168,9 @@ def _show(benchmark: Benchmark, made: dict[str, Any], rows: Sequence[Row]) -> No
         by = ", ".join(filter(None, how["by"])) or how["rewriter"]
         out.print(Text(f"{benchmark.name}, formal against {style}, told by {by}"))
     heads = ("reranker", "style", "Kendall's τ", "mean |Δz|", "|Δz| / s", "mean Δz", "questions")
-    lines = [
-        (row.reranker, row.style, *(_shown(row.measures[measure]) for measure in MEASURES), row.measures["tau"].n)
-        for row in rows
-    ]
+    lines = [(row.reranker, row.style, *(_shown(row.measures[measure]) for measure in MEASURES), row.measures["tau"].n) for row in rows]
     listing(heads, lines, empty="nothing was measured", keys=2)
-    note = (
-        "± half the 95 % interval; τ of the orders of the same candidates in both styles: 1, style moves nothing; s: "
-    )
+    note = "± half the 95 % interval; τ of the orders of the same candidates in both styles: 1, style moves nothing; s: "
     note += "standard deviation of a question's scores, so that rerankers of other units can be compared"
     out.print(Text(note, style="dim"))
 

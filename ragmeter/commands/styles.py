@@ -98,9 +98,7 @@ def rewrite(asked: Asked, request: Rewriting, file: Path, folder: Path | None, a
     chosen = rewriters.chosen(request.rewriter, request.options, request.validators, split, services)
     chosen.check(request.styles)
     benchmark = asked.load(services, talk)
-    work = rewriting.pending(
-        benchmark, chosen.rewriter, request.styles, file, retry_failed=request.retry_failed
-    )  # fmt: skip
+    work = rewriting.pending(benchmark, chosen.rewriter, request.styles, file, retry_failed=request.retry_failed)
     wanted, judging = chosen.estimate(work.passages), chosen.judging_calls(work.passages)
     if talk:
         _announce(work, wanted, judging, chosen.tries)
@@ -109,19 +107,23 @@ def rewrite(asked: Asked, request: Rewriting, file: Path, folder: Path | None, a
     with CountingProgress("rewriting", quiet=not talk) as progress:
         try:
             summary = rewriting.rewrite_candidates(
-                benchmark, chosen.rewriter, request.styles, file, retry_failed=request.retry_failed,
-                progress=progress.reached,
-            )  # fmt: skip
+                benchmark, chosen.rewriter, request.styles, file, retry_failed=request.retry_failed, progress=progress.reached
+            )
         except KeyboardInterrupt:
             raise Interrupted(AGAIN) from None
         except OSError as error:
             raise unwritable(error, file, try_this=AGAIN) from error
     outcomes = _Outcomes(file)
     value = {
-        "file": str(file), "benchmark": benchmark.name, "rewriter": chosen.rewriter.id, "asked": summary.asked,
-        "pairs": summary.pairs, "estimate": None if wanted is None else asdict(wanted) | {"judging_calls": judging},
-        "styles": outcomes.to_json(), "failed_tries": dict(outcomes.reasons),
-    }  # fmt: skip
+        "file": str(file),
+        "benchmark": benchmark.name,
+        "rewriter": chosen.rewriter.id,
+        "asked": summary.asked,
+        "pairs": summary.pairs,
+        "estimate": None if wanted is None else asdict(wanted) | {"judging_calls": judging},
+        "styles": outcomes.to_json(),
+        "failed_tries": dict(outcomes.reasons),
+    }
     emit(value, as_json, lambda: _show_outcomes(file, summary, outcomes))
     return 0 if summary.pairs else 1
 
@@ -131,8 +133,7 @@ def _announce(work: rewriting.Pending, wanted: Estimate | None, judging: int, tr
     err.print(Text(f"{work.count:,} passages to rewrite" + (f", {done:,} are done" if done else "")))
     if wanted is not None and work.count:
         judges = f", and {judging:,} calls of judges" if judging else ""
-        err.print(Text(f"asking once for each: about {wanted}{judges}; what is refused is asked for again, "
-                       f"at most {tries} times in all"))  # fmt: skip
+        err.print(Text(f"asking once for each: about {wanted}{judges}; what is refused is asked for again, at most {tries} times in all"))
 
 
 class _Outcomes:
@@ -182,9 +183,7 @@ class Measuring:
     device: str | None
 
 
-def quality(
-    file: Path, asked: Asked | None, request: Measuring, folder: Path | None, as_json: bool, quiet: bool
-) -> None:
+def quality(file: Path, asked: Asked | None, request: Measuring, folder: Path | None, as_json: bool, quiet: bool) -> None:
     """Measure the texts of a file of pairs."""
     require_device(request.device)
     store = Store(store_folder(folder))
@@ -204,10 +203,14 @@ def quality(
     with err.status("measuring") if talk else nullcontext():
         try:
             report = style_quality(
-                texts_of(told, benchmark), strength=judge.build(services) if judge else None,
-                bertscore=request.bertscore, layer=request.layer, perplexity=request.perplexity, failed=told.failed,
+                texts_of(told, benchmark),
+                strength=judge.build(services) if judge else None,
+                bertscore=request.bertscore,
+                layer=request.layer,
+                perplexity=request.perplexity,
+                failed=told.failed,
                 device=request.device,
-            )  # fmt: skip
+            )
         except KeyboardInterrupt:
             raise Interrupted(AGAIN) from None
     rows = [row for one in report for row in _estimated(one, told)]
@@ -220,9 +223,10 @@ def _check_questions(told: StylePairs, benchmark: Benchmark, file: Path) -> None
     named = {one.question for one in told} - {ANY}
     if named and not named & known:
         raise UserError(
-            f"none of the pairs is of a question of {benchmark.name}", where=f"{file}, --benchmark",
+            f"none of the pairs is of a question of {benchmark.name}",
+            where=f"{file}, --benchmark",
             try_this="the benchmark, split and options that they were made from",
-        )  # fmt: skip
+        )
 
 
 def _counted(one: StyleQuality) -> dict[str, Any]:
@@ -237,12 +241,19 @@ def _estimated(one: StyleQuality, told: StylePairs) -> list[dict[str, Any]]:
     found = estimates(np.stack([measured.values for measured in one.measures.values()]), clusters=passages)
     return [
         {
-            "style": one.style, "measure": name, "value": plain(got.value), "low": plain(got.low),
-            "high": plain(got.high), "n": got.n, "missing": got.unscorable, "passages": got.units, "sd": measured.sd,
+            "style": one.style,
+            "measure": name,
+            "value": plain(got.value),
+            "low": plain(got.low),
+            "high": plain(got.high),
+            "n": got.n,
+            "missing": got.unscorable,
+            "passages": got.units,
+            "sd": measured.sd,
             "doubt": got.doubt,
         }
         for (name, measured), got in zip(one.measures.items(), found, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def _show_quality(report: Sequence[StyleQuality], rows: Sequence[dict[str, Any]]) -> None:
@@ -253,12 +264,16 @@ def _show_quality(report: Sequence[StyleQuality], rows: Sequence[dict[str, Any]]
         return "–" if value is None else f"{value:.3f}"
 
     lines = [
-        (row["style"], row["measure"], shown(row["value"]) + ("†" if row["doubt"] else ""),
-         f"{shown(row['low'])} … {shown(row['high'])}", row["n"], row["missing"])
+        (
+            row["style"],
+            row["measure"],
+            shown(row["value"]) + ("†" if row["doubt"] else ""),
+            f"{shown(row['low'])} … {shown(row['high'])}",
+            row["n"],
+            row["missing"],
+        )
         for row in rows
-    ]  # fmt: skip
+    ]
     listing(("style", "measure", "mean", "95 % interval", "n", "without"), lines, empty="there is no pair to measure")
     if any(row["doubt"] for row in rows):
-        out.print(
-            Text("† too few values, or too lopsided, for an interval to cover as stated; --json says why", style="dim")
-        )
+        out.print(Text("† too few values, or too lopsided, for an interval to cover as stated; --json says why", style="dim"))

@@ -87,11 +87,19 @@ def submit(
     worth = preview(report, target) if dry_run else {}
     if report.ok and not dry_run:
         stored = store_report(
-            store, report, target, metrics, environment=environment(),
+            store,
+            report,
+            target,
+            metrics,
+            environment=environment(),
             provenance={"submitted_as": "TREC run" if is_trec else Path(predictions).suffix.lstrip(".") or "stream"},
-        )  # fmt: skip
-    said: dict[str, Any] = {"report": report.to_json(), "notes": notes, "run": stored.run if stored else None,
-                            "outcome": stored.outcome if stored else "checked" if report.ok else "refused"}  # fmt: skip
+        )
+    said: dict[str, Any] = {
+        "report": report.to_json(),
+        "notes": notes,
+        "run": stored.run if stored else None,
+        "outcome": stored.outcome if stored else "checked" if report.ok else "refused",
+    }
     if dry_run:
         said["preview"] = preview_json(worth)
 
@@ -108,25 +116,18 @@ def _plain(
     predictions: str, card_file: Path | None, prepared: Callable[[Card], Target], training: LoadTraining, is_trec: bool
 ) -> tuple[Report, Target, list[str]]:
     if card_file is None:
-        raise UserError(
-            "predictions need a card that says what they are", where="--card", try_this="ragmeter submission template"
-        )
+        raise UserError("predictions need a card that says what they are", where="--card", try_this="ragmeter submission template")
     card = _card(card_file)
     if is_trec and not card.retrieval_only:
         card = card.model_copy(update={"retrieval_only": True})
     with _opened(predictions) as source:
         target = prepared(card)
         read = trec.run_rows(target.asked.questions) if is_trec else jsonl_rows
-        report = validate(
-            card, source, target, file=predictions, metrics=default_metrics(target.loaded), read=read,
-            training=training,
-        )  # fmt: skip
+        report = validate(card, source, target, file=predictions, metrics=default_metrics(target.loaded), read=read, training=training)
     return report, target, []
 
 
-def _bundled(
-    path: Path, prepared: Callable[[Card], Target], training: LoadTraining
-) -> tuple[Report, Target, list[str]]:
+def _bundled(path: Path, prepared: Callable[[Card], Target], training: LoadTraining) -> tuple[Report, Target, list[str]]:
     with bundles.open_bundle(path) as bundle:
         target = prepared(bundle.card)
         if target.loaded.fingerprint != bundle.manifest.dataset_fingerprint:
@@ -138,9 +139,8 @@ def _bundled(
             )
         with bundle.predictions() as source:
             report = validate(
-                bundle.card, source, target, file=f"{path}/{bundles.PREDICTIONS}",
-                metrics=default_metrics(target.loaded), training=training,
-            )  # fmt: skip
+                bundle.card, source, target, file=f"{path}/{bundles.PREDICTIONS}", metrics=default_metrics(target.loaded), training=training
+            )
         if not report.ok:
             return report, target, []
         differ = bundle.differences(report.means)
@@ -173,9 +173,7 @@ def _prepare_known(card: Card, store: Store, data_path: str | None) -> Target:
     return target
 
 
-def _target(
-    reference: str, options: DatasetConfig, limit: int | None, setting: Setting, seed: int, store: Store
-) -> Target:
+def _target(reference: str, options: DatasetConfig, limit: int | None, setting: Setting, seed: int, store: Store) -> Target:
     loaded: Benchmark = datasets.load(reference, options).limited(limit)
     if not loaded.questions:
         raise UserError("this split holds no question", where=reference)
@@ -196,9 +194,10 @@ def _card(path: Path) -> Card:
             return parse_card(source.read(LIMITS.card_bytes + 1), str(path))
     except OSError as error:
         raise UserError(
-            f"the card cannot be read: {error.strerror}", where=str(path),
+            f"the card cannot be read: {error.strerror}",
+            where=str(path),
             try_this="name a card: ragmeter submission template REFERENCE --out FOLDER writes one to fill in",
-        ) from error  # fmt: skip
+        ) from error
 
 
 @contextmanager
@@ -245,9 +244,17 @@ def _show_worth(worth: Mapping[str, Estimate], metrics: Sequence[Metric]) -> Non
 
 
 def template(
-    name: str, folder: Path, setting: str | None, limit: int | None, seed: int, config: str | None, passages: bool,
-    data_path: str | None, store: Path | None, as_json: bool,
-) -> None:  # fmt: skip
+    name: str,
+    folder: Path,
+    setting: str | None,
+    limit: int | None,
+    seed: int,
+    config: str | None,
+    passages: bool,
+    data_path: str | None,
+    store: Path | None,
+    as_json: bool,
+) -> None:
     """Write a template folder."""
     reference, entry = datasets.resolve(name)
     given = _json_object(config)
@@ -272,8 +279,16 @@ def template(
             soft_wrap=True,
         )
 
-    emit({"files": [str(path) for path in files], "questions": len(target.asked.questions),
-          "setting": str(asked), "dataset_fingerprint": target.loaded.fingerprint}, as_json, show)  # fmt: skip
+    emit(
+        {
+            "files": [str(path) for path in files],
+            "questions": len(target.asked.questions),
+            "setting": str(asked),
+            "dataset_fingerprint": target.loaded.fingerprint,
+        },
+        as_json,
+        show,
+    )
 
 
 def _json_object(text: str | None) -> dict[str, Any]:
@@ -295,11 +310,16 @@ def bundle(run: str, file: Path, card_file: Path | None, folder: Path | None, as
     found = queries.score_columns(store, row.dataset_fingerprint, [row.run])
     packages = row.environment.get("packages", {})
     manifest = bundles.write_bundle(
-        file, card, store.predictions(row.run), run=row.run, origin=row.origin, dataset=row.dataset,
+        file,
+        card,
+        store.predictions(row.run),
+        run=row.run,
+        origin=row.origin,
+        dataset=row.dataset,
         dataset_fingerprint=row.dataset_fingerprint,
         metrics={metric: mean(values) for (_, metric), values in found.values.items()},
         versions={"python": str(row.environment.get("python", "")), **{k: str(v) for k, v in packages.items()}},
-    )  # fmt: skip
+    )
     emit(
         manifest.model_dump(mode="json") | {"file": str(file)},
         as_json,
@@ -319,9 +339,7 @@ def _check_same(card: Card, row: RunRow) -> None:
     for name, (said, stored) in pairs.items():
         if said != stored:
             raise UserError(
-                f"the card is about another run: its {name} is {said}, the run's is {stored}",
-                where="--card",
-                try_this=f"{name}: {stored}",
+                f"the card is about another run: its {name} is {said}, the run's is {stored}", where="--card", try_this=f"{name}: {stored}"
             )
     if row.status != "finished":
         raise UserError(f"the run is {row.status}, not finished", where=row.path, try_this="ragmeter resume")
@@ -351,8 +369,15 @@ def trec_export(run: str, file: Path, qrels: Path | None, passages: bool, folder
         if qrels is not None:
             out.print(Text(f"{qrels}: {len(known) - (without or 0)} questions with positives"), soft_wrap=True)
 
-    said = {"run": row.run, "file": str(file), "qrels": str(qrels) if qrels else None, "questions": len(rankings),
-            "without_results": empty, "lowered_scores": lowered, "without_positives": without}  # fmt: skip
+    said = {
+        "run": row.run,
+        "file": str(file),
+        "qrels": str(qrels) if qrels else None,
+        "questions": len(rankings),
+        "without_results": empty,
+        "lowered_scores": lowered,
+        "without_positives": without,
+    }
     emit(said, as_json, show)
 
 

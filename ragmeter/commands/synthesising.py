@@ -84,9 +84,7 @@ def clara(request: Request, folder: Path | None, as_json: bool, quiet: bool) -> 
         documents = _documents(request)
         wanted = outlook(synthesis, documents, types)
         if request.dry_run:
-            emit(
-                {"file": str(request.output), "outlook": asdict(wanted)}, as_json, lambda: out.print(Text(str(wanted)))
-            )
+            emit({"file": str(request.output), "outlook": asdict(wanted)}, as_json, lambda: out.print(Text(str(wanted))))
             return 0
         if not (quiet or as_json):
             err.print(Text(str(wanted)))
@@ -183,10 +181,7 @@ def _documents(request: Request) -> Sequence[Document]:
 
 def _refuse_test(split: str, data: str) -> None:
     if "test" in split.split("+"):
-        raise UserError(
-            f"{data} is a test split, which a training must not see", where="DATA",
-            try_this="train and validation splits",
-        )  # fmt: skip
+        raise UserError(f"{data} is a test split, which a training must not see", where="DATA", try_this="train and validation splits")
 
 
 # -- report --
@@ -195,9 +190,12 @@ def _refuse_test(split: str, data: str) -> None:
 def _report(request: Request, found: Statistics, synthesis: Synthesis | None, as_json: bool) -> int:
     put_aside = {} if synthesis is None else dict(synthesis.put_aside)
     value = {
-        "file": str(request.output), "data": request.data, "by": request.by, "mix": request.mix,
+        "file": str(request.output),
+        "data": request.data,
+        "by": request.by,
+        "mix": request.mix,
         "types": {kind: one.to_json() for kind, one in found.items()},
-    }  # fmt: skip
+    }
     write_json(request.output.with_suffix(".statistics.json"), value)
     emit(value | {"put_aside": put_aside}, as_json, lambda: _show(request.output, found, put_aside))
     unfinished = any(one.unfinished for one in found.values())

@@ -120,8 +120,7 @@ def _closest(beside: Sequence[Beside]) -> list[Beside]:
     first: dict[tuple[str, ...], Beside] = {}
     for one in beside:
         board = one.board
-        key = (board.dataset_fingerprint, board.setting, str(board.seed), one.method, one.metric,
-               one.comparison.figure.paper)  # fmt: skip
+        key = (board.dataset_fingerprint, board.setting, str(board.seed), one.method, one.metric, one.comparison.figure.paper)
         first.setdefault(key, one)
     return list(first.values())
 
@@ -231,8 +230,13 @@ def _beside_json(one: Beside) -> dict[str, Any]:
     value = None
     if ours is not None:
         value = {"value": _plain(ours.value), "low": _plain(ours.low), "high": _plain(ours.high), "n": ours.n}
-    return {"dataset": one.board.dataset, "our_setting": one.board.setting, "our_method": one.method,
-            "metric": one.metric, "ours": value} | one.comparison.to_json()  # fmt: skip
+    return {
+        "dataset": one.board.dataset,
+        "our_setting": one.board.setting,
+        "our_method": one.method,
+        "metric": one.metric,
+        "ours": value,
+    } | one.comparison.to_json()
 
 
 def _plain(value: float) -> float | None:

@@ -54,8 +54,7 @@ class Request:
 def listed(as_json: bool) -> None:
     """List what can be trained."""
     rows = [(entry.id, ", ".join(entry.stages), ", ".join(entry.presets), entry.summary) for entry in TRAININGS]
-    value = [{"id": e.id, "stages": list(e.stages), "presets": list(e.presets), "summary": e.summary, "paper": e.paper}
-             for e in TRAININGS]  # fmt: skip
+    value = [{"id": e.id, "stages": list(e.stages), "presets": list(e.presets), "summary": e.summary, "paper": e.paper} for e in TRAININGS]
     emit(value, as_json, lambda: listing(("training", "stages", "presets", "summary"), rows, empty="none"))
 
 
@@ -100,9 +99,10 @@ def train(request: Request, folder: Path | None, as_json: bool, quiet: bool) -> 
     planned = config.stages_of(entry.stages)
     if request.stage is not None and request.stage not in planned:
         raise UserError(
-            f"with these options {entry.id} trains {', '.join(planned)}, and not {request.stage}", where="--stage",
+            f"with these options {entry.id} trains {', '.join(planned)}, and not {request.stage}",
+            where="--stage",
             try_this=f"a stage of these, or options that train it, as in --set 'stages=[{request.stage}]'",
-        )  # fmt: skip
+        )
     config.preflight()
     store = Store(store_folder(folder))
     config.reach(store.cache)
@@ -190,16 +190,12 @@ def _explained(error: ValidationError, entry: TrainingEntry) -> UserError:
     option = ".".join(map(str, first["loc"])) or entry.id
     known = [one["name"] for one in nested_options(entry.config)]
     if first["type"] == "extra_forbidden":
-        return unknown_name(
-            f"option of {entry.id}", without_secrets(option), known, where="--set, --data, --graph or --base"
-        )
+        return unknown_name(f"option of {entry.id}", without_secrets(option), known, where="--set, --data, --graph or --base")
     if first["type"] == "missing":
         flag = _EXAMPLES.get(option, f"--set {option}=…")
         also = f"; `ragmeter train {entry.id} --options` lists all"
         return UserError(f"training {entry.id} needs {option}", where=flag.split()[0], try_this=flag + also)
-    return UserError(
-        f"option {option} of {entry.id}: {without_secrets(in_words(first))}", where="--set, --data, --graph or --base"
-    )
+    return UserError(f"option {option} of {entry.id}: {without_secrets(in_words(first))}", where="--set, --data, --graph or --base")
 
 
 def _line(stage: TrainedStage, checkpoint: Checkpoint) -> tuple[str, ...]:
@@ -211,9 +207,15 @@ def _line(stage: TrainedStage, checkpoint: Checkpoint) -> tuple[str, ...]:
 
 
 def explain(
-    name: str, wanted: str, reference: str, options: Sequence[str], picture: Path | None, device: str | None,
-    folder: Path | None, as_json: bool,
-) -> None:  # fmt: skip
+    name: str,
+    wanted: str,
+    reference: str,
+    options: Sequence[str],
+    picture: Path | None,
+    device: str | None,
+    folder: Path | None,
+    as_json: bool,
+) -> None:
     """Show what a method does with one question."""
     entry = EXPLAINERS.get(name)
     require_device(device)
@@ -243,9 +245,10 @@ def _question(questions: Sequence[Question], wanted: str, reference: str) -> Que
         raise unknown_name("question", wanted, [one.id for one in questions], where=reference)
     if len(found) > 1:
         raise UserError(
-            f"{len(found)} questions of {reference} begin so", where=wanted,
+            f"{len(found)} questions of {reference} begin so",
+            where=wanted,
             try_this="name its id: " + ", ".join(one.id for one in found[:3]),
-        )  # fmt: skip
+        )
     return found[0]
 
 

@@ -16,15 +16,14 @@ from results.store import Store
 from results.submission.verifying import Verification, card_of, compare, find_ours, promote
 
 
-def verify(
-    run: str, against: str | None, tolerance: str, predictions: str | None, folder: Path | None, as_json: bool
-) -> int:
+def verify(run: str, against: str | None, tolerance: str, predictions: str | None, folder: Path | None, as_json: bool) -> int:
     """Compare a submission with a run made here, and promote it where they agree; returns the exit code."""
     if predictions is not None:
         raise UserError(
-            "--verify takes a stored submission and no predictions", where=predictions,
+            "--verify takes a stored submission and no predictions",
+            where=predictions,
             try_this="ragmeter submit FILE …, then ragmeter submit --verify RUN",
-        )  # fmt: skip
+        )
     store = Store(store_folder(folder))
     submitted = blessed.find_run(store, run)
     card_of(submitted)
@@ -45,18 +44,22 @@ def _fraction(text: str) -> float:
 
 def _show_verification(found: Verification, submitted: RunRow, ours: RunRow, origin: str) -> None:
     out.print(Text(f"{submitted.path} ({submitted.run[:8]}) against {ours.path} ({ours.run[:8]})"), soft_wrap=True)
-    out.print(
-        f"same answer to {found.same_answers} of {found.questions} questions, same ranking for {found.same_evidence}"
-    )
+    out.print(f"same answer to {found.same_answers} of {found.questions} questions, same ranking for {found.same_evidence}")
     listing(
         ("metric", "submitted", "ours", "difference", "questions that differ", ""),
         [
-            (one.metric, _hundred(one.submitted), _hundred(one.ours), _hundred(one.difference, "+"),
-             f"{one.differing} of {found.questions}", "" if one.agrees else "beyond the tolerance")
+            (
+                one.metric,
+                _hundred(one.submitted),
+                _hundred(one.ours),
+                _hundred(one.difference, "+"),
+                f"{one.differing} of {found.questions}",
+                "" if one.agrees else "beyond the tolerance",
+            )
             for one in found.metrics
         ],
         empty="no metric in common",
-    )  # fmt: skip
+    )
     for one in found.metrics:
         if not one.agrees:
             for question, theirs, mine in one.first:

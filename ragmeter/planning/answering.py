@@ -60,13 +60,9 @@ def _whole(method: Component, work: Work) -> Cost:
     if isinstance(config, ClaraMethodConfig):
         clara = work.weights.clara(config.model)
         k = config.k or (clara.k if clara else None)
-        return memory_cost(
-            config, config.model, work.shape, work.questions, k, work.assume, work.weights, compressed=True
-        )
+        return memory_cost(config, config.model, work.shape, work.questions, k, work.assume, work.weights, compressed=True)
     # The answers of a tree are counted with its searches; controls of ours ask nobody.
-    silent = isinstance(config, TreeConfig) or (
-        method.entry.kind == "control" and type(config).__module__.startswith(OURS)
-    )
+    silent = isinstance(config, TreeConfig) or (method.entry.kind == "control" and type(config).__module__.startswith(OURS))
     return Cost() if silent else unknown(f"answering by {method.id}")
 
 

@@ -38,9 +38,11 @@ class Calls:
     def cost(self) -> Cost:
         """Calls and tokens alone."""
         return Cost(
-            calls=self.number, prompt_tokens=self.number * (self.prompt - self.memory),
-            completion_tokens=self.number * self.completion, memory_tokens=self.number * self.memory,
-        )  # fmt: skip
+            calls=self.number,
+            prompt_tokens=self.number * (self.prompt - self.memory),
+            completion_tokens=self.number * self.completion,
+            memory_tokens=self.number * self.memory,
+        )
 
 
 def here(calls: Calls, size: ModelSize, dtype: str | None, batch: int, assume: Assumptions) -> Cost:

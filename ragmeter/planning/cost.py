@@ -55,12 +55,17 @@ class Cost:
     def to_json(self) -> dict[str, Any]:
         """As a JSON object: whole numbers of calls, tokens and bytes, hours in place of seconds."""
         return {
-            "calls": round(self.calls), "prompt_tokens": round(self.prompt_tokens),
-            "completion_tokens": round(self.completion_tokens), "memory_tokens": round(self.memory_tokens),
-            "encoded_tokens": round(self.encoded_tokens), "gpu_hours": self.gpu_hours,
-            "served_gpu_hours": self.served_hours, "usd": self.usd, "disk_bytes": round(self.disk),
+            "calls": round(self.calls),
+            "prompt_tokens": round(self.prompt_tokens),
+            "completion_tokens": round(self.completion_tokens),
+            "memory_tokens": round(self.memory_tokens),
+            "encoded_tokens": round(self.encoded_tokens),
+            "gpu_hours": self.gpu_hours,
+            "served_gpu_hours": self.served_hours,
+            "usd": self.usd,
+            "disk_bytes": round(self.disk),
             "unknown": list(self.unknown),
-        }  # fmt: skip
+        }
 
 
 NUMBERS = tuple(field.name for field in fields(Cost) if field.name != "unknown")

@@ -89,8 +89,7 @@ class Assumptions:
             raise unknown_name("device class", name, DEVICES, where="--device-class")
         share = UTILISATION if utilisation is None else utilisation
         if not 0 < share <= 1:
-            raise UserError(f"{share:g} is no share of a peak", where="--utilisation",
-                            try_this="a number above 0, at most 1")  # fmt: skip
+            raise UserError(f"{share:g} is no share of a peak", where="--utilisation", try_this="a number above 0, at most 1")
         return cls(DEVICES[name], share)
 
     def __str__(self) -> str:

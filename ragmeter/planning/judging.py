@@ -37,9 +37,7 @@ class JudgeRow:
         return {"judge": self.judge, "judgements": self.asked, "cost": self.cost.to_json()}
 
 
-def judge_rows(
-    experiment: Experiment, shapes: Sequence[Shape], answer: float, assume: Assumptions
-) -> list[JudgeRow]:  # fmt: skip
+def judge_rows(experiment: Experiment, shapes: Sequence[Shape], answer: float, assume: Assumptions) -> list[JudgeRow]:
     """The judges of an experiment that ask a model.
 
     Args:

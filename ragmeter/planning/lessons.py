@@ -108,9 +108,7 @@ class Classroom:
 
 def once(what: str, *parts: BaseModel | Sequence[str]) -> str:
     """A key of work that trainings share: equal where it is of equal options and data."""
-    return fingerprint(
-        what, [one.model_dump(mode="json") if isinstance(one, BaseModel) else list(one) for one in parts]
-    )
+    return fingerprint(what, [one.model_dump(mode="json") if isinstance(one, BaseModel) else list(one) for one in parts])
 
 
 def steps_of(rows: float, batch: int, epochs: int) -> int:
@@ -133,7 +131,7 @@ def points(size: ModelSize, towers: int = 1) -> float:
 def unclear(shapes: Iterable[Shape], what: str) -> Cost:
     """What data whose numbers or lengths are unknown leave unknown."""
     return total(
-        unknown(f"{what} on {one.reference}: " + ("its lengths are" if one.questions else "how much there is, is") +
-                " unknown")
-        for one in shapes if one.questions is None or not one.asked
-    )  # fmt: skip
+        unknown(f"{what} on {one.reference}: " + ("its lengths are" if one.questions else "how much there is, is") + " unknown")
+        for one in shapes
+        if one.questions is None or not one.asked
+    )

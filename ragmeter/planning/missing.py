@@ -44,12 +44,12 @@ class Missing:
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
-        return {"kind": self.kind, "what": self.what, "where": self.where, "try": self.remedy,
-                "needed_by": list(self.needed_by)}  # fmt: skip
+        return {"kind": self.kind, "what": self.what, "where": self.where, "try": self.remedy, "needed_by": list(self.needed_by)}
 
 
-def missing(experiment: Experiment, shapes: Iterable[Shape], taught: Iterable[Shape], weights: Weights, store: Path,
-            needed_disk: float) -> list[Missing]:  # fmt: skip
+def missing(
+    experiment: Experiment, shapes: Iterable[Shape], taught: Iterable[Shape], weights: Weights, store: Path, needed_disk: float
+) -> list[Missing]:
     """All that an experiment lacks here, each thing once.
 
     Args:
@@ -63,10 +63,14 @@ def missing(experiment: Experiment, shapes: Iterable[Shape], taught: Iterable[Sh
     left = [plan for plan in experiment.trainings if plan.trained(store) != plan.stages]
     models = [one for model, who in needed_models(experiment, left, weights) for one in _of_model(*model, who)]
     found = [
-        *_of_data(shapes, "benchmarks"), *_of_data(taught, "trainings"), *_of_trainings(left),
-        *_of_methods(experiment, weights, store), *_of_judges(experiment), *models,
+        *_of_data(shapes, "benchmarks"),
+        *_of_data(taught, "trainings"),
+        *_of_trainings(left),
+        *_of_methods(experiment, weights, store),
+        *_of_judges(experiment),
+        *models,
         *_of_disk(store, needed_disk),
-    ]  # fmt: skip
+    ]
     merged: dict[tuple[str, str, str | None], Missing] = {}
     for one in found:
         key = (one.kind, one.what, one.remedy)
@@ -143,8 +147,9 @@ def _of_model(model: str, revision: str | None, who: str) -> Iterator[Missing]:
         return
     if not located.is_dir() and files_of(model, revision) is None:
         at = f" --revision {revision}" if revision else ""
-        yield Missing("model", f"the weights of {model} are not here", None,
-                      f"hf download {model}{at}, or let `run` fetch them from the hub", (who,))  # fmt: skip
+        yield Missing(
+            "model", f"the weights of {model} are not here", None, f"hf download {model}{at}, or let `run` fetch them from the hub", (who,)
+        )
 
 
 def _of_disk(store: Path, needed: float) -> Iterator[Missing]:
@@ -155,6 +160,9 @@ def _of_disk(store: Path, needed: float) -> Iterator[Missing]:
     wanted = max(float(MINIMUM_FREE_BYTES), needed)
     if free < wanted:
         yield Missing(
-            "disk", f"{wanted / 1e9:,.1f} GB may be needed on the store's disk, and {free / 1e9:,.1f} GB are free",
-            str(store), "free some space, or choose another disk with --store FOLDER", ("the whole",),
-        )  # fmt: skip
+            "disk",
+            f"{wanted / 1e9:,.1f} GB may be needed on the store's disk, and {free / 1e9:,.1f} GB are free",
+            str(store),
+            "free some space, or choose another disk with --store FOLDER",
+            ("the whole",),
+        )

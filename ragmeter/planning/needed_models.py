@@ -18,9 +18,7 @@ Model = tuple[str, str | None]
 """A folder or hub id, and a revision of it."""
 
 
-def needed_models(
-    experiment: Experiment, left: list[TrainingPlan], weights: Weights
-) -> Iterator[tuple[Model, str]]:  # fmt: skip
+def needed_models(experiment: Experiment, left: list[TrainingPlan], weights: Weights) -> Iterator[tuple[Model, str]]:
     """Every model and who needs it, checkpoints of the experiment's own trainings left out.
 
     Args:

@@ -172,9 +172,7 @@ def _tree_cost(config: TreeConfig, work: Work) -> Cost:
         tokens += written * (PROMPT + shape.question + level * (found + config.max_new_tokens))
     number = work.questions * calls
     size = work.weights.size(config.model, config.revision)
-    return here(
-        Calls(number, tokens / calls, config.max_new_tokens), size, config.dtype, config.batch_size, work.assume
-    )
+    return here(Calls(number, tokens / calls, config.max_new_tokens), size, config.dtype, config.batch_size, work.assume)
 
 
 def clara_search(config: CheckpointOptions, work: Work, documents: float | None) -> Cost:
@@ -204,15 +202,11 @@ def ordering(component: Component, work: Work, depth: int | None) -> Cost:
         return clara_search(config, work, min(limits))
     if isinstance(config, LateInteractionConfig):
         # Nothing is kept: every candidate of every question is encoded.
-        return encoding(config, pairs, work.shape.passage, work) + encoding(
-            config, work.questions, work.shape.question, work
-        )
+        return encoding(config, pairs, work.shape.passage, work) + encoding(config, work.questions, work.shape.question, work)
     if isinstance(config, EncoderConfig):
         # Passages are encoded once and kept by their text: at most all that are ranked, or the whole corpus.
         texts = pairs if work.shape.corpus is None else min(pairs, work.shape.corpus)
-        return encoding(config, texts, work.shape.passage, work) + encoding(
-            config, work.questions, work.shape.question, work
-        )
+        return encoding(config, texts, work.shape.passage, work) + encoding(config, work.questions, work.shape.question, work)
     return Cost() if isinstance(config, BM25Config) else unknown(f"reranking by {component.id}")
 
 

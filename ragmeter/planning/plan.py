@@ -77,11 +77,20 @@ class TaskRow:
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
         return {
-            "method": self.method, "dataset": self.dataset, "setting": self.setting, "seed": self.seed,
-            "variant": self.variant, "questions": self.questions, "done": self.done, "left": self.left,
-            "status": self.status, "run": self.run, "lengths": self.origin, "cost": self.cost.to_json(),
+            "method": self.method,
+            "dataset": self.dataset,
+            "setting": self.setting,
+            "seed": self.seed,
+            "variant": self.variant,
+            "questions": self.questions,
+            "done": self.done,
+            "left": self.left,
+            "status": self.status,
+            "run": self.run,
+            "lengths": self.origin,
+            "cost": self.cost.to_json(),
             "parts": {name: cost.to_json() for name, cost in self.parts.items()},
-        }  # fmt: skip
+        }
 
 
 @dataclass(frozen=True)
@@ -116,9 +125,10 @@ class Plan:
     def totals(self) -> dict[str, Cost]:
         """What is left of trainings, tasks and judgements, and all together."""
         found = {
-            "trainings": total(row.cost for row in self.stages), "tasks": total(row.cost for row in self.tasks),
+            "trainings": total(row.cost for row in self.stages),
+            "tasks": total(row.cost for row in self.tasks),
             "judges": total(row.cost for row in self.judges),
-        }  # fmt: skip
+        }
         return {**found, "all": total(found.values())}
 
     @property
@@ -147,16 +157,13 @@ class _Planner:
     def __init__(self, experiment: Experiment, store: Store, assume: Assumptions) -> None:
         self.experiment, self.store, self.assume = experiment, store, assume
         self.weights = Weights(experiment.trainings, store.folder)
-        self._left = {
-            (plan.name, plan.config.seed): plan.trained(store.folder) != plan.stages for plan in experiment.trainings
-        }
+        self._left = {(plan.name, plan.config.seed): plan.trained(store.folder) != plan.stages for plan in experiment.trainings}
         self.room = Classroom(assume, self.weights)
         self._built: set[tuple[str, str]] = set()
         known = {row.dataset.partition("(")[0] for row in queries.runs(store)} if store.database.exists else set()
         # Runs are known by all of their data: it is read in full where there may be some.
         self.shapes = [
-            shape_of(one.reference, one.config, one.setting, one.limit, full=str(one.reference) in known)
-            for one in experiment.benchmarks
+            shape_of(one.reference, one.config, one.setting, one.limit, full=str(one.reference) in known) for one in experiment.benchmarks
         ]
         for one, shape in zip(experiment.benchmarks, self.shapes, strict=True):
             if shape.benchmark is not None:
@@ -170,10 +177,17 @@ class _Planner:
         judges = judge_rows(experiment, self.shapes, longest, self.assume)
         taught = self._taught()
         planned = Plan(
-            experiment.name, tuple(stages), tuple(tasks), tuple(judges), tuple(published_rows(experiment)), (),
-            tuple(endpoint_rows(experiment)), tuple(self._models()), tuple(samples((*self.shapes, *taught))),
+            experiment.name,
+            tuple(stages),
+            tuple(tasks),
+            tuple(judges),
+            tuple(published_rows(experiment)),
+            (),
+            tuple(endpoint_rows(experiment)),
+            tuple(self._models()),
+            tuple(samples((*self.shapes, *taught))),
             self.assume,
-        )  # fmt: skip
+        )
         disk = planned.totals["all"].disk + planned.scratch
         lacking = missing(experiment, self.shapes, taught, self.weights, store.folder, disk)
         return replace(planned, missing=tuple(lacking))
@@ -212,9 +226,18 @@ class _Planner:
         if shape.questions is None:
             shares["questions"] = Cost(unknown=(f"how many questions {shape.reference} has",))
         return TaskRow(
-            method.name, str(shape.reference), str(benchmark.setting), experiment.seed, variant, shape.questions, done,
-            status, run, shape.origin, shares,
-        )  # fmt: skip
+            method.name,
+            str(shape.reference),
+            str(benchmark.setting),
+            experiment.seed,
+            variant,
+            shape.questions,
+            done,
+            status,
+            run,
+            shape.origin,
+            shares,
+        )
 
     def _known(self, method: MethodPlan, benchmark: BenchmarkPlan, shape: Shape) -> Task | None:
         """The task, where all that decides its fingerprint is here."""

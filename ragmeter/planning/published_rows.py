@@ -46,9 +46,7 @@ def published_rows(experiment: Experiment) -> list[PublishedRow]:
     table = match["number"] if match["what"] == "table" else f"figure {match['number']}"
     ours = [_plain(stem(method.name)) for method in experiment.methods]
     found = [figure for figure in figures(match["paper"]) if figure.table == table and "over" not in figure.conditions]
-    counted = Counter(
-        name for figure in found for name in _named(figure) if not any(_plain(name) in one for one in ours)
-    )
+    counted = Counter(name for figure in found for name in _named(figure) if not any(_plain(name) in one for one in ours))
     return [PublishedRow(name, match["paper"], table, number) for name, number in counted.items()]
 
 

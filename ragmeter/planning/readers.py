@@ -32,9 +32,8 @@ Passages = Sequence[Passage]
 
 
 def reading_cost(
-    reader: Component, shape: Shape, questions: float, k: int | None, assume: Assumptions, weights: Weights,
-    *, compressed: bool = False,
-) -> Cost:  # fmt: skip
+    reader: Component, shape: Shape, questions: float, k: int | None, assume: Assumptions, weights: Weights, *, compressed: bool = False
+) -> Cost:
     """What a reader takes.
 
     Args:
@@ -62,9 +61,8 @@ def reading_cost(
 
 
 def _model_cost(
-    config: ReadingOptions | PocketReaderConfig, shape: Shape, questions: float, k: int | None, assume: Assumptions,
-    weights: Weights,
-) -> Cost:  # fmt: skip
+    config: ReadingOptions | PocketReaderConfig, shape: Shape, questions: float, k: int | None, assume: Assumptions, weights: Weights
+) -> Cost:
     counter = _counter(config)
     count, longest = _prompts(config, shape.reading, counter)
     limit = getattr(config, "max_prompt_tokens", None)
@@ -89,9 +87,7 @@ def _prompts(
 ) -> tuple[Callable[[str, Passages], int], int]:
     """How long a prompt is, and the longest answer."""
     if isinstance(config, PocketReaderConfig):
-        return lambda question, passages: sum(
-            counter.counts([answer_prompt(question, passages)])
-        ), config.max_new_tokens
+        return lambda question, passages: sum(counter.counts([answer_prompt(question, passages)])), config.max_new_tokens
     instructions = Instructions(config, reading)
 
     def count(question: str, passages: Passages) -> int:
@@ -110,9 +106,16 @@ def _handed(one: Asked, k: int | None) -> Passages:
 
 
 def memory_cost(
-    config: WritingOptions, model: str, shape: Shape, questions: float, k: int | None, assume: Assumptions,
-    weights: Weights, *, compressed: bool,
-) -> Cost:  # fmt: skip
+    config: WritingOptions,
+    model: str,
+    shape: Shape,
+    questions: float,
+    k: int | None,
+    assume: Assumptions,
+    weights: Weights,
+    *,
+    compressed: bool,
+) -> Cost:
     """What answering from memory takes; of passages that come as text their compression, too."""
     clara = weights.clara(model)
     if clara is None:
@@ -128,9 +131,7 @@ def memory_cost(
     return cost if compressed else cost + compressing(clara, shape, questions * documents, assume, weights, model)
 
 
-def compressing(
-    clara: ClaraConfig, shape: Shape, documents: float, assume: Assumptions, weights: Weights, model: str
-) -> Cost:
+def compressing(clara: ClaraConfig, shape: Shape, documents: float, assume: Assumptions, weights: Weights, model: str) -> Cost:
     """What so many documents take to become memory."""
     length = min(shape.passage, clara.max_length) + clara.memory_tokens
     size = weights.size(model)
@@ -141,9 +142,7 @@ def compressing(
     return cost + Cost(gpu_seconds=assume.reading(size, documents * length, length, str(dtype)))
 
 
-def _text_cost(
-    config: ClaraTextConfig, shape: Shape, questions: float, k: int | None, assume: Assumptions, weights: Weights
-) -> Cost:
+def _text_cost(config: ClaraTextConfig, shape: Shape, questions: float, k: int | None, assume: Assumptions, weights: Weights) -> Cost:
     base = weights.clara(config.model)
     model = base or ClaraConfig.model_validate({"max_length": config.max_length, "rate": config.max_length})
     most = CHARACTERS_PER_TOKEN * model.max_length

@@ -57,6 +57,5 @@ def whole_of(reference: DataReference, config: DatasetConfig, benchmark: Benchma
 
 def samples(shapes: Iterable[Shape]) -> list[Sample]:
     """Those of some data that are samples, each once."""
-    found = [Sample(str(one.reference), one.questions or 0, one.whole_number)
-             for one in shapes if one.whole_number is not None]  # fmt: skip
+    found = [Sample(str(one.reference), one.questions or 0, one.whole_number) for one in shapes if one.whole_number is not None]
     return list(dict.fromkeys(found))

@@ -42,9 +42,8 @@ FILES = {
 
 
 def shape_of(
-    reference: DataReference, config: DatasetConfig, setting: Setting | None = None, limit: int | None = None, *,
-    full: bool = False,
-) -> Shape:  # fmt: skip
+    reference: DataReference, config: DatasetConfig, setting: Setting | None = None, limit: int | None = None, *, full: bool = False
+) -> Shape:
     """What a benchmark is like.
 
     Args:
@@ -169,9 +168,16 @@ def _of(benchmark: Benchmark, setting: Setting | None) -> Shape:
     lengths = [tokens(passage.full_text) for passage in benchmark.corpus.get(corpus)] if corpus else []
     whole = bool(first) and all(_candidates(one, benchmark, setting) is None for one in first)
     return Shape(
-        benchmark.reference, len(benchmark.questions), "counted", tuple(shown), len(benchmark.corpus), mean(lengths),
-        whole, Reading(**said) if said else None, benchmark,
-    )  # fmt: skip
+        benchmark.reference,
+        len(benchmark.questions),
+        "counted",
+        tuple(shown),
+        len(benchmark.corpus),
+        mean(lengths),
+        whole,
+        Reading(**said) if said else None,
+        benchmark,
+    )
 
 
 def _asked(question: Question, benchmark: Benchmark, setting: Setting | None) -> Asked:

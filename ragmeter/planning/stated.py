@@ -23,9 +23,8 @@ def base_of(reference: DataReference, config: DatasetConfig) -> tuple[DataRefere
 
 
 def stated(
-    reference: DataReference, config: DatasetConfig, setting: Setting | None, limit: int | None,
-    absent: tuple[UserError, ...],
-) -> Shape:  # fmt: skip
+    reference: DataReference, config: DatasetConfig, setting: Setting | None, limit: int | None, absent: tuple[UserError, ...]
+) -> Shape:
     """The shape of data by their card and typical lengths.
 
     Args:
@@ -45,9 +44,7 @@ def stated(
     count, whole = _stated_candidates(usual, setting)
     filler = Passage("", "", "x" * (CHARACTERS_PER_TOKEN * usual.passage))
     asked = Asked(_filled(usual.question), (filler,) * count, _filled(usual.answer), count)
-    of_questions = (
-        None if questions is None else max(usual.candidates, round(questions * usual.candidates / usual.shared))
-    )
+    of_questions = None if questions is None else max(usual.candidates, round(questions * usual.candidates / usual.shared))
     corpus = usual.corpus if usual.corpus is not None and _searches(config, setting) else of_questions
     reading = None if usual.reading is None else Reading(**usual.reading)
     return Shape(reference, questions, "stated", (asked,), corpus, float(usual.passage), whole, reading, None, absent)

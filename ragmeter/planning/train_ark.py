@@ -7,18 +7,7 @@ from methods.ark.preparation import SIZES
 from methods.knowledge.chunking import ChunkConfig
 from methods.knowledge.prompts import load_prompt
 from ragmeter.planning.cost import Cost, total
-from ragmeter.planning.lessons import (
-    DATA,
-    DTYPES,
-    GRADIENT_CACHING,
-    Classroom,
-    Lesson,
-    once,
-    points,
-    saved,
-    steps_of,
-    unclear,
-)
+from ragmeter.planning.lessons import DATA, DTYPES, GRADIENT_CACHING, Classroom, Lesson, once, points, saved, steps_of, unclear
 from ragmeter.planning.shape import Shape, tokens
 
 SENTENCE = 25
@@ -115,9 +104,7 @@ def _mixed(config: ArkTrainingConfig, room: Classroom, shapes: list[Shape]) -> L
     return _lesson(config, room, stages[-1], rows, epochs, cost)
 
 
-def _lesson(
-    config: ArkTrainingConfig, room: Classroom, name: str, rows: float, epochs: int, cost: Cost
-) -> Lesson:  # fmt: skip
+def _lesson(config: ArkTrainingConfig, room: Classroom, name: str, rows: float, epochs: int, cost: Cost) -> Lesson:
     size = room.weights.size(config.encoder.model, config.encoder.revision)
     steps = steps_of(rows, config.train.batch_size * config.train.accumulation, epochs)
     return Lesson(name, rows, steps, cost + saved(size), points(size))

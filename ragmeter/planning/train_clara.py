@@ -40,9 +40,11 @@ def _lesson(config: ClaraTrainingConfig, room: Classroom, stage: Stage) -> Lesso
 
 def _steps(config: ClaraTrainingConfig, stage: Stage) -> StepOptions:
     stages: dict[Stage, StepOptions] = {
-        "scp": config.scp.train, "instruction": config.instruction.train,
-        "supervised": config.supervised.train, "joint": config.joint.train,
-    }  # fmt: skip
+        "scp": config.scp.train,
+        "instruction": config.instruction.train,
+        "supervised": config.supervised.train,
+        "joint": config.joint.train,
+    }
     return stages[stage]
 
 
@@ -64,9 +66,7 @@ def _rows(config: ClaraTrainingConfig, stage: Stage, shape: Shape) -> float:
     return min(number * share, len(data.types) * data.documents if data.documents is not None else number * share)
 
 
-def _pass(
-    config: ClaraTrainingConfig, room: Classroom, stage: Stage, model: ClaraConfig, size: ModelSize, shape: Shape
-) -> Cost:
+def _pass(config: ClaraTrainingConfig, room: Classroom, stage: Stage, model: ClaraConfig, size: ModelSize, shape: Shape) -> Cost:
     """All rows once: what is read with a gradient."""
     rows, dtype = _rows(config, stage, shape), _dtype(config, model)
     document = min(shape.passage, model.max_length) + model.memory_tokens
@@ -92,9 +92,8 @@ def _documents(config: ClaraTrainingConfig, stage: Stage, model: ClaraConfig) ->
 
 
 def _frozen(
-    config: ClaraTrainingConfig, room: Classroom, stage: Stage, model: ClaraConfig, size: ModelSize,
-    shapes: list[Shape],
-) -> tuple[Cost, float]:  # fmt: skip
+    config: ClaraTrainingConfig, room: Classroom, stage: Stage, model: ClaraConfig, size: ModelSize, shapes: list[Shape]
+) -> tuple[Cost, float]:
     """Candidates that a frozen compressor encodes, and the bytes of what it keeps until the stage ends."""
     if stage not in ("supervised", "joint"):
         return Cost(), 0.0
@@ -109,13 +108,7 @@ def _frozen(
         if train.steps:
             candidates = each / max(1.0, float(shape.questions or 0))
             read = min(read, candidates * train.steps * train.batch_size)
-        cost += room.read(
-            size,
-            documents if kept else read,
-            min(shape.passage, model.max_length) + model.memory_tokens,
-            dtype,
-            causal=True,
-        )
+        cost += room.read(size, documents if kept else read, min(shape.passage, model.max_length) + model.memory_tokens, dtype, causal=True)
         scratch += kept * documents * model.memory_tokens * (size.width or 0) * BYTES[_stored(model)]
     return cost, scratch
 

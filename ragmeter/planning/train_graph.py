@@ -8,18 +8,7 @@ from methods.gpr.config import GprTrainingConfig
 from methods.gpr.questions_llm import TRIES
 from methods.gpr.questions_llm import load_prompt as questions_prompt
 from ragmeter.planning.cost import Cost, total
-from ragmeter.planning.lessons import (
-    DATA,
-    DTYPES,
-    GRADIENT_CACHING,
-    Classroom,
-    Lesson,
-    once,
-    points,
-    saved,
-    steps_of,
-    unclear,
-)
+from ragmeter.planning.lessons import DATA, DTYPES, GRADIENT_CACHING, Classroom, Lesson, once, points, saved, steps_of, unclear
 from ragmeter.planning.shape import Shape, tokens
 
 TEXTS_OF_ROW = 3
@@ -82,10 +71,13 @@ def cross_encoder_lessons(config: GraphCrossEncoderTrainingConfig, room: Classro
     dtype = DTYPES[config.precision]
     cost = total(
         room.train(
-            size, 2 * config.epochs * float(one.questions or 0) * (1 + config.negatives),
-            min(one.question + one.passage, config.max_length), dtype, causal=False,
+            size,
+            2 * config.epochs * float(one.questions or 0) * (1 + config.negatives),
+            min(one.question + one.passage, config.max_length),
+            dtype,
+            causal=False,
         )
         for one in shapes
-    )  # fmt: skip
+    )
     steps = steps_of(rows, config.batch_size, config.epochs)
     return [Lesson("reranker", rows, steps, cost + saved(size) + unclear(shapes, "training"), points(size))]

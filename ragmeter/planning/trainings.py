@@ -55,11 +55,17 @@ class TrainingRow:
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
         return {
-            "training": self.name, "id": self.id, "seed": self.seed, "stage": self.stage, "trained": self.trained,
+            "training": self.name,
+            "id": self.id,
+            "seed": self.seed,
+            "stage": self.stage,
+            "trained": self.trained,
             "rows": None if self.rows is None else round(self.rows),
-            "steps": None if self.steps is None else round(self.steps), "lengths": self.origin,
-            "scratch_bytes": round(self.scratch), "cost": self.cost.to_json(),
-        }  # fmt: skip
+            "steps": None if self.steps is None else round(self.steps),
+            "lengths": self.origin,
+            "scratch_bytes": round(self.scratch),
+            "cost": self.cost.to_json(),
+        }
 
 
 def training_rows(plans: Sequence[TrainingPlan], room: Classroom, store: Path) -> list[TrainingRow]:
@@ -83,9 +89,17 @@ def _row(plan: TrainingPlan, room: Classroom, lesson: Lesson, done: set[str]) ->
     trained = lesson.stage in done or (lesson.stage == DATA and done >= set(plan.stages))
     cost = Cost() if trained else room.once(lesson)
     return TrainingRow(
-        plan.name, plan.entry.id, plan.config.seed, lesson.stage, trained, lesson.rows, lesson.steps,
-        origin_of(plan, room), cost, 0.0 if trained else lesson.scratch,
-    )  # fmt: skip
+        plan.name,
+        plan.entry.id,
+        plan.config.seed,
+        lesson.stage,
+        trained,
+        lesson.rows,
+        lesson.steps,
+        origin_of(plan, room),
+        cost,
+        0.0 if trained else lesson.scratch,
+    )
 
 
 def references_of(plan: TrainingPlan) -> list[Named]:

@@ -46,9 +46,7 @@ class Typical:
 
 WIKIPEDIA_2018 = 21_015_324
 """Passages of DPR's psgs_w100.tsv."""
-_LONGBENCH_WORDS = {
-    "narrativeqa": 18409, "qasper": 3619, "multifieldqa_en": 4559, "hotpotqa": 9151, "2wikimqa": 4887, "musique": 11214,
-}  # fmt: skip
+_LONGBENCH_WORDS = {"narrativeqa": 18409, "qasper": 3619, "multifieldqa_en": 4559, "hotpotqa": 9151, "2wikimqa": 4887, "musique": 11214}
 """Bai et al. 2024, LongBench, table 1: mean words of a context."""
 _ULTRADOMAIN_TOKENS = {"fin": 41_000, "legal": 51_000, "mix": 10_000}
 _BOOK_TOKENS = 140_000
@@ -96,8 +94,7 @@ def _ultradomain(subset: str) -> Typical:
     # LightRAG counts 94 documents of legal and about 12 of a textbook domain; here as many questions share each.
     shared = {"legal": 4.7, "fin": 4.7, "mix": 2.1}.get(subset, 9.0)
     reading = {**longbench.reading("qasper"), "max_new_tokens": 512}
-    return Typical(30, max(1, -(-tokens // CHUNK_TOKENS)), CHUNK_TOKENS, shared, 85, reading=reading,
-                   source="MemoRAG: tokens of a context")  # fmt: skip
+    return Typical(30, max(1, -(-tokens // CHUNK_TOKENS)), CHUNK_TOKENS, shared, 85, reading=reading, source="MemoRAG: tokens of a context")
 
 
 def _clara(subset: str) -> Typical:

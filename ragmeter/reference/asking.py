@@ -36,8 +36,7 @@ def datasets_page() -> str:
         "Every dataset as it is registered. Layouts of the files, and what to know of each: "
         "[Datasets](../datasets.md). `ragmeter datasets` says which of them are on your machine."
     )
-    overview = table(("id", "task", "licence"), [(f"[{code(e.id)}](#{e.id})", e.card.task, e.card.licence)
-                                                for e in DATASETS])  # fmt: skip
+    overview = table(("id", "task", "licence"), [(f"[{code(e.id)}](#{e.id})", e.card.task, e.card.licence) for e in DATASETS])
     return page("Datasets", lead, (overview, *map(_dataset, DATASETS)))
 
 
@@ -45,9 +44,7 @@ def _dataset(entry: DatasetEntry) -> str:
     card = entry.card
     facts = {
         "title": card.title,
-        "on the hub": f"{code(card.hub_id)}{f' at {code(card.revision[:12])}' if card.revision else ''}"
-        if card.hub_id
-        else "",
+        "on the hub": f"{code(card.hub_id)}{f' at {code(card.revision[:12])}' if card.revision else ''}" if card.hub_id else "",
         "licence": card.licence,
         "subsets": codes(entry.subsets),
         "splits": ", ".join(f"{code(name)}{'' if n is None else f' ({n:,})'}" for name, n in card.splits.items()),

@@ -15,9 +15,11 @@ KINDS = {
     "compressor": ("Compressors", "They shorten what the reader is given: `compressor: {id: …}` of a method."),
     "reader": ("Readers", "They answer from what they are given: `reader: {id: …}` of a method."),
     "method": ("Whole systems", "They answer by themselves and take no other parts."),
-    "control": ("Controls", "Their place is known beforehand: they show what a metric can tell. They see the gold, "
-                            "are marked on every table and never ranked."),
-}  # fmt: skip
+    "control": (
+        "Controls",
+        "Their place is known beforehand: they show what a metric can tell. They see the gold, are marked on every table and never ranked.",
+    ),
+}
 APPROACHES = ("ark", "gpr", "sark", "clara")
 """Methods with a page of their own."""
 

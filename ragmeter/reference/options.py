@@ -43,8 +43,12 @@ class Option:
     @property
     def type(self) -> str:
         """Type and bounds, in words."""
-        bounds = (f"{sign} {_number(getattr(mark, name))}" for mark in self.field.metadata
-                  for kind, (name, sign) in _BOUNDS.items() if isinstance(mark, kind))  # fmt: skip
+        bounds = (
+            f"{sign} {_number(getattr(mark, name))}"
+            for mark in self.field.metadata
+            for kind, (name, sign) in _BOUNDS.items()
+            if isinstance(mark, kind)
+        )
         return ", ".join((words(self.field.annotation), *bounds))
 
     @property
@@ -82,10 +86,15 @@ def option_table(config: type[BaseModel], presets: Mapping[str, Mapping[str, Any
     found = list(options_of(config))
     parts = {o.name.rpartition(".")[0] for o in found}
     rows = [
-        (code(o.name), o.type, "" if o.name in parts else o.default,
-         *("" if o.name in parts else _set_by(values, o.name) for values in set_by), o.field.description or "")
+        (
+            code(o.name),
+            o.type,
+            "" if o.name in parts else o.default,
+            *("" if o.name in parts else _set_by(values, o.name) for values in set_by),
+            o.field.description or "",
+        )
         for o in found
-    ]  # fmt: skip
+    ]
     return table(("option", "type", "default", *columns, "meaning"), rows) or "It has no options."
 
 
@@ -93,17 +102,18 @@ def preset_table(presets: Mapping[str, Mapping[str, Any]]) -> str:
     """The presets that have no column of their own, with what they set: a table of short ones, long ones folded."""
     rest = {name: values for name, values in presets.items() if name not in OF_PAPERS}
     flat = {name: _flat(values) for name, values in rest.items()}
-    rows = [(code(name), codes(f"{key}: {value(one)}" for key, one in values.items()))
-            for name, values in flat.items() if len(values) <= LONGEST_ROW]  # fmt: skip
+    rows = [
+        (code(name), codes(f"{key}: {value(one)}" for key, one in values.items()))
+        for name, values in flat.items()
+        if len(values) <= LONGEST_ROW
+    ]
     long = [_folded(name, rest[name]) for name, values in flat.items() if len(values) > LONGEST_ROW]
     return "\n\n".join(filter(None, (table(("preset", "sets"), rows), *long)))
 
 
 def _folded(name: str, values: Mapping[str, Any]) -> str:
     text = yaml.safe_dump(json.loads(json.dumps(values, default=str)), sort_keys=False, default_flow_style=None)
-    return "\n".join(
-        [f'??? note "preset {name}"', "    ```yaml", *(f"    {line}" for line in text.splitlines()), "    ```"]
-    )
+    return "\n".join([f'??? note "preset {name}"', "    ```yaml", *(f"    {line}" for line in text.splitlines()), "    ```"])
 
 
 def value(given: Any) -> str:

@@ -9,9 +9,14 @@ from ragmeter.reference.options import option_table
 from ragmeter.reference.writing import code, codes, page, table
 
 GROUPS = {
-    "answer": "Answers", "text": "Texts", "graph": "Graph answers", "retrieval": "Rankings", "support": "Support",
-    "triples": "Reasoning triples", "joint": "Answer and support together",
-}  # fmt: skip
+    "answer": "Answers",
+    "text": "Texts",
+    "graph": "Graph answers",
+    "retrieval": "Rankings",
+    "support": "Support",
+    "triples": "Reasoning triples",
+    "joint": "Answer and support together",
+}
 
 
 def metrics_page() -> str:
@@ -68,17 +73,22 @@ def _metric(entry: MetricEntry) -> str:
 
 def _parameters(parameters: tuple[Parameter, ...]) -> str:
     rows = [
-        (code(p.name), "*required*" if p.default is None else code(written(p.default)),
-         codes(map(written, p.choices)), p.help)
-        for p in parameters if p.name != "k"
-    ]  # fmt: skip
+        (code(p.name), "*required*" if p.default is None else code(written(p.default)), codes(map(written, p.choices)), p.help)
+        for p in parameters
+        if p.name != "k"
+    ]
     return table(("parameter", "default", "values", "meaning"), rows)
 
 
 def _judge(entry: JudgeEntry) -> str:
     what = "gives every answer a number" if entry.kind == "point" else "compares two answers"
-    facts = {"kind": f"{entry.kind}: {what}", "reads": codes(entry.needs), "criteria": codes(entry.criteria),
-             "source": entry.source, "code version": str(entry.version)}  # fmt: skip
+    facts = {
+        "kind": f"{entry.kind}: {what}",
+        "reads": codes(entry.needs),
+        "criteria": codes(entry.criteria),
+        "source": entry.source,
+        "code version": str(entry.version),
+    }
     told = "\n".join(f"- {name}: {said}" for name, said in facts.items() if said)
     rows = [(code(m.name), span(m.low, m.high, m.higher_is_better), m.definition) for m in entry.measures]
     measures = table(("measure", "range", "definition"), rows)

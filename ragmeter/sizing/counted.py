@@ -37,11 +37,10 @@ def models_of(components: Iterable[Component]) -> dict[str, Any]:
         "parameters": whole,
         "weights_here": False if away else True if clear else None,
         "counted": [
-            {"name": _name(size.model), "known": size.source,
-             "parameters": None if size.parameters is None else round(size.parameters)}
+            {"name": _name(size.model), "known": size.source, "parameters": None if size.parameters is None else round(size.parameters)}
             for size in sizes
         ],
-    }  # fmt: skip
+    }
 
 
 def _sizes(model: str, revision: str | None) -> Iterator[ModelSize]:

@@ -92,8 +92,9 @@ def _size_at(model: str, folder: Path | None, changed: int | None) -> ModelSize:
         return found
     published = PUBLISHED.get(model)
     if published is not None:
-        return ModelSize(model, published.millions * 1e6, "table", published.width, published.layers,
-                         published.kv_width, published.embedding * 1e6)  # fmt: skip
+        return ModelSize(
+            model, published.millions * 1e6, "table", published.width, published.layers, published.kv_width, published.embedding * 1e6
+        )
     named = named_parameters(model)
     return ModelSize(model) if named is None else ModelSize(model, named, "name")
 
@@ -166,10 +167,7 @@ def config_parameters(config: Mapping[str, Any]) -> float | None:
     """
     width = _width(config) or 0
     layers, vocabulary = (_first(config, *names) or 0 for names in (("num_hidden_layers", "n_layers"), ("vocab_size",)))
-    inner, heads = (
-        _first(config, *names) or 0
-        for names in (("intermediate_size", "hidden_dim"), ("num_attention_heads", "n_heads"))
-    )
+    inner, heads = (_first(config, *names) or 0 for names in (("intermediate_size", "hidden_dim"), ("num_attention_heads", "n_heads")))
     if 0 in (width, layers, vocabulary, inner, heads) or config.get("is_encoder_decoder"):
         return None
     head = _first(config, "head_dim") or width // heads

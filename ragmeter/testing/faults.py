@@ -13,9 +13,7 @@ from collections.abc import Callable, Sequence
 
 from methods.models.openai_server import ChatRequest, Handler, Refused
 
-PASSING = (
-    "429", "429_after", "500", "slow_bytes", "cut_connection", "invalid_json", "empty_choices", "wrong_content_type",
-)  # fmt: skip
+PASSING = ("429", "429_after", "500", "slow_bytes", "cut_connection", "invalid_json", "empty_choices", "wrong_content_type")
 """Faults that a second try may not meet."""
 LASTING = ("content_filter", "context_overflow")
 """Faults that belong to a prompt: every try meets them."""
@@ -41,13 +39,7 @@ class Faults:
     """
 
     def __init__(
-        self,
-        passing: float = 0.0,
-        lasting: float = 0.0,
-        *,
-        kinds: Sequence[str] = PASSING,
-        most_in_a_row: int = 3,
-        seed: int = 0,
+        self, passing: float = 0.0, lasting: float = 0.0, *, kinds: Sequence[str] = PASSING, most_in_a_row: int = 3, seed: int = 0
     ) -> None:
         self.passing = passing
         self.lasting = lasting
@@ -127,10 +119,7 @@ def _cut_connection(handler: Handler, request: ChatRequest) -> None:
 
 def _choices(handler: Handler, request: ChatRequest, choices: list[object]) -> None:
     usage = {"prompt_tokens": 1, "completion_tokens": 0, "total_tokens": 1}
-    handler.send(
-        200,
-        {"id": "f", "object": "chat.completion", "created": 0, "model": "f", "choices": choices, "usage": usage},
-    )
+    handler.send(200, {"id": "f", "object": "chat.completion", "created": 0, "model": "f", "choices": choices, "usage": usage})
 
 
 def _filtered(handler: Handler, request: ChatRequest) -> None:
@@ -156,4 +145,4 @@ _PLAYS: dict[str, Callable[[Handler, ChatRequest], None]] = {
     "context_overflow": lambda handler, request: handler.refuse(
         Refused(400, "This model's maximum context length is 10 tokens", "context_length_exceeded")
     ),
-}  # fmt: skip
+}

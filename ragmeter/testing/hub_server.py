@@ -108,11 +108,7 @@ class HubServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(
-        self,
-        datasets: Mapping[str, Repository],
-        models: Mapping[str, Repository] | None = None,
-        *,
-        moved: Mapping[str, str] | None = None,
+        self, datasets: Mapping[str, Repository], models: Mapping[str, Repository] | None = None, *, moved: Mapping[str, str] | None = None
     ) -> None:
         self.moved = dict(moved or {})
         self.repositories = {"datasets": dict(datasets), "models": dict(models or {})}

@@ -171,9 +171,7 @@ class WorldTruth:
 
     @cached_property
     def _aliases(self) -> dict[str, tuple[str, ...]]:
-        return {
-            entity.name: entity.aliases for world in self.worlds.values() for entity in world.entities if entity.aliases
-        }
+        return {entity.name: entity.aliases for world in self.worlds.values() for entity in world.entities if entity.aliases}
 
     # -- the server --
 

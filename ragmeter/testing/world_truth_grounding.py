@@ -46,9 +46,7 @@ def take_answer_apart(truth: Truth, request: ChatRequest) -> str | None:
     if given is None:
         return None
     question, answer = str(given["question"]), str(given["answer"])
-    found = [
-        part if _is_prose(answer) else _STATEMENT.format(question=question, answer=part) for part in _apart(answer)
-    ]
+    found = [part if _is_prose(answer) else _STATEMENT.format(question=question, answer=part) for part in _apart(answer)]
     return json.dumps({"statements": found}, ensure_ascii=False)
 
 
@@ -64,11 +62,7 @@ def judge_claims(truth: Truth, request: ChatRequest) -> str | None:
     if given is None:
         return None
     judged = [
-        {
-            "statement": claim,
-            "reason": "the context says so" if follows else "the context does not say so",
-            "verdict": int(follows),
-        }
+        {"statement": claim, "reason": "the context says so" if follows else "the context does not say so", "verdict": int(follows)}
         for claim in map(str, given["statements"])
         for follows in [_follows(truth, claim, str(given["context"]))]
     ]
@@ -128,9 +122,7 @@ def _tells(truth: Truth, sentence: str, context: str) -> bool:
             sides = (names[head], names.get(tail, [tail.casefold()]))
             if all(any(name in folded for name in side) for side in sides):
                 told.append(sides)
-    return bool(told) and all(
-        any(all(any(name in stretch for name in side) for side in sides) for stretch in stretches) for sides in told
-    )
+    return bool(told) and all(any(all(any(name in stretch for name in side) for side in sides) for stretch in stretches) for sides in told)
 
 
 def _names_of(truth: Truth, item: str) -> set[str]:

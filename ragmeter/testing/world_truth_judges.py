@@ -78,12 +78,7 @@ def judge_content(truth: Knows, request: ChatRequest) -> str | None:
     return LOST if source - rewritten else KEPT
 
 
-JUDGING: tuple[Callable[[Any, ChatRequest], str | None], ...] = (
-    judge_match,
-    judge_pair,
-    judge_style,
-    judge_content,
-)
+JUDGING: tuple[Callable[[Any, ChatRequest], str | None], ...] = (judge_match, judge_pair, judge_style, judge_content)
 
 
 @lru_cache

@@ -83,10 +83,7 @@ def extract(truth: Knows, request: ChatRequest) -> str | None:
     relations: list[RelationRecord] = []
     for fact in shelf_of(truth).facts(found["text"]):
         said = statements(fact)[0]
-        entities += [
-            EntityRecord(fact.head.name, fact.head.kind, said),
-            EntityRecord(fact.text, fact.relation.tail, said),
-        ]
+        entities += [EntityRecord(fact.head.name, fact.head.kind, said), EntityRecord(fact.text, fact.relation.tail, said)]
         relations.append(RelationRecord(fact.head.name, fact.text, said, STRENGTH))
     return render(dict.fromkeys(entities), relations)
 

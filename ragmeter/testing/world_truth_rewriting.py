@@ -40,9 +40,7 @@ def _told(plain: list[str], again: str, style: str) -> list[str]:
     """Sentences in a style, told otherwise at another attempt; the first one always shows the style."""
     draws = Draws("world-truth rewriting", style, again, *plain)
     first, rest = _rewriters()
-    return [
-        (rest if number else first).sentence(sentence.strip(), style, draws) for number, sentence in enumerate(plain)
-    ]
+    return [(rest if number else first).sentence(sentence.strip(), style, draws) for number, sentence in enumerate(plain)]
 
 
 @lru_cache(maxsize=1)

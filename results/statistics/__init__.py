@@ -15,15 +15,7 @@ from results.statistics.budget import AtEqualTokens, at_equal_tokens, pareto_fro
 from results.statistics.core import LEVEL, METHOD, RESAMPLES, Clusters, Difference, Estimate, Method
 from results.statistics.corrections import benjamini_hochberg, holm
 from results.statistics.gate import GateDecision, GateReport, Outcome, decide_all, non_inferiority
-from results.statistics.intervals import (
-    all_pairs,
-    difference,
-    differences,
-    estimate,
-    estimates,
-    sign_flip_all_pairs,
-    sign_flip_p,
-)
+from results.statistics.intervals import all_pairs, difference, differences, estimate, estimates, sign_flip_all_pairs, sign_flip_p
 from results.statistics.judge_bias import (
     LengthPreference,
     RepetitionVariance,

@@ -175,9 +175,7 @@ def _with_interval(
     value = float(statistic(sums.sum(axis=0)[None, :])[0])
     draws = [statistic(block) for block in resampled_sums(sums, seed, resamples)]
     doubt = "every rating is the same: nothing could be disagreed on" if support.n and math.isnan(value) else ""
-    return estimate_of(
-        value, np.concatenate(draws) if draws else np.empty(0), support, int((~kept).sum()), level, method, doubt
-    )  # fmt: skip
+    return estimate_of(value, np.concatenate(draws) if draws else np.empty(0), support, int((~kept).sum()), level, method, doubt)
 
 
 def _table(ratings: ArrayLike) -> Floats:

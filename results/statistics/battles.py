@@ -149,9 +149,8 @@ def win_rate(
     """
     pair = np.zeros(np.shape(question), dtype=np.int64)
     found = win_rates(
-        pair, question, order, repetition, verdict, ties=ties, clusters=clusters, seed=seed, level=level,
-        resamples=resamples, method=method,
-    )  # fmt: skip
+        pair, question, order, repetition, verdict, ties=ties, clusters=clusters, seed=seed, level=level, resamples=resamples, method=method
+    )
     if not found:
         raise ValueError("a win rate takes at least one verdict")
     return found[0]
@@ -198,8 +197,13 @@ def win_rates(
     pairs, questions, repetitions = (int(codes.max()) + 1 for codes in (pairs_of, questions_of, rounds))
     states = question_states(pairs_of, questions_of, verdicts, pairs, questions)
     counts = _counts(states)
-    values = [_decided(states), _decided(states, 0.0), _with_ties(states, ties), _with_ties(states, ties, 0.0),
-              _with_ties(_SWAPPED[states], ties)]  # fmt: skip
+    values = [
+        _decided(states),
+        _decided(states, 0.0),
+        _with_ties(states, ties),
+        _with_ties(states, ties, 0.0),
+        _with_ties(_SWAPPED[states], ties),
+    ]
     labels = None if clusters is None else _labels(clusters, questions)
     found = _estimates(np.concatenate(values), labels, seed, level, resamples, method)
     p = means(_valued(states, _SIGNS), clusters=labels).p
@@ -213,13 +217,24 @@ def win_rates(
     spreads = _spreads(apart.reshape(pairs, repetitions, questions), ties)
     return [
         WinRate(
-            wins, tied, losses, none, unscored,
-            found[row], found[pairs + row], found[2 * pairs + row], found[3 * pairs + row], found[4 * pairs + row],
-            ties, {kind.name.lower(): int(kinds[row, kind]) for kind in Verdict},
-            OrderFlips(int(flips[row]), int(both[row])), spreads[row], float(p[row]),
+            wins,
+            tied,
+            losses,
+            none,
+            unscored,
+            found[row],
+            found[pairs + row],
+            found[2 * pairs + row],
+            found[3 * pairs + row],
+            found[4 * pairs + row],
+            ties,
+            {kind.name.lower(): int(kinds[row, kind]) for kind in Verdict},
+            OrderFlips(int(flips[row]), int(both[row])),
+            spreads[row],
+            float(p[row]),
         )
         for row, (wins, tied, losses, none, unscored) in enumerate(counts.tolist())
-    ]  # fmt: skip
+    ]
 
 
 def verdict_values(verdict: Codes) -> Floats:
@@ -260,9 +275,7 @@ def question_states(pair: Codes, question: Codes, verdict: Codes, pairs: int, qu
     return state.reshape(pairs, questions)
 
 
-def order_contradictions(
-    pair: Codes, question: Codes, repetition: Codes, verdict: Codes
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def order_contradictions(pair: Codes, question: Codes, repetition: Codes, verdict: Codes) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """The (pair, question, repetition)s whose two orders both name a winner, and whether not the same.
 
     Args:
@@ -280,9 +293,7 @@ def order_contradictions(
     return np.stack(np.unravel_index(both, shape)), won[both] == 1
 
 
-def checked_verdicts(
-    pair: ArrayLike, question: ArrayLike, order: ArrayLike, repetition: ArrayLike, verdict: ArrayLike
-) -> list[Codes]:
+def checked_verdicts(pair: ArrayLike, question: ArrayLike, order: ArrayLike, repetition: ArrayLike, verdict: ArrayLike) -> list[Codes]:
     """The five columns of rows as integers.
 
     Raises:
@@ -304,8 +315,7 @@ def checked_verdicts(
     if (times > 1).any():
         row = int(np.flatnonzero(cells == seen[times > 1][0])[0])
         where = ", ".join(
-            f"{name} {column[row]}"
-            for name, column in zip(("pair", "question", "order", "repetition"), found[:4], strict=True)
+            f"{name} {column[row]}" for name, column in zip(("pair", "question", "order", "repetition"), found[:4], strict=True)
         )
         raise ValueError(f"judged twice: {where}")
     return found
@@ -367,9 +377,7 @@ def _labels(clusters: Clusters, questions: int) -> list[str | None]:
     return labels[:questions]
 
 
-def _estimates(
-    columns: Floats, clusters: Clusters, seed: int, level: float, resamples: int, method: Method
-) -> list[Estimate]:
+def _estimates(columns: Floats, clusters: Clusters, seed: int, level: float, resamples: int, method: Method) -> list[Estimate]:
     """`estimates` of many columns that each have their own gaps, from resamples drawn once for all of them.
 
     Units are drawn among all questions, and each column's mean is a ratio of two sums. A column with few units of its
@@ -382,8 +390,7 @@ def _estimates(
     for rows in alike(missing):
         units = len(np.unique(places[~missing[rows[0]]]))
         if len(rows) > _ALIKE or units < _FEW_UNITS:
-            some = estimates(columns[rows], clusters=clusters, seed=seed, level=level, resamples=resamples,
-                             method=method)  # fmt: skip
+            some = estimates(columns[rows], clusters=clusters, seed=seed, level=level, resamples=resamples, method=method)
             found.update(zip(rows, some, strict=True))
         else:
             apart += rows
@@ -402,7 +409,12 @@ def _estimates(
             spread = distribution(means[:, place][None, :], mean, skew, support.units, method)
             low, high = spread.interval(level)
             found[row] = Estimate(
-                float(mean[0]), float(low[0]), float(high[0]), support.n, len(kept) - support.n, support.units,
+                float(mean[0]),
+                float(low[0]),
+                float(high[0]),
+                support.n,
+                len(kept) - support.n,
+                support.units,
                 doubt_about_mean(present, support, float(skew[0])),
-            )  # fmt: skip
+            )
     return [found[row] for row in range(len(columns))]

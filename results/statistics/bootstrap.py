@@ -86,9 +86,7 @@ def units_of(scores: Floats, clusters: Clusters, kept: NDArray[np.bool_] | None 
     return Units(sums, sizes.astype(np.float64), bool((sizes > 1).any()))
 
 
-def unit_places(
-    clusters: Clusters, questions: int, kept: NDArray[np.bool_] | None = None
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def unit_places(clusters: Clusters, questions: int, kept: NDArray[np.bool_] | None = None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Which independent unit each question belongs to, shape (questions,), and how many questions each unit holds.
 
     Args:
@@ -250,9 +248,7 @@ class Distribution:
         return tail
 
 
-def distribution(
-    means: Floats, observed: Floats, skew: Floats, units: int, method: Method, *, overwrite: bool = False
-) -> Distribution:
+def distribution(means: Floats, observed: Floats, skew: Floats, units: int, method: Method, *, overwrite: bool = False) -> Distribution:
     """Bootstrap distributions of means.
 
     Args:

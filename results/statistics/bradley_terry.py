@@ -185,11 +185,20 @@ def bradley_terry(
     corrected = holm_pairs(p)
     bands = standings(values, corrected, sample.component, level)
     return BradleyTerry(
-        _strengths(sample, found, draws[:total], bands, level, method), sample.linked,
-        effects[0] if shown_first is not None else None, effects[-1] if lengths is not None else None,
+        _strengths(sample, found, draws[:total], bands, level, method),
+        sample.linked,
+        effects[0] if shown_first is not None else None,
+        effects[-1] if lengths is not None else None,
         float(x[-1][known].std()) if lengths is not None and known.any() else None,
-        int(known.sum()), int((~known).sum()), support, draws[:total], p, corrected, level, method,
-    )  # fmt: skip
+        int(known.sum()),
+        int((~known).sum()),
+        support,
+        draws[:total],
+        p,
+        corrected,
+        level,
+        method,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,9 +280,7 @@ def _covariates(shown_first: ArrayLike | None, lengths: tuple[ArrayLike, ArrayLi
     return np.stack(rows) if rows else np.empty((0, battles))
 
 
-def _sample(
-    first: Codes, second: Codes, question: Codes, won: Floats, x: Floats, methods: int | None, clusters: Clusters
-) -> _Sample:
+def _sample(first: Codes, second: Codes, question: Codes, won: Floats, x: Floats, methods: int | None, clusters: Clusters) -> _Sample:
     from scipy.sparse import coo_array, csr_array
     from scipy.sparse.csgraph import connected_components
 
@@ -301,9 +308,16 @@ def _sample(
     links = coo_array((np.ones(len(cells.left)), (cells.left, cells.right)), shape=(total, total))
     component = connected_components(links, directed=False)[1] if total else np.empty(0, np.int64)
     return _Sample(
-        cells, table, sizes, np.bincount(fought, minlength=total), np.bincount(met, minlength=total), net, there,
-        component.astype(np.int64), len(np.unique(component[cells.left])),
-    )  # fmt: skip
+        cells,
+        table,
+        sizes,
+        np.bincount(fought, minlength=total),
+        np.bincount(met, minlength=total),
+        net,
+        there,
+        component.astype(np.int64),
+        len(np.unique(component[cells.left])),
+    )
 
 
 def _fits(sample: _Sample, prior: float, seed: int, resamples: int) -> tuple[_Fit, Floats]:
@@ -336,9 +350,7 @@ def _separated(reached: NDArray[np.bool_], component: Codes) -> NDArray[np.bool_
     return apart
 
 
-def _strengths(
-    sample: _Sample, found: _Fit, draws: Floats, bands: list[Band], level: float, method: Method
-) -> list[Strength]:
+def _strengths(sample: _Sample, found: _Fit, draws: Floats, bands: list[Band], level: float, method: Method) -> list[Strength]:
     """Each method's strength with what there is to say about it."""
     strengths = []
     support = support_of(sample.sizes)
@@ -348,9 +360,8 @@ def _strengths(
         apart, share = bool(found.separated[code]), float(found.rounds[code])
         doubt = "; ".join(reason for reason in (several, _held(apart, share, level)) if reason)
         logit = estimate_of(
-            float(found.at[code]) if fought else math.nan, draws[code], support, 0, level, method,
-            doubt if fought else "no battle",
-        )  # fmt: skip
+            float(found.at[code]) if fought else math.nan, draws[code], support, 0, level, method, doubt if fought else "no battle"
+        )
         logit = replace(logit, n=int(sample.questions[code]))
         strengths.append(Strength(logit, fought, int(sample.component[code]), apart, share, bands[code]))
     return strengths

@@ -75,7 +75,6 @@ def standings(values: Floats, corrected: Floats, component: Codes, level: float)
     behind = linked & (values[:, None] - values < -_EQUAL)
     worse = behind & (corrected <= 1 - level)
     return [
-        Band(1 + int(behind[row].sum()), 1 + int(worse[row].sum()), int(linked[row].sum() - worse[:, row].sum()),
-             not worse[row].any())
+        Band(1 + int(behind[row].sum()), 1 + int(worse[row].sum()), int(linked[row].sum() - worse[:, row].sum()), not worse[row].any())
         for row in range(len(values))
-    ]  # fmt: skip
+    ]

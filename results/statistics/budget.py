@@ -110,10 +110,7 @@ def at_equal_tokens(
     ways = Ways(clusters=clusters, seed=seed, level=level, resamples=resamples, method=method)
     values = estimates(columns.reshape(-1, len(kept)), **ways)
     found = differences(columns[0], columns[1], **ways)
-    return [
-        AtEqualTokens(float(point), values[place], values[len(points) + place], found[place])
-        for place, point in enumerate(points)
-    ]
+    return [AtEqualTokens(float(point), values[place], values[len(points) + place], found[place]) for place, point in enumerate(points)]
 
 
 def interpolated(scores: Floats, delivered: Floats, point: float) -> Floats:

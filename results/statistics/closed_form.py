@@ -101,13 +101,7 @@ class Band:
     best: bool
 
 
-def bands(
-    pairs: Moments,
-    *,
-    places: NDArray[np.int64] | None = None,
-    higher_is_better: bool = True,
-    level: float = LEVEL,
-) -> list[Band]:
+def bands(pairs: Moments, *, places: NDArray[np.int64] | None = None, higher_is_better: bool = True, level: float = LEVEL) -> list[Band]:
     """Ranks with their uncertainty, from pairwise tests Holm-corrected over all pairs.
 
     Args:
@@ -131,10 +125,9 @@ def bands(
     behind = np.round(differences, 12) < 0
     worse_than = sure & behind
     return [
-        Band(1 + int(behind[row].sum()), 1 + int(worse_than[row].sum()), methods - int(worse_than[:, row].sum()),
-             not worse_than[row].any())
+        Band(1 + int(behind[row].sum()), 1 + int(worse_than[row].sum()), methods - int(worse_than[:, row].sum()), not worse_than[row].any())
         for row in range(methods)
-    ]  # fmt: skip
+    ]
 
 
 def holm_array(p: Floats) -> Floats:
@@ -180,16 +173,20 @@ def _sums(scores: Floats, known: NDArray[np.bool_] | None, starts: NDArray[np.in
     ones = np.ones(sums.shape[1])
     total = sums @ ones
     squares = np.einsum("ru,ru->r", sums, sums)
-    across = (
-        total if known is None and starts is None else np.einsum("ru,ru->r", sums, np.broadcast_to(counts, sums.shape))
-    )
+    across = total if known is None and starts is None else np.einsum("ru,ru->r", sums, np.broadcast_to(counts, sums.shape))
     size = np.abs(sums)
     each = np.ones(len(sums))
     return (
-        counts.sum(axis=1) * each, (counts > 0).sum(axis=1) * each, (counts**2).sum(axis=1) * each, total, squares,
-        across, np.add.reduce(size > _EQUAL, axis=1, dtype=np.int32) * each, size.max(axis=1, initial=0.0),
+        counts.sum(axis=1) * each,
+        (counts > 0).sum(axis=1) * each,
+        (counts**2).sum(axis=1) * each,
+        total,
+        squares,
+        across,
+        np.add.reduce(size > _EQUAL, axis=1, dtype=np.int32) * each,
+        size.max(axis=1, initial=0.0),
         size @ ones,
-    )  # fmt: skip
+    )
 
 
 def _moments(sums: Floats, level: float) -> Moments:

@@ -148,12 +148,20 @@ def decide_all(
         raise ValueError(f"no margin for {', '.join(sorted(missing))}")
     alone = {
         metric: non_inferiority(
-            scores, baselines[metric], margin=by_metric[metric], strict=strict,
-            higher_is_better=metric not in lower_is_better, clusters=clusters, seed=seed, level=level,
-            resamples=resamples, method=method, power=power,
+            scores,
+            baselines[metric],
+            margin=by_metric[metric],
+            strict=strict,
+            higher_is_better=metric not in lower_is_better,
+            clusters=clusters,
+            seed=seed,
+            level=level,
+            resamples=resamples,
+            method=method,
+            power=power,
         )
         for metric, scores in candidates.items()
-    }  # fmt: skip
+    }
     alpha = (1 - level) / 2
     corrected = holm([decision.p for decision in alone.values()])
     decisions = {}

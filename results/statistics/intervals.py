@@ -84,9 +84,8 @@ def estimates(
         for place, row in enumerate(rows):
             doubt = doubt_about_mean(present[place], support, float(skew[place]))
             found[row] = Estimate(
-                float(means[place]), float(low[place]), float(high[place]),
-                support.n, len(kept) - support.n, support.units, doubt,
-            )  # fmt: skip
+                float(means[place]), float(low[place]), float(high[place]), support.n, len(kept) - support.n, support.units, doubt
+            )
     return found
 
 
@@ -220,9 +219,7 @@ def sign_flip_p(differences: ArrayLike, *, seed: int = 0, resamples: int = RESAM
     return float(sign_flip_ps(units[~np.isnan(units)][:, None], seed, resamples)[0])
 
 
-def sign_flip_all_pairs(
-    columns: ArrayLike, *, clusters: Clusters = None, seed: int = 0, resamples: int = RESAMPLES
-) -> Floats:
+def sign_flip_all_pairs(columns: ArrayLike, *, clusters: Clusters = None, seed: int = 0, resamples: int = RESAMPLES) -> Floats:
     """Two-sided sign-flip p-values of every pair of methods without gaps, a symmetric matrix with ones on its diagonal.
 
     Args:
@@ -249,10 +246,17 @@ def _differences(delta: Floats, units: Units, spread: Distribution, p: Floats, l
     support, means, skew = units.support, units.means, units.skew
     for row, (won, lost) in enumerate(zip(wins.tolist(), losses.tolist(), strict=True)):
         yield Difference(
-            float(means[row]), float(low[row]), float(high[row]), support.n, float(p[row]),
-            won, support.n - won - lost, lost, support.units,
+            float(means[row]),
+            float(low[row]),
+            float(high[row]),
+            support.n,
+            float(p[row]),
+            won,
+            support.n - won - lost,
+            lost,
+            support.units,
             doubt_about_difference(won + lost, support, float(skew[row])),
-        )  # fmt: skip
+        )
 
 
 def _pair_ps(sums: Floats, places: np.ndarray, seed: int, resamples: int) -> Floats:

@@ -126,9 +126,14 @@ def battle_repetition_variance(
     cells, item = np.unique(np.stack([pairs, questions, orders]), axis=1, return_inverse=True)
     said = np.where(verdicts == Verdict.UNSCORED, math.nan, verdicts)
     return repetition_variance(
-        item.ravel(), said, values=verdict_values(verdicts), clusters=_labels(cells[1], clusters), seed=seed,
-        level=level, resamples=resamples,
-    )  # fmt: skip
+        item.ravel(),
+        said,
+        values=verdict_values(verdicts),
+        clusters=_labels(cells[1], clusters),
+        seed=seed,
+        level=level,
+        resamples=resamples,
+    )
 
 
 def order_flip_rate(
@@ -220,9 +225,17 @@ def length_preference(
         `bradley_terry`.
     """
     fitted = bradley_terry(
-        first, second, question, score, shown_first=shown_first, lengths=lengths, clusters=clusters, seed=seed,
-        level=level, resamples=resamples,
-    )  # fmt: skip
+        first,
+        second,
+        question,
+        score,
+        shown_first=shown_first,
+        lengths=lengths,
+        clusters=clusters,
+        seed=seed,
+        level=level,
+        resamples=resamples,
+    )
     won = np.asarray(score, np.float64)
     gap = np.asarray(lengths[0], np.float64) - np.asarray(lengths[1], np.float64)
     decided = ~np.isnan(won) & (won != 0.5)
@@ -233,9 +246,8 @@ def length_preference(
     if fitted.per_doubling is None or fitted.length_spread is None:
         raise ValueError("a length preference takes at least one scored battle")
     return LengthPreference(
-        share, int(unequal.sum()), int((decided & (gap == 0)).sum()), int((~decided).sum()), fitted.per_doubling,
-        fitted.length_spread,
-    )  # fmt: skip
+        share, int(unequal.sum()), int((decided & (gap == 0)).sum()), int((~decided).sum()), fitted.per_doubling, fitted.length_spread
+    )
 
 
 def _labels(questions: Codes, clusters: Clusters) -> Sequence[str]:

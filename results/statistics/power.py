@@ -31,9 +31,7 @@ def standard_error(values: ArrayLike, *, clusters: Clusters = None) -> float:
     return _standard_error(units_of(column[kept][None, :], clusters, kept))
 
 
-def minimum_detectable(
-    differences: ArrayLike, *, power: float = POWER, level: float = LEVEL, clusters: Clusters = None
-) -> float:
+def minimum_detectable(differences: ArrayLike, *, power: float = POWER, level: float = LEVEL, clusters: Clusters = None) -> float:
     """The smallest true difference that a two-sided test at `level` would call with probability `power`.
 
     Normal approximation: (z of the level + z of the power) standard errors of the paired differences.

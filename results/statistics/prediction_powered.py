@@ -48,12 +48,7 @@ class PredictionPowered:
 
 
 def prediction_powered_mean(
-    judged: ArrayLike,
-    labels: ArrayLike,
-    *,
-    weight: float | None = None,
-    clusters: Clusters = None,
-    level: float = LEVEL,
+    judged: ArrayLike, labels: ArrayLike, *, weight: float | None = None, clusters: Clusters = None, level: float = LEVEL
 ) -> PredictionPowered:
     """Mean of what a person would have said of all items, from judged values of all and labels of a random few.
 
@@ -113,10 +108,15 @@ def prediction_powered_mean(
         return Estimate(middle, middle - reach, middle + reach, n, unscorable, units, why)
 
     return PredictionPowered(
-        interval(value, error, units - 1 - fitted, doubt), interval(mean, plain, units - 1, few),
-        float(f.mean()), float((f - y)[known].mean()), weight, error, len(f),
+        interval(value, error, units - 1 - fitted, doubt),
+        interval(mean, plain, units - 1, few),
+        float(f.mean()),
+        float((f - y)[known].mean()),
+        weight,
+        error,
+        len(f),
         n * (plain / error) ** 2 if error else n if not plain else math.inf,
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,11 +94,18 @@ def ranks(
     sign = 1 if higher_is_better else -1
     return [
         Rank(
-            int(places[row]), int(low[row]), int(high[row]), 1 + int(better[row]), methods - int(worse[row]),
-            sign * float(means[row]), n, float(p[row, best]), bool(better[row]),
+            int(places[row]),
+            int(low[row]),
+            int(high[row]),
+            1 + int(better[row]),
+            methods - int(worse[row]),
+            sign * float(means[row]),
+            n,
+            float(p[row, best]),
+            bool(better[row]),
         )
         for row in range(methods)
-    ]  # fmt: skip
+    ]
 
 
 def _places(means: Floats) -> NDArray[np.int64]:

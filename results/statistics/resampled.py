@@ -48,9 +48,7 @@ def resampled_sums(table: Floats, seed: int, resamples: int) -> Iterator[Floats]
         yield weights @ table
 
 
-def estimate_of(
-    value: float, draws: Floats, support: Support, unscorable: int, level: float, method: Method, doubt: str = ""
-) -> Estimate:
+def estimate_of(value: float, draws: Floats, support: Support, unscorable: int, level: float, method: Method, doubt: str = "") -> Estimate:
     """A statistic with the interval of its resampled values.
 
     Args:
@@ -77,9 +75,7 @@ def estimate_of(
     if not np.isnan(value):
         spread = distribution(known[None, :], np.array([value]), np.zeros(1), support.units, method)
         low, high = spread.interval(level)
-    return Estimate(
-        value, float(low[0]), float(high[0]), support.n, unscorable, support.units, "; ".join(reasons)
-    )  # fmt: skip
+    return Estimate(value, float(low[0]), float(high[0]), support.n, unscorable, support.units, "; ".join(reasons))
 
 
 def refuse_bca(method: Method) -> None:

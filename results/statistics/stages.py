@@ -91,14 +91,9 @@ def stage_losses(
     usual, noisy, clean, without = runs[:4]
     full = runs[-1] if gold_uncompressed is not None else clean
     ways = Ways(clusters=clusters, seed=seed, level=level, resamples=resamples, method=method)
-    found = differences(
-        np.stack([noisy, clean, full, usual]),
-        np.stack([usual, noisy, clean, without]),
-        **ways,
-    )
+    found = differences(np.stack([noisy, clean, full, usual]), np.stack([usual, noisy, clean, without]), **ways)
     retrieval, reranking, compression, gain = found
     score, blind = estimates(np.stack([usual, without]), **ways)
     return StageLosses(
-        score, retrieval, reranking, compression if gold_uncompressed is not None else None,
-        estimate(ceiling - full, **ways), blind, gain,
-    )  # fmt: skip
+        score, retrieval, reranking, compression if gold_uncompressed is not None else None, estimate(ceiling - full, **ways), blind, gain
+    )

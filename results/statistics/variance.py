@@ -43,9 +43,7 @@ class VarianceBudget:
     halving: dict[str, int | None]
 
 
-def variance_budget(
-    scores: ArrayLike, *, seed: int = 0, level: float = LEVEL, resamples: int = RESAMPLES
-) -> VarianceBudget:
+def variance_budget(scores: ArrayLike, *, seed: int = 0, level: float = LEVEL, resamples: int = RESAMPLES) -> VarianceBudget:
     """Split the variance of a mean score by crossed random effects.
 
     Questions that lack a score for any seed or repetition are left out and counted as unscorable. Questions that share

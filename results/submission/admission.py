@@ -30,16 +30,16 @@ def require_known(store: Store, card: Card) -> None:
     """
     if card.config:
         raise UserError(
-            "options of a benchmark are not taken here, where cards come from strangers", where="card: config",
+            "options of a benchmark are not taken here, where cards come from strangers",
+            where="card: config",
             try_this="leave config out, or hand the files to who keeps this board: ragmeter submit",
-        )  # fmt: skip
+        )
     reference, _ = datasets.resolve(card.benchmark)
     references = {mark: one["reference"] for mark, one in queries.datasets(store).items()}
     rows = queries.runs(store)
-    known = list(dict.fromkeys(
-        (references[row.dataset_fingerprint], row.setting, row.seed) for row in rows
-        if row.dataset_fingerprint in references
-    ))  # fmt: skip
+    known = list(
+        dict.fromkeys((references[row.dataset_fingerprint], row.setting, row.seed) for row in rows if row.dataset_fingerprint in references)
+    )
     if (str(reference), str(card.setting), card.seed) not in known:
         said = [f"{place}, setting {setting}, seed {seed}" for place, setting, seed in known]
         more = f" and {len(said) - _LISTED} more" if len(said) > _LISTED else ""
@@ -60,8 +60,9 @@ def require_board(store: Store, card: Card, dataset_fingerprint: str) -> None:
         return
     raise UserError(
         f"there is no board here over these questions of {card.benchmark} (fingerprint {dataset_fingerprint})",
-        where="card: limit", try_this="the limit that the board's runs have",
-    )  # fmt: skip
+        where="card: limit",
+        try_this="the limit that the board's runs have",
+    )
 
 
 def beside(rows: Sequence[RunRow], dataset_fingerprint: str, setting: str, seed: int) -> list[RunRow]:
@@ -71,6 +72,5 @@ def beside(rows: Sequence[RunRow], dataset_fingerprint: str, setting: str, seed:
         rows: All stored runs.
         dataset_fingerprint, setting, seed: What the submission was checked against.
     """
-    alike = (row for row in rows if (row.dataset_fingerprint, row.setting, row.seed) == (
-        dataset_fingerprint, setting, seed))  # fmt: skip
+    alike = (row for row in rows if (row.dataset_fingerprint, row.setting, row.seed) == (dataset_fingerprint, setting, seed))
     return list({row.run: row for row in alike}.values())

@@ -94,9 +94,17 @@ class Bundle:
 
 
 def write_bundle(
-    path: Path, card: Card, predictions: Iterable[Prediction], *, run: str, origin: str, dataset: str,
-    dataset_fingerprint: str, versions: Mapping[str, str], metrics: Mapping[str, float | None],
-) -> Manifest:  # fmt: skip
+    path: Path,
+    card: Card,
+    predictions: Iterable[Prediction],
+    *,
+    run: str,
+    origin: str,
+    dataset: str,
+    dataset_fingerprint: str,
+    versions: Mapping[str, str],
+    metrics: Mapping[str, float | None],
+) -> Manifest:
     """Write a bundle; the file appears whole or not at all. Equal content gives equal bytes.
 
     Raises:
@@ -109,12 +117,19 @@ def write_bundle(
     said = card_yaml(card).encode()
     rows = [_row(prediction) for prediction in predictions]
     body = b"".join(rows)
-    files = {name: Member(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data))
-             for name, data in ((CARD, said), (PREDICTIONS, body))}  # fmt: skip
+    files = {name: Member(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data)) for name, data in ((CARD, said), (PREDICTIONS, body))}
     manifest = Manifest(
-        run=run, origin=origin, dataset=dataset, dataset_fingerprint=dataset_fingerprint, setting=str(card.setting),
-        seed=card.seed, questions=len(rows), files=files, versions=dict(versions), metrics=dict(metrics),
-    )  # fmt: skip
+        run=run,
+        origin=origin,
+        dataset=dataset,
+        dataset_fingerprint=dataset_fingerprint,
+        setting=str(card.setting),
+        seed=card.seed,
+        questions=len(rows),
+        files=files,
+        versions=dict(versions),
+        metrics=dict(metrics),
+    )
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -70,9 +70,7 @@ class ModelPart(_Part):
 class TrainingPart(_Part):
     """Data that the method, or a model in it, was trained or tuned on."""
 
-    reference: str | None = Field(
-        None, max_length=200, description="name[/subset]:split, where ragmeter knows the data"
-    )
+    reference: str | None = Field(None, max_length=200, description="name[/subset]:split, where ragmeter knows the data")
     name: Short = Field("", description="other data, in words")
     url: Web | None = None
     note: Long = ""
@@ -168,8 +166,9 @@ def _refuse_scores(document: Located) -> None:
             if isinstance(part, Mapping) and key in part:
                 raise UserError(
                     f"a card has no {key!r}: scores are computed here, from the predictions, and never taken over",
-                    where=document.where((*path, key)), try_this="remove it",
-                )  # fmt: skip
+                    where=document.where((*path, key)),
+                    try_this="remove it",
+                )
 
 
 def _check_config(card: Card, document: Located) -> None:
@@ -180,9 +179,10 @@ def _check_config(card: Card, document: Located) -> None:
     if "path" in card.config:
         # A stranger's card must not say which file of this machine is opened.
         raise UserError(
-            "a card cannot name a file of the machine that checks it", where=document.where(("config", "path")),
+            "a card cannot name a file of the machine that checks it",
+            where=document.where(("config", "path")),
             try_this="remove `path`; whoever checks the submission has the data in RAGMETER_DATA",
-        )  # fmt: skip
+        )
     try:
         entry.config.model_validate(card.config)
     except ValidationError as error:
@@ -195,9 +195,7 @@ def dataset_options(card: Card) -> DatasetConfig:
     return entry.config.model_validate(card.config)
 
 
-def _explained(
-    error: ValidationError, document: Located, prefix: tuple[str, ...] = (), model: type[BaseModel] = Card
-) -> UserError:
+def _explained(error: ValidationError, document: Located, prefix: tuple[str, ...] = (), model: type[BaseModel] = Card) -> UserError:
     first = first_error(error)
     path = (*prefix, *first["loc"])
     where = without_secrets(document.where(path))

@@ -94,10 +94,18 @@ def validate(
         scores = _scores(card, target, predictions, metrics, findings)
     kept = not findings.errors
     return Report(
-        card, file, target.loaded.name, target.loaded.fingerprint, rows, len(target.asked.questions),
-        findings.all(), predictions if kept else (), found, scores if kept else {},
+        card,
+        file,
+        target.loaded.name,
+        target.loaded.fingerprint,
+        rows,
+        len(target.asked.questions),
+        findings.all(),
+        predictions if kept else (),
+        found,
+        scores if kept else {},
         digest(predictions) if kept else "",
-    )  # fmt: skip
+    )
 
 
 def digest(predictions: Sequence[Prediction]) -> str:
@@ -134,21 +142,20 @@ class _Checker:
         question = self._known.get(prediction.question_id)
         if question is None:
             self._findings.add(
-                "extra", "a row is for no question of the benchmark", shown(prediction.question_id), line=line,
+                "extra",
+                "a row is for no question of the benchmark",
+                shown(prediction.question_id),
+                line=line,
                 try_this="use the ids of questions.jsonl that `ragmeter submission template` writes",
-            )  # fmt: skip
+            )
             return
         if question.id in self._lines:
             detail = f"{shown(prediction.question_id)}, first on line {self._lines[question.id]}"
-            self._findings.add(
-                "duplicate", "a question is answered twice", detail, line=line, try_this="keep one of the rows"
-            )
+            self._findings.add("duplicate", "a question is answered twice", detail, line=line, try_this="keep one of the rows")
             return
         self._lines[question.id] = line
         self._check_evidence(question, prediction, line)
-        self._kept[question.id] = Prediction(
-            question.id, prediction.answer, prediction.evidence, prediction.usage, prediction.notes
-        )
+        self._kept[question.id] = Prediction(question.id, prediction.answer, prediction.evidence, prediction.usage, prediction.notes)
 
     def _check_evidence(self, question: Question, prediction: Prediction, line: int) -> None:
         seen: set[str] = set()
@@ -157,9 +164,12 @@ class _Checker:
             passage, mark, index = identifier.partition(SENTENCE_MARK)
             if passage not in self._corpus or (mark and not self._has_sentence(passage, index)):
                 self._findings.add(
-                    "unknown_evidence", "evidence is not in the corpus", shown(identifier), line=line,
+                    "unknown_evidence",
+                    "evidence is not in the corpus",
+                    shown(identifier),
+                    line=line,
                     try_this="use the ids of passages.jsonl (`ragmeter submission template --passages`)",
-                )  # fmt: skip
+                )
             elif allowed is not None and passage not in allowed:
                 self._findings.add(
                     "not_a_candidate",
@@ -171,16 +181,22 @@ class _Checker:
         for item in prediction.evidence:
             if item.id in seen:
                 self._findings.add(
-                    "evidence_twice", "evidence is listed twice for a question", shown(item.id), line=line,
+                    "evidence_twice",
+                    "evidence is listed twice for a question",
+                    shown(item.id),
+                    line=line,
                     try_this="each id once; a sentence is passage#index",
-                )  # fmt: skip
+                )
             seen.add(item.id)
         scores = [item.score for item in prediction.evidence]
         if any(later > earlier for earlier, later in pairwise(scores)):
             self._findings.add(
-                "not_sorted", "evidence is not in the order of its scores: the order given is what counts",
-                f"question {shown(question.id)}", line=line, severity="warning",
-            )  # fmt: skip
+                "not_sorted",
+                "evidence is not in the order of its scores: the order given is what counts",
+                f"question {shown(question.id)}",
+                line=line,
+                severity="warning",
+            )
 
     def _allowed(self, question: Question) -> frozenset[str] | None:
         if question.id in self._graphs:
@@ -197,28 +213,30 @@ class _Checker:
         for question in self._questions:
             if question.id not in self._lines:
                 self._findings.add(
-                    "missing", "a question has no row", f"question {shown(question.id)} ({question.query_id})",
-                    try_this='a question without answer is a row too: {"question_id": …, "answer": "", '
-                    '"notes": {"failed": "why"}}',
-                )  # fmt: skip
+                    "missing",
+                    "a question has no row",
+                    f"question {shown(question.id)} ({question.query_id})",
+                    try_this='a question without answer is a row too: {"question_id": …, "answer": "", "notes": {"failed": "why"}}',
+                )
         kept = list(self._kept.values())
         failed = [one for one in kept if one.notes.get(FAILED)]
         for one in failed:
             self._findings.add(
-                "failed", "questions are marked as failed and count as wrong", f"question {shown(one.question_id)}",
-                line=self._lines[one.question_id], severity="note",
-            )  # fmt: skip
-        if kept and card.retrieval_only and any(one.answer for one in kept):
-            self._findings.add(
-                "answers_ignored",
-                "the card says retrieval_only, so answers are kept but not scored",
-                severity="warning",
+                "failed",
+                "questions are marked as failed and count as wrong",
+                f"question {shown(one.question_id)}",
+                line=self._lines[one.question_id],
+                severity="note",
             )
+        if kept and card.retrieval_only and any(one.answer for one in kept):
+            self._findings.add("answers_ignored", "the card says retrieval_only, so answers are kept but not scored", severity="warning")
         if kept and not card.retrieval_only and not any(one.answer for one in kept):
             self._findings.add(
-                "no_answers", "every answer is empty", severity="warning",
+                "no_answers",
+                "every answer is empty",
+                severity="warning",
                 try_this="retrieval_only: true in the card, if only rankings are meant",
-            )  # fmt: skip
+            )
         if kept and not any(one.evidence for one in kept) and self._setting.name != "closed_book":
             self._findings.add("no_evidence", "no row has evidence: ranking metrics will be 0", severity="warning")
         check_prompts(
@@ -250,12 +268,16 @@ def _scores(
     )
     for sentence in check_invariants({every[name]: values for name, values in found.items()}):
         findings.add(
-            "invariant", "scores contradict each other: this is a fault of ragmeter or of a metric", sentence,
+            "invariant",
+            "scores contradict each other: this is a fault of ragmeter or of a metric",
+            sentence,
             try_this="report it, with the bundle",
-        )  # fmt: skip
+        )
     if card.retrieval_only and metrics and all(np.isnan(found[str(one)]).all() for one in wanted):
         findings.add(
-            "nothing_scored", "nothing here can be scored on rankings alone", target.loaded.name,
+            "nothing_scored",
+            "nothing here can be scored on rankings alone",
+            target.loaded.name,
             try_this="send answers, without retrieval_only: the dataset does not say which passages are evidence",
-        )  # fmt: skip
+        )
     return {str(one): found[str(one)] for one in wanted}

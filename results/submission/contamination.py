@@ -79,10 +79,7 @@ def contamination(card: Card, benchmark: Benchmark, load: LoadTraining | None, f
         found += [f"{label} {reason}" for reason in reasons]
     for sentence in found:
         findings.add(
-            "contaminated",
-            "declared training data cover what is evaluated: stored and shown as contaminated",
-            sentence,
-            severity="warning",
+            "contaminated", "declared training data cover what is evaluated: stored and shown as contaminated", sentence, severity="warning"
         )
     return tuple(found)
 
@@ -104,9 +101,7 @@ def _by_seed(data: TrainingPart, benchmark: Benchmark, findings: Findings) -> It
     if reference and reference.name == WORLDS and "test" in (reference.split or "").split("+"):
         yield "is of test worlds"
     evaluated = {
-        question.metadata["seed"]
-        for question in benchmark.questions
-        if benchmark.reference.name == WORLDS and "seed" in question.metadata
+        question.metadata["seed"] for question in benchmark.questions if benchmark.reference.name == WORLDS and "seed" in question.metadata
     }
     for part in filter(None, data.seeds.split(",")):
         match = _SEEDS.fullmatch(part)

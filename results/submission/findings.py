@@ -55,8 +55,14 @@ class Finding:
     def to_json(self) -> dict[str, Any]:
         """The finding as a JSON object."""
         places = [{"line": place.line, "detail": place.detail} for place in self.places]
-        return {"code": self.code, "severity": self.severity, "what": self.what, "try": self.try_this,
-                "count": self.count, "places": places}  # fmt: skip
+        return {
+            "code": self.code,
+            "severity": self.severity,
+            "what": self.what,
+            "try": self.try_this,
+            "count": self.count,
+            "places": places,
+        }
 
 
 class Findings:
@@ -69,14 +75,7 @@ class Findings:
         self._places: dict[str, list[Place]] = {}
 
     def add(
-        self,
-        code: str,
-        what: str,
-        detail: str = "",
-        *,
-        line: int | None = None,
-        severity: Severity = "error",
-        try_this: str | None = None,
+        self, code: str, what: str, detail: str = "", *, line: int | None = None, severity: Severity = "error", try_this: str | None = None
     ) -> None:
         """Count a problem; the first `add` of a code says what it is called and how to mend it."""
         self._kinds.setdefault(code, (severity, what, try_this))
@@ -97,9 +96,7 @@ class Findings:
     def all(self) -> tuple[Finding, ...]:
         """Every kind: errors first, then warnings, then notes, each in the order met."""
         rank = {"error": 0, "warning": 1, "note": 2}
-        found = [
-            Finding(code, *self._kinds[code], self._counts[code], tuple(self._places[code])) for code in self._kinds
-        ]
+        found = [Finding(code, *self._kinds[code], self._counts[code], tuple(self._places[code])) for code in self._kinds]
         return tuple(sorted(found, key=lambda one: rank[one.severity]))
 
 

@@ -127,9 +127,7 @@ class Prompted:
     def _copied(self, words: Sequence[str], start: int, end: int) -> bool:
         around = (words[max(0, start - _NEIGHBOURS) : end], words[start : end + _NEIGHBOURS])
         # At the edge of a message there are fewer neighbours; the answer alone explains nothing.
-        return any(
-            len(part) == end - start + _NEIGHBOURS and f" {' '.join(part)} " in self.delivered for part in around
-        )
+        return any(len(part) == end - start + _NEIGHBOURS and f" {' '.join(part)} " in self.delivered for part in around)
 
 
 def _occurrences(words: Sequence[str], gold: Sequence[str], size: int) -> Iterator[int]:

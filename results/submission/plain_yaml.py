@@ -44,9 +44,7 @@ def _decoded(raw: bytes, name: str) -> str:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise UserError(
-            f"byte 0x{raw[error.start]:02x} is not UTF-8", where=f"{name}:{line}", try_this="save the card as UTF-8"
-        ) from None
+        raise UserError(f"byte 0x{raw[error.start]:02x} is not UTF-8", where=f"{name}:{line}", try_this="save the card as UTF-8") from None
     return text.replace("\r\n", "\n")
 
 
@@ -59,11 +57,13 @@ def _scan(text: str, name: str, depth: int) -> None:
         if documents > 1:
             raise UserError("a card is one YAML document", where=f"{name}:{line}", try_this="remove the second one")
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise UserError("a card has no aliases or anchors (& and *)", where=f"{name}:{line}",
-                            try_this="write the value out, or quote the text")  # fmt: skip
+            raise UserError(
+                "a card has no aliases or anchors (& and *)", where=f"{name}:{line}", try_this="write the value out, or quote the text"
+            )
         if tag := getattr(event, "tag", None):
-            raise UserError(f"a card has no tags, here {tag[:40]!r}", where=f"{name}:{line}",
-                            try_this="remove it: nothing in a card is constructed")  # fmt: skip
+            raise UserError(
+                f"a card has no tags, here {tag[:40]!r}", where=f"{name}:{line}", try_this="remove it: nothing in a card is constructed"
+            )
         level += isinstance(event, yaml.CollectionStartEvent)
         level -= isinstance(event, yaml.CollectionEndEvent)
         if level > depth:

@@ -93,9 +93,7 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_pairs, parse_int=_integer, parse_float=_float, parse_constant=_constant, strict=True
-)
+_DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_int=_integer, parse_float=_float, parse_constant=_constant, strict=True)
 
 
 def _json(text: str, limits: Limits) -> Any:
@@ -129,10 +127,7 @@ def _too_deep(limits: Limits) -> _Bad:
 def _deeper(value: Any, depth: int) -> bool:
     level = [value]
     for _ in range(depth):
-        level = [
-            child for part in level if isinstance(part, list | dict)
-            for child in (part.values() if isinstance(part, dict) else part)
-        ]  # fmt: skip
+        level = [child for part in level if isinstance(part, list | dict) for child in (part.values() if isinstance(part, dict) else part)]
     return any(isinstance(part, list | dict) for part in level)
 
 
@@ -154,9 +149,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 def _prediction(row: Any, limits: Limits) -> Prediction:
     if not isinstance(row, dict):
-        raise _Bad(
-            "not_object", "a line is not a JSON object", f"it is {_kind(row)}", '{"question_id": …, "answer": …}'
-        )
+        raise _Bad("not_object", "a line is not a JSON object", f"it is {_kind(row)}", '{"question_id": …, "answer": …}')
     for key in row:
         if key not in KEYS:
             raise _unknown_key(key, KEYS, "a row")
@@ -277,15 +270,24 @@ def _wrong(name: str, wanted: str, value: Any) -> _Bad:
 def _unknown_key(key: str, known: tuple[str, ...], of: str) -> _Bad:
     if key in SCORE_KEYS or (of == "a row" and key.partition("@")[0] in METRICS):
         return _Bad(
-            "own_scores", "a row carries scores of its own", shown(key),
+            "own_scores",
+            "a row carries scores of its own",
+            shown(key),
             "remove them: scores are computed here, from the predictions, and never taken over",
-        )  # fmt: skip
+        )
     guess = nearest(key[:64], known)
     hint = f"did you mean {guess!r}?" if guess else f"known keys of {of}: {', '.join(known)}"
     return _Bad("unknown_key", "an unknown key", f"{shown(key)} in {of}: {hint}")
 
 
 def _kind(value: Any) -> str:
-    names: Mapping[type, str] = {dict: "an object", list: "a list", str: "the text", bool: "the truth value",
-                                 int: "the number", float: "the number", type(None): "null"}  # fmt: skip
+    names: Mapping[type, str] = {
+        dict: "an object",
+        list: "a list",
+        str: "the text",
+        bool: "the truth value",
+        int: "the number",
+        float: "the number",
+        type(None): "null",
+    }
     return names[type(value)]

@@ -59,6 +59,9 @@ def _within(wanted: DataReference, held: dict[str, DataReference]) -> Iterator[s
     """Fingerprints of the stored data that lie within a reference: those that hold more would say too much of it."""
     splits = set((wanted.split or "").split("+"))
     for data, stored in held.items():
-        if (stored.name == wanted.name and wanted.subset in (None, stored.subset)
-                and (wanted.split is None or set((stored.split or "").split("+")) <= splits)):  # fmt: skip
+        if (
+            stored.name == wanted.name
+            and wanted.subset in (None, stored.subset)
+            and (wanted.split is None or set((stored.split or "").split("+")) <= splits)
+        ):
             yield data

@@ -89,11 +89,22 @@ def store_report(
     store.put_cards([], [metric for metric in metrics if str(metric) in report.scores])
     store.start(
         Run(
-            run, card.method.label, f"{SUBMITTED}:{card.method.name}", "method", _description(card),
-            report.dataset, report.dataset_fingerprint, str(card.setting), card.seed, report.questions,
-            dict(provenance or {}), dict(environment), SUBMITTED, card.to_json() | {RECORD: _record(report)},
+            run,
+            card.method.label,
+            f"{SUBMITTED}:{card.method.name}",
+            "method",
+            _description(card),
+            report.dataset,
+            report.dataset_fingerprint,
+            str(card.setting),
+            card.seed,
+            report.questions,
+            dict(provenance or {}),
+            dict(environment),
+            SUBMITTED,
+            card.to_json() | {RECORD: _record(report)},
         )
-    )  # fmt: skip
+    )
     for start, end in _batches(report.predictions):
         batch = report.predictions[start:end]
         scores = {name: values[start:end] for name, values in report.scores.items()}

@@ -51,9 +51,15 @@ notes: ""
 
 
 def write_template(
-    folder: Path, target: Target, setting: Setting, *, seed: int = 0, limit: int | None = None,
-    config: dict[str, Any] | None = None, passages: bool = False,
-) -> list[Path]:  # fmt: skip
+    folder: Path,
+    target: Target,
+    setting: Setting,
+    *,
+    seed: int = 0,
+    limit: int | None = None,
+    config: dict[str, Any] | None = None,
+    passages: bool = False,
+) -> list[Path]:
     """Write the files; none of them holds gold.
 
     Args:
@@ -86,14 +92,19 @@ def write_template(
     if passages:
         corpus = target.asked.corpus
         files[PASSAGES] = lambda: (
-            _line({"id": one.id, "title": one.title, "text": one.text, "sentences": list(one.sentences)})
-            for one in corpus
+            _line({"id": one.id, "title": one.title, "text": one.text, "sentences": list(one.sentences)}) for one in corpus
         )
         files[CANDIDATES] = lambda: (
-            _line({"id": query.id, "candidates": None if query.candidates is None else list(query.candidates),
-                   "document_id": query.document_id, "topic_entities": list(query.topic_entities)})
+            _line(
+                {
+                    "id": query.id,
+                    "candidates": None if query.candidates is None else list(query.candidates),
+                    "document_id": query.document_id,
+                    "topic_entities": list(query.topic_entities),
+                }
+            )
             for query in queries
-        )  # fmt: skip
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in files:

@@ -88,11 +88,16 @@ def find_ours(store: Store, submitted: RunRow) -> RunRow:
     rows = {
         row.run: row
         for row in queries.runs(store)
-        if row.origin == "run" and row.status == FINISHED and row.kind != "control"
+        if row.origin == "run"
+        and row.status == FINISHED
+        and row.kind != "control"
         and (row.dataset_fingerprint, row.setting) == (submitted.dataset_fingerprint, submitted.setting)
-    }  # fmt: skip
-    named = [row for row in rows.values() if card.method.name in (row.method, row.method_id, card.method.label)
-             and card.method.name in (row.method, row.method_id)]  # fmt: skip
+    }
+    named = [
+        row
+        for row in rows.values()
+        if card.method.name in (row.method, row.method_id, card.method.label) and card.method.name in (row.method, row.method_id)
+    ]
     if len(named) == 1:
         return named[0]
     listed = ", ".join(f"{row.run[:8]} ({row.method})" for row in (named or list(rows.values()))[:8]) or "none"
@@ -142,14 +147,11 @@ def compare(store: Store, submitted: RunRow, ours: RunRow, tolerance: float = TO
         sum(a.answer == b.answer for a, b in both),
         sum([one.id for one in a.evidence] == [one.id for one in b.evidence] for a, b in both),
         tuple(
-            _agreement(
-                metric, columns.questions, columns.values[submitted.run, metric], columns.values[ours.run, metric],
-                tolerance,
-            )
+            _agreement(metric, columns.questions, columns.values[submitted.run, metric], columns.values[ours.run, metric], tolerance)
             for metric in common
         ),
         tuple(metric for metric in theirs if metric not in common),
-    )  # fmt: skip
+    )
 
 
 def promote(store: Store, submitted: RunRow, found: Verification) -> str:
@@ -167,8 +169,7 @@ def promote(store: Store, submitted: RunRow, found: Verification) -> str:
     origin = VERIFIED if found.agrees else SUBMITTED
     with store.database.writing() as connection:
         connection.execute(
-            "UPDATE runs SET origin = ?, card = ? WHERE run = ?",
-            [origin, json.dumps(card, ensure_ascii=False), submitted.run],
+            "UPDATE runs SET origin = ?, card = ? WHERE run = ?", [origin, json.dumps(card, ensure_ascii=False), submitted.run]
         )
     return origin
 
@@ -185,8 +186,7 @@ def card_of(row: RunRow) -> Card:
     """
     if row.card is None:
         raise UserError(
-            f"{row.path} has no card: it was made here",
-            try_this="write one (`ragmeter submission template`) and give it with --card",
+            f"{row.path} has no card: it was made here", try_this="write one (`ragmeter submission template`) and give it with --card"
         )
     return Card.model_validate(_card_part(row))
 
@@ -202,9 +202,7 @@ def _agreement(metric: str, questions: list[str], theirs: np.ndarray, ours: np.n
     difference = said - found if said is not None and found is not None else None
     first = tuple((questions[row], _value(theirs[row]), _value(ours[row])) for row in differing[:SHOWN])
     agrees = not torn.any() and (difference is None or abs(difference) <= tolerance + 1e-12)
-    return Agreement(
-        metric, said, found, difference, n, len(differing), float(gaps.max(initial=0.0)), first, bool(agrees)
-    )
+    return Agreement(metric, said, found, difference, n, len(differing), float(gaps.max(initial=0.0)), first, bool(agrees))
 
 
 def _value(value: float) -> float | None:

@@ -110,13 +110,10 @@ def test_an_index_of_nothing_finds_nothing():
 # --- the check ---------------------------------------------------------------------------------------------------
 
 
-pieces = st.lists(
-    st.tuples(st.lists(st.sampled_from(WORDS[:3]), max_size=20), st.booleans()), min_size=1, max_size=12
-)  # fmt: skip
+pieces = st.lists(st.tuples(st.lists(st.sampled_from(WORDS[:3]), max_size=20), st.booleans()), min_size=1, max_size=12)
 
 
-@given(pieces, st.lists(st.lists(st.sampled_from(WORDS[:3]), min_size=1, max_size=18), min_size=1, max_size=4),
-       st.integers(1, 40))  # fmt: skip
+@given(pieces, st.lists(st.lists(st.sampled_from(WORDS[:3]), min_size=1, max_size=18), min_size=1, max_size=4), st.integers(1, 40))
 def test_batches_change_nothing(stream, wanted, batch):
     index = NgramIndex(wanted, 13)
     scan = module._Scan(index)
@@ -248,9 +245,7 @@ def test_every_format_is_read_and_places_are_of_the_file(name, asked, tmp_path):
 
 def test_sentences_in_a_list_are_one_text_and_fields_are_not(tmp_path):
     path = lines(tmp_path / "t.jsonl", {"a": ["x", "y"], "b": "z", "c": [["u"], ["v"]], "n": 3})
-    assert [(text.text, text.joined) for text in texts(path)] == [
-        ("x", False), ("y", True), ("z", False), ("u", False), ("v", False)
-    ]  # fmt: skip
+    assert [(text.text, text.joined) for text in texts(path)] == [("x", False), ("y", True), ("z", False), ("u", False), ("v", False)]
 
 
 def test_a_bad_record_is_named_or_left_out_and_counted(asked, tmp_path):

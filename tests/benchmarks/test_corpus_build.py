@@ -39,9 +39,7 @@ def rows(count, start=1):
     made = []
     for i in range(start, start + count):
         content = i - 3 if i % 10 == 0 else i
-        made.append(
-            (str(i), f'Aaron ( or ; ""Ahärôn"" ) "{content}" \u2028 is\x00a prophet', f'A "{content % 7}" \U0001f600')
-        )
+        made.append((str(i), f'Aaron ( or ; ""Ahärôn"" ) "{content}" \u2028 is\x00a prophet', f'A "{content % 7}" \U0001f600'))
     return made
 
 
@@ -301,8 +299,14 @@ def test_damaged_and_empty_files_are_named(tmp_path):
     (tmp_path / "d.tsv").write_bytes(b"id\ttext\ttitle\n")
     (tmp_path / "e.txt").write_bytes(b"prose\n")
     pq.write_table(pa.table({"body": ["x"]}), tmp_path / "f.parquet")
-    said = {"a.tsv.gz": "damaged or cut off", "b.parquet": "damaged or cut off", "c.tsv": "empty",
-            "d.tsv": "no passage", "e.txt": "no dump of passages", "f.parquet": "no column text"}  # fmt: skip
+    said = {
+        "a.tsv.gz": "damaged or cut off",
+        "b.parquet": "damaged or cut off",
+        "c.tsv": "empty",
+        "d.tsv": "no passage",
+        "e.txt": "no dump of passages",
+        "f.parquet": "no column text",
+    }
     for name, what in said.items():
         with pytest.raises(UserError, match=what) as caught:
             build_corpus(tmp_path / name, tmp_path / f"{name}-built")

@@ -10,9 +10,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.id_index import IdIndex, KeySet, key, keys_of
 from benchmarks.schema import Passage, passage_id
 
-ids = st.one_of(
-    st.text(max_size=20), st.integers(0, 50).map(str), st.integers(0, 2**64 - 1).map(lambda n: f"p{n:016x}")
-)
+ids = st.one_of(st.text(max_size=20), st.integers(0, 50).map(str), st.integers(0, 2**64 - 1).map(lambda n: f"p{n:016x}"))
 
 
 @given(st.lists(ids, unique=True, max_size=40), st.lists(ids, max_size=10))

@@ -89,12 +89,7 @@ def test_the_real_files_of_nsm_give_the_graphs_of_rogs_rows(data_folder):
     nsm, rog = sample(data_folder, "nsm/train_simple.json"), sample(data_folder, "rog_style_cwq_full_subgraph_4.jsonl")
     assert nsm.extra["layout"] == "nsm"
     for one, other in zip(nsm.questions, rog.questions, strict=True):
-        assert (one.id, one.text, one.answers, one.topic_entities) == (
-            other.id,
-            other.text,
-            other.answers,
-            other.topic_entities,
-        )
+        assert (one.id, one.text, one.answers, one.topic_entities) == (other.id, other.text, other.answers, other.topic_entities)
         assert one.candidates == other.candidates
         assert list(nsm.extra["graphs"][one.id]) == list(rog.extra["graphs"][one.id])
     assert set(nsm.corpus.ids) == set(rog.corpus.ids)
@@ -147,8 +142,7 @@ def test_an_official_record_has_answers_with_aliases_and_a_type(loaded):
 
 
 @pytest.mark.parametrize(
-    ("answer", "answers"),
-    [("Zoll", ("Zoll",)), ('["Zoll", "Ada"]', ("Zoll", "Ada")), (["Zoll", "Zoll"], ("Zoll",)), (None, ()), ("", ())],
+    ("answer", "answers"), [("Zoll", ("Zoll",)), ('["Zoll", "Ada"]', ("Zoll", "Ada")), (["Zoll", "Zoll"], ("Zoll",)), (None, ()), ("", ())]
 )
 def test_copies_with_one_answer_in_place_of_answers_are_read(loaded, answer, answers):
     record = {name: value for name, value in native(answer=answer).items() if name != "answers"}
@@ -170,11 +164,7 @@ def test_missing_aliases_null_names_and_repeated_answers_are_read_as_what_they_a
     (question,) = benchmark.questions
     assert question.answers == ("Zoll", "Ada", "m.4", "Bea", "Cy")
     assert question.aliases == {"Zoll": ("Z", "ZL"), "Ada": ("A.",)}
-    assert benchmark.extra["counts"] == {
-        "questions_without_topic": 1,
-        "repeated_answers": 1,
-        "unnamed_answers": 1,
-    }
+    assert benchmark.extra["counts"] == {"questions_without_topic": 1, "repeated_answers": 1, "unnamed_answers": 1}
 
 
 def test_questions_without_answers_are_kept_counted_and_named(loaded):

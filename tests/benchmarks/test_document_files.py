@@ -44,12 +44,7 @@ def ultradomain(number, text="Ada was born in Zoll."):
 
 
 def described(number, text="Ada was born in Zoll."):
-    return {
-        "data_type": "qa",
-        "question": [f"Where was number {number} born?"],
-        "answers": ["Zoll"],
-        "docs": [f"{text} {number}"],
-    }
+    return {"data_type": "qa", "question": [f"Where was number {number} born?"], "answers": ["Zoll"], "docs": [f"{text} {number}"]}
 
 
 def joint(number, text="Ada was born in Zoll."):
@@ -62,11 +57,7 @@ def joint(number, text="Ada was born in Zoll."):
 
 
 def tuning(number, text="Ada was born in Zoll."):
-    return {
-        "query": f"Where was number {number} born?",
-        "docs": [f"{text} {number}", "Something else."],
-        "mistral_label": "Zoll",
-    }
+    return {"query": f"Where was number {number} born?", "docs": [f"{text} {number}", "Something else."], "mistral_label": "Zoll"}
 
 
 RECORDS = {
@@ -80,9 +71,7 @@ every = pytest.mark.parametrize("reference", RECORDS)
 
 
 def lines(reference, count=3, end="\n", **options):
-    return "".join(
-        json.dumps(RECORDS[reference](number, **options), ensure_ascii=False) + end for number in range(count)
-    )
+    return "".join(json.dumps(RECORDS[reference](number, **options), ensure_ascii=False) + end for number in range(count))
 
 
 def read(folder, reference, content, name="records.jsonl", **options):
@@ -115,9 +104,7 @@ def test_every_way_to_pack_the_same_records_gives_the_same_benchmark(tmp_path, r
     found = {name: read(tmp_path, reference, content, name) for name, content in packed.items()}
     (tmp_path / "data.zip").write_bytes(zipped.getvalue())
     found["data.zip"] = load(reference, {"path": str(tmp_path / "data.zip!data/records.jsonl")})
-    assert {name: benchmark.fingerprint for name, benchmark in found.items()} == dict.fromkeys(
-        found, expected.fingerprint
-    )
+    assert {name: benchmark.fingerprint for name, benchmark in found.items()} == dict.fromkeys(found, expected.fingerprint)
 
 
 @every
@@ -142,9 +129,7 @@ def test_a_last_line_that_is_cut_off_is_named_and_can_be_skipped(tmp_path, refer
 
 
 @every
-@pytest.mark.parametrize(
-    ("line", "said"), [("", "the line is empty"), ("7", "must be an object"), ('{"a": "\udcff"}', "not UTF-8")]
-)
+@pytest.mark.parametrize(("line", "said"), [("", "the line is empty"), ("7", "must be an object"), ('{"a": "\udcff"}', "not UTF-8")])
 def test_a_line_that_is_no_record_is_named_and_can_be_skipped(tmp_path, reference, line, said):
     first, rest = lines(reference).split("\n", 1)
     content = f"{first}\n{line}\n{rest}".encode("utf-8", "surrogateescape")

@@ -16,11 +16,7 @@ from benchmarks.worlds.native import write_native
 from benchmarks.worlds.native_graphs import rog_rows
 from ragmeter.testing.hub_server import HubServer, Repository
 
-GRAPH = [
-    ["Ada", "people.person.children", "m.1"],
-    ["m.1", "people.person.place", "Zoll"],
-    ["Ada", "people.person.place", "Zoll"],
-]
+GRAPH = [["Ada", "people.person.children", "m.1"], ["m.1", "people.person.place", "Zoll"], ["Ada", "people.person.place", "Zoll"]]
 
 
 def row(identifier="q1", **changes):
@@ -198,9 +194,7 @@ def test_an_id_that_occurs_twice_is_an_error_that_names_both_places(loaded):
         ("webqsp:test", {"ID": "c", "question": "?", "compositionality_type": "conjunction"}, "cwq"),
     ],
 )
-def test_a_record_of_another_split_or_dataset_stops_the_load_and_is_never_skipped(
-    loaded, reference, foreign, message, skip_bad
-):
+def test_a_record_of_another_split_or_dataset_stops_the_load_and_is_never_skipped(loaded, reference, foreign, message, skip_bad):
     with pytest.raises(UserError, match=message):
         loaded(row("good"), foreign, reference=reference, skip_bad=skip_bad)
 
@@ -225,8 +219,15 @@ def test_the_layout_can_be_forced_and_then_says_what_is_missing(loaded):
 
 def parquet(rows, path, group=2):
     texts = pa.list_(pa.string())
-    fields = {"id": pa.string(), "question": pa.string(), "answer": texts, "q_entity": texts, "a_entity": texts,
-              "graph": pa.list_(texts), "choices": pa.list_(pa.null())}  # fmt: skip
+    fields = {
+        "id": pa.string(),
+        "question": pa.string(),
+        "answer": texts,
+        "q_entity": texts,
+        "a_entity": texts,
+        "graph": pa.list_(texts),
+        "choices": pa.list_(pa.null()),
+    }
     pq.write_table(pa.Table.from_pylist(rows, schema=pa.schema(fields)), path, row_group_size=group)
 
 
@@ -292,9 +293,7 @@ def test_the_hubs_layout_of_a_world_equals_its_rows(world, tmp_path):
     questions = [question for question in world.questions if question.answerable]
     parquet(list(rog_rows(world, questions)), tmp_path / "test-00000-of-00001.parquet", group=7)
     write_native(world, "rog", tmp_path / "rows.jsonl")
-    hub, rows = (
-        load("webqsp:test", {"path": str(tmp_path / name)}) for name in ("test-00000-of-00001.parquet", "rows.jsonl")
-    )
+    hub, rows = (load("webqsp:test", {"path": str(tmp_path / name)}) for name in ("test-00000-of-00001.parquet", "rows.jsonl"))
     assert hub.fingerprint == rows.fingerprint
 
 

@@ -11,10 +11,14 @@ ENTITIES = ["m.a", "m.z", "m.1", "m.x"]
 NAMES = {"m.a": "Ada", "m.z": "Zoll", "m.1": None, "m.x": "Ada"}
 RELATIONS = ["people.person.children", "people.person.place"]
 NAMED = {
-    "id": "q1", "question": "Where was Ada born?", "answer": ["Zoll"], "q_entity": ["Ada"], "a_entity": ["Zoll"],
+    "id": "q1",
+    "question": "Where was Ada born?",
+    "answer": ["Zoll"],
+    "q_entity": ["Ada"],
+    "a_entity": ["Zoll"],
     "graph": [["Ada", RELATIONS[0], "m.1"], ["m.1", RELATIONS[1], "Zoll"], ["Ada", RELATIONS[1], "Zoll"]],
     "choices": [],
-}  # fmt: skip
+}
 """The question of `nsm` as RoG writes it."""
 
 
@@ -51,11 +55,7 @@ def test_numbers_of_nsm_become_the_names_that_rog_has(loaded, vocabularies):
     assert benchmark.extra["layout"] == "nsm"
     assert list(benchmark.extra["graphs"]["q1"]) == list(named.extra["graphs"]["q1"])
     (question,), (same,) = benchmark.questions, named.questions
-    assert (question.answers, question.topic_entities, question.candidates) == (
-        same.answers,
-        same.topic_entities,
-        same.candidates,
-    )
+    assert (question.answers, question.topic_entities, question.candidates) == (same.answers, same.topic_entities, same.candidates)
     assert question.metadata == {"answer_ids": ["m.z"]}
     assert benchmark.extra["counts"] == {"entities_sharing_a_name": 1}
 
@@ -63,11 +63,7 @@ def test_numbers_of_nsm_become_the_names_that_rog_has(loaded, vocabularies):
 def test_entities_and_relations_may_be_given_by_id_or_as_objects(loaded, vocabularies):
     spelled = [
         ["m.a", "people.person.children", "m.1"],
-        [
-            {"kb_id": "m.1", "text": "m.1"},
-            {"rel_id": 1, "text": "people.person.place"},
-            {"kb_id": "m.z", "text": "Zoll"},
-        ],
+        [{"kb_id": "m.1", "text": "m.1"}, {"rel_id": 1, "text": "people.person.place"}, {"kb_id": "m.z", "text": "Zoll"}],
         [0, 1, "m.z"],
     ]
     answers = [{"kb_id": 17, "text": "m.z"}]

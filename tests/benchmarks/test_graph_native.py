@@ -48,9 +48,7 @@ def test_a_world_loads_through_a_native_format_with_the_same_truth(world, tmp_pa
         everything = {triple for q in truth for triple in world.extra["graphs"][q.id]}
         assert set(benchmark.corpus.triples) == everything
         assert benchmark.corpus.get(truth[0].candidates) == world.corpus.get(truth[0].candidates)
-    assert not {"repeated_answers", "duplicate_triples", "questions_with_topics_outside"} & set(
-        benchmark.extra["counts"]
-    )
+    assert not {"repeated_answers", "duplicate_triples", "questions_with_topics_outside"} & set(benchmark.extra["counts"])
 
 
 def test_only_worlds_with_graphs_are_written_and_no_file_is_overwritten(world, tmp_path):

@@ -115,11 +115,7 @@ def test_a_fact_without_its_paragraph_stays_in_the_gold_where_nothing_reaches_it
     assert len(question.evidence) == 2
     assert len(question.supporting_facts) == 3
     assert question.evidence[1] not in benchmark.corpus
-    assert benchmark.extra["counts"] == {
-        "facts_without_paragraph": 2,
-        "positives_absent": 1,
-        "questions_with_absent_positives": 1,
-    }
+    assert benchmark.extra["counts"] == {"facts_without_paragraph": 2, "positives_absent": 1, "questions_with_absent_positives": 1}
 
 
 def test_fullwiki_finds_a_missing_gold_paragraph_that_another_record_brings(loaded):

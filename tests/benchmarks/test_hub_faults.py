@@ -194,8 +194,6 @@ def test_going_offline_reaches_this_process_and_its_children(server):
 
 
 def test_a_quiet_hub_shows_no_progress(server):
-    code = (
-        "from benchmarks import hub; hub.be_quiet(); print(hub.fetch('owner/set', ['big.bin']).paths[0].stat().st_size)"
-    )
+    code = "from benchmarks import hub; hub.be_quiet(); print(hub.fetch('owner/set', ['big.bin']).paths[0].stat().st_size)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == (f"{len(BIG)}\n", "")

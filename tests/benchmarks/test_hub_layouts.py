@@ -83,8 +83,7 @@ def jsonl(rows):
 def shards(folder, stem, rows, count=3):
     step = -(-len(rows) // count)
     return {
-        f"{folder}/{stem}-{i:05}-of-{count:05}.parquet": parquet(rows[i * step : (i + 1) * step], row_group_size=7)
-        for i in range(count)
+        f"{folder}/{stem}-{i:05}-of-{count:05}.parquet": parquet(rows[i * step : (i + 1) * step], row_group_size=7) for i in range(count)
     }
 
 
@@ -114,10 +113,7 @@ def test_hotpotqa_in_lines_and_in_the_hubs_own_conversion(native, tmp_path):
     path, rows = native("hotpotqa")
     hub_rows = [hotpot_row(row) for row in rows]
     own = load("hotpotqa:dev", {"path": str(path)})
-    for files in (
-        {"distractor/validation.jsonl": jsonl(hub_rows)},
-        {"distractor/validation/0000.parquet": parquet(hub_rows)},
-    ):
+    for files in ({"distractor/validation.jsonl": jsonl(hub_rows)}, {"distractor/validation/0000.parquet": parquet(hub_rows)}):
         with hub(hotpotqa.CARD, files, tmp_path / next(iter(files)).replace("/", "-")):
             assert load("hotpotqa:dev", {"revision": "main"}).questions == own.questions
 
@@ -165,21 +161,9 @@ def test_musique_in_every_layout(native, tmp_path, form, layout):
 @pytest.mark.parametrize(
     ("reference", "sample", "made", "card", "name"),
     [
-        (
-            "hotpotqa:train",
-            "hotpotqa/hotpot_distractor_train50.json",
-            hotpot_row,
-            hotpotqa.CARD,
-            "distractor/train-00000-of-00001.parquet",
-        ),
+        ("hotpotqa:train", "hotpotqa/hotpot_distractor_train50.json", hotpot_row, hotpotqa.CARD, "distractor/train-00000-of-00001.parquet"),
         ("2wikimultihopqa:dev", "2wikimultihopqa/2wiki_dev40.json", two_wiki_row, two_wiki.CARD, "dev.parquet"),
-        (
-            "musique:train",
-            "musique/musique_ans_v1.0_train50.jsonl",
-            dict,
-            musique.CARD,
-            "answerable/train-00000-of-00001.parquet",
-        ),
+        ("musique:train", "musique/musique_ans_v1.0_train50.jsonl", dict, musique.CARD, "answerable/train-00000-of-00001.parquet"),
     ],
 )
 def test_real_samples_survive_the_hubs_layout(data_folder, tmp_path, reference, sample, made, card, name):

@@ -26,9 +26,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9", "https://hub.invalid"])
-def test_the_library_is_not_asked_and_the_connection_tried_once(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_library_is_not_asked_and_the_connection_tried_once(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub
 
     tried: list[object] = []

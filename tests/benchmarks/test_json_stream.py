@@ -9,9 +9,7 @@ from benchmarks import json_stream
 from benchmarks.errors import UserError
 from benchmarks.json_stream import stream
 
-RECORDS = [
-    {"id": i, "text": f"Zürich \u2028 {i} \U0001f600 \x00 \x1f " * 3, "nested": [[1, [None, True]]]} for i in range(7)
-]
+RECORDS = [{"id": i, "text": f"Zürich \u2028 {i} \U0001f600 \x00 \x1f " * 3, "nested": [[1, [None, True]]]} for i in range(7)]
 
 
 def written(tmp_path, content, name="file"):
@@ -45,9 +43,7 @@ def test_every_wrapping_gives_the_same_records(tmp_path, layout, pack, mark, end
 
 
 @given(
-    records=st.lists(
-        st.dictionaries(st.text(max_size=3), st.text(max_size=12) | st.integers() | st.none()), max_size=5
-    ),
+    records=st.lists(st.dictionaries(st.text(max_size=3), st.text(max_size=12) | st.integers() | st.none()), max_size=5),
     piece=st.integers(1, 40),
     indent=st.sampled_from([None, 1]),
     ensure_ascii=st.booleans(),
@@ -102,9 +98,7 @@ def test_a_bad_line_is_reported_in_its_place_and_the_next_is_read(tmp_path, bad,
     assert (items[0].value, items[2].value) == ({"a": 0}, {"a": 2})
 
 
-@pytest.mark.parametrize(
-    ("bad", "says"), [(b'{"a": "caf\xe9"}', "byte 0xe9 is not UTF-8"), (b'{"a": "\\ud83d"}', "half of a surrogate")]
-)
+@pytest.mark.parametrize(("bad", "says"), [(b'{"a": "caf\xe9"}', "byte 0xe9 is not UTF-8"), (b'{"a": "\\ud83d"}', "half of a surrogate")])
 def test_a_bad_text_in_an_array_costs_its_record_alone(tmp_path, bad, says):
     items = list(stream(written(tmp_path, b'[{"a": 0},\n' + bad + b',\n{"a": 2}]')))
     assert [(item.line, item.number) for item in items] == [(1, 1), (2, 2), (3, 3)]

@@ -15,9 +15,18 @@ TEXT = "a: 1\nb:\n  - c: 2\n    d: [x, y]\n  - e\nf: {g: h}\n"
 
 def test_keys_and_items_have_the_lines_that_they_stand_in() -> None:
     expected = {
-        (): 1, ("a",): 1, ("b",): 2, ("b", 0): 3, ("b", 0, "c"): 3, ("b", 0, "d"): 4, ("b", 0, "d", 0): 4,
-        ("b", 0, "d", 1): 4, ("b", 1): 5, ("f",): 6, ("f", "g"): 6,
-    }  # fmt: skip
+        (): 1,
+        ("a",): 1,
+        ("b",): 2,
+        ("b", 0): 3,
+        ("b", 0, "c"): 3,
+        ("b", 0, "d"): 4,
+        ("b", 0, "d", 0): 4,
+        ("b", 0, "d", 1): 4,
+        ("b", 1): 5,
+        ("f",): 6,
+        ("f", "g"): 6,
+    }
     assert line_numbers(yaml.compose(TEXT, Loader=yaml.SafeLoader), "f") == expected
     assert yaml_source.read(TEXT, "f").lines == plain_yaml.read(TEXT.encode(), "f").lines == expected
     assert line_numbers(None, "f") == yaml_source.read("", "f").lines == plain_yaml.read(b"", "f").lines == {}

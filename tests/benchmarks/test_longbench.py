@@ -39,9 +39,7 @@ def test_every_real_sample_has_the_counts_and_texts_of_the_file(data_folder, nam
     path = data_folder / "longbench" / f"{name}.jsonl"
     rows = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
     benchmark = load(f"longbench/{name}", {"path": str(path)})
-    assert [(q.id, q.text, list(q.answers)) for q in benchmark.questions] == [
-        (row["_id"], row["input"], row["answers"]) for row in rows
-    ]
+    assert [(q.id, q.text, list(q.answers)) for q in benchmark.questions] == [(row["_id"], row["input"], row["answers"]) for row in rows]
     assert [q.metadata["length"] for q in benchmark.questions] == [row["length"] for row in rows]
     assert len(benchmark.corpus.by_document) == len({row["context"] for row in rows})
     for question, row in zip(benchmark.questions, rows, strict=True):
@@ -79,9 +77,7 @@ def test_a_question_is_asked_about_its_own_document(tmp_path):
     first, second, third = benchmark.questions
     assert first.document_id == second.document_id != third.document_id
     asked = settings.apply("document", benchmark, seed=0)
-    assert ["".join(p.text for p in asked.corpus.get(q.candidates)) for q in asked.questions] == [
-        record["context"] for record in records
-    ]
+    assert ["".join(p.text for p in asked.corpus.get(q.candidates)) for q in asked.questions] == [record["context"] for record in records]
     assert settings.possible_settings(benchmark) == ("corpus", "document", "closed_book")
 
 

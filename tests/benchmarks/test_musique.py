@@ -52,15 +52,9 @@ def test_real_sample_has_the_counts_and_texts_of_the_file(data_folder):
     benchmark = load("musique:train", {"path": str(path)})
     assert str(benchmark.reference) == "musique/ans:train"
     assert [q.id for q in benchmark.questions] == [r["id"] for r in records]
-    assert [q.golds for q in benchmark.questions] == [
-        tuple(dict.fromkeys([r["answer"], *r["answer_aliases"]])) for r in records
-    ]
-    assert Counter(q.type for q in benchmark.questions) == Counter(
-        f"{len(r['question_decomposition'])}hop" for r in records
-    )
-    assert [list(q.metadata["decomposition"]) for q in benchmark.questions] == [
-        r["question_decomposition"] for r in records
-    ]
+    assert [q.golds for q in benchmark.questions] == [tuple(dict.fromkeys([r["answer"], *r["answer_aliases"]])) for r in records]
+    assert Counter(q.type for q in benchmark.questions) == Counter(f"{len(r['question_decomposition'])}hop" for r in records)
+    assert [list(q.metadata["decomposition"]) for q in benchmark.questions] == [r["question_decomposition"] for r in records]
     everything = {(p["title"], p["paragraph_text"]) for r in records for p in r["paragraphs"]}
     assert len(benchmark.corpus) == len(everything)
     for question, record in zip(benchmark.questions, records, strict=True):

@@ -80,11 +80,7 @@ def test_the_hubs_dummy_files_load_whole(data_folder, reference, name, answers):
 
 
 def test_gold_predictions_get_the_maximum_on_every_scorable_question(data_folder):
-    samples = {
-        "NQ-open.dev.300.jsonl": "nq:test",
-        "nq-dev.qa.300.csv": "nq:dev",
-        "nq-open-oracle.200.jsonl.gz": "nq:test",
-    }
+    samples = {"NQ-open.dev.300.jsonl": "nq:test", "nq-dev.qa.300.csv": "nq:dev", "nq-open-oracle.200.jsonl.gz": "nq:test"}
     unscorable = []
     for name, reference in samples.items():
         for question in load(reference, {"path": str(data_folder / "nq" / name)}).questions:

@@ -18,10 +18,18 @@ from benchmarks.whereabouts import ABSENT, LOCAL, OWN, fetch, whereabouts
 from ragmeter.cli import app
 
 CARD = DatasetCard(
-    title="Own", task="open-domain QA", description="Questions of one's own.", hub_id=None, revision=None,
-    licence="internal", citation="none", languages=("en",), splits={"test": None}, metrics=("f1",),
+    title="Own",
+    task="open-domain QA",
+    description="Questions of one's own.",
+    hub_id=None,
+    revision=None,
+    licence="internal",
+    citation="none",
+    languages=("en",),
+    splits={"test": None},
+    metrics=("f1",),
     settings=("corpus",),
-)  # fmt: skip
+)
 LINE = '{"id": "a", "question": "Who?", "answers": ["me"], "text": "It was me."}'
 
 
@@ -58,9 +66,7 @@ def own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
         ]
         return Benchmark(reference, 1, CARD, questions, Corpus.of(passages))
 
-    register("asked", card=CARD, config=MustSay, default_split="test")(
-        lambda reference, config: own_(reference, config)
-    )
+    register("asked", card=CARD, config=MustSay, default_split="test")(lambda reference, config: own_(reference, config))
 
 
 @pytest.fixture
@@ -96,11 +102,14 @@ def test_with_its_path_it_is_local_and_without_the_file_absent(file: Path) -> No
     assert missing.said.where == f"{file}.gone"
 
 
-@pytest.mark.parametrize(("line", "says"), [
-    ('{"id": "a", "question": "Who?"', "JSONDecodeError|TypeError"),
-    (LINE.replace("question", "asks"), "KeyError: 'question'"),
-    ('"only text"', "TypeError"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('{"id": "a", "question": "Who?"', "JSONDecodeError|TypeError"),
+        (LINE.replace("question", "asks"), "KeyError: 'question'"),
+        ('"only text"', "TypeError"),
+    ],
+)
 def test_what_a_loader_raises_is_said_as_of_the_data(file: Path, line: str, says: str) -> None:
     file.write_text(line + "\n", "utf-8")
     with pytest.raises(UserError, match=f"own:test cannot be loaded: ({says})") as caught:
@@ -130,11 +139,10 @@ def test_what_runs_out_is_not_taken_for_bad_data(monkeypatch: pytest.MonkeyPatch
         load("own", {"path": str(file)})
 
 
-@pytest.mark.parametrize(("config", "line"), [("path: gone.jsonl", "x.yaml:5 (benchmarks.0.config.path)"),
-                                              ("skip_bad: true", "x.yaml:3 (benchmarks.0)")])  # fmt: skip
-def test_a_run_says_at_which_line_the_data_are_asked_for(
-    config: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(
+    ("config", "line"), [("path: gone.jsonl", "x.yaml:5 (benchmarks.0.config.path)"), ("skip_bad: true", "x.yaml:3 (benchmarks.0)")]
+)
+def test_a_run_says_at_which_line_the_data_are_asked_for(config: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = f"name: x\nbenchmarks:\n  - id: own\n    config:\n      {config}\nmethods: [{{id: bm25}}]\nmetrics: [em]\n"
     Path("x.yaml").write_text(text, "utf-8")

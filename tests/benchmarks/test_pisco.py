@@ -26,9 +26,7 @@ def test_a_row_is_a_question_with_its_documents_in_their_order(tmp_path):
     rows = [native(number) for number in range(30)]
     benchmark = load_records(tmp_path, *rows)
     assert [(q.text, q.answers) for q in benchmark.questions] == [(r["query"], (r["mistral_label"],)) for r in rows]
-    assert [[p.text for p in benchmark.corpus.get(q.candidates)] for q in benchmark.questions] == [
-        row["docs"] for row in rows
-    ]
+    assert [[p.text for p in benchmark.corpus.get(q.candidates)] for q in benchmark.questions] == [row["docs"] for row in rows]
     assert benchmark.extra["counts"] == {"questions_without_positives": 30}
 
 
@@ -43,9 +41,7 @@ def test_shards_of_parquet_are_read_in_order_and_numbered_apart(tmp_path):
         table = pa.Table.from_pylist([native(10 * shard + number) for number in range(3)])
         pq.write_table(table, tmp_path / f"train-{shard:05d}-of-00002.parquet")
     benchmark = load("pisco", {"path": str(tmp_path)})
-    assert [question.text for question in benchmark.questions] == [
-        f"Who was number {number}?" for number in (0, 1, 2, 10, 11, 12)
-    ]
+    assert [question.text for question in benchmark.questions] == [f"Who was number {number}?" for number in (0, 1, 2, 10, 11, 12)]
     assert len({question.id for question in benchmark.questions}) == 6
     assert len(load("pisco", {"path": str(tmp_path), "first": 4}).questions) == 4
 

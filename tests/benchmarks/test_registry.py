@@ -79,12 +79,7 @@ def test_a_reference_is_completed_with_defaults(text, whole):
 
 @pytest.mark.parametrize(
     ("text", "nearest"),
-    [
-        ("hotpot_qa", "hotpotqa"),
-        ("hotpotqa/fulwiki", "fullwiki"),
-        ("hotpotqa:trian", "train"),
-        ("musique:train+dve", "dev"),
-    ],
+    [("hotpot_qa", "hotpotqa"), ("hotpotqa/fulwiki", "fullwiki"), ("hotpotqa:trian", "train"), ("musique:train+dve", "dev")],
 )
 def test_a_mistyped_part_is_answered_with_the_nearest(text, nearest):
     with pytest.raises(UserError, match=f"did you mean '{nearest}'"):
@@ -109,9 +104,18 @@ def toy(monkeypatch):
     fresh = Registry("dataset", "benchmarks", "ragmeter.benchmarks")
     monkeypatch.setattr(registry, "DATASETS", fresh)
     card = DatasetCard(
-        title="T", task="t", description="", hub_id=None, revision=None, licence="l", citation="@c", languages=("en",),
-        splits={"a": 2, "b": 2, "same": 2}, metrics=("em",), settings=("corpus",),
-    )  # fmt: skip
+        title="T",
+        task="t",
+        description="",
+        hub_id=None,
+        revision=None,
+        licence="l",
+        citation="@c",
+        languages=("en",),
+        splits={"a": 2, "b": 2, "same": 2},
+        metrics=("em",),
+        settings=("corpus",),
+    )
 
     def passage(text):
         return Passage(passage_id("", text), "", text)
@@ -133,12 +137,7 @@ def test_joined_splits_are_concatenated_with_everything_they_report(toy):
     assert [q.id for q in both.questions] == ["a0", "a1", "b0", "b1"]
     assert [p.text for p in both.corpus] == ["shared", "a", "b"]
     assert [s.where for s in both.skipped] == ["a", "b"]
-    assert both.extra == {
-        "counts": {"odd": 2, "a": 2, "b": 2},
-        "notes": ("note a", "note b"),
-        "graphs": {"a": [], "b": []},
-        "kind": "a",
-    }
+    assert both.extra == {"counts": {"odd": 2, "a": 2, "b": 2}, "notes": ("note a", "note b"), "graphs": {"a": [], "b": []}, "kind": "a"}
     assert str(both.reference) == "toy:a+b"
 
 

@@ -87,9 +87,18 @@ def test_a_wrong_setting_is_explained_with_its_place(text, says):
 
 
 CARD = DatasetCard(
-    title="T", task="t", description="", hub_id=None, revision=None, licence="", citation="", languages=(),
-    splits={"dev": None}, metrics=(), settings=("distractor",),
-)  # fmt: skip
+    title="T",
+    task="t",
+    description="",
+    hub_id=None,
+    revision=None,
+    licence="",
+    citation="",
+    languages=(),
+    splits={"dev": None},
+    metrics=(),
+    settings=("distractor",),
+)
 
 
 def passage(number, document=None):
@@ -137,9 +146,7 @@ def test_corpus_prescribes_nothing_and_closed_book_allows_nothing(benchmark):
 
 
 def test_gold_only_is_the_evidence_in_its_order(benchmark):
-    assert [q.candidates for q in apply("gold_only", benchmark, 0).questions] == [
-        q.evidence for q in benchmark.questions
-    ]
+    assert [q.candidates for q in apply("gold_only", benchmark, 0).questions] == [q.evidence for q in benchmark.questions]
 
 
 def test_corpus_with_a_retriever_is_its_ranking(benchmark):
@@ -202,9 +209,7 @@ def test_more_positives_than_places_is_an_error():
     assert "q7" in caught.value.what
 
 
-@pytest.mark.parametrize(
-    "text", ["distractor", "corpus", "corpus(fake,6)", "oracle(corpus(fake,6))", "gold_only", "closed_book"]
-)
+@pytest.mark.parametrize("text", ["distractor", "corpus", "corpus(fake,6)", "oracle(corpus(fake,6))", "gold_only", "closed_book"])
 def test_a_question_gets_the_same_whoever_is_asked_beside_it(benchmark, text):
     whole = apply(text, benchmark, 5, first_n(benchmark)).questions
     for limit in (1, 5):
@@ -230,11 +235,7 @@ def test_positives_that_the_corpus_lacks_are_left_out_and_counted(benchmark):
         asked = apply(text, lacking, 0)
         assert all("pabsent" not in q.candidates for q in asked.questions)
         assert all("pabsent" in q.evidence for q in asked.questions[:-1])
-        assert asked.extra["counts"] == {
-            "other": 1,
-            "setting_positives_left_out": 12,
-            "setting_questions_without_positives": 1,
-        }
+        assert asked.extra["counts"] == {"other": 1, "setting_positives_left_out": 12, "setting_questions_without_positives": 1}
         assert asked.extra["notes"][0] == "before"
         assert "12 positives" in asked.extra["notes"][1]
     assert apply("gold_only", lacking, 0).questions[-1].candidates == ()

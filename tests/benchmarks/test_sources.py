@@ -196,8 +196,7 @@ def test_bad_records_stop_the_reading_or_are_counted_and_named(tmp_path):
         (f"{path}, line 5, column 11", "byte 0xe9 is not UTF-8"),
         (
             f"{path}, line 7, column 7",
-            "this is not JSON: Unterminated string starting at "
-            "(it is the last line and ends without a line break: cut off?)",
+            "this is not JSON: Unterminated string starting at (it is the last line and ends without a line break: cut off?)",
         ),
     ]
 
@@ -207,10 +206,7 @@ def test_an_array_names_the_record_and_skips_its_cut_end(tmp_path):
     path.write_bytes(gzip.compress(b'[{"a": "0"}, {"b": 1}, {"a": "2"}, {"a": "3'))
     skipped = []
     assert read_all(path, True, skipped) == ["0", "2"]
-    assert [skip.where.split(", ", 1)[1] for skip in skipped] == [
-        "line 1, record 2, field a",
-        "line 1, column 42, record 4",
-    ]
+    assert [skip.where.split(", ", 1)[1] for skip in skipped] == ["line 1, record 2, field a", "line 1, column 42, record 4"]
 
 
 @pytest.mark.parametrize("content", ["[]", '{"b": 1}\n', "nonsense\n"])
@@ -241,14 +237,7 @@ def test_a_record_that_tells_nothing_passes_and_another_datasets_does_not():
 
 def find_several(text, path=None):
     config = DatasetConfig(path=None if path is None else str(path))
-    return find_files(
-        DataReference.parse(text),
-        config,
-        card=CARD,
-        folders=("set", "the-set"),
-        patterns=FILES,
-        hub={"a:dev": ("h/*",)},
-    )
+    return find_files(DataReference.parse(text), config, card=CARD, folders=("set", "the-set"), patterns=FILES, hub={"a:dev": ("h/*",)})
 
 
 def test_shards_of_one_file_are_found_in_order_and_only_when_all_are_there(folder):
@@ -311,9 +300,7 @@ def test_a_file_that_differs_from_its_recorded_hash_is_refused_with_both_hashes(
     path = folder / "set_dev_a.json"
     path.write_text("[1]")
     (folder / "other.json").write_text("[]")
-    sums = subprocess.run(
-        ["sha256sum", "set_dev_a.json", "other.json"], cwd=folder, capture_output=True, text=True, check=True
-    ).stdout
+    sums = subprocess.run(["sha256sum", "set_dev_a.json", "other.json"], cwd=folder, capture_output=True, text=True, check=True).stdout
     (folder / "SHA256SUMS").write_text(sums)
     assert find("set/a:dev") == path
     path.write_text("[2]")

@@ -89,9 +89,7 @@ def test_a_coin_meets_the_shares_on_average_only():
     assert len({styles.count("formal") for styles in drawn}) > 10
 
 
-@pytest.mark.parametrize(
-    "mix", [{"informal": 1.2}, {"informal": -0.1}, {"informal": 0.7, "humor": 0.4}, {"formal": 0.5, "informal": 0.4}]
-)
+@pytest.mark.parametrize("mix", [{"informal": 1.2}, {"informal": -0.1}, {"informal": 0.7, "humor": 0.4}, {"formal": 0.5, "informal": 0.4}])
 def test_shares_that_are_none_are_refused(mix):
     with pytest.raises(UserError, match="share"):
         shares_of(mix)

@@ -34,11 +34,7 @@ def native(data_folder: Path) -> list[dict]:
 
 def test_every_verse_of_the_sample_is_asked_for_among_its_chapter(data_folder: Path, native):
     found = load("parallel_style", {"path": str(data_folder / BIBLE)})
-    verses = [
-        (row["id"], number, row["styles"])
-        for row in native
-        for number in range(row["n_verses"])
-    ]  # fmt: skip
+    verses = [(row["id"], number, row["styles"]) for row in native for number in range(row["n_verses"])]
     assert len(found.questions) == len(verses) == sum(len(row["verses"]) for row in native) == 1533
     assert len(found.corpus) == len({text for row in native for text in row["styles"]["KJV"]})
     texts = {passage.id: passage.text for passage in found.corpus}
@@ -53,9 +49,12 @@ def test_every_verse_of_the_sample_is_asked_for_among_its_chapter(data_folder: P
 def test_the_four_versions_are_pairs_by_content(data_folder: Path, native, tmp_path: Path):
     fields = Fields({"formal": "styles.KJV", "ylt": "styles.YLT", "web": "styles.WEB", "bbe": "styles.BBE"}, id="id")
     found = list(import_parallel(data_folder / BIBLE, fields))
-    expected = {(row["styles"]["KJV"][n], version.lower()): row["styles"][version][n]
-                for row in reversed(native) for n in reversed(range(row["n_verses"]))
-                for version in VERSIONS[1:]}  # fmt: skip
+    expected = {
+        (row["styles"]["KJV"][n], version.lower()): row["styles"][version][n]
+        for row in reversed(native)
+        for n in reversed(range(row["n_verses"]))
+        for version in VERSIONS[1:]
+    }
     assert {(one.formal.text, one.style): one.told.text for one in found} == expected
     path = tmp_path / "bible.jsonl"
     write_pairs(path, found, rewriter="people", made_from=BIBLE)
@@ -141,9 +140,7 @@ def test_worlds_make_the_round_trip_through_ranked_lists(tmp_path: Path):
     path = tmp_path / "test.jsonl"
     assert write_sark(base, path) == 30
     again = load("sark:test", {"path": str(path)})
-    assert [(q.text, q.candidates, q.answers) for q in again.questions] == [
-        (q.text, q.candidates, q.golds) for q in base.questions
-    ]
+    assert [(q.text, q.candidates, q.answers) for q in again.questions] == [(q.text, q.candidates, q.golds) for q in base.questions]
     assert {p.id: (p.title, p.text) for p in again.corpus} == {p.id: (p.title, p.text) for p in base.corpus}
 
 
@@ -209,15 +206,25 @@ def test_a_passage_as_one_string_is_the_same_passage(title: str, text: str):
         ([{"query": "q", "passage": "a", "label": 2, "candidate_passages": ["a"]}], "label is 2"),
         ([{"query": "q", "passage": "a", "label": True, "candidate_passages": ["a"]}], "must be an integer"),
         ([{"query": "q", "passage": "a", "label": 1, "candidate_passages": []}], "is empty"),
-        ([{"query": "q", "passage": "a", "label": 1, "candidate_passages": ["a"]},
-          {"query": "q", "passage": "b", "label": 1, "candidate_passages": ["b"]}], "not that of line 1"),
-        ([{"query": "q", "passage": "a", "label": 1, "candidate_passages": ["a"]},
-          {"query": "q", "passage": "a", "label": 0, "candidate_passages": ["a"]}], "another label"),
+        (
+            [
+                {"query": "q", "passage": "a", "label": 1, "candidate_passages": ["a"]},
+                {"query": "q", "passage": "b", "label": 1, "candidate_passages": ["b"]},
+            ],
+            "not that of line 1",
+        ),
+        (
+            [
+                {"query": "q", "passage": "a", "label": 1, "candidate_passages": ["a"]},
+                {"query": "q", "passage": "a", "label": 0, "candidate_passages": ["a"]},
+            ],
+            "another label",
+        ),
         ([{"question": "q", "answers": ["a"], "rank_list": ["x"]}] * 2, "occurs twice"),
         ([{"question": "q", "answer": ["a"]}], "no record of SARK"),
         ([{"question": "q", "paragraphs": []}], "looks like musique"),
     ],
-)  # fmt: skip
+)
 def test_a_faulty_row_is_named(tmp_path: Path, rows, what):
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")

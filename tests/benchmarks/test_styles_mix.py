@@ -59,9 +59,7 @@ def test_every_question_keeps_its_candidates_in_order_and_the_exact_mixture(worl
             styles.append("formal" if old == new else told[new])
         recorded = after.metadata["styled"]["counts"]
         # A text that the rules did not change reads as formal here, and is counted apart.
-        unchanged = (
-            recorded.get("informal", 0) + recorded.get("humor", 0) - styles.count("informal") - styles.count("humor")
-        )
+        unchanged = recorded.get("informal", 0) + recorded.get("humor", 0) - styles.count("informal") - styles.count("humor")
         assert unchanged >= 0
         assert recorded.get("formal", 0) == 10 - informal - humor == styles.count("formal") - unchanged
         assert recorded.get("informal", 0) == informal
@@ -85,10 +83,7 @@ def test_how_it_was_made_is_said(world, pairs):
     assert (said["mix"], said["seed"], said["draw"]) == ({"informal": 0.4}, 9, "exact")
     assert said["by"] == {"rule": 400}
     assert "0.4 informal of worlds/multihop:test" in " ".join(made.extra["notes"])
-    other = StylePairs(
-        Rewriting(one.question, one.formal, one.style, told_as(one.formal, one.told.text + " Ha!"), one.by)
-        for one in pairs
-    )
+    other = StylePairs(Rewriting(one.question, one.formal, one.style, told_as(one.formal, one.told.text + " Ha!"), one.by) for one in pairs)
     assert styled(world, other, informal=0.4, seed=9).extra["styled"]["pairs"] != said["pairs"]
 
 
@@ -109,10 +104,7 @@ def test_it_agrees_with_the_worlds_own_style_subset_in_what_it_offers(world):
     subset = load("worlds/style:test", {"questions": 40})
     made = styled(world, informal=0.5)
     for question in world.questions:
-        one, other = (
-            {pair.formal.id: (pair.style, pair.told) for pair in found.extra["styles"][question.id]}
-            for found in (subset, made)
-        )
+        one, other = ({pair.formal.id: (pair.style, pair.told) for pair in found.extra["styles"][question.id]} for found in (subset, made))
         assert one == other
         assert sum(pair.used for pair in made.extra["styles"][question.id]) == 5
 
@@ -189,9 +181,7 @@ def test_two_candidates_never_become_one():
     assert len(set(made.questions[0].candidates)) == 2
     assert made.questions[0].metadata["styled"]["counts"] == {"formal": 1, "informal": 1}
     assert made.extra["counts"]["styled_kept_formal"] == 1
-    swap = StylePairs(
-        Rewriting(ANY, source, "informal", told_as(source, text)) for source, text in ((one, "a c"), (other, "x"))
-    )
+    swap = StylePairs(Rewriting(ANY, source, "informal", told_as(source, text)) for source, text in ((one, "a c"), (other, "x")))
     made = styled(bench([question], [one, other]), swap, informal=1.0)
     assert len(set(made.questions[0].candidates)) == 2
 
@@ -217,9 +207,13 @@ def test_real_datasets_with_candidates_can_be_styled(data_folder: Path, referenc
         assert len(after.supporting_facts) == len(before.supporting_facts)
         flags = after.metadata.get("has_answer", ())
         assert all(has_answer(made.corpus.get([one])[0].text, after.golds) for one in flags if one in after.candidates)
-    assert load("styled:" + base.reference.split, {
-        "base": base.reference.name, "base_config": {"path": str(data_folder / SAMPLES[reference])}, "seed": 1,
-    }).fingerprint == made.fingerprint  # fmt: skip
+    assert (
+        load(
+            "styled:" + base.reference.split,
+            {"base": base.reference.name, "base_config": {"path": str(data_folder / SAMPLES[reference])}, "seed": 1},
+        ).fingerprint
+        == made.fingerprint
+    )
 
 
 def test_a_retrieved_list_can_be_styled_too(world):

@@ -36,9 +36,7 @@ PIECES = [
     "\u2003", "9", "²", "中", "\ud800", "word", "Word",
 ]  # fmt: skip
 texts = st.lists(st.sampled_from(PIECES), max_size=8).map("".join) | st.text(max_size=30)
-ordinary = st.lists(st.sampled_from(["cat", "dog", "the", "of", "yes", "no", "New York", "York", "a"]), max_size=6).map(
-    " ".join
-)
+ordinary = st.lists(st.sampled_from(["cat", "dog", "the", "of", "yes", "no", "New York", "York", "a"]), max_size=6).map(" ".join)
 
 
 def official_normalize(s):
@@ -92,10 +90,7 @@ def clara(prediction, gold):
     return hotpotqa(*mapped)
 
 
-OFFICIAL = {
-    "squad": squad, "longbench": squad, "rog": squad, "hotpotqa": hotpotqa, "musique": musique, "squad_v2": musique,
-    "clara": clara,
-}  # fmt: skip
+OFFICIAL = {"squad": squad, "longbench": squad, "rog": squad, "hotpotqa": hotpotqa, "musique": musique, "squad_v2": musique, "clara": clara}
 
 
 @pytest.mark.parametrize(

@@ -8,17 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.errors import UserError
-from benchmarks.text import (
-    COVER_MATCHES,
-    RULES,
-    cover_em,
-    em,
-    f1,
-    has_answer,
-    is_scorable_gold,
-    normalise,
-    precision_recall_f1,
-)
+from benchmarks.text import COVER_MATCHES, RULES, cover_em, em, f1, has_answer, is_scorable_gold, normalise, precision_recall_f1
 from benchmarks.text_batch import AnswerPairs, has_answer_all, normalise_all
 
 PIECES = [
@@ -52,9 +42,7 @@ def test_batch_scores_equal_the_loop(rows, rules):
     assert batch.em().tolist() == [em(p, g, rules) for p, g in both]
     assert batch.f1(rules).tolist() == [f1(p, g, rules) for p, g in both]
     parts = batch.precision_recall_f1(rules)
-    assert [tuple(part[row] for part in parts) for row in range(len(rows))] == [
-        precision_recall_f1(p, g, rules) for p, g in both
-    ]
+    assert [tuple(part[row] for part in parts) for row in range(len(rows))] == [precision_recall_f1(p, g, rules) for p, g in both]
     for match in COVER_MATCHES:
         assert batch.cover_em(match).tolist() == [cover_em(p, g, match, rules) for p, g in both]
     assert has_answer_all(predictions, golds).tolist() == [has_answer(p, g) for p, g in both]

@@ -37,21 +37,15 @@ def test_the_real_sample_has_the_counts_and_texts_of_the_file(data_folder):
     path = data_folder / "ultradomain" / "mix.jsonl"
     rows = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
     benchmark = load("ultradomain/mix", {"path": str(path)})
-    assert [(q.id, q.text, list(q.answers)) for q in benchmark.questions] == [
-        (row["_id"], row["input"], row["answers"]) for row in rows
-    ]
-    assert [dict(q.metadata) for q in benchmark.questions] == [
-        {name: row[name] for name in ("length", "dataset", "label")} for row in rows
-    ]
+    assert [(q.id, q.text, list(q.answers)) for q in benchmark.questions] == [(row["_id"], row["input"], row["answers"]) for row in rows]
+    assert [dict(q.metadata) for q in benchmark.questions] == [{name: row[name] for name in ("length", "dataset", "label")} for row in rows]
     assert [text_of(benchmark, q.document_id) for q in benchmark.questions] == [row["context"] for row in rows]
     assert len(benchmark.corpus.by_document) == len({row["context"] for row in rows}) < len(rows)
 
 
 def test_the_real_layout_of_lightrag_has_the_counts_and_texts_of_its_files(data_folder):
     folder = data_folder / "ultradomain"
-    queries = [
-        json.loads(line)["query"] for line in (folder / "mix_query.jsonl").read_text("utf-8").split("\n") if line
-    ]
+    queries = [json.loads(line)["query"] for line in (folder / "mix_query.jsonl").read_text("utf-8").split("\n") if line]
     contexts = json.loads((folder / "mix_unique_contexts.json").read_text("utf-8"))
     benchmark = load("ultradomain/mix-queries", {"path": str(folder)})
     assert str(benchmark.reference) == "ultradomain/mix-queries:all"

@@ -214,7 +214,7 @@ TWO = {"a": {"train": 1}, "b": {"train": 2}}
         ({"a": {"train": 1}}, [], None),
         ({}, ["a/train.jsonl"], None),
     ],
-)  # fmt: skip
+)
 def test_a_stated_size_is_found_by_the_files_names_where_they_are_plain(sizes, files, name):
     found = stated_of(sizes, files)
     assert (found and found[0]) == name

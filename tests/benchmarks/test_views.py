@@ -62,8 +62,7 @@ def test_loading_a_file_does_not_import_pandas(data_folder):
 
 
 @pytest.mark.parametrize(
-    "listed",
-    [["pabcd", "p000000000000"], ["pABCDEF0123456789"], ["p 123456789abcdef"], ["t0123456789abcdef"], ["p"], [""]],
+    "listed", [["pabcd", "p000000000000"], ["pABCDEF0123456789"], ["p 123456789abcdef"], ["t0123456789abcdef"], ["p"], [""]]
 )
 def test_what_is_no_id_of_a_passage_is_never_packed(listed: list[str]) -> None:
     with pytest.raises(ValueError, match="hex"):

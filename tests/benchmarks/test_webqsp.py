@@ -73,9 +73,7 @@ def test_the_real_rows_of_rog_have_the_counts_and_graphs_of_the_file(data_folder
         "repeated_answers": sum(len(row["answer"]) - len(set(row["answer"])) for row in rows),
         "answers_outside": sum(outside),
         "questions_with_answers_outside": sum(map(bool, outside)),
-        "questions_with_no_answer_inside": sum(
-            number == len(set(row["answer"])) for number, row in zip(outside, rows, strict=True)
-        ),
+        "questions_with_no_answer_inside": sum(number == len(set(row["answer"])) for number, row in zip(outside, rows, strict=True)),
     }
 
 
@@ -105,8 +103,7 @@ def test_the_real_file_of_tog_has_its_topics_and_answers(data_folder):
     records = json.loads(path.read_text("utf-8"))
     benchmark = load("webqsp:test", {"path": str(path)})
     assert [(q.id, q.answers, q.topic_entities) for q in benchmark.questions] == [
-        (r["QuestionId"], distinct(a for a in r["answer"] if a is not None), distinct(r["topic_entity"].values()))
-        for r in records
+        (r["QuestionId"], distinct(a for a in r["answer"] if a is not None), distinct(r["topic_entity"].values())) for r in records
     ]
     assert benchmark.extra["counts"]["questions_without_gold"] == sum(not any(r["answer"]) for r in records)
     assert benchmark.extra["counts"]["null_answers"] == sum(r["answer"].count(None) for r in records)
@@ -132,9 +129,7 @@ def test_the_real_samples_pass_every_check_of_a_dataset(data_folder, layout):
 
 
 def test_official_and_tog_agree_on_the_questions_that_both_samples_have(data_folder):
-    official, tog = (
-        load("webqsp:test", {"path": str(data_folder / "webqsp" / SAMPLES[n])}) for n in ("official", "tog")
-    )
+    official, tog = (load("webqsp:test", {"path": str(data_folder / "webqsp" / SAMPLES[n])}) for n in ("official", "tog"))
     texts = {question.id: question.text for question in official.questions}
     shared = [question for question in tog.questions if question.id in texts]
     assert all(texts[question.id] == question.text for question in shared)

@@ -27,10 +27,7 @@ TEST_SEED = 100_000
 SMALL = WorldConfig(entities=120, community=60)
 
 # Any change of these is a change of every world: bump the loader's version with it.
-GOLDEN = {
-    7: "bc738035752cd784",
-    100_007: "8b32378c48191000",
-}
+GOLDEN = {7: "bc738035752cd784", 100_007: "8b32378c48191000"}
 
 
 def world_hash(seed: int, config: WorldConfig | None = None) -> str:
@@ -60,11 +57,7 @@ def test_a_world_does_not_depend_on_the_process_that_makes_it():
     )
     found = {
         subprocess.run(
-            [sys.executable, "-c", code, __file__],
-            env={**os.environ, "PYTHONHASHSEED": salt},
-            capture_output=True,
-            text=True,
-            check=True,
+            [sys.executable, "-c", code, __file__], env={**os.environ, "PYTHONHASHSEED": salt}, capture_output=True, text=True, check=True
         ).stdout.strip()
         for salt in ("1", "2")
     }
@@ -88,8 +81,13 @@ def test_draws_are_pinned_and_uniform_enough():
 
 def test_seed_ranges_are_disjoint_and_as_agreed():
     assert [split_of(seed) for seed in (0, 9_999, 10_000, 19_999, 100_000, 5_000_000)] == [
-        "train", "train", "validation", "validation", "test", "test",
-    ]  # fmt: skip
+        "train",
+        "train",
+        "validation",
+        "validation",
+        "test",
+        "test",
+    ]
     for one in SPLITS.values():
         for other in SPLITS.values():
             assert one is other or not set(one[:100_000]) & set(other[:100_000])
@@ -245,11 +243,7 @@ def check_world(world: World) -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(
-    st.one_of(st.integers(0, 19_999), st.integers(100_000, 2**31 - 1)),
-    st.integers(60, 300),
-    st.floats(0.1, 1.0),
-)
+@given(st.one_of(st.integers(0, 19_999), st.integers(100_000, 2**31 - 1)), st.integers(60, 300), st.floats(0.1, 1.0))
 def test_names_are_unambiguous_and_facts_well_formed(seed, entities, density):
     check_world(generate(seed, WorldConfig(entities=entities, community=60, density=density)))
 

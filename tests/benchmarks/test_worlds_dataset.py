@@ -81,9 +81,7 @@ def test_supporting_sentences_hold_the_answer(loaded):
 
 def test_multihop_is_like_hotpotqa(loaded):
     benchmark = loaded["multihop"]
-    counts = {
-        kind: sum(q.type == kind for q in benchmark.questions) for kind in ("single", "bridge", "comparison", "multi")
-    }
+    counts = {kind: sum(q.type == kind for q in benchmark.questions) for kind in ("single", "bridge", "comparison", "multi")}
     assert counts == {"single": 50, "bridge": 80, "comparison": 40, "multi": 30}
     assert all(len(q.candidates) == 10 for q in benchmark.questions)
     for question in benchmark.questions:

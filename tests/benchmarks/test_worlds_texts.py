@@ -89,13 +89,8 @@ def test_texts_speak_in_pronouns_aliases_and_epithets():
     ]
     by_name = sum(entity.name in sentence for sentence, entity in sentences)
     by_pronoun = sum(sentence.split(" ")[0] in ("He", "She", "It", "His", "Her", "Its") for sentence, _ in sentences)
-    by_alias = sum(
-        entity.name not in sentence and any(alias in sentence for alias in entity.aliases)
-        for sentence, entity in sentences
-    )
-    by_epithet = sum(
-        bool(entity.epithet) and entity.epithet.lower() in sentence.lower() for sentence, entity in sentences
-    )
+    by_alias = sum(entity.name not in sentence and any(alias in sentence for alias in entity.aliases) for sentence, entity in sentences)
+    by_epithet = sum(bool(entity.epithet) and entity.epithet.lower() in sentence.lower() for sentence, entity in sentences)
     assert min(by_name, by_pronoun, by_alias) > 0.15 * len(sentences)
     assert by_epithet > 20
 

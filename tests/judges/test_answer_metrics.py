@@ -59,10 +59,20 @@ def test_an_alias_is_as_good_as_the_answer():
 
 
 ANSWER_METRICS = [
-    "em", "em(rules=squad_v2)", "em(rules=clara)", "f1", "f1(rules=hotpotqa)", "f1(rules=musique)",
-    "f1(rules=longbench)", "f1(rules=squad_v2)", "answer_precision", "answer_recall", "cover_em",
-    "cover_em(match=word)", "cover_em(match=tokens)",
-]  # fmt: skip
+    "em",
+    "em(rules=squad_v2)",
+    "em(rules=clara)",
+    "f1",
+    "f1(rules=hotpotqa)",
+    "f1(rules=musique)",
+    "f1(rules=longbench)",
+    "f1(rules=squad_v2)",
+    "answer_precision",
+    "answer_recall",
+    "cover_em",
+    "cover_em(match=word)",
+    "cover_em(match=tokens)",
+]
 
 
 @pytest.mark.parametrize("metric", ANSWER_METRICS)
@@ -143,9 +153,7 @@ def test_a_set_of_a_thousand_answers_is_scored_at_once():
 
 words = st.lists(st.sampled_from(["cat", "dog", "the", "and", "yes", "no", "York", "New"]), max_size=5).map(" ".join)
 questions = st.builds(
-    lambda answers, is_set, aliases: question(
-        *answers, answer_set=is_set, aliases={answer: tuple(aliases) for answer in answers[:1]}
-    ),
+    lambda answers, is_set, aliases: question(*answers, answer_set=is_set, aliases={answer: tuple(aliases) for answer in answers[:1]}),
     st.lists(words, max_size=3),
     st.booleans(),
     st.lists(words, max_size=2),
@@ -157,8 +165,17 @@ questions = st.builds(
 def test_em_never_exceeds_f1_precision_recall_or_cover(rows):
     asked, answers = [row[0] for row in rows], [row[1] for row in rows]
     exact = scores("em", asked, answers)
-    for other in ("f1", "f1(rules=hotpotqa)", "f1(rules=musique)", "f1(rules=longbench)", "answer_precision",
-                  "answer_recall", "cover_em", "cover_em(match=word)", "cover_em(match=tokens)"):  # fmt: skip
+    for other in (
+        "f1",
+        "f1(rules=hotpotqa)",
+        "f1(rules=musique)",
+        "f1(rules=longbench)",
+        "answer_precision",
+        "answer_recall",
+        "cover_em",
+        "cover_em(match=word)",
+        "cover_em(match=tokens)",
+    ):
         larger = scores(other, asked, answers)
         np.testing.assert_array_equal(np.isnan(exact), np.isnan(larger))
         scorable = ~np.isnan(exact)
@@ -174,9 +191,7 @@ def test_a_batch_scores_like_each_question_alone(rows, metric):
     np.testing.assert_array_equal(scores(metric, asked, answers), np.array(alone))
 
 
-@given(
-    st.lists(st.tuples(questions, words), max_size=8), st.sampled_from(["squad", "hotpotqa", "musique", "longbench"])
-)
+@given(st.lists(st.tuples(questions, words), max_size=8), st.sampled_from(["squad", "hotpotqa", "musique", "longbench"]))
 @settings(deadline=None)
 def test_ordinary_questions_score_as_the_primitives(rows, rules):
     rows = [(asked, answer) for asked, answer in rows if not asked.answer_set]

@@ -66,10 +66,7 @@ def wanted_metrics(benchmark: Benchmark) -> list[Metric]:
     found = [parse(name) for name in benchmark.card.metrics]
     for entry in METRICS:
         if METRICS.source(entry.id).startswith("judges.metrics.") and entry.id not in ELSEWHERE:
-            options = [
-                [(p.name, value) for value in (CUTS if p.name == "k" else p.choices or (p.default,))]
-                for p in entry.parameters
-            ]
+            options = [[(p.name, value) for value in (CUTS if p.name == "k" else p.choices or (p.default,))] for p in entry.parameters]
             found += [Metric(entry, dict(chosen)) for chosen in itertools.product(*options)]
     # spaCy's entities need its model.
     return [metric for metric in dict.fromkeys(found) if metric.values.get("extractor", "rule") == "rule"]
@@ -142,16 +139,16 @@ def attainable(question: Question, benchmark: Benchmark, metric: Metric) -> floa
         if not positives:
             return np.nan
         within = min(k, positives)
-        return {"precision": within / k, "recall": within / positives, "map": within / positives,
-                "all": float(positives <= k)}.get(name, 1.0)  # fmt: skip
+        return {"precision": within / k, "recall": within / positives, "map": within / positives, "all": float(positives <= k)}.get(
+            name, 1.0
+        )
     if name.startswith("has_answer"):
         known = question.answerable and any(normalise(gold, "dpr") for gold in question.golds)
         return float(bool(gold_ranking(question, benchmark, metric))) if known else np.nan
     gold = {
         "support": bool(question.supporting_facts if name.startswith("sp_") else question.evidence),
         "triples": bool(question.triples),
-        "joint": bool(answer and question.supporting_facts)
-        and (metric.values.get("rules") != "2wiki" or bool(question.triples)),
+        "joint": bool(answer and question.supporting_facts) and (metric.values.get("rules") != "2wiki" or bool(question.triples)),
     }.get(metric.entry.group, answer is not None)
     if not gold or (not question.answerable and metric.values.get("rules") != "squad_v2"):
         return np.nan

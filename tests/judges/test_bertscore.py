@@ -21,9 +21,13 @@ bert_score = pytest.importorskip("bert_score")
 NAME = "bert-base-uncased"
 """The tiny model stands in under a name that bert-score has a baseline for."""
 TEXTS = [
-    "the old stone bridge", "moss grows on the north side of the stone", "a painter lived in a cold house", "old",
-    "where was the painter born ?", "the painter was born by the river , in the year of the long bridge",
-]  # fmt: skip
+    "the old stone bridge",
+    "moss grows on the north side of the stone",
+    "a painter lived in a cold house",
+    "old",
+    "where was the painter born ?",
+    "the painter was born by the river , in the year of the long bridge",
+]
 
 
 @pytest.fixture(scope="module")
@@ -40,14 +44,17 @@ def models(tmp_path_factory) -> Path:
     raw.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[(token, raw.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
     )
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=raw, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
-    )
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]")
     torch.manual_seed(3)
     config = BertConfig(
-        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=48,
-        max_position_embeddings=48, initializer_range=0.3,
-    )  # fmt: skip
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=48,
+        max_position_embeddings=48,
+        initializer_range=0.3,
+    )
     # "t5" in a folder's name makes bert-score load a T5.
     root = tmp_path_factory.mktemp("about5_models")
     tokenizer.save_pretrained(root / "at5" / NAME)

@@ -68,8 +68,14 @@ def official(prediction, answer):
     for a in answer:
         if rog_match(prediction[0], a):
             hit1 = 1
-    return {"rog_accuracy": matched / len(answer), "rog_hit": hit, "rog_hit1": hit1, "rog_recall": recall,
-            "rog_precision": precision, "rog_f1": f1}  # fmt: skip
+    return {
+        "rog_accuracy": matched / len(answer),
+        "rog_hit": hit,
+        "rog_hit1": hit1,
+        "rog_recall": recall,
+        "rog_precision": precision,
+        "rog_f1": f1,
+    }
 
 
 def naive_strict(prediction, golds):
@@ -91,8 +97,15 @@ def naive_strict(prediction, golds):
     recall = matched / len(wanted)
     hit1 = float(bool(lines) and any(gold in lines[0] for gold in wanted))
     f1 = 0.0 if matched == 0 else 2 * precision * recall / (precision + recall)
-    return {"strict_hit1": hit1, "strict_precision": precision, "strict_recall": recall, "strict_f1": f1,
-            "strict_matched": matched, "strict_lines": len(lines), "strict_golds": len(wanted)}  # fmt: skip
+    return {
+        "strict_hit1": hit1,
+        "strict_precision": precision,
+        "strict_recall": recall,
+        "strict_f1": f1,
+        "strict_matched": matched,
+        "strict_lines": len(lines),
+        "strict_golds": len(wanted),
+    }
 
 
 @pytest.mark.parametrize(
@@ -118,8 +131,7 @@ def naive_strict(prediction, golds):
 def test_rog_hand_table(golds, answer, expected):
     found = one(asked(*golds), answer)
     accuracy, hit, hit1, precision, f1 = expected
-    wanted = {"rog_accuracy": accuracy, "rog_recall": accuracy, "rog_hit": hit, "rog_hit1": hit1,
-              "rog_precision": precision, "rog_f1": f1}  # fmt: skip
+    wanted = {"rog_accuracy": accuracy, "rog_recall": accuracy, "rog_hit": hit, "rog_hit1": hit1, "rog_precision": precision, "rog_f1": f1}
     assert {name: found[name] for name in ROG} == pytest.approx(wanted)
 
 
@@ -194,9 +206,8 @@ def test_lists_score_as_rogs_script_scores_their_distinct_items(golds, listed):
     distinct = sorted(dict.fromkeys(listed), key=listed.count, reverse=True)
     found, expected = rog_scores(listed, [[gold] for gold in golds]), official(distinct, golds)
     assert (found.accuracy, found.hit, found.hit1, found.precision, found.f1) == pytest.approx(
-        (expected["rog_accuracy"], expected["rog_hit"], expected["rog_hit1"], expected["rog_precision"],
-         expected["rog_f1"])
-    )  # fmt: skip
+        (expected["rog_accuracy"], expected["rog_hit"], expected["rog_hit1"], expected["rog_precision"], expected["rog_f1"])
+    )
 
 
 @given(golds)

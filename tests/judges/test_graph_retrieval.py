@@ -109,10 +109,7 @@ def test_what_is_unknown_is_an_error_that_says_so() -> None:
         score([asked("x")], [Prediction("q", "")], ["answer_entity_recall@5"])
     graphs = QuestionGraphs({"q": JAMAICA}, TripleCorpus.of_triples(JAMAICA))
     with pytest.raises(UserError, match="no triple 't0'"):
-        score(
-            [asked("Jamaica")], [Prediction("q", "", (Evidence("t0", 1.0),))], ["answer_entity_recall@5"],
-            graphs=graphs,
-        )  # fmt: skip
+        score([asked("Jamaica")], [Prediction("q", "", (Evidence("t0", 1.0),))], ["answer_entity_recall@5"], graphs=graphs)
 
 
 def gold_first(question: Question, graph: tuple[Triple, ...]) -> Prediction:
@@ -158,6 +155,7 @@ def test_real_records_are_scored_as_a_plain_loop_scores_them(data_folder: Path, 
         expected.append(1.0 if inside else np.nan)
     np.testing.assert_array_equal(values[2], expected)
     assert (np.isnan(values[0]) == np.isnan(values[2])).all()
-    recall = score(benchmark.questions, [replace(ranked(q, []), question_id=q.id) for q in benchmark.questions],
-                   ["recall@20"])["recall@20#v1"]  # fmt: skip
+    recall = score(benchmark.questions, [replace(ranked(q, []), question_id=q.id) for q in benchmark.questions], ["recall@20"])[
+        "recall@20#v1"
+    ]
     assert np.isnan(recall).all()  # these records bring no reference triples

@@ -21,13 +21,7 @@ from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
 from judges.judging import RULE, Item, Judge, Score
 from judges.llm.grounding import Grounding, GroundingConfig
-from judges.llm.grounding_claims import (
-    ANSWER_CLAIMS,
-    ANSWER_VERDICTS,
-    STATEMENT_VERDICTS,
-    STATEMENTS,
-    from_counts,
-)
+from judges.llm.grounding_claims import ANSWER_CLAIMS, ANSWER_VERDICTS, STATEMENT_VERDICTS, STATEMENTS, from_counts
 from judges.llm.grounding_rule import RuleGroundingConfig, judge_by_rule
 from methods.api import Prediction, Services
 from methods.baselines.controls import deal, gold_text
@@ -99,9 +93,7 @@ def test_controls_of_a_world_are_ranked_as_they_should_be(world: Benchmark, trut
 
 def test_gold_answers_read_from_other_passages_are_not_faithful(world: Benchmark, truth_url: str) -> None:
     asked = items(world, gold_text)
-    moved = [
-        replace(item, passages=other.passages) for item, other in zip(asked, [*asked[7:], *asked[:7]], strict=True)
-    ]
+    moved = [replace(item, passages=other.passages) for item, other in zip(asked, [*asked[7:], *asked[:7]], strict=True)]
     found = values(judge(truth_url), moved)
     assert mean(found[FAITHFUL]) < 0.1
     assert mean(found[CORRECT]) == 1.0
@@ -154,9 +146,7 @@ def ragas_values(url: str, cache: Path, asked: Sequence[Item], options: Mapping[
     from ragas.llms.base import InstructorBaseRagasLLM
     from ragas.metrics.collections import FactualCorrectness, Faithfulness
 
-    model = ChatModel(
-        ChatConfig(**config(url).model_dump(include=set(ChatConfig.model_fields)), key_variable=None), cache=cache
-    )
+    model = ChatModel(ChatConfig(**config(url).model_dump(include=set(ChatConfig.model_fields)), key_variable=None), cache=cache)
 
     class InProcess(InstructorBaseRagasLLM):
         def generate(self, prompt: str, response_model: type[BaseModel]) -> Any:
@@ -224,9 +214,7 @@ def test_arithmetic_is_ragas_arithmetic(answer: list[int], reference: list[int])
 # -- faults, replay --
 
 
-def test_every_item_is_accounted_for_when_replies_are_corrupted_and_calls_fail(
-    world: Benchmark, tmp_path: Path
-) -> None:
+def test_every_item_is_accounted_for_when_replies_are_corrupted_and_calls_fail(world: Benchmark, tmp_path: Path) -> None:
     asked = partly_right(world)
     with WorldTruth([world]).server().running() as url:
         clean = judge(url)
@@ -275,8 +263,7 @@ def test_kept_replies_give_the_same_numbers_without_calls_key_or_ragas(
     kept = {entry.key: json.loads(entry.reply)["text"] for entry in ResponseCache(cache).entries()}
     reader = Grounding(GroundingConfig(model="m"), Services())
     replayed = [
-        [replace(call, parsed=reader.parse(call.part, kept[call.key])) if call.key in kept else call for call in mine]
-        for mine in calls
+        [replace(call, parsed=reader.parse(call.part, kept[call.key])) if call.key in kept else call for call in mine] for mine in calls
     ]
     assert [reader.score(item, mine) for item, mine in zip(asked, replayed, strict=True)] == scores
     # Another policy on the same replies: the mode.

@@ -111,9 +111,7 @@ def test_tags_of_ones_own_template_are_guarded_too(tmp_path: Path) -> None:
 
 
 def test_what_is_put_in_is_not_searched_for_placeholders() -> None:
-    _, user = load_prompt(None, MatchConfig.template).messages(
-        question="$gold", gold="secret", answer="$gold $$", rule=""
-    )
+    _, user = load_prompt(None, MatchConfig.template).messages(question="$gold", gold="secret", answer="$gold $$", rule="")
     assert user["content"].count("secret") == 1
     assert "$gold $$" in user["content"]
 

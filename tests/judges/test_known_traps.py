@@ -98,11 +98,17 @@ def test_the_mean_is_over_all_questions_not_over_those_that_returned_something()
 
 def test_dropping_hard_questions_never_raises_a_score():
     questions = [asked("Rome", name=f"q{n}", evidence=("p1",)) for n in range(4)]
-    answers = [said("Rome", "p1", name="q0"), said("Milan", "p2", "p1", name="q1"), said("no", "p9", name="q2"),
-               said("Rome or so", "p1", name="q3")]  # fmt: skip
-    names = [e.id + ("@2" if any(p.name == "k" for p in e.parameters) else "") for e in METRICS
-             if e.higher_is_better and e.unit == "fraction" and not {"model", "texts", "graph"} & set(e.needs)
-             ]  # fmt: skip
+    answers = [
+        said("Rome", "p1", name="q0"),
+        said("Milan", "p2", "p1", name="q1"),
+        said("no", "p9", name="q2"),
+        said("Rome or so", "p1", name="q3"),
+    ]
+    names = [
+        e.id + ("@2" if any(p.name == "k" for p in e.parameters) else "")
+        for e in METRICS
+        if e.higher_is_better and e.unit == "fraction" and not {"model", "texts", "graph"} & set(e.needs)
+    ]
     whole = score(questions, answers, names)
     for dropped in range(4):
         part = score(questions, [None if n == dropped else each for n, each in enumerate(answers)], names)

@@ -112,9 +112,7 @@ def test_with_a_fifth_corrupted_and_a_fifth_faulty_every_call_is_accounted_for(
 ) -> None:
     truth = WorldTruth.of(REFERENCE, corruption=0.2, faults=Faults(passing=0.2, kinds=KINDS))
     items = [one for one in shifted(llm, questions) if is_plain(one.question)][:120]
-    pairs = [
-        Pair(a.question, a.prediction, Prediction(a.question.id, b.prediction.answer)) for a, b in pairwise_of(items)
-    ]
+    pairs = [Pair(a.question, a.prediction, Prediction(a.question.id, b.prediction.answer)) for a, b in pairwise_of(items)]
     server = truth.server()
     with server.running() as url:
         match = llm.build("match", url, tmp_path / "c.sqlite", exact="none")

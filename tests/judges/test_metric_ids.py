@@ -19,11 +19,24 @@ from judges.scoring import score
 from methods.api import FAILED, Evidence, Prediction
 
 STORED = [
-    "em(rules=squad)#v1", "em(rules=strict)#v1", "f1(rules=squad)#v1", "f1(rules=hotpotqa)#v1", "f1(rules=musique)#v1",
-    "f1(rules=longbench)#v1", "f1(rules=clara)#v1", "cover_em(match=substring)#v1", "answer_precision(rules=squad)#v1",
-    "answer_recall(rules=squad)#v1", "recall@5#v1", "ndcg@10(gain=linear)#v1", "has_answer@20#v1", "sp_f1#v1",
-    "joint_f1(rules=2wiki)#v1", "support_f1#v1", "evidence_f1#v1",
-]  # fmt: skip
+    "em(rules=squad)#v1",
+    "em(rules=strict)#v1",
+    "f1(rules=squad)#v1",
+    "f1(rules=hotpotqa)#v1",
+    "f1(rules=musique)#v1",
+    "f1(rules=longbench)#v1",
+    "f1(rules=clara)#v1",
+    "cover_em(match=substring)#v1",
+    "answer_precision(rules=squad)#v1",
+    "answer_recall(rules=squad)#v1",
+    "recall@5#v1",
+    "ndcg@10(gain=linear)#v1",
+    "has_answer@20#v1",
+    "sp_f1#v1",
+    "joint_f1(rules=2wiki)#v1",
+    "support_f1#v1",
+    "evidence_f1#v1",
+]
 """Ids that stand in people's stores."""
 
 
@@ -44,8 +57,7 @@ def test_the_first_gold_alone_shows_in_the_id_and_the_default_does_not(bare):
 def test_every_combination_of_parameters_prints_and_parses_back():
     seen = set()
     for entry in METRICS:
-        options = [[(p.name, v) for v in ((1, 7) if p.name == "k" else p.choices or (p.default,))]
-                   for p in entry.parameters]  # fmt: skip
+        options = [[(p.name, v) for v in ((1, 7) if p.name == "k" else p.choices or (p.default,))] for p in entry.parameters]
         for chosen in itertools.product(*options):
             metric = Metric(entry, dict(chosen))
             assert parse(str(metric)) == metric
@@ -74,11 +86,16 @@ ROME = Question("q", "?", ("Rome", "Milan"), aliases={"Rome": ("Roma",)})
 @pytest.mark.parametrize(
     ("metric", "answer", "all_golds", "first"),
     [
-        ("em", "Milan", 1, 0), ("em", "Roma", 1, 0), ("em", "Rome", 1, 1), ("f1", "Milan", 1, 0),
+        ("em", "Milan", 1, 0),
+        ("em", "Roma", 1, 0),
+        ("em", "Rome", 1, 1),
+        ("f1", "Milan", 1, 0),
         ("f1", "in Rome", 2 / 3, 2 / 3),
-        ("cover_em", "to Milan", 1, 0), ("answer_precision", "Milan now", 0.5, 0), ("answer_recall", "Milan now", 1, 0),
+        ("cover_em", "to Milan", 1, 0),
+        ("answer_precision", "Milan now", 0.5, 0),
+        ("answer_recall", "Milan now", 1, 0),
     ],
-)  # fmt: skip
+)
 def test_golds_first_reads_the_first_answer_alone(metric, answer, all_golds, first):
     said = [Prediction("q", answer)]
     name = metric + "{}"
@@ -145,8 +162,21 @@ SAID = [Prediction(q.id, "gold 1\nother", (Evidence("p1", 1.0), Evidence("p2", 0
 
 def test_answers_are_normalised_once_for_all_rules_that_normalise_alike(monkeypatch):
     calls = counted(monkeypatch, answer_module, "AnswerPairs")
-    score(ASKED, SAID, ["em", "f1", "f1(rules=hotpotqa)", "f1(rules=musique)", "f1(rules=longbench)", "cover_em",
-                        "cover_em(match=word)", "answer_precision", "answer_recall"])  # fmt: skip
+    score(
+        ASKED,
+        SAID,
+        [
+            "em",
+            "f1",
+            "f1(rules=hotpotqa)",
+            "f1(rules=musique)",
+            "f1(rules=longbench)",
+            "cover_em",
+            "cover_em(match=word)",
+            "answer_precision",
+            "answer_recall",
+        ],
+    )
     assert len(calls) == 1
     score(ASKED, SAID, ["em(rules=clara)", "em", "em(golds=first)"])
     assert len(calls) == 4

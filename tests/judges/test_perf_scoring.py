@@ -19,9 +19,8 @@ def test_both_sides_of_the_benchmark_agree(data, tmp_path):
     pytest.importorskip("rouge_score")
     environment = dict(os.environ) | ({"RAGMETER_DATA": str(tmp_path)} if data == "missing" else {})
     done = subprocess.run(
-        [sys.executable, "-m", "perf.scoring", "--quick"], cwd=ROOT, env=environment, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "perf.scoring", "--quick"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "DIFFERENT" not in done.stdout
     assert done.stdout.count("SQuAD script") == 2

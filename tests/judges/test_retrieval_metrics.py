@@ -196,12 +196,7 @@ def test_a_grade_of_zero_is_not_a_positive():
         find_positives([["a"]], [("a",)], [{"a": 0.0}])
 
 
-TEXTS = {
-    "p1": "He lives in Newark.",
-    "p2": "Born in New York City.",
-    "p3": "new york",
-    "p4": "",
-}
+TEXTS = {"p1": "He lives in Newark.", "p2": "Born in New York City.", "p3": "new york", "p4": ""}
 
 
 def answer_batch(golds, ranked, **more):

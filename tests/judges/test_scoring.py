@@ -95,8 +95,7 @@ MODELS = {"bertscore", "perplexity"}
 def spellings(entry):
     """A metric with every combination of its parameters' values, the quiet ones included."""
     options = [
-        [(p.name, value) for value in ((1, 3, 5, 10, 20, 100) if p.name == "k" else p.choices or (p.default,))]
-        for p in entry.parameters
+        [(p.name, value) for value in ((1, 3, 5, 10, 20, 100) if p.name == "k" else p.choices or (p.default,))] for p in entry.parameters
     ]
     for chosen in itertools.product(*options):
         yield str(Metric(entry, dict(chosen)))
@@ -129,15 +128,14 @@ answers = st.sampled_from(["Rome", "the Rome", "Rome and Milan", "yes", "no", "T
 passages = st.sampled_from(["p1", "p2", "p3", "p1#0", "p2#1"])
 asked_anything = st.builds(
     lambda number, golds, positives, answerable, is_set: question(
-        f"q{number}", golds, positives, answerable=answerable, answer_set=is_set, supporting_facts=("p1#0",),
-        triples=(("a", "b", "c"),),
+        f"q{number}", golds, positives, answerable=answerable, answer_set=is_set, supporting_facts=("p1#0",), triples=(("a", "b", "c"),)
     ),
     st.integers(0, 10**6),
     st.lists(answers, max_size=3),
     st.lists(st.sampled_from(["p1", "p2", "p3"]), max_size=3),
     st.sampled_from([True, True, True, False]),
     st.booleans(),
-)  # fmt: skip
+)
 
 
 def answered(asked, answer, evidence, outcome):
@@ -201,16 +199,10 @@ def scores_of(**values):
         (scores_of(em=[1], answer_recall=[0]), "is greater than answer_recall"),
         (scores_of(**{"em(golds=first)": [1], "f1(golds=first)": [0]}), "is greater than f1(rules=squad,golds=first)"),
         (scores_of(**{"em(rules=clara)": [1], "f1(rules=clara)": [0]}), "is greater than f1(rules=clara)"),
-        (
-            scores_of(**{"cover_em(match=word)": [1], "cover_em(match=tokens)": [0]}),
-            "than cover_em(match=tokens)",
-        ),
+        (scores_of(**{"cover_em(match=word)": [1], "cover_em(match=tokens)": [0]}), "than cover_em(match=tokens)"),
         (scores_of(**{"cover_em(match=word)": [1], "cover_em": [0]}), "is greater than cover_em(match=substring)"),
         (scores_of(**{"rouge(type=rougeL)": [1], "rouge(type=rouge1)": [0]}), "is greater than rouge(type=rouge1"),
-        (
-            scores_of(**{"joint_em(rules=2wiki)": [1], "joint_f1(rules=2wiki)": [0]}),
-            "than joint_f1(rules=2wiki",
-        ),
+        (scores_of(**{"joint_em(rules=2wiki)": [1], "joint_f1(rules=2wiki)": [0]}), "than joint_f1(rules=2wiki"),
     ],
 )
 def test_a_broken_invariant_is_named(scores, complaint):
@@ -218,9 +210,7 @@ def test_a_broken_invariant_is_named(scores, complaint):
 
 
 def test_what_may_differ_is_not_a_violation():
-    fine = scores_of(
-        recall_at_1=[0.5, np.nan], recall_at_5=[1, np.nan], precision_at_5=[0.2, np.nan], em=[0, 1], f1=[0.1, 1]
-    )
+    fine = scores_of(recall_at_1=[0.5, np.nan], recall_at_5=[1, np.nan], precision_at_5=[0.2, np.nan], em=[0, 1], f1=[0.1, 1])
     assert check_invariants(fine) == []
     for one, other in (
         ("em(rules=strict)", "f1(rules=hotpotqa)"),

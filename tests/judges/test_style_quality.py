@@ -75,11 +75,9 @@ def test_rule_styles_are_strong_keep_names_and_lose_no_answer(world) -> None:
 
 def test_a_loss_of_content_shows_where_style_alone_does_not(world) -> None:
     report = [
-        by_style(
-            style_quality(
-                texts_of(rewritten(world, RuleRewriter("test", content_loss=loss), ["humor"], by_question=True), world)
-            )
-        )["humor"]
+        by_style(style_quality(texts_of(rewritten(world, RuleRewriter("test", content_loss=loss), ["humor"], by_question=True), world)))[
+            "humor"
+        ]
         for loss in (0.0, 0.5)
     ]
     assert report[0]["answer_kept"].mean == 1.0
@@ -164,9 +162,7 @@ def test_polarity_stays_between_minus_one_and_one(text: str) -> None:
 def test_only_the_styles_named_must_read_as_informal() -> None:
     validator = StyleValidator.of(Judge.of("rule_style"), Services())
     formal, chatty = "The mill was built in 1871.", "Dude, the mill got going in 1871, lol!"
-    assert validator.objections([formal] * 2, [formal, chatty], "informal") == [
-        "style: judged Formal, not Informal", None
-    ]  # fmt: skip
+    assert validator.objections([formal] * 2, [formal, chatty], "informal") == ["style: judged Formal, not Informal", None]
     assert validator.objections([formal], [formal], "romance") == [None]
     assert validator.objections([formal], [" "], "informal") == ["style not judged: nothing to judge"]
 

@@ -25,8 +25,9 @@ def compute(metric, rows):
 
 
 def asked(facts=(), evidence=(), triples=(), answers=("gold",), **more):
-    return Question("q", "?", tuple(answers), evidence=tuple(evidence), supporting_facts=tuple(facts),
-                    triples=tuple(map(tuple, triples)), **more)  # fmt: skip
+    return Question(
+        "q", "?", tuple(answers), evidence=tuple(evidence), supporting_facts=tuple(facts), triples=tuple(map(tuple, triples)), **more
+    )
 
 
 def claimed(support=None, triples=None, answer="gold", evidence=()):
@@ -107,8 +108,7 @@ def test_triple_metrics_are_2wikis(rows):
 words = st.sampled_from(["gold", "the gold medal", "silver", "", "yes"])
 
 
-@given(st.lists(st.tuples(words, st.lists(words, max_size=2), pairs, pairs, triples, triples), max_size=6),
-       st.booleans())  # fmt: skip
+@given(st.lists(st.tuples(words, st.lists(words, max_size=2), pairs, pairs, triples, triples), max_size=6), st.booleans())
 @settings(deadline=None)
 def test_joint_metrics_are_the_official_products(rows, with_triples):
     batch, expected = [], []
@@ -147,10 +147,23 @@ def test_paragraph_support_is_musiques(rows):
 
 
 SUPPORT_METRICS = [
-    "sp_em", "sp_precision", "sp_recall", "sp_f1", "support_em", "support_f1", "evidence_em", "evidence_precision",
-    "evidence_recall", "evidence_f1", "joint_em", "joint_precision", "joint_recall", "joint_f1",
-    "joint_em(rules=2wiki)", "joint_f1(rules=2wiki)",
-]  # fmt: skip
+    "sp_em",
+    "sp_precision",
+    "sp_recall",
+    "sp_f1",
+    "support_em",
+    "support_f1",
+    "evidence_em",
+    "evidence_precision",
+    "evidence_recall",
+    "evidence_f1",
+    "joint_em",
+    "joint_precision",
+    "joint_recall",
+    "joint_f1",
+    "joint_em(rules=2wiki)",
+    "joint_f1(rules=2wiki)",
+]
 FULL = asked(["p1#0", "p2#3"], ["p1", "p2"], [("Rome", "capital of", "Italy"), ("Po", "in", "Italy")])
 
 
@@ -190,8 +203,7 @@ def test_articles_stay_in_triples():
 
 
 def test_an_alias_of_the_answer_is_accepted_inside_a_triple_but_counts_once():
-    row = asked(triples=[("Po", "in", "Italy"), ("Rome", "in", "Lazio")], answers=["Italy"],
-                aliases={"Italy": ("Italia",)})  # fmt: skip
+    row = asked(triples=[("Po", "in", "Italy"), ("Rome", "in", "Lazio")], answers=["Italy"], aliases={"Italy": ("Italia",)})
     assert compute("evidence_recall", [(row, claimed(triples=[("Po", "in", "Italia")]))]) == 0.5
     twice = [("Po", "in", "Italia"), ("Po", "in", "Italy"), ("Rome", "in", "Lazio")]
     assert compute("evidence_recall", [(row, claimed(triples=twice))]) == 1
@@ -214,8 +226,6 @@ def test_real_2wiki_evidence_scores_one_against_itself(data_folder):
         records = json.loads(path.read_text(encoding="utf-8"))
         rows = [(asked(triples=record["evidences"]), claimed(triples=record["evidences"])) for record in records]
         assert len(rows) == 40
-        repeated = [
-            len({re.sub(r"\W", "", str(e).lower()) for e in r["evidences"]}) < len(r["evidences"]) for r in records
-        ]
+        repeated = [len({re.sub(r"\W", "", str(e).lower()) for e in r["evidences"]}) < len(r["evidences"]) for r in records]
         f1 = compute("evidence_f1", rows)
         assert all(value == 1 or again for value, again in zip(f1, repeated, strict=True))

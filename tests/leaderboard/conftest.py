@@ -118,9 +118,7 @@ class App:
 
     @property
     def query(self) -> dict[str, str]:
-        return {
-            name: values[0] if isinstance(values, list) else values for name, values in self.test.query_params.items()
-        }
+        return {name: values[0] if isinstance(values, list) else values for name, values in self.test.query_params.items()}
 
 
 @pytest.fixture
@@ -176,9 +174,11 @@ def _sent(tmp_path_factory: pytest.TempPathFactory) -> Sent:
     answers = [question.answers[0] if n < 1 else "no" for n, question in enumerate(loaded.questions)]
     rows = [{"question_id": q.query_id, "answer": a} for q, a in zip(loaded.questions, answers, strict=True)]
     return Sent(
-        store.folder, "".join(json.dumps(row) + "\n" for row in rows).encode(),
-        (tmp_path / "mine" / "card.yaml").read_bytes(), tuple(question.query_id for question in loaded.questions),
-    )  # fmt: skip
+        store.folder,
+        "".join(json.dumps(row) + "\n" for row in rows).encode(),
+        (tmp_path / "mine" / "card.yaml").read_bytes(),
+        tuple(question.query_id for question in loaded.questions),
+    )
 
 
 @pytest.fixture
@@ -202,8 +202,7 @@ def in_this_process(command: list[str], **options: Any) -> subprocess.CompletedP
         patch.setattr(sys, "argv", ["ragmeter", *command[command.index("ragmeter.cli") + 1 :]])
         with pytest.raises(SystemExit) as ended:
             cli.main()
-    return subprocess.CompletedProcess(command, int(ended.value.code or 0), out.getvalue().encode(),
-                                       err.getvalue().encode())  # fmt: skip
+    return subprocess.CompletedProcess(command, int(ended.value.code or 0), out.getvalue().encode(), err.getvalue().encode())
 
 
 @pytest.fixture

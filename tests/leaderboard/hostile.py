@@ -22,14 +22,23 @@ HUNTER = "hunter2hunter2"
 MARK = "pwned"
 SCRIPT = f"<script>window.{MARK}=1</script>"
 IMAGE = f'<img src=x onerror="window.{MARK}=1"><svg onload=window.{MARK}=1>'
-MARKDOWN = (f"![{MARK}](https://evil.example/x.png) [{MARK}](javascript:window.{MARK}=1) <https://evil.example> "
-            f":red[{MARK}] :material/home: $\\frac{{{MARK}}}{{2}}$ `{MARK}`")  # fmt: skip
+MARKDOWN = (
+    f"![{MARK}](https://evil.example/x.png) [{MARK}](javascript:window.{MARK}=1) <https://evil.example> "
+    f":red[{MARK}] :material/home: $\\frac{{{MARK}}}{{2}}$ `{MARK}`"
+)
 LATEX = f"\\input{{/etc/passwd}} \\write18{{{MARK}}} }}%$&_^~#"
 NAMES = (
-    f"{SCRIPT}{MARKDOWN}", f"=HYPERLINK(\"https://evil.example\",\"{MARK}\")", f"+{MARK}|' /C calc'!A0",
-    f"-2+3+{MARK}", f"@SUM({MARK})", f"\t={MARK}", f"{IMAGE}{LATEX}", f"javascript:window.{MARK}=1",
-    f"../../../etc/{MARK}", f"\"}};window.{MARK}=1;//",
-)  # fmt: skip
+    f"{SCRIPT}{MARKDOWN}",
+    f'=HYPERLINK("https://evil.example","{MARK}")',
+    f"+{MARK}|' /C calc'!A0",
+    f"-2+3+{MARK}",
+    f"@SUM({MARK})",
+    f"\t={MARK}",
+    f"{IMAGE}{LATEX}",
+    f"javascript:window.{MARK}=1",
+    f"../../../etc/{MARK}",
+    f'"}};window.{MARK}=1;//',
+)
 """What methods are called."""
 TEXT = f"{SCRIPT}{IMAGE}{MARKDOWN}{LATEX}"
 EXPERIMENT = f"experiment {TEXT}"
@@ -54,30 +63,48 @@ def spoil(store: Store, synthetic: ModuleType) -> None:
 
 def _spoil(connection: Any) -> None:
     """Put hostile text and keys into every column that holds somebody's words."""
-    described = {TEXT: TEXT, "reader": {"api_key": HUNTER, "url": LINK, "prompt": TEXT}, "note": f"uses {SECRET}",
-                 "id": "m", "base_url": f"https://me:{HUNTER}@evil.example/v1"}  # fmt: skip
+    described = {
+        TEXT: TEXT,
+        "reader": {"api_key": HUNTER, "url": LINK, "prompt": TEXT},
+        "note": f"uses {SECRET}",
+        "id": "m",
+        "base_url": f"https://me:{HUNTER}@evil.example/v1",
+    }
     card = {
         "method": {"name": NAMES[0], "version": TEXT, "url": LINK, "paper": TEXT, "open_weights": True},
-        "settings": {"password": HUNTER}, "training_data": [{"reference": TEXT, "name": TEXT}], "notes": TEXT,
+        "settings": {"password": HUNTER},
+        "training_data": [{"reference": TEXT, "name": TEXT}],
+        "notes": TEXT,
         "submission": {"contamination": [TEXT], "findings": []},
-    }  # fmt: skip
-    method = {"id": "bm25", "version": 1, "summary": TEXT, "paper": f"{TEXT} arXiv:2401.00001", "kind": TEXT,
-              "training_data": [TEXT], "presets": {TEXT: {"token": HUNTER}}}  # fmt: skip
-    connection.execute("UPDATE runs SET description = ?, provenance = ?, error = ?",
-                       [json.dumps(described), json.dumps({"data": described}), f"{TEXT} {SECRET}"])  # fmt: skip
+    }
+    method = {
+        "id": "bm25",
+        "version": 1,
+        "summary": TEXT,
+        "paper": f"{TEXT} arXiv:2401.00001",
+        "kind": TEXT,
+        "training_data": [TEXT],
+        "presets": {TEXT: {"token": HUNTER}},
+    }
+    connection.execute(
+        "UPDATE runs SET description = ?, provenance = ?, error = ?",
+        [json.dumps(described), json.dumps({"data": described}), f"{TEXT} {SECRET}"],
+    )
     connection.execute("UPDATE runs SET card = ?, origin = 'submitted' WHERE method = ?", [json.dumps(card), NAMES[0]])
-    connection.execute("INSERT INTO environments VALUES ('theirs', ?)",
-                       [json.dumps({"python": TEXT, "HF_TOKEN": HUNTER, "git": {"commit": TEXT}})])  # fmt: skip
+    connection.execute(
+        "INSERT INTO environments VALUES ('theirs', ?)", [json.dumps({"python": TEXT, "HF_TOKEN": HUNTER, "git": {"commit": TEXT}})]
+    )
     connection.execute("UPDATE runs SET environment = 'theirs'")
     connection.execute("UPDATE predictions SET failed = ? WHERE failed IS NOT NULL", [f"{TEXT} {SECRET}"])
-    connection.execute("UPDATE predictions SET answer = ?, notes = ? WHERE failed IS NULL AND length(answer) % 2 = 0",
-                       [TEXT, json.dumps({TEXT: TEXT, "authorization": HUNTER})])  # fmt: skip
+    connection.execute(
+        "UPDATE predictions SET answer = ?, notes = ? WHERE failed IS NULL AND length(answer) % 2 = 0",
+        [TEXT, json.dumps({TEXT: TEXT, "authorization": HUNTER})],
+    )
     connection.execute("UPDATE questions SET text = text || ?, golds = [?], type = ?", [TEXT, TEXT, TEXT])
     connection.execute("UPDATE passages SET title = ?, text = ?, sentences = [?]", [TEXT, TEXT, TEXT])
     connection.execute("UPDATE metrics SET definition = ?, source = ?", [TEXT, f"{TEXT} {LINK}"])
     connection.execute("UPDATE scores SET unscored = ? WHERE unscored IS NOT NULL", [f"{TEXT} {SECRET}"])
-    connection.execute("UPDATE judge_calls SET unscored = ?, model = ? WHERE unscored IS NOT NULL",
-                       [f"{TEXT} {SECRET}", TEXT])  # fmt: skip
+    connection.execute("UPDATE judge_calls SET unscored = ?, model = ? WHERE unscored IS NOT NULL", [f"{TEXT} {SECRET}", TEXT])
     connection.execute("DELETE FROM methods")
     connection.execute("INSERT INTO methods VALUES ('bm25', 1, ?)", [json.dumps(method)])
     connection.execute(
@@ -85,10 +112,10 @@ def _spoil(connection: Any) -> None:
         ["ab" * 32, TEXT, json.dumps({"token": HUNTER}), TEXT],
     )
     for fingerprint, text in connection.execute("SELECT fingerprint, card FROM datasets").fetchall():
-        hostile = json.loads(text) | {"title": TEXT, "description": TEXT, "licence": TEXT, "citation": TEXT,
-                                      "homepage": LINK}  # fmt: skip
-        connection.execute("UPDATE datasets SET card = ?, notes = ? WHERE fingerprint = ?",
-                           [json.dumps(hostile), json.dumps({TEXT: TEXT}), fingerprint])  # fmt: skip
+        hostile = json.loads(text) | {"title": TEXT, "description": TEXT, "licence": TEXT, "citation": TEXT, "homepage": LINK}
+        connection.execute(
+            "UPDATE datasets SET card = ?, notes = ? WHERE fingerprint = ?", [json.dumps(hostile), json.dumps({TEXT: TEXT}), fingerprint]
+        )
 
 
 def _judge(store: Store, synthetic: ModuleType) -> None:
@@ -108,8 +135,7 @@ def _tell(store: Store) -> list[str]:
     for place, share in enumerate((0.0, 1.0)):
         benchmark = styled(base, mix={"informal": share})
         store.put_benchmark(benchmark, benchmark.fingerprint)
-        run = Run(f"{place}" * 16, "told", "m", "retriever", {}, benchmark.name, benchmark.fingerprint, "distractor", 0,
-                  4, {})  # fmt: skip
+        run = Run(f"{place}" * 16, "told", "m", "retriever", {}, benchmark.name, benchmark.fingerprint, "distractor", 0, 4, {})
         store.start(run)
         said = [Prediction(question.id, TEXT) for question in benchmark.questions]
         store.append(run.run, said, {str(metric): np.array([1.0, 0, 1, 0])})

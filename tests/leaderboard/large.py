@@ -46,15 +46,15 @@ def fill_large(folder: Path, methods: int = 100, datasets: int = 20, questions: 
     given = {"questions": questions, "methods": float(methods), "metric": METRIC, "experiment": EXPERIMENT}
     with store.database.writing() as connection:
         connection.execute(
-            "CREATE TEMP TABLE made_data AS SELECT d, printf('%016x', d + 1) AS f, 'data' || d || ':test' AS name "
-            "FROM range(?) made(d)", [datasets],
-        )  # fmt: skip
+            "CREATE TEMP TABLE made_data AS SELECT d, printf('%016x', d + 1) AS f, 'data' || d || ':test' AS name FROM range(?) made(d)",
+            [datasets],
+        )
         connection.execute(
             "CREATE TEMP TABLE made_runs AS SELECT d, m, f, name, printf('%08x%08x', m + 1, d + 1) AS run, "
             "printf('method %03d', m) AS method, printf('method-%03d', m) AS method_id "
             "FROM made_data, range(?) made(m)",
             [methods],
-        )  # fmt: skip
+        )
         for statement in _FILL.split(";\n"):
             used = {name: value for name, value in given.items() if f"${name}" in statement}
             connection.execute(statement, used)

@@ -35,14 +35,11 @@ def _metric(identifier: str, definition: str, group: str) -> Metric:
         def __str__(self) -> str:
             return identifier
 
-    entry = MetricEntry(identifier, 1, definition, lambda batch: np.zeros(len(batch)), (), 0.0, 1.0, True, ("answer",),
-                        "made up", group)  # fmt: skip
+    entry = MetricEntry(identifier, 1, definition, lambda batch: np.zeros(len(batch)), (), 0.0, 1.0, True, ("answer",), "made up", group)
     return Fixed(entry, {})
 
 
-def _card(
-    name: str, parameters: int | None, open_weights: bool | None, trained: str, found: tuple[str, ...] = ()
-) -> dict[str, Any]:
+def _card(name: str, parameters: int | None, open_weights: bool | None, trained: str, found: tuple[str, ...] = ()) -> dict[str, Any]:
     """As a submission's card is stored; `found` is what was found contaminated, each naming the dataset."""
     return {
         "method": {"name": name, "parameters": parameters, "open_weights": open_weights},
@@ -60,14 +57,19 @@ METHODS: list[tuple[str, str, str, float, str, str, dict[str, Any] | None]] = [
     (EVIL, "evil", "method", 0.40, "run", FINISHED, None),
     ("half way", "slow", "method", 0.80, "run", RUNNING, None),
     ("trained on it", "leaky", "method", 0.95, "run", FINISHED, None),
-    ("sent@1", "submitted:sent", "method", 0.88, "submitted", FINISHED,
-     _card("sent", 8_030_000_000, True, "hotpotqa:train")),
-    ("proven@2", "submitted:proven", "method", 0.60, "verified", FINISHED,
-     _card("proven", 500_000_000, False, "nq:train")),
-    ("cheat@1", "submitted:cheat", "method", 0.99, "submitted", FINISHED,
-     _card("cheat", None, None, "musique:dev", ("training data 1 (musique:dev) covers the evaluated split dev",))),
+    ("sent@1", "submitted:sent", "method", 0.88, "submitted", FINISHED, _card("sent", 8_030_000_000, True, "hotpotqa:train")),
+    ("proven@2", "submitted:proven", "method", 0.60, "verified", FINISHED, _card("proven", 500_000_000, False, "nq:train")),
+    (
+        "cheat@1",
+        "submitted:cheat",
+        "method",
+        0.99,
+        "submitted",
+        FINISHED,
+        _card("cheat", None, None, "musique:dev", ("training data 1 (musique:dev) covers the evaluated split dev",)),
+    ),
     ("gold answer", "gold_answer", "control", 1.0, "run", FINISHED, None),
-]  # fmt: skip
+]
 
 
 def fill(folder: Path) -> Store:
@@ -77,9 +79,8 @@ def fill(folder: Path) -> Store:
     with store.database.writing() as connection:
         connection.execute(
             "INSERT INTO methods VALUES ('leaky', 1, ?), ('dense', 1, ?)",
-            [json.dumps({"id": "leaky", "training_data": ["nq"]}),
-             json.dumps({"id": "dense", "training_data": ["hotpotqa:train"]})],
-        )  # fmt: skip
+            [json.dumps({"id": "leaky", "training_data": ["nq"]}), json.dumps({"id": "dense", "training_data": ["hotpotqa:train"]})],
+        )
     runs: list[str] = []
     worlds = [_benchmark(name) for name in DATASETS]
     for world in worlds:
@@ -90,9 +91,11 @@ def fill(folder: Path) -> Store:
                 for number, row in enumerate(METHODS):
                     if not (place == 2 and row[0] == "strong") and not (setting == "oracle" and number > 2):
                         runs.append(_run(connection, world, setting, place, number, *row))
-            connection.execute("INSERT INTO violations SELECT run, 'recall@1 is greater than recall@5' FROM runs "
-                               "WHERE method = 'proven@2' AND dataset = 'musique:dev' AND dataset = ?",
-                               [str(world.reference)])  # fmt: skip
+            connection.execute(
+                "INSERT INTO violations SELECT run, 'recall@1 is greater than recall@5' FROM runs "
+                "WHERE method = 'proven@2' AND dataset = 'musique:dev' AND dataset = ?",
+                [str(world.reference)],
+            )
         connection.execute("""INSERT INTO summaries BY NAME SELECT run, metric, count(*) AS scored, count(value) AS n,
             avg(value) AS mean, var_samp(value) AS variance, 0 AS unscored FROM scores GROUP BY 1, 2""")
     store.put_experiment(EXPERIMENT, "name: several\n", None, None, REFERENCE, runs)
@@ -102,16 +105,35 @@ def fill(folder: Path) -> Store:
 def _benchmark(name: str) -> Benchmark:
     asked = [Question(f"{name}-{n}", f"what {n}?", ("a",)) for n in range(QUESTIONS)]
     card = DatasetCard(
-        title=name, task="QA", description="made up", hub_id=None, revision=None, licence="CC0", citation="none",
-        languages=("en",), splits={name.partition(":")[2]: QUESTIONS}, metrics=("em",), settings=("distractor",),
-    )  # fmt: skip
+        title=name,
+        task="QA",
+        description="made up",
+        hub_id=None,
+        revision=None,
+        licence="CC0",
+        citation="none",
+        languages=("en",),
+        splits={name.partition(":")[2]: QUESTIONS},
+        metrics=("em",),
+        settings=("distractor",),
+    )
     return Benchmark(DataReference.parse(name), 1, card, asked, Corpus.of([]))
 
 
 def _run(
-    connection: duckdb.DuckDBPyConnection, world: Benchmark, setting: str, place: int, number: int, name: str,
-    method_id: str, kind: str, skill: float, origin: str, status: str, card: dict[str, Any] | None,
-) -> str:  # fmt: skip
+    connection: duckdb.DuckDBPyConnection,
+    world: Benchmark,
+    setting: str,
+    place: int,
+    number: int,
+    name: str,
+    method_id: str,
+    kind: str,
+    skill: float,
+    origin: str,
+    status: str,
+    card: dict[str, Any] | None,
+) -> str:
     """One run, written as the store writes it but in one transaction with all others: a tenth of the time."""
     run = f"{number:02x}{place:02x}{setting[:2].encode().hex()}".ljust(16, "0")
     model = {"id": "pocket", "config": {"model": f"reader-{number % 2}"}}
@@ -137,11 +159,21 @@ def _run(
     asked = [question.id for question in world.questions[:done]]
     each = {"run": [run] * done, "question": asked}
     insert(connection, "predictions", each | {"answer": ["x"] * done, "notes": ["{}"] * done})
-    insert(connection, "usage", each | {
-        "prompt_tokens": [100 * number] * done, "completion_tokens": [5] * done, "memory_tokens": [0] * done,
-        "model_calls": [1] * done, "seconds": [0.01 * (number + 1)] * done, "stages": ["{}"] * done,
-        "peak_memory_bytes": [0] * done, "cost_usd": [0.001 * number] * done,
-    })  # fmt: skip
+    insert(
+        connection,
+        "usage",
+        each
+        | {
+            "prompt_tokens": [100 * number] * done,
+            "completion_tokens": [5] * done,
+            "memory_tokens": [0] * done,
+            "model_calls": [1] * done,
+            "seconds": [0.01 * (number + 1)] * done,
+            "stages": ["{}"] * done,
+            "peak_memory_bytes": [0] * done,
+            "cost_usd": [0.001 * number] * done,
+        },
+    )
     insert_scores(connection, run, asked, {EM: right[:done], RECALL: found[:done]})
     return run
 

@@ -27,15 +27,13 @@ CHROMIUM_FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "-
 VIEWS = {"light": ("light", 1440, 900), "dark": ("dark", 1440, 900), "phone": ("light", 390, 844)}
 PAGES = {
     "board": "",
-    **{
-        name: name
-        for name in ("methods", "compare", "questions", "styles", "budget", "judges", "datasets", "runs", "submit")
-    },
+    **{name: name for name in ("methods", "compare", "questions", "styles", "budget", "judges", "datasets", "runs", "submit")},
 }
-SERVE = "import sys; from pathlib import Path; from leaderboard.server import serve; " \
-    "sys.exit(serve(Path(sys.argv[1]), int(sys.argv[2])))"  # fmt: skip
-SERVE_SUBMISSIONS = "import sys; from pathlib import Path; from leaderboard.server import serve; sys.exit(serve(" \
-    "Path(sys.argv[1]), int(sys.argv[2]), submit=[sys.executable, '-P', '-m', 'ragmeter.cli', 'submit']))"  # fmt: skip
+SERVE = "import sys; from pathlib import Path; from leaderboard.server import serve; sys.exit(serve(Path(sys.argv[1]), int(sys.argv[2])))"
+SERVE_SUBMISSIONS = (
+    "import sys; from pathlib import Path; from leaderboard.server import serve; sys.exit(serve("
+    "Path(sys.argv[1]), int(sys.argv[2]), submit=[sys.executable, '-P', '-m', 'ragmeter.cli', 'submit']))"
+)
 
 
 def chromium() -> str | None:
@@ -60,8 +58,10 @@ def serving(store: Path, program: str | None = None, said: IO[str] | None = None
     address = f"http://127.0.0.1:{port}"
     process = subprocess.Popen(
         [sys.executable, "-c", program or SERVE, str(store), str(port)],
-        stdout=told, stderr=told, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+        stdout=told,
+        stderr=told,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     try:
         wait_until_healthy(address, process)
         yield address
@@ -117,8 +117,14 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--chromium", default=chromium())
     parser.add_argument("--query", default="", help="URL parameters of every page")
-    parser.add_argument("--page", nargs=2, action="append", metavar=("NAME", "QUERY"), default=[],
-                        help="these pages alone, each with URL parameters of its own")  # fmt: skip
+    parser.add_argument(
+        "--page",
+        nargs=2,
+        action="append",
+        metavar=("NAME", "QUERY"),
+        default=[],
+        help="these pages alone, each with URL parameters of its own",
+    )
     parser.add_argument("--submissions", action="store_true", help="as where submissions are allowed")
     parser.add_argument("--views", default=",".join(VIEWS), help="which of them, with commas between")
     parser.add_argument("--highest", type=int, default=6000, help="pixels at which a page is cut off")
@@ -132,9 +138,7 @@ def main() -> None:
     with serving(given.store, program) as address, browsing(given.chromium) as browser:
         for view in given.views.split(","):
             scheme, width, height = VIEWS[view]
-            context = browser.new_context(
-                viewport={"width": width, "height": height}, color_scheme=scheme, device_scale_factor=1
-            )
+            context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, device_scale_factor=1)
             page = context.new_page()
             for name, query in queries.items():
                 page.goto(f"{address}/{PAGES[name]}?{query}")

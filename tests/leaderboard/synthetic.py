@@ -16,9 +16,7 @@ from judges.api import Metric, MetricEntry
 from methods.api import FAILED, Evidence, Prediction, Usage
 from results.store import FINISHED, RUNNING, Run, Store
 
-HOSTILE_NAME = (
-    "<script>window.pwned=1</script>![x](https://evil.example/x.png)[link](javascript:alert(1)) :smile: $x^2$"
-)
+HOSTILE_NAME = "<script>window.pwned=1</script>![x](https://evil.example/x.png)[link](javascript:alert(1)) :smile: $x^2$"
 HOSTILE_ANSWER = "<img src=x onerror=\"window.pwned=1\"> **bold** :red[red] =cmd|' /C calc'!A0"
 HOSTILE_TITLE = "</textarea><svg/onload=window.pwned=1>"
 EXPERIMENT = "made-up"
@@ -39,7 +37,7 @@ _METHODS = [
     ("full context", "full_context", "method", 0.66, 6120, 2.9, 0.0011),
     ("gold answer", "gold_answer", "control", 1.0, 0, 0.0, 0.0),
     ("oracle evidence", "oracle", "control", 0.9, 420, 0.4, 0.0),
-]  # fmt: skip
+]
 
 
 def metric(identifier: str, definition: str, group: str, *, high: float | None = 1.0, better: bool = True) -> Metric:
@@ -49,10 +47,7 @@ def metric(identifier: str, definition: str, group: str, *, high: float | None =
         def __str__(self) -> str:
             return identifier
 
-    entry = MetricEntry(
-        identifier, 1, definition, lambda batch: np.zeros(len(batch)), (), 0.0, high, better, ("answer",),
-        "made up", group,
-    )  # fmt: skip
+    entry = MetricEntry(identifier, 1, definition, lambda batch: np.zeros(len(batch)), (), 0.0, high, better, ("answer",), "made up", group)
     return Fixed(entry, {})
 
 
@@ -75,8 +70,11 @@ def benchmark(count: int, seed: int = 7) -> Benchmark:
         person = people[number % len(people)]
         town, other = rng.sample(_TOWNS, 2)
         year = 1700 + number
-        first = (f"{person} was a clockmaker of the {number + 1}th guild. ", f"In {year}, {person} moved to {town}. ",
-                 "The workshop burned down twice.")  # fmt: skip
+        first = (
+            f"{person} was a clockmaker of the {number + 1}th guild. ",
+            f"In {year}, {person} moved to {town}. ",
+            "The workshop burned down twice.",
+        )
         second = (f"{town} is a harbour town. ", f"Its mayor in {year} was {other} Ashgrove.")
         title = HOSTILE_TITLE if number == 1 else f"{person} (clockmaker {number})"
         pair = [
@@ -90,19 +88,28 @@ def benchmark(count: int, seed: int = 7) -> Benchmark:
             Question(
                 id=f"q{number:04d}",
                 text=f"Who was mayor of the town that {person} moved to in {year}?"
-                if bridge else f"Which came first, the {number + 1}th guild or the mayor of {town}?",
+                if bridge
+                else f"Which came first, the {number + 1}th guild or the mayor of {town}?",
                 answers=(gold,),
                 aliases={gold: (f"{other[0]}. Ashgrove",)},
                 evidence=(pair[0].id, pair[1].id),
                 supporting_facts=(sentence_id(pair[0].id, 1), sentence_id(pair[1].id, 1)),
                 type="bridge" if bridge else "comparison",
             )
-        )  # fmt: skip
+        )
     card = DatasetCard(
-        title="Made-up worlds", task="multi-hop QA", description="for tests", hub_id=None, revision=None,
-        licence="CC0", citation="none", languages=("en",), splits={"test": count},
-        metrics=("f1(rules=hotpotqa)", "em"), settings=("distractor",),
-    )  # fmt: skip
+        title="Made-up worlds",
+        task="multi-hop QA",
+        description="for tests",
+        hub_id=None,
+        revision=None,
+        licence="CC0",
+        citation="none",
+        languages=("en",),
+        splits={"test": count},
+        metrics=("f1(rules=hotpotqa)", "em"),
+        settings=("distractor",),
+    )
     return Benchmark(DataReference("madeup", None, "test"), 1, card, questions, Corpus.of(passages))
 
 
@@ -113,13 +120,8 @@ def fill(folder: Path, *, count: int = 40, seed: int = 3) -> Store:
     fingerprint = world.fingerprint
     store.put_benchmark(world, fingerprint)
     store.put_cards([], METRICS)
-    runs = [
-        _run(store, world, fingerprint, "distractor", number, *row, seed=seed) for number, row in enumerate(_METHODS)
-    ]
-    again = [
-        _run(store, world, fingerprint, "corpus", number, *row, seed=seed + 1)
-        for number, row in enumerate(_METHODS[:2])
-    ]
+    runs = [_run(store, world, fingerprint, "distractor", number, *row, seed=seed) for number, row in enumerate(_METHODS)]
+    again = [_run(store, world, fingerprint, "corpus", number, *row, seed=seed + 1) for number, row in enumerate(_METHODS[:2])]
     store.put_experiment("open corpus", "name: open corpus\n", None, None, "dense", again)
     # The last one stored is what pages open with.
     store.put_experiment(EXPERIMENT, "name: made-up\n", None, None, REFERENCE, runs)
@@ -127,13 +129,26 @@ def fill(folder: Path, *, count: int = 40, seed: int = 3) -> Store:
 
 
 def _run(
-    store: Store, world: Benchmark, fingerprint: str, setting: str, number: int, name: str, method_id: str, kind: str,
-    skill: float, prompt: int, seconds: float, price: float, *, seed: int,
-) -> str:  # fmt: skip
+    store: Store,
+    world: Benchmark,
+    fingerprint: str,
+    setting: str,
+    number: int,
+    name: str,
+    method_id: str,
+    kind: str,
+    skill: float,
+    prompt: int,
+    seconds: float,
+    price: float,
+    *,
+    seed: int,
+) -> str:
     count = len(world.questions)
     run = f"{setting[:2]}{number:02d}".encode().hex().ljust(16, "0")
-    store.start(Run(run, name, method_id, kind, {"id": method_id}, str(world.reference), fingerprint, setting, 0, count,
-                    {"machine": "none"}))  # fmt: skip
+    store.start(
+        Run(run, name, method_id, kind, {"id": method_id}, str(world.reference), fingerprint, setting, 0, count, {"machine": "none"})
+    )
     # The same difficulty for all methods, so that paired differences are tighter than the intervals suggest.
     difficulty = np.random.default_rng(seed).random(count)
     rng = np.random.default_rng(seed * 100 + number)
@@ -151,11 +166,18 @@ def _run(
         hits = sum(rng.random() < skill for _ in range(2)) if kind != "method" or "chat" in name else 0
         picked = list(question.evidence[:hits]) + [str(i) for i in rng.choice(ids, 4)]
         rng.shuffle(picked)
-        ranked = () if name == "closed book" else tuple(
-            Evidence(i, round(12 - 1.7 * rank, 3)) for rank, i in enumerate(dict.fromkeys(picked))
-        )  # fmt: skip
-        usage = Usage(prompt, 12 if prompt else 0, 0, 1 if prompt else 0,
-                      {"retrieve": seconds * 0.2, "read": seconds * 0.8} if seconds else {}, 0, price)  # fmt: skip
+        ranked = (
+            () if name == "closed book" else tuple(Evidence(i, round(12 - 1.7 * rank, 3)) for rank, i in enumerate(dict.fromkeys(picked)))
+        )
+        usage = Usage(
+            prompt,
+            12 if prompt else 0,
+            0,
+            1 if prompt else 0,
+            {"retrieve": seconds * 0.2, "read": seconds * 0.8} if seconds else {},
+            0,
+            price,
+        )
         predictions.append(Prediction(question.id, answer, ranked, usage, {FAILED: "timed out"} if failed else {}))
         unscorable = question.answers == ("The",)
         found = len({e.id for e in ranked[:5]} & set(question.evidence))

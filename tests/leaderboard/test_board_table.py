@@ -24,15 +24,7 @@ F1, EM, PERPLEXITY = "f1(rules=hotpotqa)#v1", "em#v1", "perplexity#v1"
 DEFINITIONS = {
     F1: {"definition": "overlap", "low": 0.0, "high": 1.0, "higher_is_better": True, "group": "answer", "source": "x"},
     EM: {"definition": "equal", "low": 0.0, "high": 1.0, "higher_is_better": True, "group": "answer", "source": "x"},
-    PERPLEXITY: {
-        "definition": "p",
-        "low": 0.0,
-        "high": None,
-        "higher_is_better": False,
-        "group": "text",
-        "source": "x",
-        "unit": "number",
-    },
+    PERPLEXITY: {"definition": "p", "low": 0.0, "high": None, "higher_is_better": False, "group": "text", "source": "x", "unit": "number"},
 }
 
 
@@ -96,9 +88,7 @@ def test_controls_and_unfinished_runs_have_no_rank(made_up: Board) -> None:
     ranked = {row.run.method for row in made_up.rows if row.run.run in places}
     assert not ranked & {"gold answer", "oracle evidence", "full context"}
     values = sorted((row.cells[F1].estimate.value for row in made_up.rows if row.run.method in ranked), reverse=True)
-    by_place = sorted(
-        (places[row.run.run], row.cells[F1].estimate.value) for row in made_up.rows if row.run.run in places
-    )
+    by_place = sorted((places[row.run.run], row.cells[F1].estimate.value) for row in made_up.rows if row.run.run in places)
     assert [value for _, value in by_place] == values
     assert by_place[0][0] == 1
 
@@ -109,9 +99,7 @@ def test_what_cannot_be_right_or_was_trained_on_has_no_rank(made_up: Board) -> N
         replace(row, cells={metric: replace(cell, apart=why) for metric, cell in row.cells.items()})
         for row, why in ((first, "these scores cannot be right"), (second, "contaminated: madeup:test was trained on"))
     )
-    before, after = (
-        ranks(board, F1, DEFINITIONS) for board in (made_up, replace(made_up, rows=(broken, leaky, *others)))
-    )
+    before, after = (ranks(board, F1, DEFINITIONS) for board in (made_up, replace(made_up, rows=(broken, leaky, *others))))
     assert {first.run.run, second.run.run} <= before.keys()
     assert after.keys() == before.keys() - {first.run.run, second.run.run}
     assert 1 in after.values()
@@ -180,8 +168,7 @@ def test_the_chart_draws_the_same_numbers(made_up: Board) -> None:
 
 
 def test_the_chart_sets_apart_what_must_not_be_compared(made_up: Board) -> None:
-    chosen = next(row for row in made_up.rows if not row.control and row.run.status == "finished"
-                  and not row.cells[F1].apart)  # fmt: skip
+    chosen = next(row for row in made_up.rows if not row.control and row.run.status == "finished" and not row.cells[F1].apart)
     why = "contaminated: madeup:test was trained on"
     cells = {metric: replace(cell, apart=why) for metric, cell in chosen.cells.items()}
     rows = [replace(row, cells=cells) if row is chosen else row for row in made_up.rows]

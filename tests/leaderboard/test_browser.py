@@ -59,9 +59,7 @@ def test_text_from_strangers_is_shown_and_never_run(visit: Any, synthetic: Modul
     assert any("<script>window.pwned=1</script>" in name for name in methods(page))
 
 
-def test_a_visit_is_nothing_that_the_server_complains_of(
-    filled: Path, browser: Any, screenshots: ModuleType, tmp_path: Path
-) -> None:
+def test_a_visit_is_nothing_that_the_server_complains_of(filled: Path, browser: Any, screenshots: ModuleType, tmp_path: Path) -> None:
     with (tmp_path / "said").open("w+") as said:
         with screenshots.serving(filled, said=said) as address:
             page = browser.new_page(viewport={"width": 1280, "height": 900})
@@ -76,9 +74,7 @@ def test_a_visit_is_nothing_that_the_server_complains_of(
     assert not [text for text in wrong if "theme" in text.lower() or "font" in text.lower()]
 
 
-def test_a_link_into_a_page_is_whole_as_the_first_visit_of_a_server(
-    filled: Path, browser: Any, screenshots: ModuleType
-) -> None:
+def test_a_link_into_a_page_is_whole_as_the_first_visit_of_a_server(filled: Path, browser: Any, screenshots: ModuleType) -> None:
     with screenshots.serving(filled) as address:
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         page.goto(f"{address}/datasets")
@@ -152,8 +148,11 @@ def test_going_back_shows_what_was_shown_before(visit: Any, screenshots: ModuleT
     page.wait_for_url("**question=q0007**")
     screenshots.settled(page)
     page.go_back()
-    page.wait_for_function("text => document.body && [...document.querySelectorAll('*')].some(e => (e.shadowRoot ?? e)"
-                           ".querySelector?.('h2.question')?.textContent === text)", arg=shown)  # fmt: skip
+    page.wait_for_function(
+        "text => document.body && [...document.querySelectorAll('*')].some(e => (e.shadowRoot ?? e)"
+        ".querySelector?.('h2.question')?.textContent === text)",
+        arg=shown,
+    )
     assert "question=q0002" in page.url
     assert page.locator("h2.question").inner_text() == shown
 
@@ -169,9 +168,7 @@ def test_dark_readers_get_dark(visit: Any) -> None:
     colours = {}
     for scheme in ("light", "dark"):
         page = visit(scheme=scheme)
-        colours[scheme] = page.evaluate(
-            "getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor"
-        )
+        colours[scheme] = page.evaluate("getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor")
     assert colours == {"light": "rgb(255, 255, 255)", "dark": "rgb(16, 21, 27)"}
 
 
@@ -186,9 +183,7 @@ def test_pages_have_titles_of_their_own_and_a_wrong_link_does_not_trap(visit: An
     assert page.url.endswith("method=nosuch")
 
 
-def test_a_method_of_the_board_opens_its_page_and_back_leads_to_the_board(
-    visit: Any, screenshots: ModuleType
-) -> None:  # fmt: skip
+def test_a_method_of_the_board_opens_its_page_and_back_leads_to_the_board(visit: Any, screenshots: ModuleType) -> None:
     page = visit("?sort=method&order=desc")
     before = methods(page)
     page.locator("button.method").first.focus()
@@ -203,9 +198,7 @@ def test_a_method_of_the_board_opens_its_page_and_back_leads_to_the_board(
     assert methods(page) == before
 
 
-def test_a_key_leads_to_the_next_question_from_a_toggle_but_not_from_a_field(
-    visit: Any, screenshots: ModuleType
-) -> None:  # fmt: skip
+def test_a_key_leads_to_the_next_question_from_a_toggle_but_not_from_a_field(visit: Any, screenshots: ModuleType) -> None:
     page = visit("questions?question=q0001")
     page.get_by_text("Only where they differ").first.click()
     page.wait_for_url("**differ=1**")
@@ -213,9 +206,11 @@ def test_a_key_leads_to_the_next_question_from_a_toggle_but_not_from_a_field(
     place = page.locator(".place strong")
     before = place.inner_text()
     page.keyboard.press("j")
-    page.wait_for_function("text => [...document.querySelectorAll('*')].some(e => e.shadowRoot?.querySelector("
-                           "'.place strong') && e.shadowRoot.querySelector('.place strong').textContent !== text)",
-                           arg=before)  # fmt: skip
+    page.wait_for_function(
+        "text => [...document.querySelectorAll('*')].some(e => e.shadowRoot?.querySelector("
+        "'.place strong') && e.shadowRoot.querySelector('.place strong').textContent !== text)",
+        arg=before,
+    )
     screenshots.settled(page)
     after = place.inner_text()
     assert int(after.split(" ")[0]) == int(before.split(" ")[0]) + 1

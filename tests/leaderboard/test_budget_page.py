@@ -38,10 +38,11 @@ def made_up(filled: Path, synthetic: ModuleType) -> Board:
 def beaten(one: Spent, others: list[Spent], sign: int) -> bool:
     """Whether another is as good and as cheap, and better in one; one pair at a time."""
     return any(
-        sign * other.value.value >= sign * one.value.value and other.x <= one.x
+        sign * other.value.value >= sign * one.value.value
+        and other.x <= one.x
         and (sign * other.value.value > sign * one.value.value or other.x < one.x)
         for other in others
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(("metric", "sign"), [(F1, 1), (PERPLEXITY, -1)])
@@ -49,9 +50,7 @@ def beaten(one: Spent, others: list[Spent], sign: int) -> bool:
 def test_the_front_is_who_is_not_beaten(made_up: Board, metric: str, sign: int, axis: Any) -> None:
     rows = quality_budget(made_up, metric, axis, higher_is_better=sign > 0)
     able = [one for one in rows if not one.row.control and one.row.run.status == "finished"]
-    assert {one.row.run.run for one in rows if one.front} == {
-        one.row.run.run for one in able if not beaten(one, able, sign)
-    }
+    assert {one.row.run.run for one in rows if one.front} == {one.row.run.run for one in able if not beaten(one, able, sign)}
     assert any(one.front for one in rows)
     assert [one.x for one in rows] == sorted(one.x for one in rows)
 
@@ -86,8 +85,14 @@ def compressed(board: Board) -> Board:
         run = replace(model.run, run=name, method=name, description={"compressor": {"id": "c"} if compressor else None})
         return replace(model, run=run, cost=Cost(1.0, prompt, 5.0, memory, 1.0, 0.0))
 
-    rows = [row("CLaRa 64x", 40, 10, True), row("CLaRa 4x", 40, 160, True), row("CLaRa (16x)", 40, 60, True),
-            row("in full", 800, 0, False), row("closed book", 20, 0, False), row("bm25", 0, 0, False)]  # fmt: skip
+    rows = [
+        row("CLaRa 64x", 40, 10, True),
+        row("CLaRa 4x", 40, 160, True),
+        row("CLaRa (16x)", 40, 60, True),
+        row("in full", 800, 0, False),
+        row("closed book", 20, 0, False),
+        row("bm25", 0, 0, False),
+    ]
     return replace(board, rows=tuple(rows))
 
 

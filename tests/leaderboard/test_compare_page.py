@@ -71,9 +71,7 @@ def test_the_page_opens_with_three_finished_methods_and_no_control(app: Start, f
     assert "bridge" in words(page.part("kinds"))
 
 
-def test_six_runs_of_the_url_give_fifteen_pairs_and_a_seventh_is_left_out(
-    app: Start, filled: Path, synthetic: ModuleType
-) -> None:
+def test_six_runs_of_the_url_give_fifteen_pairs_and_a_seventh_is_left_out(app: Start, filled: Path, synthetic: ModuleType) -> None:
     able = [run.run for run in queries.runs(Store(filled), synthetic.EXPERIMENT) if run.kind != "control"]
     assert len(able) == 7
     page = app(filled).open("compare", runs=",".join(able))
@@ -88,9 +86,7 @@ def test_a_url_that_names_what_does_not_exist_falls_back(app: Start, filled: Pat
     assert page.part("apart") == usual.part("apart")
 
 
-def test_turning_the_list_over_shows_other_questions_and_keeps_the_runs(
-    app: Start, filled: Path, synthetic: ModuleType
-) -> None:
+def test_turning_the_list_over_shows_other_questions_and_keeps_the_runs(app: Start, filled: Path, synthetic: ModuleType) -> None:
     able = [run.run for run in queries.runs(Store(filled), synthetic.EXPERIMENT) if run.kind != "control"]
     page = app(filled).open("compare", runs=",".join(able[:6]))
     before = words(page.part("apart"))
@@ -119,8 +115,7 @@ def test_a_board_with_one_run_says_what_to_do(app: Start, tmp_path: Path, synthe
 
 
 def test_strangers_text_is_plain(app: Start, filled: Path, synthetic: ModuleType) -> None:
-    hostile = [run.run for run in queries.runs(Store(filled), synthetic.EXPERIMENT)
-               if run.method in (synthetic.HOSTILE_NAME, "bm25")]  # fmt: skip
+    hostile = [run.run for run in queries.runs(Store(filled), synthetic.EXPERIMENT) if run.method in (synthetic.HOSTILE_NAME, "bm25")]
     page = app(filled).open("compare", runs=",".join(hostile))
     assert synthetic.HOSTILE_NAME in "".join(page.part("values").texts())
     assert not page.test.markdown

@@ -28,10 +28,21 @@ def words(node: Any) -> str:
 
 def made(**changes: Any) -> DatasetFacts:
     values: dict[str, Any] = {
-        "fingerprint": "f00d", "name": "d:test", "card": {"title": "D", "hub_id": None}, "notes": (), "questions": 2,
-        "passages": 3, "types": {"bridge": 2}, "without_gold": 0, "with_evidence": 2, "documents": 0, "words": 4.5,
-        "runs": 1, "methods": 1, "contaminated": (),
-    }  # fmt: skip
+        "fingerprint": "f00d",
+        "name": "d:test",
+        "card": {"title": "D", "hub_id": None},
+        "notes": (),
+        "questions": 2,
+        "passages": 3,
+        "types": {"bridge": 2},
+        "without_gold": 0,
+        "with_evidence": 2,
+        "documents": 0,
+        "words": 4.5,
+        "runs": 1,
+        "methods": 1,
+        "contaminated": (),
+    }
     return DatasetFacts(**values | changes)
 
 

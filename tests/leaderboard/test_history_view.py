@@ -37,8 +37,10 @@ def aged(tmp_path_factory: pytest.TempPathFactory, synthetic: ModuleType) -> Pat
         made = checkpoints.describe(model, method="dense", stage=f"stage{number}", parents=[])
         checkpoints.register(store, made.path)
         with store.database.writing() as connection:
-            connection.execute("UPDATE runs SET provenance = json_merge_patch(provenance, ?) WHERE run = ?",
-                               [f'{{"checkpoints": ["{made.sha256}"]}}', runs[method].run])  # fmt: skip
+            connection.execute(
+                "UPDATE runs SET provenance = json_merge_patch(provenance, ?) WHERE run = ?",
+                [f'{{"checkpoints": ["{made.sha256}"]}}', runs[method].run],
+            )
     gate_history.record(store, ask(store, runs["bm25"], runs["dense"], metrics=[F1], margin=0.05))
     return folder / "store"
 
@@ -54,9 +56,7 @@ def found(store: Store) -> list[history_view.Stand]:
 
 def test_checkpoints_stand_in_the_order_in_which_they_were_registered_with_their_own_runs(aged: Path) -> None:
     rows = found(Store(aged))
-    assert [(row.number, row.checkpoint.stage, row.run.method) for row in rows] == [
-        (1, "stage0", "bm25"), (2, "stage1", "dense"),
-    ]  # fmt: skip
+    assert [(row.number, row.checkpoint.stage, row.run.method) for row in rows] == [(1, "stage0", "bm25"), (2, "stage1", "dense")]
     for row in rows:
         (expected,) = method_record.results_of(Store(aged), [row.run], [F1])
         assert row.value == expected.values[F1]

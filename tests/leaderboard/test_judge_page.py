@@ -66,13 +66,24 @@ def fight(store: Store, mine: RunRow, theirs: RunRow, winners: Sequence[str | No
 
 def judge_all(store: Store, run: RunRow, judge: Judge, values: Sequence[float | None], repetitions: int = 1) -> None:
     calls = [
-        [JudgeCall("match", again, "k", Parsed({"verdict": "Match" if value else "Mismatch"}) if value is not None
-                   else Parsed(None, "no verdict"), "m-1", 100, 10, 0.5, 0.001) for again in range(repetitions)]
+        [
+            JudgeCall(
+                "match",
+                again,
+                "k",
+                Parsed({"verdict": "Match" if value else "Mismatch"}) if value is not None else Parsed(None, "no verdict"),
+                "m-1",
+                100,
+                10,
+                0.5,
+                0.001,
+            )
+            for again in range(repetitions)
+        ]
         for value in values
-    ]  # fmt: skip
+    ]
     scores = [
-        dict.fromkeys(("accuracy", "partial", "mismatch"), Score(value, None if value is not None else "no verdict"))
-        for value in values
+        dict.fromkeys(("accuracy", "partial", "mismatch"), Score(value, None if value is not None else "no verdict")) for value in values
     ]
     asked = [row.question for row in question_queries.questions(store, run.dataset_fingerprint)][: len(values)]
     judgements.put_judge(store, judge)
@@ -93,8 +104,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory, synthetic: ModuleType) -> P
     judge_all(store, runs["gold answer"], MATCH, [0.0] * N, 2)
     path = folder.parent / "labels.csv"
     asked = question_queries.questions(store, runs["bm25"].dataset_fingerprint)
-    path.write_text(to_csv(("item", "criterion", "label"),
-                           [(f"{runs['bm25'].run}/{row.question}", "accuracy", "1") for row in asked[:6]]))  # fmt: skip
+    path.write_text(to_csv(("item", "criterion", "label"), [(f"{runs['bm25'].run}/{row.question}", "accuracy", "1") for row in asked[:6]]))
     labelling.import_labels(store, path, "Ann <b>")
     return folder
 
@@ -124,12 +134,8 @@ def test_where_both_are_disqualified_neither_has_won(battles: BattleBoard) -> No
     # bm25 wins 4 of the 8 with a verdict, dense none of them; two more the judge failed on.
     assert cells(table, "bm25")[order.index("dense")][0].strip("▲▼ †") == "50.0"
     assert cells(table, "dense")[order.index("bm25")][0].strip("▲▼ †") == "0.0"
-    assert all(
-        cells(table, one)[order.index(other)][1].startswith("[")
-        for one, other in (("bm25", "dense"), ("dense", "bm25"))
-    )
-    (tip,) = [cell.tip for cell in table.find(tag="td") if "2 the judge failed on" in cell.tip
-              and cell.tip.startswith("4 won")]  # fmt: skip
+    assert all(cells(table, one)[order.index(other)][1].startswith("[") for one, other in (("bm25", "dense"), ("dense", "bm25")))
+    (tip,) = [cell.tip for cell in table.find(tag="td") if "2 the judge failed on" in cell.tip and cell.tip.startswith("4 won")]
     assert "4 with both disqualified" in tip
 
 
@@ -148,17 +154,22 @@ def test_marks_are_of_the_corrected_tests_and_not_of_the_interval(battles: Battl
     table = battle_view.matrix(battles, "overall")
     assert cells(table, "dense")[order.index("bm25")][:2] == ["0.0†", "[0.0, 0.0]"]
     for p, mark in ((0.051, ""), (0.05, "▲ ")):
-        marked = replace(battles, pairings=tuple(
-            replace(one, corrected=p) if {one.method, one.opponent} == {"hybrid", "bm25"} else one
-            for one in battles.pairings
-        ))  # fmt: skip
+        marked = replace(
+            battles,
+            pairings=tuple(
+                replace(one, corrected=p) if {one.method, one.opponent} == {"hybrid", "bm25"} else one for one in battles.pairings
+            ),
+        )
         table = battle_view.matrix(marked, "overall")
         assert cells(table, "hybrid")[order.index("bm25")][0] == f"{mark}62.5†"
         assert cells(table, "bm25")[order.index("hybrid")][0] == f"{mark and '▼ '}37.5†"
         (tip,) = [cell.tip for cell in table.find(tag="td") if cell.tip.startswith("6 won, 3 tied, 3 lost")]
         assert f"p = .{p:.3f} after correction".replace(".0.", ".") in tip
-    sure = chosen[synthetic.HOSTILE_NAME, "hybrid"] if (synthetic.HOSTILE_NAME, "hybrid") in chosen \
-        else chosen["hybrid", synthetic.HOSTILE_NAME]  # fmt: skip
+    sure = (
+        chosen[synthetic.HOSTILE_NAME, "hybrid"]
+        if (synthetic.HOSTILE_NAME, "hybrid") in chosen
+        else chosen["hybrid", synthetic.HOSTILE_NAME]
+    )
     assert sure.corrected == pytest.approx(4 * 2 / 2**12)
 
 
@@ -251,8 +262,9 @@ def test_a_control_that_is_placed_wrongly_is_flagged(judged: Path) -> None:
     group = next(runs for runs in groups(queries.runs(store)) if any(run.method == "gold answer" for run in runs))
     wrong = board(store, group, metrics=list(measures))
     # The synthetic control goes by a name of its own; flags know controls by their ids.
-    named = tuple(replace(row, run=replace(row.run, method_id="gold_answer")) if row.run.method == "gold answer"
-                  else row for row in wrong.rows)  # fmt: skip
+    named = tuple(
+        replace(row, run=replace(row.run, method_id="gold_answer")) if row.run.method == "gold answer" else row for row in wrong.rows
+    )
     flagged = replace(wrong, rows=named, flags={next(iter(measures)): ["ranks bm25 above the gold answer"]})
     shown = judge_view.controls(flagged, queries.definitions(store), measures)
     assert shown is not None
@@ -291,10 +303,12 @@ def with_controls(controlled: Path) -> BattleBoard:
 
 def test_controls_are_marked_in_every_table_of_battles(with_controls: BattleBoard) -> None:
     rows = with_controls.strengths["overall"]
-    star = replace(with_controls, pairings=tuple(one for one in with_controls.pairings
-                                                 if "dense" in (one.method, one.opponent)))  # fmt: skip
-    tables = [battle_view.matrix(with_controls, "overall"), battle_view.strengths(rows, with_controls.controls),
-              battle_view.against(star, "overall", "dense")]  # fmt: skip
+    star = replace(with_controls, pairings=tuple(one for one in with_controls.pairings if "dense" in (one.method, one.opponent)))
+    tables = [
+        battle_view.matrix(with_controls, "overall"),
+        battle_view.strengths(rows, with_controls.controls),
+        battle_view.against(star, "overall", "dense"),
+    ]
     marked = []
     for table in tables:
         body = list(next(table.find(tag="tbody")).find(tag="tr"))
@@ -316,16 +330,18 @@ def test_each_control_is_said_to_stand_where_it_belongs_or_not(with_controls: Ba
     assert battle_view.controls(replace(with_controls, controls={}), "overall") is None
 
 
-@pytest.mark.parametrize(("opponent", "verdict", "found"), [
-    ("bm25", "wrongly", "surely below bm25"), ("hybrid", "not told apart", "not told apart from hybrid"),
-    ("dense", "where it belongs", "surely above dense"),
-])  # fmt: skip
-def test_a_control_that_met_one_rival_is_judged_by_it_alone(
-    with_controls: BattleBoard, opponent: str, verdict: str, found: str
-) -> None:
-    alone = replace(with_controls, pairings=tuple(
-        one for one in with_controls.pairings if {one.method, one.opponent} == {"gold answer", opponent}
-    ))  # fmt: skip
+@pytest.mark.parametrize(
+    ("opponent", "verdict", "found"),
+    [
+        ("bm25", "wrongly", "surely below bm25"),
+        ("hybrid", "not told apart", "not told apart from hybrid"),
+        ("dense", "where it belongs", "surely above dense"),
+    ],
+)
+def test_a_control_that_met_one_rival_is_judged_by_it_alone(with_controls: BattleBoard, opponent: str, verdict: str, found: str) -> None:
+    alone = replace(
+        with_controls, pairings=tuple(one for one in with_controls.pairings if {one.method, one.opponent} == {"gold answer", opponent})
+    )
     tree = battle_view.controls(alone, "overall")
     assert tree is not None
     assert cells(tree, "gold answer")[1:] == [[verdict], [found, "judged by this rival alone, it met no other"]]
@@ -341,9 +357,9 @@ def test_a_wrong_answer_that_beats_a_method_is_told_of(with_controls: BattleBoar
 
 
 def test_what_speaks_against_the_judge_on_other_boards_is_not_folded_away(with_controls: BattleBoard) -> None:
-    right = replace(with_controls, pairings=tuple(
-        one for one in with_controls.pairings if {one.method, one.opponent} == {"gold answer", "dense"}
-    ))  # fmt: skip
+    right = replace(
+        with_controls, pairings=tuple(one for one in with_controls.pairings if {one.method, one.opponent} == {"gold answer", "dense"})
+    )
     tree = battle_view.elsewhere([("there", right)], "overall")
     assert tree is not None
     assert words(next(tree.find(tag="summary"))) == "Controls on 1 other board 0 of 1 placed wrongly"

@@ -55,9 +55,7 @@ def test_files_come_down_and_hold_what_is_shown(page_of: Any, matrix_store: Modu
     page.close()
 
 
-def test_a_benchmark_is_opened_by_keyboard_and_going_back_shows_the_matrix(
-    page_of: Any, screenshots: ModuleType
-) -> None:
+def test_a_benchmark_is_opened_by_keyboard_and_going_back_shows_the_matrix(page_of: Any, screenshots: ModuleType) -> None:
     page = page_of()
     page.locator("thead button", has_text="open board").first.focus()
     page.keyboard.press("Enter")

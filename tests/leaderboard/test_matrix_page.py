@@ -97,9 +97,7 @@ def test_filters_of_the_url_choose_who_competes(
     assert f"{len(matrix_store.METHODS) - len(left)} filtered out" in words(page.part("summary"))
 
 
-def test_a_checkpoint_that_learnt_what_is_asked_is_no_competitor_there(
-    app: Start, matrix_store: ModuleType, tmp_path: Path
-) -> None:
+def test_a_checkpoint_that_learnt_what_is_asked_is_no_competitor_there(app: Start, matrix_store: ModuleType, tmp_path: Path) -> None:
     store = matrix_store.fill(tmp_path / "store")
     folder = tmp_path / "model"
     folder.mkdir()
@@ -107,8 +105,7 @@ def test_a_checkpoint_that_learnt_what_is_asked_is_no_competitor_there(
     checkpoints.describe(folder, method="pipeline", stage="tuned", config={"data": ["hotpotqa:dev"]})
     made = checkpoints.register(store, folder)
     with store.database.writing() as connection:
-        connection.execute("UPDATE runs SET provenance = ? WHERE method = 'strong'",
-                           [json.dumps({"checkpoints": [made.sha256]})])  # fmt: skip
+        connection.execute("UPDATE runs SET provenance = ? WHERE method = 'strong'", [json.dumps({"checkpoints": [made.sha256]})])
     page = app(tmp_path / "store").open(view="matrix", setting="distractor")
     body = next(page.part("matrix").find(tag="tbody"))
     line = next(row for row in body.find(tag="tr") if "strong" in words(row))
@@ -118,11 +115,14 @@ def test_a_checkpoint_that_learnt_what_is_asked_is_no_competitor_there(
     # The benchmark's own board and the method's page say it in the same words.
     why = f"hotpotqa:dev was trained on by checkpoint {made.sha256[:8]} (pipeline, tuned)"
     board = app(tmp_path / "store").open(view="benchmark", setting="distractor").part("board")
-    marked = {words(row): [mark for mark in row.find(cls="badge") if words(mark) == "contaminated"]
-              for row in next(board.find(tag="tbody")).find(tag="tr")}  # fmt: skip
+    marked = {
+        words(row): [mark for mark in row.find(cls="badge") if words(mark) == "contaminated"]
+        for row in next(board.find(tag="tbody")).find(tag="tr")
+    }
     assert [[mark.tip for mark in marks] for name, marks in marked.items() if "strong" in name] == [[why]]
-    lines = [row for row in app(tmp_path / "store").open("methods", method="pipeline").part("results").find(tag="tr")
-             if "strong" in words(row)]  # fmt: skip
+    lines = [
+        row for row in app(tmp_path / "store").open("methods", method="pipeline").part("results").find(tag="tr") if "strong" in words(row)
+    ]
     said = {words(row).partition(" ")[0]: [mark.tip for mark in row.find(cls="badge")] for row in lines}
     assert said["hotpotqa:dev"] == [why]
     assert said["musique:dev"] == []
@@ -134,9 +134,7 @@ def test_a_checkpoint_that_learnt_what_is_asked_is_no_competitor_there(
     assert "sent@1" not in again
 
 
-def test_ranks_are_among_those_who_compete_while_hiding_changes_no_number(
-    app: Start, several: Path, matrix_store: ModuleType
-) -> None:
+def test_ranks_are_among_those_who_compete_while_hiding_changes_no_number(app: Start, several: Path, matrix_store: ModuleType) -> None:
     def rank_of(page: Any, name: str) -> str:
         body = next(page.part("matrix").find(tag="tbody"))
         line = next(row for row in body.find(tag="tr") if name in words(row))
@@ -195,8 +193,17 @@ def test_a_filter_that_leaves_nobody_says_so_and_can_be_cleared(app: Start, seve
 
 
 def test_a_metric_that_nothing_was_scored_on_falls_back(app: Start, several: Path) -> None:
-    page = app(several).open(view="matrix", family="graph", measure="no such metric", setting="../..", correction="x",
-                             reference="<script>", first="-9", since="yesterday", sort="'; DROP TABLE")  # fmt: skip
+    page = app(several).open(
+        view="matrix",
+        family="graph",
+        measure="no such metric",
+        setting="../..",
+        correction="x",
+        reference="<script>",
+        first="-9",
+        since="yesterday",
+        sort="'; DROP TABLE",
+    )
     assert not page.test.exception
     assert page.part("matrix") == app(several).open().part("matrix")
 

@@ -88,10 +88,10 @@ def test_a_search_looks_at_name_method_and_reader() -> None:
 def board(values: dict[str, float], apart: tuple[str, ...] = ()) -> Matrix:
     column = Column("a", tuple(one.runs["a"] for one in ROWS), "em#v1")
     cells = {
-        (one.key, "a"): Cell(one.runs["a"], values[one.name], 0.1, 10, 0, 0, "",
-                             "a reason" if one.name in apart else "", False)
-        for one in ROWS if one.name in values
-    }  # fmt: skip
+        (one.key, "a"): Cell(one.runs["a"], values[one.name], 0.1, 10, 0, 0, "", "a reason" if one.name in apart else "", False)
+        for one in ROWS
+        if one.name in values
+    }
     costs = {"run-bm25": Cost(0.5, 10, 1, 0, 1, 0.2), "run-huge": Cost(2.0, 100, 1, 5, 1, 0.1)}
     return Matrix((column,), tuple(ROWS), cells, costs)
 
@@ -124,9 +124,7 @@ def test_a_value_that_must_not_be_compared_never_stands_among_those_that_may(des
 def test_the_best_comes_first_at_first() -> None:
     assert default_order(board(VALUES)) == Order("a", True)
     less = board(VALUES)
-    assert default_order(replace(less, columns=(replace(less.columns[0], higher_is_better=False),))) == Order(
-        "a", False
-    )
+    assert default_order(replace(less, columns=(replace(less.columns[0], higher_is_better=False),))) == Order("a", False)
     assert default_order(board({})).column == "method"
     assert set(sort_columns(less)) == {"a", "method", "mean", "tokens", "seconds", "cost", "parameters"}
 
@@ -139,8 +137,7 @@ def test_pins_stay_on_top_hidden_rows_go_and_controls_stay_below() -> None:
     key: Callable[[str], str] = key_of
     made = board(VALUES)
     plain = drawn(made, Order("a", True), [], [], "", 0)
-    assert (names(plain.pinned), names(plain.rows), names(plain.controls)) == (
-        [], ["small", "huge", "bm25", "mute"], ["gold"])  # fmt: skip
+    assert (names(plain.pinned), names(plain.rows), names(plain.controls)) == ([], ["small", "huge", "bm25", "mute"], ["gold"])
     pinned = drawn(made, Order("a", True), [key("mute"), "no such row", key("bm25")], [key("huge")], "small", 0)
     assert (names(pinned.pinned), names(pinned.rows)) == (["mute", "bm25"], ["small"])
     assert pinned.hidden_keys == (key("huge"),)
@@ -148,8 +145,9 @@ def test_pins_stay_on_top_hidden_rows_go_and_controls_stay_below() -> None:
     assert names(both.pinned) == ["huge"]  # what is pinned is not hidden
 
 
-@pytest.mark.parametrize(("first", "expected"), [(0, ["small", "huge"]), (3, ["bm25", "mute"]), (99, ["bm25", "mute"]),
-                                                 (-5, ["small", "huge"])])  # fmt: skip
+@pytest.mark.parametrize(
+    ("first", "expected"), [(0, ["small", "huge"]), (3, ["bm25", "mute"]), (99, ["bm25", "mute"]), (-5, ["small", "huge"])]
+)
 def test_pages_are_whole_and_no_number_leads_outside(first: int, expected: list[str]) -> None:
     found = drawn(board(VALUES), Order("a", True), [], [], "", first, page=2)
     assert names(found.rows) == expected

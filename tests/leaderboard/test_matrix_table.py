@@ -51,8 +51,7 @@ def made(folder: Path, measure: str) -> Shown:
     published: dict[tuple[str, str], Comparison] = {}
     for column in columns:
         for run in column.runs:
-            known = beside(run.dataset, run.setting, str(column.metric), run.description,
-                           estimate=Estimate(0.5, 0.4, 0.6, 60, 0))  # fmt: skip
+            known = beside(run.dataset, run.setting, str(column.metric), run.description, estimate=Estimate(0.5, 0.4, 0.6, 60, 0))
             if known:
                 published[column.key, run.run] = known[0]
     return Shown(board, labels(boards, "distractor"), {**definitions, **COSTS}, published)
@@ -114,8 +113,9 @@ def test_marks_stand_where_the_corrected_test_rejects(shown: Shown, tree: Node) 
     found = lines(tree)
     seen = set()
     for row in shown.board.rows:
-        marks = ["▲" if "mark-better" in node.classes else "▼"
-                 for cls in ("mark-better", "mark-worse") for node in found[row.name].find(cls=cls)]  # fmt: skip
+        marks = [
+            "▲" if "mark-better" in node.classes else "▼" for cls in ("mark-better", "mark-worse") for node in found[row.name].find(cls=cls)
+        ]
         paired = [cell.paired for cell in shown.board.line(row) if cell is not None and cell.paired is not None]
         assert sorted(marks) == sorted("▲" if p.value > 0 else "▼" for p in paired if p.corrected < 0.05)
         seen |= set(marks)
@@ -183,9 +183,7 @@ def test_pinning_and_hiding_add_to_what_is_pinned_and_hidden(shown: Shown) -> No
     keys = [row.key for row in shown.board.rows]
     part = drawn(shown.board, Order("method", False), [keys[0]], [keys[1]], "", 0)
     found = table(shown, part, Order("method", False))
-    actions = [
-        node.action for node in found.find(tag="button") if node.action and node.action.keys() <= {"pin", "hide"}
-    ]
+    actions = [node.action for node in found.find(tag="button") if node.action and node.action.keys() <= {"pin", "hide"}]
     assert {"pin": ""} in actions  # unpins the only one
     assert {"pin": f"{keys[0]},{keys[2]}"} in actions
     assert {"hide": f"{keys[1]},{keys[2]}"} in actions
@@ -219,8 +217,10 @@ def test_the_legend_names_the_correction(shown: Shown) -> None:
     assert "Holm-corrected within the benchmark, 5 %" in text(legend(shown))
 
 
-@pytest.mark.parametrize(("number", "expected"), [(None, "–"), (0, "no model"), (950, "950"), (110_000_000, "110 M"),
-                                                  (7_240_000_000, "7.24 B"), (10**15, "1e+03 T")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [(None, "–"), (0, "no model"), (950, "950"), (110_000_000, "110 M"), (7_240_000_000, "7.24 B"), (10**15, "1e+03 T")],
+)
 def test_parameters_are_written_as_models_are_named(number: int | None, expected: str) -> None:
     assert formats.parameters(number) == expected
 
@@ -297,9 +297,7 @@ def test_the_picture_is_xml_whose_text_is_what_is_shown(shown: Shown, export: Ex
     drawing = svg_file(picture(export))
     root = ElementTree.fromstring(drawing)
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    assert {node.tag.rpartition("}")[2] for node in root.iter()} <= {
-        "svg", "style", "rect", "text", "title", "line", "g", "circle"
-    }  # fmt: skip
+    assert {node.tag.rpartition("}")[2] for node in root.iter()} <= {"svg", "style", "rect", "text", "title", "line", "g", "circle"}
     words = ["".join(node.itertext()) for node in root.iter("{http://www.w3.org/2000/svg}text")]
     assert "Several <b>benchmarks</b>" in words
     for row in shown.board.rows:
@@ -314,15 +312,24 @@ def test_the_dots_of_a_picture_are_as_far_apart_as_the_values(shown: Shown, expo
     name = "{http://www.w3.org/2000/svg}"
     root = ElementTree.fromstring(svg_file(picture(export)))
     dots = [float(one.attrib["cx"]) for one in root.iter(f"{name}circle")]
-    compared = [[cell.value for row in export.rows if not row.control
-                 and (cell := shown.board.cells.get((row.key, column.key))) and not cell.apart
-                 and not math.isnan(cell.half)] for column in shown.board.columns]  # fmt: skip
+    compared = [
+        [
+            cell.value
+            for row in export.rows
+            if not row.control and (cell := shown.board.cells.get((row.key, column.key))) and not cell.apart and not math.isnan(cell.half)
+        ]
+        for column in shown.board.columns
+    ]
     values = [mean.value for row in export.rows if not row.control and (mean := shown.board.mean(row)) is not None]
     assert len(dots) == sum(map(len, compared)) + len(values)
     first = [dot for dot in dots if dot <= min(dots) + 120]
     assert len(first) == len(compared[0]) > 2
-    slopes = [(a - b) / (x - y) for a, x in zip(first, compared[0], strict=True)
-              for b, y in zip(first, compared[0], strict=True) if abs(x - y) > 0.05]  # fmt: skip
+    slopes = [
+        (a - b) / (x - y)
+        for a, x in zip(first, compared[0], strict=True)
+        for b, y in zip(first, compared[0], strict=True)
+        if abs(x - y) > 0.05
+    ]
     assert slopes
     assert max(slopes) == pytest.approx(min(slopes), rel=0.05)
 

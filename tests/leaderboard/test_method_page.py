@@ -33,10 +33,20 @@ def trained(tmp_path_factory: pytest.TempPathFactory, synthetic: ModuleType) -> 
     """A store in which `dense` has a card, a checkpoint with a curve, and decisions of the gate."""
     folder = tmp_path_factory.mktemp("trained")
     store = synthetic.fill(folder / "store", count=20)
-    store.put_cards([{
-        "id": "dense", "version": 2, "kind": "retriever", "summary": "<b>towers</b>", "training_data": ["nq:train"],
-        "paper": "Somebody 2020 (arXiv:2004.04906)", "presets": {"small": {"size": 2}},
-    }], [])  # fmt: skip
+    store.put_cards(
+        [
+            {
+                "id": "dense",
+                "version": 2,
+                "kind": "retriever",
+                "summary": "<b>towers</b>",
+                "training_data": ["nq:train"],
+                "paper": "Somebody 2020 (arXiv:2004.04906)",
+                "presets": {"small": {"size": 2}},
+            }
+        ],
+        [],
+    )
     model = folder / "model"
     model.mkdir()
     rows = [{"step": step, "loss": 1.0 / (1 + step), "rate": 0.5} for step in range(5)]
@@ -53,17 +63,14 @@ def test_values_of_every_board_are_those_of_the_boards(filled: Path, synthetic: 
     store = Store(filled)
     found = method_record.results_of(store, method_record.runs_of(store, "bm25"), [F1, "perplexity#v1"])
     assert {result.run.setting for result in found} == {"distractor", "corpus"}
-    expected = {row.run.run: row for name in (synthetic.EXPERIMENT, "open corpus") for table in boards(store, name)
-                for row in table.rows}  # fmt: skip
+    expected = {row.run.run: row for name in (synthetic.EXPERIMENT, "open corpus") for table in boards(store, name) for row in table.rows}
     for result in found:
         for metric, one in result.values.items():
             assert one == expected[result.run.run].cells[metric].estimate
         assert result.cost == expected[result.run.run].cost
 
 
-def test_datasets_of_one_size_are_resampled_together_and_have_the_boards_intervals(
-    tmp_path: Path, large: ModuleType
-) -> None:
+def test_datasets_of_one_size_are_resampled_together_and_have_the_boards_intervals(tmp_path: Path, large: ModuleType) -> None:
     store = large.fill_large(tmp_path / "store", methods=2, datasets=3, questions=40)
     found = method_record.results_of(store, method_record.runs_of(store, "method-001"), [large.METRIC])
     expected = {row.run.run: row for table in boards(store, large.EXPERIMENT) for row in table.rows}
@@ -139,23 +146,41 @@ def test_options_that_runs_do_not_share_say_which_run_has_which(filled: Path, sy
     assert said == ["id bm25 bm25", "id dense dense"]
 
 
-@pytest.mark.parametrize("paper", [
-    "javascript:alert(1)", "arXiv:javascript", "arXiv:1.2.3/../x y", "Somebody 2020, pages 2004.04906", "2004.049061",
-    "https://evilarxiv.org/abs/2004.04906", "https://arxiv.org.evil.example/abs/2004.04906", "arXiv:2004.04906.7",
-    "https://example.org/paper", "",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "paper",
+    [
+        "javascript:alert(1)",
+        "arXiv:javascript",
+        "arXiv:1.2.3/../x y",
+        "Somebody 2020, pages 2004.04906",
+        "2004.049061",
+        "https://evilarxiv.org/abs/2004.04906",
+        "https://arxiv.org.evil.example/abs/2004.04906",
+        "arXiv:2004.04906.7",
+        "https://example.org/paper",
+        "",
+    ],
+)
 def test_a_paper_that_names_no_arxiv_number_is_no_link(paper: str) -> None:
     tree = method_view.card("m", {"summary": "s", "paper": paper})
     assert not list(tree.find(tag="a"))
     assert (paper or "none given") in words(tree)
 
 
-@pytest.mark.parametrize(("paper", "number"), [
-    ("Somebody 2020 (arXiv:2004.04906)", "2004.04906"), ("Somebody 2025 (arXiv 2511.18659)", "2511.18659"),
-    ("arXiv:2004.04906.", "2004.04906"), ("2004.04906", "2004.04906"), ("arXiv:2004.04906v2", "2004.04906v2"),
-    ("https://arxiv.org/abs/2004.04906", "2004.04906"), ("http://www.arxiv.org/pdf/2004.04906v3.pdf", "2004.04906v3"),
-    ("arxiv.org/abs/cs/0112017", "cs/0112017"), ("doi:10.48550/arXiv.2004.04906", "2004.04906"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("paper", "number"),
+    [
+        ("Somebody 2020 (arXiv:2004.04906)", "2004.04906"),
+        ("Somebody 2025 (arXiv 2511.18659)", "2511.18659"),
+        ("arXiv:2004.04906.", "2004.04906"),
+        ("2004.04906", "2004.04906"),
+        ("arXiv:2004.04906v2", "2004.04906v2"),
+        ("https://arxiv.org/abs/2004.04906", "2004.04906"),
+        ("http://www.arxiv.org/pdf/2004.04906v3.pdf", "2004.04906v3"),
+        ("arxiv.org/abs/cs/0112017", "cs/0112017"),
+        ("doi:10.48550/arXiv.2004.04906", "2004.04906"),
+    ],
+)
 def test_a_paper_that_names_an_arxiv_number_is_a_link_to_it(paper: str, number: str) -> None:
     tree = method_view.card("m", {"summary": "s", "paper": paper})
     (a,) = tree.find(tag="a")
@@ -168,22 +193,38 @@ def sent(tmp_path_factory: pytest.TempPathFactory, synthetic: ModuleType) -> Pat
     folder = tmp_path_factory.mktemp("sent") / "store"
     store = synthetic.fill(folder, count=4)
     world = synthetic.benchmark(4)
-    found = {"code": "no_evidence", "severity": "warning", "what": "no row has <b>evidence</b>", "try": "send some",
-             "count": 3, "places": [{"line": 4, "detail": "row 'x'"}]}  # fmt: skip
-    for number, (version, setting, url) in enumerate((
-        ("1", "distractor", "https://example.org/x"), ("1", "corpus", "https://example.org/x"),
-        ("2", "distractor", "javascript:alert(1)"),
-    )):  # fmt: skip
+    found = {
+        "code": "no_evidence",
+        "severity": "warning",
+        "what": "no row has <b>evidence</b>",
+        "try": "send some",
+        "count": 3,
+        "places": [{"line": 4, "detail": "row 'x'"}],
+    }
+    for number, (version, setting, url) in enumerate(
+        (("1", "distractor", "https://example.org/x"), ("1", "corpus", "https://example.org/x"), ("2", "distractor", "javascript:alert(1)"))
+    ):
         card = {
-            "format": 1, "benchmark": "madeup:test", "hardware": "two cards", "contact": "ann@example.org",
-            "method": {"name": "Sent", "version": version, "description": "First.\n\nSecond <i>part</i>.",
-                       "authors": ["Ann", "Bob"], "url": url, "paper": "arXiv:2004.04906", "licence": "MIT",
-                       "parameters": 25_400_000, "open_weights": True},
-            "training_data": [{"reference": "nq:train", "name": "", "url": None, "note": "dev left out", "seeds": "",
-                               "question_ids": ["q1", "q2"]}],
-            "submission": {"card_digest": "ab" * 8, "contamination": [],
-                           "findings": [found] if setting == "distractor" else []},
-        }  # fmt: skip
+            "format": 1,
+            "benchmark": "madeup:test",
+            "hardware": "two cards",
+            "contact": "ann@example.org",
+            "method": {
+                "name": "Sent",
+                "version": version,
+                "description": "First.\n\nSecond <i>part</i>.",
+                "authors": ["Ann", "Bob"],
+                "url": url,
+                "paper": "arXiv:2004.04906",
+                "licence": "MIT",
+                "parameters": 25_400_000,
+                "open_weights": True,
+            },
+            "training_data": [
+                {"reference": "nq:train", "name": "", "url": None, "note": "dev left out", "seeds": "", "question_ids": ["q1", "q2"]}
+            ],
+            "submission": {"card_digest": "ab" * 8, "contamination": [], "findings": [found] if setting == "distractor" else []},
+        }
         store.start(Run(f"{number:016x}", f"Sent@{version}", "submitted:sent", "method", {}, str(world.reference),
                         world.fingerprint, setting, 0, 4, {}, {}, "submitted", card))  # fmt: skip
     return folder
@@ -200,11 +241,16 @@ def test_a_card_that_was_sent_is_told_in_words(app: Start, sent: Path) -> None:
     assert not page.test.exception
     newest, older = list(page.part("card").find(tag="section"))
     assert told(older) == {
-        "Name": "Sent, version 1", "Sent in by": "Ann, Bob", "Contact": "ann@example.org",
-        "URL": "https://example.org/x", "Paper": "arXiv:2004.04906", "Parameters": "25.4 M, open weights",
-        "Licence": "MIT", "Trained on": "nq:train  2 questions of it; dev left out",
+        "Name": "Sent, version 1",
+        "Sent in by": "Ann, Bob",
+        "Contact": "ann@example.org",
+        "URL": "https://example.org/x",
+        "Paper": "arXiv:2004.04906",
+        "Parameters": "25.4 M, open weights",
+        "Licence": "MIT",
+        "Trained on": "nq:train  2 questions of it; dev left out",
         "Found by the check": "no row has <b>evidence</b> warning  3 times; row 'x'; on madeup:test · distractor",
-    }  # fmt: skip
+    }
     assert [words(part) for part in older.find(tag="p")][1:] == ["First.", "Second <i>part</i>."]
     links = [a.attributes["href"] for a in older.find(tag="a")]
     assert links == ["https://example.org/x", "https://arxiv.org/abs/2004.04906"]
@@ -218,11 +264,14 @@ def test_what_a_card_has_beside_is_folded_and_nothing_is_lost_or_told_twice(sent
     newest, older = list(submission_view.cards("submitted:sent", runs).find(tag="section"))
     (fold,) = newest.find(tag="details")
     keys = {words(next(row.find(tag="th"))): words(next(row.find(tag="td"))) for row in fold.find(tag="tr")}
-    assert keys == {"format": "1", "benchmark": "madeup:test", "hardware": "two cards",
-                    "submission.card_digest": "ab" * 8, "training_data[0].question_ids": '["q1", "q2"]'}  # fmt: skip
-    assert "All else that was sent for madeup:test · corpus" in [
-        words(next(node.find(cls="name"))) for node in older.find(tag="details")
-    ]
+    assert keys == {
+        "format": "1",
+        "benchmark": "madeup:test",
+        "hardware": "two cards",
+        "submission.card_digest": "ab" * 8,
+        "training_data[0].question_ids": '["q1", "q2"]',
+    }
+    assert "All else that was sent for madeup:test · corpus" in [words(next(node.find(cls="name"))) for node in older.find(tag="details")]
     assert len(list(older.find(tag="details"))) == 2
 
 
@@ -231,15 +280,21 @@ def test_a_card_that_says_nothing_says_so(sent: Path) -> None:
     bare = replace(run, card={"method": {"name": "Sent"}, "training_data": []})
     (one,) = submission_view.cards("submitted:sent", [bare]).find(tag="section")
     assert told(one) == {
-        "Name": "Sent", "Sent in by": "not stated", "Paper": "none given", "Parameters": "not stated",
-        "Trained on": "nothing that it declares", "Found by the check": "nothing",
-    }  # fmt: skip
+        "Name": "Sent",
+        "Sent in by": "not stated",
+        "Paper": "none given",
+        "Parameters": "not stated",
+        "Trained on": "nothing that it declares",
+        "Found by the check": "nothing",
+    }
     assert not list(one.find(tag="details"))
 
 
 def test_what_it_was_trained_on_is_its_checkpoints_affair_where_it_has_some() -> None:
-    said = [words(method_view.card("m", {"training_data": data}, checkpoints=some))
-            for data, some in ((["nq:train"], True), ([], True), ([], False))]  # fmt: skip
+    said = [
+        words(method_view.card("m", {"training_data": data}, checkpoints=some))
+        for data, some in ((["nq:train"], True), ([], True), ([], False))
+    ]
     assert "nq:train" in said[0]
     assert "as each checkpoint below says" in said[1]
     assert "nothing that it declares" in said[2]

@@ -40,11 +40,23 @@ def test_a_class_cannot_come_from_data() -> None:
 @pytest.mark.parametrize(
     "address",
     [
-        "javascript:alert(1)", "JaVaScRiPt:alert(1)", " javascript:alert(1)", "java\nscript:alert(1)",
-        "data:text/html,x", "vbscript:x", "file:///etc/passwd", "//evil.example", "http:evil", "https:///x",
-        "http://a b", "http:\\\\evil.example", "http://[", "", "mailto:a@b.c",
+        "javascript:alert(1)",
+        "JaVaScRiPt:alert(1)",
+        " javascript:alert(1)",
+        "java\nscript:alert(1)",
+        "data:text/html,x",
+        "vbscript:x",
+        "file:///etc/passwd",
+        "//evil.example",
+        "http:evil",
+        "https:///x",
+        "http://a b",
+        "http:\\\\evil.example",
+        "http://[",
+        "",
+        "mailto:a@b.c",
     ],
-)  # fmt: skip
+)
 def test_only_web_addresses_become_links(address: str) -> None:
     assert not is_web_address(address)
     shown = link("card", address)

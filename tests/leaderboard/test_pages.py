@@ -212,9 +212,7 @@ def test_runs_without_any_score_say_so(app: Start, tmp_path: Path, synthetic: Mo
     store = Store(tmp_path)
     world = synthetic.benchmark(3)
     store.put_benchmark(world, world.fingerprint)
-    run = synthetic.Run(
-        "ab" * 8, "bm25", "bm25", "retriever", {}, "madeup:test", world.fingerprint, "distractor", 0, 3, {}
-    )
+    run = synthetic.Run("ab" * 8, "bm25", "bm25", "retriever", {}, "madeup:test", world.fingerprint, "distractor", 0, 3, {})
     store.start(run)
     assert "Nothing is scored yet" in words(app(tmp_path).open().part("message"))
 

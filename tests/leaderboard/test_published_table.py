@@ -19,9 +19,18 @@ from results.board import Board, boards
 from results.store import FINISHED, Run, Store
 
 CARD = DatasetCard(
-    title="HotpotQA", task="QA", description="d", hub_id=None, revision=None, licence="none", citation="c",
-    languages=("en",), splits={"dev": 40}, metrics=("em",), settings=("distractor",),
-)  # fmt: skip
+    title="HotpotQA",
+    task="QA",
+    description="d",
+    hub_id=None,
+    revision=None,
+    licence="none",
+    citation="c",
+    languages=("en",),
+    splits={"dev": 40},
+    metrics=("em",),
+    settings=("distractor",),
+)
 
 
 @pytest.fixture

@@ -85,12 +85,13 @@ def test_yes_is_not_marked(app: Start, unsplit: Path) -> None:
     assert "has answer" not in words(detail)
 
 
-def test_of_many_methods_the_first_have_squares_and_the_list_says_so(
-    app: Start, filled: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_many_methods_the_first_have_squares_and_the_list_says_so(app: Start, filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def squares(page: Any) -> set[int]:
-        return {len(list(pick.find(cls="dot"))) for pick in page.part("list").find(tag="button", cls="pick")
-                if "turn" not in pick.classes.split()}  # fmt: skip
+        return {
+            len(list(pick.find(cls="dot")))
+            for pick in page.part("list").find(tag="button", cls="pick")
+            if "turn" not in pick.classes.split()
+        }
 
     whole = app(filled).open("questions")
     (methods,) = squares(whole)

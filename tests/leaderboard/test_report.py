@@ -203,13 +203,10 @@ def ragmeter(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 
 
 def test_the_command_writes_both_files(
-    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-    synthetic: ModuleType,
-) -> None:  # fmt: skip
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], synthetic: ModuleType
+) -> None:
     html, board = tmp_path / "r.html", tmp_path / "b.json"
-    assert (
-        ragmeter(monkeypatch, "report", "-o", str(html), "--board", str(board), "--store", str(filled), "--json") == 0
-    )
+    assert ragmeter(monkeypatch, "report", "-o", str(html), "--board", str(board), "--store", str(filled), "--json") == 0
     said = json.loads(capsys.readouterr().out)
     assert said == {"experiment": synthetic.EXPERIMENT, "files": [str(html), str(board)]}
     assert html.read_text("utf-8").startswith("<!doctype html>")

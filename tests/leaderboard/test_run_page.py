@@ -96,9 +96,17 @@ def test_whatever_was_seen_a_pace_is_positive_and_finite(looks: list[tuple[int, 
 
 @pytest.mark.parametrize(
     ("left", "said"),
-    [(0, "0 s"), (59.4, "59 s"), (60, "1 min"), (200, "3 min 20 s"), (7500, "2 h 5 min"), (3600, "1 h"),
-     (100_800, "1 d 4 h"), (8_640_000, "100 d")],
-)  # fmt: skip
+    [
+        (0, "0 s"),
+        (59.4, "59 s"),
+        (60, "1 min"),
+        (200, "3 min 20 s"),
+        (7500, "2 h 5 min"),
+        (3600, "1 h"),
+        (100_800, "1 d 4 h"),
+        (8_640_000, "100 d"),
+    ],
+)
 def test_times_are_said_in_their_two_largest_units(left: float, said: str) -> None:
     assert formats.span(left) == said
 
@@ -114,9 +122,7 @@ def begun(store: Store, world: Any, synthetic: ModuleType, run: str, status: str
     """A run without answers, written to a store."""
     count = len(world.questions)
     store.put_benchmark(world, world.fingerprint)
-    store.start(
-        synthetic.Run(run, "m", "m", "method", {}, "madeup:test", world.fingerprint, "distractor", 0, count, {})
-    )
+    store.start(synthetic.Run(run, "m", "m", "method", {}, "madeup:test", world.fingerprint, "distractor", 0, count, {}))
     store.end(run, status)
     return run
 
@@ -149,9 +155,7 @@ def test_where_nothing_runs_any_more_the_page_says_so(app: Start, tmp_path: Path
     assert not page.has("live-none")
 
 
-def test_what_cannot_be_read_while_it_looks_by_itself_is_said(
-    app: Start, filled: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_read_while_it_looks_by_itself_is_said(app: Start, filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = app(filled).open("runs")
     asked: list[Store] = []
 
@@ -214,8 +218,7 @@ def test_a_page_of_runs_holds_the_run_that_the_url_names(app: Start, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "asked",
-    [{"run": "../../etc/passwd", "with": "x"}, {"from": "9" * 400, "state": "<script>"}, {"experiment": "'; DROP"}],
+    "asked", [{"run": "../../etc/passwd", "with": "x"}, {"from": "9" * 400, "state": "<script>"}, {"experiment": "'; DROP"}]
 )
 def test_a_url_that_names_what_does_not_exist_falls_back(app: Start, filled: Path, asked: dict[str, str]) -> None:
     page = app(filled).open("runs", **asked)

@@ -35,9 +35,7 @@ MARKDOWN = ("markdown", "caption", "title", "header", "subheader", "html", "late
 """What Streamlit draws of texts that it is given, most of it as Markdown."""
 DRAWN = frozenset(("svg", "g", "path", "line", "rect", "circle", "text", "tspan", "title", "desc", "style", "polygon"))
 """Elements of pictures."""
-PARAMETER = re.compile(
-    r"""(?:state\.(?:read|pick|settle)|segments|several|state\.(?:select|switch|search))\(\s*(?:"[^"]*",\s*)?"(\w+)\""""
-)
+PARAMETER = re.compile(r"""(?:state\.(?:read|pick|settle)|segments|several|state\.(?:select|switch|search))\(\s*(?:"[^"]*",\s*)?"(\w+)\"""")
 
 
 def elements(test: Any) -> Iterator[Any]:
@@ -209,9 +207,7 @@ def command(*arguments: object, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.fixture
-def files(
-    opened: Any, exported: dict[str, bytes], spoilt: Path, hostile: ModuleType, capsys: pytest.CaptureFixture[str]
-) -> dict[str, str]:
+def files(opened: Any, exported: dict[str, bytes], spoilt: Path, hostile: ModuleType, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
     """What pages and commands write, by name: tables, pictures, the report, the embeddable board."""
     if not exported:
         for page in PAGES:
@@ -231,14 +227,17 @@ def files(
 
 
 @pytest.mark.slow
-def test_no_file_that_is_written_holds_a_key_and_each_is_safe_where_it_is_opened(
-    files: dict[str, str], hostile: ModuleType
-) -> None:
+def test_no_file_that_is_written_holds_a_key_and_each_is_safe_where_it_is_opened(files: dict[str, str], hostile: ModuleType) -> None:
     endings = {name.rpartition(".")[2] for name in files}
     assert endings >= {"csv", "md", "tex", "svg", "html", "json"}
     checks: dict[str, Callable[[str], None]] = {
-        "csv": no_formula, "md": no_markup, "tex": no_command, "svg": no_script, "html": one_script, "json": plain_json
-    }  # fmt: skip
+        "csv": no_formula,
+        "md": no_markup,
+        "tex": no_command,
+        "svg": no_script,
+        "html": one_script,
+        "json": plain_json,
+    }
     for name, text in files.items():
         assert hostile.MARK in text or name.endswith("svg"), name
         for key in (hostile.SECRET, hostile.HUNTER):

@@ -15,8 +15,7 @@ import pytest
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(path.stem for path in (ROOT / "leaderboard" / "scripts").glob("*.py"))
-VIEWS = {"board": ["?view=matrix", "?view=benchmark"], "runs": ["?with=1111111111111111"],
-         "styles": ["?experiment=told"]}  # fmt: skip
+VIEWS = {"board": ["?view=matrix", "?view=benchmark"], "runs": ["?with=1111111111111111"], "styles": ["?experiment=told"]}
 ADDRESS = {"board": ""}
 SERVE = """import sys; from pathlib import Path; from leaderboard.server import serve
 submit = [sys.executable, "-P", "-m", "ragmeter.cli", "submit"]
@@ -116,9 +115,7 @@ def test_a_script_in_a_name_runs_on_no_page(visit: Any, name: str, screenshots: 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_script_in_the_address_runs_on_no_page(visit: Any, name: str, hostile: ModuleType) -> None:
     bad = quote(hostile.TEXT)
-    named = "&".join(
-        f"{one}={bad}" for one in ("experiment", "board", "metric", "run", "search", "method", "judge", "from")
-    )
+    named = "&".join(f"{one}={bad}" for one in ("experiment", "board", "metric", "run", "search", "method", "judge", "from"))
     page = visit(f"{ADDRESS.get(name, name)}?{named}")
     nothing_ran(page)
     addresses = [urlsplit(one) for one in page.locator("a[href]").evaluate_all("all => all.map(one => one.href)")]
@@ -158,10 +155,19 @@ def ask(site: str, method: str, path: str, body: bytes = b"") -> tuple[int, byte
 
 @pytest.mark.parametrize(
     "path",
-    ["/../../../../../../etc/passwd", "/static/../../../../../../../../etc/passwd", "/..%2f..%2f..%2f..%2fetc/passwd",
-     "/app/static/..%2f..%2fetc%2fpasswd", "/component/x/../../../../etc/passwd", "/media/../../../../etc/passwd",
-     "//etc/passwd", "/_stcore/../../etc/passwd", "/app/static/board.py", "/store.duckdb"],
-)  # fmt: skip
+    [
+        "/../../../../../../etc/passwd",
+        "/static/../../../../../../../../etc/passwd",
+        "/..%2f..%2f..%2f..%2fetc/passwd",
+        "/app/static/..%2f..%2fetc%2fpasswd",
+        "/component/x/../../../../etc/passwd",
+        "/media/../../../../etc/passwd",
+        "//etc/passwd",
+        "/_stcore/../../etc/passwd",
+        "/app/static/board.py",
+        "/store.duckdb",
+    ],
+)
 def test_the_server_gives_out_no_file_of_the_machine(site: str, path: str) -> None:
     _, body = ask(site, "GET", path)
     assert b"root:" not in body
@@ -176,9 +182,7 @@ def test_a_read_only_server_takes_no_upload(filled: Path, screenshots: ModuleTyp
         assert b"Submit" not in ask(address, "GET", "/submit")[1]
 
 
-def test_what_is_running_is_looked_at_again_by_itself(
-    tmp_path: Path, browser: Any, screenshots: ModuleType, synthetic: ModuleType
-) -> None:
+def test_what_is_running_is_looked_at_again_by_itself(tmp_path: Path, browser: Any, screenshots: ModuleType, synthetic: ModuleType) -> None:
     import numpy as np
 
     from methods.api import Prediction
@@ -188,9 +192,7 @@ def test_what_is_running_is_looked_at_again_by_itself(
     world, run = synthetic.benchmark(20), "ab" * 8
 
     def begun(run: str) -> Any:
-        return synthetic.Run(
-            run, f"slow {run[:2]}", "m", "method", {}, "madeup:test", world.fingerprint, "distractor", 0, 20, {}
-        )
+        return synthetic.Run(run, f"slow {run[:2]}", "m", "method", {}, "madeup:test", world.fingerprint, "distractor", 0, 20, {})
 
     store.put_benchmark(world, world.fingerprint)
     store.put_cards([], synthetic.METRICS)

@@ -68,9 +68,18 @@ def three(archive: Archive, **content: bytes) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["../../evil.py", "/etc/cron.d/evil", "..\\..\\evil.py", "C:\\evil.exe", "predictions.jsonl/../../evil",
-     "a/b/card.yaml", "~/.bashrc", "sitecustomize.py", "\u202eevil"],
-)  # fmt: skip
+    [
+        "../../evil.py",
+        "/etc/cron.d/evil",
+        "..\\..\\evil.py",
+        "C:\\evil.exe",
+        "predictions.jsonl/../../evil",
+        "a/b/card.yaml",
+        "~/.bashrc",
+        "sitecustomize.py",
+        "\u202eevil",
+    ],
+)
 def test_a_name_that_leads_elsewhere_is_refused_and_nothing_is_written(refused: Callable[..., str], name: str) -> None:
     for beside in (True, False):
 
@@ -79,9 +88,7 @@ def test_a_name_that_leads_elsewhere_is_refused_and_nothing_is_written(refused: 
                 three(archive)
             archive.writestr(zipfile.ZipInfo(name), b"import os")
 
-        assert "a bundle holds manifest.json, card.yaml, predictions.jsonl and nothing else, not" in refused(
-            bundle(fill)
-        )
+        assert "a bundle holds manifest.json, card.yaml, predictions.jsonl and nothing else, not" in refused(bundle(fill))
 
 
 def test_a_link_in_an_archive_is_refused(refused: Callable[..., str]) -> None:
@@ -120,9 +127,7 @@ def test_a_bomb_that_lies_about_its_size_is_stopped_while_it_is_read(refused: Ca
     ids=["twice", "many", "comment", "nested", "empty"],
 )
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_an_archive_that_is_no_bundle_is_refused(
-    refused: Callable[..., str], change: Callable[[Archive], Any], why: str
-) -> None:
+def test_an_archive_that_is_no_bundle_is_refused(refused: Callable[..., str], change: Callable[[Archive], Any], why: str) -> None:
     assert why in refused(bundle(change))
 
 
@@ -145,8 +150,12 @@ def test_nothing_that_was_sent_is_executed(refused: Callable[..., str], sent: An
     trap = tmp_path / "trap"
     assert "Python pickle" in refused(pickle.dumps(_Runs(trap)), sent.card)
     code = f"__import__('pathlib').Path({str(trap)!r}).touch()"
-    for text in (f"!!python/object/apply:os.system ['touch {trap}']", f"!!python/object/apply:eval [\"{code}\"]",
-                 f"a: &a [{trap}]\nb: [*a, *a, *a]", "<<: {a: 1}"):  # fmt: skip
+    for text in (
+        f"!!python/object/apply:os.system ['touch {trap}']",
+        f'!!python/object/apply:eval ["{code}"]',
+        f"a: &a [{trap}]\nb: [*a, *a, *a]",
+        "<<: {a: 1}",
+    ):
         assert "card.yaml" in refused(sent.predictions, text.encode())
     assert refused(code.encode(), sent.card)
     assert refused(f"#!/bin/sh\ntouch {trap}\n".encode(), sent.card)

@@ -38,9 +38,11 @@ def test_it_answers_on_loopback_and_ends_with_its_parent(tmp_path: Path, screens
     pytest.importorskip("streamlit")
     port = screenshots.free_port()
     parent = subprocess.Popen(
-        [sys.executable, "-c", screenshots.SERVE, str(tmp_path), str(port)], cwd=tmp_path,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [sys.executable, "-c", screenshots.SERVE, str(tmp_path), str(port)],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     try:
         address = f"http://127.0.0.1:{port}"
         screenshots.wait_until_healthy(address, parent)

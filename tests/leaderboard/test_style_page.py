@@ -51,8 +51,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
             values = (draw.random(N) < 0.9 - (0.8 * share if name == HOSTILE else 0)) * 1.0
             described = {"method": {"id": "m"}, "rerankers": [{"id": name.partition(",")[0]}], "k": k, "depth": None}
             kind = "control" if name == "gold" else "retriever"
-            run = Run(f"run{place}{number:04d}", name, "m", kind, described, benchmark.name, benchmark.fingerprint,
-                      "distractor", 0, N, {})  # fmt: skip
+            run = Run(f"run{place}{number:04d}", name, "m", kind, described, benchmark.name, benchmark.fingerprint, "distractor", 0, N, {})
             store.start(run)
             asked = [question.id for question in benchmark.questions]
             store.append(run.run, [Prediction(one, "x") for one in asked], {str(metric): values})
@@ -107,8 +106,7 @@ def test_controls_are_badged_and_not_in_the_mean(table: DropTable) -> None:
 
 def test_what_is_not_known_of_content_is_said(table: DropTable) -> None:
     forgotten = replace(
-        table,
-        rows=tuple(replace(row, drops=tuple(replace(d, content_known=False) for d in row.drops)) for row in table.rows),
+        table, rows=tuple(replace(row, drops=tuple(replace(d, content_known=False) for d in row.drops)) for row in table.rows)
     )
     assert row_of(style_view.drops(forgotten), HOSTILE, "informal")[-4:] == ["–"] * 4
     assert "kept what a retelling lost" in style_view.drops_note(forgotten)
@@ -129,9 +127,7 @@ def test_curves_go_through_the_values(told: Path) -> None:
     points = style_view.curve_points(curves)
     hostile = [point for point in points if point.series == HOSTILE]
     assert [point.x for point in hostile] == [0, 50, 100]
-    assert [point.value for point in hostile] == pytest.approx(
-        [100 * one.value for _, one in sorted(curves.curves[0].points.items())]
-    )
+    assert [point.value for point in hostile] == pytest.approx([100 * one.value for _, one in sorted(curves.curves[0].points.items())])
     shown = row_of(style_view.curve_table(curves, "k"), HOSTILE)
     assert [cell.split()[0].strip("†") for cell in shown[:3]] == [f"{point.value:.1f}" for point in hostile]
 

@@ -106,9 +106,7 @@ def test_uploads_are_bounded_by_the_server_too() -> None:
 
 
 @pytest.mark.usefixtures("allowed")
-def test_a_submission_is_previewed_as_the_board_will_show_it_and_stored_on_the_second_click(
-    app: Start, sent: Any
-) -> None:
+def test_a_submission_is_previewed_as_the_board_will_show_it_and_stored_on_the_second_click(app: Start, sent: Any) -> None:
     page = upload(app(sent.folder).open("submit"), sent.predictions, sent.card)
     assert "Nothing keeps it out" in words(page.part("verdict"))
     lines = [words(line) for line in page.part("preview").find(tag="tr")][1:]
@@ -197,9 +195,7 @@ def test_a_card_names_its_line_and_files_that_change_ask_for_another_check(app: 
         ((b"config: {}", b"config: {worlds: 1000000}"), "options of a benchmark are not taken here"),
     ],
 )
-def test_a_stranger_cannot_ask_for_work_on_data_that_the_store_does_not_have(
-    sent: Any, change: tuple[bytes, bytes], said: str
-) -> None:
+def test_a_stranger_cannot_ask_for_work_on_data_that_the_store_does_not_have(sent: Any, change: tuple[bytes, bytes], said: str) -> None:
     card = b"\n".join(line for line in sent.card.splitlines() if not line.startswith(b"dataset_fingerprint"))
     if b"config" in change[0] and change[0] not in card:
         card += b"\nconfig: {}\n"
@@ -260,9 +256,7 @@ def test_a_check_that_breaks_off_says_nothing_of_the_machine(
     assert "/secret/path" in capfd.readouterr().err
 
 
-def test_a_check_is_ended_when_its_time_is_over_and_only_one_goes_on_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_check_is_ended_when_its_time_is_over_and_only_one_goes_on_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submitting, "TIME_S", 0.3)
     monkeypatch.setenv(submitting.VARIABLE, fake("import time; time.sleep(60)"))
     with pytest.raises(UserError, match="took more than"):
@@ -274,9 +268,7 @@ def test_a_check_is_ended_when_its_time_is_over_and_only_one_goes_on_at_a_time(
         hand_over(Draft(b"{}", b"a: 1"), tmp_path, keep=False)
 
 
-def test_the_command_gets_our_names_alone_and_no_way_to_the_network(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_gets_our_names_alone_and_no_way_to_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = (
         "import json, os, sys; here = os.getcwd(); "
         "json.dump({'report': {'ok': True, 'said': [sys.argv[1:], os.environ['HF_HUB_OFFLINE'], here]}, "
@@ -311,8 +303,9 @@ def test_what_may_not_be_compared_has_no_place_in_the_preview(sent: Any) -> None
 
     def places(board: Any, **options: Any) -> list[tuple[str, str]]:
         node = submit_view.preview("theirs@1", worth, board, [metric], {}, **options)
-        return [(words(next(line.find(tag="th"))), words(next(line.find(tag="td"))))
-                for line in next(node.find(tag="tbody")).find(tag="tr")]  # fmt: skip
+        return [
+            (words(next(line.find(tag="th"))), words(next(line.find(tag="td")))) for line in next(node.find(tag="tbody")).find(tag="tr")
+        ]
 
     assert [place for _, place in places(board)] == ["1", "2"]
     leaked = places(board, contaminated=True)

@@ -58,10 +58,18 @@ def line(tree: Node, method: str) -> Node:
     return next(row for row in body.find(tag="tr") if method in " ".join(row.texts()))
 
 
-@pytest.mark.parametrize(("count", "asked", "expected"), [
-    (0, 60, ""), (0, 0, ""), (3, 60, "5 % unscored"), (60, 60, "100 % unscored"), (1, 1000, "under 1 % unscored"),
-    (999, 1000, "over 99 % unscored"), (99, 100, "99 % unscored"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("count", "asked", "expected"),
+    [
+        (0, 60, ""),
+        (0, 0, ""),
+        (3, 60, "5 % unscored"),
+        (60, 60, "100 % unscored"),
+        (1, 1000, "under 1 % unscored"),
+        (999, 1000, "over 99 % unscored"),
+        (99, 100, "99 % unscored"),
+    ],
+)
 def test_a_share_is_never_rounded_to_none_nor_to_all(count: int, asked: int, expected: str) -> None:
     assert formats.unscored(count, asked) == expected
 
@@ -106,8 +114,7 @@ def test_a_benchmarks_own_board_shows_it_for_every_metric(board: Board, matrix_s
     row = next(row for row in board.rows if row.run.method == "dense")
     assert any("the judge gave 3 questions no value" in one for one in remarks(row))
     lines = csv.DictReader(io.StringIO(to_csv(CSV_COLUMNS, tidy(board))))
-    assert {(one["method"], one["metric"]): one["unscored"] for one in lines if one["unscored"] != "0"} == {
-        ("dense", em): "3"}  # fmt: skip
+    assert {(one["method"], one["metric"]): one["unscored"] for one in lines if one["unscored"] != "0"} == {("dense", em): "3"}
 
 
 def test_a_metric_without_any_verdict_shows_no_value_and_why(store: Store, matrix_store: ModuleType) -> None:

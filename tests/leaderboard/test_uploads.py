@@ -63,9 +63,7 @@ def test_all_visitors_together_have_so_much_and_who_leaves_makes_room(manager: A
 
 
 def test_many_at_once_get_no_further(manager: Any) -> None:
-    threads = [
-        threading.Thread(target=refused, args=(manager, str(number % 4), str(number), 7)) for number in range(40)
-    ]
+    threads = [threading.Thread(target=refused, args=(manager, str(number % 4), str(number), 7)) for number in range(40)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -103,9 +101,7 @@ def asked(response: str) -> Any:
 
 
 @pytest.mark.parametrize("fragments", [None, ["a fragment"]])
-def test_an_answer_where_to_send_a_file_outlives_the_start_of_a_script(
-    queue_kind: type[Any], fragments: list[str] | None
-) -> None:
+def test_an_answer_where_to_send_a_file_outlives_the_start_of_a_script(queue_kind: type[Any], fragments: list[str] | None) -> None:
     uploads.answer(queue_kind)
     queue = queue_kind()
     for one in (asked("1"), message(delta={}), asked("2"), message(session_status_changed={})):
@@ -116,10 +112,7 @@ def test_an_answer_where_to_send_a_file_outlives_the_start_of_a_script(
     drawn = ["delta"] if fragments else []
     assert kinds == [*drawn, "file_urls_response", "file_urls_response", "session_status_changed"]
     # What is sent is sent once.
-    assert [one.file_urls_response.response_id for one in queue.flush() if one.HasField("file_urls_response")] == [
-        "1",
-        "2",
-    ]
+    assert [one.file_urls_response.response_id for one in queue.flush() if one.HasField("file_urls_response")] == ["1", "2"]
     assert queue.is_empty()
     queue.enqueue(asked("3"))
     queue.clear()

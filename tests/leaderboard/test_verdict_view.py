@@ -36,20 +36,25 @@ def said(tmp_path_factory: pytest.TempPathFactory, synthetic: ModuleType) -> tup
     question = question_queries.questions(store, bm25.dataset_fingerprint)[0].question
     for judge in (MATCH, PAIRWISE):
         judgements.put_judge(store, judge)
-    calls = [[JudgeCall("match", 0, ASKED.key, Parsed({"verdict": "Match"}), "m-1", 100, 10, 0.5, 0.001),
-              JudgeCall("match", 1, "0" * 32, Parsed(None, "no verdict"), "m-1", 100, 3, 0.5, 0.001)]]  # fmt: skip
+    calls = [
+        [
+            JudgeCall("match", 0, ASKED.key, Parsed({"verdict": "Match"}), "m-1", 100, 10, 0.5, 0.001),
+            JudgeCall("match", 1, "0" * 32, Parsed(None, "no verdict"), "m-1", 100, 3, 0.5, 0.001),
+        ]
+    ]
     score = Score(1.0)
-    judgements.put_judgements(
-        store, bm25.run, MATCH, [question], calls, [dict.fromkeys(("accuracy", "partial", "mismatch"), score)]
-    )
+    judgements.put_judgements(store, bm25.run, MATCH, [question], calls, [dict.fromkeys(("accuracy", "partial", "mismatch"), score)])
     one, other = sorted((bm25, hybrid), key=lambda run: run.run)
     # bm25 wins in both orders.
     shown = [(AS_GIVEN, one), (SWAPPED, other)]
     judgements.put_battles(
-        store, Match(one.dataset_fingerprint, one.setting, one.run, other.run), PAIRWISE, [question],
+        store,
+        Match(one.dataset_fingerprint, one.setting, one.run, other.run),
+        PAIRWISE,
+        [question],
         [[JudgeCall(part, 0, None, Parsed({"by": "hand"}), "rule") for part, _ in shown]],
         [[dict.fromkeys(PAIRWISE.entry.criteria, FIRST if first is bm25 else SECOND) for _, first in shown]],
-    )  # fmt: skip
+    )
     ResponseCache(store.cache).put(ASKED, {"text": f"Match, as {SECRET} says"})
     return folder, question
 
@@ -58,19 +63,16 @@ def words(node: Any) -> str:
     return " ".join(node.texts())
 
 
-def test_verdicts_are_those_of_the_calls_and_who_won_does_not_hang_on_the_order(
-    said: tuple[Path, str], synthetic: ModuleType
-) -> None:
+def test_verdicts_are_those_of_the_calls_and_who_won_does_not_hang_on_the_order(said: tuple[Path, str], synthetic: ModuleType) -> None:
     store = Store(said[0])
     runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
     first = runs["bm25"]
-    every = judged.verdicts(
-        store, said[1], first.dataset_fingerprint, first.setting, [run.run for run in runs.values()]
-    )
+    every = judged.verdicts(store, said[1], first.dataset_fingerprint, first.setting, [run.run for run in runs.values()])
     alone = [one for one in every if one.other is None]
     assert [(one.judge, one.run, one.said, one.unscored) for one in alone] == [
-        (str(MATCH), first.run, {"verdict": "Match"}, None), (str(MATCH), first.run, {}, "no verdict"),
-    ]  # fmt: skip
+        (str(MATCH), first.run, {"verdict": "Match"}, None),
+        (str(MATCH), first.run, {}, "no verdict"),
+    ]
     battles = [one for one in every if one.other is not None]
     assert [one.part for one in battles] == [AS_GIVEN, SWAPPED]
     for one in battles:

@@ -112,9 +112,7 @@ def test_no_page_scrolls_sideways_on_a_phone(visit: Any, name: str) -> None:
     assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth") <= 390
 
 
-def test_a_long_table_grows_as_it_is_read_and_stays_so_long(
-    visit: Any, store: tuple[str, Path], screenshots: ModuleType
-) -> None:
+def test_a_long_table_grows_as_it_is_read_and_stays_so_long(visit: Any, store: tuple[str, Path], screenshots: ModuleType) -> None:
     if store[0] == "demo":
         pytest.skip("the demo has no long table")
     page = visit("budget")

@@ -54,8 +54,13 @@ def test_controls_and_what_may_not_be_compared_take_no_room() -> None:
 
     rows = [SimpleNamespace(key=key, control=key == "gold") for key in ("a", "b", "cheat", "gold")]
     columns = [SimpleNamespace(key="c", ranked=True), SimpleNamespace(key="cost", ranked=False)]
-    cells = {("a", "c"): cell(0.2), ("b", "c"): cell(0.4), ("cheat", "c"): cell(0.9, "contaminated"),
-             ("gold", "c"): cell(1.0), ("a", "cost"): cell(3.0)}  # fmt: skip
+    cells = {
+        ("a", "c"): cell(0.2),
+        ("b", "c"): cell(0.4),
+        ("cheat", "c"): cell(0.9, "contaminated"),
+        ("gold", "c"): cell(1.0),
+        ("a", "cost"): cell(3.0),
+    }
     means = {"a": SimpleNamespace(value=0.3, half=0.1), "b": SimpleNamespace(value=0.5, half=0.1), "gold": cell(1.0)}
     board = SimpleNamespace(rows=rows, columns=columns, cells=cells, mean=lambda row: means.get(row.key))
     found = axes(board)  # type: ignore[arg-type]  # what it reads of a matrix

@@ -18,20 +18,7 @@ from methods.api import Services
 from methods.models.openai_server import ChatRequest, OpenAIServer, Written
 from methods.registry import Component
 
-TOWNS = [
-    "Arle",
-    "Bresk",
-    "Corvin",
-    "Dalmow",
-    "Estry",
-    "Fennick",
-    "Garlow",
-    "Hulme",
-    "Istrin",
-    "Jorva",
-    "Kestle",
-    "Lorn",
-]
+TOWNS = ["Arle", "Bresk", "Corvin", "Dalmow", "Estry", "Fennick", "Garlow", "Hulme", "Istrin", "Jorva", "Kestle", "Lorn"]
 TRADES = ["baker", "pilot", "printer", "sailor", "teacher", "weaver"]
 
 
@@ -87,9 +74,7 @@ def build(tmp_path: Path) -> Callable[..., Any]:
     """Make a registered method with options, its artefacts in a folder of the test's own."""
 
     def make(identifier: str, seed: int = 0, **config: Any) -> Any:
-        return Component.of(identifier, config).build(
-            Services(seed=seed, artefacts=tmp_path / "artefacts", device="cpu")
-        )
+        return Component.of(identifier, config).build(Services(seed=seed, artefacts=tmp_path / "artefacts", device="cpu"))
 
     return make
 
@@ -165,9 +150,7 @@ def tiny_rq_rag(tiny_llama: str, tmp_path_factory: pytest.TempPathFactory) -> st
     from methods.baselines.rq_rag_tree import ANSWER_TOKEN, END_TOKEN, EVIDENCE_TOKENS, QUERY_TOKENS
 
     tokenizer = AutoTokenizer.from_pretrained(tiny_llama)
-    tokenizer.add_special_tokens(
-        {"additional_special_tokens": [*QUERY_TOKENS, ANSWER_TOKEN, END_TOKEN, *EVIDENCE_TOKENS]}
-    )
+    tokenizer.add_special_tokens({"additional_special_tokens": [*QUERY_TOKENS, ANSWER_TOKEN, END_TOKEN, *EVIDENCE_TOKENS]})
     model = AutoModelForCausalLM.from_pretrained(tiny_llama)
     model.resize_token_embeddings(len(tokenizer))
     folder = tmp_path_factory.mktemp("tiny_rq_rag")

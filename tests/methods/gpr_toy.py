@@ -41,18 +41,27 @@ def toy_graph() -> PretrainingGraph:
     """Owners with three facts each, which share their owner; one triple has no neighbour."""
     triples: list[Triple] = []
     for number, owner in enumerate(OWNERS):
-        triples += [(owner, relation, f"{value} {number}") for relation, value in
-                    (("a.b.born", "year"), ("a.b.lived_by", "side"), ("a.b.built", "house"))]  # fmt: skip
+        triples += [
+            (owner, relation, f"{value} {number}")
+            for relation, value in (("a.b.born", "year"), ("a.b.lived_by", "side"), ("a.b.built", "house"))
+        ]
     found = TripleCorpus.of_triples([*triples, ALONE]).triples
     heads, relations, tails = (np.ascontiguousarray(found.table[name]) for name in ("head", "relation", "tail"))
     return PretrainingGraph(found, heads, relations, tails, ("toy:train",), "toy", ("f",), (), {})
 
 
 def options(base: str, **more: Any) -> GprTrainingConfig:
-    train = {"epochs": 2, "batch_size": 8, "micro_batch": 3, "learning_rate": 1e-3, "save_every": 2,
-             **more.pop("train", {})}  # fmt: skip
-    given = {"graph": ["worlds/graph:train"], "graph_options": {"worlds": WORLD}, "base": base, "pooling": "mean",
-             "questions": {"triples": 80}, "seed": 3, "train": train, **more}  # fmt: skip
+    train = {"epochs": 2, "batch_size": 8, "micro_batch": 3, "learning_rate": 1e-3, "save_every": 2, **more.pop("train", {})}
+    given = {
+        "graph": ["worlds/graph:train"],
+        "graph_options": {"worlds": WORLD},
+        "base": base,
+        "pooling": "mean",
+        "questions": {"triples": 80},
+        "seed": 3,
+        "train": train,
+        **more,
+    }
     return TRAININGS.get("gpr").validate(given)  # type: ignore[return-value]
 
 
@@ -77,9 +86,7 @@ def without_dropout(towers: Towers) -> Towers:
 
 
 def weights(towers: Towers) -> dict[str, Any]:
-    return {
-        f"{name}.{key}": value for name, model in towers.modules.items() for key, value in model.state_dict().items()
-    }
+    return {f"{name}.{key}": value for name, model in towers.modules.items() for key, value in model.state_dict().items()}
 
 
 def lines(one: GprTrainer) -> list[dict[str, float]]:

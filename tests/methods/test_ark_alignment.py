@@ -74,9 +74,7 @@ def test_weight_zero_equals_removing_the_term(scores: np.ndarray) -> None:
 
 
 @given(FLOATS, st.floats(-50, 0))
-def test_the_difference_of_log_likelihoods_leaves_the_ranking_of_totals_unchanged(
-    scores: np.ndarray, without: float
-) -> None:
+def test_the_difference_of_log_likelihoods_leaves_the_ranking_of_totals_unchanged(scores: np.ndarray, without: float) -> None:
     scores = np.round(scores, 2)
     other = np.linspace(0, 1, len(scores))
     difference = formed(scores, round(without, 2), "logp_diff")
@@ -88,9 +86,7 @@ def test_the_difference_of_log_likelihoods_leaves_the_ranking_of_totals_unchange
 
 
 @given(arrays(np.float64, st.integers(2, 12), elements=st.floats(-8, 0, width=32)), st.floats(-8, 0))
-def test_the_difference_of_probabilities_leaves_the_ranking_by_the_forward_score_unchanged(
-    scores: np.ndarray, without: float
-) -> None:
+def test_the_difference_of_probabilities_leaves_the_ranking_by_the_forward_score_unchanged(scores: np.ndarray, without: float) -> None:
     scores = np.round(scores, 3)
     changed = formed(scores, without, "prob_diff")
     assert (np.argsort(-changed, kind="stable") == np.argsort(-scores, kind="stable")).all()
@@ -138,8 +134,13 @@ def document(chunks: Sequence[str] = CHUNKS) -> Document:
 
 
 def config(scorer: str, **changes: Any) -> ArkTrainingConfig:
-    given = {"scorer": scorer, "v": {"weight": 0}, "forward_prompt": "passage : $chunk query : $question answer :",
-             "backward_prompt": "passage : $chunk answer : $answer query :", **changes}  # fmt: skip
+    given = {
+        "scorer": scorer,
+        "v": {"weight": 0},
+        "forward_prompt": "passage : $chunk query : $question answer :",
+        "backward_prompt": "passage : $chunk answer : $answer query :",
+        **changes,
+    }
     return ArkTrainingConfig.model_validate({"data": ["worlds/long:train"], "base": "minilm", "score": given})
 
 
@@ -168,13 +169,9 @@ def test_the_scores_are_means_over_the_target_of_a_naive_loop(scorer: str) -> No
     found = raw(scorer)
     for question, scores in zip(document().questions, found, strict=True):
         for place, chunk in enumerate(CHUNKS):
-            total, count = naive(
-                scorer, f"passage : {chunk} query : {question.text} answer :", f" {question.answers[0]}"
-            )
+            total, count = naive(scorer, f"passage : {chunk} query : {question.text} answer :", f" {question.answers[0]}")
             assert scores["f"][place] == pytest.approx(total / count, abs=1e-4)
-            total, count = naive(
-                scorer, f"passage : {chunk} answer : {question.answers[0]} query :", f" {question.text}"
-            )
+            total, count = naive(scorer, f"passage : {chunk} answer : {question.answers[0]} query :", f" {question.text}")
             assert scores["b"][place] == pytest.approx(total / count, abs=1e-4)
 
 
@@ -225,9 +222,11 @@ def test_kept_scores_are_not_computed_again(scorer: str, tmp_path: Path) -> None
 
 def test_a_scorer_that_reads_ranks_the_chunk_with_the_answer_first() -> None:
     """Planted: the model that ships copies answers out of what it reads."""
-    texts = ["Bruno Varn was born in 1702. Bruno Varn lived in Hulme.",
-             "Ada Lorn was born in Jorvik. Ada Lorn's profession was that of a baker.",
-             "Kestle has a population of 400. The mayor of Kestle is Tom Arle."]  # fmt: skip
+    texts = [
+        "Bruno Varn was born in 1702. Bruno Varn lived in Hulme.",
+        "Ada Lorn was born in Jorvik. Ada Lorn's profession was that of a baker.",
+        "Kestle has a population of 400. The mayor of Kestle is Tom Arle.",
+    ]
     pieces = tuple(Piece(f"c{n}", n, text, 0, len(text)) for n, text in enumerate(texts))
     there = Document("d", (), pieces, (Question("q", "Where was Ada Lorn born?", ("Jorvik",)),))
     options = ArkTrainingConfig.model_validate(

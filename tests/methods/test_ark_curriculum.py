@@ -50,14 +50,7 @@ def folder(request: Any, tiny_models: ModuleType, tmp_path_factory: pytest.TempP
 
 
 def options(folder: Path, loss: dict[str, Any] | None = None, **train: Any) -> ArkTrainingConfig:
-    given = {
-        "epochs": [2] * 3,
-        "learning_rate": [1e-3] * 3,
-        "batch_size": 4,
-        "save_every": 1,
-        "micro_batch": 2,
-        **train,
-    }
+    given = {"epochs": [2] * 3, "learning_rate": [1e-3] * 3, "batch_size": 4, "save_every": 1, "micro_batch": 2, **train}
     return ArkTrainingConfig(data=("worlds/long:train",), base=str(folder), loss=loss or {}, train=given, seed=3)
 
 
@@ -74,9 +67,7 @@ def tower(config: ArkTrainingConfig) -> Tower:
     return Tower(load_tower(config.encoder, "cpu"), Prompts("", ""), config.train)
 
 
-def trainer(
-    config: ArkTrainingConfig, folder: Path, stage: str = "stage2", epochs: int = 6, **more: Any
-) -> StageTrainer:
+def trainer(config: ArkTrainingConfig, folder: Path, stage: str = "stage2", epochs: int = 6, **more: Any) -> StageTrainer:
     plan_ = StagePlan(stage, rows(stage), epochs, config.train.learning_rate[0], 0.1)
     return StageTrainer(tower(config), plan_, TEXTS, config, folder, "same", Silent(), **more)
 
@@ -127,9 +118,7 @@ def test_gradient_caching_draws_the_same_dropout_twice(folder: Path) -> None:
         assert torch.allclose(found[1][name], gradient, atol=1e-6), name
 
 
-def test_accumulated_batches_give_the_mean_of_their_losses_not_the_loss_of_the_large_batch(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_accumulated_batches_give_the_mean_of_their_losses_not_the_loss_of_the_large_batch(folder: Path, tmp_path: Path) -> None:
     loss = {"in_batch": ["all"] * 3, "temperature": 0.1}
     config = options(folder, loss, batch_size=2, accumulation=2, weight_decay=0.0)
     one = trainer(config, tmp_path, epochs=1)
@@ -229,9 +218,12 @@ if one.tower.accelerator.is_main_process:
         # `accelerate launch` starts several processes of CPUs by way of MPI; what it sets for them is torch's own.
         launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(count)]
         ran = subprocess.run(
-            [*launch, str(program), str(tmp_path / f"of{count}")], capture_output=True, text=True, check=False,
+            [*launch, str(program), str(tmp_path / f"of{count}")],
+            capture_output=True,
+            text=True,
+            check=False,
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        )  # fmt: skip
+        )
         assert ran.returncode == 0, ran.stderr[-2000:]
         assert f"processes {count}" in ran.stdout
         found.append(torch.load(tmp_path / f"of{count}.pt", weights_only=True))

@@ -39,10 +39,12 @@ def training(tiny_models: ModuleType, tiny_llama: str, tmp_path_factory: pytest.
     tiny_models.save(folder, "bert", model)
     tiny_models.layout(folder, 64, [tiny_models.pooling("mean")], {})
     return {
-        "base": str(folder), "chunks": "passages", "score": {"scorer": tiny_llama, "positives": 2},
+        "base": str(folder),
+        "chunks": "passages",
+        "score": {"scorer": tiny_llama, "positives": 2},
         "kg": {"chunk": {"unit": "sentence", "size": 10, "overlap": 0}, "similarity": {"enabled": False}},
         "mine": {"top_k": 4},
-    }  # fmt: skip
+    }
 
 
 def test_every_step_is_shown(asked: tuple[Question, Corpus], training: dict[str, Any], tmp_path: Path) -> None:
@@ -68,17 +70,13 @@ def test_every_step_is_shown(asked: tuple[Question, Corpus], training: dict[str,
     assert explain(question, corpus, config, Services(artefacts=tmp_path, device="cpu")) == found
 
 
-def test_what_cannot_be_explained_is_refused(
-    asked: tuple[Question, Corpus], training: dict[str, Any], tmp_path: Path
-) -> None:
+def test_what_cannot_be_explained_is_refused(asked: tuple[Question, Corpus], training: dict[str, Any], tmp_path: Path) -> None:
     question, corpus = asked
     config = ArkExplainConfig(training=training)
     with pytest.raises(UserError, match="no gold answer"):
         explain(replace(question, answers=()), corpus, config, Services(device="cpu"))
     with pytest.raises(UserError, match="whole corpus"):
-        explain(
-            replace(question, document_id=None, candidates=None), corpus, config, Services(device="cpu")
-        )  # fmt: skip
+        explain(replace(question, document_id=None, candidates=None), corpus, config, Services(device="cpu"))
     with pytest.raises(UserError, match="not a checkpoint of ARK"):
         ArkExplainConfig(checkpoint=str(tmp_path)).preflight()
 

@@ -29,9 +29,7 @@ def encoder(kind: str, tiny_models: ModuleType, folder: Path, layers: int = 3) -
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_last_layers_are_trained_and_nothing_before_them(
-    kind: str, tiny_models: ModuleType, tmp_path: Path
-) -> None:
+def test_the_last_layers_are_trained_and_nothing_before_them(kind: str, tiny_models: ModuleType, tmp_path: Path) -> None:
     model = encoder(kind, tiny_models, tmp_path)
     freeze_all_but_last(model, 1)
     trained = {name for name, one in model.named_parameters() if one.requires_grad}

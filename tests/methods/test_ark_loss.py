@@ -22,9 +22,7 @@ ALL = LossConfig(in_batch=("all", "all", "all"))
 OWN = LossConfig(in_batch=("none", "none", "none"))
 
 
-def row(
-    question: str, positive: str, *negatives: str, positives: tuple[str, ...] = (), stage: str = "stage1"
-) -> TrainRow:
+def row(question: str, positive: str, *negatives: str, positives: tuple[str, ...] = (), stage: str = "stage1") -> TrainRow:
     return TrainRow(question, "d", stage, f"text of {question}", positive, negatives, positives or (positive,))
 
 
@@ -48,10 +46,7 @@ def by_hand(rows: list[TrainRow], candidates: list[list[str]], temperature: floa
     losses = []
     for one, names in zip(rows, candidates, strict=True):
         query = unit(np.random.default_rng([0, *one.query.encode()]), 1)[0].double()
-        scores = [
-            float(unit(np.random.default_rng([0, *TEXTS[name].encode()]), 1)[0].double() @ query) / temperature
-            for name in names
-        ]
+        scores = [float(unit(np.random.default_rng([0, *TEXTS[name].encode()]), 1)[0].double() @ query) / temperature for name in names]
         losses.append(math.log(math.fsum(math.exp(score) for score in scores)) - scores[0])
     return sum(losses) / len(losses)
 

@@ -57,9 +57,7 @@ def test_the_union_is_what_any_query_finds_best_first(queries: int, chunks: int,
 
 
 def test_what_augmented_queries_find_is_negative_unless_it_is_positive() -> None:
-    (first, second) = mine(
-        document(), {"q0": ["1 4", "5 6"], "q1": []}, POSITIVES, Planted(), MineConfig(top_k=2), "stage2", "hash"
-    )
+    (first, second) = mine(document(), {"q0": ["1 4", "5 6"], "q1": []}, POSITIVES, Planted(), MineConfig(top_k=2), "stage2", "hash")
     assert first.retrieved == ("c1", "c5", "c4", "c6")
     assert first.negatives == ("c5", "c4", "c6")
     assert (first.model, first.stage) == ("hash", "stage2")
@@ -67,8 +65,7 @@ def test_what_augmented_queries_find_is_negative_unless_it_is_positive() -> None
 
 
 def test_positives_are_kept_out_by_text_too_and_each_text_stays_once() -> None:
-    pieces = [Piece("a", 0, "same", 0, 4), Piece("b", 1, "same", 5, 9), Piece("c", 2, "other", 10, 15),
-              Piece("e", 3, "other", 16, 20)]  # fmt: skip
+    pieces = [Piece("a", 0, "same", 0, 4), Piece("b", 1, "same", 5, 9), Piece("c", 2, "other", 10, 15), Piece("e", 3, "other", 16, 20)]
     assert eligible([0, 1, 2, 3], pieces, ["a"], drop_overlap=False) == [2]
     assert eligible([3, 2], pieces, ["a"], drop_overlap=False) == [3]
 

@@ -36,9 +36,7 @@ def base(tiny_models: ModuleType, tmp_path: Path) -> str:
     config = tiny_models.config("Bert", len(tiny_models.tokenizer("bert")))
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
     tiny_models.save(tmp_path / "base", "bert", transformers.BertModel(config))
-    tiny_models.layout(
-        tmp_path / "base", 64, [tiny_models.pooling("mean")], {"query": "query : ", "document": ""}
-    )  # fmt: skip
+    tiny_models.layout(tmp_path / "base", 64, [tiny_models.pooling("mean")], {"query": "query : ", "document": ""})
     return str(tmp_path / "base")
 
 
@@ -54,17 +52,10 @@ def test_two_processes_write_the_rows_losses_and_stages_of_one(base: str, tiny_l
     here = Path(__file__)
     for count in (1, 2):
         launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(count)]
-        given = [
-            str(program),
-            str(here.with_name("test_ark_training.py")),
-            base,
-            tiny_llama,
-            str(tmp_path / f"of{count}"),
-        ]
+        given = [str(program), str(here.with_name("test_ark_training.py")), base, tiny_llama, str(tmp_path / f"of{count}")]
         ran = subprocess.run(
-            [*launch, *given], capture_output=True, text=True, check=False,
-            env={**os.environ, "PYTHONPATH": str(here.parents[2])},
-        )  # fmt: skip
+            [*launch, *given], capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(here.parents[2])}
+        )
         assert ran.returncode == 0, ran.stderr[-3000:]
         # Only the main process reports stages.
         told = [json.loads((tmp_path / f"of{count}-{rank}.json").read_text()) for rank in range(count)]

@@ -31,8 +31,14 @@ from methods.registry import Component
 from methods.training import TRAININGS, TrainedStage, Workshop
 
 torch = pytest.importorskip("torch")
-FACTS = ["the old bridge was built by a painter", "moss grows on the stone", "the river is long", "the house is cold",
-         "a town lived by the bridge", "the painter was born in the year of the moss"]  # fmt: skip
+FACTS = [
+    "the old bridge was built by a painter",
+    "moss grows on the stone",
+    "the river is long",
+    "the house is cold",
+    "a town lived by the bridge",
+    "the painter was born in the year of the moss",
+]
 
 
 class Scripted:
@@ -55,9 +61,15 @@ def benchmark(split: str = "train", first: int = 0, seed: int = 1) -> Benchmark:
         passages += [Passage(one, "", chunk, (), f"d{number}") for one, chunk in zip(ids, chunks, strict=True)]
         for place, (text, answer) in enumerate((("who built the bridge ?", "a painter"), ("where is moss ?", "stone"))):
             questions.append(
-                Question(f"q/{number}/{place}", f"{number} {text}", (answer,), evidence=(ids[place],),
-                         document_id=f"d{number}", metadata={"seed": seed})
-            )  # fmt: skip
+                Question(
+                    f"q/{number}/{place}",
+                    f"{number} {text}",
+                    (answer,),
+                    evidence=(ids[place],),
+                    document_id=f"d{number}",
+                    metadata={"seed": seed},
+                )
+            )
     return Benchmark(DataReference("worlds", "long", split), 1, CARD, questions, Corpus.of(passages))
 
 
@@ -87,14 +99,16 @@ def base(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> s
 
 def config(base: str, tiny_llama: str, **changes: Any) -> ArkTrainingConfig:
     given: dict[str, Any] = {
-        "data": ["worlds/long:train"], "base": base, "chunks": "passages", "seed": 5,
+        "data": ["worlds/long:train"],
+        "base": base,
+        "chunks": "passages",
+        "seed": 5,
         "score": {"scorer": tiny_llama, "positives": 2, **changes.pop("score", {})},
         "mine": {"top_k": 3, "sample": 2, **changes.pop("mine", {})},
         "loss": {"temperature": 0.1},
-        "train": {"epochs": [1, 2, 1], "learning_rate": [1e-3] * 3, "batch_size": 4, "save_every": 2,
-                  **changes.pop("train", {})},
+        "train": {"epochs": [1, 2, 1], "learning_rate": [1e-3] * 3, "batch_size": 4, "save_every": 2, **changes.pop("train", {})},
         **changes,
-    }  # fmt: skip
+    }
     return ArkTrainingConfig.model_validate(given)
 
 
@@ -168,9 +182,7 @@ def test_artefacts_hold_what_the_stages_were_made_of(finished: Path) -> None:
         assert len(mined) == 6
         parent = hashes["stage1" if stage == "stage2" else "stage2"]
         assert {one["model"] for one in mined} == {parent}
-        assert {tuple(one["queries"]) for one in mined} == {
-            ("the cold house", "the long river") if stage == "stage2" else ("moss",)
-        }
+        assert {tuple(one["queries"]) for one in mined} == {("the cold house", "the long river") if stage == "stage2" else ("moss",)}
 
 
 def test_a_second_run_scores_nothing_and_takes_every_stage_over(
@@ -209,9 +221,7 @@ def test_equal_seeds_give_equal_files(finished: Path, base: str, tiny_llama: str
     assert folder_sha256(other) != folder_sha256(first)
 
 
-def test_a_training_left_after_a_stage_goes_on_with_the_next(
-    finished: Path, base: str, tiny_llama: str, tmp_path: Path
-) -> None:
+def test_a_training_left_after_a_stage_goes_on_with_the_next(finished: Path, base: str, tiny_llama: str, tmp_path: Path) -> None:
     options = config(base, tiny_llama)
     workshop = Workshop(tmp_path / "work", tmp_path / "to", Services(device="cpu"))
     left = ArkTraining(options, Scripted()).run(workshop)
@@ -228,9 +238,7 @@ def test_a_stage_refuses_parents_that_were_changed(finished: Path, base: str, ti
         train(config(base, tiny_llama), finished)
 
 
-def test_a_folder_of_other_work_or_a_foreign_checkpoint_is_refused(
-    finished: Path, base: str, tiny_llama: str, tmp_path: Path
-) -> None:
+def test_a_folder_of_other_work_or_a_foreign_checkpoint_is_refused(finished: Path, base: str, tiny_llama: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="other options or data"):
         train(config(base, tiny_llama, seed=9), finished)
     (tmp_path / "new" / "checkpoints" / "stage1").mkdir(parents=True)
@@ -238,9 +246,7 @@ def test_a_folder_of_other_work_or_a_foreign_checkpoint_is_refused(
         train(config(base, tiny_llama), tmp_path / "new")
 
 
-def test_trained_and_evaluated_data_are_disjoint(
-    data: dict[str, Benchmark], base: str, tiny_llama: str, tmp_path: Path
-) -> None:
+def test_trained_and_evaluated_data_are_disjoint(data: dict[str, Benchmark], base: str, tiny_llama: str, tmp_path: Path) -> None:
     data["worlds/long:test"] = data["worlds/long:train"]
     with pytest.raises(UserError, match="share the passage"):
         train(config(base, tiny_llama, evaluation=["worlds/long:test"]), tmp_path)
@@ -260,11 +266,19 @@ def test_worlds_that_are_not_for_training_are_refused(
         train(config(base, tiny_llama), tmp_path)
 
 
-@pytest.mark.parametrize("changes", [
-    {"mine": {"source": "random"}}, {"mine": {"source": "question"}}, {"mine": {"model": "base"}},
-    {"train": {"stages": ["stage3"]}}, {"train": {"curriculum": "mixed"}}, {"mine": {"stage1_random": 2}},
-    {"score": {"f": {"weight": 0}}}, {"train": {"query_instruction": False}},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mine": {"source": "random"}},
+        {"mine": {"source": "question"}},
+        {"mine": {"model": "base"}},
+        {"train": {"stages": ["stage3"]}},
+        {"train": {"curriculum": "mixed"}},
+        {"mine": {"stage1_random": 2}},
+        {"score": {"f": {"weight": 0}}},
+        {"train": {"query_instruction": False}},
+    ],
+)
 def test_every_control_of_the_ablations_trains(
     data: dict[str, Benchmark], base: str, tiny_llama: str, tmp_path: Path, changes: dict[str, Any]
 ) -> None:

@@ -53,8 +53,11 @@ texts_of_words = st.lists(st.lists(st.sampled_from(WORDS), max_size=12).map(" ".
 
 
 @settings(max_examples=60, deadline=None)
-@given(texts_of_words, st.lists(st.sampled_from([*WORDS, "unknown"]), max_size=6).map(" ".join),
-       st.sampled_from([(1.5, 0.75), (0.9, 0.4), (1.2, 0.0), (0.0, 1.0)]))  # fmt: skip
+@given(
+    texts_of_words,
+    st.lists(st.sampled_from([*WORDS, "unknown"]), max_size=6).map(" ".join),
+    st.sampled_from([(1.5, 0.75), (0.9, 0.4), (1.2, 0.0), (0.0, 1.0)]),
+)
 def test_scores_are_lucenes_formula(texts: list[str], query: str, parameters: tuple[float, float]) -> None:
     k1, b = parameters
     corpus = corpus_of(texts)
@@ -102,9 +105,7 @@ def test_documents_without_words_and_queries_without_words() -> None:
     assert bm25().index(Corpus.of([])).retrieve([Query("q", "moss")], 4)[0].ids == ()
 
 
-def test_a_reopened_index_ranks_the_same_and_is_not_built_again(
-    ground: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reopened_index_ranks_the_same_and_is_not_built_again(ground: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     queries = [question.query() for question in ground.questions]
     built = bm25().index(ground.corpus, tmp_path / "index").retrieve(queries, 20)
     assert built == bm25().index(ground.corpus).retrieve(queries, 20)

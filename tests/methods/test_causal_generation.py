@@ -47,9 +47,7 @@ def greedy(loaded: CausalModel, ids: list[int], count: int) -> str:
 def test_a_shared_beginning_is_computed_once_and_changes_nothing(stories: str, share: bool) -> None:
     loaded = model(stories, share, batch_size=5, max_new_tokens=16)
     passes: list[tuple[int, ...]] = []
-    hook = loaded.model.get_input_embeddings().register_forward_pre_hook(
-        lambda _, inputs: passes.append(tuple(inputs[0].shape))
-    )
+    hook = loaded.model.get_input_embeddings().register_forward_pre_hook(lambda _, inputs: passes.append(tuple(inputs[0].shape)))
     written = loaded.generate(PROMPTS)
     hook.remove()
     assert [g.text for g in written] == [greedy(loaded, loaded.encode(prompt), 16) for prompt in PROMPTS]
@@ -113,15 +111,8 @@ def test_a_deep_tree_of_prefixes_is_grouped_without_recursion() -> None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(
-    st.lists(st.integers(0, 50), max_size=30),
-    st.integers(1, 200),
-    st.one_of(st.none(), st.integers(1, 5)),
-    st.integers(0, 20),
-)
-def test_batches_hold_every_item_once_and_stay_within_their_budget(
-    lengths: list[int], budget: int, rows: int | None, fixed: int
-) -> None:
+@given(st.lists(st.integers(0, 50), max_size=30), st.integers(1, 200), st.one_of(st.none(), st.integers(1, 5)), st.integers(0, 20))
+def test_batches_hold_every_item_once_and_stay_within_their_budget(lengths: list[int], budget: int, rows: int | None, fixed: int) -> None:
     batches = by_length(lengths, budget, rows, fixed)
     assert sorted(place for batch in batches for place in batch) == list(range(len(lengths)))
     for batch in batches:
@@ -224,14 +215,15 @@ TURNS = [
             "[user]Be brief.\n\nHi[assistant]Hello[user]Who?[assistant]",
         ),
         (
-            MARK.replace("[{{ m.role }}]{{ m.content | trim }}", "{% if m.role != 'system' %}[{{ m.role }}]"
-                         "{{ m.content | trim }}{% endif %}"),
+            MARK.replace(
+                "[{{ m.role }}]{{ m.content | trim }}", "{% if m.role != 'system' %}[{{ m.role }}]{{ m.content | trim }}{% endif %}"
+            ),
             "[user]Be brief.\n\nHi[assistant]Hello[user]Who?[assistant]",
         ),
         (None, "Be brief.\n\nHi\n\nHello\n\nWho?"),
     ],
     ids=["knows a system role", "refuses it", "drops it", "no template"],
-)  # fmt: skip
+)
 def test_an_instruction_reaches_every_model(tiny_llama: str, template: str | None, expected: str) -> None:
     loaded = model(tiny_llama)
     loaded.tokenizer.chat_template = template

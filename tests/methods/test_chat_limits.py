@@ -80,10 +80,7 @@ def test_an_endpoint_that_does_not_count_is_counted_for(endpoint: Any, busy: Mod
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    limit=st.integers(0, 200),
-    calls=st.lists(st.tuples(st.integers(1, 40), st.floats(0, 1)), max_size=30),
-)
+@given(limit=st.integers(0, 200), calls=st.lists(st.tuples(st.integers(1, 40), st.floats(0, 1)), max_size=30))
 def test_a_budget_is_never_passed_and_never_blocks(limit: int, calls: list[tuple[int, float]]) -> None:
     async def story() -> int:
         budget = Budget(limit, None)
@@ -120,13 +117,9 @@ def test_a_ledger_keeps_roles_apart(endpoint: Any, busy: ModuleType, tmp_path: P
     endpoint.chat(role="reader", ledger=ledger, cache=cache, **PRICES).complete(busy.prompts(4))
     endpoint.chat(role="judge", ledger=ledger).complete(busy.prompts(2, "judge"))
     assert ledger.to_json() == {
-        "judge": {
-            "calls": 2, "cached": 0, "failed": 1, "prompt_tokens": 10, "completion_tokens": 2, "cost_usd": 0.0
-        },
-        "reader": {
-            "calls": 4, "cached": 3, "failed": 0, "prompt_tokens": 40, "completion_tokens": 8, "cost_usd": 56.0
-        },
-    }  # fmt: skip
+        "judge": {"calls": 2, "cached": 0, "failed": 1, "prompt_tokens": 10, "completion_tokens": 2, "cost_usd": 0.0},
+        "reader": {"calls": 4, "cached": 3, "failed": 0, "prompt_tokens": 40, "completion_tokens": 8, "cost_usd": 56.0},
+    }
     assert ledger.total.calls == 6
 
 

@@ -162,10 +162,7 @@ def test_the_limit_goes_under_the_name_that_the_endpoint_knows(server: Server) -
 def test_a_passing_fault_is_tried_again(server: Server, fault: Fault) -> None:
     server.faults = lambda prompt, attempt: fault if attempt <= 2 else None
     replies = ask(server, "say a", "say b")
-    assert [(reply.text, reply.calls, reply.failed) for reply in replies] == [
-        ("Answer: a", 3, None),
-        ("Answer: b", 3, None),
-    ]
+    assert [(reply.text, reply.calls, reply.failed) for reply in replies] == [("Answer: a", 3, None), ("Answer: b", 3, None)]
 
 
 def test_retry_after_is_honoured(server: Server) -> None:
@@ -202,14 +199,9 @@ def test_a_lasting_fault_fails_its_question_alone(server: Server) -> None:
         (json_reply({**completion("x"), "choices": []}), "no choice"),
     ],
 )
-def test_a_broken_reply_is_tried_again_and_then_fails_its_question_alone(
-    server: Server, fault: Fault, reason: str
-) -> None:
+def test_a_broken_reply_is_tried_again_and_then_fails_its_question_alone(server: Server, fault: Fault, reason: str) -> None:
     server.faults = lambda prompt, attempt: fault if prompt == "say b" and attempt <= 2 else None
-    assert [(reply.text, reply.calls) for reply in ask(server, "say a", "say b")] == [
-        ("Answer: a", 1),
-        ("Answer: b", 3),
-    ]
+    assert [(reply.text, reply.calls) for reply in ask(server, "say a", "say b")] == [("Answer: a", 1), ("Answer: b", 3)]
     server.faults = lambda prompt, attempt: fault if prompt == "say b" else None
     good, bad = ask(server, "say a", "say b", attempts=3)
     assert good.text == "Answer: a"
@@ -221,12 +213,11 @@ def test_a_broken_reply_is_tried_again_and_then_fails_its_question_alone(
     ("fault", "reason"),
     [
         (json_reply(completion("x", "")), "empty"),
-        (json_reply(completion("x", message={"role": "assistant", "content": None}, finish_reason="content_filter")),
-         "content_filter"),
+        (json_reply(completion("x", message={"role": "assistant", "content": None}, finish_reason="content_filter")), "content_filter"),
         (error(400, "maximum context length is 10"), "maximum context length"),
         (error(422, "unknown field"), "unknown field"),
     ],
-)  # fmt: skip
+)
 def test_a_final_refusal_fails_its_question_at_once(server: Server, fault: Fault, reason: str) -> None:
     server.faults = lambda prompt, attempt: fault if prompt == "say b" else None
     good, bad = ask(server, "say a", "say b")
@@ -251,13 +242,7 @@ def test_a_refusal_amid_working_calls_fails_its_question_alone(server: Server, s
 
 
 @pytest.mark.parametrize(
-    ("status", "code", "message"),
-    [
-        (401, None, "key"),
-        (403, None, "access"),
-        (404, None, "model"),
-        (429, "insufficient_quota", "quota"),
-    ],
+    ("status", "code", "message"), [(401, None, "key"), (403, None, "access"), (404, None, "model"), (429, "insufficient_quota", "quota")]
 )
 def test_what_no_call_can_survive_stops_the_run_without_showing_the_key(
     server: Server, status: int, code: str | None, message: str
@@ -294,8 +279,10 @@ def test_a_missing_key_is_named_before_anything_is_sent(monkeypatch: pytest.Monk
         component.build(Services())
 
 
-@pytest.mark.parametrize("wrong", [{"key_variable": KEY}, {"base_url": f"https://me:{KEY}@host/v1"},
-                                   {"base_url": f"https://host/v1?key={KEY}"}, {"base_url": "host"}])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong",
+    [{"key_variable": KEY}, {"base_url": f"https://me:{KEY}@host/v1"}, {"base_url": f"https://host/v1?key={KEY}"}, {"base_url": "host"}],
+)
 def test_a_key_in_the_options_is_refused_and_not_repeated(wrong: dict[str, str]) -> None:
     for make in (ChatConfig, lambda **given: Component.of("chat", given)):
         with pytest.raises(ValidationError) as caught:
@@ -366,8 +353,9 @@ def test_a_template_of_ones_own_is_used_and_changes_the_fingerprint(server: Serv
     assert Component.of("chat", options).fingerprint != before
 
 
-@pytest.mark.parametrize(("text", "message"), [("no place", "lacks"), ("$question $quesiton", "quesiton"),
-                                               ("$question costs $ 5", "placeholder")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "message"), [("no place", "lacks"), ("$question $quesiton", "quesiton"), ("$question costs $ 5", "placeholder")]
+)
 def test_a_template_with_a_mistake_is_named(tmp_path: Any, text: str, message: str) -> None:
     own = tmp_path / "own.txt"
     own.write_text(text)

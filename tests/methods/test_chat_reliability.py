@@ -89,19 +89,22 @@ def test_every_passing_fault_is_survived_alone(kind: str) -> None:
     faults = Faults(passing=1.0, kinds=[kind], most_in_a_row=2)
     with OpenAIServer("m", say, intercept=faults).running() as url:
         replies = chat(url, timeout_s=0.5 if kind == "slow_bytes" else 30).complete(prompts("say a", "say b"))
-    assert [(reply.text, reply.calls, reply.failed) for reply in replies] == [
-        ("Answer: a", 3, None),
-        ("Answer: b", 3, None),
-    ]
+    assert [(reply.text, reply.calls, reply.failed) for reply in replies] == [("Answer: a", 3, None), ("Answer: b", 3, None)]
     assert faults.played == {kind: 4}
 
 
 @pytest.mark.parametrize("kind", PASSING)
 def test_a_fault_that_never_passes_ends_with_its_reason(kind: str) -> None:
     reasons = {
-        "429": "429", "429_after": "429", "500": "500", "slow_bytes": "timed out", "cut_connection": "onnection",
-        "invalid_json": "not JSON", "empty_choices": "no choice", "wrong_content_type": "text/html",
-    }  # fmt: skip
+        "429": "429",
+        "429_after": "429",
+        "500": "500",
+        "slow_bytes": "timed out",
+        "cut_connection": "onnection",
+        "invalid_json": "not JSON",
+        "empty_choices": "no choice",
+        "wrong_content_type": "text/html",
+    }
     faults = Faults(passing=1.0, kinds=[kind], most_in_a_row=99)
     server = OpenAIServer("m", say)
     with server.running() as url:
@@ -176,10 +179,7 @@ def test_equal_calls_in_flight_are_made_once(tmp_path: Path) -> None:
     with server.running() as url:
         models = [chat(url, cache=tmp_path / "cache.sqlite") for _ in range(3)]
         found: list[Any] = []
-        threads = [
-            threading.Thread(target=lambda m=m: found.append(m.complete(prompts("say a", "say a", "say b"))))
-            for m in models
-        ]
+        threads = [threading.Thread(target=lambda m=m: found.append(m.complete(prompts("say a", "say a", "say b")))) for m in models]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -282,9 +282,7 @@ def test_an_interrupted_caller_leaves_nothing_in_flight(tmp_path: Path) -> None:
         model = chat(url, cache=tmp_path / "cache.sqlite")
         with pytest.raises(UserError, match="refuses the key"):
             model.complete(prompts(*(f"say {number}" for number in range(40))))
-        assert [reply.failed for reply in model.complete(prompts(*(f"say {number}" for number in range(40, 60))))] == (
-            [None] * 20
-        )
+        assert [reply.failed for reply in model.complete(prompts(*(f"say {number}" for number in range(40, 60))))] == ([None] * 20)
         assert model._cache is not None
         assert model._cache.flights == {}
 

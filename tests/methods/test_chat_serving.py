@@ -85,9 +85,7 @@ def test_the_plain_client_can_continue_a_prompt(url: str, stories: str) -> None:
         assert done.choices[0].text == expected.text
         assert (done.usage.prompt_tokens, done.choices[0].finish_reason) == (expected.prompt_tokens, "length")
         word = expected.text.split()[2]
-        stopped = client.completions.create(
-            model="stories260K", prompt=STARTS[1], max_tokens=12, temperature=0, stop=[word]
-        )
+        stopped = client.completions.create(model="stories260K", prompt=STARTS[1], max_tokens=12, temperature=0, stop=[word])
         assert stopped.choices[0].text == expected.text[: expected.text.index(word)]
         assert stopped.choices[0].finish_reason == "stop"
 
@@ -98,9 +96,7 @@ def test_sampling_follows_its_seed_whatever_the_company(url: str) -> None:
     with openai.OpenAI(api_key="none", base_url=url, max_retries=0) as client:
 
         def draw(seed: int) -> str:
-            done = client.completions.create(
-                model="stories260K", prompt=STARTS[0], max_tokens=12, temperature=1.0, seed=seed
-            )
+            done = client.completions.create(model="stories260K", prompt=STARTS[0], max_tokens=12, temperature=1.0, seed=seed)
             return done.choices[0].text
 
         alone = [draw(seed) for seed in range(4)]
@@ -150,11 +146,7 @@ def _listen_to_sigint() -> None:
 def test_the_command_serves_until_interrupted(stories: str) -> None:
     command = [sys.executable, "-m", "ragmeter.cli", "serve-model", stories, "--port", "0", "--json", "--device", "cpu"]
     process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONUNBUFFERED": "1"},
-        preexec_fn=_listen_to_sigint,
+        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}, preexec_fn=_listen_to_sigint
     )
     assert process.stdout is not None
     try:

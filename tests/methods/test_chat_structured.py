@@ -56,9 +56,7 @@ def endpoint() -> Iterator[Endpoint]:
 
 def chat(endpoint: Endpoint, **options: Any) -> ChatModel:
     cache = options.pop("cache", None)
-    return ChatModel(
-        ChatConfig(model="m", base_url=endpoint.server.url, key_variable=None, backoff_s=0.001, **options), cache=cache
-    )
+    return ChatModel(ChatConfig(model="m", base_url=endpoint.server.url, key_variable=None, backoff_s=0.001, **options), cache=cache)
 
 
 def ask(model: ChatModel, *texts: str) -> list[Any]:

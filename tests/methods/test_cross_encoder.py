@@ -111,9 +111,7 @@ def test_reranking_sorts_by_score_and_keeps_the_order_of_equals(folder: str, cor
     backwards = Ranking("q", given.ids[::-1], given.scores)
     mirrored = reranker.rerank([query], [backwards], corpus)[0]
     assert mirrored.scores == found.scores
-    assert [set(mirrored.ids[i : i + 2]) for i in range(0, 18, 2)] == [
-        set(found.ids[i : i + 2]) for i in range(0, 18, 2)
-    ]
+    assert [set(mirrored.ids[i : i + 2]) for i in range(0, 18, 2)] == [set(found.ids[i : i + 2]) for i in range(0, 18, 2)]
 
 
 def test_a_ranking_does_not_depend_on_the_queries_beside_it(folder: str, corpus: Corpus) -> None:
@@ -140,9 +138,7 @@ def test_what_lies_below_the_depth_follows_in_its_order(folder: str, corpus: Cor
 def test_a_pipeline_reranks_with_it(folder: str, ground: Any) -> None:
     from methods.pipeline import assemble
 
-    method = assemble(
-        Component.of("bm25"), Services(device="cpu"), rerankers=[Component.of("cross_encoder", {"model": folder})], k=3
-    )
+    method = assemble(Component.of("bm25"), Services(device="cpu"), rerankers=[Component.of("cross_encoder", {"model": folder})], k=3)
     method.index(ground.corpus)
     predictions = list(method.answer(question.query() for question in ground.questions[:2]))
     reranker = Component.of("cross_encoder", {"model": folder}).build(Services(device="cpu"))
@@ -176,8 +172,9 @@ def test_a_head_of_its_own_loads_as_saved(tiny_models: ModuleType, tmp_path: Pat
 
 
 def test_low_precision_stays_close(folder: str, texts: list[str]) -> None:
-    full, half = (CrossEncoderModel(CrossEncoderConfig(model=folder, dtype=dtype), "cpu").scores(QUERY, texts)
-                  for dtype in ("float32", "bfloat16"))  # fmt: skip
+    full, half = (
+        CrossEncoderModel(CrossEncoderConfig(model=folder, dtype=dtype), "cpu").scores(QUERY, texts) for dtype in ("float32", "bfloat16")
+    )
     assert not np.array_equal(full, half)
     assert np.abs(full - half).max() < 0.1 * np.ptp(full)
 

@@ -36,22 +36,10 @@ PROMPTS = {
     "gte-large": ("", ""),
     "all-roberta-large-v1": ("", ""),
     "bge-m3": ("", ""),
-    "qwen3-embedding-0.6b": (
-        "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:",
-        "",
-    ),
-    "sfr-embedding-mistral": (
-        "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: ",
-        "",
-    ),
-    "stella-en-400m-v5": (
-        "Instruct: Given a web search query, retrieve relevant passages that answer the query.\nQuery: ",
-        "",
-    ),
-    "jina-v3": (
-        "Represent the query for retrieving evidence documents: ",
-        "Represent the document for retrieval: ",
-    ),
+    "qwen3-embedding-0.6b": ("Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:", ""),
+    "sfr-embedding-mistral": ("Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: ", ""),
+    "stella-en-400m-v5": ("Instruct: Given a web search query, retrieve relevant passages that answer the query.\nQuery: ", ""),
+    "jina-v3": ("Represent the query for retrieving evidence documents: ", "Represent the document for retrieval: "),
 }
 """What stands before queries and passages, typed from the models' cards."""
 
@@ -63,9 +51,7 @@ def make(folder: Path, tiny: ModuleType, kind: str, style: str, seed: int = 0) -
     torch.manual_seed(seed)
     more = {"num_key_value_heads": 2, "head_dim": 8} if kind in {"Qwen3", "Mistral"} else {}
     if kind == "DistilBert":
-        settings = transformers.DistilBertConfig(
-            vocab_size=200, dim=32, n_layers=2, n_heads=4, hidden_dim=48, max_position_embeddings=80
-        )
+        settings = transformers.DistilBertConfig(vocab_size=200, dim=32, n_layers=2, n_heads=4, hidden_dim=48, max_position_embeddings=80)
     else:
         settings = tiny.config(kind, 200, **more)
     return tiny.save(folder, style, tiny.scaled(getattr(transformers, f"{kind}Model")(settings)))
@@ -127,9 +113,7 @@ def test_an_instruction_of_ones_own_takes_the_place_of_the_usual_one() -> None:
 
 
 @pytest.mark.parametrize(("kind", "style"), [("Qwen3", "qwen3"), ("Mistral", "mistral")])
-def test_padding_on_either_side_gives_the_same_vectors(
-    kind: str, style: str, tiny_models: ModuleType, tmp_path: Path
-) -> None:
+def test_padding_on_either_side_gives_the_same_vectors(kind: str, style: str, tiny_models: ModuleType, tmp_path: Path) -> None:
     folder = make(tmp_path / "model", tiny_models, kind, style)
     encoder = Encoder(EncoderConfig(model=str(folder), pooling="lasttoken"), "cpu")
     left = encoder.passages(tiny_models.TEXTS)
@@ -159,8 +143,11 @@ def test_stella_projects_the_masked_mean(tiny_models: ModuleType, tmp_path: Path
     from safetensors.torch import save_file
 
     folder = make(tmp_path / "model", tiny_models, "Bert", "bert")
-    dense = ("2_Dense_16", "Dense", {"in_features": 32, "out_features": 16, "bias": True,
-             "activation_function": "torch.nn.modules.linear.Identity"})  # fmt: skip
+    dense = (
+        "2_Dense_16",
+        "Dense",
+        {"in_features": 32, "out_features": 16, "bias": True, "activation_function": "torch.nn.modules.linear.Identity"},
+    )
     tiny_models.layout(folder, 64, [tiny_models.pooling("mean"), dense], {"s2p_query": "not used"})
     weight, bias = torch.randn(16, 32), torch.randn(16)
     save_file({"linear.weight": weight, "linear.bias": bias}, folder / "2_Dense_16" / "model.safetensors")
@@ -239,24 +226,19 @@ def test_an_architecture_that_only_its_own_code_knows_is_refused(tiny_models: Mo
         Encoder(EncoderConfig(model=str(tmp_path)), "cpu")
 
 
-def test_queries_and_passages_go_through_their_adapter_with_the_prefix_once(
-    tasks: Path, tiny_models: ModuleType
-) -> None:
+def test_queries_and_passages_go_through_their_adapter_with_the_prefix_once(tasks: Path, tiny_models: ModuleType) -> None:
     config = EncoderConfig.preset("jina-v3", model=str(tasks), max_length=64, trust_remote_code=True)
     encoder = Encoder(config, "cpu")
     for encode, prompt, shift in zip((encoder.queries, encoder.passages), PROMPTS["jina-v3"], (1, 2), strict=True):
         expected = np.roll(by_hand(tasks, [prompt + text for text in tiny_models.TEXTS], "mean", True), shift, axis=1)
         assert encode(tiny_models.TEXTS) == pytest.approx(expected, abs=2e-5)
-    released = Encoder(EncoderConfig.preset("jina-v3-released", model=str(tasks), max_length=64,
-                                            trust_remote_code=True), "cpu")  # fmt: skip
+    released = Encoder(EncoderConfig.preset("jina-v3-released", model=str(tasks), max_length=64, trust_remote_code=True), "cpu")
     expected = by_hand(tasks, tiny_models.TEXTS, "mean", True)
     assert released.queries(tiny_models.TEXTS) == pytest.approx(expected, abs=2e-5)
     assert released.passages(tiny_models.TEXTS) == pytest.approx(expected, abs=2e-5)
 
 
-def test_a_task_that_is_missing_unknown_or_out_of_place_is_said_so(
-    tasks: Path, tiny_models: ModuleType, tmp_path: Path
-) -> None:
+def test_a_task_that_is_missing_unknown_or_out_of_place_is_said_so(tasks: Path, tiny_models: ModuleType, tmp_path: Path) -> None:
     trusted = {"model": str(tasks), "trust_remote_code": True}
     with pytest.raises(UserError, match="an adapter for each task"):
         Encoder(EncoderConfig(**trusted), "cpu")
@@ -298,9 +280,7 @@ def test_dpr_has_two_towers_reads_titles_and_does_not_normalise(dpr: dict[str, s
     texts = [*tiny_models.TEXTS, "river " * 100]
     titles = ["moss", "", "the painter", "", "old", "a house", "a bridge"]
     queries = np.stack([dpr_by_hand(dpr, "question", text) for text in texts])
-    passages = np.stack(
-        [dpr_by_hand(dpr, "passage", *filter(None, (title, text))) for title, text in zip(titles, texts, strict=True)]
-    )
+    passages = np.stack([dpr_by_hand(dpr, "passage", *filter(None, (title, text))) for title, text in zip(titles, texts, strict=True)])
     assert encoder.queries(texts) == pytest.approx(queries, abs=1e-4)
     assert encoder.passages(texts, titles) == pytest.approx(passages, abs=1e-4)
     assert encoder.passages(texts)[1] == pytest.approx(passages[1], abs=1e-4)
@@ -350,12 +330,8 @@ def test_a_preset_runs_as_dense_retrieval(tiny_models: ModuleType, tmp_path: Pat
 def test_two_sentence_transformers_may_be_the_two_sides(tiny_models: ModuleType, tmp_path: Path) -> None:
     sides = [make(tmp_path / name, tiny_models, "Bert", "bert", seed) for seed, name in enumerate(("query", "triple"))]
     encoder = Encoder(EncoderConfig(query_model=str(sides[0]), model=str(sides[1])), "cpu")
-    assert encoder.queries(tiny_models.TEXTS) == pytest.approx(
-        by_hand(sides[0], tiny_models.TEXTS, "mean", True), abs=2e-5
-    )
-    assert encoder.passages(tiny_models.TEXTS) == pytest.approx(
-        by_hand(sides[1], tiny_models.TEXTS, "mean", True), abs=2e-5
-    )
+    assert encoder.queries(tiny_models.TEXTS) == pytest.approx(by_hand(sides[0], tiny_models.TEXTS, "mean", True), abs=2e-5)
+    assert encoder.passages(tiny_models.TEXTS) == pytest.approx(by_hand(sides[1], tiny_models.TEXTS, "mean", True), abs=2e-5)
     alone = EncoderConfig(model=str(sides[1]))
     assert EncoderConfig(query_model=str(sides[0]), model=str(sides[1])).weights() != alone.weights()
 

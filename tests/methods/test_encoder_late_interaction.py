@@ -69,9 +69,7 @@ def test_nothing_is_encoded_of_nothing(folder: Path) -> None:
     assert model.queries([]) == []
 
 
-def test_a_model_without_a_projection_is_refused_instead_of_given_a_random_one(
-    tiny_models: ModuleType, tmp_path: Path
-) -> None:
+def test_a_model_without_a_projection_is_refused_instead_of_given_a_random_one(tiny_models: ModuleType, tmp_path: Path) -> None:
     from transformers import BertModel
 
     tiny_models.save(tmp_path, "bert", BertModel(tiny_models.config("Bert", 200)))

@@ -68,9 +68,7 @@ def test_all_three_outputs_and_scores_are_those_of_a_loop(folder: str, tiny_mode
             assert scores[row, column] == pytest.approx(total, abs=1e-4)
 
 
-def test_modes_add_up_with_their_weights_and_passages_keep_their_scores_when_moved(
-    folder: str, tiny_models: ModuleType
-) -> None:
+def test_modes_add_up_with_their_weights_and_passages_keep_their_scores_when_moved(folder: str, tiny_models: ModuleType) -> None:
     weights: dict[Any, float] = {"dense": 0.4, "sparse": 0.2, "multi": 0.4}
     encoder = M3Encoder(M3Config(model=folder, weights=weights), "cpu")
     items = encoder.encode(tiny_models.TEXTS)

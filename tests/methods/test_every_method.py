@@ -70,9 +70,7 @@ def test_a_prediction_depends_on_its_query_alone(identifier: str, ground: Any, t
 
 
 @pytest.mark.parametrize("identifier", WHOLE)
-def test_equal_seeds_give_equal_predictions_with_and_without_a_folder(
-    identifier: str, ground: Any, tmp_path: Path
-) -> None:
+def test_equal_seeds_give_equal_predictions_with_and_without_a_folder(identifier: str, ground: Any, tmp_path: Path) -> None:
     queries = asked(METHODS.get(identifier), ground.questions)
     first = run(identifier, ground, queries, tmp_path, seed=3)
     assert run(identifier, ground, queries, tmp_path, seed=3) == first
@@ -154,9 +152,7 @@ class Recording:
         self.seen.append((list(queries), list(rankings)))
         return list(rankings)
 
-    def compress(
-        self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None
-    ) -> list[Context]:
+    def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
         self.seen.append((list(queries), list(rankings)))
         return [Context(query.id, tuple(corpus.get(r.ids))) for query, r in zip(queries, rankings, strict=True)]
 

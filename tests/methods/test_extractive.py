@@ -65,8 +65,14 @@ def test_what_a_choice_offers(question: str, offered: tuple[str, str] | None) ->
 
 def test_spans_of_every_kind_are_found() -> None:
     found = {(s.kind, s.text) for s in spans('On 5 May 1901 The Duke of Arle paid $1,200 for "salt road" in Lisbon.')}
-    assert {("date", "5 May 1901"), ("year", "1901"), ("number", "$1,200 for"), ("name", "Duke of Arle"),
-            ("name", "salt road"), ("name", "Lisbon")} <= found  # fmt: skip
+    assert {
+        ("date", "5 May 1901"),
+        ("year", "1901"),
+        ("number", "$1,200 for"),
+        ("name", "Duke of Arle"),
+        ("name", "salt road"),
+        ("name", "Lisbon"),
+    } <= found
     assert not any(s.text in {"On", "The", "He"} for s in spans("On The He"))
     assert years("from 1890 to 12345 and 2001") == [1890, 2001]
 
@@ -127,9 +133,7 @@ def test_spans_beat_sentences_on_real_questions(data_folder: Path) -> None:
     retriever = Component.of("bm25").build(Services())
     scores: dict[bool, float] = {True: 0.0, False: 0.0}
     for record in records:
-        corpus = Corpus.of(
-            Passage(passage_id(title, "".join(s)), title, "".join(s), tuple(s)) for title, s in record["context"]
-        )
+        corpus = Corpus.of(Passage(passage_id(title, "".join(s)), title, "".join(s), tuple(s)) for title, s in record["context"])
         query = Query("q", record["question"])
         context = Context("q", tuple(corpus.get(retriever.index(corpus).retrieve([query], 5)[0].ids)))
         for span in scores:

@@ -57,8 +57,7 @@ def test_rows_and_their_order_are_drawn_anew_in_each_epoch_and_by_the_seed(toy: 
 def test_without_redrawing_only_the_order_changes(toy: ModuleType, base: str) -> None:
     material = toy.material(toy.options(base, train={"redraw": False}))
     tables = [
-        sorted(zip(rows.question, rows.anchor, rows.neighbour, rows.negative, strict=True))
-        for rows in (material.rows(0), material.rows(4))
+        sorted(zip(rows.question, rows.anchor, rows.neighbour, rows.negative, strict=True)) for rows in (material.rows(0), material.rows(4))
     ]
     assert tables[0] == tables[1]
     assert not np.array_equal(material.rows(0).question, material.rows(4).question)
@@ -107,9 +106,7 @@ def test_the_towers_share_nothing(toy: ModuleType, base: str, tmp_path: Path) ->
     assert not np.allclose(towers.encoded("question", texts), before, atol=1e-2)
 
 
-def test_the_towers_may_begin_as_two_models(
-    toy: ModuleType, base: str, tiny_models: ModuleType, tmp_path: Path
-) -> None:
+def test_the_towers_may_begin_as_two_models(toy: ModuleType, base: str, tiny_models: ModuleType, tmp_path: Path) -> None:
     import transformers
 
     torch.manual_seed(9)
@@ -121,9 +118,7 @@ def test_the_towers_may_begin_as_two_models(
 
 
 @pytest.mark.parametrize("micro", [1, 3, 100])
-def test_a_batch_in_parts_has_the_loss_and_gradient_of_the_whole(
-    toy: ModuleType, base: str, tmp_path: Path, micro: int
-) -> None:
+def test_a_batch_in_parts_has_the_loss_and_gradient_of_the_whole(toy: ModuleType, base: str, tmp_path: Path, micro: int) -> None:
     one = toy.trainer(toy.options(base, train={"micro_batch": micro}), tmp_path)
     toy.without_dropout(one.towers)
     figures = one._step(0)
@@ -141,9 +136,7 @@ def test_a_batch_in_parts_has_the_loss_and_gradient_of_the_whole(
                 assert torch.allclose(mine[key].grad, parameter.grad, atol=1e-6), key
 
 
-def test_in_a_part_every_distinct_text_is_encoded_once(
-    toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_in_a_part_every_distinct_text_is_encoded_once(toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = toy.trainer(toy.options(base, train={"batch_size": 40, "micro_batch": 40}), tmp_path)
     seen: list[tuple[str, str]] = []
     vectors = one.towers.vectors
@@ -158,9 +151,7 @@ def test_in_a_part_every_distinct_text_is_encoded_once(
 
 
 @pytest.mark.parametrize("left_out", ["neighbours", "negatives"])
-def test_what_an_ablation_leaves_out_gets_no_gradient(
-    toy: ModuleType, base: str, tmp_path: Path, left_out: str
-) -> None:
+def test_what_an_ablation_leaves_out_gets_no_gradient(toy: ModuleType, base: str, tmp_path: Path, left_out: str) -> None:
     config = toy.options(base, loss={left_out: False})
     towers = toy.without_dropout(Towers.load(config, "cpu"))
     material = toy.material(config)

@@ -59,9 +59,8 @@ def asked(triples: tuple[Triple, ...], *answers: str) -> tuple[Question, Corpus]
     """A question over some of a corpus's triples."""
     ids = tuple(triple_id(one) for one in triples)
     question = Question(
-        "q", "What does jamaican people speak?", answers, answer_set=True, candidates=ids, evidence=ids[:1],
-        topic_entities=("Jamaica",),
-    )  # fmt: skip
+        "q", "What does jamaican people speak?", answers, answer_set=True, candidates=ids, evidence=ids[:1], topic_entities=("Jamaica",)
+    )
     return question, TripleCorpus.of_triples([*triples, ("Somewhere", "else.is", "Anything")])
 
 
@@ -105,9 +104,7 @@ def test_the_untrained_towers_are_what_the_training_began_with(checkpoint: str, 
     towers = {1: (base, base), 4: (f"{checkpoint}/question", f"{checkpoint}/triple")}
     rows = explained(checkpoint, question, corpus).tables[0].rows
     for column, (asking, telling) in towers.items():
-        vectors = [
-            SentenceTransformer(model, device="cpu") for model in (asking, telling)
-        ]  # fmt: skip
+        vectors = [SentenceTransformer(model, device="cpu") for model in (asking, telling)]
         for one, model in zip(vectors, (asking, telling), strict=True):
             if model == base:
                 one[1].pooling_mode = "cls"

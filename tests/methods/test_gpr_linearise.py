@@ -25,8 +25,7 @@ def test_options_write_the_whole_relation_and_spaces() -> None:
 
 
 @pytest.mark.parametrize(
-    ("relation", "text"),
-    [("treatments", "treatments"), ("a.b.", "b"), (".", "."), ("", ""), ("a..b", "b"), ("a. ", "a")],
+    ("relation", "text"), [("treatments", "treatments"), ("a.b.", "b"), (".", "."), ("", ""), ("a..b", "b"), ("a. ", "a")]
 )
 def test_relations_without_dots_or_with_too_many_keep_a_text(relation: str, text: str) -> None:
     assert relation_text(relation) == text

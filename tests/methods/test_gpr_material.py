@@ -24,9 +24,14 @@ def rog(path: Path, rows: list[dict[str, object]]) -> dict[str, dict[str, object
 
 def row(number: int, graph: list[list[str]], question: str = "who is it", answer: str = "Ann") -> dict[str, object]:
     return {
-        "id": f"WebQTrn-{number}", "question": question, "answer": [answer], "q_entity": ["Bob"], "a_entity": [answer],
-        "graph": graph, "choices": [],
-    }  # fmt: skip
+        "id": f"WebQTrn-{number}",
+        "question": question,
+        "answer": [answer],
+        "q_entity": ["Bob"],
+        "a_entity": [answer],
+        "graph": graph,
+        "choices": [],
+    }
 
 
 BOB = [["Bob", "people.person.sister", "Ann"], ["Ann", "people.person.brother", "Bob"]]

@@ -142,9 +142,7 @@ def test_relations_withheld_from_training_have_no_question() -> None:
 
 def test_wordings_of_worlds_read_as_questions() -> None:
     described = ("Korv", "species.discoverer", "Ada Rin")
-    texts = {
-        WorldsQuestions().generate([MaskedTriple((f"Korv {n}", *described[1:]), "tail")])[0] for n in range(40)
-    }  # fmt: skip
+    texts = {WorldsQuestions().generate([MaskedTriple((f"Korv {n}", *described[1:]), "tail")])[0] for n in range(40)}
     heads = {str(text).partition("Korv")[0] for text in texts}
     assert heads == {"By which person was ", "", "Which person first described "}
     (occupied,) = WorldsQuestions().generate([MaskedTriple(("Ada Rin", "person.occupation", "organist"), "head")])
@@ -155,9 +153,7 @@ def test_wordings_of_worlds_read_as_questions() -> None:
 def test_fewer_triples_can_be_asked_about_drawn_by_the_seed() -> None:
     graph = world_graph()
     config = QuestionsConfig(triples=50, sides=("tail",))
-    one, same, other = (
-        questions_of(graph, config, generator_of(config, services()), seed=seed) for seed in (1, 1, 2)
-    )  # fmt: skip
+    one, same, other = (questions_of(graph, config, generator_of(config, services()), seed=seed) for seed in (1, 1, 2))
     assert one.counts["triples"] == 50
     assert 45 <= len(one) <= 50
     assert set(one.sides.tolist()) == {1}

@@ -84,12 +84,11 @@ def lines(path: Path) -> list[dict[str, str]]:
 
 
 def test_a_model_is_shown_the_triple_with_one_end_hidden() -> None:
-    tail, head = (load_prompt().messages(triple=str(m), side=m.side, answer=m.hidden) for m in (
-        MaskedTriple(ADHD, "tail"), MaskedTriple(ADHD, "head"),
-    ))  # fmt: skip
-    assert (
-        "Triple: (Attention deficit hyperactivity disorder, medicine.disease.treatments, [MASK])" in tail[1]["content"]
+    tail, head = (
+        load_prompt().messages(triple=str(m), side=m.side, answer=m.hidden)
+        for m in (MaskedTriple(ADHD, "tail"), MaskedTriple(ADHD, "head"))
     )
+    assert "Triple: (Attention deficit hyperactivity disorder, medicine.disease.treatments, [MASK])" in tail[1]["content"]
     assert "Hidden: the tail\nAnswer of the question: Modafinil" in tail[1]["content"]
     assert "Triple: ([MASK], medicine.disease.treatments, Modafinil)" in head[1]["content"]
     assert "Hidden: the head" in head[1]["content"]
@@ -103,11 +102,10 @@ def test_questions_come_in_the_order_of_the_triples_and_are_counted(tmp_path: Pa
     assert found.triples.tolist() == [0, 0, 1, 1, 3, 5, 5]
     assert found.sides.tolist() == [0, 1, 0, 1, 1, 0, 1]
     assert found.texts == ["What hides here?", "What else hides here?"] * 2 + ["What else hides here?"] + [
-        "What hides here?", "What else hides here?"
-    ]  # fmt: skip
-    assert found.counts == {
-        "triples": 5, "unnamed": 1, "kept": 0, "accepted": 7, "dropped: one entity names the other": 3,
-    }  # fmt: skip
+        "What hides here?",
+        "What else hides here?",
+    ]
+    assert found.counts == {"triples": 5, "unnamed": 1, "kept": 0, "accepted": 7, "dropped: one entity names the other": 3}
     assert model.calls == 7
 
 
@@ -151,9 +149,14 @@ def test_a_second_run_makes_no_call(tmp_path: Path) -> None:
     rows = lines(path)
     assert len(rows) == len(first)
     assert rows[0] == {
-        "tid": triple_id(ADHD), "h": ADHD[0], "r": ADHD[1], "t": ADHD[2], "side": "tail", "question": first.texts[0],
+        "tid": triple_id(ADHD),
+        "h": ADHD[0],
+        "r": ADHD[1],
+        "t": ADHD[2],
+        "side": "tail",
+        "question": first.texts[0],
         "generator": first.generator,
-    }  # fmt: skip
+    }
 
 
 def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,8 +211,7 @@ def test_other_models_and_prompts_keep_questions_of_their_own(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
-    [("$triple $side", "exactly"), ("$triple $side $answer $more", "exactly"), ("$triple $side $answer 5$", "lone")],
+    ("text", "says"), [("$triple $side", "exactly"), ("$triple $side $answer $more", "exactly"), ("$triple $side $answer 5$", "lone")]
 )
 def test_a_prompt_without_its_places_is_refused(tmp_path: Path, text: str, says: str) -> None:
     path = tmp_path / "prompt.txt"
@@ -232,9 +234,14 @@ def test_a_model_needs_its_options() -> None:
 
 def line(**changes: Any) -> str:
     row = {
-        "tid": triple_id(ADHD), "h": ADHD[0], "r": ADHD[1], "t": ADHD[2], "side": "tail",
-        "question": "What helps then?", "generator": "hand",
-    }  # fmt: skip
+        "tid": triple_id(ADHD),
+        "h": ADHD[0],
+        "r": ADHD[1],
+        "t": ADHD[2],
+        "side": "tail",
+        "question": "What helps then?",
+        "generator": "hand",
+    }
     return json.dumps({key: value for key, value in {**row, **changes}.items() if value is not ...})
 
 
@@ -246,8 +253,7 @@ def from_file(path: Path) -> Any:
 def test_questions_are_taken_from_a_file_the_last_of_a_side_counts(tmp_path: Path) -> None:
     path = tmp_path / "given.jsonl"
     path.write_text(
-        "\n".join([line(), line(question="What soothes it?"), "", line(side="head", question="Modafinil helps whom?")]),
-        "utf-8",
+        "\n".join([line(), line(question="What soothes it?"), "", line(side="head", question="Modafinil helps whom?")]), "utf-8"
     )
     found = from_file(path)
     assert found.texts == ["Modafinil helps whom?", "What soothes it?"]

@@ -29,9 +29,7 @@ torch = pytest.importorskip("torch")
 
 PLACES = ["old town", "the river", "stone bridge", "cold house", "north side", "a painter"]
 RELATIONS = ["place.town.built_by", "people.person.lived_on", "people.person.born"]
-TRIPLES: list[Triple] = [
-    (head, relation, tail) for head in PLACES for relation in RELATIONS for tail in PLACES if head < tail
-]
+TRIPLES: list[Triple] = [(head, relation, tail) for head in PLACES for relation in RELATIONS for tail in PLACES if head < tail]
 IDS = [triple_id(one) for one in TRIPLES]
 QUESTIONS = ["who built the stone bridge ?", "where is the town ?", "who lived on the north side ?", "old moss"]
 
@@ -68,9 +66,7 @@ def query(number: int, candidates: Sequence[str] | None) -> Query:
     return Query(f"q{number}", QUESTIONS[number], candidates=None if candidates is None else tuple(candidates))
 
 
-def ask(
-    encoder: Encoder, corpus: TripleCorpus, candidates: Sequence[str] | None, k: int = 5, number: int = 0, **more: Any
-) -> Ranking:
+def ask(encoder: Encoder, corpus: TripleCorpus, candidates: Sequence[str] | None, k: int = 5, number: int = 0, **more: Any) -> Ranking:
     (ranking,) = TripleRetriever(encoder, **more).index(corpus).retrieve([query(number, candidates)], k)
     return ranking
 
@@ -217,9 +213,7 @@ def test_the_nearest_are_those_of_a_stable_sort(seed: int, rows: int, k: int, sp
     """Also where many are equal (few distinct rows) or all are long."""
     rng = np.random.default_rng(seed)
     distinct = rng.normal(size=(rng.integers(1, rows + 1), 6)).astype(np.float32) * max(spread, 1)
-    vectors = (
-        distinct[rng.integers(0, len(distinct), rows)] if spread == 0 else distinct[rng.permutation(len(distinct))]
-    )
+    vectors = distinct[rng.integers(0, len(distinct), rows)] if spread == 0 else distinct[rng.permutation(len(distinct))]
     query = rng.normal(size=6).astype(np.float32)
     exact = (vectors.astype(np.float64) * query.astype(np.float64)).sum(axis=1)
     expected = np.argsort(-exact, kind="stable")[:k]
@@ -233,10 +227,7 @@ def test_what_else_is_in_a_batch_does_not_change_a_vector(checkpoint: Path, pool
     """Filled-up places count for nothing, least of all in a mean."""
     texts = ["old", "the painter lived in a cold house by the river , built in the year of the long bridge", "a town"]
     one, many = (
-        Encoder(EncoderConfig(model=str(checkpoint / "triple"), pooling=pooling, batch_size=size), "cpu").passages(
-            texts
-        )
-        for size in (1, 3)
+        Encoder(EncoderConfig(model=str(checkpoint / "triple"), pooling=pooling, batch_size=size), "cpu").passages(texts) for size in (1, 3)
     )
     assert np.abs(one - many).max() < 1e-5
 

@@ -16,17 +16,29 @@ from methods.gpr.sampling import SamplingConfig, TripleIndex
 Row = tuple[int, int, int]
 
 SMALL: list[Row] = [
-    (0, 0, 1), (1, 1, 0), (0, 1, 1),  # twice there and once back
-    (0, 0, 2), (0, 0, 3), (2, 2, 3), (4, 0, 1),
-    (5, 0, 6), (6, 1, 7), (5, 2, 5), (7, 0, 5),  # a loop at 5
-    (8, 0, 9), (9, 1, 8), (10, 2, 10),  # 10 knows only itself
-]  # fmt: skip
+    (0, 0, 1),
+    (1, 1, 0),
+    (0, 1, 1),  # twice there and once back
+    (0, 0, 2),
+    (0, 0, 3),
+    (2, 2, 3),
+    (4, 0, 1),
+    (5, 0, 6),
+    (6, 1, 7),
+    (5, 2, 5),
+    (7, 0, 5),  # a loop at 5
+    (8, 0, 9),
+    (9, 1, 8),
+    (10, 2, 10),  # 10 knows only itself
+]
 
 BOTH = SamplingConfig(nb_exclude_same_hr=True, neg_rel_disjoint=True)
 ALL_OPTIONS = [
     SamplingConfig(nb_exclude_same_hr=a, side_balanced=b, neg_rel_disjoint=c)
-    for a in (False, True) for b in (False, True) for c in (False, True)
-]  # fmt: skip
+    for a in (False, True)
+    for b in (False, True)
+    for c in (False, True)
+]
 
 
 def index(rows: list[Row]) -> TripleIndex:
@@ -84,10 +96,7 @@ def test_draws_follow_the_definition_on_a_small_graph(options: SamplingConfig) -
             assert set(counts) == set(expected)
             if len(expected) > 1:
                 total = sum(expected.values()) / times
-                assert (
-                    chisquare([counts[one] for one in expected], [expected[one] / total for one in expected]).pvalue
-                    > 1e-5
-                )
+                assert chisquare([counts[one] for one in expected], [expected[one] / total for one in expected]).pvalue > 1e-5
 
 
 def test_a_triple_without_neighbour_is_dropped_and_counted() -> None:
@@ -188,9 +197,7 @@ def test_two_hubs_and_a_common_relation_still_leave_the_one_negative() -> None:
     assert set(drawn.negative.tolist()) == {len(rows) - 1}
 
 
-graphs = st.lists(
-    st.tuples(st.integers(0, 9), st.integers(0, 2), st.integers(0, 9)), min_size=1, max_size=40
-)  # fmt: skip
+graphs = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2), st.integers(0, 9)), min_size=1, max_size=40)
 
 
 @settings(max_examples=300, deadline=None)

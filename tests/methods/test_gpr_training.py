@@ -54,9 +54,7 @@ def trained(config: GprTrainingConfig, folder: Path, generator: Any = None) -> T
 # -- training ------------------------------------------------------------------------------------------------------
 
 
-def test_training_lowers_the_loss_and_puts_triples_before_neighbours_before_others(
-    toy: ModuleType, base: str, tmp_path: Path
-) -> None:
+def test_training_lowers_the_loss_and_puts_triples_before_neighbours_before_others(toy: ModuleType, base: str, tmp_path: Path) -> None:
     train = {"epochs": 60, "batch_size": 21, "micro_batch": 21, "learning_rate": 3e-3, "save_every": 1000}
     one = toy.trainer(toy.options(base, train=train, validate_on={"share": 0}), tmp_path)
     toy.without_dropout(one.towers)
@@ -71,9 +69,7 @@ def test_training_lowers_the_loss_and_puts_triples_before_neighbours_before_othe
     assert neighbour > negative + 0.3
 
 
-def test_a_training_cut_off_within_an_epoch_ends_with_the_same_weights(
-    toy: ModuleType, base: str, tmp_path: Path
-) -> None:
+def test_a_training_cut_off_within_an_epoch_ends_with_the_same_weights(toy: ModuleType, base: str, tmp_path: Path) -> None:
     config = toy.options(base)
     whole = toy.trainer(config, tmp_path / "whole")
     whole.loop.run()
@@ -132,9 +128,7 @@ class Counting(TemplateQuestions):
         return super().generate(batch)
 
 
-def test_a_checkpoint_is_two_plain_sentence_transformers_that_the_retriever_uses(
-    toy: ModuleType, base: str, tmp_path: Path
-) -> None:
+def test_a_checkpoint_is_two_plain_sentence_transformers_that_the_retriever_uses(toy: ModuleType, base: str, tmp_path: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
     from results.checkpoints import describe
@@ -151,8 +145,7 @@ def test_a_checkpoint_is_two_plain_sentence_transformers_that_the_retriever_uses
     card = (stage.folder / "README.md").read_text()
     assert "`worlds/graph:train`" in card
     assert "worlds-v1" in card
-    describe(stage.folder, method="gpr", stage=stage.stage, version=1, config=config.model_dump(mode="json"),
-             parents=(), data=stage.data)  # fmt: skip
+    describe(stage.folder, method="gpr", stage=stage.stage, version=1, config=config.model_dump(mode="json"), parents=(), data=stage.data)
     component = Component.of("gpr", {"model": str(stage.folder)})
     component.config.preflight()
     graph = toy.toy_graph()
@@ -165,9 +158,7 @@ def test_a_checkpoint_is_two_plain_sentence_transformers_that_the_retriever_uses
     assert ranking.scores == pytest.approx(np.sort(scores)[::-1][:4].tolist(), abs=1e-5)
 
 
-def test_a_finished_training_is_taken_over_and_an_unfinished_one_asks_nothing_twice(
-    toy: ModuleType, base: str, tmp_path: Path
-) -> None:
+def test_a_finished_training_is_taken_over_and_an_unfinished_one_asks_nothing_twice(toy: ModuleType, base: str, tmp_path: Path) -> None:
     config = toy.options(base, train={"epochs": 1, "batch_size": 64, "micro_batch": 32})
     generator = Counting()
     first = trained(config, tmp_path / "a", generator)
@@ -203,15 +194,14 @@ def test_no_text_of_a_dataset_question_is_trained_on(toy: ModuleType, base: str,
 # -- curves --------------------------------------------------------------------------------------------------------
 
 
-def test_recall_of_answers_enters_the_curve_and_is_what_a_loop_finds(
-    toy: ModuleType, base: str, tmp_path: Path
-) -> None:
+def test_recall_of_answers_enters_the_curve_and_is_what_a_loop_finds(toy: ModuleType, base: str, tmp_path: Path) -> None:
     from benchmarks import registry
     from methods.gpr.validation import validator
 
     world = {**toy.WORLD, "questions": 10}
-    config = toy.options(base, validation=["worlds/graph:validation"], validation_options={"worlds": world},
-                     validate_on={"k": 5, "questions": 8})  # fmt: skip
+    config = toy.options(
+        base, validation=["worlds/graph:validation"], validation_options={"worlds": world}, validate_on={"k": 5, "questions": 8}
+    )
     towers, material = Towers.load(config, "cpu"), toy.material(config)
     validate = validator(config, towers, material)
     assert validate is not None
@@ -264,9 +254,7 @@ def test_nothing_is_validated_where_nothing_is_held_out(toy: ModuleType, base: s
         ({"base": "/nowhere/model"}, "no model folder"),
     ],
 )
-def test_what_cannot_work_is_refused_before_anything_is_loaded(
-    toy: ModuleType, base: str, given: dict[str, Any], message: str
-) -> None:
+def test_what_cannot_work_is_refused_before_anything_is_loaded(toy: ModuleType, base: str, given: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         toy.options(**{"base": base, **given}).preflight()
 
@@ -311,9 +299,12 @@ if one.towers.accelerator.is_main_process:
     for count in (1, 2):
         launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(count)]
         ran = subprocess.run(
-            [*launch, str(program), str(tmp_path / f"of{count}")], capture_output=True, text=True, check=False,
+            [*launch, str(program), str(tmp_path / f"of{count}")],
+            capture_output=True,
+            text=True,
+            check=False,
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        )  # fmt: skip
+        )
         assert ran.returncode == 0, ran.stderr[-2000:]
         assert f"processes {count}" in ran.stdout
         found.append(torch.load(tmp_path / f"of{count}.pt", weights_only=True))
@@ -325,9 +316,7 @@ if one.towers.accelerator.is_main_process:
         assert torch.allclose(weight, found[1][name], atol=5e-4), name
 
 
-def test_real_graphs_are_pretrained_on_and_searched(
-    toy: ModuleType, base: str, data_folder: Path, tmp_path: Path
-) -> None:
+def test_real_graphs_are_pretrained_on_and_searched(toy: ModuleType, base: str, data_folder: Path, tmp_path: Path) -> None:
     """WebQSP's records as they are published: with unnamed entities, inverse triples and graphs of their own."""
     from benchmarks import registry
     from methods.baselines.graph.towers import TripleRetriever
@@ -335,10 +324,14 @@ def test_real_graphs_are_pretrained_on_and_searched(
 
     path = {"path": str(data_folder / "webqsp" / "rog_style_webqsp.jsonl")}
     config = toy.options(
-        base, graph=["webqsp:test"], graph_options={"webqsp": path}, allow_test=True,
-        questions={"generator": "template", "triples": 60}, validate_on={"share": 0.1},
+        base,
+        graph=["webqsp:test"],
+        graph_options={"webqsp": path},
+        allow_test=True,
+        questions={"generator": "template", "triples": 60},
+        validate_on={"share": 0.1},
         train={"epochs": 2, "batch_size": 16, "micro_batch": 16},
-    )  # fmt: skip
+    )
     stage = trained(config, tmp_path)
     assert stage.figures["loss"] < 1.0
     assert "has seen the test graphs of webqsp:test" in (stage.folder / "README.md").read_text()

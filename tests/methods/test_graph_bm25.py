@@ -26,9 +26,9 @@ from methods.registry import Component
 NAMES = st.sampled_from(["Moss River", "tin_lamp", "m.0abc", "crow crow", "", "Salt", "river 9"])
 RELATIONS = st.sampled_from(["place.river.mouth_of", "salt", "crow.tin", "a..b__c", "lamp_lamp"])
 TRIPLES = st.lists(st.tuples(NAMES, RELATIONS, NAMES), min_size=1, max_size=12, unique=True)
-QUESTIONS = st.lists(
-    st.sampled_from(["moss", "River", "tin", "crow?", "lamp,", "9", "unknown", "of", "salt_mouth"]), max_size=6
-).map(" ".join)
+QUESTIONS = st.lists(st.sampled_from(["moss", "River", "tin", "crow?", "lamp,", "9", "unknown", "of", "salt_mouth"]), max_size=6).map(
+    " ".join
+)
 
 
 def words(text: str) -> list[str]:
@@ -101,9 +101,7 @@ def test_scores_are_lucenes_formula_over_the_graph_of_the_query(
 
 @settings(max_examples=40, deadline=None)
 @given(TRIPLES, TRIPLES, QUESTIONS)
-def test_the_corpus_statistics_are_those_of_all_triples(
-    graph: list[Triple], others: list[Triple], question: str
-) -> None:
+def test_the_corpus_statistics_are_those_of_all_triples(graph: list[Triple], others: list[Triple], question: str) -> None:
     everything = list(dict.fromkeys([*others, *graph]))
     scores = lucene(question, [verbalise(triple) for triple in everything])
     of = dict(zip(ids(everything), scores, strict=True))
@@ -161,16 +159,12 @@ def test_without_a_common_word_the_order_of_the_graph_is_kept() -> None:
 def test_stemming_and_stopwords_are_off_unless_asked_for() -> None:
     triples = [("the moss", "near", "tin"), ("rivers", "near", "tin")]
     query = Query("q", "the river", candidates=ids(triples))
-    (plain,), (english,) = (
-        index_of(triples, **config).retrieve([query], 2) for config in ({}, {"preset": "lucene_english"})
-    )
+    (plain,), (english,) = (index_of(triples, **config).retrieve([query], 2) for config in ({}, {"preset": "lucene_english"}))
     assert (plain.ids, plain.scores[1]) == (ids(triples), 0)
     assert (english.ids, english.scores[1]) == (ids(triples[::-1]), 0)
 
 
-def test_names_are_split_once_and_a_reopened_index_ranks_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_are_split_once_and_a_reopened_index_ranks_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     triples = [("moss", "near.by", "river"), ("tin", "near", "moss moss"), ("crow", "near", "salt")]
     queries = [Query("q", "near moss", candidates=ids(triples[1:])), Query("r", "salt by the river")]
     in_memory = index_of(triples).retrieve(queries, 3)
@@ -194,9 +188,9 @@ def test_a_corpus_of_passages_is_refused() -> None:
         Component.of("bm25_triples").build(Services()).index(Corpus.of([Passage(passage_id("", "x"), "", "x")]))
 
 
-@pytest.mark.parametrize(("dataset", "path"), [
-    ("webqsp:test", "webqsp/rog_style_webqsp.jsonl"), ("cwq:test", "cwq/rog_style_cwq_full_subgraph_4.jsonl"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("dataset", "path"), [("webqsp:test", "webqsp/rog_style_webqsp.jsonl"), ("cwq:test", "cwq/rog_style_cwq_full_subgraph_4.jsonl")]
+)
 def test_real_graphs_are_ranked_by_the_formula(dataset: str, path: str, data_folder: Path, tmp_path: Path) -> None:
     benchmark = load(dataset, {"path": str(data_folder / path)})
     index = Component.of("bm25_triples").build(Services()).index(benchmark.corpus, tmp_path / "index")

@@ -46,9 +46,11 @@ def options(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -
     home = tmp_path_factory.mktemp("models")
     made = {}
     for name, kind, shape in (
-        ("encoder", "BertModel", "Bert"), ("passages", "DPRContextEncoder", "DPR"),
-        ("questions", "DPRQuestionEncoder", "DPR"), ("ranker", "BertForSequenceClassification", "Bert"),
-    ):  # fmt: skip
+        ("encoder", "BertModel", "Bert"),
+        ("passages", "DPRContextEncoder", "DPR"),
+        ("questions", "DPRQuestionEncoder", "DPR"),
+        ("ranker", "BertForSequenceClassification", "Bert"),
+    ):
         torch.manual_seed(len(made))
         given = {"num_labels": 1} if name == "ranker" else {}
         model = getattr(transformers, kind)(tiny_models.config(shape, size, **given))
@@ -56,9 +58,7 @@ def options(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -
     skp = home / "skp"
     shutil.copytree(made["encoder"], skp)
     tiny_models.layout(skp, 64, [tiny_models.pooling("cls")], {"query": "", "document": ""})
-    (skp / "ragmeter.json").write_text(
-        json.dumps({"method": "skp", "config": {"linearise": {}}, "sha256": "0"})
-    )  # fmt: skip
+    (skp / "ragmeter.json").write_text(json.dumps({"method": "skp", "config": {"linearise": {}}, "sha256": "0"}))
     CrossEncoder(str(made["ranker"]), device="cpu").save_pretrained(str(home / "saved"))
     for name in ("question", "triple"):
         shutil.copytree(made["encoder"], home / "gpr" / name)
@@ -72,9 +72,14 @@ def options(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -
         "grag": {"model": str(made["encoder"])},
         "dpr_nq": {"model": str(made["passages"]), "query_model": str(made["questions"])},
         "skp": {"model": str(skp)},
-        "graph_hybrid": {"model": str(home / "saved"), "published": True, "sparse_depth": 8, "dense_depth": 8,
-                         "dense": {"id": "two_tower", "config": {"model": str(made["encoder"])}}},
-    }  # fmt: skip
+        "graph_hybrid": {
+            "model": str(home / "saved"),
+            "published": True,
+            "sparse_depth": 8,
+            "dense_depth": 8,
+            "dense": {"id": "two_tower", "config": {"model": str(made["encoder"])}},
+        },
+    }
 
 
 @pytest.fixture(params=RETRIEVERS)
@@ -85,9 +90,7 @@ def component(request: pytest.FixtureRequest, options: dict[str, dict[str, Any]]
 def queries(graphs: Benchmark) -> list[Query]:
     """Half of them with a graph of their own, half over the whole corpus."""
     asked = [question.query() for question in graphs.questions]
-    return [
-        query if place % 2 else dataclasses.replace(query, candidates=None) for place, query in enumerate(asked)
-    ]  # fmt: skip
+    return [query if place % 2 else dataclasses.replace(query, candidates=None) for place, query in enumerate(asked)]
 
 
 def run(component: Component, graphs: Benchmark, asked: Sequence[Query], folder: Path | None, seed: int = 0) -> Any:
@@ -124,9 +127,7 @@ def test_a_prediction_depends_on_its_query_alone(component: Component, graphs: B
     assert run(component, graphs, asked, None, seed=3) == together
 
 
-def test_evidence_is_unique_known_and_of_the_querys_graph(
-    component: Component, graphs: Benchmark, tmp_path: Path
-) -> None:
+def test_evidence_is_unique_known_and_of_the_querys_graph(component: Component, graphs: Benchmark, tmp_path: Path) -> None:
     index = index_of(component, graphs, tmp_path)
     for query, ranking in zip(queries(graphs), index.retrieve(queries(graphs), 40), strict=True):
         assert len(set(ranking.ids)) == len(ranking.ids)
@@ -135,9 +136,7 @@ def test_evidence_is_unique_known_and_of_the_querys_graph(
         assert list(ranking.scores) == sorted(ranking.scores, reverse=True)
 
 
-def test_a_shorter_ranking_is_the_beginning_of_a_longer_one(
-    component: Component, graphs: Benchmark, tmp_path: Path
-) -> None:
+def test_a_shorter_ranking_is_the_beginning_of_a_longer_one(component: Component, graphs: Benchmark, tmp_path: Path) -> None:
     index = index_of(component, graphs, tmp_path)
 
     def shown(rankings: Sequence[Ranking], k: int) -> list[tuple[Any, ...]]:

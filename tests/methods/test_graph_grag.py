@@ -143,8 +143,10 @@ def naive(triples: list[Triple], question: str, hops: int, egos: int, edges: int
     entities = list(dict.fromkeys(name.lower() for head, _, tail in triples for name in (head, tail)))
     numbered = [(entities.index(h.lower()), 0, entities.index(t.lower())) for h, _, t in triples]
     graph = graph_of(numbered, len(entities))
-    texts = [[*(entities[n] for n in nodes), *(triples[e][1] for e in its_edges)]
-             for nodes, its_edges in (walked(graph, c, hops, False) for c in range(len(entities)))]  # fmt: skip
+    texts = [
+        [*(entities[n] for n in nodes), *(triples[e][1] for e in its_edges)]
+        for nodes, its_edges in (walked(graph, c, hops, False) for c in range(len(entities)))
+    ]
     means = [Letters().passages(text).astype(float).mean(axis=0) for text in texts]
     query = Letters().passages([question])[0].astype(float)
     by_mean = [round(float(query @ m / (np.linalg.norm(query) * np.linalg.norm(m) or 1)), 6) for m in means]
@@ -159,13 +161,15 @@ def naive(triples: list[Triple], question: str, hops: int, egos: int, edges: int
 @given(
     st.lists(
         st.tuples(st.sampled_from("abcdefg"), st.sampled_from(["xa.yb", "zc", "de_f"]), st.sampled_from("abcdefg")),
-        min_size=1, max_size=12, unique=True,
+        min_size=1,
+        max_size=12,
+        unique=True,
     ),
-    st.integers(0, 2), st.integers(1, 4), st.integers(1, 3),
-)  # fmt: skip
-def test_what_is_kept_is_what_a_walk_from_node_to_node_keeps(
-    triples: list[Triple], hops: int, egos: int, edges: int
-) -> None:
+    st.integers(0, 2),
+    st.integers(1, 4),
+    st.integers(1, 3),
+)
+def test_what_is_kept_is_what_a_walk_from_node_to_node_keeps(triples: list[Triple], hops: int, egos: int, edges: int) -> None:
     index = index_of(triples, hops=hops, ego_graphs=egos, edges=edges)
     (ranking,) = index.retrieve([Query("q", "face bxyz add", candidates=ids(triples))], 100)
     assert ranking.ids == ids(naive(triples, "face bxyz add", hops, egos, edges))
@@ -179,17 +183,17 @@ def test_triples_come_by_ego_graph_and_a_cut_leaves_the_count_of_all() -> None:
     assert len(whole.ids) > 1
     assert (cut.ids, cut.notes) == (whole.ids[:1], whole.notes)
     assert whole.notes[NOTE] == {
-        "triples": len(whole.ids), "ego_graphs": 2, "of": 6,
+        "triples": len(whole.ids),
+        "ego_graphs": 2,
+        "of": 6,
         "entities_without_triple": whole.notes[NOTE]["entities_without_triple"],
-    }  # fmt: skip
+    }
     assert list(whole.scores) == sorted(whole.scores, reverse=True)
 
 
 def test_entities_kept_without_a_triple_are_counted() -> None:
     star = [("hub", f"r{number}", f"leaf{number}") for number in range(6)]
-    (ranking,) = index_of(star, ego_graphs=1, edges=1, nodes=7).retrieve(
-        [Query("q", "hub leaf", candidates=ids(star))], 9
-    )
+    (ranking,) = index_of(star, ego_graphs=1, edges=1, nodes=7).retrieve([Query("q", "hub leaf", candidates=ids(star))], 9)
     assert len(ranking.ids) == 1
     assert ranking.notes[NOTE]["entities_without_triple"] == 5
 
@@ -211,9 +215,7 @@ def test_the_official_mode_drops_pairs_and_walks_against_the_edges() -> None:
 
 
 def test_without_candidates_the_whole_corpus_is_the_graph() -> None:
-    everywhere, named = index_of(FAMILY).retrieve(
-        [Query("q", "Bo", candidates=None), Query("q", "Bo", candidates=ids(FAMILY))], 9
-    )
+    everywhere, named = index_of(FAMILY).retrieve([Query("q", "Bo", candidates=None), Query("q", "Bo", candidates=ids(FAMILY))], 9)
     assert everywhere == named
     assert everywhere.ids
 
@@ -224,9 +226,9 @@ def test_graphs_without_triples_and_corpora_without_any_give_nothing() -> None:
     assert index_of(FAMILY).retrieve([], 5) == []
 
 
-@pytest.mark.parametrize("triples", [
-    [("m.01", "r", "m.01")], [("a", "r", "b"), ("b", "r", "a")], [("", "", "")], [("a", "r", "b"), ("c", "r", "d")],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "triples", [[("m.01", "r", "m.01")], [("a", "r", "b"), ("b", "r", "a")], [("", "", "")], [("a", "r", "b"), ("c", "r", "d")]]
+)
 @pytest.mark.parametrize("preset", ["minilm", "official"])
 def test_loops_inverses_unnamed_entities_and_pieces_are_graphs_too(triples: list[Triple], preset: str) -> None:
     official = {"hop_direction": "against_edges", "repeated_pairs": "drop"} if preset == "official" else {}
@@ -247,12 +249,11 @@ def test_a_corpus_of_passages_is_refused() -> None:
         retriever.index(Corpus.of([Passage(passage_id("", "x"), "", "x")]))
 
 
-@pytest.mark.parametrize(("dataset", "path", "largest"), [
-    ("webqsp:test", "webqsp/rog_style_webqsp.jsonl", 15), ("cwq:test", "cwq/rog_style_cwq_full_subgraph_4.jsonl", 1200),
-])  # fmt: skip
-def test_real_graphs_are_cut_to_ego_graphs(
-    dataset: str, path: str, largest: int, data_folder: Path, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(
+    ("dataset", "path", "largest"),
+    [("webqsp:test", "webqsp/rog_style_webqsp.jsonl", 15), ("cwq:test", "cwq/rog_style_cwq_full_subgraph_4.jsonl", 1200)],
+)
+def test_real_graphs_are_cut_to_ego_graphs(dataset: str, path: str, largest: int, data_folder: Path, tmp_path: Path) -> None:
     benchmark = load(dataset, {"path": str(data_folder / path)})
     questions = [question for question in benchmark.questions if len(question.candidates or ()) <= largest]
     graphs = [benchmark.extra["graphs"][question.id] for question in questions]

@@ -23,11 +23,7 @@ from benchmarks.schema import Query, Triple, triple_id
 from methods.api import Ranking, Retriever, Services
 from methods.baselines.graph.cross_encoder_loss import GroupObjective
 from methods.baselines.graph.cross_encoder_rows import Group, asked_of, groups, load_training
-from methods.baselines.graph.cross_encoder_training import (
-    GraphCrossEncoderTraining,
-    GraphCrossEncoderTrainingConfig,
-    cross_encoder,
-)
+from methods.baselines.graph.cross_encoder_training import GraphCrossEncoderTraining, GraphCrossEncoderTrainingConfig, cross_encoder
 from methods.baselines.graph.hybrid import BACKFILLED_FROM, GraphHybridConfig, GraphHybridIndex
 from methods.baselines.graph.trained import require_head
 from methods.baselines.graph.verbalise import verbalise
@@ -66,18 +62,19 @@ SCORES = st.lists(st.sampled_from([0.0, 1.0, 2.0, -3.5]), min_size=len(TRIPLES),
 
 @settings(deadline=None, max_examples=150)
 @given(
-    sparse=ORDER, dense=ORDER, scores=SCORES, depths=st.tuples(st.integers(1, 9), st.integers(1, 9)),
-    graph=st.none() | st.sets(st.integers(0, len(TRIPLES) - 1)), k=st.integers(0, 26),
+    sparse=ORDER,
+    dense=ORDER,
+    scores=SCORES,
+    depths=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    graph=st.none() | st.sets(st.integers(0, len(TRIPLES) - 1)),
+    k=st.integers(0, 26),
     cut=st.none() | st.integers(1, 12),
-)  # fmt: skip
+)
 def test_the_ranking_is_that_of_a_naive_hybrid(
-    sparse: list[int], dense: list[int], scores: list[float], depths: tuple[int, int], graph: set[int] | None, k: int,
-    cut: int | None,
-) -> None:  # fmt: skip
+    sparse: list[int], dense: list[int], scores: list[float], depths: tuple[int, int], graph: set[int] | None, k: int, cut: int | None
+) -> None:
     model = Scripted(sparse, scores)
-    config = GraphHybridConfig(
-        sparse_depth=depths[0], dense_depth=depths[1], merge="rrf" if cut else "union", rrf_depth=cut or 1
-    )
+    config = GraphHybridConfig(sparse_depth=depths[0], dense_depth=depths[1], merge="rrf" if cut else "union", rrf_depth=cut or 1)
     index = GraphHybridIndex(config, CORPUS, model, model, Scripted(dense, scores))  # type: ignore[arg-type]
     candidates = None if graph is None else tuple(IDS[row] for row in sorted(graph))
     ranking = index.retrieve([Query("q", "the question", candidates=candidates)], k)[0]
@@ -119,9 +116,7 @@ def test_a_group_is_a_right_triple_and_wrong_ones_of_the_same_graph(worlds: list
     asked, without = asked_of(worlds, 20)
     assert (len(asked), without) == (16, 0)
     proofs = {question.text: set(map(verbalise, question.triples)) for question in benchmark.questions}
-    graphs = {
-        question.text: set(map(verbalise, benchmark.extra["graphs"][question.id])) for question in benchmark.questions
-    }
+    graphs = {question.text: set(map(verbalise, benchmark.extra["graphs"][question.id])) for question in benchmark.questions}
     for hard in (0, 3, 7):
         rows = groups(asked, 7, hard, 5, 0)
         assert Counter((row.question, row.texts[0]) for row in rows) == Counter(
@@ -175,9 +170,19 @@ def base(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> s
 
 def options(base: str, **changes: Any) -> GraphCrossEncoderTrainingConfig:
     return GraphCrossEncoderTrainingConfig.model_validate(
-        {"data_options": OPTIONS, "base": base, "max_length": 64, "epochs": 1, "batch_size": 8, "part": 16,
-         "learning_rate": 1e-3, "save_every": 2, "seed": 5, **changes}
-    )  # fmt: skip
+        {
+            "data_options": OPTIONS,
+            "base": base,
+            "max_length": 64,
+            "epochs": 1,
+            "batch_size": 8,
+            "part": 16,
+            "learning_rate": 1e-3,
+            "save_every": 2,
+            "seed": 5,
+            **changes,
+        }
+    )
 
 
 GROUPS = [
@@ -243,9 +248,14 @@ def trained(base: str, tmp_path_factory: pytest.TempPathFactory) -> TrainedStage
     config = options(base, validation=["worlds/graph:validation"], validation_options=OPTIONS)
     stage = train(config, tmp_path_factory.mktemp("trained"))
     checkpoints.describe(
-        stage.folder, method="graph_cross_encoder", stage=stage.stage, version=1,
-        config=config.model_dump(mode="json"), parents=[], data=stage.data,
-    )  # fmt: skip
+        stage.folder,
+        method="graph_cross_encoder",
+        stage=stage.stage,
+        version=1,
+        config=config.model_dump(mode="json"),
+        parents=[],
+        data=stage.data,
+    )
     return stage
 
 
@@ -278,9 +288,7 @@ def test_a_run_that_was_cut_off_ends_with_equal_files(base: str, tmp_path: Path)
 
 
 def hybrid(model: str, dense: str, **config: Any) -> Component:
-    return Component.of(
-        "graph_hybrid", {"model": model, "dense": {"id": "two_tower", "config": {"model": dense}}, **config}
-    )
+    return Component.of("graph_hybrid", {"model": model, "dense": {"id": "two_tower", "config": {"model": dense}}, **config})
 
 
 def test_a_cross_encoder_that_nothing_was_trained_for_is_refused(base: str, tmp_path: Path) -> None:
@@ -306,9 +314,7 @@ def test_a_head_may_be_a_module_of_its_own(base: str, tmp_path: Path) -> None:
     from sentence_transformers.sentence_transformer.modules import Pooling
 
     torch.manual_seed(0)
-    modules = [
-        Transformer(base), Pooling(32, pooling_mode="cls"), Dense(32, 1, module_output_name="scores")
-    ]  # fmt: skip
+    modules = [Transformer(base), Pooling(32, pooling_mode="cls"), Dense(32, 1, module_output_name="scores")]
     folder = tmp_path / "modules"
     CrossEncoder(modules=modules, num_labels=1, device="cpu").save_pretrained(str(folder))
     require_head(CrossEncoderConfig(model=str(folder)), "model")
@@ -316,9 +322,7 @@ def test_a_head_may_be_a_module_of_its_own(base: str, tmp_path: Path) -> None:
         require_head(CrossEncoderConfig(model=base), "model")
 
 
-def test_a_copy_of_a_published_cross_encoder_is_taken_as_such(
-    trained: TrainedStage, base: str, tmp_path: Path
-) -> None:  # fmt: skip
+def test_a_copy_of_a_published_cross_encoder_is_taken_as_such(trained: TrainedStage, base: str, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(trained.folder, copy)
     (copy / checkpoints.CARD).unlink()
@@ -334,9 +338,7 @@ def test_triples_come_in_the_order_of_plain_predictions(
 
     [benchmark] = worlds
     queries = [question.query() for question in benchmark.questions[:3]]
-    retriever = hybrid(str(trained.folder), base, sparse_depth=200, dense_depth=1).build(
-        Services(artefacts=tmp_path, device="cpu")
-    )
+    retriever = hybrid(str(trained.folder), base, sparse_depth=200, dense_depth=1).build(Services(artefacts=tmp_path, device="cpu"))
     rankings = retriever.index(benchmark.corpus).retrieve(queries, 30)
     plain = CrossEncoder(str(trained.folder), device="cpu")
     for query, ranking in zip(queries, rankings, strict=True):

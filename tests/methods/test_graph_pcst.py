@@ -237,9 +237,9 @@ def test_graphs_without_triples_and_corpora_without_any_give_nothing() -> None:
     assert index_of(FAMILY).retrieve([], 5) == []
 
 
-@pytest.mark.parametrize("triples", [
-    [("m.01", "r", "m.01")], [("a", "r", "b"), ("b", "r", "a")], [("", "", "")], [("a", "r", "b"), ("c", "r", "d")],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "triples", [[("m.01", "r", "m.01")], [("a", "r", "b"), ("b", "r", "a")], [("", "", "")], [("a", "r", "b"), ("c", "r", "d")]]
+)
 def test_loops_inverses_unnamed_entities_and_pieces_are_graphs_too(triples: list[Triple]) -> None:
     for options in ({}, {"nodes": 0}, {"edges": 0}, {"nodes": 0, "edges": 0}):
         (ranking,) = index_of(triples, **options).retrieve([Query("q", "a r b", candidates=ids(triples))], 5)
@@ -275,12 +275,11 @@ def test_its_reader_is_handed_all_triples_unless_told_otherwise() -> None:
     assert Component.of("g_retriever", {}).config.model == "distilbert-base-uncased"
 
 
-@pytest.mark.parametrize(("dataset", "path", "largest"), [
-    ("webqsp:test", "webqsp/rog_style_webqsp.jsonl", 15), ("cwq:test", "cwq/rog_style_cwq_full_subgraph_4.jsonl", 1200),
-])  # fmt: skip
-def test_real_graphs_are_cut_to_a_connected_few(
-    dataset: str, path: str, largest: int, data_folder: Path, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(
+    ("dataset", "path", "largest"),
+    [("webqsp:test", "webqsp/rog_style_webqsp.jsonl", 15), ("cwq:test", "cwq/rog_style_cwq_full_subgraph_4.jsonl", 1200)],
+)
+def test_real_graphs_are_cut_to_a_connected_few(dataset: str, path: str, largest: int, data_folder: Path, tmp_path: Path) -> None:
     benchmark = load(dataset, {"path": str(data_folder / path)})
     questions = [question for question in benchmark.questions if len(question.candidates or ()) <= largest]
     graphs = [benchmark.extra["graphs"][question.id] for question in questions]

@@ -12,14 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from methods.baselines.graph.skp_loss import SkpObjective, contrastive
-from methods.baselines.graph.skp_masking import (
-    NOT_A_TARGET,
-    SEPARATOR,
-    Tokenised,
-    hidden_words,
-    masked,
-    tokenised,
-)
+from methods.baselines.graph.skp_masking import NOT_A_TARGET, SEPARATOR, Tokenised, hidden_words, masked, tokenised
 
 torch = pytest.importorskip("torch")
 WORDS = ["moss", "old", "river_stone", "unused", "m.0abc", "the", "bridge,", "x1y2", "Ünü"]
@@ -131,9 +124,7 @@ def gradients(model: Any) -> Any:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("vector", ["first", "flatten"])
-def test_the_loss_and_its_gradient_are_those_of_a_loop(
-    tiny_models: ModuleType, tokenizer: Any, kind: str, vector: Any
-) -> None:
+def test_the_loss_and_its_gradient_are_those_of_a_loop(tiny_models: ModuleType, tokenizer: Any, kind: str, vector: Any) -> None:
     model = tiny_models.masked_language_model(kind).train()
     _, batch = laid_out(TEXTS, tokenizer)
     figures = SkpObjective(model, vector, 0.2, 0.5, part=64).backward(batch, ("seed", 0))
@@ -144,8 +135,7 @@ def test_the_loss_and_its_gradient_are_those_of_a_loop(
     width = batch.ids.shape[1]
     for row in range(len(batch)):
         size = int(batch.attention[row].sum())
-        text, copy = (model(torch.from_numpy(ids[row : row + 1, :size]), output_hidden_states=True)
-                      for ids in (batch.ids, batch.copies))  # fmt: skip
+        text, copy = (model(torch.from_numpy(ids[row : row + 1, :size]), output_hidden_states=True) for ids in (batch.ids, batch.copies))
         for place in np.flatnonzero(batch.labels[row] != NOT_A_TARGET):
             hidden.append(-copy.logits[0, place].log_softmax(0)[batch.labels[row, place]])
         for side, output in enumerate((text, copy)):
@@ -165,9 +155,7 @@ def test_the_loss_and_its_gradient_are_those_of_a_loop(
 
 
 @pytest.mark.parametrize("vector", ["first", "flatten"])
-def test_a_batch_in_parts_has_the_gradient_of_the_whole(
-    tiny_models: ModuleType, tokenizer: Any, vector: Any
-) -> None:  # fmt: skip
+def test_a_batch_in_parts_has_the_gradient_of_the_whole(tiny_models: ModuleType, tokenizer: Any, vector: Any) -> None:
     model = tiny_models.masked_language_model().train()
     _, batch = laid_out(TEXTS, tokenizer)
     found = []

@@ -33,9 +33,7 @@ RELATIONS = ["place.built_by", "grows_on", "person.lived_in"]
 
 def toy_graph(count: int = 24) -> Any:
     """Distinct triples of a few entities."""
-    triples = [
-        (ENTITIES[n % 8], RELATIONS[n % 3], f"{ENTITIES[(n * 3 + 1) % 8]} {n}") for n in range(count)
-    ]  # fmt: skip
+    triples = [(ENTITIES[n % 8], RELATIONS[n % 3], f"{ENTITIES[(n * 3 + 1) % 8]} {n}") for n in range(count)]
     corpus = TripleCorpus.of_triples(triples)
     benchmark = Benchmark(DataReference("worlds", "graph", "train"), 1, CARD, [], corpus)
     return graph_of([benchmark], [corpus], ())
@@ -55,8 +53,18 @@ def base(request: pytest.FixtureRequest, tiny_models: ModuleType, tmp_path_facto
 
 
 def options(base: str, **changes: Any) -> SkpTrainingConfig:
-    given = {"graph": ["worlds/graph:train"], "base": base, "epochs": 2, "batch_size": 8, "part": 4,
-             "learning_rate": 1e-3, "save_every": 2, "max_length": 32, "seed": 5, **changes}  # fmt: skip
+    given = {
+        "graph": ["worlds/graph:train"],
+        "base": base,
+        "epochs": 2,
+        "batch_size": 8,
+        "part": 4,
+        "learning_rate": 1e-3,
+        "save_every": 2,
+        "max_length": 32,
+        "seed": 5,
+        **changes,
+    }
     return SkpTrainingConfig.model_validate(given)
 
 
@@ -79,8 +87,11 @@ def test_from_a_graph_to_an_encoder_that_sentence_transformers_loads(graph: Any,
     assert stage.fresh
     assert stage.data == graph.fingerprints
     assert {name: stage.figures[name] for name in ("steps", "texts", "triples", "texts_left_out")} == {
-        "steps": 6, "texts": 24, "triples": 24, "texts_left_out": 0,
-    }  # fmt: skip
+        "steps": 6,
+        "texts": 24,
+        "triples": 24,
+        "texts_left_out": 0,
+    }
     model = SentenceTransformer(str(stage.folder), device="cpu")
     inputs = model.tokenizer(["old moss"], return_tensors="pt")
     plain = AutoModel.from_pretrained(stage.folder).eval()(**inputs).last_hidden_state[0, 0]
@@ -93,9 +104,7 @@ def test_from_a_graph_to_an_encoder_that_sentence_transformers_loads(graph: Any,
 
 
 @pytest.mark.parametrize(("weight", "name"), [(0.2, "masked"), (20.0, "contrastive")])
-def test_training_lowers_the_loss_that_counts(
-    graph: Any, tiny_models: ModuleType, tmp_path: Path, weight: float, name: str
-) -> None:
+def test_training_lowers_the_loss_that_counts(graph: Any, tiny_models: ModuleType, tmp_path: Path, weight: float, name: str) -> None:
     base = str(tiny_models.save(tmp_path / "base", "bert", tiny_models.masked_language_model("Bert")))
     train(options(base, epochs=40, batch_size=24, part=24, contrastive_weight=weight), tmp_path)
     lines = curve(tmp_path)
@@ -120,9 +129,7 @@ class CutOff(Silent):
 
 
 @pytest.mark.parametrize("redraw", [False, True])
-def test_a_run_that_was_cut_off_ends_with_equal_files(
-    graph: Any, base: str, tmp_path: Path, redraw: bool
-) -> None:  # fmt: skip
+def test_a_run_that_was_cut_off_ends_with_equal_files(graph: Any, base: str, tmp_path: Path, redraw: bool) -> None:
     config = options(base, redraw=redraw)
     whole = train(config, tmp_path / "whole")
     with pytest.raises(Cut):
@@ -134,18 +141,14 @@ def test_a_run_that_was_cut_off_ends_with_equal_files(
     again = train(config, tmp_path / "cut")
     assert not again.fresh
     assert again.figures == whole.figures
-    assert folder_sha256(train(config.model_copy(update={"seed": 6}), tmp_path / "other").folder) != folder_sha256(
-        whole.folder
-    )
+    assert folder_sha256(train(config.model_copy(update={"seed": 6}), tmp_path / "other").folder) != folder_sha256(whole.folder)
 
 
 def test_batches_in_smaller_parts_end_with_like_weights(graph: Any, tiny_models: ModuleType, tmp_path: Path) -> None:
     from safetensors.numpy import load_file
 
     base = str(tiny_models.save(tmp_path / "base", "bert", tiny_models.masked_language_model("Bert")))
-    weights = [
-        load_file(train(options(base, part=part), tmp_path / str(part)).folder / "model.safetensors") for part in (8, 3)
-    ]
+    weights = [load_file(train(options(base, part=part), tmp_path / str(part)).folder / "model.safetensors") for part in (8, 3)]
     assert all(np.allclose(weights[0][name], weights[1][name], atol=2e-3) for name in weights[0])
 
 
@@ -205,9 +208,17 @@ def test_minilm_is_pretrained_on_real_triples(data_folder: Path, tmp_path: Path)
     path = tmp_path / "some.jsonl"
     path.write_text("".join(lines[:5]), "utf-8")
     config = SkpTrainingConfig.model_validate(
-        {"base": "minilm", "graph": ["webqsp:test"], "graph_options": {"webqsp": {"path": str(path)}},
-         "allow_test": True, "epochs": 1, "batch_size": 64, "part": 64, "max_length": 24}
-    )  # fmt: skip
+        {
+            "base": "minilm",
+            "graph": ["webqsp:test"],
+            "graph_options": {"webqsp": {"path": str(path)}},
+            "allow_test": True,
+            "epochs": 1,
+            "batch_size": 64,
+            "part": 64,
+            "max_length": 24,
+        }
+    )
     stage = train(config, tmp_path)
     assert stage.figures["texts"] > 40
     assert math.isfinite(stage.figures["loss"])

@@ -25,9 +25,7 @@ from methods.registry import Component
 torch = pytest.importorskip("torch")
 NAMES = ["old bridge", "moss", "painter", "river", "town", "stone house", "year", "m.0abc"]
 RELATIONS = ["place.bridge.built_by", "grows_on", "person.born_in", "sibling"]
-TRIPLES: list[Triple] = [
-    (head, RELATIONS[(3 * a + b) % 4], tail) for a, head in enumerate(NAMES) for b, tail in enumerate(NAMES) if a != b
-]
+TRIPLES: list[Triple] = [(head, RELATIONS[(3 * a + b) % 4], tail) for a, head in enumerate(NAMES) for b, tail in enumerate(NAMES) if a != b]
 QUESTION = "where was the painter born ?"
 
 
@@ -77,9 +75,7 @@ def of(rows: list[int]) -> tuple[str, ...]:
 def test_triples_come_in_the_order_of_their_similarity(
     corpus: TripleCorpus, bert: str, pooling: str, similarity: str, tmp_path: Path
 ) -> None:
-    order = best(
-        vectors(bert, [QUESTION], pooling)[0], vectors(bert, [linearise(one) for one in TRIPLES], pooling), similarity
-    )
+    order = best(vectors(bert, [QUESTION], pooling)[0], vectors(bert, [linearise(one) for one in TRIPLES], pooling), similarity)
     index = build("two_tower", tmp_path, model=bert, pooling=pooling, similarity=similarity).index(corpus)
     graph = random.Random(3).sample(range(len(TRIPLES)), 20)
     candidates = tuple(triple_id(TRIPLES[row]) for row in graph)
@@ -174,9 +170,7 @@ def test_dpr_prepares_texts_as_its_authors_did(towers: dict[str, str]) -> None:
 
 def test_dprs_published_encoders_are_the_default() -> None:
     config = Component.of("dpr_nq").config
-    assert (config.model, config.query_model) == (
-        "facebook/dpr-ctx_encoder-single-nq-base", "facebook/dpr-question_encoder-single-nq-base",
-    )  # fmt: skip
+    assert (config.model, config.query_model) == ("facebook/dpr-ctx_encoder-single-nq-base", "facebook/dpr-question_encoder-single-nq-base")
     assert config.encoder.normalise is False
     assert config.encoder.max_length == 256
     assert DprTriples.__mro__[1].__name__ == "TripleRetriever"
@@ -222,9 +216,10 @@ def test_real_questions_find_triples_of_their_own_graphs(data_folder: Path, tmp_
         assert set(ranking.ids) <= set(question.candidates or ())
     # MiniLM brings a triple with an answer to the top far more often than five triples drawn by chance would.
     found = [
-        any(set(question.answers) & set(triple) for triple in benchmark.corpus.triples.take(
-            np.array([benchmark.corpus.row(one) for one in ranking.ids], dtype=np.int64)
-        ))
+        any(
+            set(question.answers) & set(triple)
+            for triple in benchmark.corpus.triples.take(np.array([benchmark.corpus.row(one) for one in ranking.ids], dtype=np.int64))
+        )
         for question, ranking in zip(questions, rankings, strict=True)
-    ]  # fmt: skip
+    ]
     assert np.mean(found) >= 0.5

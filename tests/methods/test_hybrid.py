@@ -28,9 +28,7 @@ class Fixed:
 
 
 def fuse(*rankings: str, k: int = 5, **config: Any) -> Ranking:
-    return HybridIndex(HybridConfig(**config), CORPUS, [Fixed(ids) for ids in rankings]).retrieve([Query("q", "")], k)[
-        0
-    ]
+    return HybridIndex(HybridConfig(**config), CORPUS, [Fixed(ids) for ids in rankings]).retrieve([Query("q", "")], k)[0]
 
 
 def test_scores_are_sums_of_reciprocal_ranks() -> None:

@@ -44,10 +44,7 @@ def test_a_graph_without_edges_has_a_radius() -> None:
 
 @settings(max_examples=25, deadline=None)
 @example(nodes=247, degree=2.58984375, seed=247, tolerance=1e-10)
-@given(
-    nodes=st.integers(3, 250), degree=st.floats(0.5, 6), seed=st.integers(0, 10**6),
-    tolerance=st.sampled_from([1e-8, 1e-10, 1e-13]),
-)  # fmt: skip
+@given(nodes=st.integers(3, 250), degree=st.floats(0.5, 6), seed=st.integers(0, 10**6), tolerance=st.sampled_from([1e-8, 1e-10, 1e-13]))
 def test_accelerated_scores_are_the_dense_solution(nodes: int, degree: float, seed: int, tolerance: float) -> None:
     of = walk(networkx.gnp_random_graph(nodes, min(1.0, degree / nodes), seed=seed))
     chi = np.random.default_rng(seed).dirichlet(np.full(nodes, 0.05), size=4).T

@@ -80,9 +80,7 @@ falling = st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=80).map(lambda xs:
 
 @settings(max_examples=200, deadline=None)
 @given(scores=falling, min_k=st.integers(1, 12), more=st.integers(0, 40), inclusive=st.booleans(), eps=st.booleans())
-def test_the_cut_is_the_rule_written_out(
-    scores: list[float], min_k: int, more: int, inclusive: bool, eps: bool
-) -> None:
+def test_the_cut_is_the_rule_written_out(scores: list[float], min_k: int, more: int, inclusive: bool, eps: bool) -> None:
     config = rule(min_k, min_k + more, inclusive_k=inclusive, apply_eps=eps)
     prefix = [score for score in scores if not eps or score >= EPS]
     k = min(config.max_k, len(prefix))
@@ -139,17 +137,10 @@ def test_the_small_neighbourhood_lies_within_the_large_and_both_have_the_sizes_a
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    a=st.integers(1, 30), b=st.integers(0, 40), c=st.integers(1, 30), d=st.integers(0, 30), force=st.booleans(),
-    drop=st.booleans(),
-)  # fmt: skip
+@given(a=st.integers(1, 30), b=st.integers(0, 40), c=st.integers(1, 30), d=st.integers(0, 30), force=st.booleans(), drop=st.booleans())
 def test_small_lies_within_large_whatever_the_options(a: int, b: int, c: int, d: int, force: bool, drop: bool) -> None:
     config = NeighbourhoodConfig.model_validate(
-        {
-            "large": {"min_k": a, "max_k": a + b, "apply_eps": drop},
-            "small": {"min_k": c, "max_k": c + d},
-            "force_seeds": force,
-        }
+        {"large": {"min_k": a, "max_k": a + b, "apply_eps": drop}, "small": {"min_k": c, "max_k": c + d}, "force_seeds": force}
     )
     (found,) = neighbourhoods(tree(3, 4), [asked("q", "A01")], config)
     assert set(found.small.entities) <= set(found.large.entities)
@@ -179,6 +170,4 @@ def test_presets_differ_from_the_defaults_only_as_documented() -> None:
         for name, preset in PRESETS.items()
     }
     assert changed["paper"] == {"ppr.teleport", "ppr.dangling", "large.min_k", "large.max_k", "small.min_k"}
-    assert changed["released"] == {
-        "ppr.released_exact", "large.inclusive_k", "large.apply_eps", "small.inclusive_k", "small.apply_eps",
-    }  # fmt: skip
+    assert changed["released"] == {"ppr.released_exact", "large.inclusive_k", "large.apply_eps", "small.inclusive_k", "small.apply_eps"}

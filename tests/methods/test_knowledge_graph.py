@@ -23,9 +23,9 @@ from methods.knowledge.tuples import EntityRecord, Records, RelationRecord, clea
 word = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=6)
 phrase = st.lists(word, min_size=1, max_size=4).map(" ".join)
 entities = st.builds(EntityRecord, phrase.map(str.upper), phrase.map(str.upper), phrase)
-relations = st.builds(
-    RelationRecord, phrase.map(str.upper), phrase.map(str.upper), phrase, st.integers(1, 10).map(float)
-).filter(lambda one: one.source != one.target)
+relations = st.builds(RelationRecord, phrase.map(str.upper), phrase.map(str.upper), phrase, st.integers(1, 10).map(float)).filter(
+    lambda one: one.source != one.target
+)
 
 
 @settings(max_examples=100, deadline=None)
@@ -36,9 +36,7 @@ def test_what_is_written_is_read_again(some: list[EntityRecord], pairs: list[Rel
 
 @settings(max_examples=150, deadline=None)
 @given(st.text(max_size=200), st.lists(entities, min_size=1, max_size=4), st.integers(0, 400))
-def test_a_spoilt_reply_never_crashes_and_what_it_lost_is_counted(
-    noise: str, some: list[EntityRecord], at: int
-) -> None:
+def test_a_spoilt_reply_never_crashes_and_what_it_lost_is_counted(noise: str, some: list[EntityRecord], at: int) -> None:
     whole = render(some, [])
     cut = parse(whole[: at % len(whole)])
     assert len(cut.entities) == len(some) or cut.malformed
@@ -88,11 +86,7 @@ def test_names_lose_quotes_markup_and_control_characters() -> None:
 
 def test_templates_take_braces_dollars_and_placeholders_as_they_are() -> None:
     text = "{text} $text ${given} {0} %s $$"
-    for name, values in (
-        ("extraction", {"text": text}),
-        ("names", {"text": text}),
-        ("queries", {"given": text, "most": "10"}),
-    ):
+    for name, values in (("extraction", {"text": text}), ("names", {"text": text}), ("queries", {"given": text, "most": "10"})):
         (_, user) = load_prompt(name).messages(**values)
         assert text in user["content"]
 
@@ -138,9 +132,13 @@ def test_the_order_of_chunks_does_not_matter(records: list[Records], rng: random
 
 def small() -> KnowledgeGraph:
     builder = GraphBuilder()
-    builder.add(0, parse(
-        '("entity"<|>a<|>x<|>one)##("entity"<|>a<|>y<|>two)##("relationship"<|>b<|>a<|>r<|>2)##'
-        '("relationship"<|>c<|>d<|>s<|>1)##broken<|COMPLETE|>'))  # fmt: skip
+    builder.add(
+        0,
+        parse(
+            '("entity"<|>a<|>x<|>one)##("entity"<|>a<|>y<|>two)##("relationship"<|>b<|>a<|>r<|>2)##'
+            '("relationship"<|>c<|>d<|>s<|>1)##broken<|COMPLETE|>'
+        ),
+    )
     builder.add(3, parse('("entity"<|>A<|>y<|>one)##("relationship"<|>A<|>B<|>q<|>5)<|COMPLETE|>'))
     return builder.build("d")
 

@@ -12,13 +12,7 @@ from scipy.sparse import csr_array
 
 from benchmarks.errors import Broke
 from methods.knowledge.graph import Edge, KnowledgeGraph, Node
-from methods.knowledge.pagerank import (
-    COLUMNS,
-    PageRankConfig,
-    personalised_pagerank,
-    power_iteration,
-    scores_from_seeds,
-)
+from methods.knowledge.pagerank import COLUMNS, PageRankConfig, personalised_pagerank, power_iteration, scores_from_seeds
 
 TIGHT = 1e-12
 
@@ -64,9 +58,7 @@ def by_networkx(matrix: np.ndarray, chi: np.ndarray, t: float, weight: str | Non
 @pytest.mark.parametrize("weighted", [False, True])
 def test_power_iteration_is_the_closed_form(t: float, weighted: bool) -> None:
     matrix, chi = random_graph(60, 150, 1, isolated=4), restarts(60, 30, 2)
-    found = personalised_pagerank(
-        csr_array(matrix), chi, teleport=t, tolerance=TIGHT, dangling="drop", weighted=weighted
-    )
+    found = personalised_pagerank(csr_array(matrix), chi, teleport=t, tolerance=TIGHT, dangling="drop", weighted=weighted)
     assert np.abs(found - closed_form(matrix, chi, t, weighted=weighted)).max() < 1e-8
 
 
@@ -82,9 +74,7 @@ def test_power_iteration_is_networkx_also_where_a_seed_is_isolated(t: float, wei
 def test_dropping_dangling_mass_is_restarting_it_but_for_the_sum() -> None:
     matrix, chi = random_graph(40, 90, 5, isolated=2), restarts(40, 5, 6)
     chi[39] = 1
-    kept, lost = (
-        personalised_pagerank(csr_array(matrix), chi, tolerance=TIGHT, dangling=rule) for rule in ("restart", "drop")
-    )
+    kept, lost = (personalised_pagerank(csr_array(matrix), chi, tolerance=TIGHT, dangling=rule) for rule in ("restart", "drop"))
     assert (lost.sum(axis=0) < 0.99).all()
     assert np.abs(lost / lost.sum(axis=0) - kept).max() < 1e-9
 
@@ -101,12 +91,9 @@ def test_a_star_has_its_exact_scores(t: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("t", "scores"),
-    [(0.85, [0.859727, 0.129697, 0.009838, 0.000738]), (0.15, [0.302224, 0.358175, 0.238316, 0.101284])],
+    ("t", "scores"), [(0.85, [0.859727, 0.129697, 0.009838, 0.000738]), (0.15, [0.302224, 0.358175, 0.238316, 0.101284])]
 )
-def test_a_path_has_its_exact_scores_and_with_a_small_teleport_its_seed_is_not_first(
-    t: float, scores: list[float]
-) -> None:
+def test_a_path_has_its_exact_scores_and_with_a_small_teleport_its_seed_is_not_first(t: float, scores: list[float]) -> None:
     path = np.diag(np.ones(3), 1) + np.diag(np.ones(3), -1)
     found = personalised_pagerank(csr_array(path), np.eye(4)[:, :1], teleport=t, tolerance=TIGHT)[:, 0]
     assert found == pytest.approx(scores, abs=1e-6)
@@ -114,12 +101,13 @@ def test_a_path_has_its_exact_scores_and_with_a_small_teleport_its_seed_is_not_f
 
 @settings(max_examples=60, deadline=None)
 @given(
-    nodes=st.integers(2, 25), edges=st.integers(0, 60), seed=st.integers(0, 10**6),
-    t=st.sampled_from([0.15, 0.5, 0.85]), tolerance=st.sampled_from([1e-4, 1e-6, 1e-11]),
-)  # fmt: skip
-def test_scores_are_a_distribution_over_what_can_be_reached(
-    nodes: int, edges: int, seed: int, t: float, tolerance: float
-) -> None:
+    nodes=st.integers(2, 25),
+    edges=st.integers(0, 60),
+    seed=st.integers(0, 10**6),
+    t=st.sampled_from([0.15, 0.5, 0.85]),
+    tolerance=st.sampled_from([1e-4, 1e-6, 1e-11]),
+)
+def test_scores_are_a_distribution_over_what_can_be_reached(nodes: int, edges: int, seed: int, t: float, tolerance: float) -> None:
     matrix, chi = random_graph(nodes, edges, seed), restarts(nodes, 2, seed + 1) if nodes > 4 else np.eye(nodes)
     found = personalised_pagerank(csr_array(matrix), chi, teleport=t, tolerance=tolerance)
     assert (found >= 0).all()
@@ -192,9 +180,7 @@ def test_scores_do_not_depend_on_the_other_questions() -> None:
     matrix, chi = random_graph(60, 150, 15), restarts(60, 2 * COLUMNS + 3, 16)
     for tolerance in (1e-4, 1e-11):
         whole = personalised_pagerank(csr_array(matrix), chi, tolerance=tolerance)
-        alone = np.hstack(
-            [personalised_pagerank(csr_array(matrix), chi[:, [n]], tolerance=tolerance) for n in range(chi.shape[1])]
-        )
+        alone = np.hstack([personalised_pagerank(csr_array(matrix), chi[:, [n]], tolerance=tolerance) for n in range(chi.shape[1])])
         assert np.abs(whole - alone).max() < 1e-14
 
 
@@ -214,9 +200,7 @@ def test_float32_stays_float32() -> None:
     assert np.abs(found - closed_form(matrix, chi, 0.15)).max() < 1e-4
 
 
-@pytest.mark.parametrize(
-    "chi", [np.zeros((4, 1)), -np.eye(4)[:, :1], np.full((4, 1), np.nan), np.ones((3, 1)), np.ones(4)]
-)
+@pytest.mark.parametrize("chi", [np.zeros((4, 1)), -np.eye(4)[:, :1], np.full((4, 1), np.nan), np.ones((3, 1)), np.ones(4)])
 def test_restarts_that_are_no_distribution_are_refused(chi: np.ndarray) -> None:
     with pytest.raises(ValueError, match="restarts"):
         personalised_pagerank(csr_array(np.ones((4, 4))), chi)
@@ -236,9 +220,7 @@ def test_presets_name_the_two_readings_and_what_is_given_wins() -> None:
 def a_graph(size: int, edges: list[tuple[int, int]]) -> KnowledgeGraph:
     names = [f"N{number:05d}" for number in range(size)]
     return KnowledgeGraph(
-        "d",
-        tuple(Node(name, "THING") for name in names),
-        tuple(Edge(names[min(e)], names[max(e)], 1.0) for e in sorted(edges)),
+        "d", tuple(Node(name, "THING") for name in names), tuple(Edge(names[min(e)], names[max(e)], 1.0) for e in sorted(edges))
     )
 
 

@@ -39,9 +39,7 @@ def test_a_list_of_queries_is_read_however_it_is_wrapped(reply: str) -> None:
     assert read_queries(reply) == ("Who?", "Where?")
 
 
-@pytest.mark.parametrize(
-    "reply", ["", "No.", "{}", '{"a": ["x"], "b": ["y"]}', '{"queries": "Who?"}', "[1, 2]", "}{ ]]"]
-)
+@pytest.mark.parametrize("reply", ["", "No.", "{}", '{"a": ["x"], "b": ["y"]}', '{"queries": "Who?"}', "[1, 2]", "}{ ]]"])
 def test_a_reply_without_one_list_of_texts_holds_no_query(reply: str) -> None:
     assert read_queries(reply) == ()
 
@@ -81,10 +79,7 @@ def test_a_neighbourhood_without_descriptions_is_a_recorded_failure() -> None:
 
 
 GRAPH = KnowledgeGraph(
-    "d",
-    tuple(
-        Node(name, "T") for name in sorted(["ANNE", "LAKE ANNE", "PORT VELMAR", "1871", "OLD PORT", "VELMAR INN", "X"])
-    ),
+    "d", tuple(Node(name, "T") for name in sorted(["ANNE", "LAKE ANNE", "PORT VELMAR", "1871", "OLD PORT", "VELMAR INN", "X"]))
 )
 
 
@@ -123,9 +118,7 @@ def test_the_picture_escapes_names_marks_seeds_and_says_where_it_was_cut() -> No
     wild = "<SCRIPT>alert('&')\x00</SCRIPT>"
     graph = KnowledgeGraph("d", (Node(wild, "T"), Node("B", "T"), Node("C", "T"))).with_similarities([(0, 1, 0.9)])
     cut = Subgraph((wild,), 1, 3, 2.0)
-    around = Neighbourhood(
-        "q", Seeds((wild,), "name", (wild,)), (wild, "B", "C"), (0.6, 0.3, 0.1), Subgraph((wild, "B"), 2, 3, 1.0), cut
-    )
+    around = Neighbourhood("q", Seeds((wild,), "name", (wild,)), (wild, "B", "C"), (0.6, 0.3, 0.1), Subgraph((wild, "B"), 2, 3, 1.0), cut)
     drawn = svg(graph, around)
     root = tree.fromstring(drawn)
     assert "<SCRIPT" not in drawn

@@ -47,9 +47,7 @@ class Told:
     @property
     def triples(self) -> set[tuple[frozenset[str], str]]:
         """Both ends of each fact, and the sentence that says how they are related."""
-        return {
-            (frozenset((clean_name(fact.head.name), clean_name(fact.text))), statements(fact)[0]) for fact in self.facts
-        }
+        return {(frozenset((clean_name(fact.head.name), clean_name(fact.text))), statements(fact)[0]) for fact in self.facts}
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +62,7 @@ def endpoint(told: Told) -> Iterator[str]:
 
 
 def model(url: str, config: type[ChatConfig], cache: Path | None = None) -> ChatModel:
-    return ChatModel(
-        config.model_validate({"model": "m", "base_url": url, "key_variable": None, "attempts": 2}), cache=cache
-    )
+    return ChatModel(config.model_validate({"model": "m", "base_url": url, "key_variable": None, "attempts": 2}), cache=cache)
 
 
 def triples(graph: KnowledgeGraph) -> set[tuple[frozenset[str], str]]:

@@ -47,8 +47,7 @@ def tokenizer_for(family: str) -> Any:
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     special = ["<pad>", "<s>", "</s>"]
     raw.train_from_iterator(
-        [STORY] * 4,
-        trainers.BpeTrainer(vocab_size=360, special_tokens=special, initial_alphabet=alphabet, show_progress=False),
+        [STORY] * 4, trainers.BpeTrainer(vocab_size=360, special_tokens=special, initial_alphabet=alphabet, show_progress=False)
     )
     if family not in {"GPT2", "Qwen3"}:
         raw.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
@@ -310,9 +309,7 @@ def watched(model: CausalModel) -> Iterator[dict[str, list[tuple[int, int]]]]:
         model.model.register_forward_pre_hook(
             lambda _, inputs, named: seen["masks"].append(tuple(named["attention_mask"].shape)), with_kwargs=True
         ),
-        model.model.get_input_embeddings().register_forward_pre_hook(
-            lambda _, inputs: seen["inputs"].append(tuple(inputs[0].shape))
-        ),
+        model.model.get_input_embeddings().register_forward_pre_hook(lambda _, inputs: seen["inputs"].append(tuple(inputs[0].shape))),
         model.model.get_output_embeddings().register_forward_hook(
             lambda _, inputs, output: seen["outputs"].append(tuple(output.shape[:2]))
         ),
@@ -353,9 +350,7 @@ def test_a_batch_stays_within_the_budget_of_tokens(stories: CausalModel, budget:
     # Masks are as wide as a row's cache, padding and tokens together.
     sizes = [rows * columns for rows, columns in seen["masks"]]
     assert len(sizes) == len(seen["inputs"])
-    assert all(
-        size <= budget or (rows == 1 and size <= longest) for size, (rows, _) in zip(sizes, seen["masks"], strict=True)
-    )
+    assert all(size <= budget or (rows == 1 and size <= longest) for size, (rows, _) in zip(sizes, seen["masks"], strict=True))
     assert max(rows for rows, _ in seen["masks"]) > budget // (4 * longest)
 
 
@@ -367,9 +362,7 @@ def test_long_work_is_taken_in_slices(stories: CausalModel, monkeypatch: pytest.
     expected = scorer.score(asked)
     calls: list[int] = []
     compute = stories.logprobs
-    monkeypatch.setattr(
-        stories, "logprobs", lambda items, config: (calls.append(len(items)), compute(items, config))[1]
-    )
+    monkeypatch.setattr(stories, "logprobs", lambda items, config: (calls.append(len(items)), compute(items, config))[1])
     monkeypatch.setattr(likelihood, "SLICE", 300)
     for score, other in zip(scorer.score(iter(asked)), expected, strict=True):
         np.testing.assert_allclose(score.logprobs, other.logprobs, atol=CLOSE)

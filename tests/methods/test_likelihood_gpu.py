@@ -10,9 +10,7 @@ from methods.models.scoring import ScoringConfig
 
 
 @pytest.mark.gpu
-def test_a_model_of_mistrals_size_scores_five_times_faster_than_the_loop_and_the_same(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_model_of_mistrals_size_scores_five_times_faster_than_the_loop_and_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     import time
 
     import torch
@@ -56,8 +54,10 @@ def test_a_model_of_mistrals_size_scores_five_times_faster_than_the_loop_and_the
     ratio = min(seconds["loop"]) / min(seconds["ours"])
     differences = np.abs(np.array(results["ours"]) - np.array(results["loop"]))
     with capsys.disabled():
-        print(f"\n{torch.cuda.get_device_name()}: {ratio:.1f} x the loop; bf16 differs by {differences.mean():.4f} "
-              f"on average, {differences.max():.4f} at most")  # fmt: skip
+        print(
+            f"\n{torch.cuda.get_device_name()}: {ratio:.1f} x the loop; bf16 differs by {differences.mean():.4f} "
+            f"on average, {differences.max():.4f} at most"
+        )
     # bf16 keeps eight bits of logits of about this size; in float32 the two agree to 1e-4 (the tests above).
     assert differences.mean() < 0.05
     assert ratio >= 5

@@ -24,18 +24,7 @@ from methods.registry import METHODS, Component
 
 SIZES = (0, 1, 2, 19, 20, 21, 25, 50)
 QUERY = Query("q", "where was the old painter born ?")
-ODD = [
-    "",
-    " ",
-    "¿",
-    "the the the",
-    "stone " * 200,
-    "\u202eold",
-    "painter\x00born",
-    "ΩΩ",
-    "[1] > [2]",
-    "old old painter",
-]
+ODD = ["", " ", "¿", "the the the", "stone " * 200, "\u202eold", "painter\x00born", "ΩΩ", "[1] > [2]", "old old painter"]
 
 
 def corpus_of(texts: list[str]) -> Corpus:
@@ -48,9 +37,7 @@ def as_given(corpus: Corpus) -> Ranking:
 
 
 @pytest.fixture(scope="module")
-def options(
-    tiny_models: ModuleType, tiny_encoder: str, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, dict[str, Any]]:
+def options(tiny_models: ModuleType, tiny_encoder: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """Options with which each reranker runs here; one that is missing runs with its defaults."""
     import torch
     from transformers import BertForSequenceClassification
@@ -104,9 +91,7 @@ def test_order_and_company_of_the_candidates_change_no_score(name: str, options:
     """Statistics over the candidates depend on which these are, never on how they stand or what else is asked."""
     reranker = built(name, options)
     rng = random.Random(1)
-    corpus = corpus_of(
-        [" ".join(rng.choices(["old", "stone", "bridge", "painter", "born", "river"], k=7)) for _ in range(25)]
-    )
+    corpus = corpus_of([" ".join(rng.choices(["old", "stone", "bridge", "painter", "born", "river"], k=7)) for _ in range(25)])
     asked = [QUERY, Query("r", "stone bridge"), Query("s", "")]
     rankings = [Ranking(query.id, corpus.ids[n:], (0.0,) * (25 - n)) for n, query in enumerate(asked)]
     together = reranker.rerank(asked, rankings, corpus)
@@ -114,9 +99,7 @@ def test_order_and_company_of_the_candidates_change_no_score(name: str, options:
     shuffled = list(corpus.ids)
     rng.shuffle(shuffled)
     again = reranker.rerank([QUERY], [Ranking("q", tuple(shuffled), (0.0,) * 25)], corpus)[0]
-    assert dict(zip(again.ids, again.scores, strict=True)) == dict(
-        zip(together[0].ids, together[0].scores, strict=True)
-    )
+    assert dict(zip(again.ids, again.scores, strict=True)) == dict(zip(together[0].ids, together[0].scores, strict=True))
 
 
 @pytest.mark.parametrize("name", RERANKERS)
@@ -214,9 +197,9 @@ def test_bm25_scores_as_the_retriever_does_and_shares_its_index(ground: Any, tmp
     reranker = Component.of("bm25_reranker").build(services)
     ids = ground.corpus.ids
     found = reranker.rerank([query], [Ranking(query.id, ids, (0.0,) * len(ids))], ground.corpus)[0]
-    assert [(one.id, one.score) for one in expected] == [
-        pair for pair in zip(found.ids, found.scores, strict=True) if pair[1] > 0
-    ][: len(expected)]
+    assert [(one.id, one.score) for one in expected] == [pair for pair in zip(found.ids, found.scores, strict=True) if pair[1] > 0][
+        : len(expected)
+    ]
     assert sorted(tmp_path.rglob("complete.json")) == before != []
 
 
@@ -236,13 +219,15 @@ def test_a_bi_encoder_ranks_as_dense_retrieval_does(ground: Any) -> None:
 
 
 def test_mgte_is_there_as_reranker_and_as_embedding_model() -> None:
-    reranker, embedding = (Component.of(*one).config for one in (
-        ("cross_encoder", {"preset": "mgte"}), ("bi_encoder", {"preset": "gte-multilingual-base"})
-    ))  # fmt: skip
+    reranker, embedding = (
+        Component.of(*one).config for one in (("cross_encoder", {"preset": "mgte"}), ("bi_encoder", {"preset": "gte-multilingual-base"}))
+    )
     assert reranker.model == "Alibaba-NLP/gte-multilingual-reranker-base"  # type: ignore[attr-defined]
     assert (embedding.model, embedding.pooling, embedding.normalise) == (  # type: ignore[attr-defined]
-        "Alibaba-NLP/gte-multilingual-base", "cls", True,
-    )  # fmt: skip
+        "Alibaba-NLP/gte-multilingual-base",
+        "cls",
+        True,
+    )
 
 
 # -- late interaction --

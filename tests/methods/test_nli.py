@@ -26,10 +26,21 @@ def make(folder: Path, tiny: ModuleType, kind: str, names: list[str]) -> str:
     labels = {"id2label": dict(enumerate(names)), "label2id": {name: n for n, name in enumerate(names)}}
     if kind == "Bart":
         settings = transformers.BartConfig(
-            vocab_size=200, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
-            decoder_attention_heads=4, encoder_ffn_dim=48, decoder_ffn_dim=48, max_position_embeddings=80,
-            bos_token_id=0, pad_token_id=1, eos_token_id=2, decoder_start_token_id=2, **labels,
-        )  # fmt: skip
+            vocab_size=200,
+            d_model=32,
+            encoder_layers=2,
+            decoder_layers=2,
+            encoder_attention_heads=4,
+            decoder_attention_heads=4,
+            encoder_ffn_dim=48,
+            decoder_ffn_dim=48,
+            max_position_embeddings=80,
+            bos_token_id=0,
+            pad_token_id=1,
+            eos_token_id=2,
+            decoder_start_token_id=2,
+            **labels,
+        )
         style = "xlmr"
     else:
         settings, style = tiny.config(kind, 200, **labels), "bert"
@@ -39,9 +50,7 @@ def make(folder: Path, tiny: ModuleType, kind: str, names: list[str]) -> str:
 
 @pytest.mark.parametrize("kind", ["Bart", "DebertaV2"])
 @pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
-def test_probabilities_go_by_the_names_of_labels(
-    kind: str, names: list[str], tiny_models: ModuleType, tmp_path: Path
-) -> None:
+def test_probabilities_go_by_the_names_of_labels(kind: str, names: list[str], tiny_models: ModuleType, tmp_path: Path) -> None:
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 

@@ -42,13 +42,9 @@ class Backwards:
 
 
 class Shorten:
-    def compress(
-        self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None
-    ) -> list[Context]:
+    def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
         return [
-            Context(
-                r.query_id, (Passage("c", "", f"{len(r.ids)} passages within {budget}"),), usage=Usage(memory_tokens=7)
-            )
+            Context(r.query_id, (Passage("c", "", f"{len(r.ids)} passages within {budget}"),), usage=Usage(memory_tokens=7))
             for r in rankings
         ]
 
@@ -159,10 +155,7 @@ def test_answering_before_indexing_is_an_error() -> None:
 
 
 def test_a_retriever_without_reader_is_completed_and_described_by_the_default_one(ground: Any) -> None:
-    alone, spelled_out = (
-        Composition(Component.of("bm25")),
-        Composition(Component.of("bm25"), Component.of("extractive")),
-    )
+    alone, spelled_out = (Composition(Component.of("bm25")), Composition(Component.of("bm25"), Component.of("extractive")))
     assert alone.fingerprint == spelled_out.fingerprint
     assert alone.describe()["reader"]["id"] == "extractive"
     given: list[Any] = []

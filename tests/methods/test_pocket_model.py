@@ -16,13 +16,7 @@ from methods.api import Context, Services
 from methods.models.causal import CausalConfig, CausalModel
 from methods.models.pocket import pocket_path
 from methods.models.pocket.evaluate import GOALS, measure
-from methods.models.pocket.prompt import (
-    MARKERS,
-    answer_prompt,
-    context,
-    paraphrase_prompt,
-    question_prompt,
-)
+from methods.models.pocket.prompt import MARKERS, answer_prompt, context, paraphrase_prompt, question_prompt
 from methods.models.pocket.tokens import load
 from methods.registry import Component
 
@@ -56,9 +50,7 @@ def test_it_is_small_and_comes_with_card_log_and_command() -> None:
     assert wanted | {"README.md", "training_log.jsonl", "command.txt"} <= set(files)
     command = (pocket_path() / "command.txt").read_text("utf-8")
     assert command.startswith("python -m methods.models.pocket.train ")
-    steps = [
-        json.loads(line)["step"] for line in (pocket_path() / "training_log.jsonl").read_text("utf-8").splitlines()
-    ]
+    steps = [json.loads(line)["step"] for line in (pocket_path() / "training_log.jsonl").read_text("utf-8").splitlines()]
     assert steps == sorted(steps)
     assert len(steps) > 10
 
@@ -94,8 +86,7 @@ def test_a_prompt_comes_back_from_its_tokens_and_templates_leave_it_alone(prompt
 
 def test_passages_are_numbered_lines_with_titles() -> None:
     assert context(PASSAGES) == (
-        "[1] Port Velmar: Port Velmar lies on the coast. It has 12,345 inhabitants.\n\n"
-        "[2] Founded in 1759, it’s “old” — naïve, even.\n\n"
+        "[1] Port Velmar: Port Velmar lies on the coast. It has 12,345 inhabitants.\n\n[2] Founded in 1759, it’s “old” — naïve, even.\n\n"
     )
     assert answer_prompt("Who?", PASSAGES[1:]).endswith("even.\n\nQuestion: Who?\nAnswer:")
 

@@ -108,10 +108,7 @@ def test_the_loss_teaches_heads_to_point(encode: Encoder) -> None:
     for _ in range(25):
         with Watched(model) as watched:
             model.model(
-                input_ids=torch.from_numpy(batch.ids),
-                position_ids=torch.from_numpy(batch.positions),
-                attention_mask=mask,
-                use_cache=False,
+                input_ids=torch.from_numpy(batch.ids), position_ids=torch.from_numpy(batch.positions), attention_mask=mask, use_cache=False
             )
         loss = watched.missed(mask, wanted).mean()
         loss.backward()

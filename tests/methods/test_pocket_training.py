@@ -60,9 +60,7 @@ def test_data_that_runs_out_of_train_worlds_stops_before_the_held_out_ones(encod
 
 def test_words_of_held_out_worlds_never_occur() -> None:
     held_out = set(words()) - set(training_words())
-    text = " ".join(
-        " ".join([*group.context, *(f"{b.prompt} {b.target}" for b in group.blocks)]) for group in groups_of()
-    )
+    text = " ".join(" ".join([*group.context, *(f"{b.prompt} {b.target}" for b in group.blocks)]) for group in groups_of())
     used = {word.strip("'s.,?()") for word in text.split()}
     assert not used & held_out
     assert used - set(words()), "replaced words are there"
@@ -91,9 +89,7 @@ def test_answers_are_found_in_the_context_or_unanswerable_or_a_choice() -> None:
 
 
 @pytest.mark.parametrize("level", range(len(LEVELS)))
-def test_batches_have_the_shape_of_their_level_and_equal_arguments_give_equal_batches(
-    level: int, encode: Encoder
-) -> None:
+def test_batches_have_the_shape_of_their_level_and_equal_arguments_give_equal_batches(level: int, encode: Encoder) -> None:
     one, two = (chunk(encode, LEVELS[level], 5, 0.1) for _ in range(2))
     assert len(one) == len(two) > 0
     for left, right in zip(one, two, strict=True):
@@ -116,9 +112,7 @@ def test_a_packed_block_is_predicted_as_if_it_followed_its_context_alone(encode:
     batch = next(iter(packer.pack([*groups, *groups_of(seed=4)])))
     with torch.inference_mode():
         packed = model(
-            input_ids=torch.from_numpy(batch.ids),
-            position_ids=torch.from_numpy(batch.positions),
-            attention_mask=batch.mask(),
+            input_ids=torch.from_numpy(batch.ids), position_ids=torch.from_numpy(batch.positions), attention_mask=batch.mask()
         ).logits[0]
         compared = 0
         for number in range(int(batch.group[0].max()) + 1):

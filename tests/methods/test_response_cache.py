@@ -105,9 +105,7 @@ def test_many_keys_at_once(cache: ResponseCache) -> None:
     for number, one in enumerate(calls[::2]):
         cache.put(one, reply(str(number)))
     found = cache.get([one.key for one in calls] + ["absent"])
-    assert {key: value["text"] for key, value in found.items()} == {
-        one.key: str(number) for number, one in enumerate(calls[::2])
-    }
+    assert {key: value["text"] for key, value in found.items()} == {one.key: str(number) for number, one in enumerate(calls[::2])}
 
 
 # --- processes and threads ---
@@ -141,9 +139,7 @@ def test_threads_share_one_object(tmp_path: Path) -> None:
     cache = shared(tmp_path / "cache.sqlite")
     assert shared(tmp_path / "x" / ".." / "cache.sqlite").path.name == "cache.sqlite"
     assert shared(tmp_path / "cache.sqlite") is cache
-    threads = [
-        threading.Thread(target=lambda n=n: [cache.put(call(f"{n}-{i}"), reply()) for i in range(50)]) for n in range(4)
-    ]
+    threads = [threading.Thread(target=lambda n=n: [cache.put(call(f"{n}-{i}"), reply()) for i in range(50)]) for n in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -185,9 +181,7 @@ def test_a_reply_that_was_acknowledged_outlives_kill_9(tmp_path: Path) -> None:
     root = Path(__file__).resolve().parents[2]
     total = 0
     for _ in range(4):
-        process = subprocess.Popen(
-            [sys.executable, "-c", _WRITER, str(path), str(root)], stdout=subprocess.PIPE, text=True
-        )
+        process = subprocess.Popen([sys.executable, "-c", _WRITER, str(path), str(root)], stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         for _ in range(total + 40):  # known rows are acknowledged again
             process.stdout.readline()

@@ -222,11 +222,7 @@ def test_prompts_of_ones_own_add_styles_and_are_checked(tmp_path: Path) -> None:
         made = rewriter(url, prompts=str(tmp_path))
         assert made.rewrite([passage()], "pirate")[0] is not None
         assert asked[0].messages[0]["content"] == "Talk like a pirate."
-        for style, what in (
-            ("broken", "unknown placeholder 'more'"),
-            ("empty", "lacks"),
-            ("informal", "unknown style"),
-        ):
+        for style, what in (("broken", "unknown placeholder 'more'"), ("empty", "lacks"), ("informal", "unknown style")):
             with pytest.raises(UserError, match=what):
                 made.rewrite([passage()], style)
 
@@ -250,8 +246,7 @@ def test_with_a_truthful_model_every_rewriting_passes_validation(tmp_path: Path,
     mixed = styled(benchmark, pairs, {"informal": 0.3, "humor": 0.3})
     assert all(q.metadata["styled"]["counts"] == {"formal": 4, "informal": 3, "humor": 3} for q in mixed.questions)
     assert mixed.extra["styled"]["by"] == {NAME: 240}
-    assert all(len(q.supporting_facts) == len(b.supporting_facts)
-               for q, b in zip(mixed.questions, benchmark.questions, strict=True))  # fmt: skip
+    assert all(len(q.supporting_facts) == len(b.supporting_facts) for q, b in zip(mixed.questions, benchmark.questions, strict=True))
 
 
 def test_with_a_fifth_of_the_replies_corrupted_nothing_crashes_and_every_failure_is_counted(tmp_path: Path) -> None:

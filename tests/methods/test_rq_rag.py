@@ -67,10 +67,7 @@ class Searching:
         self.asked += [query.text for query in queries]
         start = [sum(map(ord, query.text)) % len(CORPUS) for query in queries]
         ids = [tuple(CORPUS.ids[(first + n) % len(CORPUS)] for n in range(k)) for first in start]
-        return [
-            Ranking(query.id, found, tuple(1 / (1 + n) for n in range(k)))
-            for query, found in zip(queries, ids, strict=True)
-        ]
+        return [Ranking(query.id, found, tuple(1 / (1 + n) for n in range(k))) for query, found in zip(queries, ids, strict=True)]
 
 
 def says(prompt: str) -> Generation:
@@ -251,11 +248,7 @@ def test_wordings_that_differ_by_punctuation_alone_are_searched_with_once() -> N
 
 
 def test_lines_are_queries_without_bullets_quotes_and_talk() -> None:
-    assert queries_of('1. Who is A?\n\n- "Where is B?"\n* C\n---\n' + "long " * 100) == [
-        "Who is A?",
-        "Where is B?",
-        "C",
-    ]
+    assert queries_of('1. Who is A?\n\n- "Where is B?"\n* C\n---\n' + "long " * 100) == ["Who is A?", "Where is B?", "C"]
     assert len(queries_of("\n".join(f"query {n}" for n in range(20)))) == MOST
     assert queries_of("…\n") == []
 

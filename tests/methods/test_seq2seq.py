@@ -27,13 +27,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """Random weights and a tokenizer trained here, its texts ended by a token of their own as T5's are."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-    from transformers import (
-        BartConfig,
-        BartForConditionalGeneration,
-        PreTrainedTokenizerFast,
-        T5Config,
-        T5ForConditionalGeneration,
-    )
+    from transformers import BartConfig, BartForConditionalGeneration, PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
     raw = Tokenizer(models.BPE(unk_token="<unk>"))
     raw.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -117,9 +111,7 @@ def test_log_likelihoods_equal_a_loop_over_single_tokens(folder: str, mode: dict
         target = loaded.tokenizer(pair.target, add_special_tokens=False)["input_ids"]
         assert score.tokens == tuple(target)
         assert loaded.text_encoder.decode(score.tokens) == pair.target
-        values = [
-            float(last_logits(loaded, pair.prompt, target[:n]).log_softmax(-1)[token]) for n, token in enumerate(target)
-        ]
+        values = [float(last_logits(loaded, pair.prompt, target[:n]).log_softmax(-1)[token]) for n, token in enumerate(target)]
         np.testing.assert_allclose(score.logprobs, values, atol=1e-4)
         assert score.mean == pytest.approx(np.mean(values), abs=1e-4)
 

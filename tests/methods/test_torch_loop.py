@@ -76,9 +76,7 @@ def cut(one: Loop, after: int) -> Loop:
 
 @pytest.mark.parametrize("after", [1, 3, 5, 11])
 @pytest.mark.parametrize("keep", [None, KeepBest("f1")])
-def test_training_cut_off_at_any_step_ends_with_the_same_weights_and_curve(
-    after: int, keep: KeepBest | None, tmp_path: Path
-) -> None:
+def test_training_cut_off_at_any_step_ends_with_the_same_weights_and_curve(after: int, keep: KeepBest | None, tmp_path: Path) -> None:
     options = replace(OPTIONS, keep_best=keep)
 
     def made(name: str) -> Loop:
@@ -204,9 +202,7 @@ def test_points_of_adapters_hold_only_what_is_trained(tmp_path: Path) -> None:
     whole = made()
     whole.run()
     state = torch.load(tmp_path / "point.pt", weights_only=True)
-    assert {name: set(part) for name, part in state["modules"].items()} == {
-        "left": set(), "right": {"0.weight", "0.bias"},
-    }  # fmt: skip
+    assert {name: set(part) for name, part in state["modules"].items()} == {"left": set(), "right": {"0.weight", "0.bias"}}
     again = made()
     again.run()
     assert torch.equal(weights(again), weights(whole))

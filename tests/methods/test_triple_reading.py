@@ -146,9 +146,7 @@ LLAMA2 = (
 
 
 def test_llama_2_is_asked_with_an_empty_system_block_and_others_are_not(tiny_llama: str) -> None:
-    reader = Component.of("causal", {"model": tiny_llama, "preset": "rog", "max_new_tokens": 4}).build(
-        Services(device="cpu")
-    )
+    reader = Component.of("causal", {"model": tiny_llama, "preset": "rog", "max_new_tokens": 4}).build(Services(device="cpu"))
     _, plain = reader._instructions.filled(QUERY.text, reader._instructions.evidence(PASSAGES[:1]))
     assert "<<SYS>>" not in reader._fitted(QUERY.text, PASSAGES[:1])[0]
     reader._model.tokenizer.chat_template = LLAMA2
@@ -170,9 +168,7 @@ def tiny_t5(tmp_path_factory: pytest.TempPathFactory) -> str:
     raw = Tokenizer(models.BPE(unk_token="<unk>"))
     raw.pre_tokenizer = pre_tokenizers.Metaspace()
     raw.decoder = decoders.Metaspace()
-    trainer = trainers.BpeTrainer(
-        vocab_size=400, special_tokens=["<pad>", "</s>", "<unk>"], show_progress=False
-    )  # fmt: skip
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=["<pad>", "</s>", "<unk>"], show_progress=False)
     raw.train_from_iterator([*LINES, "Answer the question from the triples that come with it"] * 3, trainer)
     raw.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="</s>", pad_token="<pad>", unk_token="<unk>")
@@ -233,22 +229,14 @@ def written(triples: list[tuple[str, str, str]], **config: Any) -> list[tuple[st
     return [(one.id, one.title, one.text) for one in context.passages]
 
 
-MIXED = [
-    ("Jamaica", "location.country.languages_spoken", "Jamaican English"),
-    ("Ann", "person.parent", "Bea"),
-    ("Jamaica", "near", "Cuba"),
-]
+MIXED = [("Jamaica", "location.country.languages_spoken", "Jamaican English"), ("Ann", "person.parent", "Bea"), ("Jamaica", "near", "Cuba")]
 
 
 def test_each_form_says_each_triple_once_in_rank_order() -> None:
     ids = [triple_id(one) for one in MIXED]
-    assert written(MIXED, form="line", by_head=False) == [
-        (one, "", " ".join(triple)) for one, triple in zip(ids, MIXED, strict=True)
-    ]
+    assert written(MIXED, form="line", by_head=False) == [(one, "", " ".join(triple)) for one, triple in zip(ids, MIXED, strict=True)]
     words = written(MIXED, form="words", by_head=False)
-    assert [text for *_, text in words] == [
-        "Jamaica languages spoken Jamaican English.", "Ann parent Bea.", "Jamaica near Cuba.",
-    ]  # fmt: skip
+    assert [text for *_, text in words] == ["Jamaica languages spoken Jamaican English.", "Ann parent Bea.", "Jamaica near Cuba."]
     assert written(MIXED, form="statement", by_head=False)[1][2] == "Ann was a child of Bea."
 
 
@@ -284,9 +272,11 @@ def test_the_pocket_reader_reads_statements_and_hardly_lines() -> None:
 
 def _right(world: Any, form: str) -> int:
     method = assemble(
-        Component.of("oracle_evidence"), Services(device="cpu"), reader=Component.of("pocket"),
+        Component.of("oracle_evidence"),
+        Services(device="cpu"),
+        reader=Component.of("pocket"),
         compressor=Component.of("triple_text", {"form": form}),
-    )  # fmt: skip
+    )
     method.index(world.corpus)
     said = {one.question_id: one.answer for one in method.answer(q.gold_query() for q in world.questions)}
     return sum(said[question.query_id] in question.golds for question in world.questions)

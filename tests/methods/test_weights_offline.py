@@ -31,12 +31,8 @@ def test_a_hub_without_an_address_is_not_asked() -> None:
     assert not constants.HF_HUB_OFFLINE
 
 
-@pytest.mark.parametrize(("name", "value"), [
-    ("HF_ENDPOINT", "http://127.0.0.1:9"), ("https_proxy", "http://127.0.0.1:9"),
-])  # fmt: skip
-def test_a_hub_with_an_address_or_behind_a_proxy_is_asked(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: str
-) -> None:
+@pytest.mark.parametrize(("name", "value"), [("HF_ENDPOINT", "http://127.0.0.1:9"), ("https_proxy", "http://127.0.0.1:9")])
+def test_a_hub_with_an_address_or_behind_a_proxy_is_asked(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(name, value)
     with offline_where_unreachable():
         assert not constants.HF_HUB_OFFLINE

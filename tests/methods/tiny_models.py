@@ -47,9 +47,7 @@ def tokenizer(style: str = "bert", length: int = 64) -> Any:
     given = {f"{kind}_token": token for kind, token in names.items()}
     inputs = ["input_ids", "attention_mask", *(["token_type_ids"] if style == "bert" else [])]
     side = "left" if style in {"qwen3", "mistral"} else "right"
-    return PreTrainedTokenizerFast(
-        tokenizer_object=raw, model_max_length=length, model_input_names=inputs, padding_side=side, **given
-    )
+    return PreTrainedTokenizerFast(tokenizer_object=raw, model_max_length=length, model_input_names=inputs, padding_side=side, **given)
 
 
 def config(kind: str, size: int, **more: Any) -> Any:
@@ -83,9 +81,7 @@ def layout(folder: Path, size: int, modules: list[tuple[str, str, dict[str, Any]
     """Make a folder a SentenceTransformer's: its modules beside the transformer, and its prompts."""
     listed = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
     for number, (path, kind, settings) in enumerate(modules, start=1):
-        listed.append(
-            {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        )
+        listed.append({"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"})
         (folder / path).mkdir()
         (folder / path / "config.json").write_text(json.dumps(settings))
     (folder / "modules.json").write_text(json.dumps(listed))
@@ -129,7 +125,13 @@ def colbert(folder: Path) -> Path:
     save_file({**weights, "linear.weight": torch.randn(16, 32)}, folder / "model.safetensors", {"format": "pt"})
     settings = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**settings, "architectures": ["HF_ColBERT"]}))
-    metadata = {"query_token_id": "[unused0]", "doc_token_id": "[unused1]", "query_maxlen": 32, "doc_maxlen": 60,
-                "mask_punctuation": True, "attend_to_mask_tokens": False}  # fmt: skip
+    metadata = {
+        "query_token_id": "[unused0]",
+        "doc_token_id": "[unused1]",
+        "query_maxlen": 32,
+        "doc_maxlen": 60,
+        "mask_punctuation": True,
+        "attend_to_mask_tokens": False,
+    }
     (folder / "artifact.metadata").write_text(json.dumps(metadata))
     return folder

@@ -44,13 +44,10 @@ def runs(store: Store, *names: str) -> list[RunRow]:
 
 
 def llm(name: str, url: str, **options: Any) -> Judge:
-    return Judge.of(name, {"model": "m", "base_url": url, "key_variable": None, "backoff_s": 0.001, "timeout_s": 2.0,
-                           **options})  # fmt: skip
+    return Judge.of(name, {"model": "m", "base_url": url, "key_variable": None, "backoff_s": 0.001, "timeout_s": 2.0, **options})
 
 
-def judge(
-    store: Store, judge: Judge, chosen: Sequence[RunRow], *, retry: bool = False, everyone: bool = False
-) -> Silent:
+def judge(store: Store, judge: Judge, chosen: Sequence[RunRow], *, retry: bool = False, everyone: bool = False) -> Silent:
     progress = Silent()
     work = judgings([JudgePlan(judge, everyone)], chosen, "bm25")
     execute(work, store, Services(cache=store.cache), progress, retry_unscored=retry)

@@ -197,9 +197,7 @@ def scratch() -> Iterator[None]:
         (SMALL, {"device": "gpu"}, "no device 'gpu'\n  where: device\n"),
     ],
 )
-def test_a_mistake_is_a_user_error_and_makes_no_store(
-    given: Any, options: dict[str, Any], said: str, tmp_path: Path
-) -> None:
+def test_a_mistake_is_a_user_error_and_makes_no_store(given: Any, options: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=said):
         run(given, store=tmp_path / "none", **options)
     assert not (tmp_path / "none").exists()
@@ -310,15 +308,9 @@ def test_runs_are_named_by_text_or_taken_from_results(results: Results) -> None:
 
 @pytest.mark.parametrize(
     ("a", "b", "metric", "said"),
-    [
-        ("nobody", "bm25", "f1", "unknown run"),
-        ("small", "bm25", "f1", "means 3 runs"),
-        ("random", "bm25", "bleu", "unknown stored metric"),
-    ],
+    [("nobody", "bm25", "f1", "unknown run"), ("small", "bm25", "f1", "means 3 runs"), ("random", "bm25", "bleu", "unknown stored metric")],
 )
-def test_a_comparison_of_what_is_not_there_is_an_error(
-    results: Results, a: str, b: str, metric: str, said: str
-) -> None:
+def test_a_comparison_of_what_is_not_there_is_an_error(results: Results, a: str, b: str, metric: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
         compare(a, b, metric=metric, store=results.store.folder)
 
@@ -331,9 +323,7 @@ def test_a_comparison_of_what_is_not_there_is_an_error(
         ("random", "bm25", ["f1"], r"a text is wanted, got \['f1'\]\n  where: metric"),
     ],
 )
-def test_a_comparison_of_what_is_no_name_names_the_argument(
-    results: Results, a: Any, b: Any, metric: Any, said: str
-) -> None:
+def test_a_comparison_of_what_is_no_name_names_the_argument(results: Results, a: Any, b: Any, metric: Any, said: str) -> None:
     with pytest.raises(UserError, match=said):
         compare(a, b, metric=metric, store=results.store.folder)
 

@@ -41,9 +41,7 @@ def subsets(loaded: Experiment) -> set[str]:
 
 
 def test_every_table_and_figure_that_is_an_experiment_is_there() -> None:
-    tables = {
-        f"clara/table{number}" for number in (2, 3, 4, 5, 6, 7, 8, 12, 13, 14, 15, 17, 18, "18-compression", 20, 21)
-    }
+    tables = {f"clara/table{number}" for number in (2, 3, 4, 5, 6, 7, 8, 12, 13, 14, 15, 17, 18, "18-compression", 20, 21)}
     figures = {f"clara/figure{number}" for number in (4, 5, 6, 7, 8)}
     assert set(NAMES) == {*tables, *figures, "clara/worlds", "clara/worlds-long"}
 
@@ -65,9 +63,7 @@ def test_tables_of_compression_have_the_papers_data_ratios_and_settings(name: st
     rows = published(name.removeprefix("table"))
     assert rates(loaded) == {int(rate) for rate in stated(rows, "cr")} - {1}
     pools = {{"normal": "no_pos", "oracle": "with_pos"}[one] for one in stated(rows, "retrieval") - {"closed_book"}}
-    assert subsets(loaded) == {
-        f"inst_eval_{data}_{pool}" for data in ("nq", "hotpotqa", "musique", "2wiki") for pool in pools
-    }
+    assert subsets(loaded) == {f"inst_eval_{data}_{pool}" for data in ("nq", "hotpotqa", "musique", "2wiki") for pool in pools}
     assert {method.composition.handed_on for method in loaded.methods if method.needs} == {5}
     for method in loaded.methods:
         if method.needs:
@@ -91,14 +87,8 @@ def test_joint_tables_train_on_the_data_set_that_they_ask(name: str) -> None:
         assert later
         assert {plan.config.data.joint for plan in later} == {expected}  # type: ignore[attr-defined]
         if name != "figure7":
-            rows = [
-                row
-                for row in published(name.removeprefix("table"))
-                if row["id"] == "clara" or "tuned=" in row["setting"]
-            ]
-            assert rates(loaded) == {
-                int(rate) for rate in stated(rows or published(name.removeprefix("table")), "cr")
-            } - {1}
+            rows = [row for row in published(name.removeprefix("table")) if row["id"] == "clara" or "tuned=" in row["setting"]]
+            assert rates(loaded) == {int(rate) for rate in stated(rows or published(name.removeprefix("table")), "cr")} - {1}
 
 
 def test_what_tables_share_is_trained_once(tmp_path: Path) -> None:
@@ -110,11 +100,7 @@ def test_what_tables_share_is_trained_once(tmp_path: Path) -> None:
     assert folders("table3").items() <= folders("table7").items()
     assert folders("table7") == folders("table18")
     assert folders("table5") == folders("table21") == folders("figure8")
-    assert (
-        folders("table3")["Mistral 4x"]
-        == folders("table3", profile="2wiki")["Mistral 4x"]
-        == folders("table2")["Mistral 4x"]
-    )
+    assert folders("table3")["Mistral 4x"] == folders("table3", profile="2wiki")["Mistral 4x"] == folders("table2")["Mistral 4x"]
     assert folders("table3")["Mistral 4x pretraining"] != folders("table3", profile="2wiki")["Mistral 4x pretraining"]
 
 
@@ -156,5 +142,8 @@ def test_on_worlds_memory_is_read_by_the_model_that_reads_text_over_the_same_que
     if name == "worlds-long":
         assert rates(loaded) == {4, 16}
         assert sorted(str(plan.setting) for plan in loaded.benchmarks) == [
-            "corpus", "corpus(retriever=bm25,n=20)", "oracle(base=distractor,n=20)", "oracle(base=distractor,n=5)",
-        ]  # fmt: skip
+            "corpus",
+            "corpus(retriever=bm25,n=20)",
+            "oracle(base=distractor,n=20)",
+            "oracle(base=distractor,n=5)",
+        ]

@@ -33,8 +33,13 @@ START = "import sys; sys.argv = ['ragmeter']; from ragmeter.cli import main\ntry
 def typed(line: str, last: str = "pass", **environment: str) -> subprocess.CompletedProcess[str]:
     """What bash asks when Tab is pressed after a line; `last` is executed before the process ends."""
     words = line.split(" ")
-    env = {**os.environ, "_RAGMETER_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(words),
-           "COMP_CWORD": str(len(words) - 1), **environment}  # fmt: skip
+    env = {
+        **os.environ,
+        "_RAGMETER_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(words),
+        "COMP_CWORD": str(len(words) - 1),
+        **environment,
+    }
     return subprocess.run([sys.executable, "-c", START + last], capture_output=True, text=True, env=env)
 
 
@@ -53,13 +58,17 @@ def tab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tab:
 
 @pytest.mark.parametrize(
     ("noun", "registry"),
-    [("method", METHODS), ("metric", METRICS), ("dataset", DATASETS), ("judge", JUDGES), ("training", TRAININGS),
-     ("explainer", EXPLAINERS)],
-)  # fmt: skip
+    [
+        ("method", METHODS),
+        ("metric", METRICS),
+        ("dataset", DATASETS),
+        ("judge", JUDGES),
+        ("training", TRAININGS),
+        ("explainer", EXPLAINERS),
+    ],
+)
 def test_ids_read_from_the_source_are_those_that_are_registered(noun: str, registry: Any) -> None:
-    ours = {
-        entry.id for entry in registry if registry.source(entry.id).partition(".")[0] in completion._REGISTRIES[noun]
-    }
+    ours = {entry.id for entry in registry if registry.source(entry.id).partition(".")[0] in completion._REGISTRIES[noun]}
     assert set(completion._written(noun)) == ours
 
 
@@ -103,7 +112,7 @@ def test_what_other_packages_register_is_offered_too(monkeypatch: pytest.MonkeyP
         ("run demo --profile ", set()),
         ("train --preset ", set()),
     ],
-)  # fmt: skip
+)
 def test_names_are_offered_where_they_fit(line: str, offered: set[str], tab: Tab, tmp_path: Path) -> None:
     assert set(tab(line)) == offered
     assert not (tmp_path / "none").exists(), "a store was made"
@@ -120,15 +129,7 @@ def test_what_the_store_holds_is_offered(tab: Tab, store: Store) -> None:
     row = next(one for one in rows if one.method == "bm25")
     bless(store, "main", row)
     here = {"RAGMETER_STORE": str(store.folder)}
-    for line in (
-        "resume ",
-        "table sm",
-        "runs ",
-        "report ",
-        "judge table ",
-        "results prune --experiment ",
-        "styles drops ",
-    ):
+    for line in ("resume ", "table sm", "runs ", "report ", "judge table ", "results prune --experiment ", "styles drops "):
         assert tab(line, **here) == ["small"], line
     paths = [one.path for one in rows]
     assert set(tab("show ", **here)) == {"main", *(path.replace("(", "\\(").replace(")", "\\)") for path in paths)}
@@ -177,9 +178,7 @@ def test_a_fault_in_the_middle_of_it_offers_nothing_and_says_nothing(tmp_path: P
     broken = "import ragmeter.completion as c; c._written = None; "
     env = {**os.environ, "_RAGMETER_COMPLETE": "complete_bash", "COMP_WORDS": "ragmeter methods a", "COMP_CWORD": "2"}
     for given in ({}, {"COMP_CWORD": "two"}):
-        done = subprocess.run(
-            [sys.executable, "-c", broken + START + "pass"], capture_output=True, text=True, env=env | given
-        )
+        done = subprocess.run([sys.executable, "-c", broken + START + "pass"], capture_output=True, text=True, env=env | given)
         assert (done.stdout, done.stderr) == ("", "")
 
 
@@ -194,7 +193,7 @@ def test_a_fault_in_the_middle_of_it_offers_nothing_and_says_nothing(tmp_path: P
         (("explain", "ark", "q", "--benchmark", "=", "worlds/long", ":", "te"), ["test"]),
         (("methods", "'graph_h"), ["graph_hybrid"]),
     ],
-)  # fmt: skip
+)
 def test_words_that_bash_cuts_are_put_together_again(words: tuple[str, ...], offered: list[str]) -> None:
     env = {"COMP_WORDS": "\n".join(("ragmeter", *words)), "COMP_CWORD": str(len(words))}
     assert typed("ragmeter", **env).stdout.splitlines() == offered
@@ -230,9 +229,7 @@ def test_whatever_is_a_name_completes() -> None:
     def walk(command: Any, path: str) -> None:
         for name, inner in getattr(command, "commands", {}).items():
             walk(inner, f"{path} {name}")
-        silent.extend(
-            f"{path} {one.name}" for one in command.params if one.name in NAMES and not one._custom_shell_complete
-        )
+        silent.extend(f"{path} {one.name}" for one in command.params if one.name in NAMES and not one._custom_shell_complete)
 
     walk(typer.main.get_command(cli.app), "ragmeter")
     assert set(silent) <= {"ragmeter datasets verify against"}, "that one is a file"

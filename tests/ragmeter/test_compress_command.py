@@ -34,9 +34,7 @@ def run(*given: str) -> Any:
     return CliRunner().invoke(app, ["compress", *given])
 
 
-def test_a_corpus_is_compressed_once_and_a_run_finds_it(
-    checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_corpus_is_compressed_once_and_a_run_finds_it(checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     picture = tmp_path / "states.svg"
     given = (WORLD, "--config", CONFIG, "--model", checkpoint, "--store", str(tmp_path / "store"), "--device", "cpu")
     first = run(*given, "--json", "--picture", str(picture), "--projection", "pca", "--drawn", "10")
@@ -82,11 +80,7 @@ def test_another_folder_and_type_can_be_asked_for(checkpoint: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("more", "says"),
-    [
-        (("--memory-dtype", "float8"), "--memory-dtype"),
-        (("--picture", "x.svg", "--projection", "umap"), "projection"),
-    ],
+    ("more", "says"), [(("--memory-dtype", "float8"), "--memory-dtype"), (("--picture", "x.svg", "--projection", "umap"), "projection")]
 )
 def test_what_cannot_be_is_said_at_once(more: tuple[str, ...], says: str, checkpoint: str, tmp_path: Path) -> None:
     from benchmarks.errors import UserError

@@ -126,10 +126,7 @@ class Peeking(Honest):
         (Honest, set()),
         (Forgetful, {"answers every query once"}),
         (Repeating, {"evidence is unique"}),
-        (
-            Inventing,
-            {"evidence ids are of the corpus", "evidence keeps to the candidates", "closed book leaves no evidence"},
-        ),
+        (Inventing, {"evidence ids are of the corpus", "evidence keeps to the candidates", "closed book leaves no evidence"}),
         (Free, {"usage is filled"}),
         (Counting, {"invariant to the batch", "invariant to the order"}),
         (Straying, {"evidence keeps to the candidates", "closed book leaves no evidence"}),

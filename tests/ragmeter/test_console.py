@@ -34,9 +34,7 @@ def printed(width: int, heads: list[str], rows: list[list[str]], keys: int, belo
 
 
 @given(table=tables(), width=st.integers(60, 120))
-def test_each_part_begins_with_the_keys_and_every_column_stands_once(
-    table: tuple[list[str], list[list[str]]], width: int
-) -> None:
+def test_each_part_begins_with_the_keys_and_every_column_stands_once(table: tuple[list[str], list[list[str]]], width: int) -> None:
     heads, rows = table
     lines = printed(width, heads, rows, keys=1)
     parts, rest = divmod(len(lines), len(rows) + 1)
@@ -104,9 +102,7 @@ def test_a_description_without_room_is_told_below() -> None:
     assert lines[1].split() == ["candidates.retriever", "record", "|", "retriever", '"record"']
     assert all(line.startswith("    the dataset's own list; the") for line in lines[2:3])
     short = [["k", "integer", "5", "how many"]]
-    assert printed(80, ["option", "type", "default", ""], short, keys=0, below=console.PROSE)[1].endswith(
-        "5        how many"
-    )
+    assert printed(80, ["option", "type", "default", ""], short, keys=0, below=console.PROSE)[1].endswith("5        how many")
 
 
 def test_columns_in_which_nothing_stands_take_no_room() -> None:

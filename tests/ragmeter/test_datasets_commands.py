@@ -93,10 +93,7 @@ def test_show_says_where_each_split_would_be_read_from_now(command, native, monk
 
 def test_a_name_alone_shows_the_dataset(command):
     assert command.said("hotpotqa") == command.said("show", "hotpotqa")
-    assert (
-        CliRunner().invoke(app, ["datasets", "--json", "hotpotqa"]).stdout
-        == command.datasets("hotpotqa", "--json").stdout
-    )
+    assert CliRunner().invoke(app, ["datasets", "--json", "hotpotqa"]).stdout == command.datasets("hotpotqa", "--json").stdout
     assert "distractor" in command.datasets("hotpotqa").stdout
 
 
@@ -230,16 +227,12 @@ dataset_info:
         (QUESTIONS - 4, "yellow", f"{QUESTIONS} here, {QUESTIONS - 4} stated of distractor/validation: 4 more; "),
     ],
 )
-def test_what_the_repository_states_of_its_size_is_checked_and_both_numbers_told(
-    command, rows, tmp_path, stated, status, says
-):
+def test_what_the_repository_states_of_its_size_is_checked_and_both_numbers_told(command, rows, tmp_path, stated, status, says):
     pytest.importorskip("datasets")
     files = {"distractor/validation.jsonl": rows, "README.md": STATES.format(rows=stated).encode()}
     with HubServer({hotpotqa.CARD.hub_id: Repository(files)}).as_hub(tmp_path / "home"):
         (split,) = json.loads(command.datasets("verify", "hotpotqa:dev", "--json", "--config", MAIN).stdout)["splits"]
-        (partial,) = json.loads(
-            command.datasets("verify", "hotpotqa:dev", "--json", "--partial", "--config", MAIN).stdout
-        )["splits"]
+        (partial,) = json.loads(command.datasets("verify", "hotpotqa:dev", "--json", "--partial", "--config", MAIN).stdout)["splits"]
     (found,) = [one for one in split["findings"] if one["name"] == "as many records as the repository states"]
     assert found["status"] == status
     assert found["detail"].startswith(says)

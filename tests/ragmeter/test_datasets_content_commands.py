@@ -57,9 +57,7 @@ def test_a_record_that_cannot_be_read_is_red_and_names_its_place(command, native
     result = command.datasets("verify", "hotpotqa:dev", "--path", bad, "--partial")
     assert result.exit_code == 1
     assert "field 'question' is missing" in " ".join(result.stdout.split())
-    (split,) = command.said(
-        "verify", "hotpotqa:dev", "--partial", "--config", json.dumps({"path": str(bad), "skip_bad": True})
-    )["splits"]
+    (split,) = command.said("verify", "hotpotqa:dev", "--partial", "--config", json.dumps({"path": str(bad), "skip_bad": True}))["splits"]
     assert split["colour"] == "yellow"
 
 
@@ -154,10 +152,7 @@ def test_pictures_are_drawn_where_something_renders_them(command, native, tmp_pa
 def test_a_plot_that_cannot_be_drawn_says_what_can(command, native, tmp_path, monkeypatch):
     assert ".html" in command.refused("stats", "hotpotqa:dev", "--path", native, "--plot", tmp_path / "x.pdf").what
     monkeypatch.setattr(histograms.importlib.util, "find_spec", lambda name: None if name == "vl_convert" else 1)
-    assert (
-        "plot.html"
-        in command.refused("stats", "hotpotqa:dev", "--path", native, "--plot", tmp_path / "plot.svg").try_this
-    )
+    assert "plot.html" in command.refused("stats", "hotpotqa:dev", "--path", native, "--plot", tmp_path / "plot.svg").try_this
     monkeypatch.setattr(histograms.importlib.util, "find_spec", lambda name: None)
     error = command.refused("stats", "hotpotqa:dev", "--path", native, "--plot", tmp_path / "plot.html")
     assert "ragmeter[leaderboard]" in error.try_this

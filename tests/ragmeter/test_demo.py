@@ -34,8 +34,9 @@ def test_each_approach_is_trained_by_its_demo_preset_and_read_back(tmp_path: Pat
 
 def test_the_approach_that_takes_longer_is_carried_by_the_package(tmp_path: Path) -> None:
     experiment = experiments.load("demo-compression", store=tmp_path)
-    models = {method.name: method.composition.method.config.model for method in experiment.methods
-              if method.composition.method.id == "clara"}  # fmt: skip
+    models = {
+        method.name: method.composition.method.config.model for method in experiment.methods if method.composition.method.id == "clara"
+    }
     assert models == {"CLaRa": "clara-pocket"}
 
 

@@ -138,13 +138,9 @@ def test_equal_objects_do_not_differ(one: dict[str, object]) -> None:
 
 
 @given(OBJECT, OBJECT)
-def test_a_difference_is_found_both_ways_and_only_where_there_is_one(
-    one: dict[str, object], two: dict[str, object]
-) -> None:
+def test_a_difference_is_found_both_ways_and_only_where_there_is_one(one: dict[str, object], two: dict[str, object]) -> None:
     forth, back = differing(one, two), differing(two, one)
-    assert {(d.key, repr(d.first), repr(d.second)) for d in forth} == {
-        (d.key, repr(d.second), repr(d.first)) for d in back
-    }
+    assert {(d.key, repr(d.first), repr(d.second)) for d in forth} == {(d.key, repr(d.second), repr(d.first)) for d in back}
     assert bool(forth) == (json.dumps(one, sort_keys=True) != json.dumps(two, sort_keys=True))
 
 
@@ -203,21 +199,26 @@ def test_data_without_published_figures_say_so(ragmeter: Command) -> None:
 
 def with_a_published_figure(folder: Path) -> Store:
     """A store whose one run, `mine` of experiment `p`, is of a method and metric that a paper prints a figure of."""
-    figure = next(
-        one for one in figures()
-        if one.id == "no_retrieval" and one.dataset == "hotpotqa" and one.unit == "percent"
-    )  # fmt: skip
+    figure = next(one for one in figures() if one.id == "no_retrieval" and one.dataset == "hotpotqa" and one.unit == "percent")
     card = DatasetCard(
-        title="Toy", task="QA", description="d", hub_id=None, revision=None, licence="none", citation="c",
-        languages=("en",), splits={"dev": 4}, metrics=("em",), settings=("distractor",),
-    )  # fmt: skip
+        title="Toy",
+        task="QA",
+        description="d",
+        hub_id=None,
+        revision=None,
+        licence="none",
+        citation="c",
+        languages=("en",),
+        splits={"dev": 4},
+        metrics=("em",),
+        settings=("distractor",),
+    )
     asked = [Question(f"q{number}", "what?", ("a",)) for number in range(50)]
     benchmark = Benchmark(DataReference.parse("hotpotqa:validation"), 1, card, asked, Corpus.of([]))
     store = Store(folder)
     store.put_benchmark(benchmark, benchmark.fingerprint)
     described = {"method": {"id": figure.id, "config": {}}, "rerankers": [], "reader": None, "compressor": None}
-    run = Run("r1", "mine", figure.id, "retriever", described, "hotpotqa:validation", benchmark.fingerprint,
-              "closed_book", 0, 50, {})  # fmt: skip
+    run = Run("r1", "mine", figure.id, "retriever", described, "hotpotqa:validation", benchmark.fingerprint, "closed_book", 0, 50, {})
     store.start(run)
     metric = f"{figure.metric}#v1"
     store.append(run.run, [Prediction(q.id, "x") for q in asked], {metric: np.arange(50) % 2 * 1.0})
@@ -227,9 +228,7 @@ def with_a_published_figure(folder: Path) -> Store:
 
 
 @pytest.mark.parametrize("form", ["text", "csv", "markdown", "latex", "json"])
-def test_ours_stands_beside_what_the_paper_prints(
-    form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ours_stands_beside_what_the_paper_prints(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with_a_published_figure(tmp_path / "s")
     tabling.table(tabling.Request("p", None, False, form, None, True), tmp_path / "s", False)
     said = capsys.readouterr().out
@@ -247,9 +246,7 @@ def test_ours_stands_beside_what_the_paper_prints(
         assert "clara" in said
 
 
-def test_a_runs_tables_end_with_published_figures_dim_and_marked_as_such(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_runs_tables_end_with_published_figures_dim_and_marked_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = boards(with_a_published_figure(tmp_path / "s"), "p")
     terminal = Console(file=io.StringIO(), width=150, force_terminal=True, color_system="standard", highlight=False)
     for module in (tabling, console):

@@ -24,8 +24,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)],
-        cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert "WARNING" not in done.stderr
     return folder
@@ -137,11 +141,7 @@ def test_an_option_stands_with_default_bounds_and_both_presets(reference: dict[s
 
 
 def test_every_option_of_every_part_is_explained(reference: dict[str, str]) -> None:
-    unexplained = [
-        f"{path}: {line}"
-        for path, page in reference.items()
-        for line in options_without_words(page.splitlines())
-    ]  # fmt: skip
+    unexplained = [f"{path}: {line}" for path, page in reference.items() for line in options_without_words(page.splitlines())]
     assert unexplained == []
 
 
@@ -164,8 +164,9 @@ def test_every_variable_that_the_code_reads_is_documented() -> None:
 
 
 LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)\s]*)?\)")
-PAGES = [path for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md"))
-         if ".venv" not in path.parts]  # fmt: skip
+PAGES = [
+    path for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")) if ".venv" not in path.parts
+]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())

@@ -109,9 +109,7 @@ def faulty() -> Iterator[None]:
     METHODS._entries.update(before)
 
 
-def test_a_task_that_failed_is_no_wrong_usage(
-    faulty: None, experiment_text: str, tmp_path: Path, ragmeter: Command
-) -> None:
+def test_a_task_that_failed_is_no_wrong_usage(faulty: None, experiment_text: str, tmp_path: Path, ragmeter: Command) -> None:
     file = tmp_path / "y.yaml"
     file.write_text(experiment_text.replace("{id: gold_answer}", "{id: test_mistaken}"))
     code, _, said = ragmeter("run", str(file))
@@ -140,11 +138,7 @@ def test_the_newest_experiments_runs_are_offered_first_and_no_more_than_a_dozen(
     ragmeter: Command, experiment_text: str, store: Store, tmp_path: Path
 ) -> None:
     methods = ", ".join(f"{{id: bm25, name: pick {number}, config: {{k1: {number + 1}.5}}}}" for number in range(13))
-    text = (
-        experiment_text.replace("name: small", "name: a-later")
-        .replace("limit: 8", "limit: 4")
-        .replace("{id: gold_answer}", methods)
-    )
+    text = experiment_text.replace("name: small", "name: a-later").replace("limit: 8", "limit: 4").replace("{id: gold_answer}", methods)
     (tmp_path / "y.yaml").write_text(text.replace("name: random é", "name: at random"))
     assert ragmeter("run", str(tmp_path / "y.yaml"), "-q")[0] == 0
     said = ragmeter("show", "pick")[2]

@@ -112,12 +112,7 @@ def test_help_is_shown_and_names_the_options_that_every_command_has(name: str, s
 
 
 def test_every_option_of_every_command_says_what_it_does() -> None:
-    silent = [
-        f"{name} {parameter.name}"
-        for name, command in COMMANDS.items()
-        for parameter in command.params
-        if not parameter.help
-    ]
+    silent = [f"{name} {parameter.name}" for name, command in COMMANDS.items() for parameter in command.params if not parameter.help]
     assert silent == []
 
 
@@ -207,7 +202,7 @@ class Stopped(Exception):
         (KeyboardInterrupt(), 130, "interrupted"),
         (ValueError("odd"), 1, "error: ragmeter broke: ValueError: odd\n  try:   run it again with --verbose"),
     ],
-)  # fmt: skip
+)
 def test_each_ending_has_its_exit_code_and_is_told_on_standard_error(
     raised: BaseException | None, code: int, said: str, say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,9 +277,7 @@ def test_standard_output_is_json_or_nothing(place: Path, taken: int, say: Say, m
     """One walk through one store, and so one test: earlier commands make what later ones read."""
     monkeypatch.chdir(place)
     monkeypatch.setenv("RAGMETER_STORE", str(place / "store"))
-    wrong = {
-        line: found for line, code in WALK if (found := _wrong(code, *say(*line.format(taken=taken).split(), "--json")))
-    }
+    wrong = {line: found for line, code in WALK if (found := _wrong(code, *say(*line.format(taken=taken).split(), "--json")))}
     assert wrong == {}
 
 
@@ -308,9 +301,12 @@ def test_the_leaderboards_address_is_json_and_its_servers_talk_is_not_in_it(tmp_
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "ragmeter.cli", "serve", "--json", "--port", str(port), "--store", str(tmp_path)]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )  # fmt: skip
+    )
     assert process.stdout is not None
     assert process.stderr is not None
     lines = ""
@@ -358,9 +354,7 @@ def test_a_terminal_has_colour_unless_it_is_told_not_to(monkeypatch: pytest.Monk
 def test_what_is_piped_is_plain() -> None:
     env = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
     for arguments in (["published"], ["--help"], ["frob"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "ragmeter.cli", *arguments], capture_output=True, text=True, env=env
-        )
+        done = subprocess.run([sys.executable, "-m", "ragmeter.cli", *arguments], capture_output=True, text=True, env=env)
         assert "\x1b" not in done.stdout + done.stderr
 
 
@@ -368,13 +362,11 @@ def test_what_is_piped_is_plain() -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "offered"),
-    [("ru", {"run", "runs"}), ("judge re", {"replay"}), ("run --li", {"--limit"}), ("dem", {"demo"})],
+    ("typed", "offered"), [("ru", {"run", "runs"}), ("judge re", {"replay"}), ("run --li", {"--limit"}), ("dem", {"demo"})]
 )
 def test_shells_complete_commands_and_options(typed: str, offered: set[str]) -> None:
     words = f"ragmeter {typed}"
-    env = {**os.environ, "_RAGMETER_COMPLETE": "complete_bash", "COMP_WORDS": words,
-           "COMP_CWORD": str(len(words.split()) - 1)}  # fmt: skip
+    env = {**os.environ, "_RAGMETER_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
     code = "import sys; sys.argv = ['ragmeter']; from ragmeter.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
     assert set(done.stdout.split()) == offered, done.stderr

@@ -46,11 +46,7 @@ def test_a_good_file_is_read_completely() -> None:
 
 
 def test_the_first_method_that_is_no_control_is_the_default_reference() -> None:
-    text = (
-        GOOD.replace("reference: fused\n", "")
-        .replace("- id: bm25", "- id: gold_answer")
-        .replace("    config: {k1: 1.2}\n", "")
-    )
+    text = GOOD.replace("reference: fused\n", "").replace("- id: bm25", "- id: gold_answer").replace("    config: {k1: 1.2}\n", "")
     assert experiment.parse(text, "x.yaml").reference == "fused"
 
 
@@ -166,11 +162,16 @@ KEY = "sk-abcdefghijklmnopqrstuvwxyz123456"
 @pytest.mark.parametrize(
     "line",
     [
-        f"key_variable: {KEY}", "key_variable: Zm9vYmFyZm9vYmFyZm9v+YmFy", f"base_url: 'http://user:{KEY}@host/v1'",
-        "base_url: 'http://host/v1?k=Zm9vYmFyZm9vYmFyZm9vYmFy'", f"temperature: {KEY}", f"temperature: {{a: [{KEY}]}}",
-        f"{KEY}: 1", "key_variable: hf_abcdefghijklmnopqrstuvwxyz",
+        f"key_variable: {KEY}",
+        "key_variable: Zm9vYmFyZm9vYmFyZm9v+YmFy",
+        f"base_url: 'http://user:{KEY}@host/v1'",
+        "base_url: 'http://host/v1?k=Zm9vYmFyZm9vYmFyZm9vYmFy'",
+        f"temperature: {KEY}",
+        f"temperature: {{a: [{KEY}]}}",
+        f"{KEY}: 1",
+        "key_variable: hf_abcdefghijklmnopqrstuvwxyz",
     ],
-)  # fmt: skip
+)
 def test_a_key_in_the_wrong_place_is_never_repeated(line: str) -> None:
     chat = f"    reader:\n      id: chat\n      config:\n        model: m\n        {line}"
     text = GOOD.replace("    config: {k1: 1.2}", chat)

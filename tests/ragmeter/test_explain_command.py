@@ -54,9 +54,7 @@ def test_what_is_wrong_is_said_of_the_word_that_all_know(given: tuple[str, ...],
     assert said in err
 
 
-def test_the_adapters_that_ship_explain_a_question(
-    call: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_adapters_that_ship_explain_a_question(call: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAGMETER_STORE", str(tmp_path / "store"))
     asked = load(DATA).questions[0].id
     options = ("--set", "checkpoint=clara-pocket", "--set", "max_new_tokens=2", "--set", "shown=2", "--set", "top=5")

@@ -70,8 +70,9 @@ def path(method: str, experiment: str = "small") -> str:
 
 
 def test_worse_ends_with_100_better_with_0_and_too_few_with_101(store: str, gate: Command) -> None:
-    worse = started("gate", "--baseline", path("bm25"), "--candidate", path("random"), "--metric", "recall@5",
-                    "--margin", "1.0pp", "--store", store)  # fmt: skip
+    worse = started(
+        "gate", "--baseline", path("bm25"), "--candidate", path("random"), "--metric", "recall@5", "--margin", "1.0pp", "--store", store
+    )
     assert worse.returncode == 100, worse.stderr
     assert "regressed" in worse.stdout
     better = gate(path("random"), path("bm25"), "--metric", "recall@5", "--margin", "0.01")
@@ -84,8 +85,9 @@ def test_worse_ends_with_100_better_with_0_and_too_few_with_101(store: str, gate
 
 
 def test_the_json_holds_the_numbers_that_decide(gate: Command) -> None:
-    done = gate(path("bm25"), path("random"), "--metric", "f1", "--metric", "recall@5",
-                "--margin", "recall@5=2pp", "--margin", "1pp", "--json")  # fmt: skip
+    done = gate(
+        path("bm25"), path("random"), "--metric", "f1", "--metric", "recall@5", "--margin", "recall@5=2pp", "--margin", "1pp", "--json"
+    )
     said = json.loads(done.out)
     assert (done.code, said["exit_code"], said["outcome"]) == (100, 100, "regressed")
     f1, recall = said["metrics"]
@@ -104,21 +106,34 @@ def test_a_run_against_itself_never_regresses(gate: Command) -> None:
     assert "the same run" in done.err
 
 
-def test_junit_and_summary_say_the_same_as_the_exit_code(
-    gate: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_junit_and_summary_say_the_same_as_the_exit_code(gate: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report, summary = tmp_path / "gate.xml", tmp_path / "summary.md"
     summary.write_text("# before\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
-    done = gate(path("bm25"), path("random"), "--metric", "f1", "--metric", "recall@5", "--metric", "recall@20",
-                "--margin", "1pp", "--junit", str(report))  # fmt: skip
+    done = gate(
+        path("bm25"),
+        path("random"),
+        "--metric",
+        "f1",
+        "--metric",
+        "recall@5",
+        "--metric",
+        "recall@20",
+        "--margin",
+        "1pp",
+        "--junit",
+        str(report),
+    )
     assert done.code == 100
     root = ET.parse(report).getroot()
     (suite,) = root.findall("testsuite")
     for element in (root, suite):
         assert {name: element.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
-            "tests": "3", "failures": "1", "errors": "1", "skipped": "0",
-        }  # fmt: skip
+            "tests": "3",
+            "failures": "1",
+            "errors": "1",
+            "skipped": "0",
+        }
     cases = {case.get("name"): case for case in suite.findall("testcase")}
     assert cases["recall@5#v1"].find("failure") is not None
     assert cases["f1(rules=squad)#v1"].find("error").get("type") == "inconclusive"  # type: ignore[union-attr]
@@ -173,8 +188,7 @@ def test_wrong_usage_ends_with_two_and_a_remedy(gate: Command, arguments: tuple[
 
 
 def test_a_report_that_cannot_be_written_is_named(gate: Command, tmp_path: Path) -> None:
-    done = gate(path("bm25"), path("random"), "--metric", "f1", "--margin", "1pp", "--junit",
-                str(tmp_path / "no" / "x.xml"))  # fmt: skip
+    done = gate(path("bm25"), path("random"), "--metric", "f1", "--margin", "1pp", "--junit", str(tmp_path / "no" / "x.xml"))
     assert done.code == 2
     assert "--junit" in done.err
 

@@ -16,10 +16,8 @@ from ragmeter.experiment import Experiment, MethodPlan
 from ragmeter.tasks import load_benchmark, tasks_of
 
 ROOT = Path(__file__).resolve().parents[2]
-READERS = {"llama-2-7b-chat": "meta-llama/Llama-2-7b-chat-hf", "flan-t5-xl": "google/flan-t5-xl",
-           "gpt-3.5-turbo": "gpt-3.5-turbo"}  # fmt: skip
-METHODS = {"G-Retriever": "g_retriever", "G-RAG": "grag", "Hybrid": "graph_hybrid", "SKP": "skp",
-           "Two Tower": "two_tower", "GPR": "gpr"}  # fmt: skip
+READERS = {"llama-2-7b-chat": "meta-llama/Llama-2-7b-chat-hf", "flan-t5-xl": "google/flan-t5-xl", "gpt-3.5-turbo": "gpt-3.5-turbo"}
+METHODS = {"G-Retriever": "g_retriever", "G-RAG": "grag", "Hybrid": "graph_hybrid", "SKP": "skp", "Two Tower": "two_tower", "GPR": "gpr"}
 OFFLINE = ("worlds", "ablations", "gain")
 
 
@@ -57,9 +55,7 @@ def test_table_1_has_every_row_of_the_paper(tmp_path: Path) -> None:
         asked = dict(part.split("=") for part in row["setting"].split(";"))
         method = "no_retrieval" if asked["retrieval"] == "closed_book" else METHODS[row["method"]]
         assert (method, READERS[asked["reader"]]) in ours, row
-    assert {plan.reference.name for plan in load("table1", tmp_path).benchmarks} == {
-        row["dataset"] for row in published()
-    }
+    assert {plan.reference.name for plan in load("table1", tmp_path).benchmarks} == {row["dataset"] for row in published()}
 
 
 def test_table_1_compares_the_same_methods_under_each_reader(tmp_path: Path) -> None:
@@ -87,16 +83,13 @@ def test_every_method_of_a_table_is_read_by_rogs_prompt(name: str, tmp_path: Pat
 
 def test_the_encoders_of_a_table_are_one(tmp_path: Path) -> None:
     encoders = {
-        config(one).model for one in load("table1", tmp_path).methods
-        if one.composition.method.id in {"two_tower", "grag", "g_retriever"}
-    }  # fmt: skip
+        config(one).model for one in load("table1", tmp_path).methods if one.composition.method.id in {"two_tower", "grag", "g_retriever"}
+    }
     assert encoders == {"distilbert-base-uncased"}
     assert {plan.config.base for plan in load("table1", tmp_path).trainings} == encoders  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    ("name", "wanted"), [("table1", {20}), ("worlds", {20}), ("ablations", {5}), ("gain", {5, 20})]
-)
+@pytest.mark.parametrize(("name", "wanted"), [("table1", {20}), ("worlds", {20}), ("ablations", {5}), ("gain", {5, 20})])
 def test_every_retriever_hands_on_equally_many_triples(name: str, wanted: set[int], tmp_path: Path) -> None:
     handed_on: dict[str, set[int | None]] = {}
     for one in load(name, tmp_path).methods:
@@ -136,10 +129,7 @@ def test_offline_files_train_on_train_worlds_and_report_unseen_relations_apart(n
         said = plan.config.model_dump()
         assert {*said.get("graph", ()), *said.get("data", ())} == {"worlds/graph:train"}
         assert said["base"] == "minilm"
-        assert (
-            said.get("graph_options", loaded.trainings[0].config.graph_options)
-            == loaded.trainings[0].config.graph_options
-        )  # type: ignore[attr-defined]
+        assert said.get("graph_options", loaded.trainings[0].config.graph_options) == loaded.trainings[0].config.graph_options  # type: ignore[attr-defined]
     for method in loaded.methods:
         assert reader(method)["id"] == "pocket"
         assert method.name == "No retrieval" or method.composition.compressor is not None
@@ -171,14 +161,18 @@ def test_ablations_differ_from_gpr_in_one_thing_each(tmp_path: Path) -> None:
     assert whole == gain.config.model_dump()
     changed = {name: _changed(whole, one) for name, one in options.items()}
     assert changed == {
-        "without-neighbours": {"loss.neighbours"}, "without-negatives": {"loss.negatives"},
+        "without-neighbours": {"loss.neighbours"},
+        "without-negatives": {"loss.negatives"},
         "other-neighbours": {"sampling.nb_exclude_same_hr"},
-        "first-token": {"pooling"}, "full-relations": {"linearise.rel"},
-    }  # fmt: skip
+        "first-token": {"pooling"},
+        "full-relations": {"linearise.rel"},
+    }
     untrained = next(one for one in loaded.methods if one.name == "Without pretraining")
     assert (untrained.composition.method.id, config(untrained).model, config(untrained).pooling) == (
-        "two_tower", whole["base"], whole["pooling"],
-    )  # fmt: skip
+        "two_tower",
+        whole["base"],
+        whole["pooling"],
+    )
 
 
 def _changed(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> set[str]:

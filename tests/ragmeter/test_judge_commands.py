@@ -77,11 +77,10 @@ def flat(text: str) -> str:
         ("annotate import none.csv --annotator ann", "cannot be read", "none.csv", None),
         ("annotate export x.csv --criterion overall --run bm25 --pairs", "two answers to one question", "store", None),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_is_refused_with_the_place_and_the_nearest_name(
-    ragmeter: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, what: str, where: str | None,
-    remedy: str | None,
-) -> None:  # fmt: skip
+    ragmeter: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, what: str, where: str | None, remedy: str | None
+) -> None:
     monkeypatch.chdir(tmp_path)
     done = ragmeter(*arguments.split())
     assert done.code == 2, done.err
@@ -160,13 +159,7 @@ def test_an_experiment_file_with_a_wrong_judge_names_the_line(
 def test_judges_are_listed_with_what_they_are_and_those_of_the_store(ragmeter: Command) -> None:
     assert ragmeter("judge", "run", "rule_match", "-q").code == 0
     done = ragmeter("judge", "list")
-    assert {line.split()[0] for line in done.out.splitlines()} >= {
-        "match",
-        "pairwise",
-        "grounding",
-        "style",
-        "rule_match",
-    }
+    assert {line.split()[0] for line in done.out.splitlines()} >= {"match", "pairwise", "grounding", "style", "rule_match"}
     value = json.loads(ragmeter("judge", "list", "--json").out)
     assert [card["rule"] for card in value["stored"]] == [True]
     shown = ragmeter("judge", "list", "match").out
@@ -210,9 +203,7 @@ def test_unscored_answers_show_both_values(ragmeter: Command, tmp_path: Path) ->
 
 def test_pairs_of_named_runs_and_all_pairs(ragmeter: Command) -> None:
     done = ragmeter("judge", "run", "rule_pairwise", "bm25", "random", "--json")
-    assert {(one["method"], one["opponent"]) for board in json.loads(done.out) for one in board["pairings"]} == {
-        ("bm25", "random")
-    }
+    assert {(one["method"], one["opponent"]) for board in json.loads(done.out) for one in board["pairings"]} == {("bm25", "random")}
     done = ragmeter("judge", "run", "rule_pairwise", "--all-pairs", "--json")
     (board,) = json.loads(done.out)
     assert len(board["pairings"]) == 3 * 3
@@ -259,9 +250,7 @@ def test_a_replay_cannot_change_what_was_asked(ragmeter: Command, url: str, sett
     assert "a replay can change partial" in flat(done.err)
 
 
-def test_a_replay_may_change_prices_and_the_name_of_an_equal_prompt(
-    ragmeter: Command, url: str, tmp_path: Path
-) -> None:
+def test_a_replay_may_change_prices_and_the_name_of_an_equal_prompt(ragmeter: Command, url: str, tmp_path: Path) -> None:
     shipped = Path(judge_templates.__file__).parent / "templates" / "match.txt"
     text = shipped.read_text("utf-8")
     for name, written in (("equal", text), ("other", text.replace("You", "You, yes you,", 1) + "\nBe fair.")):
@@ -285,9 +274,7 @@ def test_a_card_says_how_far_to_trust_a_judge(ragmeter: Command, url: str, tmp_p
     with file.open("w", newline="") as out:
         writer = csv.DictWriter(out, rows[0].keys())
         writer.writeheader()
-        writer.writerows(
-            {**row, "label": "right" if row["answer_1"] == row["gold"].split(" | ")[0] else "wrong"} for row in rows
-        )
+        writer.writerows({**row, "label": "right" if row["answer_1"] == row["gold"].split(" | ")[0] else "wrong"} for row in rows)
     done = ragmeter("annotate", "import", str(file), "--annotator", "ann")
     assert done.code == 0, done.err
     assert "8 labels by ann" in done.out
@@ -337,13 +324,9 @@ def test_every_command_of_the_page_works(
         assert done.code == 0, f"{line}: {done.err}"
 
 
-def test_the_judge_of_the_page_works(
-    ragmeter: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: Store
-) -> None:
+def test_the_judge_of_the_page_works(ragmeter: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
     before = dict(JUDGES._entries) if list(JUDGES) else {}
-    (code,), (prompt,) = (
-        [text for text in blocks(name) if word in text] for name, word in (("python", "Polite"), ("text", "Polite"))
-    )
+    (code,), (prompt,) = ([text for text in blocks(name) if word in text] for name, word in (("python", "Polite"), ("text", "Polite")))
     module = types.ModuleType("polite_of_the_page")
     exec(compile(code, str(PAGE), "exec"), module.__dict__)
     (tmp_path / "polite.txt").write_text(prompt)

@@ -128,8 +128,16 @@ def fragile(kind: Any) -> Judge:
     measures = (Measure("luck", "Luck."),) if kind == "point" else ()
     criteria = ("overall",) if kind == "pair" else ()
 
-    @register_judge(f"test_{kind}", kind=kind, summary="breaks", source="a test", needs=("answer",),
-                    config=FragileConfig, measures=measures, criteria=criteria)  # fmt: skip
+    @register_judge(
+        f"test_{kind}",
+        kind=kind,
+        summary="breaks",
+        source="a test",
+        needs=("answer",),
+        config=FragileConfig,
+        measures=measures,
+        criteria=criteria,
+    )
     def make(config: FragileConfig, services: Services) -> Fragile:
         """It breaks."""
         return Fragile(config, services)
@@ -267,8 +275,7 @@ def test_match_grounding_and_pairwise_by_an_experiment_file(small: ModuleType, s
             assert metric not in board.flags
     (fought,) = battle_boards(store, small.runs(store), "bm25")
     assert {frozenset((one.method, one.opponent)) for one in fought.pairings} == {
-        frozenset(pair)
-        for pair in (("bm25", "gold_answer"), ("bm25", "random + extractive"), ("gold_answer", "random + extractive"))
+        frozenset(pair) for pair in (("bm25", "gold_answer"), ("bm25", "random + extractive"), ("gold_answer", "random + extractive"))
     }
     assert set(fought.strengths) == {"overall", "faithfulness", "conciseness"}
     assert fought.strengths["overall"][0][0] == "gold_answer"
@@ -299,8 +306,4 @@ def test_questions_that_failed_are_answered_and_judged_again(small: ModuleType, 
     assert executed() == (0.0, "one" if match.other == run.run else "other")
     assert executed() == (0.0, "one" if match.other == run.run else "other")
     assert executed(retry_failed=True) == good
-    assert (
-        len(judgements.calls(store, run.run, str(rule)))
-        == len(judgements.fought(store, match, pairwise))
-        == small.QUESTIONS
-    )
+    assert len(judgements.calls(store, run.run, str(rule))) == len(judgements.fought(store, match, pairwise)) == small.QUESTIONS

@@ -88,9 +88,7 @@ def test_a_pairwise_judging_survives_faults_and_replays_offline(small: ModuleTyp
 
 
 @pytest.mark.slow
-def test_a_pairwise_judging_of_all_with_five_repetitions_survives_faults_and_replays_offline(
-    small: ModuleType, store: Store
-) -> None:
+def test_a_pairwise_judging_of_all_with_five_repetitions_survives_faults_and_replays_offline(small: ModuleType, store: Store) -> None:
     faulty_pairwise(small, store, 5, ["bm25", "random + extractive", "gold_answer"])
 
 
@@ -125,8 +123,7 @@ def test_a_replay_by_another_policy_leaves_the_old_numbers_and_makes_no_call(sma
     drop = sheet.other(partial="drop")
     (found,) = again(store, sheet.judge, drop)
     after = judgements.scores(store, sheet.run.run, str(drop))
-    verdicts = {q: (c[0].parsed.value or {}).get("verdict") for q, c in
-                judgements.calls(store, sheet.run.run, str(sheet.judge)).items()}  # fmt: skip
+    verdicts = {q: (c[0].parsed.value or {}).get("verdict") for q, c in judgements.calls(store, sheet.run.run, str(sheet.judge)).items()}
     partial = {question for question, verdict in verdicts.items() if verdict == "Partial"}
     assert len(partial) > 1
     assert {q for q in before if before[q]["accuracy"] != after[q]["accuracy"]} == partial

@@ -14,10 +14,13 @@ FILE = Path(__file__).resolve().parents[2] / "examples" / "notebook.ipynb"
 def shown(notebook: Any) -> list[Any]:
     """What each cell of code has put out: texts, and tables as a notebook draws them."""
     return [
-        ["".join(output.get("text", "")) or {kind: "".join(text) for kind, text in output.get("data", {}).items()}
-         for output in cell["outputs"]]
-        for cell in notebook["cells"] if cell["cell_type"] == "code"
-    ]  # fmt: skip
+        [
+            "".join(output.get("text", "")) or {kind: "".join(text) for kind, text in output.get("data", {}).items()}
+            for output in cell["outputs"]
+        ]
+        for cell in notebook["cells"]
+        if cell["cell_type"] == "code"
+    ]
 
 
 def test_it_was_executed_from_top_to_bottom_and_names_no_place_of_a_machine() -> None:

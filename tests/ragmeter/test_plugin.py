@@ -96,8 +96,7 @@ def test_without_its_entry_points_nobody_knows_it(tmp_path: Path) -> None:
 def test_a_plug_in_that_cannot_be_imported_is_named_and_harms_nobody(declared: Path, tmp_path: Path) -> None:
     points = declared / "ragmeter_example-1.0.0.dist-info" / "entry_points.txt"
     points.write_text(points.read_text() + "lost = ragmeter_example.nowhere\n")
-    code = "from judges.registry import METRICS; print(sorted(m.id for m in METRICS if m.id in ('em', 'brief')));" \
-           "print(METRICS.broken)"  # fmt: skip
+    code = "from judges.registry import METRICS; print(sorted(m.id for m in METRICS if m.id in ('em', 'brief')));print(METRICS.broken)"
     done = start(["-c", code], tmp_path, declared)
     found, broken = done.stdout.splitlines()
     assert found == "['brief', 'em']"
@@ -108,15 +107,12 @@ def test_a_plug_in_that_cannot_be_imported_is_named_and_harms_nobody(declared: P
 @pytest.mark.timeout(600)
 def test_installed_it_runs_as_its_readme_says(tmp_path: Path) -> None:
     target = tmp_path / "target"
-    command = ["-m", "pip", "install", "--target", str(target), "--no-deps", "--no-index", "--no-build-isolation",
-               str(PLUGIN)]  # fmt: skip
+    command = ["-m", "pip", "install", "--target", str(target), "--no-deps", "--no-index", "--no-build-isolation", str(PLUGIN)]
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     # The data file is in the wheel, and installing leaves nothing in the tree.
     assert (target / "ragmeter_example" / "rivers.jsonl").exists()
-    assert {path.name for path in PLUGIN.iterdir()} == {
-        "README.md", "experiment.yaml", "pyproject.toml", "ragmeter_example",
-    }  # fmt: skip
+    assert {path.name for path in PLUGIN.iterdir()} == {"README.md", "experiment.yaml", "pyproject.toml", "ragmeter_example"}
     shown = ragmeter(tmp_path, target, "methods", "title_overlap")
     assert shown["kind"] == "retriever"
     assert ragmeter(tmp_path, target, "check", "method", "title_overlap")["passed"]

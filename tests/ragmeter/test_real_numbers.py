@@ -46,9 +46,7 @@ def squad_f1(prediction: str, gold: str) -> float:
         text = "".join(c for c in text.lower() if c not in set(string.punctuation))
         return re.sub(r"\b(a|an|the)\b", " ", text).split()
 
-    if {" ".join(words(prediction)), " ".join(words(gold))} & {"yes", "no", "noanswer"} and words(prediction) != words(
-        gold
-    ):
+    if {" ".join(words(prediction)), " ".join(words(gold))} & {"yes", "no", "noanswer"} and words(prediction) != words(gold):
         return 0.0
     shared = sum((Counter(words(prediction)) & Counter(words(gold))).values())
     if not shared:
@@ -104,9 +102,7 @@ def recall_at_5(rows: list, scores: Callable[[str, list[str]], np.ndarray], *, o
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reference", FILES)
-def test_the_table_on_real_records_is_reproduced_by_an_independent_script(
-    reference: str, data_folder: Path, tmp_path: Path
-) -> None:
+def test_the_table_on_real_records_is_reproduced_by_an_independent_script(reference: str, data_folder: Path, tmp_path: Path) -> None:
     path = data_folder / FILES[reference]
     name, _, split = reference.partition(":")
     (tmp_path / "x.yaml").write_text(
@@ -121,12 +117,9 @@ def test_the_table_on_real_records_is_reproduced_by_an_independent_script(
     (board,) = ragmeter("run", str(tmp_path / "x.yaml"))["boards"]
     rows = native(reference, path)
     assert len(rows) == board["questions"] == SIZES[reference]
-    table = {row["method"]: {m.partition("(")[0].partition("#")[0]: c["value"] for m, c in row["metrics"].items()}
-             for row in board["rows"]}  # fmt: skip
+    table = {row["method"]: {m.partition("(")[0].partition("#")[0]: c["value"] for m, c in row["metrics"].items()} for row in board["rows"]}
     assert table["bm25"]["recall@5"] == pytest.approx(recall_at_5(rows, bm25_scores(rows), only_found=True), abs=1e-12)
-    assert table["dense"]["recall@5"] == pytest.approx(
-        recall_at_5(rows, dense_scores(rows), only_found=False), abs=1e-12
-    )
+    assert table["dense"]["recall@5"] == pytest.approx(recall_at_5(rows, dense_scores(rows), only_found=False), abs=1e-12)
     for row in board["rows"]:
         answers = _answers(tmp_path / "store", row["run"])
         every = [max(squad_f1(answers[identifier], gold) for gold in golds) for identifier, _, golds, _, _ in rows]

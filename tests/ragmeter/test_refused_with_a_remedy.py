@@ -64,9 +64,7 @@ def test_a_checkpoint_without_trainings_says_how_to_have_it() -> None:
     assert "add trainings: [{id: ark, config: {…}}]" in str(error.try_this)
     named = refused(TRAINED.replace("checkpoint: ark", "checkpoint: mine"))
     assert "[{id: …, name: mine, config: {…}}]" in str(named.try_this)
-    other = refused(
-        TRAINED.replace("checkpoint: ark", "checkpoint: arc") + "trainings: [{id: ark, config: {preset: worlds}}]\n"
-    )
+    other = refused(TRAINED.replace("checkpoint: ark", "checkpoint: arc") + "trainings: [{id: ark, config: {preset: worlds}}]\n")
     assert "did you mean 'ark'" in str(other.try_this)
     late = "trainings:\n  - {id: ark, config: {train: {model: {checkpoint: later}}}}\n  - {id: ark, name: later}\n"
     assert "before" in str(refused(GOOD + late).try_this)

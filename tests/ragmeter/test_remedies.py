@@ -69,9 +69,7 @@ def test_a_report_that_replaces_another_says_so(ragmeter: Command, tmp_path: Pat
     assert (again.code, "(replaced)" in again.out) == (0, True)
 
 
-@pytest.mark.parametrize(
-    "option", [KEY, f"key_variable={KEY}", f"base_url=http://user:{KEY}@host", f"temperature={KEY}", f"{KEY}=1"]
-)
+@pytest.mark.parametrize("option", [KEY, f"key_variable={KEY}", f"base_url=http://user:{KEY}@host", f"temperature={KEY}", f"{KEY}=1"])
 def test_a_key_behind_set_is_never_repeated(option: str) -> None:
     with pytest.raises(UserError) as caught:
         judge_of("match", {"model": "m", **settings([option])})

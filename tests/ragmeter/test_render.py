@@ -14,9 +14,7 @@ from ragmeter.render import show_board
 from results.board import boards
 
 
-def test_names_say_who_was_sent_in_and_who_learnt_what_is_asked(
-    tmp_path: Path, module_at: Callable[[Path], ModuleType]
-) -> None:
+def test_names_say_who_was_sent_in_and_who_learnt_what_is_asked(tmp_path: Path, module_at: Callable[[Path], ModuleType]) -> None:
     made = module_at(Path(__file__).parents[1] / "leaderboard" / "matrix_store.py")
     store = made.fill(tmp_path / "store")
     printed = {}

@@ -26,9 +26,7 @@ def _without_experiment(store: Store) -> int:
     return sum(row.experiment == "-" for row in queries.runs(store))
 
 
-def test_another_file_of_the_name_says_what_is_left(
-    call: Call, store: Store, answered: Path, experiment_text: str, tmp_path: Path
-) -> None:
+def test_another_file_of_the_name_says_what_is_left(call: Call, store: Store, answered: Path, experiment_text: str, tmp_path: Path) -> None:
     other = tmp_path / "other.yaml"
     other.write_text(experiment_text.replace("{id: bm25}", "{id: bm25, k: 3}"))
     said = _run(call, other, store)

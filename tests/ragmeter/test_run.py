@@ -101,9 +101,7 @@ def rows(store: Store) -> dict[str, list[tuple]]:
         return {t: connection.execute(f"SELECT {columns[t]} FROM {t} ORDER BY ALL").fetchall() for t in columns}
 
 
-def test_a_run_ends_with_every_question_scored_on_every_metric(
-    finished: Store, once: tuple[Path, list[Outcome]]
-) -> None:
+def test_a_run_ends_with_every_question_scored_on_every_metric(finished: Store, once: tuple[Path, list[Outcome]]) -> None:
     assert [outcome.status for outcome in once[1]] == [FINISHED] * 3
     for row in queries.runs(finished, "small"):
         assert (row.done, row.status) == (12, FINISHED)
@@ -116,9 +114,11 @@ def test_stored_scores_are_those_of_the_predictions(finished: Store, once: tuple
     predictions = finished.predictions(task.run.run)
     corpus = task.loaded.benchmark.corpus
     fresh = score(
-        [questions[p.question_id] for p in predictions], predictions, task.loaded.metrics,
+        [questions[p.question_id] for p in predictions],
+        predictions,
+        task.loaded.metrics,
         corpus_text=lambda i: corpus.get([i])[0].full_text,
-    )  # fmt: skip
+    )
     columns = queries.score_columns(finished, task.loaded.fingerprint, [task.run.run]).values
     for metric, values in fresh.items():
         assert sorted(columns[task.run.run, metric].tolist()) == sorted(values.tolist())
@@ -293,10 +293,7 @@ main()
 
 @pytest.mark.parametrize(
     ("kills", "questions"),
-    [
-        pytest.param(3, 40, marks=pytest.mark.slow),
-        pytest.param(50, 500, marks=[pytest.mark.soak, pytest.mark.timeout(3600)]),
-    ],
+    [pytest.param(3, 40, marks=pytest.mark.slow), pytest.param(50, 500, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])],
 )
 def test_a_killed_run_resumes_to_the_same_numbers(tmp_path: Path, kills: int, questions: int) -> None:
     file = tmp_path / "slow.yaml"

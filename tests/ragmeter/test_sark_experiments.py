@@ -82,9 +82,7 @@ def test_a_table_has_every_row_of_the_paper_or_says_which_is_published_alone(tab
             assert found[1]["model"] == model or found[0] == "sark"
     (k,) = stated(rows, "k")
     assert {method.composition.handed_on for method in loaded.methods} == {int(k)}
-    assert {style for mix in mixes(loaded) for style in mix} == stated(rows, "style") - {"formal"} | (
-        {"humor"} if table == "6" else set()
-    )
+    assert {style for mix in mixes(loaded) for style in mix} == stated(rows, "style") - {"formal"} | ({"humor"} if table == "6" else set())
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -152,8 +150,9 @@ def test_figure_8_trains_alike_but_for_the_weights(profile: str | None) -> None:
     whole, *others = experiment.load("sark/figure8", profile=profile).trainings
     assert whole.config.loss.lambda_mode == "mgda"  # type: ignore[attr-defined]
     assert [differs(whole.config.model_dump(), other.config.model_dump()) for other in others] == [
-        {"loss.lambda_params"}, {"loss.lambda_mode"}
-    ]  # fmt: skip
+        {"loss.lambda_params"},
+        {"loss.lambda_mode"},
+    ]
 
 
 def differs(one: dict[str, Any], other: dict[str, Any], at: str = "") -> set[str]:

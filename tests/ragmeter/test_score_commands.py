@@ -45,9 +45,7 @@ def flat(text: str) -> str:
 # -- people --------------------------------------------------------------------------------------------------------
 
 
-def test_items_to_label_leave_controls_out_and_never_overwrite_labels(
-    ragmeter: Command, store: Store, tmp_path: Path
-) -> None:
+def test_items_to_label_leave_controls_out_and_never_overwrite_labels(ragmeter: Command, store: Store, tmp_path: Path) -> None:
     file = tmp_path / "labels.csv"
     done = ragmeter("annotate", "export", str(file), "--criterion", "accuracy", "--n", "1000")
     assert done.code == 0, done.err
@@ -143,9 +141,7 @@ def columns(ragmeter: Command) -> list[str]:
     return [metric.partition("#")[0] for metric in board["metrics"]]
 
 
-def test_added_columns_stay_when_the_file_is_run_again_until_they_are_removed(
-    ragmeter: Command, answered: Path
-) -> None:
+def test_added_columns_stay_when_the_file_is_run_again_until_they_are_removed(ragmeter: Command, answered: Path) -> None:
     file = str(answered / "x.yaml")
     assert ragmeter("score", "--add", "f1", "--add", "rouge(type=rougeL)", "-q").code == 0
     assert ragmeter("judge", "run", "rule_match", "-q").code == 0
@@ -176,9 +172,7 @@ def test_removing_says_what_cannot_be_removed(ragmeter: Command) -> None:
     assert (done.code, "one after the other" in flat(done.err)) == (2, True)
 
 
-def test_a_store_without_all_of_the_gold_is_completed_by_running_again(
-    ragmeter: Command, store: Store, answered: Path
-) -> None:
+def test_a_store_without_all_of_the_gold_is_completed_by_running_again(ragmeter: Command, store: Store, answered: Path) -> None:
     with store.database.writing() as connection:
         connection.execute("UPDATE questions SET record = NULL")
     done = ragmeter("score", "bm25", "--add", "f1")
@@ -200,9 +194,7 @@ def test_scores_that_cannot_be_right_are_said_at_once(ragmeter: Command, scratch
     assert "these scores cannot be right" in flat(ragmeter("table").out)
 
 
-def test_a_control_that_a_metric_ranks_wrongly_is_flagged_on_the_printed_board(
-    ragmeter: Command, scratch: None
-) -> None:
+def test_a_control_that_a_metric_ranks_wrongly_is_flagged_on_the_printed_board(ragmeter: Command, scratch: None) -> None:
     @register("test_length", source="a test", group="answer", needs=("answer",), low=None, high=None)
     def length(batch):  # type: ignore[no-untyped-def]
         """Minus the length of the answer, doubled for what is no method's answer: the gold can be beaten."""

@@ -56,9 +56,7 @@ def at(url: str, *roles: str) -> list[str]:
     """Options of an endpoint, for the rewriter and for judges in roles."""
     every = {"model": "m", "base_url": url, "key_variable": "null", "backoff_s": 0.001}
     prefixes = ("", *(f"{role}." for role in roles))
-    return [
-        word for prefix in prefixes for name, value in every.items() for word in ("--set", f"{prefix}{name}={value}")
-    ]
+    return [word for prefix in prefixes for name, value in every.items() for word in ("--set", f"{prefix}{name}={value}")]
 
 
 def by_rule(ragmeter: Command, file: Path, *more: str) -> None:
@@ -168,9 +166,11 @@ def test_a_rewriting_that_was_stopped_ends_with_the_same_file(how: signal.Signal
 
     with OpenAIServer("m", slowly).running() as url:
         process = subprocess.Popen(
-            _slow(url, stopped, tmp_path / "one"), stderr=subprocess.PIPE, text=True,
+            _slow(url, stopped, tmp_path / "one"),
+            stderr=subprocess.PIPE,
+            text=True,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        )  # fmt: skip
+        )
         deadline = time.monotonic() + 90
         while time.monotonic() < deadline and not (stopped.exists() and stopped.read_bytes().count(b"\n") > 1):
             time.sleep(0.05)
@@ -251,8 +251,7 @@ def test_candidates_are_written_as_found_and_read_again_as_the_same(
         assert [(one.title, one.text) for one in again.corpus.get(after.candidates or ())] == expected
     # What was exported is what `rewrite` and `styled` begin with.
     pairs = tmp_path / "pairs.jsonl"
-    told = ragmeter("styles", "rewrite", "sark:test", str(pairs), "--path", str(file), "--style", "informal",
-                    "--rewriter", "rule", "-q")  # fmt: skip
+    told = ragmeter("styles", "rewrite", "sark:test", str(pairs), "--path", str(file), "--style", "informal", "--rewriter", "rule", "-q")
     assert told.code == 0, told.err
     mixed = styled(again, load_pairs(pairs), informal=1.0)
     assert {q.metadata["styled"]["counts"]["informal"] for q in mixed.questions} == {size}
@@ -263,9 +262,14 @@ def test_candidates_are_written_as_found_and_read_again_as_the_same(
 
 def test_what_the_layout_cannot_hold_is_left_out_and_said(ragmeter: Command, tmp_path: Path) -> None:
     """DPR's results, as its tool writes them: one question twice, one without a passage."""
-    rows = [{"question": text, "answers": ["two"], "ctxs": [
-        {"id": f"wiki:{n}", "title": "T", "text": f"{text} {n}", "score": "80.1", "has_answer": False}
-        for n in range(size)]} for text, size in (("a?", 3), ("b?", 0), ("a?", 3), ("c?", 1))]  # fmt: skip
+    rows = [
+        {
+            "question": text,
+            "answers": ["two"],
+            "ctxs": [{"id": f"wiki:{n}", "title": "T", "text": f"{text} {n}", "score": "80.1", "has_answer": False} for n in range(size)],
+        }
+        for text, size in (("a?", 3), ("b?", 0), ("a?", 3), ("c?", 1))
+    ]
     results, file = tmp_path / "nq-test.json", tmp_path / "test.jsonl"
     results.write_text(json.dumps(rows), "utf-8")
     command = ("styles", "export", "nq:test", "--path", str(results), "-o", str(file), "--passages", "2")
@@ -289,12 +293,7 @@ def test_parallel_texts_are_taken_in_by_the_names_of_their_fields(ragmeter: Comm
     done = ragmeter(*command, "--question", "q", "--by", "translators", "--json")
     assert (done.code, json.loads(done.out)["styles"]) == (0, {"bbe": 1})
     (one,) = load_pairs(file)
-    assert (one.question, one.formal.text, one.told.text, one.by) == (
-        "a",
-        "Let there be light.",
-        "Light!",
-        "translators",
-    )
+    assert (one.question, one.formal.text, one.told.text, one.by) == ("a", "Let there be light.", "Light!", "translators")
 
 
 def test_two_files_of_sark_are_pairs_row_by_row(ragmeter: Command, tmp_path: Path) -> None:
@@ -357,12 +356,7 @@ REWRITE = f"styles rewrite {REF} {{tmp}}/p.jsonl --style informal"
         (f"{REWRITE} --set model=m --validate entities=2", "no share of names", "--validate", "entities=0.9"),
         (f"{REWRITE} --rewriter rule --setting corpus(retriever=gold_answer,n=3)", "control", "--setting", "retriever"),
         (f"{REWRITE} --rewriter rule --setting nowhere", "nowhere", "--setting", "corpus"),
-        (
-            f"styles rewrite {REF} {{tmp}}/p.jsonl --style baroque --rewriter rule",
-            "style 'baroque'",
-            "--style",
-            "humor",
-        ),
+        (f"styles rewrite {REF} {{tmp}}/p.jsonl --style baroque --rewriter rule", "style 'baroque'", "--style", "humor"),
         (f"styles rewrite {REF} {{tmp}} --style humor --rewriter rule", "this is a folder", "{tmp}", "name a file"),
         ("styles rewrite nowhere:test {tmp}/p.jsonl --style humor --rewriter rule", "'nowhere'", "REF", "hotpotqa"),
         ("styles quality {tmp}/none.jsonl", "none.jsonl", "none.jsonl", ""),

@@ -53,8 +53,11 @@ def survivors(mix: str) -> np.ndarray:
 
 
 MIXES: dict[str, dict[str, float]] = {
-    "formal": {"informal": 0.0}, "half": {"informal": 0.5}, "informal": {"informal": 1.0}, "humor": {"humor": 1.0}
-}  # fmt: skip
+    "formal": {"informal": 0.0},
+    "half": {"informal": 0.5},
+    "informal": {"informal": 1.0},
+    "humor": {"humor": 1.0},
+}
 
 
 @pytest.fixture(scope="module")
@@ -74,9 +77,8 @@ def benchmarks() -> dict[str, Benchmark]:
 
 
 def stored(
-    folder: Path, benchmarks: Mapping[str, Benchmark], scores: Scores, k: Mapping[str, int] | None = None,
-    *, remember: bool = True,
-) -> Store:  # fmt: skip
+    folder: Path, benchmarks: Mapping[str, Benchmark], scores: Scores, k: Mapping[str, int] | None = None, *, remember: bool = True
+) -> Store:
     """A store with one experiment `e` whose runs have these scores, in the base's order of questions."""
     store, runs, names = Store(folder), [], []
     order = [question.id for question in benchmarks["formal"].questions]
@@ -86,12 +88,27 @@ def stored(
             benchmark = replace(benchmark, questions=[_forgotten(one) for one in benchmark.questions])
         store.put_benchmark(benchmark, benchmark.fingerprint)
         described: dict[str, Any] = {
-            "method": {"id": "full_context"}, "rerankers": [{"id": method.partition(",")[0]}], "reader": None,
-            "compressor": None, "k": (k or {}).get(method, 5), "depth": None,
-        }  # fmt: skip
+            "method": {"id": "full_context"},
+            "rerankers": [{"id": method.partition(",")[0]}],
+            "reader": None,
+            "compressor": None,
+            "k": (k or {}).get(method, 5),
+            "depth": None,
+        }
         kind = "control" if method == "control" else "retriever"
-        run = Run(f"run{number:04d}", method, "full_context", kind, described, benchmark.name, benchmark.fingerprint,
-                  "distractor", 0, QUESTIONS, {})  # fmt: skip
+        run = Run(
+            f"run{number:04d}",
+            method,
+            "full_context",
+            kind,
+            described,
+            benchmark.name,
+            benchmark.fingerprint,
+            "distractor",
+            0,
+            QUESTIONS,
+            {},
+        )
         store.start(run)
         by_id = dict(zip(order, values, strict=True))
         asked = [question.id for question in benchmark.questions]
@@ -121,10 +138,7 @@ def scores() -> dict[tuple[str, str], np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def _full(
-    tmp_path_factory: pytest.TempPathFactory, benchmarks: dict[str, Benchmark],
-    scores: dict[tuple[str, str], np.ndarray],
-) -> Path:  # fmt: skip
+def _full(tmp_path_factory: pytest.TempPathFactory, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray]) -> Path:
     return stored(tmp_path_factory.mktemp("drops") / "store", benchmarks, scores).folder
 
 
@@ -138,8 +152,11 @@ def test_names_of_mixes_say_how_they_were_told(benchmarks: dict[str, Benchmark])
     found = {name: told(benchmark.name) for name, benchmark in benchmarks.items()}
     assert {one.base for one in found.values()} == {"worlds/multihop:test"}
     assert {name: one.name for name, one in found.items()} == {
-        "formal": "formal", "half": "50 % informal", "informal": "informal", "humor": "humor"
-    }  # fmt: skip
+        "formal": "formal",
+        "half": "50 % informal",
+        "informal": "informal",
+        "humor": "humor",
+    }
     assert {name: one.formal for name, one in found.items()} == {"formal": 1, "half": 0.5, "informal": 0, "humor": 0}
     assert found["half"].drawn == "by=rule,seed=0"
     assert told("worlds/multihop:test") == Told("worlds/multihop:test") == found["formal"]
@@ -148,9 +165,7 @@ def test_names_of_mixes_say_how_they_were_told(benchmarks: dict[str, Benchmark])
     assert (several.name, several.drawn) == ("30 % informal + 20 % humor", "by=gpt-x+rule,seed=7,draw=coin")
 
 
-def test_a_drop_is_formal_minus_style_paired_by_question(
-    full: Store, scores: dict[tuple[str, str], np.ndarray]
-) -> None:
+def test_a_drop_is_formal_minus_style_paired_by_question(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
     (table,) = style_drops(full, "e", ["em"])
     assert (table.base, table.setting, table.metric, table.scale) == ("worlds/multihop:test", "distractor", METRIC, 100)
     assert [row.method for row in table.rows] == ["base", "SARK", "control"]
@@ -164,9 +179,7 @@ def test_a_drop_is_formal_minus_style_paired_by_question(
             values = scores[named[drop.told.name], row.method]
             expected = difference(formal, values)
             paired.append(expected.p)
-            assert (drop.found.drop.value, drop.found.drop.n, drop.found.drop.p) == pytest.approx(
-                (expected.value, expected.n, expected.p)
-            )
+            assert (drop.found.drop.value, drop.found.drop.n, drop.found.drop.p) == pytest.approx((expected.value, expected.n, expected.p))
             assert (drop.found.drop.low, drop.found.drop.high) == pytest.approx((expected.low, expected.high))
             both = ~np.isnan(values)
             assert drop.value.value == pytest.approx(values[both].mean())
@@ -183,8 +196,10 @@ def test_a_drop_is_held_against_the_references_question_by_question(
     (table,) = style_drops(full, "e", ["em"], reference="base")
     assert table.reference == "base"
     named = {"50 % informal": "half", "informal": "informal", "humor": "humor"}
-    costs = {method: {name: scores["formal", method] - scores[telling, method] for name, telling in named.items()}
-             for method in ("base", "SARK", "control")}  # fmt: skip
+    costs = {
+        method: {name: scores["formal", method] - scores[telling, method] for name, telling in named.items()}
+        for method in ("base", "SARK", "control")
+    }
     ps: dict[str, list[float]] = {name: [] for name in named}
     for row in table.rows:
         for drop in row.drops:
@@ -193,9 +208,7 @@ def test_a_drop_is_held_against_the_references_question_by_question(
                 continue
             assert drop.beyond is not None
             expected = difference(costs[row.method][drop.told.name], costs["base"][drop.told.name])
-            assert (drop.beyond.value, drop.beyond.low, drop.beyond.high) == pytest.approx(
-                (expected.value, expected.low, expected.high)
-            )
+            assert (drop.beyond.value, drop.beyond.low, drop.beyond.high) == pytest.approx((expected.value, expected.low, expected.high))
             by_hand = np.nanmean(costs[row.method][drop.told.name] - costs["base"][drop.told.name])
             assert drop.beyond.value == pytest.approx(by_hand)
             ps[drop.told.name].append(expected.p)
@@ -213,9 +226,7 @@ def test_a_drop_is_held_against_the_references_question_by_question(
     assert "did you mean 'base'" in missing.err
 
 
-def test_content_loss_is_told_apart_and_the_parts_add_up(
-    full: Store, scores: dict[tuple[str, str], np.ndarray]
-) -> None:
+def test_content_loss_is_told_apart_and_the_parts_add_up(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
     (table,) = style_drops(full, "e", ["em"], styles=["informal"])
     for row in table.rows:
         drop = next(one for one in row.drops if one.told.name == "informal")
@@ -282,10 +293,7 @@ def test_a_store_that_was_never_told_what_survived_says_so(
 
 def test_seeds_of_a_method_are_one_row(tmp_path: Path, benchmarks: dict[str, Benchmark]) -> None:
     draw = np.random.default_rng(1)
-    given = {
-        (telling, f"SARK #{seed}"): (draw.random(QUESTIONS) < 0.5) * 1.0
-        for telling in ("formal", "informal") for seed in (0, 1, 2)
-    }  # fmt: skip
+    given = {(telling, f"SARK #{seed}"): (draw.random(QUESTIONS) < 0.5) * 1.0 for telling in ("formal", "informal") for seed in (0, 1, 2)}
     store = stored(tmp_path, benchmarks, given)
     assert [row.method for row in style_drops(store, "e")[0].rows] == ["SARK #0", "SARK #1", "SARK #2"]
     (row,) = style_drops(store, "e", over_seeds=True)[0].rows
@@ -318,9 +326,7 @@ def test_a_curve_over_shares_ends_in_formal_candidates(full: Store, scores: dict
         assert curve.change.p == difference(lists[-1], lists[0]).p
 
 
-def test_a_curve_over_depth_joins_methods_that_differ_in_k_alone(
-    tmp_path: Path, benchmarks: dict[str, Benchmark]
-) -> None:
+def test_a_curve_over_depth_joins_methods_that_differ_in_k_alone(tmp_path: Path, benchmarks: dict[str, Benchmark]) -> None:
     draw, depth = np.random.default_rng(2), {"SARK, K=5": 5, "SARK, K=20": 20, "base, K=5": 5, "other": 7}
     given = {("informal", name): (draw.random(QUESTIONS) < 0.5) * 1.0 for name in depth}
     (table,) = style_curves(stored(tmp_path, benchmarks, given, depth), "e", "k")

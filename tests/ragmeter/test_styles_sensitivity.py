@@ -58,14 +58,10 @@ def test_a_real_run_keeps_what_survived_and_the_given_order_never_drops(ragmeter
 
 def test_sensitivity_of_named_rerankers_and_of_an_experiments(ragmeter: Command, ran: Path) -> None:
     asked = ("styles", "sensitivity", "worlds/multihop:test", "--limit", "3")
-    done = ragmeter(
-        *asked, "--reranker", "bm25_reranker", "--set", "b=0", "--style", "informal", "--style", "humor", "--json"
-    )
+    done = ragmeter(*asked, "--reranker", "bm25_reranker", "--set", "b=0", "--style", "informal", "--style", "humor", "--json")
     assert done.code == 0, done.err
     said = json.loads(done.out)
-    assert [(row["reranker"], row["style"]) for row in said["rerankers"]] == [
-        ("bm25_reranker", "informal"), ("bm25_reranker", "humor")
-    ]  # fmt: skip
+    assert [(row["reranker"], row["style"]) for row in said["rerankers"]] == [("bm25_reranker", "informal"), ("bm25_reranker", "humor")]
     for row in said["rerankers"]:
         assert -1 <= row["tau"]["value"] <= 1
         assert 0 <= row["relative_shift"]["value"] <= 2
@@ -77,9 +73,7 @@ def test_sensitivity_of_named_rerankers_and_of_an_experiments(ragmeter: Command,
     assert f"{of_experiment['rerankers'][0]['tau']['value']:.3f}" in shown
 
 
-def test_sensitivity_on_parallel_passages_counts_a_chapter_as_one_observation(
-    ragmeter: Command, data_folder: Path
-) -> None:
+def test_sensitivity_on_parallel_passages_counts_a_chapter_as_one_observation(ragmeter: Command, data_folder: Path) -> None:
     file = data_folder / "sark_style" / "bible_genesis.jsonl"
     done = ragmeter("styles", "sensitivity", "parallel_style/bible:test", "--path", str(file), "--limit", "34",
                     "--reranker", "bm25_reranker", "--style", "bbe", "--style", "ylt", "--json")  # fmt: skip

@@ -164,9 +164,7 @@ def test_a_dry_run_says_what_it_would_score_and_a_server_asks_for_its_own_boards
     assert "there is no board here for worlds/multihop:validation" in done.stderr
 
 
-def test_a_strangers_card_loads_no_training_data(
-    submitted: Path, ragmeter: Ragmeter, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_strangers_card_loads_no_training_data(submitted: Path, ragmeter: Ragmeter, monkeypatch: pytest.MonkeyPatch) -> None:
     card = submitted / "card.yaml"
     named = ", ".join(f"{{reference: '{name}'}}" for name in ["hotpotqa:train", "musique:train", "nq:test"] * 300)
     card.write_text(card.read_text("utf-8").replace("training_data: []", f"training_data: [{named}]"), "utf-8")
@@ -272,8 +270,7 @@ def test_candidates_of_a_retriever_are_those_that_a_run_of_ours_gets(ragmeter: R
     fine(ragmeter("submission", "template", *arguments))
     candidates = [json.loads(line) for line in (folder / "candidates.jsonl").read_text("utf-8").splitlines()]
     assert {len(one["candidates"]) for one in candidates} <= {1, 2, 3, 4}
-    rows = [{"question_id": one["id"], "answer": "a", "evidence": [{"id": i} for i in one["candidates"]]}
-            for one in candidates]  # fmt: skip
+    rows = [{"question_id": one["id"], "answer": "a", "evidence": [{"id": i} for i in one["candidates"]]} for one in candidates]
     corpus = {json.loads(line)["id"] for line in (folder / "passages.jsonl").read_text("utf-8").splitlines()}
     (folder / "predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     submit = ("submit", folder / "predictions.jsonl", "--card", folder / "card.yaml", "--dry-run", "--json")
@@ -295,9 +292,7 @@ def test_real_questions_go_the_same_way(
     assert not any(q.id in (folder / "questions.jsonl").read_text() for q in registry.load(reference).questions[:8])
     fill(folder, "bm25", reference, 8, "distractor")
     card = folder / "card.yaml"
-    card.write_text(
-        card.read_text("utf-8").replace("training_data: []", f"training_data: [{{reference: {reference}}}]")
-    )
+    card.write_text(card.read_text("utf-8").replace("training_data: []", f"training_data: [{{reference: {reference}}}]"))
     said = fine(ragmeter("submit", folder / "predictions.jsonl", "--card", card, "--json"))
     assert said["outcome"] == "stored"
     assert "covers the evaluated split" in said["report"]["contamination"][0]

@@ -126,8 +126,17 @@ def test_worlds_need_no_model(synthesise: Command, tmp_path: Path) -> None:
 def test_documents_of_a_corpus_folder(synthesise: Command, tmp_path: Path) -> None:
     texts = [f"Entity {number} was made in {1800 + number}." for number in range(5)]
     Corpus.of(Passage(passage_id("", text), "", text) for text in texts).save(tmp_path / "wiki")
-    done = synthesise(str(tmp_path / "wiki"), str(tmp_path / "r.jsonl"), *at("http://localhost:9/v1"), "--dry-run",
-                      "--mix", "simple+complex", "--documents", "3", "--json")  # fmt: skip
+    done = synthesise(
+        str(tmp_path / "wiki"),
+        str(tmp_path / "r.jsonl"),
+        *at("http://localhost:9/v1"),
+        "--dry-run",
+        "--mix",
+        "simple+complex",
+        "--documents",
+        "3",
+        "--json",
+    )
     assert done.code == 0, done.err
     assert json.loads(done.out)["outlook"]["loops"] == 6
 
@@ -160,9 +169,7 @@ def test_an_endpoint_that_is_not_there_stops_it_before_anything_is_asked(synthes
     assert not file.exists()
 
 
-def test_what_a_limit_puts_aside_is_said_and_done_by_the_next_run(
-    synthesise: Command, url: str, tmp_path: Path
-) -> None:
+def test_what_a_limit_puts_aside_is_said_and_done_by_the_next_run(synthesise: Command, url: str, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     done = synthesise(REF, str(file), *SMALL, *at(url), "--set", "run_tokens=9000", "--json")
     assert done.code == 1

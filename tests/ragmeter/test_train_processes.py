@@ -12,9 +12,7 @@ from ragmeter.cli import app
 from ragmeter.commands import training
 
 
-@pytest.mark.parametrize(
-    ("processes", "rank", "spoken"), [("1", None, True), ("2", "0", True), ("2", "1", False), ("1", "1", True)]
-)
+@pytest.mark.parametrize(("processes", "rank", "spoken"), [("1", None, True), ("2", "0", True), ("2", "1", False), ("1", "1", True)])
 def test_the_first_process_alone_speaks(
     processes: str, rank: str | None, spoken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

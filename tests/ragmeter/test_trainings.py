@@ -80,8 +80,13 @@ def registered() -> Iterator[None]:
     """The retriever is there for these tests alone: others build every registered one."""
     list(METHODS)
     before = dict(METHODS._entries)
-    register("k1_retriever_test", kind="retriever", summary="BM25 of a learned k1", config=K1Config,
-             checkpoint_hash=lambda config: folder_sha256(Path(config.model)))(K1Retriever)  # fmt: skip
+    register(
+        "k1_retriever_test",
+        kind="retriever",
+        summary="BM25 of a learned k1",
+        config=K1Config,
+        checkpoint_hash=lambda config: folder_sha256(Path(config.model)),
+    )(K1Retriever)
     yield
     METHODS._entries.clear()
     METHODS._entries.update(before)
@@ -147,8 +152,17 @@ def test_run_trains_what_is_not_trained_and_plan_says_so(file: Path, tmp_path: P
     assert code == 0, said
     rows = json.loads(said)["boards"][0]["rows"]
     assert {row["method"] for row in rows} == {"base", "Tuned #3", "Tuned #5", "Short", "Later #3", "Later #5"}
-    assert STEPS == [("first", 3), ("second", 3), ("first", 5), ("second", 5), ("first", 0),
-                     ("first", 3), ("second", 3), ("first", 5), ("second", 5)]  # fmt: skip
+    assert STEPS == [
+        ("first", 3),
+        ("second", 3),
+        ("first", 5),
+        ("second", 5),
+        ("first", 0),
+        ("first", 3),
+        ("second", 3),
+        ("first", 5),
+        ("second", 5),
+    ]
 
     after = json.loads(ragmeter("plan", file, "--store", store, "--json")[1])
     assert len(after["tasks"]) == 6
@@ -159,9 +173,7 @@ def test_run_trains_what_is_not_trained_and_plan_says_so(file: Path, tmp_path: P
     assert STEPS == []
 
 
-def test_a_training_that_another_process_carries_out_is_left_to_it(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_training_that_another_process_carries_out_is_left_to_it(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = experiment.load(str(file), store=tmp_path / "store").trainings[0]
     job = Job(plan.entry, plan.config, Store(tmp_path / "store"))
     job.work.parent.mkdir(parents=True)
@@ -211,6 +223,4 @@ def test_what_cannot_be_meant_is_said_with_its_line(old: str, new: str, what: st
 
 
 def test_references_are_found_at_any_depth() -> None:
-    assert references({"a": [{"b": {"checkpoint": "x/y"}}], "c": {"checkpoint": "z"}, "d": {"checkpoint": 3}}) == [
-        ("x", "y"), ("z", None),
-    ]  # fmt: skip
+    assert references({"a": [{"b": {"checkpoint": "x/y"}}], "c": {"checkpoint": "z"}, "d": {"checkpoint": 3}}) == [("x", "y"), ("z", None)]

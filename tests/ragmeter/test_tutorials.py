@@ -13,9 +13,16 @@ import pytest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = (
-    "start", "tutorials/compare", "tutorials/submit", "tutorials/share", "tutorials/gate",
-    "bring/parts", "bring/data", "bring/llm", "extend",
-)  # fmt: skip
+    "start",
+    "tutorials/compare",
+    "tutorials/submit",
+    "tutorials/share",
+    "tutorials/gate",
+    "bring/parts",
+    "bring/data",
+    "bring/llm",
+    "extend",
+)
 QUICK = ("footguns",)
 """Pages that take no time."""
 LONGEST = 40
@@ -39,9 +46,7 @@ def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(
-            executable_path=executable, args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
-        )
+        opened = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"])
         yield opened
         opened.close()
 
@@ -69,8 +74,9 @@ def test_what_a_quick_page_says_is_what_happens(page: str, tutorial: ModuleType,
 
 
 def test_every_tutorial_is_run(tutorial: ModuleType) -> None:
-    there = {file.relative_to(DOCS).with_suffix("").as_posix() for folder in ("tutorials", "bring")
-             for file in (DOCS / folder).glob("*.md")}  # fmt: skip
+    there = {
+        file.relative_to(DOCS).with_suffix("").as_posix() for folder in ("tutorials", "bring") for file in (DOCS / folder).glob("*.md")
+    }
     assert there | {"start", "extend", "footguns"} == {*PAGES, *QUICK}
     for page in (*PAGES, *QUICK):
         assert len(tutorial.blocks((DOCS / f"{page}.md").read_text("utf-8"))) >= 2

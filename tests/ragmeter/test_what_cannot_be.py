@@ -30,9 +30,7 @@ Command = Callable[..., tuple[int, str, str]]
 # -- places --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("number", "kind"), [(errno.ENOTDIR, UserError), (errno.EACCES, UserError), (errno.ENOSPC, Broke)]
-)
+@pytest.mark.parametrize(("number", "kind"), [(errno.ENOTDIR, UserError), (errno.EACCES, UserError), (errno.ENOSPC, Broke)])
 def test_a_wrong_place_is_wrong_input_and_a_full_disk_broke(number: int, kind: type[UserError]) -> None:
     said = unwritable(OSError(number, "no", "x/y"), try_this="another")
     assert type(said) is kind
@@ -106,9 +104,7 @@ def test_work_that_could_not_be_kept_is_not_begun(tmp_path: Path, monkeypatch: p
         questions_file.append_questions(tmp_path / "q.jsonl", [])
 
 
-def test_a_file_that_may_not_be_written_is_told_from_one_that_may(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_may_not_be_written_is_told_from_one_that_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     require_writable(tmp_path / "a" / "new.jsonl")
     assert list((tmp_path / "a").iterdir()) == []
     kept = tmp_path / "kept.jsonl"
@@ -127,9 +123,7 @@ def test_a_folder_that_is_there_is_fine(tmp_path: Path) -> None:
     assert (tmp_path / "a" / "b").is_dir()
 
 
-def test_what_the_system_refuses_is_not_called_ragmeters_fault(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_system_refuses_is_not_called_ragmeters_fault(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["ragmeter", "--json"])
 
     def ended(error: Exception) -> int:
@@ -157,8 +151,11 @@ def test_a_blessed_name_is_a_run_wherever_a_run_is_asked_for(ragmeter: Command, 
     code, out, _ = ragmeter("results", "prune", "main", "--json")
     assert code == 0
     assert len(json.loads(out)["runs"]) == 1
-    for line in (("submission", "bundle", "main", str(tmp_path / "b.zip")), ("submit", "--verify", "main"),
-                 ("cache", "tape", str(tmp_path / "t.jsonl"), "--run", "main")):  # fmt: skip
+    for line in (
+        ("submission", "bundle", "main", str(tmp_path / "b.zip")),
+        ("submit", "--verify", "main"),
+        ("cache", "tape", str(tmp_path / "t.jsonl"), "--run", "main"),
+    ):
         code, _, said = ragmeter(*line)
         assert code == 2
         assert "unknown" not in said, "these refuse the run for what it is, and not its name"
@@ -181,9 +178,7 @@ def test_doctor_calls_a_damaged_store_a_problem(damage: str, store: Store) -> No
 # -- plan ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_plan_without_gpu_hours_says_nothing_of_gpus(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], experiment_text: str
-) -> None:
+def test_a_plan_without_gpu_hours_says_nothing_of_gpus(tmp_path: Path, capsys: pytest.CaptureFixture[str], experiment_text: str) -> None:
     (tmp_path / "x.yaml").write_text(experiment_text.replace("{id: random, name: random}, {id: gold_answer}", ""))
     assert plan(Request(str(tmp_path / "x.yaml")), tmp_path / "store", as_json=False) == 0
     said = capsys.readouterr().out
@@ -252,10 +247,12 @@ def test_a_kind_that_is_not_known_keeps_its_words() -> None:
     [
         ({"extra": {"n": 5, "options": {"k1": "much"}}}, "option 'k1' of bm25: a number is wanted"),
         ({"extra": {"n": 5, "options": {"kk": 1}}}, "option 'kk' of bm25: is no known key"),
-        ({"by": "reader", "reader": "pocket", "reader_options": {"max_new_tokens": "x"}},
-         "option 'max_new_tokens' of pocket: a whole number is wanted"),
+        (
+            {"by": "reader", "reader": "pocket", "reader_options": {"max_new_tokens": "x"}},
+            "option 'max_new_tokens' of pocket: a whole number is wanted",
+        ),
     ],
-)  # fmt: skip
+)
 def test_options_of_what_makes_sarks_rows_are_told_in_our_words(labels: dict[str, Any], said: str) -> None:
     config = LabelsConfig.model_validate(labels)
     with pytest.raises(UserError) as caught:

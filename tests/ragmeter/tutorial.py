@@ -89,10 +89,17 @@ class Room:
     def variables(self) -> dict[str, str]:
         own = {k: v for k, v in os.environ.items() if not k.startswith(("RAGMETER_", "PYTEST_", "GITHUB_", "PIP_"))}
         return own | {
-            "PATH": f"{self.environment / 'bin'}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "110", "NO_COLOR": "1",
-            "HOME": str(self.environment), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1",
-            "PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-        }  # fmt: skip
+            "PATH": f"{self.environment / 'bin'}{os.pathsep}{os.environ['PATH']}",
+            "COLUMNS": "110",
+            "NO_COLOR": "1",
+            "HOME": str(self.environment),
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+            "PYTHONUNBUFFERED": "1",
+            "PIP_NO_INDEX": "1",
+            "PIP_NO_BUILD_ISOLATION": "0",
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        }
 
     def filled(self, text: str) -> str:
         """Text with free ports in the place of those that it names."""
@@ -111,9 +118,14 @@ class Room:
         """
         command = ["bash", "-euo", "pipefail", "-c"] if block.language == "bash" else ["python", "-c"]
         done = subprocess.run(
-            [*command, self.filled(block.text)], cwd=self.folder, env=self.variables, text=True, check=False,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+            [*command, self.filled(block.text)],
+            cwd=self.folder,
+            env=self.variables,
+            text=True,
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
         self.said = done.stdout
         assert done.returncode == 0, f"exit code {done.returncode} of\n{block.text}\n{done.stdout}"
 
@@ -121,9 +133,13 @@ class Room:
         """Start a server and wait until it listens."""
         before = set(self.ports)
         process = subprocess.Popen(
-            ["bash", "-c", f"exec {self.filled(block.text.strip())}"], cwd=self.folder, env=self.variables, text=True,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            ["bash", "-c", f"exec {self.filled(block.text.strip())}"],
+            cwd=self.folder,
+            env=self.variables,
+            text=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         self._servers.append(process)
         (port,) = set(self.ports) - before
         deadline = time.monotonic() + 90

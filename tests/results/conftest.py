@@ -22,9 +22,18 @@ from results.store import FINISHED, Run, Store
 Fill = Callable[..., dict[str, RunRow]]
 """See `filled`."""
 CARD = DatasetCard(
-    title="Toy", task="QA", description="d", hub_id=None, revision=None, licence="none", citation="c",
-    languages=("en",), splits={"dev": 4}, metrics=("em",), settings=("distractor",),
-)  # fmt: skip
+    title="Toy",
+    task="QA",
+    description="d",
+    hub_id=None,
+    revision=None,
+    licence="none",
+    citation="c",
+    languages=("en",),
+    splits={"dev": 4},
+    metrics=("em",),
+    settings=("distractor",),
+)
 
 
 @pytest.fixture
@@ -63,10 +72,11 @@ def filled(
     """
     passages = [Passage(passage_id("T", f"{n}: {gold}"), "T", f"{n}: {gold}") for n, gold in enumerate(golds)]
     questions = [
-        Question(f"q{n}", f"what {n}?", (gold,) if gold else (), evidence=(passages[n].id,),
-                 document_id=documents[n] if documents else None)
+        Question(
+            f"q{n}", f"what {n}?", (gold,) if gold else (), evidence=(passages[n].id,), document_id=documents[n] if documents else None
+        )
         for n, gold in enumerate(golds)
-    ]  # fmt: skip
+    ]
     benchmark = Benchmark(DataReference("toy", None, "dev"), 1, CARD, questions, Corpus.of(passages))
     store.put_benchmark(benchmark, benchmark.fingerprint)
     wanted = [parse(metric) for metric in metrics]
@@ -74,18 +84,21 @@ def filled(
     names = {method: content_hash([method]) for method in said}
     for method, answers in said.items():
         kind = (kinds or {}).get(method, "retriever")
-        run = Run(names[method], method, method, kind, {"k": 1}, "toy:dev", benchmark.fingerprint, "distractor", 0,
-                  len(golds), {})  # fmt: skip
+        run = Run(names[method], method, method, kind, {"k": 1}, "toy:dev", benchmark.fingerprint, "distractor", 0, len(golds), {})
         store.start(run)
         predictions = [
-            Prediction(q.id, answer or "", (Evidence(passages[n].id, 1.0),), Usage(10, 2, seconds={"read": 0.5}),
-                       {FAILED: "timeout"} if answer is None else {})
+            Prediction(
+                q.id,
+                answer or "",
+                (Evidence(passages[n].id, 1.0),),
+                Usage(10, 2, seconds={"read": 0.5}),
+                {FAILED: "timeout"} if answer is None else {},
+            )
             for n, (q, answer) in enumerate(zip(questions, answers, strict=True))
-        ]  # fmt: skip
+        ]
         scores = score(questions, predictions, wanted) if wanted else {}
         store.append(run.run, predictions, {name: np.asarray(column) for name, column in scores.items()}, passages)
         store.end(run.run, FINISHED)
     shown = [[str(metric) for metric in wanted]] * len(said)
-    store.put_experiment("toy", "name: toy", None, None, reference, list(names.values()), names=list(said),
-                         metrics=shown)  # fmt: skip
+    store.put_experiment("toy", "name: toy", None, None, reference, list(names.values()), names=list(said), metrics=shown)
     return {row.method: row for row in queries.runs(store, "toy")}

@@ -40,9 +40,7 @@ def test_a_column_that_was_added_outlives_the_next_run_of_the_file(store: Store,
     assert shown(store) == [(EM, F1)]
 
 
-def test_a_column_stays_where_other_runs_take_the_place_of_those_it_was_added_to(
-    store: Store, runs: dict[str, Any]
-) -> None:
+def test_a_column_stays_where_other_runs_take_the_place_of_those_it_was_added_to(store: Store, runs: dict[str, Any]) -> None:
     old = runs["bm25"]
     add_columns(store, old.run, [F1])
     new = Run("beef", "bm25", "bm25", "retriever", {}, old.dataset, "other", old.setting, 0, 2, {})

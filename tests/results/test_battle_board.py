@@ -63,8 +63,7 @@ def overall(board: BattleBoard) -> Pairing:
 
 
 def overall_of(board: BattleBoard, method: str, opponent: str = "last") -> Pairing:
-    return next(one for one in board.pairings
-                if (one.criterion, one.method, one.opponent) == ("overall", method, opponent))  # fmt: skip
+    return next(one for one in board.pairings if (one.criterion, one.method, one.opponent) == ("overall", method, opponent))
 
 
 @pytest.fixture
@@ -227,9 +226,7 @@ def test_nothing_is_shown_where_nobody_has_judged(store: Store, fill: Any) -> No
     assert battle_boards(Store(store.folder / "none"), []) == []
 
 
-def test_at_80_columns_no_number_is_broken_and_the_same_numbers_are_printed_once(
-    store: Store, runs: dict[str, RunRow]
-) -> None:
+def test_at_80_columns_no_number_is_broken_and_the_same_numbers_are_printed_once(store: Store, runs: dict[str, RunRow]) -> None:
     board = board_of(store, runs, "theirs")
     text = io.StringIO()
     show_battles(board, Console(width=80, file=text), {"mine"})

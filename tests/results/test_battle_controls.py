@@ -16,8 +16,13 @@ from results.queries import RunRow
 from results.statistics import Verdict, holm, win_rates
 from results.store import Store
 
-KINDS = {"gold": "gold_answer", "wrong": "shuffled_answer", "blank": "empty_answer", "passage": "whole_passage",
-         "reader": "oracle_evidence"}  # fmt: skip
+KINDS = {
+    "gold": "gold_answer",
+    "wrong": "shuffled_answer",
+    "blank": "empty_answer",
+    "passage": "whole_passage",
+    "reader": "oracle_evidence",
+}
 
 
 def board(said: Mapping[tuple[str, str], tuple[int, int]], controls: Mapping[str, str] = KINDS) -> BattleBoard:
@@ -28,8 +33,7 @@ def board(said: Mapping[tuple[str, str], tuple[int, int]], controls: Mapping[str
         nought = [0] * len(verdicts)
         rates += win_rates(nought, list(range(len(verdicts))), nought, nought, verdicts)
     corrected = holm([rate.p for rate in rates])
-    pairings = [Pairing("overall", *pair, rate, corrected=p)
-                for pair, rate, p in zip(said, rates, corrected, strict=True)]  # fmt: skip
+    pairings = [Pairing("overall", *pair, rate, corrected=p) for pair, rate, p in zip(said, rates, corrected, strict=True)]
     return BattleBoard("j", True, "toy", "distractor", 0, 40, tuple(pairings), {}, dict(controls))
 
 
@@ -38,10 +42,16 @@ def by_name(found: BattleBoard) -> dict[str, Placed]:
 
 
 def test_each_control_is_held_against_whom_it_met_whichever_side_it_stood_on() -> None:
-    found = board({
-        ("gold", "a"): (30, 2), ("b", "gold"): (2, 30), ("wrong", "a"): (30, 2), ("b", "wrong"): (10, 12),
-        ("blank", "a"): (1, 30), ("b", "blank"): (30, 1),
-    })  # fmt: skip
+    found = board(
+        {
+            ("gold", "a"): (30, 2),
+            ("b", "gold"): (2, 30),
+            ("wrong", "a"): (30, 2),
+            ("b", "wrong"): (10, 12),
+            ("blank", "a"): (1, 30),
+            ("b", "blank"): (30, 1),
+        }
+    )
     assert by_name(found) == {
         "gold": Placed("gold", True, ("a", "b"), (), ()),
         "wrong": Placed("wrong", False, (), ("b",), ("a",)),
@@ -72,9 +82,7 @@ def test_what_is_not_sure_after_correction_speaks_against_nobody() -> None:
 
 
 def test_nothing_is_expected_where_nothing_is_known_beforehand() -> None:
-    found = board(
-        {("reader", "a"): (30, 2), ("passage", "a"): (30, 2), ("wrong", "blank"): (30, 2), ("a", "b"): (9, 9)}
-    )
+    found = board({("reader", "a"): (30, 2), ("passage", "a"): (30, 2), ("wrong", "blank"): (30, 2), ("a", "b"): (9, 9)})
     assert placed(found, "overall") == []
     assert misplaced(found, "overall") == {}
     assert not_placed(found, "overall") == ["wrong", "blank", "passage", "reader"]
@@ -92,8 +100,9 @@ def test_another_criterion_says_nothing() -> None:
 @pytest.mark.parametrize("first_wins", [True, False])
 def test_what_is_stored_says_which_runs_are_controls(store: Store, fill: Any, first_wins: bool) -> None:
     golds = [f"gold{number}" for number in range(12)]
-    runs: dict[str, RunRow] = fill(store, {"a": ["x"] * 12, "shuffled_answer": ["y"] * 12}, golds, metrics=(),
-                                   kinds={"shuffled_answer": "control"})  # fmt: skip
+    runs: dict[str, RunRow] = fill(
+        store, {"a": ["x"] * 12, "shuffled_answer": ["y"] * 12}, golds, metrics=(), kinds={"shuffled_answer": "control"}
+    )
     judge = Judge.of("pairwise", {"model": "m", "repetitions": 1})
     judgements.put_judge(store, judge)
     one, other = sorted(runs.values(), key=lambda run: run.run)

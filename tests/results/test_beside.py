@@ -116,16 +116,8 @@ def test_our_setting_is_read_off_reference_setting_and_description() -> None:
     }
     compressed = {**run, "compressor": part("recomp")}
     assert "cr" not in conditions_of_ours("hotpotqa:dev", "corpus", compressed)
-    assert conditions_of_ours("hotpotqa:dev", "corpus", description(part("clara"))).keys() == {
-        "split",
-        "retrieval",
-        "retriever",
-    }
-    assert conditions_of_ours("nq", "oracle(base=corpus(retriever=bm25,n=20))") == {
-        "retrieval": "oracle",
-        "retriever": "bm25",
-        "n": "20",
-    }
+    assert conditions_of_ours("hotpotqa:dev", "corpus", description(part("clara"))).keys() == {"split", "retrieval", "retriever"}
+    assert conditions_of_ours("nq", "oracle(base=corpus(retriever=bm25,n=20))") == {"retrieval": "oracle", "retriever": "bm25", "n": "20"}
 
 
 def test_a_run_that_meets_the_papers_setting_is_judged() -> None:
@@ -154,9 +146,7 @@ def test_a_run_that_reranks_is_about_its_reranker() -> None:
     found = beside("nq:test", "corpus", "em(rules=strict)#v1", run)
     assert {one.figure.method for one in found} == {"BGE-Base"}
     assert not beside("hotpotqa", "oracle", "recall@5", run)
-    assert {one.figure.method for one in beside("hotpotqa", "oracle", "recall@5", description(part("bm25")))} == {
-        "BM25"
-    }
+    assert {one.figure.method for one in beside("hotpotqa", "oracle", "recall@5", description(part("bm25")))} == {"BM25"}
 
 
 def test_descriptions_of_real_compositions_are_understood() -> None:
@@ -177,9 +167,7 @@ def test_descriptions_of_real_compositions_are_understood() -> None:
 
 
 def test_k_of_a_metric_must_be_equal_and_subsets_do_not_mix() -> None:
-    assert {one.figure.metric for one in beside("hotpotqa/distractor:dev", "oracle", "recall@5#v1", "bm25")} == {
-        "recall@5"
-    }
+    assert {one.figure.metric for one in beside("hotpotqa/distractor:dev", "oracle", "recall@5#v1", "bm25")} == {"recall@5"}
     assert not beside("hotpotqa", "oracle", "recall@20#v1", "bm25")
     assert not beside("longbench/qasper", "oracle", "recall@5#v1", "bm25")
     assert not beside("musique", "document", "f1(rules=longbench)#v1", "ark")

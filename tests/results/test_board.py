@@ -18,9 +18,18 @@ from results.statistics import difference
 from results.store import FINISHED, Run, Store
 
 CARD = DatasetCard(
-    title="Toy", task="QA", description="d", hub_id=None, revision=None, licence="none", citation="c",
-    languages=("en",), splits={"dev": 4}, metrics=("em",), settings=("distractor",),
-)  # fmt: skip
+    title="Toy",
+    task="QA",
+    description="d",
+    hub_id=None,
+    revision=None,
+    licence="none",
+    citation="c",
+    languages=("en",),
+    splits={"dev": 4},
+    metrics=("em",),
+    settings=("distractor",),
+)
 SCORES = {
     "bm25": [0.0, 1.0, 0.0, np.nan],
     "dense": [1.0, 1.0, 0.0, np.nan],
@@ -32,8 +41,7 @@ SCORES = {
 def fill(store: Store, documents: list[str | None]) -> Benchmark:
     passage = Passage(passage_id("T", "text"), "T", "text")
     questions = [
-        Question(f"q{n}", f"what {n}?", ("a",), evidence=(passage.id,), document_id=document)
-        for n, document in enumerate(documents)
+        Question(f"q{n}", f"what {n}?", ("a",), evidence=(passage.id,), document_id=document) for n, document in enumerate(documents)
     ]
     benchmark = Benchmark(DataReference("toy", None, "dev"), 1, CARD, questions, Corpus.of([passage]))
     store.put_benchmark(benchmark, benchmark.fingerprint)
@@ -41,9 +49,7 @@ def fill(store: Store, documents: list[str | None]) -> Benchmark:
         kind = "control" if name == "gold" else "retriever"
         run = Run(f"run-{name}", name, name, kind, {}, "toy:dev", benchmark.fingerprint, "distractor", 0, 4, {})
         store.start(run)
-        said = [
-            Prediction(q.id, "x", (Evidence(passage.id, 1.0),), Usage(10, 2, seconds={"read": 0.5})) for q in questions
-        ]
+        said = [Prediction(q.id, "x", (Evidence(passage.id, 1.0),), Usage(10, 2, seconds={"read": 0.5})) for q in questions]
         store.append(run.run, said, {"em#v1": np.array(values)}, [passage])
         store.end(run.run, FINISHED)
     store.put_experiment("toy", "name: toy", None, None, "bm25", [f"run-{name}" for name in SCORES])

@@ -23,9 +23,18 @@ from results.queries import RunRow
 from results.store import FINISHED, INTERRUPTED, Run, Store
 
 CARD_OF_DATA = DatasetCard(
-    title="Toy", task="QA", description="d", hub_id=None, revision=None, licence="none", citation="c",
-    languages=("en",), splits={"dev": 4}, metrics=("em",), settings=("distractor",),
-)  # fmt: skip
+    title="Toy",
+    task="QA",
+    description="d",
+    hub_id=None,
+    revision=None,
+    licence="none",
+    citation="c",
+    languages=("en",),
+    splits={"dev": 4},
+    metrics=("em",),
+    settings=("distractor",),
+)
 
 
 def model(folder: Path, weights: bytes = b"weights") -> Path:
@@ -37,8 +46,19 @@ def model(folder: Path, weights: bytes = b"weights") -> Path:
 
 def run_with(store: Store, name: str, weights: str | None, *, dataset: str = "d", status: str = FINISHED) -> str:
     part = {"id": "ark", "version": 1, "config": {}, "weights": weights}
-    run = Run(f"{name:0<16}", name, "ark", "retriever", {"method": part, "rerankers": [], "reader": None},
-              f"toy/{dataset}:test", f"fp-{dataset}", "corpus", 0, 3, {})  # fmt: skip
+    run = Run(
+        f"{name:0<16}",
+        name,
+        "ark",
+        "retriever",
+        {"method": part, "rerankers": [], "reader": None},
+        f"toy/{dataset}:test",
+        f"fp-{dataset}",
+        "corpus",
+        0,
+        3,
+        {},
+    )
     store.start(run)
     store.end(run.run, status)
     return run.run
@@ -82,15 +102,19 @@ def test_any_change_of_the_files_changes_the_hash(tmp_path: Path, change: str) -
 def test_a_described_folder_verifies_and_says_what_it_was_told(tmp_path: Path) -> None:
     parent = describe(model(tmp_path / "p", b"p"), method="ark", stage="warmup")
     made = describe(
-        model(tmp_path / "m"), method="ark", stage="curriculum", version=2, config={"lr": 1e-5}, parents=[parent],
-        data=["2135ff775c01f188"],
-    )  # fmt: skip
+        model(tmp_path / "m"), method="ark", stage="curriculum", version=2, config={"lr": 1e-5}, parents=[parent], data=["2135ff775c01f188"]
+    )
     assert verify(tmp_path / "m") == made
     card = json.loads((tmp_path / "m" / CARD).read_text())
     assert card == {
-        "method": "ark", "version": 2, "stage": "curriculum", "config": {"lr": 1e-5}, "parents": [parent.sha256],
-        "data": ["2135ff775c01f188"], "sha256": folder_sha256(tmp_path / "m"),
-    }  # fmt: skip
+        "method": "ark",
+        "version": 2,
+        "stage": "curriculum",
+        "config": {"lr": 1e-5},
+        "parents": [parent.sha256],
+        "data": ["2135ff775c01f188"],
+        "sha256": folder_sha256(tmp_path / "m"),
+    }
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m", "p"]
 
 
@@ -209,8 +233,9 @@ def test_a_run_is_found_by_a_checkpoint_within_one_of_its_parts(store: Store, tm
     component = Component.of(method, options)
     composition = Composition(component, reader=Component.of("extractive"))
     benchmark = Benchmark(DataReference("toy", None, "dev"), 1, CARD_OF_DATA, [], Corpus.of([]))
-    run = Run("f00d", "mine", method, "retriever", composition.describe(), "toy:dev", "d", "corpus", 0, 3,
-              provenance(benchmark, [], [component]))  # fmt: skip
+    run = Run(
+        "f00d", "mine", method, "retriever", composition.describe(), "toy:dev", "d", "corpus", 0, 3, provenance(benchmark, [], [component])
+    )
     store.start(run)
     store.end(run.run, FINISHED)
     assert [run.method for run in checkpoints.runs_with(store, made)] == ["mine"]
@@ -218,9 +243,7 @@ def test_a_run_is_found_by_a_checkpoint_within_one_of_its_parts(store: Store, tm
     assert found_run(store, "m").run == "f00d"
 
 
-def test_options_name_checkpoints_at_any_depth_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_options_name_checkpoints_at_any_depth_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = describe(model(tmp_path / "one"), method="ark", stage="s").sha256
     two = describe(model(tmp_path / "both" / "two", b"2"), method="ark", stage="s").sha256
     model(tmp_path / "plain")

@@ -22,28 +22,36 @@ from results.statistics import difference, holm
 from results.store import FINISHED, Run, Store
 
 CARD = DatasetCard(
-    title="Toy", task="QA", description="d", hub_id=None, revision=None, licence="none", citation="c",
-    languages=("en",), splits={"dev": 6}, metrics=("em",), settings=("distractor",),
-)  # fmt: skip
+    title="Toy",
+    task="QA",
+    description="d",
+    hub_id=None,
+    revision=None,
+    licence="none",
+    citation="c",
+    languages=("en",),
+    splits={"dev": 6},
+    metrics=("em",),
+    settings=("distractor",),
+)
 NAN = float("nan")
-SCORES: dict[str, list[float]] = {
-    "bm25": [0, 1, 0, 1, 0, NAN],
-    "dense": [1, 1, 0, 0, 0.5, NAN],
-    "hybrid": [1, 1, 1, 1, 0, 1],
-}
+SCORES: dict[str, list[float]] = {"bm25": [0, 1, 0, 1, 0, NAN], "dense": [1, 1, 0, 0, 0.5, NAN], "hybrid": [1, 1, 1, 1, 0, 1]}
 TYPES = ["bridge", "comparison", "bridge", "bridge", "comparison", "bridge"]
 ASKED = [(kind, 1 + n % 2) for n, kind in enumerate(TYPES)]
 """Type and number of gold passages of each question."""
 EM = "em#v1"
-PIPELINE: dict[str, Any] = {
-    "method": {"id": "bm25"}, "rerankers": [], "compressor": None, "reader": {"id": "extractive"}, "budget": None,
-}  # fmt: skip
+PIPELINE: dict[str, Any] = {"method": {"id": "bm25"}, "rerankers": [], "compressor": None, "reader": {"id": "extractive"}, "budget": None}
 
 
 def made(
-    store: Store, scores: dict[str, list[float]], *, settings: dict[str, str] | None = None,
-    descriptions: dict[str, dict[str, Any]] | None = None, limit: int = 6, asked: Sequence[tuple[str, int]] = ASKED,
-) -> dict[str, RunRow]:  # fmt: skip
+    store: Store,
+    scores: dict[str, list[float]],
+    *,
+    settings: dict[str, str] | None = None,
+    descriptions: dict[str, dict[str, Any]] | None = None,
+    limit: int = 6,
+    asked: Sequence[tuple[str, int]] = ASKED,
+) -> dict[str, RunRow]:
     passages = [Passage(passage_id("T", str(n)), "T", str(n)) for n in range(max(count for _, count in asked))]
     questions = [
         Question(f"q{n}", f"what {n}?", ("a",), evidence=tuple(p.id for p in passages[:count]), type=kind)
@@ -76,18 +84,14 @@ def test_every_pair_is_the_paired_difference_and_is_corrected_over_all_pairs(sto
         ours, theirs = SCORES[names[pair.first]], SCORES[names[pair.second]]
         expected = difference(ours, theirs)
         assert pair.difference.value == pytest.approx(np.nanmean(np.array(ours) - np.array(theirs)))
-        assert (pair.difference.low, pair.difference.high, pair.difference.p) == pytest.approx(
-            (expected.low, expected.high, expected.p)
-        )
+        assert (pair.difference.low, pair.difference.high, pair.difference.p) == pytest.approx((expected.low, expected.high, expected.p))
         both = [(a, b) for a, b in zip(ours, theirs, strict=True) if a == a and b == b]
         counts = [sum(a > b for a, b in both), sum(a == b for a, b in both), sum(a < b for a, b in both)]
         assert [pair.difference.wins, pair.difference.ties, pair.difference.losses] == counts
     assert [pair.p_holm for pair in found.pairs] == pytest.approx(holm([pair.difference.p for pair in found.pairs]))
 
 
-def test_questions_on_which_runs_differ_come_widest_gap_first_and_one_value_alone_is_no_difference(
-    store: Store,
-) -> None:
+def test_questions_on_which_runs_differ_come_widest_gap_first_and_one_value_alone_is_no_difference(store: Store) -> None:
     runs = made(store, SCORES)
     found = compare(store, [runs[name] for name in SCORES], EM)
     assert found.apart() == [0, 2, 3, 4]
@@ -112,8 +116,11 @@ def test_slices_come_by_frequency_of_the_type_and_by_number_of_gold_passages(sto
     found = compare(store, list(runs.values()), EM)
     assert [(part.name, part.estimates[0].value) for part in found.by_type] == [("c", 3.0), ("a", 4.0), ("b", 2.0)]
     assert [(part.name, round(part.estimates[0].value, 3)) for part in found.by_evidence] == [
-        ("no gold passage", 2.0), ("1 gold passage", 3.0), ("2 gold passages", 2.5), ("10 gold passages", 3.667),
-    ]  # fmt: skip
+        ("no gold passage", 2.0),
+        ("1 gold passage", 3.0),
+        ("2 gold passages", 2.5),
+        ("10 gold passages", 3.667),
+    ]
 
 
 def test_runs_about_different_data_are_refused(store: Store) -> None:
@@ -125,12 +132,17 @@ def test_runs_about_different_data_are_refused(store: Store) -> None:
 
 
 STAGES: dict[str, list[float]] = {
-    "usual": [0, 0, 1, 0, 1, 0], "noisy": [1, 0, 1, 0, 1, 0], "clean": [1, 1, 1, 0, 1, 0], "blind": [0, 0, 0, 0, 1, 0],
-}  # fmt: skip
+    "usual": [0, 0, 1, 0, 1, 0],
+    "noisy": [1, 0, 1, 0, 1, 0],
+    "clean": [1, 1, 1, 0, 1, 0],
+    "blind": [0, 0, 0, 0, 1, 0],
+}
 SETTINGS = {
-    "usual": "corpus(retriever=bm25,n=20)", "noisy": "oracle(base=corpus(retriever=bm25,n=20),n=20)",
-    "clean": "gold_only", "blind": "closed_book",
-}  # fmt: skip
+    "usual": "corpus(retriever=bm25,n=20)",
+    "noisy": "oracle(base=corpus(retriever=bm25,n=20),n=20)",
+    "clean": "gold_only",
+    "blind": "closed_book",
+}
 
 
 def test_stages_lose_what_the_oracle_settings_of_the_same_pipeline_gain(store: Store) -> None:
@@ -157,9 +169,11 @@ def test_runs_of_another_pipeline_do_not_stand_in(store: Store) -> None:
 def test_a_compressor_is_told_from_the_reader_where_the_evidence_was_also_read_in_full(store: Store) -> None:
     squeezed: dict[str, Any] = {**PIPELINE, "compressor": {"id": "c"}, "budget": 20}
     runs = made(
-        store, {**STAGES, "full": [1, 1, 1, 1, 1, 0]}, settings={**SETTINGS, "full": "gold_only"},
+        store,
+        {**STAGES, "full": [1, 1, 1, 1, 1, 0]},
+        settings={**SETTINGS, "full": "gold_only"},
         descriptions=dict.fromkeys(STAGES, squeezed),
-    )  # fmt: skip
+    )
     found = attribution(store, runs["usual"], EM)
     assert found.losses is not None
     assert found.losses.compression is not None

@@ -12,19 +12,20 @@ from results.queries import RunRow
 DAY = datetime(2026, 3, 1)
 
 
-def run(
-    number: int, name: str = "ours", method: str = "bm25", k: int = 5, experiment: str = "e", **facts: Any
-) -> RunRow:
-    described = {"method": {"id": method, "config": {"seed": number}, "weights": None}, "reader": None, "k": k,
-                 "reading": {"prompt": f"of benchmark {number}"}}  # fmt: skip
+def run(number: int, name: str = "ours", method: str = "bm25", k: int = 5, experiment: str = "e", **facts: Any) -> RunRow:
+    described = {
+        "method": {"id": method, "config": {"seed": number}, "weights": None},
+        "reader": None,
+        "k": k,
+        "reading": {"prompt": f"of benchmark {number}"},
+    }
     plain = RunRow(f"{number:016x}"[::-1], experiment, name, method, "retriever", "nq:test", "f" * 16, "distractor", 0,
                    10, 10, 0, "finished", None, DAY, DAY, "run", described, {}, {}, None, None)  # fmt: skip
     return replace(plain, **facts)
 
 
 def sent(number: int, name: str) -> RunRow:
-    return run(number, name, f"submitted:{name}", experiment="-", origin="submitted", description={"submission": name},
-               card={"models": []})  # fmt: skip
+    return run(number, name, f"submitted:{name}", experiment="-", origin="submitted", description={"submission": name}, card={"models": []})
 
 
 def rows(**columns: list[RunRow]) -> list[Contestant]:
@@ -44,8 +45,7 @@ def test_pipelines_of_one_name_are_told_apart_by_their_methods() -> None:
 
 
 def test_pipelines_of_one_method_are_told_apart_by_their_experiments_and_else_by_a_run() -> None:
-    assert told(rows(a=[run(1, experiment="x")], b=[run(2, k=50, experiment="y")])) == {
-        "ours · x": ["a"], "ours · y": ["b"]}  # fmt: skip
+    assert told(rows(a=[run(1, experiment="x")], b=[run(2, k=50, experiment="y")])) == {"ours · x": ["a"], "ours · y": ["b"]}
     first, second = run(1, experiment="-"), run(2, k=50, experiment="-")
     assert told(rows(a=[first], b=[second])) == {f"ours · {first.run[:8]}": ["a"], f"ours · {second.run[:8]}": ["b"]}
 

@@ -29,22 +29,14 @@ QUESTIONS = 6
 
 
 def run_of(name: str) -> Run:
-    return Run(
-        name, name, "bm25", "retriever", {"id": name}, "toy:dev", "d1", "corpus", 0, QUESTIONS, {}, {"python": "3"}
-    )
+    return Run(name, name, "bm25", "retriever", {"id": name}, "toy:dev", "d1", "corpus", 0, QUESTIONS, {}, {"python": "3"})
 
 
 def fill(store: Store, name: str, numbers: Sequence[int], *, failed: bool = False, metric: str = METRIC) -> None:
     """Answer questions of a run; question n scores n / 10."""
     store.start(run_of(name))
     said = [
-        Prediction(
-            f"q{n}",
-            "" if failed else f"{name} {n}",
-            (Evidence(f"p{n}", 1.0),),
-            Usage(),
-            {FAILED: "cut"} if failed else {},
-        )
+        Prediction(f"q{n}", "" if failed else f"{name} {n}", (Evidence(f"p{n}", 1.0),), Usage(), {FAILED: "cut"} if failed else {})
         for n in numbers
     ]
     values = np.zeros(len(numbers)) if failed else np.array(numbers, float) / 10
@@ -61,17 +53,13 @@ def rows(store: Store, table: str) -> list[tuple[object, ...]]:
 def content(store: Store) -> dict[str, list[tuple[object, ...]]]:
     """All that runs wrote; means without the last bit, which depends on the order of adding."""
     found = {table: rows(store, table) for table in (*BY_RUN, "passages")}
-    found["summaries"] = [
-        tuple(round(value, 12) if isinstance(value, float) else value for value in row) for row in found["summaries"]
-    ]
+    found["summaries"] = [tuple(round(value, 12) if isinstance(value, float) else value for value in row) for row in found["summaries"]]
     return found
 
 
 def summary(store: Store, run: str) -> tuple[object, ...]:
     with store.database.reading() as connection:
-        return (
-            connection.execute("SELECT scored, n, mean, variance FROM summaries WHERE run = ?", [run]).fetchone() or ()
-        )
+        return connection.execute("SELECT scored, n, mean, variance FROM summaries WHERE run = ?", [run]).fetchone() or ()
 
 
 def test_an_export_merged_into_an_empty_store_is_the_store(tmp_path: Path) -> None:
@@ -133,9 +121,7 @@ def test_scores_of_further_metrics_come_along(tmp_path: Path) -> None:
     right=st.lists(st.integers(0, QUESTIONS - 1), unique=True, min_size=1),
 )
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_two_parts_of_a_run_merge_to_their_union(
-    tmp_path_factory: pytest.TempPathFactory, left: list[int], right: list[int]
-) -> None:
+def test_any_two_parts_of_a_run_merge_to_their_union(tmp_path_factory: pytest.TempPathFactory, left: list[int], right: list[int]) -> None:
     folder = tmp_path_factory.mktemp("union")
     store, other, union = Store(folder / "a"), Store(folder / "b"), Store(folder / "c")
     fill(store, "r1", left)
@@ -232,9 +218,8 @@ def judge_match(store: Store, run: str, number: int, value: float | None) -> Non
     score = Score(value, parsed.unscored)
     judgements.put_judge(store, MATCH)
     judgements.put_judgements(
-        store, run, MATCH, [f"q{number}"], [[JudgeCall("match", 0, f"k{number}", parsed, "m")]],
-        [dict.fromkeys(MATCH.metrics, score)],
-    )  # fmt: skip
+        store, run, MATCH, [f"q{number}"], [[JudgeCall("match", 0, f"k{number}", parsed, "m")]], [dict.fromkeys(MATCH.metrics, score)]
+    )
 
 
 def judge_pair(store: Store, number: int, verdict: str) -> None:
@@ -311,19 +296,12 @@ def test_judges_of_two_stores_come_together(tmp_path: Path) -> None:
     label(other, 0, "r2", "other", "bob")
     exchange.merge(store, other.folder)
     found = judgements.scores(store, "r1", str(MATCH))
-    assert {question: score["accuracy"].value for question, score in found.items()} == {
-        "q0": 1.0,
-        "q1": None,
-        "q2": 0.0,
-    }
+    assert {question: score["accuracy"].value for question, score in found.items()} == {"q0": 1.0, "q1": None, "q2": 0.0}
     assert judgements.calls(store, "r1", str(MATCH))["q0"][0].parsed.value == {"verdict": "worth 1.0"}
     battles = judgements.battles(store, "d1", "corpus", str(PAIRWISE))
     assert len(battles) == 3 * 2 * len(PAIRWISE.entry.criteria)
     assert {battle.verdict for battle in battles if battle.question == "q1"} == {TIE}
-    assert sorted((row[6], row[7]) for row in rows(store, "annotations") if row[4]) == [
-        ("ann", "one"),
-        ("bob", "other"),
-    ]
+    assert sorted((row[6], row[7]) for row in rows(store, "annotations") if row[4]) == [("ann", "one"), ("bob", "other")]
 
 
 def test_calls_of_two_judgings_are_never_mixed(tmp_path: Path) -> None:
@@ -344,8 +322,7 @@ def test_what_was_said_of_a_failure_goes_when_the_answer_comes(tmp_path: Path) -
     label(store, 0, None, "wrong", "bob")
     exchange.merge(store, other.folder)
     assert judgements.scores(store, "r1", str(MATCH))["q0"]["accuracy"].value == 1.0
-    mine = {battle.part: battle.verdict for battle in judgements.battles(store, "d1", "corpus", str(PAIRWISE))
-            if battle.question == "q0"}  # fmt: skip
+    mine = {battle.part: battle.verdict for battle in judgements.battles(store, "d1", "corpus", str(PAIRWISE)) if battle.question == "q0"}
     assert mine == {AS_GIVEN: "one", SWAPPED: "other"}
     assert "bob" not in {label.annotator for label in labels(store)}
     assert standing(store) == (2, 1)  # of a failure people said something, too
@@ -403,11 +380,7 @@ def test_an_export_of_an_older_ragmeter_merges_into_a_judged_store(tmp_path: Pat
         for table in ("judge_calls", "battles"):
             connection.execute(f"COPY (SELECT 'x' AS never_written WHERE false) TO '{folder / table}.parquet'")
     manifest = json.loads((folder / exchange.MANIFEST).read_text())
-    kept = {
-        name: n
-        for name, n in manifest["rows"].items()
-        if name not in {"judges", "battle_calls", "annotations", "violations"}
-    }
+    kept = {name: n for name, n in manifest["rows"].items() if name not in {"judges", "battle_calls", "annotations", "violations"}}
     (folder / exchange.MANIFEST).write_text(json.dumps({**manifest, "schema": 2, "rows": kept}))
     before = said(store)
     exchange.merge(store, folder)

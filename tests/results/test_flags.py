@@ -58,8 +58,9 @@ def made_up(worth: dict[str, float], *, higher: bool = True, group: str = "answe
     """A metric that gives each method's answers what it is told to."""
     by_answer = {answer: value for name, value in worth.items() for answer in {**METHODS, **CONTROLS}[name]}
 
-    @register("test_made_up", source="a test", group=group, needs=("answer",), low=None, high=None,
-              higher_is_better=higher, missing="empty")  # fmt: skip
+    @register(
+        "test_made_up", source="a test", group=group, needs=("answer",), low=None, high=None, higher_is_better=higher, missing="empty"
+    )
     def compute(batch):  # type: ignore[no-untyped-def]
         """What it is told."""
         return np.array([by_answer.get(answer, 0.0) for answer in batch.answers])
@@ -72,9 +73,7 @@ def test_a_sane_metric_is_not_flagged(store: Store, fill: Any, metric: str) -> N
     assert flagged(store, fill, metric) == []
 
 
-def test_a_metric_that_asks_only_for_the_gold_to_occur_cannot_tell_passages_from_answers(
-    store: Store, fill: Any
-) -> None:
+def test_a_metric_that_asks_only_for_the_gold_to_occur_cannot_tell_passages_from_answers(store: Store, fill: Any) -> None:
     assert flagged(store, fill, "cover_em") == ["cannot tell a whole passage from the gold answer"]
 
 

@@ -24,17 +24,23 @@ from results.statistics import non_inferiority
 from results.store import FINISHED, INTERRUPTED, Run, Store
 
 CARD = DatasetCard(
-    title="Toy", task="QA", description="d", hub_id=None, revision=None, licence="none", citation="c",
-    languages=("en",), splits={"dev": 4}, metrics=("em",), settings=("distractor",),
-)  # fmt: skip
+    title="Toy",
+    task="QA",
+    description="d",
+    hub_id=None,
+    revision=None,
+    licence="none",
+    citation="c",
+    languages=("en",),
+    splits={"dev": 4},
+    metrics=("em",),
+    settings=("distractor",),
+)
 F1, EM = "f1(rules=squad)#v1", "em(rules=squad)#v1"
 
 
 def questions(store: Store, count: int, documents: int = 0, subset: str = "dev") -> Benchmark:
-    asked = [
-        Question(f"q{n}", f"what {n}?", ("a",), document_id=f"d{n % documents}" if documents else None)
-        for n in range(count)
-    ]
+    asked = [Question(f"q{n}", f"what {n}?", ("a",), document_id=f"d{n % documents}" if documents else None) for n in range(count)]
     benchmark = Benchmark(DataReference("toy", None, subset), 1, CARD, asked, Corpus.of([]))
     store.put_benchmark(benchmark, benchmark.fingerprint)
     store.put_cards([], [parse("f1"), parse("em")])
@@ -42,16 +48,22 @@ def questions(store: Store, count: int, documents: int = 0, subset: str = "dev")
 
 
 def run_of(
-    store: Store, benchmark: Benchmark, name: str, scores: dict[str, Any], *, status: str = FINISHED,
-    **changed: Any,
-) -> queries.RunRow:  # fmt: skip
+    store: Store, benchmark: Benchmark, name: str, scores: dict[str, Any], *, status: str = FINISHED, **changed: Any
+) -> queries.RunRow:
     """Store a run whose questions are the first ones, as many as it has scores; `...` stands for no row."""
     fields: dict[str, Any] = {
-        "run": f"{name}-fingerprint", "method": name, "method_id": name, "kind": "retriever",
-        "description": {"method": {"id": name}}, "dataset": str(benchmark.reference),
-        "dataset_fingerprint": benchmark.fingerprint, "setting": "distractor", "seed": 0,
-        "questions": len(benchmark.questions), "provenance": {},
-    }  # fmt: skip
+        "run": f"{name}-fingerprint",
+        "method": name,
+        "method_id": name,
+        "kind": "retriever",
+        "description": {"method": {"id": name}},
+        "dataset": str(benchmark.reference),
+        "dataset_fingerprint": benchmark.fingerprint,
+        "setting": "distractor",
+        "seed": 0,
+        "questions": len(benchmark.questions),
+        "provenance": {},
+    }
     run = Run(**(fields | changed))
     store.start(run)
     count = max((len(values) for values in scores.values()), default=len(benchmark.questions))
@@ -107,9 +119,7 @@ def test_the_same_scores_pass_only_where_so_many_questions_would_have_shown_a_lo
 
 
 @pytest.mark.parametrize(("count", "outcome"), [(367, "inconclusive"), (368, "pass")])
-def test_no_loss_seen_is_a_pass_from_the_number_on_that_the_rule_of_three_says(
-    store: Store, count: int, outcome: str
-) -> None:
+def test_no_loss_seen_is_a_pass_from_the_number_on_that_the_rule_of_three_says(store: Store, count: int, outcome: str) -> None:
     # (1 - 0.01)^n = 0.025 at n = 367.04: a loss that happens to 1 % of all questions is then missed by all of n.
     found = gate(store, np.ones(count), np.ones(count), count)
     assert found.outcome == outcome
@@ -317,8 +327,7 @@ def test_decisions_are_kept_and_read_back_newest_first(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "value"),
-    [("1.0pp", 0.01), ("0.01", 0.01), ("1pp", 0.01), (" 2 PP ", 0.02), (".5pp", 0.005), ("1e-3", 1e-3)],
+    ("text", "value"), [("1.0pp", 0.01), ("0.01", 0.01), ("1pp", 0.01), (" 2 PP ", 0.02), (".5pp", 0.005), ("1e-3", 1e-3)]
 )
 def test_a_margin_is_points_or_a_fraction(text: str, value: float) -> None:
     assert parse_margin(text) == pytest.approx(value)
@@ -331,10 +340,7 @@ def test_what_is_no_margin_is_refused(text: str) -> None:
 
 
 def test_margins_by_metric_stand_beside_one_for_the_rest() -> None:
-    assert parse_margins(["1pp", "f1(rules=squad)#v1=2pp", "recall@5=0.03"]) == (
-        0.01,
-        {"f1(rules=squad)#v1": 0.02, "recall@5": 0.03},
-    )
+    assert parse_margins(["1pp", "f1(rules=squad)#v1=2pp", "recall@5=0.03"]) == (0.01, {"f1(rules=squad)#v1": 0.02, "recall@5": 0.03})
     for twice in (["1pp", "2pp"], ["f1=1pp", "f1=2pp"]):
         with pytest.raises(UserError, match="two margins"):
             parse_margins(twice)

@@ -123,10 +123,7 @@ def test_every_run_is_checked_at_its_end(store: Store, scratch: None) -> None:
         def advance(self, *_: object) -> None: ...
         def end(self, *_: object) -> None: ...
 
-    text = (
-        "name: toy\nbenchmarks: [{id: worlds/multihop, split: test, limit: 3}]\nmethods: [{id: bm25}]\n"
-        "metrics: [em, over_the_top]\n"
-    )
+    text = "name: toy\nbenchmarks: [{id: worlds/multihop, split: test, limit: 3}]\nmethods: [{id: bm25}]\nmetrics: [em, over_the_top]\n"
     tasks = tasks_of(experiment.parse(text, "x.yaml"))
     store.put_experiment("toy", text, None, None, None, [task.run.run for task in tasks])
     execute(states(tasks, store), store, Services(), Silent())

@@ -35,21 +35,27 @@ def judged(store: Store, run: RunRow, judge: Judge, values: Sequence[float | Non
         other = "Partial" if n in again else verdict
         calls.append(
             [
-                JudgeCall("match", repetition, f"k{n}",
-                          Parsed({"verdict": said}) if said else Parsed(None, f"no verdict in '{n} words'"),
-                          "m-1", 100, 10, 0.5, 0.001)
+                JudgeCall(
+                    "match",
+                    repetition,
+                    f"k{n}",
+                    Parsed({"verdict": said}) if said else Parsed(None, f"no verdict in '{n} words'"),
+                    "m-1",
+                    100,
+                    10,
+                    0.5,
+                    0.001,
+                )
                 for repetition, said in enumerate((verdict, other)[: 2 if judge is MATCH else 1])
             ]
-        )  # fmt: skip
+        )
         score = Score(value, None if value is not None else "no verdict")
         scores.append(dict.fromkeys(("accuracy", "partial", "mismatch"), score))
     judgements.put_judge(store, judge)
     judgements.put_judgements(store, run.run, judge, [f"q{n}" for n in range(len(values))], calls, scores)
 
 
-def label(
-    store: Store, path: Path, run: RunRow, annotator: str, said: dict[int, str], other: RunRow | None = None
-) -> None:
+def label(store: Store, path: Path, run: RunRow, annotator: str, said: dict[int, str], other: RunRow | None = None) -> None:
     """Take labels in as a person's CSV has them; of pairs `1` is the first of the two runs."""
     first = f"{run.run}+{other.run}" if other else run.run
     rows = [(f"{first}/q{n}", "overall" if other else "accuracy", text) for n, text in said.items()]
@@ -101,14 +107,10 @@ def test_agreement_with_another_judge_is_kappa_over_what_both_scored(store: Stor
     expected = cohen_kappa([a for a, _ in both], [b for _, b in both])
     card = judge_card(store, str(MATCH))
     assert card.with_judges["accuracy"] == {str(OTHER): expected}
-    assert judge_card(store, str(OTHER)).with_judges["accuracy"] == {
-        str(MATCH): cohen_kappa(*zip(*[(b, a) for a, b in both], strict=True))
-    }
+    assert judge_card(store, str(OTHER)).with_judges["accuracy"] == {str(MATCH): cohen_kappa(*zip(*[(b, a) for a, b in both], strict=True))}
 
 
-def test_agreement_with_people_is_by_person_and_people_are_held_against_each_other(
-    store: Store, run: RunRow, tmp_path: Path
-) -> None:
+def test_agreement_with_people_is_by_person_and_people_are_held_against_each_other(store: Store, run: RunRow, tmp_path: Path) -> None:
     values = [float(n % 2) for n in range(10)]
     judged(store, run, OTHER, values)
     ann = {n: "right" if n % 2 else "wrong" for n in range(8)}
@@ -123,9 +125,7 @@ def test_agreement_with_people_is_by_person_and_people_are_held_against_each_oth
     assert card.with_people["partial"] == {}
 
 
-def test_a_corrected_mean_is_the_statistic_on_judged_values_and_labels(
-    store: Store, run: RunRow, tmp_path: Path
-) -> None:
+def test_a_corrected_mean_is_the_statistic_on_judged_values_and_labels(store: Store, run: RunRow, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     values = [float(value) for value in rng.integers(0, 2, N)]
     said = {n: ("right" if values[n] else "wrong") if n % 5 else "right" for n in range(0, N, 2)}
@@ -136,9 +136,7 @@ def test_a_corrected_mean_is_the_statistic_on_judged_values_and_labels(
     assert (found.run, found.measure) == (run.run, "accuracy")
     expected = prediction_powered_mean(values, human)
     assert found.mean.corrected.value == pytest.approx(expected.corrected.value)
-    assert (found.mean.corrected.low, found.mean.corrected.high) == pytest.approx(
-        (expected.corrected.low, expected.corrected.high)
-    )
+    assert (found.mean.corrected.low, found.mean.corrected.high) == pytest.approx((expected.corrected.low, expected.corrected.high))
     assert (found.mean.judged, found.mean.items) == (pytest.approx(np.mean(values)), N)
 
 
@@ -181,10 +179,12 @@ def fought(store: Store, runs: dict[str, RunRow], verdicts: Sequence[tuple[str |
     one, other = sorted(runs.values(), key=lambda row: row.run)
     match = Match(one.dataset_fingerprint, one.setting, one.run, other.run)
     calls = [
-        [JudgeCall(part, 0, "k", Parsed({"by": "hand"}) if said else Parsed(None, "no JSON"), "m-1", 5, 5, 0.1)
-         for part, said in zip((AS_GIVEN, SWAPPED), both, strict=True)]
+        [
+            JudgeCall(part, 0, "k", Parsed({"by": "hand"}) if said else Parsed(None, "no JSON"), "m-1", 5, 5, 0.1)
+            for part, said in zip((AS_GIVEN, SWAPPED), both, strict=True)
+        ]
         for both in verdicts
-    ]  # fmt: skip
+    ]
     said = [[dict.fromkeys(PAIRWISE.entry.criteria, verdict) for verdict in both] for both in verdicts]
     judgements.put_judge(store, PAIRWISE)
     judgements.put_battles(store, match, PAIRWISE, [f"q{n}" for n in range(len(said))], calls, said)

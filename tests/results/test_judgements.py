@@ -31,8 +31,7 @@ SAID = {"bm25": ["a", "x", "y", "z", "w"], "dense": ["a", "b", "y", "z", "w"]}
 
 
 def call(value: dict[str, Any] | None, unscored: str | None = None, **other: Any) -> JudgeCall:
-    return JudgeCall(other.pop("part", "match"), other.pop("repetition", 0), other.pop("key", "k"),
-                     Parsed(value, unscored), **other)  # fmt: skip
+    return JudgeCall(other.pop("part", "match"), other.pop("repetition", 0), other.pop("key", "k"), Parsed(value, unscored), **other)
 
 
 def three(accuracy: float | None, unscored: str | None = None) -> dict[str, Score]:
@@ -47,9 +46,7 @@ def put(store: Store, run: RunRow, judge: Judge, values: Sequence[float | str | 
     judgements.put_judgements(store, run.run, judge, [f"q{n}" for n in range(len(values))], calls, scores)
 
 
-def put_pair(
-    store: Store, runs: dict[str, RunRow], question: str, *verdicts: tuple[str, str | None], judge: Judge = PAIRWISE
-) -> Match:
+def put_pair(store: Store, runs: dict[str, RunRow], question: str, *verdicts: tuple[str, str | None], judge: Judge = PAIRWISE) -> Match:
     """Let a pair judge say the same by every criterion in each of the parts named."""
     match = match_of(runs)
     calls = [call({"said": 1} if said else None, None if said else "no JSON", part=part) for part, said in verdicts]
@@ -74,8 +71,10 @@ def rows(store: Store, table: str) -> list[tuple[Any, ...]]:
 
 def test_what_a_judge_said_reads_back_equal(store: Store, fill: Any) -> None:
     run = fill(store, SAID, GOLDS)["bm25"]
-    said = [call({"verdict": "Match", "by": "em"}, key=None), call(None, "refusal: 'no'", repetition=1, model="m",
-            prompt_tokens=7, completion_tokens=2, seconds=0.5, cost_usd=0.25)]  # fmt: skip
+    said = [
+        call({"verdict": "Match", "by": "em"}, key=None),
+        call(None, "refusal: 'no'", repetition=1, model="m", prompt_tokens=7, completion_tokens=2, seconds=0.5, cost_usd=0.25),
+    ]
     judgements.put_judge(store, MATCH)
     judgements.put_judgements(store, run.run, MATCH, ["q1", "q0"], [said, []], [three(0.5), three(None)])
     assert judgements.calls(store, run.run, str(MATCH)) == {"q1": said}
@@ -184,12 +183,7 @@ def test_half_a_surrogate_pair_does_not_stop_a_judging(store: Store, fill: Any) 
     run = fill(store, SAID, GOLDS)["bm25"]
     judgements.put_judge(store, MATCH)
     judgements.put_judgements(
-        store,
-        run.run,
-        MATCH,
-        ["q0"],
-        [[call({"verdict": "\ud83d"}), call(None, "said \ud83d")]],
-        [three(None, "\ud83d")],
+        store, run.run, MATCH, ["q0"], [[call({"verdict": "\ud83d"}), call(None, "said \ud83d")]], [three(None, "\ud83d")]
     )
     assert judgements.scores(store, run.run, str(MATCH))["q0"]["accuracy"].unscored == "?"
 
@@ -217,10 +211,16 @@ def test_any_judgement_survives_the_store(
 @pytest.mark.parametrize(
     ("part", "said", "kept"),
     [
-        (AS_GIVEN, FIRST, ONE), (AS_GIVEN, SECOND, OTHER), (SWAPPED, FIRST, OTHER), (SWAPPED, SECOND, ONE),
-        (AS_GIVEN, TIE, TIE), (SWAPPED, TIE, TIE), (SWAPPED, NONE, NONE), (SWAPPED, None, None),
+        (AS_GIVEN, FIRST, ONE),
+        (AS_GIVEN, SECOND, OTHER),
+        (SWAPPED, FIRST, OTHER),
+        (SWAPPED, SECOND, ONE),
+        (AS_GIVEN, TIE, TIE),
+        (SWAPPED, TIE, TIE),
+        (SWAPPED, NONE, NONE),
+        (SWAPPED, None, None),
     ],
-)  # fmt: skip
+)
 def test_the_order_shown_is_undone(store: Store, fill: Any, part: str, said: str | None, kept: str | None) -> None:
     runs = fill(store, SAID, GOLDS)
     match = put_pair(store, runs, "q1", (part, said))
@@ -258,9 +258,7 @@ def test_a_pair_with_nothing_to_judge_by_is_neither_a_verdict_nor_a_failure(stor
     runs = fill(store, SAID, GOLDS)
     match = put_pair(store, runs, "q4")
     found = judgements.battles(store, match.dataset_fingerprint, match.setting, str(PAIRWISE), match)
-    assert [(battle.criterion, battle.unscorable) for battle in found] == sorted(
-        (criterion, True) for criterion in PAIRWISE.entry.criteria
-    )
+    assert [(battle.criterion, battle.unscorable) for battle in found] == sorted((criterion, True) for criterion in PAIRWISE.entry.criteria)
 
 
 # -- with the answers ----------------------------------------------------------------------------------------------
@@ -292,6 +290,4 @@ def test_forgetting_a_run_takes_its_judgements_and_its_battles(store: Store, fil
 
 def test_nothing_is_judged_where_nothing_was_written(store: Store) -> None:
     assert judgements.judges(store) == {}
-    assert (
-        judgements.judged(store, "any", MATCH) == judgements.fought(store, Match("d", "s", "a", "b"), PAIRWISE) == set()
-    )
+    assert judgements.judged(store, "any", MATCH) == judgements.fought(store, Match("d", "s", "a", "b"), PAIRWISE) == set()

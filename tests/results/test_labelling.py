@@ -22,10 +22,7 @@ from results.statistics import krippendorff_alpha
 from results.store import Store
 
 GOLDS = [f"gold{n}" for n in range(30)]
-SAID = {
-    "secret-method": [f"mine {n}" for n in range(30)],
-    "other-method": [f"=cmd|'/c calc'!A{n}" for n in range(30)],
-}
+SAID = {"secret-method": [f"mine {n}" for n in range(30)], "other-method": [f"=cmd|'/c calc'!A{n}" for n in range(30)]}
 
 
 def rows_of(text: str) -> list[dict[str, str]]:
@@ -102,9 +99,7 @@ def test_a_spreadsheet_runs_nothing_of_an_answer(store: Store, runs: dict[str, A
     assert not any(cell.startswith(("=", "+", "-", "@")) for cell in shown)
 
 
-def test_runs_without_answers_or_without_a_common_question_cannot_be_labelled(
-    store: Store, runs: dict[str, Any], fill: Any
-) -> None:
+def test_runs_without_answers_or_without_a_common_question_cannot_be_labelled(store: Store, runs: dict[str, Any], fill: Any) -> None:
     with pytest.raises(UserError, match="two answers"):
         export_items(store, [runs["secret-method"]], "overall", 5, pairs=True)
     with pytest.raises(UserError, match="no answers"):
@@ -126,9 +121,7 @@ def test_labels_come_in_and_blanks_are_counted(store: Store, runs: dict[str, Any
     assert labels(store, "overall") == []
 
 
-def test_a_person_who_changes_their_mind_is_not_counted_twice(
-    store: Store, runs: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_person_who_changes_their_mind_is_not_counted_twice(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
     drawn = single(store, runs, 2)
     for label, replaced in (("right", 0), ("wrong", 2)):
         path = written(tmp_path / "a.csv", [{**row, "label": label} for row in drawn])
@@ -209,17 +202,8 @@ def test_files_that_are_no_labels_say_so(store: Store, runs: dict[str, Any], tmp
     assert "annotate export" in str(caught.value.try_this)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"delimiter": ";"},
-        {"lineterminator": "\r\n"},
-        {"quoting": csv.QUOTE_ALL},
-    ],
-)
-def test_what_spreadsheets_make_of_the_file_is_read(
-    store: Store, runs: dict[str, Any], tmp_path: Path, change: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("change", [{"delimiter": ";"}, {"lineterminator": "\r\n"}, {"quoting": csv.QUOTE_ALL}])
+def test_what_spreadsheets_make_of_the_file_is_read(store: Store, runs: dict[str, Any], tmp_path: Path, change: dict[str, Any]) -> None:
     drawn = [{**row, "label": "0,5" if "delimiter" in change else "0.5"} for row in single(store, runs, 3)]
     path = written(tmp_path / "a.csv", drawn, **change)
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
@@ -251,9 +235,7 @@ def questions_labelled(store: Store) -> set[str]:
     return {label.question for label in labels(store)}
 
 
-def test_a_label_rests_while_the_answer_is_another_and_counts_again_with_it(
-    store: Store, runs: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_label_rests_while_the_answer_is_another_and_counts_again_with_it(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
     labelled(store, single(store, {"mine": runs["secret-method"]}, 30), tmp_path)
     run = runs["secret-method"].run
     store.append(run, [Prediction("q1", "mine 1"), Prediction("q2", "now another")], {})
@@ -263,9 +245,7 @@ def test_a_label_rests_while_the_answer_is_another_and_counts_again_with_it(
     assert labelling.standing(store) == (30, 0)
 
 
-def test_people_have_not_worked_in_vain_when_a_run_is_forgotten(
-    store: Store, runs: dict[str, Any], tmp_path: Path
-) -> None:
+def test_people_have_not_worked_in_vain_when_a_run_is_forgotten(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
     """What `--fresh` does: the answers go, the labels wait for answers that are equal."""
     single_items = single(store, {"mine": runs["secret-method"]}, 30)
     labelled(store, single_items, tmp_path)
@@ -308,18 +288,14 @@ def test_a_label_is_about_what_was_read_when_the_run_has_answered_anew_meanwhile
     assert label.label == "right"
 
 
-def test_a_label_does_not_pass_to_another_question_of_the_same_name(
-    store: Store, runs: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_label_does_not_pass_to_another_question_of_the_same_name(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
     labelled(store, single(store, {"mine": runs["secret-method"]}, 30), tmp_path)
     with store.database.writing() as connection:
         connection.execute("UPDATE questions SET text = 'who else?' WHERE question = 'q7'")
     assert questions_labelled(store) == {f"q{n}" for n in range(30)} - {"q7"}
 
 
-def test_a_label_of_which_an_older_store_did_not_say_what_was_read_rests(
-    store: Store, runs: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_label_of_which_an_older_store_did_not_say_what_was_read_rests(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
     labelled(store, single(store, runs, 4), tmp_path)
     with store.database.writing() as connection:
         connection.execute("UPDATE annotations SET labelled = NULL")
@@ -328,9 +304,7 @@ def test_a_label_of_which_an_older_store_did_not_say_what_was_read_rests(
     assert labelling.standing(store) == (0, 4)
 
 
-def test_files_of_an_earlier_export_are_taken_as_about_the_present_answers(
-    store: Store, runs: dict[str, Any], tmp_path: Path
-) -> None:
+def test_files_of_an_earlier_export_are_taken_as_about_the_present_answers(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
     drawn = [{**row, "item": re.sub("~[0-9a-f]+/", "/", row["item"])} for row in single(store, runs, 8)]
     assert labelled(store, drawn, tmp_path) == Imported(8, 0, 0)
     assert len(labels(store)) == 8
@@ -338,9 +312,7 @@ def test_files_of_an_earlier_export_are_taken_as_about_the_present_answers(
 
 @pytest.mark.parametrize("other", [None, "", "two\nlines"])
 @pytest.mark.parametrize("answer", ["", "Zürich – 東京 🦆", "a\x1fb", "half a pair \ud83e"])
-def test_python_and_the_store_hash_alike(
-    store: Store, runs: dict[str, Any], tmp_path: Path, answer: str, other: str | None
-) -> None:
+def test_python_and_the_store_hash_alike(store: Store, runs: dict[str, Any], tmp_path: Path, answer: str, other: str | None) -> None:
     """The one writes into items what the other looks for."""
     mine, theirs = (runs[name] for name in ("secret-method", "other-method"))
     first, second = sorted((mine.run, theirs.run))
@@ -358,9 +330,7 @@ def test_people_agree_as_krippendorff_says() -> None:
     def said(annotator: str, *values: str | None) -> list[Label]:
         return [Label(f"q{n}", "r", None, "accuracy", annotator, v) for n, v in enumerate(values) if v is not None]
 
-    found = labelling.between_annotators(
-        said("ann", "right", "wrong", "right", None) + said("bob", "right", "wrong", "wrong", "right")
-    )
+    found = labelling.between_annotators(said("ann", "right", "wrong", "right", None) + said("bob", "right", "wrong", "wrong", "right"))
     expected = krippendorff_alpha(np.array([[1, 0, 1, np.nan], [1, 0, 0, 1]]))
     assert found["accuracy"].corrected.value == pytest.approx(expected.corrected.value)
     assert found["accuracy"].raw.value == pytest.approx(2 / 3)

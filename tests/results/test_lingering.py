@@ -143,9 +143,7 @@ def test_a_file_put_in_the_place_of_the_open_one_is_read(folder: Path) -> None:
     assert names(Store(folder)) == {"restored"}
 
 
-def test_where_nobody_can_tell_whether_a_writer_waits_nothing_lingers(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_nobody_can_tell_whether_a_writer_waits_nothing_lingers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(folder, linger_s=LONG_S)
 
     def denied() -> FileLock:

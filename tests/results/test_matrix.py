@@ -43,10 +43,9 @@ def columns(store: Store, metric: str = EM, ranked: bool = True) -> list[Column]
 
 
 def read(store: Store, shown: list[Column]) -> dict[str, Figures]:
-    return column_figures.figures(store, [
-        Wanted(one.key, one.first.dataset_fingerprint, tuple(run.run for run in one.runs), str(one.metric))
-        for one in shown
-    ])  # fmt: skip
+    return column_figures.figures(
+        store, [Wanted(one.key, one.first.dataset_fingerprint, tuple(run.run for run in one.runs), str(one.metric)) for one in shown]
+    )
 
 
 def built(store: Store, shown: list[Column] | None = None, without: tuple[str, ...] = (), **options: Any) -> Matrix:
@@ -121,9 +120,7 @@ def test_ranks_are_dense_among_those_who_compete(store: Store) -> None:
 
 
 @pytest.mark.parametrize("correction", ["column", "all", "fdr"])
-def test_differences_are_exact_sign_tests_corrected_over_their_family(
-    store: Store, scores: dict[str, np.ndarray], correction: Any
-) -> None:
+def test_differences_are_exact_sign_tests_corrected_over_their_family(store: Store, scores: dict[str, np.ndarray], correction: Any) -> None:
     board = built(store, reference="bm25", correction=correction)
     families: dict[str, list[tuple[str, str]]] = {}
     plain = {}
@@ -167,8 +164,7 @@ def test_where_the_reference_cannot_be_compared_the_reason_is_known(store: Store
 def test_a_mean_needs_a_comparable_value_on_every_benchmark_and_one_metric(store: Store) -> None:
     board = built(store)
     by_name = {row.name: board.mean(row) for row in board.rows}
-    assert {name for name, mean in by_name.items() if mean is None} == {
-        "strong", "half way", "trained on it", "proven@2", "cheat@1"}  # fmt: skip
+    assert {name for name, mean in by_name.items() if mean is None} == {"strong", "half way", "trained on it", "proven@2", "cheat@1"}
     values = [cell(board, "bm25", one.first.dataset) for one in board.columns]
     assert by_name["bm25"] is not None
     assert by_name["bm25"].value == pytest.approx(np.mean([one.value for one in values]))
@@ -196,8 +192,9 @@ def test_columns_that_share_a_question_are_kin_by_way_of_others_too() -> None:
     assert found["a"] == found["c"] == found["d"] != found["b"]
 
 
-@pytest.mark.parametrize(("metric", "of"), [("tokens", lambda n: 100 * n + 5), ("seconds", lambda n: 0.01 * (n + 1)),
-                                            ("dollars", lambda n: 0.001 * n)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("metric", "of"), [("tokens", lambda n: 100 * n + 5), ("seconds", lambda n: 0.01 * (n + 1)), ("dollars", lambda n: 0.001 * n)]
+)
 def test_costs_are_means_of_usage_and_never_ranked(store: Store, made: ModuleType, metric: str, of: Any) -> None:
     board = built(store, columns(store, metric, ranked=False), reference="bm25")
     numbers = {row[0]: number for number, row in enumerate(made.METHODS)}
@@ -264,8 +261,9 @@ def test_shared_documents_are_one_unit(store: Store) -> None:
     shown = columns(store)[:1]
     before = read(store, shown)[shown[0].key]
     with store.database.writing() as connection:
-        connection.execute("UPDATE questions SET document_id = 'd' || position // 6 WHERE dataset_fingerprint = ?",
-                           [shown[0].first.dataset_fingerprint])  # fmt: skip
+        connection.execute(
+            "UPDATE questions SET document_id = 'd' || position // 6 WHERE dataset_fingerprint = ?", [shown[0].first.dataset_fingerprint]
+        )
     try:
         found = read(store, shown)[shown[0].key]
     finally:
@@ -290,15 +288,14 @@ def test_what_papers_print_is_of_the_dataset_the_metric_and_where_it_can_be_of_t
         assert figure.dataset.partition("/")[0].partition(":")[0] == "hotpotqa"
         assert figure.metric.startswith("cover_em")
         assert figure.conditions["retrieval"] == "oracle"
-    normal = {figure.conditions.get("retrieval", "normal") for figure in printed(
-        "hotpotqa:dev", "distractor", "cover_em(match=substring)#v1")}  # fmt: skip
+    normal = {
+        figure.conditions.get("retrieval", "normal") for figure in printed("hotpotqa:dev", "distractor", "cover_em(match=substring)#v1")
+    }
     assert normal == {"normal"}
     assert printed("worlds/long:test", "document", "em#v1") == ()
 
 
-def test_seeds_of_a_method_count_with_their_mean_question_by_question(
-    store: Store, scores: dict[str, np.ndarray]
-) -> None:
+def test_seeds_of_a_method_count_with_their_mean_question_by_question(store: Store, scores: dict[str, np.ndarray]) -> None:
     column = columns(store)[0]
     ids = [run.run for run in column.runs]
     first, second, other = ids[:3]

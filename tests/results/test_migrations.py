@@ -31,9 +31,7 @@ def version_one(folder: Path) -> Path:
             "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, now()::TIMESTAMP, now()::TIMESTAMP, ?)",
             [*OLD_RUN, '{"python": "3.11.1"}'],
         )
-        connection.execute(
-            "INSERT INTO experiments VALUES ('e', 'name: e', NULL, NULL, 'bm25', NULL, now()::TIMESTAMP)"
-        )
+        connection.execute("INSERT INTO experiments VALUES ('e', 'name: e', NULL, NULL, 'bm25', NULL, now()::TIMESTAMP)")
         connection.execute("INSERT INTO experiment_runs VALUES ('e', 0, 'r1', 'bm25')")
         for question, value in (("q1", 0.25), ("q2", None)):
             connection.execute("INSERT INTO predictions VALUES ('r1', ?, 'a', NULL, '{}')", [question])

@@ -57,17 +57,27 @@ TABLES = {
 """Tables of examples in words (ARK 1, GPR 2, SARK 5, CLaRa 1 and 19) hold no figures."""
 
 SLIPS = {
-    ("ark", "2", "22.41"), ("ark", "text abstract", "14.5"), ("ark", "text 1", "14.5"),
-    ("ark", "text 3.3.1", "1.0"), ("ark", "text 3.3.1", "0.3"),
-    ("gpr", "1", "15.41"), ("gpr", "1", "22.93"),
-    ("sark", "text 3.2", "4.99"), ("sark", "6", "0.5960"),
+    ("ark", "2", "22.41"),
+    ("ark", "text abstract", "14.5"),
+    ("ark", "text 1", "14.5"),
+    ("ark", "text 3.3.1", "1.0"),
+    ("ark", "text 3.3.1", "0.3"),
+    ("gpr", "1", "15.41"),
+    ("gpr", "1", "22.93"),
+    ("sark", "text 3.2", "4.99"),
+    ("sark", "6", "0.5960"),
     *(("sark", "2", value) for value in ("0.4805", "0.3040", "0.7085", "0.5465")),
-    ("clara", "2", "-1.42"), ("clara", "18", "54.69"), ("clara", "18", "41.13"),
+    ("clara", "2", "-1.42"),
+    ("clara", "18", "54.69"),
+    ("clara", "18", "41.13"),
     *(("clara", t, value) for t in "37" for value in ("41.27", "35.44", "28.76", "40.74", "10.57", "13.54")),
-    ("clara", "3", "28.29"), ("clara", "3", "30.36"),
-    ("clara", "text 4.2", "6.36"), ("clara", "text 4.3", "51.41"), ("clara", "text 4.3", "47.18"),
+    ("clara", "3", "28.29"),
+    ("clara", "3", "30.36"),
+    ("clara", "text 4.2", "6.36"),
+    ("clara", "text 4.3", "51.41"),
+    ("clara", "text 4.3", "47.18"),
     ("clara", "text 5", "0.3"),
-}  # fmt: skip
+}
 
 
 def test_every_table_is_complete() -> None:
@@ -240,12 +250,16 @@ def test_every_row_of_a_wide_table_is_one_line_of_its_paper(papers: dict[str, st
     printed = [figure for figure in figures() if (figure.paper, figure.table) in WIDE]
     rows = itertools.groupby(
         printed,
-        lambda f: (f.paper, f.table, f.method, f.metric == "f1_gain",
-                   tuple(item for item in f.conditions.items() if item[0] not in BESIDE)),
-    )  # fmt: skip
+        lambda f: (
+            f.paper,
+            f.table,
+            f.method,
+            f.metric == "f1_gain",
+            tuple(item for item in f.conditions.items() if item[0] not in BESIDE),
+        ),
+    )
     lines = {
-        paper: {tuple(re.findall(r"[+-]?\d+\.\d+", NO_VALUES.sub("", line))) for line in text.split("\n")}
-        for paper, text in papers.items()
+        paper: {tuple(re.findall(r"[+-]?\d+\.\d+", NO_VALUES.sub("", line))) for line in text.split("\n")} for paper, text in papers.items()
     }
     checked = 0
     for key, row in rows:

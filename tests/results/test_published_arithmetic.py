@@ -161,21 +161,16 @@ def test_sark_drops_average_to_what_is_printed_and_said() -> None:
         ("3", "Gemma3 12b-it + SARK", "Gemma3 12b-it", "bertscore", ("text 5.5", "bertscore_gain")),
     ],
 )
-def test_sark_gains_are_absolute_points(
-    table: str, method: str, other: str, metric: str, gain: tuple[str, str]
-) -> None:
+def test_sark_gains_are_absolute_points(table: str, method: str, other: str, metric: str, gain: tuple[str, str]) -> None:
     own, base = (
-        next(float(f.value) for f in find(paper="sark", table=table, metric=metric) if f.method == name)
-        for name in (method, other)
+        next(float(f.value) for f in find(paper="sark", table=table, metric=metric) if f.method == name) for name in (method, other)
     )
     stated = next(f for f in find(paper="sark", table=gain[0], metric=gain[1]) if f.method == method)
     assert abs(100 * (own - base) - float(stated.value)) < (0.05 if "nearly" in stated.note else 1e-6)
 
 
 def test_sark_gains_under_romance_are_absolute_points() -> None:
-    column = {
-        f.method: float(f.value) for f in find(paper="sark", table="6", setting="style=romance", metric="accuracy")
-    }
+    column = {f.method: float(f.value) for f in find(paper="sark", table="6", setting="style=romance", metric="accuracy")}
     stated = find(paper="sark", table="text C.3", metric="accuracy_gain")
     assert [f.conditions["over"] for f in stated] == ["mGTE", "RankLlama"]
     for gain in stated:

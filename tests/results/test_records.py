@@ -28,9 +28,7 @@ def put(store: Store, questions: list[Question], passages: list[Passage], **run:
     card = datasets.load("worlds/multihop:test", {}).card
     benchmark = Benchmark(REFERENCE, 1, card, questions, Corpus.of(passages))
     store.put_benchmark(benchmark, benchmark.fingerprint)
-    store.start(
-        Run("abcd", "m", "m", "retriever", run, "toy:dev", benchmark.fingerprint, "corpus", 0, len(questions), {})
-    )
+    store.start(Run("abcd", "m", "m", "retriever", run, "toy:dev", benchmark.fingerprint, "corpus", 0, len(questions), {}))
     return benchmark.fingerprint
 
 
@@ -60,9 +58,7 @@ questions = st.builds(
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(questions, min_size=1, max_size=4, unique_by=lambda question: question.id))
-def test_any_question_comes_back_with_all_of_its_gold(
-    tmp_path_factory: pytest.TempPathFactory, asked: list[Question]
-) -> None:
+def test_any_question_comes_back_with_all_of_its_gold(tmp_path_factory: pytest.TempPathFactory, asked: list[Question]) -> None:
     store = Store(tmp_path_factory.mktemp("any") / "s")
     fingerprint = put(store, asked, [])
     found = records.gold_questions(store, fingerprint)
@@ -105,9 +101,7 @@ def test_answers_come_in_the_datasets_order_and_only_where_there_are_some(store:
 
 
 @pytest.mark.parametrize(("k", "expected"), [(None, ["one", "two", "three"]), (2, ["one", "two"]), (3, ["one", "two"])])
-def test_an_answer_was_read_from_the_first_k_each_passage_once(
-    store: Store, k: int | None, expected: list[str]
-) -> None:
+def test_an_answer_was_read_from_the_first_k_each_passage_once(store: Store, k: int | None, expected: list[str]) -> None:
     passages = [Passage(passage_id("", text), "", text, (text,)) for text in ("one", "two", "three")]
     one, two, three = (passage.id for passage in passages)
     put(store, [Question("q", "?", ("a",))], passages, **({} if k is None else {"k": k}))

@@ -19,12 +19,21 @@ from results.redaction import HIDDEN, names_secret, redacted, shareable, variabl
 from results.store import FAILED_RUN, Run, Store
 
 KEYS = [
-    "sk-proj-Ab3dEf6hIj9kLm2nOp5q", "sk-ab***************************xyz9", "hf_AbCdEfGhIjKlMnOpQrStUv",
-    "ghp_16C7e42F292c6912E7710c838347Ae178B4a", "glpat-abcdefghij0123456789", "AKIAIOSFODNN7EXAMPLE",
-    "AIzaSyA-1234567890abcdefghijklmnopqrstu", "xoxb-123456789012-abcdefghij",
-    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.SflKxwRJSMeKKF2QT4", "gsk_AbCdEfGhIj0123456789",
-    "r8_AbCdEfGhIj0123456789", "xai-AbCdEfGhIj0123456789", "nvapi-AbCd_fGhIj-0123456789", "pplx-AbCdEfGhIj0123456789",
-]  # fmt: skip
+    "sk-proj-Ab3dEf6hIj9kLm2nOp5q",
+    "sk-ab***************************xyz9",
+    "hf_AbCdEfGhIjKlMnOpQrStUv",
+    "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
+    "glpat-abcdefghij0123456789",
+    "AKIAIOSFODNN7EXAMPLE",
+    "AIzaSyA-1234567890abcdefghijklmnopqrstu",
+    "xoxb-123456789012-abcdefghij",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.SflKxwRJSMeKKF2QT4",
+    "gsk_AbCdEfGhIj0123456789",
+    "r8_AbCdEfGhIj0123456789",
+    "xai-AbCdEfGhIj0123456789",
+    "nvapi-AbCd_fGhIj-0123456789",
+    "pplx-AbCdEfGhIj0123456789",
+]
 NAMES = ["api_key", "apiKey", "OPENAI_API_KEY", "openaiApiKey", "token", "hf_token", "access-token", "password",
          "db.password", "client_secret", "Authorization", "credentials", "private_key", "cookie",
          "HUGGING_FACE_HUB_TOKEN", "GITHUB_TOKEN", "OPENAI_KEY", "MYSQL_PWD", "bot_token", "account_key"]  # fmt: skip
@@ -32,9 +41,7 @@ NAMES = ["api_key", "apiKey", "OPENAI_API_KEY", "openaiApiKey", "token", "hf_tok
 
 @pytest.mark.parametrize("key", KEYS)
 def test_a_text_with_a_key_loses_the_key_alone(key: str) -> None:
-    assert without_secrets(f"Incorrect key provided: {key}. See the docs.") == (
-        f"Incorrect key provided: {HIDDEN}. See the docs."
-    )
+    assert without_secrets(f"Incorrect key provided: {key}. See the docs.") == (f"Incorrect key provided: {HIDDEN}. See the docs.")
     assert shareable(json.dumps({"notes": [f"used {key}"]})) == {"notes": [f"used {HIDDEN}"]}
 
 
@@ -46,10 +53,7 @@ def test_what_stands_after_bearer_and_before_a_host_is_hidden() -> None:
 @pytest.mark.parametrize(
     ("said", "left"),
     [
-        (
-            "GET https://x.example/v1?api-key=abcdef12&n=3 failed",
-            f"GET https://x.example/v1?api-key={HIDDEN}&n=3 failed",
-        ),
+        ("GET https://x.example/v1?api-key=abcdef12&n=3 failed", f"GET https://x.example/v1?api-key={HIDDEN}&n=3 failed"),
         ("/blob?sv=2020&sig=aB%2Fcd123&token=zyxw9876#top", f"/blob?sv=2020&sig={HIDDEN}&token={HIDDEN}#top"),
         ("?key=abcdefgh", f"?key={HIDDEN}"),
         ("Client(api_key='hunter22', n=3)", f"Client(api_key='{HIDDEN}', n=3)"),
@@ -159,8 +163,9 @@ def test_what_is_no_secret_stays(said: dict[str, Any]) -> None:
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=12), inner, max_size=3), max_leaves=12,
-)  # fmt: skip
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=12), inner, max_size=3),
+    max_leaves=12,
+)
 
 
 @given(value=json_values, name=st.sampled_from(NAMES), escaped=st.booleans())
@@ -178,10 +183,23 @@ def test_redaction_changes_nothing_twice(value: Any) -> None:
 
 
 def test_a_hostile_text_costs_no_more_than_its_length() -> None:
-    texts = ["-----BEGIN PRIVATE KEY-----" * 4000, "://a:" * 20_000, "sk-" + "a-" * 50_000, "bearer " * 20_000,
-             '"' + "password" * 10_000, "eyJ" + "a" * 100_000, "sk-" * 50_000,
-             "?" + "a" * 100_000, "?key" * 30_000, "api_key: " * 20_000, "api_key='" * 20_000, "a_" * 50_000 + "key",
-             "https://" + "a" * 100_000, "https://" * 20_000, "password:    " * 10_000]  # fmt: skip
+    texts = [
+        "-----BEGIN PRIVATE KEY-----" * 4000,
+        "://a:" * 20_000,
+        "sk-" + "a-" * 50_000,
+        "bearer " * 20_000,
+        '"' + "password" * 10_000,
+        "eyJ" + "a" * 100_000,
+        "sk-" * 50_000,
+        "?" + "a" * 100_000,
+        "?key" * 30_000,
+        "api_key: " * 20_000,
+        "api_key='" * 20_000,
+        "a_" * 50_000 + "key",
+        "https://" + "a" * 100_000,
+        "https://" * 20_000,
+        "password:    " * 10_000,
+    ]
     for text in texts:
         began = time.perf_counter()
         without_secrets(text)
@@ -194,10 +212,23 @@ def test_runs_and_answers_are_read_without_secrets(store: Store) -> None:
     asked = Benchmark(DataReference("toy", None, "dev"), 1, _card(), [Question("q0", "what?", ("a",))], Corpus.of([]))
     store.put_benchmark(asked, asked.fingerprint)
     store.start(
-        Run("ab" * 8, "m", "m", "method", {"reader": {"api_key": "hunter2"}}, "toy:dev", asked.fingerprint,
-            "distractor", 0, 1, {"url": f"https://x.example/?k={key}"}, {"token": "hunter2"}, "submitted",
-            {"settings": {"password": "hunter2"}})
-    )  # fmt: skip
+        Run(
+            "ab" * 8,
+            "m",
+            "m",
+            "method",
+            {"reader": {"api_key": "hunter2"}},
+            "toy:dev",
+            asked.fingerprint,
+            "distractor",
+            0,
+            1,
+            {"url": f"https://x.example/?k={key}"},
+            {"token": "hunter2"},
+            "submitted",
+            {"settings": {"password": "hunter2"}},
+        )
+    )
     store.append("ab" * 8, [Prediction("q0", "", notes={FAILED: f"401: {key}"})], {})
     store.end("ab" * 8, FAILED_RUN, f"Incorrect API key provided: {key}")
     (run,) = queries.runs(store)
@@ -212,6 +243,15 @@ def _card() -> Any:
     from benchmarks.registry import DatasetCard
 
     return DatasetCard(
-        title="Toy", task="QA", description="d", hub_id=None, revision=None, licence="none", citation="c",
-        languages=("en",), splits={"dev": 4}, metrics=("em",), settings=("distractor",),
-    )  # fmt: skip
+        title="Toy",
+        task="QA",
+        description="d",
+        hub_id=None,
+        revision=None,
+        licence="none",
+        citation="c",
+        languages=("en",),
+        splits={"dev": 4},
+        metrics=("em",),
+        settings=("distractor",),
+    )

@@ -19,9 +19,18 @@ from results.store import FINISHED, Run, Store
 from results.tables import remarks
 
 CARD = DatasetCard(
-    title="Toy", task="QA", description="d", hub_id=None, revision=None, licence="none", citation="c",
-    languages=("en",), splits={"dev": 4}, metrics=("em",), settings=("distractor",),
-)  # fmt: skip
+    title="Toy",
+    task="QA",
+    description="d",
+    hub_id=None,
+    revision=None,
+    licence="none",
+    citation="c",
+    languages=("en",),
+    splits={"dev": 4},
+    metrics=("em",),
+    settings=("distractor",),
+)
 SCORES = {
     "base": [0.0, 1.0, 0.0, 0.5],
     "tuned #0": [1.0, 1.0, 0.0, 0.25],

@@ -43,9 +43,18 @@ USAGES: Mapping[str, tuple[str, tuple[Usage, ...]]] = {
 @pytest.fixture
 def asked() -> Benchmark:
     card = DatasetCard(
-        title="Toy", task="QA", description="d", hub_id=None, revision=None, licence="none", citation="c",
-        languages=("en",), splits={"dev": 3}, metrics=("em",), settings=("distractor",),
-    )  # fmt: skip
+        title="Toy",
+        task="QA",
+        description="d",
+        hub_id=None,
+        revision=None,
+        licence="none",
+        citation="c",
+        languages=("en",),
+        splits={"dev": 3},
+        metrics=("em",),
+        settings=("distractor",),
+    )
     questions = [Question(f"q{number}", f"what {number}?", ("a",)) for number in range(3)]
     return Benchmark(DataReference("toy", None, "dev"), 1, card, questions, Corpus.of([]))
 
@@ -122,8 +131,7 @@ def test_a_table_shows_no_number_and_says_whose_word_the_others_are(board: Board
         texts, tips = [" ".join(cell.texts()) for cell in spent], [cell.tip for cell in spent]
         method = next(iter(name.texts()))
         assert (texts == ["–"] * 3) == (method in ("silent", "partly"))
-        assert all((AS_STATED in tip) == (method in ("stated", "timed") and text != "–")
-                   for tip, text in zip(tips, texts, strict=True))  # fmt: skip
+        assert all((AS_STATED in tip) == (method in ("stated", "timed") and text != "–") for tip, text in zip(tips, texts, strict=True))
         assert [tip == NOT_STATED for tip in tips] == [text == "–" for text in texts]
 
 
@@ -149,9 +157,7 @@ def test_a_column_of_costs_has_no_value_for_them(store: Store, asked: Benchmark,
 
 
 @pytest.mark.parametrize("metric", ["tokens", "seconds", "dollars"])
-def test_a_cell_of_the_matrix_says_that_the_sender_does_not_state_it(
-    store: Store, asked: Benchmark, board: Board, metric: str
-) -> None:
+def test_a_cell_of_the_matrix_says_that_the_sender_does_not_state_it(store: Store, asked: Benchmark, board: Board, metric: str) -> None:
     column = Column("c", tuple(queries.runs(store)), metric, higher_is_better=False, ranked=False)
     found = figures(store, [Wanted("c", asked.fingerprint, tuple(USAGES), metric)])
     rows = contestants({"c": column.runs}, {}, {})
@@ -167,6 +173,5 @@ def test_a_score_that_no_question_has_is_still_called_so(store: Store, asked: Be
     store.put_scores("silent", ["q0", "q1", "q2"], {METRIC: np.full(3, np.nan)})
     column = Column("c", tuple(run for run in queries.runs(store) if run.method == "silent"), METRIC)
     found = figures(store, [Wanted("c", asked.fingerprint, ("silent",), METRIC)])
-    (one,) = ranked_cells([column], contestants({"c": column.runs}, {}, {}), found, cards={}, known={},
-                          violations={}).values()  # fmt: skip
+    (one,) = ranked_cells([column], contestants({"c": column.runs}, {}, {}), found, cards={}, known={}, violations={}).values()
     assert (one.apart, one.unscorable) == ("no question could be scored", 3)

@@ -137,7 +137,5 @@ def test_many_columns_at_once_are_each_on_its_own(seed: int, columns: int, quest
         assert np.allclose([one.value, one.low, one.high], [alone.value, alone.low, alone.high], equal_nan=True)
     for pair, a, b in zip(differences(*scores, **options), *scores, strict=True):
         alone_pair = difference(a, b, **options)
-        assert (pair.wins, pair.ties, pair.losses, pair.p) == (
-            alone_pair.wins, alone_pair.ties, alone_pair.losses, alone_pair.p,
-        )  # fmt: skip
+        assert (pair.wins, pair.ties, pair.losses, pair.p) == (alone_pair.wins, alone_pair.ties, alone_pair.losses, alone_pair.p)
         assert np.allclose([pair.value, pair.low], [alone_pair.value, alone_pair.low], equal_nan=True)

@@ -21,9 +21,7 @@ FOUR_OBSERVERS = [
     [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, gap],
 ]
 tables = st.integers(2, 4).flatmap(
-    lambda raters: st.lists(
-        st.lists(st.sampled_from([0.0, 1.0, 2.0, 5.0, gap]), min_size=raters, max_size=raters), min_size=2, max_size=12
-    )
+    lambda raters: st.lists(st.lists(st.sampled_from([0.0, 1.0, 2.0, 5.0, gap]), min_size=raters, max_size=raters), min_size=2, max_size=12)
 )
 
 
@@ -75,10 +73,7 @@ def test_alpha_is_what_listing_all_pairs_gives(rows: list[list[float]], metric: 
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=2, max_size=40),
-    st.sampled_from([None, "linear", "quadratic"]),
-)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=2, max_size=40), st.sampled_from([None, "linear", "quadratic"]))
 @pytest.mark.filterwarnings("ignore")
 def test_kappa_is_scikit_learns(pairs: list[tuple[int, int]], weights: str | None) -> None:
     first, second = zip(*pairs, strict=True)
@@ -128,10 +123,7 @@ def test_perfect_agreement_is_one_and_chance_is_nought() -> None:
     assert cohen_kappa(said, said, resamples=100).corrected.value == 1.0
     assert krippendorff_alpha([said, said, said], resamples=100).corrected.value == 1.0
     other = rng.permutation(said)
-    for found in (
-        cohen_kappa(said, other, level=0.999, resamples=3000),
-        krippendorff_alpha([said, other], level=0.999, resamples=3000),
-    ):
+    for found in (cohen_kappa(said, other, level=0.999, resamples=3000), krippendorff_alpha([said, other], level=0.999, resamples=3000)):
         assert abs(found.corrected.value) < 0.05
         assert found.corrected.low < 0 < found.corrected.high
         assert found.corrected.reliable
@@ -149,9 +141,7 @@ def test_the_interval_is_that_of_a_loop_over_resampled_items() -> None:
     rounds = 600
     weights = np.concatenate(list(bootstrap_weights(60, 0, rounds))).astype(int)
     kappas = np.sort([cohen_kappa_score(first.repeat(w), second.repeat(w)) for w in weights])
-    alphas = np.sort(
-        [naive_alpha(np.stack([first, second])[:, np.arange(60).repeat(w)], "nominal") for w in weights[:80]]
-    )
+    alphas = np.sort([naive_alpha(np.stack([first, second])[:, np.arange(60).repeat(w)], "nominal") for w in weights[:80]])
     rank = math.floor(0.025 * (rounds + 1))
     found = cohen_kappa(first, second, resamples=rounds, method="percentile").corrected
     assert (found.low, found.high) == (pytest.approx(kappas[rank - 1]), pytest.approx(kappas[-rank]))

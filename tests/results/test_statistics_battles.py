@@ -25,11 +25,7 @@ rows_of_battles = st.dictionaries(
 
 def judged(*questions: list[Verdict], **ways: object) -> WinRate:
     """A win rate of one pair; each question's verdicts alternate between the orders, repetition by repetition."""
-    rows = [
-        (question, place % 2, place // 2, verdict)
-        for question, said in enumerate(questions)
-        for place, verdict in enumerate(said)
-    ]
+    rows = [(question, place % 2, place // 2, verdict) for question, said in enumerate(questions) for place, verdict in enumerate(said)]
     return win_rate(*zip(*rows, strict=True), **{"resamples": 200, **ways})  # type: ignore[arg-type]
 
 
@@ -141,12 +137,8 @@ def test_many_pairs_are_counted_as_a_plain_loop_counts_each(rows: Rows) -> None:
 @given(rows_of_battles)
 def test_naming_the_methods_the_other_way_round_swaps_wins_and_losses(rows: Rows) -> None:
     swapped = {WIN: LOSS, LOSS: WIN, TIE: TIE, NONE: NONE, UNSCORED: UNSCORED}
-    other_way = [
-        (pair, question, 1 - order, repetition, swapped[said]) for pair, question, order, repetition, said in rows
-    ]
-    for one, other in zip(
-        win_rates(*columns(rows), resamples=50), win_rates(*columns(other_way), resamples=50), strict=True
-    ):
+    other_way = [(pair, question, 1 - order, repetition, swapped[said]) for pair, question, order, repetition, said in rows]
+    for one, other in zip(win_rates(*columns(rows), resamples=50), win_rates(*columns(other_way), resamples=50), strict=True):
         assert (one.wins, one.ties, one.losses, one.none) == (other.losses, other.ties, other.wins, other.none)
         assert one.flips == other.flips
         np.testing.assert_equal(asdict(one.with_ties_opponent), asdict(other.with_ties))
@@ -181,8 +173,12 @@ def test_resampling_all_pairs_at_once_gives_what_each_alone_gives() -> None:
         for name in ("decided", "decided_failures_zero", "with_ties", "with_ties_failures_zero"):
             ours, theirs = getattr(found, name), getattr(alone, name)
             assert (ours.value, ours.n, ours.unscorable, ours.units, ours.doubt) == (
-                theirs.value, theirs.n, theirs.unscorable, theirs.units, theirs.doubt,
-            )  # fmt: skip
+                theirs.value,
+                theirs.n,
+                theirs.unscorable,
+                theirs.units,
+                theirs.doubt,
+            )
             assert abs(ours.low - theirs.low) + abs(ours.high - theirs.high) < 0.1 * (ours.high - ours.low)
 
 

@@ -20,9 +20,7 @@ SEEN = np.array([-0.5879, 0.0, 0.5879])
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
-def battles(
-    rng: np.random.Generator, strengths: np.ndarray, questions: int, per_question: int, *, ties: float = 0.1
-) -> Rows:
+def battles(rng: np.random.Generator, strengths: np.ndarray, questions: int, per_question: int, *, ties: float = 0.1) -> Rows:
     """Battles of random pairs."""
     rows = questions * per_question
     first = rng.integers(0, len(strengths), rows)
@@ -100,9 +98,7 @@ def test_strengths_and_effects_are_scikit_learns(prior: float) -> None:
     lengths = rng.integers(0, 300, (2, len(score)))
     ratio = np.log2((lengths[0] + 1) / (lengths[1] + 1))
     extra = np.column_stack([np.where(shown, 1, -1), ratio])
-    found = bradley_terry(
-        first, second, question, score, shown_first=shown, lengths=(lengths[0], lengths[1]), prior=prior, resamples=10
-    )
+    found = bradley_terry(first, second, question, score, shown_first=shown, lengths=(lengths[0], lengths[1]), prior=prior, resamples=10)
     theirs = scikit_learn(design(first, second, 6, extra), score, prior)
     assert found.shown_first is not None
     assert found.per_doubling is not None
@@ -117,9 +113,7 @@ def test_each_resample_is_a_fit_of_the_resampled_rows() -> None:
     lengths = rng.integers(1, 50, (2, len(score)))
     shown = rng.random(len(score)) < 0.5
     extra = np.column_stack([np.where(shown, 1, -1), np.log2((lengths[0] + 1) / (lengths[1] + 1))])
-    found = bradley_terry(
-        first, second, question, score, shown_first=shown, lengths=(lengths[0], lengths[1]), resamples=40, seed=5
-    )
+    found = bradley_terry(first, second, question, score, shown_first=shown, lengths=(lengths[0], lengths[1]), resamples=40, seed=5)
     weights = np.concatenate(list(bootstrap_weights(40, 5, 40)))
     matrix = design(first, second, 5, extra)
     for drawn, weight in zip(found.draws.T[::8], weights[::8], strict=True):
@@ -134,9 +128,14 @@ def test_the_side_a_method_is_named_on_changes_nothing() -> None:
     turned = rng.random(len(score)) < 0.5
     one = bradley_terry(first, second, question, score, shown_first=shown, lengths=tuple(lengths), resamples=50)
     other = bradley_terry(
-        np.where(turned, second, first), np.where(turned, first, second), question, np.where(turned, 1 - score, score),
-        shown_first=shown ^ turned, lengths=tuple(np.where(turned, lengths[::-1], lengths)), resamples=50,
-    )  # fmt: skip
+        np.where(turned, second, first),
+        np.where(turned, first, second),
+        question,
+        np.where(turned, 1 - score, score),
+        shown_first=shown ^ turned,
+        lengths=tuple(np.where(turned, lengths[::-1], lengths)),
+        resamples=50,
+    )
     assert values(one) == pytest.approx(values(other), abs=1e-9)
     assert one.draws == pytest.approx(other.draws, abs=1e-8)
     for name in ("shown_first", "per_doubling"):
@@ -152,13 +151,12 @@ def test_planted_strengths_and_habits_are_found_again() -> None:
     lengths = [np.exp(4 + 0.5 * strengths[side] + 0.6 * rng.normal(size=len(first))) for side in (first, second)]
     logit = strengths[first] - strengths[second] + 0.4 * np.where(shown, 1, -1) + 0.5 * np.log2(lengths[0] / lengths[1])
     score = (rng.random(len(first)) < 1 / (1 + np.exp(-logit))).astype(float)
-    found = bradley_terry(
-        first, second, question, score, shown_first=shown, lengths=(lengths[0], lengths[1]), resamples=300
-    )
+    found = bradley_terry(first, second, question, score, shown_first=shown, lengths=(lengths[0], lengths[1]), resamples=300)
     assert found.shown_first is not None
     assert found.per_doubling is not None
-    for one, truth in zip([*(s.logit for s in found.strengths), found.shown_first, found.per_doubling],
-                          [*strengths, 0.4, 0.5], strict=True):  # fmt: skip
+    for one, truth in zip(
+        [*(s.logit for s in found.strengths), found.shown_first, found.per_doubling], [*strengths, 0.4, 0.5], strict=True
+    ):
         assert one.low - 0.05 < truth < one.high + 0.05
         assert one.reliable
     confused = bradley_terry(first, second, question, score, resamples=50)
@@ -315,11 +313,8 @@ def test_intervals_cover_as_stated(questions: int, floor: float, sets: int) -> N
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.lists(
-        st.tuples(st.integers(0, 4), st.integers(1, 4), st.integers(0, 5), st.sampled_from([0.0, 0.5, 1.0])),
-        min_size=1, max_size=25,
-    )
-)  # fmt: skip
+    st.lists(st.tuples(st.integers(0, 4), st.integers(1, 4), st.integers(0, 5), st.sampled_from([0.0, 0.5, 1.0])), min_size=1, max_size=25)
+)
 def test_whatever_the_battles_strengths_are_finite_and_flagged_where_they_had_to_be_kept_so(
     rows: list[tuple[int, int, int, float]],
 ) -> None:

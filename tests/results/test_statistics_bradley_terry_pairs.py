@@ -48,8 +48,10 @@ def test_equal_methods_are_rarely_told_apart(methods: int, questions: int, sets:
         overlapping += apart(found)
         raw += int((found.p[np.triu_indices(methods, 1)] <= 0.05).sum())
     share = raw / sets / math.comb(methods, 2)
-    print(f"\n{methods} equal methods, {questions} questions: some pair told apart in {told / sets:.1%} of the sets, "
-          f"intervals apart in {overlapping / sets:.1%}; p <= .05 in {share:.1%} of the pairs")  # fmt: skip
+    print(
+        f"\n{methods} equal methods, {questions} questions: some pair told apart in {told / sets:.1%} of the sets, "
+        f"intervals apart in {overlapping / sets:.1%}; p <= .05 in {share:.1%} of the pairs"
+    )
     assert told / sets <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / sets)
     assert told <= overlapping
     assert 0.02 < share < 0.08
@@ -180,11 +182,8 @@ def test_repeated_verdicts_prove_no_more() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.lists(
-        st.tuples(st.integers(0, 4), st.integers(1, 4), st.integers(0, 7), st.sampled_from([0.0, 0.5, 1.0])),
-        min_size=1, max_size=30,
-    )
-)  # fmt: skip
+    st.lists(st.tuples(st.integers(0, 4), st.integers(1, 4), st.integers(0, 7), st.sampled_from([0.0, 0.5, 1.0])), min_size=1, max_size=30)
+)
 def test_whatever_the_battles_ranks_hold_their_place(rows: list[tuple[int, int, int, float]]) -> None:
     first = np.array([row[0] for row in rows])
     second = (first + [row[1] for row in rows]) % 5

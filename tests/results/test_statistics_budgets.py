@@ -24,8 +24,13 @@ from results.statistics import (
 
 def effects(n: int, seeds: int, repetitions: int, parts: dict[str, float], rng: np.random.Generator) -> np.ndarray:
     """Scores of the crossed design with given variances."""
-    shapes = {"questions": (n, 1, 1), "seeds": (1, seeds, 1), "repetitions": (1, 1, repetitions),
-              "questions×seeds": (n, seeds, 1), "questions×seeds×repetitions": (n, seeds, repetitions)}  # fmt: skip
+    shapes = {
+        "questions": (n, 1, 1),
+        "seeds": (1, seeds, 1),
+        "repetitions": (1, 1, repetitions),
+        "questions×seeds": (n, seeds, 1),
+        "questions×seeds×repetitions": (n, seeds, repetitions),
+    }
     return sum((rng.normal(0, math.sqrt(parts[name]), shapes[name]) for name in parts), start=np.zeros((1, 1, 1)))
 
 
@@ -34,9 +39,7 @@ def test_known_variances_are_recovered() -> None:
     truth = {"questions": 0.1, "seeds": 0.01, "questions×seeds": 0.05, "questions×seeds×repetitions": 0.03}
     found = [variance_budget(effects(60, 8, 4, truth, rng), resamples=2).components for _ in range(300)]
     for name, variance in truth.items():
-        assert np.mean([one[name] for one in found]) == pytest.approx(
-            variance, rel=0.08 if name != "seeds" else 0.15
-        ), name
+        assert np.mean([one[name] for one in found]) == pytest.approx(variance, rel=0.08 if name != "seeds" else 0.15), name
     assert np.mean([one["repetitions"] for one in found]) < 1e-3
 
 
@@ -75,10 +78,9 @@ def test_shares_sum_to_one_and_halving_halves(seed: int, n: int, seeds: int, rep
 
         def error(factor: str = factor, levels: float = 1.0) -> float:
             changed = {**counts, factor: levels}
-            return math.sqrt(sum(
-                variance / math.prod(changed[name] for name in source.split("×"))
-                for source, variance in found.components.items()
-            ))  # fmt: skip
+            return math.sqrt(
+                sum(variance / math.prod(changed[name] for name in source.split("×")) for source, variance in found.components.items())
+            )
 
         assert error(levels=counts[factor]) == pytest.approx(found.standard_error)
         if needed is None:
@@ -100,10 +102,7 @@ def test_crossed_bootstrap_of_one_factor_is_the_closed_form() -> None:
 def test_crossed_bootstrap_agrees_with_a_naive_loop() -> None:
     scores = np.random.default_rng(4).random((15, 4, 3))
     rng = np.random.default_rng(5)
-    naive = [
-        scores[np.ix_(rng.integers(0, 15, 15), rng.integers(0, 4, 4), rng.integers(0, 3, 3))].mean()
-        for _ in range(8000)
-    ]
+    naive = [scores[np.ix_(rng.integers(0, 15, 15), rng.integers(0, 4, 4), rng.integers(0, 3, 3))].mean() for _ in range(8000)]
     ours = crossed_means(scores, 1, 8000)
     assert ours.std() == pytest.approx(np.std(naive), rel=0.04)
     assert np.quantile(ours, [0.025, 0.975]) == pytest.approx(np.quantile(naive, [0.025, 0.975]), abs=0.01)
@@ -158,9 +157,8 @@ def test_the_parts_of_a_drop_sum_to_it(seed: int, n: int, clustered: bool) -> No
     survived = rng.random((2, n)) < 0.7
     clusters = [f"d{number}" for number in rng.integers(0, 4, n)] if clustered else None
     found = style_robustness(
-        scores[0], {"a": scores[1], "b": scores[2]}, {"a": survived[0], "b": survived[1]},
-        clusters=clusters, resamples=60,
-    )  # fmt: skip
+        scores[0], {"a": scores[1], "b": scores[2]}, {"a": survived[0], "b": survived[1]}, clusters=clusters, resamples=60
+    )
     for row, drop in enumerate(found.drops.values(), start=1):
         alone = difference(scores[0], scores[row], clusters=clusters, resamples=60)
         for name in ("value", "low", "high", "n", "p", "wins", "ties", "losses", "units"):
@@ -197,9 +195,7 @@ def test_stages_are_the_gains_of_one_oracle_after_another() -> None:
     assert losses == [0.25, 0.125, 0.125, 0.25]
     assert found.normal.value == 0.25
     assert (found.closed_book.value, found.evidence_gain.value) == (0.125, 0.125)
-    assert found.shares == pytest.approx(
-        {"retrieval": 1 / 3, "reranking": 1 / 6, "compression": 1 / 6, "reading": 1 / 3}
-    )
+    assert found.shares == pytest.approx({"retrieval": 1 / 3, "reranking": 1 / 6, "compression": 1 / 6, "reading": 1 / 3})
 
 
 @settings(max_examples=25, deadline=None)
@@ -208,9 +204,13 @@ def test_stages_sum_to_the_whole_loss_over_shared_questions(seed: int, n: int, c
     rng = np.random.default_rng(seed)
     runs = np.where(rng.random((5, n)) < 0.1, math.nan, rng.random((5, n)))
     found = stage_losses(
-        runs[0], gold_in_noise=runs[1], gold_only=runs[2], closed_book=runs[3],
-        gold_uncompressed=runs[4] if compressed else None, resamples=60,
-    )  # fmt: skip
+        runs[0],
+        gold_in_noise=runs[1],
+        gold_only=runs[2],
+        closed_book=runs[3],
+        gold_uncompressed=runs[4] if compressed else None,
+        resamples=60,
+    )
     assert (found.compression is not None) == compressed
     shared = ~np.isnan(runs if compressed else runs[:4]).any(axis=0)
     assert found.normal.n == found.retrieval.n == found.reading.n == shared.sum()
@@ -234,12 +234,7 @@ def test_runs_of_other_questions_are_refused() -> None:
 def test_pareto_front_agrees_with_the_definition(points: list[tuple[int, int, int]]) -> None:
     quality = np.array([point[0] for point in points], dtype=float)
     costs = np.array([point[1:] for point in points], dtype=float).reshape(-1, 2)
-    expected = [
-        not any(
-            b[0] >= a[0] and b[1] <= a[1] and b[2] <= a[2] and b != a for b in points
-        )
-        for a in points
-    ]  # fmt: skip
+    expected = [not any(b[0] >= a[0] and b[1] <= a[1] and b[2] <= a[2] and b != a for b in points) for a in points]
     assert pareto_front(quality, costs).tolist() == expected
 
 
@@ -250,9 +245,7 @@ def test_a_method_with_a_gap_is_not_on_the_front_and_dominates_nobody() -> None:
         pareto_front([0.9], [1.0, 2.0])
 
 
-def curve(
-    rng: np.random.Generator, n: int, budgets: list[float], quality: list[float]
-) -> tuple[np.ndarray, np.ndarray]:
+def curve(rng: np.random.Generator, n: int, budgets: list[float], quality: list[float]) -> tuple[np.ndarray, np.ndarray]:
     """Scores and delivered tokens around given means, exactly on them in tokens."""
     delivered = rng.normal(0, 5, (len(budgets), n))
     delivered += np.array(budgets)[:, None] - delivered.mean(axis=1, keepdims=True)

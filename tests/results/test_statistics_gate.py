@@ -8,14 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from results.statistics import (
-    decide_all,
-    minimum_detectable,
-    non_inferiority,
-    power_for,
-    questions_needed,
-    standard_error,
-)
+from results.statistics import decide_all, minimum_detectable, non_inferiority, power_for, questions_needed, standard_error
 
 
 def pair(n: int, drop: float, noise: float = 0.1, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -52,8 +45,11 @@ def test_a_metric_of_which_less_is_better_is_turned_round() -> None:
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from([0.0, 0.25, 0.5, 1.0]), st.sampled_from([0.0, 0.5, 1.0])), max_size=60),
-    st.floats(0.001, 0.6), st.booleans(), st.booleans(), st.sampled_from(["expanded", "percentile", "bca"]),
-)  # fmt: skip
+    st.floats(0.001, 0.6),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from(["expanded", "percentile", "bca"]),
+)
 def test_outcomes_are_disjoint_exhaustive_and_follow_from_the_bounds(
     scores: list[tuple[float, float]], margin: float, strict: bool, clustered: bool, method: str
 ) -> None:
@@ -68,9 +64,7 @@ def test_outcomes_are_disjoint_exhaustive_and_follow_from_the_bounds(
     few = len(set(clusters or range(len(a)))) < 20
     assert found.outcome == expected or (few and found.outcome == "inconclusive")
     assert (found.p <= 0.025) == (found.outcome == "regressed")
-    assert (found.questions_needed is None) or (
-        found.outcome == "inconclusive" and found.questions_needed > found.difference.n
-    )
+    assert (found.questions_needed is None) or (found.outcome == "inconclusive" and found.questions_needed > found.difference.n)
 
 
 def test_two_questions_never_pass_a_gate() -> None:
@@ -122,8 +116,7 @@ def test_so_many_questions_would_indeed_decide() -> None:
     delta = candidate - base
     rng = np.random.default_rng(4)
     decided = [
-        non_inferiority(rng.choice(delta, needed), np.zeros(needed), margin=0.01, resamples=499).outcome == "pass"
-        for _ in range(200)
+        non_inferiority(rng.choice(delta, needed), np.zeros(needed), margin=0.01, resamples=499).outcome == "pass" for _ in range(200)
     ]
     # A power of 80 % was asked for, with three standard errors of 200 trials.
     assert 0.8 - 0.085 <= np.mean(decided) <= 0.8 + 0.085
@@ -143,10 +136,12 @@ def test_the_whole_regresses_if_one_metric_does_and_passes_only_if_all_do() -> N
     outcomes = {
         names: decide_all(
             {name: scores for name, scores in {"good": good, "bad": bad, "vague": vague}.items() if name in names},
-            dict.fromkeys(names, base), margins=0.01, resamples=1000,
+            dict.fromkeys(names, base),
+            margins=0.01,
+            resamples=1000,
         ).outcome
         for names in (("good",), ("good", "bad"), ("good", "vague"), ("good", "bad", "vague"))
-    }  # fmt: skip
+    }
     assert list(outcomes.values()) == ["pass", "regressed", "inconclusive", "regressed"]
 
 

@@ -68,12 +68,16 @@ def test_a_failed_repetition_is_no_difference_and_none_is_one() -> None:
 
 def test_flips_have_the_cells_that_could_flip_for_denominator() -> None:
     rows = [
-        (0, 0, 0, 0, WIN), (0, 0, 1, 0, LOSS),  # a flip
-        (0, 0, 0, 1, WIN), (0, 0, 1, 1, WIN),  # none
-        (0, 1, 0, 0, WIN), (0, 1, 1, 0, TIE),  # could not flip
-        (1, 0, 0, 0, LOSS), (1, 0, 1, 0, LOSS),
+        (0, 0, 0, 0, WIN),
+        (0, 0, 1, 0, LOSS),  # a flip
+        (0, 0, 0, 1, WIN),
+        (0, 0, 1, 1, WIN),  # none
+        (0, 1, 0, 0, WIN),
+        (0, 1, 1, 0, TIE),  # could not flip
+        (1, 0, 0, 0, LOSS),
+        (1, 0, 1, 0, LOSS),
         (1, 1, 0, 0, LOSS),
-    ]  # fmt: skip
+    ]
     found = order_flip_rate(*zip(*rows, strict=True))
     assert found.value == pytest.approx(1 / 3)
     assert (found.n, found.units) == (3, 1)

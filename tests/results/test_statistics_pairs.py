@@ -73,9 +73,13 @@ def test_an_unknown_interval_method_is_refused() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.integers(0, 10_000), st.integers(2, 5), st.integers(1, 25), st.booleans(), st.sampled_from([0.0, 0.2]),
+    st.integers(0, 10_000),
+    st.integers(2, 5),
+    st.integers(1, 25),
+    st.booleans(),
+    st.sampled_from([0.0, 0.2]),
     st.sampled_from(["expanded", "percentile", "bca"]),
-)  # fmt: skip
+)
 def test_all_pairs_are_what_each_pair_gives_alone(
     seed: int, methods: int, questions: int, clustered: bool, gaps: float, method: str
 ) -> None:
@@ -121,9 +125,7 @@ def test_a_method_does_not_differ_from_itself(values: list[float], clustered: bo
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 1000), st.integers(40, 80), st.booleans())
-def test_the_order_of_questions_changes_nothing_but_the_luck_of_the_draw(
-    seed: int, questions: int, clustered: bool
-) -> None:
+def test_the_order_of_questions_changes_nothing_but_the_luck_of_the_draw(seed: int, questions: int, clustered: bool) -> None:
     rng = np.random.default_rng(seed)
     a, b = rng.random((2, questions))
     documents = [f"d{number}" for number in rng.integers(0, 20, questions)] if clustered else None
@@ -158,9 +160,7 @@ def test_sign_flips_of_all_pairs_refuse_gaps() -> None:
 def test_benjamini_hochberg_agrees_with_the_definition(p: list[float]) -> None:
     ordered = sorted(p)
     count = len(p)
-    adjusted = {
-        value: min(min(1.0, ordered[k] * count / (k + 1)) for k in range(ordered.index(value), count)) for value in p
-    }
+    adjusted = {value: min(min(1.0, ordered[k] * count / (k + 1)) for k in range(ordered.index(value), count)) for value in p}
     assert benjamini_hochberg(p) == pytest.approx([adjusted[value] for value in p])
 
 

@@ -152,9 +152,7 @@ def test_labels_that_are_all_the_same_are_flagged() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 10_000), st.integers(3, 30), st.floats(-5, 5), st.floats(0.1, 9))
-def test_shifting_the_judge_changes_nothing_and_scaling_both_scales_all(
-    seed: int, labels: int, shift: float, scale: float
-) -> None:
+def test_shifting_the_judge_changes_nothing_and_scaling_both_scales_all(seed: int, labels: int, shift: float, scale: float) -> None:
     f, y, _ = judged_and_labelled(np.random.default_rng(seed), 60, labels, binary=False)
     plain, moved = prediction_powered_mean(f, y), prediction_powered_mean(f + shift, y)
     assert moved.corrected.value == pytest.approx(plain.corrected.value, abs=1e-9)
@@ -204,8 +202,10 @@ def test_intervals_cover_as_stated_and_are_shorter_than_without_the_judge(
         uncorrected += abs(f.mean() - truth) <= half
         widths.append((found.corrected.high - found.corrected.low) / (found.labelled.high - found.labelled.low))
     share, width = held / sets, float(np.median(widths))
-    print(f"\n{labels} labels, noise {noise}, {'0/1' if binary else 'real'}, {per_document} per document:"
-          f" covers {share:.1%}, the judge alone {uncorrected / sets:.1%}, width {width:.2f}")  # fmt: skip
+    print(
+        f"\n{labels} labels, noise {noise}, {'0/1' if binary else 'real'}, {per_document} per document:"
+        f" covers {share:.1%}, the judge alone {uncorrected / sets:.1%}, width {width:.2f}"
+    )
     chance = 3 * math.sqrt(floor * (1 - floor) / sets)
     assert share > floor - chance
     assert share < 0.985 + chance

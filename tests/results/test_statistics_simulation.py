@@ -123,7 +123,7 @@ POOR = {
     "0/1, n=200, p=.02": (binary(200, 0.02), 0.02, None),
     "10 documents, p=.2": (clustered_binary(np.full(10, 30), 0.2, 0.5), 0.2, documents(np.full(10, 30))),
     "30 uneven documents, p=.2": (clustered_binary(UNEVEN, 0.2, 0.5), 0.2, documents(UNEVEN)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", POOR)
@@ -172,9 +172,7 @@ def gate_outcomes(truth: float, *, strict: bool, sets: int, seed: int, documents
     counts = dict.fromkeys(("pass", "regressed", "inconclusive"), 0)
     clusters = documents(np.full(400 // documents_of, documents_of)) if documents_of else None
     for row in changes(400, 0.2, truth / 0.2)(rng, sets):
-        found = non_inferiority(
-            row, 0 * row, margin=0.02, strict=strict, clusters=clusters, resamples=999, seed=int(rng.integers(1 << 30))
-        )
+        found = non_inferiority(row, 0 * row, margin=0.02, strict=strict, clusters=clusters, resamples=999, seed=int(rng.integers(1 << 30)))
         counts[found.outcome] += 1
     return {name: count / sets for name, count in counts.items()}
 
@@ -210,8 +208,10 @@ def test_several_metrics_raise_no_more_false_alarms_than_one(sets: int) -> None:
         for name in list(columns)[1:]:
             columns[name] = changes(300, 0.3, 0.5)(rng, 1)[0]
         passed += decide_all(columns, base, margins=0.02, resamples=999, seed=number).outcome == "pass"
-    print(f"5 metrics at the margin: alarms {corrected / sets:.4f} with Holm, {uncorrected / sets:.4f} without; "
-          f"one at the margin beside four fine ones: passes {passed / sets:.4f}")  # fmt: skip
+    print(
+        f"5 metrics at the margin: alarms {corrected / sets:.4f} with Holm, {uncorrected / sets:.4f} without; "
+        f"one at the margin beside four fine ones: passes {passed / sets:.4f}"
+    )
     allowed = 0.025 + 0.005 + 3 * np.sqrt(0.025 * 0.975 / sets)
     assert corrected / sets <= allowed
     assert passed / sets <= allowed
@@ -232,8 +232,10 @@ def test_equal_methods_are_rarely_told_from_the_best(sets: int) -> None:
         best = int(np.argmax(columns.mean(axis=1)))
         p = sign_flip_all_pairs(columns, seed=number, resamples=999)[best]
         against_best += min(holm([value for row, value in enumerate(p) if row != best])) <= 0.05
-    print(f"ten equal methods: one told from the best in {all_pairs / sets:.3f} of all boards, Holm over all pairs, "
-          f"{against_best / sets:.3f} over the pairs with the best; sure ranks wrong {missed / sets:.3f}")  # fmt: skip
+    print(
+        f"ten equal methods: one told from the best in {all_pairs / sets:.3f} of all boards, Holm over all pairs, "
+        f"{against_best / sets:.3f} over the pairs with the best; sure ranks wrong {missed / sets:.3f}"
+    )
     assert all_pairs / sets <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / sets)
     assert missed / sets <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / sets)
     assert against_best > all_pairs
@@ -246,11 +248,7 @@ def test_the_variance_budget_covers_with_enough_seeds_and_flags_too_few(sets: in
     for seeds in (3, 5, 10):
         hits = flagged = 0
         for number in range(sets):
-            scores = (
-                rng.normal(0, 0.3, (200, 1, 1))
-                + rng.normal(0, 0.05, (1, seeds, 1))
-                + rng.normal(0, 0.3, (200, seeds, 5))
-            )
+            scores = rng.normal(0, 0.3, (200, 1, 1)) + rng.normal(0, 0.05, (1, seeds, 1)) + rng.normal(0, 0.3, (200, seeds, 5))
             found = variance_budget(scores, seed=number, resamples=999).estimate
             hits += found.low <= 0 <= found.high
             flagged += not found.reliable

@@ -49,9 +49,7 @@ def test_what_is_written_reads_back_equal(store: Store) -> None:
         assert connection.execute("SELECT value FROM scores ORDER BY question").fetchall() == [(1.0,), (None,)]
 
 
-def test_what_is_read_within_a_reading_shares_its_connection_and_a_later_one_sees_what_was_written(
-    store: Store,
-) -> None:
+def test_what_is_read_within_a_reading_shares_its_connection_and_a_later_one_sees_what_was_written(store: Store) -> None:
     store.start(RUN)
     with store.database.reading() as outer:
         with store.database.reading() as inner:
@@ -282,9 +280,7 @@ texts = st.text(st.characters(blacklist_categories=("Cs",)), max_size=30)
 
 @settings(max_examples=15, deadline=None)
 @given(texts, texts, st.dictionaries(texts, texts, max_size=3))
-def test_any_text_survives_the_store(
-    tmp_path_factory: pytest.TempPathFactory, answer: str, title: str, notes: dict
-) -> None:
+def test_any_text_survives_the_store(tmp_path_factory: pytest.TempPathFactory, answer: str, title: str, notes: dict) -> None:
     store = Store(tmp_path_factory.mktemp("any") / "s")
     said = Prediction("q", answer, notes=notes)
     store.start(RUN)

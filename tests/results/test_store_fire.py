@@ -62,21 +62,14 @@ def read_until(folder: Path, deadline: float, looked: object) -> None:
 
 @pytest.mark.parametrize(
     ("writers", "readers", "seconds"),
-    [
-        pytest.param(3, 3, 6, marks=pytest.mark.slow),
-        pytest.param(8, 8, 60, marks=[pytest.mark.soak, pytest.mark.timeout(600)]),
-    ],
+    [pytest.param(3, 3, 6, marks=pytest.mark.slow), pytest.param(8, 8, 60, marks=[pytest.mark.soak, pytest.mark.timeout(600)])],
 )
-def test_many_writers_and_readers_lose_and_double_nothing(
-    store: Store, writers: int, readers: int, seconds: float
-) -> None:
+def test_many_writers_and_readers_lose_and_double_nothing(store: Store, writers: int, readers: int, seconds: float) -> None:
     context = multiprocessing.get_context("spawn")
     written, looked = context.Queue(), context.Queue()
     # Starting all those interpreters takes a while on two cores.
     deadline = time.time() + seconds + 2 * (writers + readers)
-    processes = [
-        context.Process(target=write_until, args=(store.folder, f"run{n}", deadline, written)) for n in range(writers)
-    ]
+    processes = [context.Process(target=write_until, args=(store.folder, f"run{n}", deadline, written)) for n in range(writers)]
     processes += [context.Process(target=read_until, args=(store.folder, deadline, looked)) for _ in range(readers)]
     for process in processes:
         process.start()

@@ -34,8 +34,9 @@ def check(store: Store, world: Benchmark, *references: str) -> Report:
     data = ", ".join(f"{{reference: '{one}'}}" for one in references)
     card = parse_card(
         f"method: {{name: m, version: '1'}}\nbenchmark: worlds/multihop:validation\nsetting: distractor\nlimit: 4\n"
-        f"training_data: [{data}]\n".encode(), "card.yaml",
-    )  # fmt: skip
+        f"training_data: [{data}]\n".encode(),
+        "card.yaml",
+    )
     rows = "".join(json.dumps({"question_id": question.id, "answer": "x"}) + "\n" for question in world.questions)
     target = Target(world, settings.apply("distractor", world, 0))
     return validate(card, io.BytesIO(rows.encode()), target, file="p", training=stored_training(store))
@@ -49,11 +50,7 @@ def test_questions_in_the_store_are_compared_and_no_dataset_is_loaded(
     keep(store, world, "hotpotqa/distractor:train", [shared])
     (said,) = check(store, world, "hotpotqa:train").contamination
     assert "1 of the evaluated questions word for word" in said
-    assert (
-        check(store, world, "hotpotqa/distractor:train+dev", "hotpotqa:test")
-        .contamination[0]
-        .startswith("training data 1 ")
-    )
+    assert check(store, world, "hotpotqa/distractor:train+dev", "hotpotqa:test").contamination[0].startswith("training data 1 ")
     report = check(store, world, "hotpotqa:dev", "musique:train", "hotpotqa/fullwiki:dev")
     assert report.contamination == ()
     (note,) = [one for one in report.findings if one.code == "training_data_not_compared"]
@@ -68,9 +65,7 @@ def test_stored_data_that_hold_more_than_a_reference_say_nothing_of_it(store: St
     assert len(stored_training(store)("hotpotqa").questions) == 1
 
 
-def test_a_thousand_references_read_the_store_once(
-    store: Store, world: Benchmark, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_thousand_references_read_the_store_once(store: Store, world: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
     from results import question_queries
 
     keep(store, world, "hotpotqa/distractor:train", [replace(world.questions[0], id="elsewhere")])

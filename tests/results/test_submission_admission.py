@@ -26,8 +26,13 @@ METRICS = [parse("em"), parse("f1(rules=hotpotqa)")]
 
 
 def card(**changes: Any) -> Card:
-    said = {"method": {"name": "theirs", "version": "1"}, "benchmark": "worlds/multihop:validation",
-            "setting": "distractor", "training_data": [], "limit": 5}  # fmt: skip
+    said = {
+        "method": {"name": "theirs", "version": "1"},
+        "benchmark": "worlds/multihop:validation",
+        "setting": "distractor",
+        "training_data": [],
+        "limit": 5,
+    }
     return Card.model_validate(said | changes)
 
 
@@ -55,9 +60,14 @@ def test_a_board_that_is_here_is_taken(ours: Store, target: Target) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"benchmark": "worlds/long:validation"}, {"benchmark": "worlds/multihop:test"}, {"setting": "corpus"}, {"seed": 1},
-     {"config": {"worlds": 10**9}}],
-)  # fmt: skip
+    [
+        {"benchmark": "worlds/long:validation"},
+        {"benchmark": "worlds/multihop:test"},
+        {"setting": "corpus"},
+        {"seed": 1},
+        {"config": {"worlds": 10**9}},
+    ],
+)
 def test_nothing_else_is_and_the_boards_that_are_here_are_named(ours: Store, changes: dict[str, Any]) -> None:
     with pytest.raises(UserError) as caught:
         require_known(ours, card(**changes))

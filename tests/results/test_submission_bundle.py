@@ -32,8 +32,7 @@ from results.submission.rows import PROMPT
 from results.submission.template import write_template
 
 METRICS = [parse_metric("em"), parse_metric("recall@5")]
-CARD = b"method: {name: mine, version: '1'}\nbenchmark: worlds/multihop:validation\nsetting: distractor\nlimit: 6\n" \
-       b"training_data: []\n"  # fmt: skip
+CARD = b"method: {name: mine, version: '1'}\nbenchmark: worlds/multihop:validation\nsetting: distractor\nlimit: 6\ntraining_data: []\n"
 
 
 @pytest.fixture(scope="module")
@@ -55,11 +54,14 @@ def predictions(world: Benchmark) -> list[Prediction]:
     notes = {"mine": {"deep": [1, 2.5, None]}, PROMPT: [{"role": "user", "content": "Ä \u2028 \n?"}]}
     return [
         Prediction(
-            q.id, gold_text(q), tuple(Evidence(e, 0.1 * n) for n, e in enumerate(q.evidence)),
-            Usage(3, 2, 1, 1, {"read": 0.1}, 5, 0.25), notes,
+            q.id,
+            gold_text(q),
+            tuple(Evidence(e, 0.1 * n) for n, e in enumerate(q.evidence)),
+            Usage(3, 2, 1, 1, {"read": 0.1}, 5, 0.25),
+            notes,
         )
         for q in world.questions
-    ]  # fmt: skip
+    ]
 
 
 @pytest.fixture
@@ -71,10 +73,13 @@ def bundle(tmp_path: Path, world: Benchmark, card: Card) -> Path:
 
 def write(path: Path, world: Benchmark, card: Card, **changes: Any) -> Manifest:
     facts: dict[str, Any] = {
-        "run": "r1", "origin": "submitted", "dataset": "worlds/multihop:validation",
-        "dataset_fingerprint": world.fingerprint, "versions": {"ragmeter": "1"},
+        "run": "r1",
+        "origin": "submitted",
+        "dataset": "worlds/multihop:validation",
+        "dataset_fingerprint": world.fingerprint,
+        "versions": {"ragmeter": "1"},
         "metrics": {"em(rules=squad)#v1": 1.0, "other#v1": None},
-    }  # fmt: skip
+    }
     return write_bundle(path, card, predictions(world), **(facts | changes))
 
 
@@ -129,9 +134,19 @@ def refused(path: Path) -> str:
 
 @pytest.mark.parametrize(
     "name",
-    ["../evil.txt", "/etc/passwd", "a/b.txt", "..\\evil", "C:\\evil", "card.yaml/", "x.py", "__MACOSX/._card.yaml",
-     "CARD.YAML", "predictions.jsonl\u202e"],
-)  # fmt: skip
+    [
+        "../evil.txt",
+        "/etc/passwd",
+        "a/b.txt",
+        "..\\evil",
+        "C:\\evil",
+        "card.yaml/",
+        "x.py",
+        "__MACOSX/._card.yaml",
+        "CARD.YAML",
+        "predictions.jsonl\u202e",
+    ],
+)
 def test_a_bundle_holds_its_three_files_and_nothing_else(bundle: Path, name: str, tmp_path: Path) -> None:
     path = rewritten(bundle, lambda content: content.update({name: b"x"}))
     before = sorted(tmp_path.rglob("*"))
@@ -314,19 +329,13 @@ def test_what_a_user_of_an_open_bundle_raises_is_not_blamed_on_the_bundle(bundle
 # -- templates -------------------------------------------------------------------------------------------------
 
 
-def test_a_template_holds_questions_without_gold_and_a_card_that_is_valid(
-    tmp_path: Path, world: Benchmark, target: Target
-) -> None:
+def test_a_template_holds_questions_without_gold_and_a_card_that_is_valid(tmp_path: Path, world: Benchmark, target: Target) -> None:
     files = write_template(tmp_path / "t", target, Setting.parse("distractor"), limit=6, passages=True)
-    assert [path.name for path in files] == [
-        "card.yaml", "predictions.jsonl", "questions.jsonl", "passages.jsonl", "candidates.jsonl",
-    ]  # fmt: skip
+    assert [path.name for path in files] == ["card.yaml", "predictions.jsonl", "questions.jsonl", "passages.jsonl", "candidates.jsonl"]
     card, empty, questions, passages, candidates = (path.read_text("utf-8") for path in files)
     assert empty == ""
     found = parse_card(card.encode(), "card.yaml")
-    assert (found.benchmark, found.limit, found.dataset_fingerprint) == (
-        "worlds/multihop:validation", 6, world.fingerprint,
-    )  # fmt: skip
+    assert (found.benchmark, found.limit, found.dataset_fingerprint) == ("worlds/multihop:validation", 6, world.fingerprint)
     asked = [json.loads(line) for line in questions.splitlines()]
     assert asked == [{"id": question.query_id, "text": question.text} for question in world.questions]
     told = [json.loads(line) for line in candidates.splitlines()]

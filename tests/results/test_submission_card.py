@@ -44,9 +44,7 @@ def refused(text: str | bytes) -> UserError:
 
 def test_a_card_says_what_was_written_and_its_types_say_what_is_a_number() -> None:
     found = card()
-    assert (found.method.label, found.method.parameters, found.method.open_weights) == (
-        "my-method@1.10", 22_000_000, True,
-    )  # fmt: skip
+    assert (found.method.label, found.method.parameters, found.method.open_weights) == ("my-method@1.10", 22_000_000, True)
     assert str(found.setting) == "corpus(retriever=bm25,n=5)"
     assert found.models[0].revision == "no"
     assert found.settings["list"] == ["1", None, "yes"]
@@ -94,7 +92,7 @@ def test_a_byte_order_mark_and_windows_line_ends_change_nothing() -> None:
         ("a dump", "a\\x1b[31mdump", "invisible character U+001B", 15, "remove it"),
         ("a dump", "a\\u202edump", "invisible character U+202E", 15, "remove it"),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_is_named_with_its_line(old: str, new: str, what: str | None, line: int, hint: str | None) -> None:
     text = CARD.replace(old, new, 1)
     if what is None:
@@ -146,10 +144,8 @@ LAUGHS = "a: &a [x, x]\n" + "".join(
         ("a: \x07", "not YAML"),
     ],
     ids=lambda value: str(value)[:24],
-)  # fmt: skip
-def test_what_could_do_harm_is_refused_quickly(
-    text: str | bytes, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+)
+def test_what_could_do_harm_is_refused_quickly(text: str | bytes, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     started = time.perf_counter()
     assert what in refused(text).what

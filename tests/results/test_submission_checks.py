@@ -35,8 +35,15 @@ def world() -> Benchmark:
     return registry.load(REFERENCE).limited(12)
 
 
-def card_for(setting: str = "distractor", *, name: str = "mine", version: str = "1", extra: str = "",
-             training: str = "[]", benchmark: str = REFERENCE) -> Card:  # fmt: skip
+def card_for(
+    setting: str = "distractor",
+    *,
+    name: str = "mine",
+    version: str = "1",
+    extra: str = "",
+    training: str = "[]",
+    benchmark: str = REFERENCE,
+) -> Card:
     text = (
         f"method: {{name: {name}, version: '{version}'}}\nbenchmark: {benchmark}\nsetting: {setting}\nlimit: 12\n"
         f"training_data: {training}\n{extra}"
@@ -81,9 +88,12 @@ def test_what_is_right_passes_and_is_scored_by_our_own_code(world: Benchmark) ->
     report = check(world, perfect(world))
     assert report.ok
     assert report.findings == ()
-    ours = score(world.questions, [Prediction(q.id, gold_text(q), tuple(Evidence(e, 0.0) for e in q.evidence))
-                                   for q in world.questions], METRICS,
-                 corpus_text=lambda one: world.corpus.get([one])[0].full_text)  # fmt: skip
+    ours = score(
+        world.questions,
+        [Prediction(q.id, gold_text(q), tuple(Evidence(e, 0.0) for e in q.evidence)) for q in world.questions],
+        METRICS,
+        corpus_text=lambda one: world.corpus.get([one])[0].full_text,
+    )
     assert list(report.scores) == [str(metric) for metric in METRICS]
     for name, values in ours.items():
         np.testing.assert_array_equal(report.scores[name], values)
@@ -103,8 +113,7 @@ def test_rows_may_stand_in_any_order_and_under_either_id(world: Benchmark) -> No
 def test_any_change_of_what_was_said_changes_the_digest(world: Benchmark) -> None:
     rows = perfect(world)
     digests = {check(world, rows).digest}
-    for change in ({"answer": "x"}, {"usage": {"model_calls": 1}}, {"notes": {"a": 1}}, {"evidence": []},
-                   {"prompt": "hello"}):  # fmt: skip
+    for change in ({"answer": "x"}, {"usage": {"model_calls": 1}}, {"notes": {"a": 1}}, {"evidence": []}, {"prompt": "hello"}):
         digests.add(check(world, [rows[0] | change, *rows[1:]]).digest)
     assert len(digests) == 6
 
@@ -252,9 +261,7 @@ def test_rankings_alone_are_refused_where_the_gold_names_no_evidence(world: Benc
     assert validate(card_for(), raw, target, file="p.jsonl", metrics=answers).ok
 
 
-def test_scores_that_contradict_each_other_keep_a_submission_out(
-    world: Benchmark, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scores_that_contradict_each_other_keep_a_submission_out(world: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("results.submission.checks.check_invariants", lambda scores: ["recall falls for 1 question"])
     report = check(world, perfect(world))
     assert (only(report).code, report.scores) == ("invariant", {})
@@ -277,9 +284,7 @@ def test_scores_that_contradict_each_other_keep_a_submission_out(
         ("[{name: mine, question_ids: [multihop-10000-00003, other]}]", "lists 1 of the evaluated questions"),
     ],
 )
-def test_training_data_that_cover_the_evaluation_are_flagged_and_not_refused(
-    world: Benchmark, training: str, reason: str | None
-) -> None:
+def test_training_data_that_cover_the_evaluation_are_flagged_and_not_refused(world: Benchmark, training: str, reason: str | None) -> None:
     report = check(world, perfect(world), card_for(training=training), training=training_loader())
     assert report.ok
     if reason is None:
@@ -298,9 +303,11 @@ def test_training_data_that_cover_the_evaluation_are_flagged_and_not_refused(
         ("worlds/multihop", "names no split, so it covers styled:validation"),
         ("styled:validation", "covers the evaluated split validation"),
         ("worlds/style:validation", "covers the evaluated split validation"),
-        ("worlds/multihop:train", None), ("worlds/long:validation", None), ("styled:train", None),
+        ("worlds/multihop:train", None),
+        ("worlds/long:validation", None),
+        ("styled:train", None),
     ],
-)  # fmt: skip
+)
 def test_training_data_of_the_base_cover_what_is_told_in_other_styles(training: str, reason: str | None) -> None:
     asked = registry.load("styled:validation", {"base_config": {"worlds": 1, "questions": 20}}).limited(12)
     card = card_for(benchmark="styled:validation", training=f"[{{reference: '{training}'}}]")
@@ -350,9 +357,7 @@ def test_each_declared_dataset_is_loaded_once(world: Benchmark) -> None:
     assert only(report, "note").count == 5
 
 
-def test_equal_ids_within_one_dataset_are_found_where_the_texts_were_changed(
-    data_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equal_ids_within_one_dataset_are_found_where_the_texts_were_changed(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
     dev = registry.load("musique:train").limited(12)
     reworded = [replace(question, text=f"rephrased {number}") for number, question in enumerate(dev.questions[:3])]

@@ -38,9 +38,7 @@ def question(number: int = 0, gold: str = "Paris", evidence: tuple[Passage, ...]
     return Question(f"n{number}", text, (gold,), evidence=tuple(one.id for one in evidence))
 
 
-def look(
-    prompts: Sequence[tuple[Question, str | Messages, Sequence[Passage]]], corpus: Corpus = CORPUS
-) -> list[Finding]:
+def look(prompts: Sequence[tuple[Question, str | Messages, Sequence[Passage]]], corpus: Corpus = CORPUS) -> list[Finding]:
     rows = []
     for line, (asked, prompt, delivered) in enumerate(prompts, 1):
         messages = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
@@ -102,8 +100,7 @@ CITIES = [f"Town{number} Bay" for number in range(40)]
 
 
 def test_a_hint_in_every_prompt_is_an_error_even_where_the_passages_say_the_answer_too() -> None:
-    lists = [passage(f"List {number}", f"A place called {city} is known for its tower.")
-             for number, city in enumerate(CITIES)]  # fmt: skip
+    lists = [passage(f"List {number}", f"A place called {city} is known for its tower.") for number, city in enumerate(CITIES)]
     rows = [
         (question(number, city), f"{one.text}\nGold answer: {city}\nNow answer.", [one])
         for number, (city, one) in enumerate(zip(CITIES, lists, strict=True))
@@ -118,8 +115,7 @@ def test_a_hint_in_every_prompt_is_an_error_even_where_the_passages_say_the_answ
 
 def test_a_hint_is_known_by_one_word_where_what_precedes_it_varies() -> None:
     given = passage("List", f"Places: {'; '.join(CITIES)}.")
-    rows = [(question(number, city), f"{given.text}\nTower {number}? Hint: {city}", [given])
-            for number, city in enumerate(CITIES)]  # fmt: skip
+    rows = [(question(number, city), f"{given.text}\nTower {number}? Hint: {city}", [given]) for number, city in enumerate(CITIES)]
     (finding,) = look(rows, Corpus.of([given]))
     assert (finding.code, finding.severity, finding.count) == ("gold_in_prompt", "error", 40)
 
@@ -164,9 +160,7 @@ def test_another_accepted_wording_counts_as_the_answer() -> None:
     assert codes("Hint: city of light!", [OTHER], asked) == ["gold_in_prompt/error"]
 
 
-@pytest.mark.parametrize(
-    "label", ['{"is_supporting": true, "text": "x"}', "isgold=1", "has_answer: yes", "'is_gold': False"]
-)
+@pytest.mark.parametrize("label", ['{"is_supporting": true, "text": "x"}', "isgold=1", "has_answer: yes", "'is_gold': False"])
 def test_labels_of_the_evidence_are_an_error(label: str) -> None:
     assert codes(f"Passage {label}: the wall fell", [OTHER]) == ["labels_in_prompt/error"]
 
@@ -203,8 +197,7 @@ def truncated(asked: Question, given: Sequence[Passage]) -> str:
 
 def extracted(asked: Question, given: Sequence[Passage]) -> list[dict[str, str]]:
     first = " ".join(sentence for one in given for sentence in sentences(one.text)[:2])
-    return [{"role": "system", "content": "You answer yes or no or briefly."},
-            {"role": "user", "content": f"{first}\n{asked.text}"}]  # fmt: skip
+    return [{"role": "system", "content": "You answer yes or no or briefly."}, {"role": "user", "content": f"{first}\n{asked.text}"}]
 
 
 def prompts_of(benchmark: Benchmark, write: Writer, hint: str = "") -> list[Finding]:
@@ -218,13 +211,7 @@ def prompts_of(benchmark: Benchmark, write: Writer, hint: str = "") -> list[Find
     return look(rows, benchmark.corpus)
 
 
-SETS = [
-    "hotpotqa:train",
-    "2wikimultihopqa:dev",
-    "musique:train",
-    "worlds/multihop:validation",
-    "worlds/long:validation",
-]
+SETS = ["hotpotqa:train", "2wikimultihopqa:dev", "musique:train", "worlds/multihop:validation", "worlds/long:validation"]
 
 
 @pytest.mark.parametrize("reference", SETS)
@@ -240,9 +227,7 @@ def test_honest_prompts_of_real_questions_are_not_refused(
 
 
 @pytest.mark.parametrize("reference", SETS)
-def test_a_gold_hint_in_real_prompts_is_found(
-    reference: str, data_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gold_hint_in_real_prompts_is_found(reference: str, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
     benchmark = registry.load(reference).limited(60)
     found = {one.code: one for one in prompts_of(benchmark, plain, " (expected: {gold})")}

@@ -45,9 +45,12 @@ def row(**fields: object) -> bytes:
 
 def test_a_row_is_read_as_the_prediction_that_it_says() -> None:
     prediction = Prediction(
-        "q1", "Zürich 🏔", (Evidence("p1", 0.5), Evidence("p2#3", -1.0)),
-        Usage(10, 2, 0, 1, {"read": 0.25}, 7, 0.001), {"support": ["p1"], "mine": {"deep": [1, None]}},
-    )  # fmt: skip
+        "q1",
+        "Zürich 🏔",
+        (Evidence("p1", 0.5), Evidence("p2#3", -1.0)),
+        Usage(10, 2, 0, 1, {"read": 0.25}, 7, 0.001),
+        {"support": ["p1"], "mine": {"deep": [1, None]}},
+    )
     (found,), findings = read(json.dumps(prediction.to_json()).encode())
     assert (found.line, found.prediction, findings) == (1, prediction, ())
 
@@ -92,8 +95,7 @@ def test_prompts_become_messages_in_the_notes() -> None:
         (b'{"question_id": "q", "answer": "a", "usage": {"cost_usd": ' + b"9" * 5000 + b"}}", "huge_number", "5000"),
         (b'{"question_id": "q", "answer": "a", "answer": "b"}', "duplicate_key", "answer"),
         (row(notes={"a": json.loads("[" * 30 + "]" * 30)}), "too_deep", ""),
-        (b'{"question_id": "q", "answer": "a", "notes": {"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}}",
-         "too_deep", ""),
+        (b'{"question_id": "q", "answer": "a", "notes": {"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}}", "too_deep", ""),
         (b"[1, 2]", "not_object", "a list"),
         (b'"text"', "not_object", "the text"),
         (b'{"question_id": "q", "answer": "a"', "not_json", "column"),
@@ -115,7 +117,7 @@ def test_prompts_become_messages_in_the_notes() -> None:
         (row(notes={"long": "x" * 70_000}), "notes_too_long", ""),
         (row(usage={"seconds": {"s" * 65: 1}}), "bad_id", ""),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_row_is_refused_with_its_line_and_reason(raw: bytes, code: str, detail: str) -> None:
     found, line, said = refusal(raw)
     assert found == code
@@ -160,10 +162,7 @@ def test_a_file_beyond_the_limit_is_read_no_further() -> None:
     assert source.tell() <= SMALL.file_bytes + SMALL.chunk_bytes
 
 
-@given(
-    st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n\0"), max_size=30), max_size=20),
-    st.integers(1, 40),
-)
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n\0"), max_size=30), max_size=20), st.integers(1, 40))
 def test_lines_are_those_that_a_whole_reading_would_give(texts: list[str], chunk: int) -> None:
     raw = "\n".join(["{}", *texts]).encode()
     findings = Findings()
@@ -218,8 +217,7 @@ def probe(writer: str) -> tuple[int, int, list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("megabytes", "rows", "findings"),
-    [(250, 1, ["line_too_long=1"]), (300, 0, ["line_too_long=1", "file_too_long=1"])],
+    ("megabytes", "rows", "findings"), [(250, 1, ["line_too_long=1"]), (300, 0, ["line_too_long=1", "file_too_long=1"])]
 )
 def test_a_line_of_hundreds_of_megabytes_costs_no_memory(megabytes: int, rows: int, findings: list[str]) -> None:
     found, grown, said = probe(f"""

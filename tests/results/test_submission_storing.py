@@ -73,9 +73,7 @@ def test_a_submission_is_stored_with_its_card_and_shown_on_the_board(store: Stor
     kept = keep(store, world, report)
     assert (kept.outcome, kept.run) == ("stored", run_of(report.card, world.fingerprint))
     (row,) = queries.runs(store)
-    assert (row.origin, row.status, row.method, row.done, row.setting) == (
-        "submitted", FINISHED, "mine@1", 12, "distractor",
-    )  # fmt: skip
+    assert (row.origin, row.status, row.method, row.done, row.setting) == ("submitted", FINISHED, "mine@1", 12, "distractor")
     assert row.card is not None
     assert row.card[RECORD]["contamination"] == list(report.contamination)
     assert card_of(row) == report.card
@@ -109,9 +107,7 @@ def test_what_has_errors_is_not_stored(store: Store, world: Benchmark) -> None:
     assert not store.database.exists
 
 
-def test_an_attempt_that_was_cut_off_is_begun_again(
-    store: Store, world: Benchmark, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_attempt_that_was_cut_off_is_begun_again(store: Store, world: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
     changed = [said(question, answer="first try") for question in world.questions]
 
     def broken(*arguments: object) -> None:
@@ -132,18 +128,13 @@ def test_an_attempt_that_was_cut_off_is_begun_again(
 
 def our_run(store: Store, world: Benchmark, change: Callable[[int, Question], str], **fields: Any) -> str:
     """A run of ours with perfect evidence and the answers that `change` gives."""
-    predictions = [Prediction(q.id, change(number, q), tuple(Evidence(e, 0.0) for e in q.evidence), Usage())
-                   for number, q in enumerate(world.questions)]  # fmt: skip
-    facts = {
-        "run": "ours0000",
-        "method": "mine",
-        "method_id": "mine",
-        "kind": "method",
-        "setting": "distractor",
-    } | fields
+    predictions = [
+        Prediction(q.id, change(number, q), tuple(Evidence(e, 0.0) for e in q.evidence), Usage())
+        for number, q in enumerate(world.questions)
+    ]
+    facts = {"run": "ours0000", "method": "mine", "method_id": "mine", "kind": "method", "setting": "distractor"} | fields
     store.put_benchmark(world, world.fingerprint)
-    store.start(Run(description={}, dataset=REFERENCE, dataset_fingerprint=world.fingerprint, seed=0,
-                    questions=12, provenance={}, **facts))  # fmt: skip
+    store.start(Run(description={}, dataset=REFERENCE, dataset_fingerprint=world.fingerprint, seed=0, questions=12, provenance={}, **facts))
     metrics = METRICS[:3]
     store.append(facts["run"], predictions, score(world.questions, predictions, metrics))
     store.end(facts["run"], FINISHED)

@@ -21,9 +21,18 @@ from results.store import FINISHED, INTERRUPTED, Run, Store
 from results.tables import CSV_COLUMNS, latex_text, markdown_text, render, to_csv, to_latex, to_markdown
 
 CARD = DatasetCard(
-    title="Toy", task="QA", description="d", hub_id=None, revision=None, licence="none", citation="c",
-    languages=("en",), splits={"dev": 4}, metrics=("em",), settings=("distractor",),
-)  # fmt: skip
+    title="Toy",
+    task="QA",
+    description="d",
+    hub_id=None,
+    revision=None,
+    licence="none",
+    citation="c",
+    languages=("en",),
+    splits={"dev": 4},
+    metrics=("em",),
+    settings=("distractor",),
+)
 EVIL = "=cmd|' /C calc'!A0 <script>&_%$#{}~^\\|*`[x](http://x)"
 BASE = [1.0] * 20 + [0.0] * 20
 BETTER = [1.0] * 38 + [0.0] * 2
@@ -42,9 +51,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Board:
         said = [Prediction(q.id, "x") for q in asked[: len(values)]]
         store.append(run.run, said, {"f1(rules=squad)#v1": np.array(values)})
         store.end(run.run, INTERRUPTED if name == "half" else FINISHED)
-    store.put_experiment(
-        "toy", "name: toy", None, None, "bm25", ["run-bm25", f"run-{EVIL[:4]}", "run-gold", "run-half"]
-    )
+    store.put_experiment("toy", "name: toy", None, None, "bm25", ["run-bm25", f"run-{EVIL[:4]}", "run-gold", "run-half"])
     (found,) = boards(store, "toy")
     return found
 
@@ -140,9 +147,20 @@ def test_latex_is_booktabs_with_raised_marks(board: Board) -> None:
 @given(st.text(max_size=60))
 def test_latex_text_leaves_no_active_character(text: str) -> None:
     shown = latex_text(text)
-    for written in (r"\textbackslash{}", r"\textasciitilde{}", r"\textasciicircum{}", r"\textless{}", r"\textgreater{}",
-                    r"\textbar{}", r"\dots{}", r"$\pm$", r"$\times$", r"$\cdot$", "$-$",
-                    r"$\dagger$"):  # fmt: skip
+    for written in (
+        r"\textbackslash{}",
+        r"\textasciitilde{}",
+        r"\textasciicircum{}",
+        r"\textless{}",
+        r"\textgreater{}",
+        r"\textbar{}",
+        r"\dots{}",
+        r"$\pm$",
+        r"$\times$",
+        r"$\cdot$",
+        "$-$",
+        r"$\dagger$",
+    ):
         shown = shown.replace(written, "")
     for active in "{}&%$#_":
         shown = shown.replace("\\" + active, "")

@@ -22,9 +22,8 @@ DAY = datetime(2026, 3, 1)
 
 
 def checkpoint(
-    sha256: str, config: Mapping[str, Any], stage: str = "reranker", parents: Sequence[str] = (),
-    data: Sequence[str] = (),
-) -> Checkpoint:  # fmt: skip
+    sha256: str, config: Mapping[str, Any], stage: str = "reranker", parents: Sequence[str] = (), data: Sequence[str] = ()
+) -> Checkpoint:
     return Checkpoint("sark", 1, stage, config, tuple(parents), tuple(data), sha256, Path("folder"))
 
 
@@ -33,8 +32,10 @@ def run(dataset: str, weights: str | None = A, named: Sequence[str] = (A,), **fa
     described = {
         "method": {"id": "bm25", "config": {}, "weights": None},
         "rerankers": [{"id": "sark", "config": {"model": "somewhere"}, "weights": weights}],
-        "compressor": None, "reader": None, "k": 5,
-    }  # fmt: skip
+        "compressor": None,
+        "reader": None,
+        "k": 5,
+    }
     told = {"checkpoints": list(named)}
     plain = RunRow(f"run-{dataset}", "e", "ours", "bm25", "retriever", dataset, "f" * 16, "distractor", 0, 10, 10, 0,
                    "finished", None, DAY, DAY, "run", described, told, {}, None, None)  # fmt: skip
@@ -50,11 +51,12 @@ TRAINED = {A: checkpoint(A, {"data": ["hotpotqa:train+dev"], "validation": ["nq:
     [
         ("hotpotqa:dev", "hotpotqa:train+dev was trained on by checkpoint aaaaaaaa (sark, reranker)"),
         ("hotpotqa/fullwiki:dev", "hotpotqa:train+dev was trained on by checkpoint aaaaaaaa (sark, reranker)"),
-        ("styled:dev(hotpotqa,informal=0.5,seed=0)",
-         "hotpotqa:train+dev was trained on by checkpoint aaaaaaaa (sark, reranker)"),
-        ("hotpotqa:test", None), ("nq:test", None), ("worlds/multihop:train", None),
+        ("styled:dev(hotpotqa,informal=0.5,seed=0)", "hotpotqa:train+dev was trained on by checkpoint aaaaaaaa (sark, reranker)"),
+        ("hotpotqa:test", None),
+        ("nq:test", None),
+        ("worlds/multihop:train", None),
     ],
-)  # fmt: skip
+)
 def test_a_run_of_a_checkpoint_that_learnt_what_is_asked_is_contaminated(dataset: str, reason: str | None) -> None:
     asked = run(dataset)
     assert contaminated_by(asked, CARDS, TRAINED) == (() if reason is None else (reason,))
@@ -74,8 +76,7 @@ def test_what_a_checkpoint_began_from_counts_however_far_back() -> None:
         C: checkpoint(C, {"data": {"scp": ["musique:dev"], "joint": ["hotpotqa:dev"], "options": {}}}, "scp"),
     }
     assert list(trained_on(run("musique:dev"), CARDS, known)) == ["nq:train", "webqsp:train", "musique:dev"]
-    assert contaminated_by(run("musique:dev"), CARDS, known) == (
-        "musique:dev was trained on by checkpoint cccccccc (sark, scp)",)  # fmt: skip
+    assert contaminated_by(run("musique:dev"), CARDS, known) == ("musique:dev was trained on by checkpoint cccccccc (sark, scp)",)
     assert contaminated_by(run("hotpotqa:dev"), CARDS, known) == ()  # of a stage that came later
 
 
@@ -89,7 +90,8 @@ def test_equal_data_under_another_name_contaminate() -> None:
     known = {A: checkpoint(A, {"data": ["mine:train"]}, data=["e" * 16])}
     assert not contaminated_by(run("theirs:test"), CARDS, known)
     assert contaminated_by(run("theirs:test", dataset_fingerprint="e" * 16), CARDS, known) == (
-        "these very data were trained on by checkpoint aaaaaaaa (sark, reranker)",)  # fmt: skip
+        "these very data were trained on by checkpoint aaaaaaaa (sark, reranker)",
+    )
 
 
 def test_generated_training_worlds_are_not_those_that_are_asked() -> None:
@@ -104,19 +106,15 @@ def test_generated_training_worlds_are_not_those_that_are_asked() -> None:
     [
         ({"data": ["nq:train", "nq:train", 3, "no reference!"]}, "reranker", ("nq:train",)),
         ({"graph": ["webqsp:train+validation"]}, "towers", ("webqsp:train+validation",)),
-        ({"data": {"scp": ["a:x"], "instruction": ["b:x"], "joint": ["c:x"], "options": {"d": []}}}, "instruction",
-         ("b:x",)),
+        ({"data": {"scp": ["a:x"], "instruction": ["b:x"], "joint": ["c:x"], "options": {"d": []}}}, "instruction", ("b:x",)),
         ({"data": {"scp": ["a:x"], "instruction": ["b:x"], "joint": ["c:x"]}}, "supervised", ("c:x",)),
         ({"data": {"first": ["a:x"], "second": ["b:x"]}}, "whole", ("a:x", "b:x")),
-        ({"data": ["styled:train"], "data_options": {"styled": {"base": "hotpotqa"}}}, "r",
-         ("styled:train(hotpotqa)",)),
+        ({"data": ["styled:train"], "data_options": {"styled": {"base": "hotpotqa"}}}, "r", ("styled:train(hotpotqa)",)),
         ({"data": {"joint": ["styled:train"], "options": {}}}, "joint", ("styled:train(worlds/multihop)",)),
         ({"corpus": "somewhere", "validation": ["nq:dev"]}, "s", ()),
     ],
-)  # fmt: skip
-def test_references_are_read_from_the_options_of_trainings(
-    config: dict[str, Any], stage: str, expected: tuple[str, ...]
-) -> None:
+)
+def test_references_are_read_from_the_options_of_trainings(config: dict[str, Any], stage: str, expected: tuple[str, ...]) -> None:
     assert references_of(checkpoint(A, config, stage)) == expected
 
 

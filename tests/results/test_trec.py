@@ -49,10 +49,19 @@ def ranked(*ids: str, scores: Sequence[float] | None = None) -> tuple[Evidence, 
 @pytest.mark.parametrize(
     ("identifier", "column"),
     [
-        ("doc-1", "doc-1"), ("p1#2", "p1#2"), ("a b", "a%20b"), ("100%", "100%25"), ("a%20b", "a%2520b"), ("", "%"),
-        ("%", "%25"), ("Zürich", "Z%C3%BCrich"), ("a\tb\nc", "a%09b%0Ac"), ("\u2028", "%E2%80%A8"), ("\x7f", "%7F"),
+        ("doc-1", "doc-1"),
+        ("p1#2", "p1#2"),
+        ("a b", "a%20b"),
+        ("100%", "100%25"),
+        ("a%20b", "a%2520b"),
+        ("", "%"),
+        ("%", "%25"),
+        ("Zürich", "Z%C3%BCrich"),
+        ("a\tb\nc", "a%09b%0Ac"),
+        ("\u2028", "%E2%80%A8"),
+        ("\x7f", "%7F"),
     ],
-)  # fmt: skip
+)
 def test_ids_become_one_column_and_come_back(identifier: str, column: str) -> None:
     assert trec.escape(identifier) == column
     assert trec.unescape(column) == identifier
@@ -90,8 +99,7 @@ def test_scores_that_fall_strictly_are_written_as_they_are(scores: list[float]) 
 
 
 def test_a_tie_lowers_no_score_by_more_than_it_must() -> None:
-    assert trec.decreasing([2.0, 2.0, 2.0, 1.0]) == [2.0, pytest.approx(2.0, rel=1e-6), pytest.approx(2.0, rel=2e-6),
-                                                     1.0]  # fmt: skip
+    assert trec.decreasing([2.0, 2.0, 2.0, 1.0]) == [2.0, pytest.approx(2.0, rel=1e-6), pytest.approx(2.0, rel=2e-6), 1.0]
     assert trec.decreasing([0.0, 0.0]) == [0.0, pytest.approx(0.0, abs=1e-11)]
     assert trec.decreasing([1e300, 1e300, 5.0]) == [3.0, 2.0, 1.0]
 
@@ -107,9 +115,7 @@ def test_questions_and_order_come_back_whatever_the_ids_and_scores(run: dict[str
     given_run = {question: tuple(Evidence(*one) for one in ranking) for question, ranking in run.items()}
     found, findings = read(written(given_run))
     assert findings == ()
-    assert {q: [one.id for one in e] for q, e in found.items()} == {
-        q: [one.id for one in e] for q, e in given_run.items()
-    }
+    assert {q: [one.id for one in e] for q, e in found.items()} == {q: [one.id for one in e] for q, e in given_run.items()}
 
 
 @given(st.dictionaries(IDS, st.lists(IDS, min_size=1, max_size=8, unique=True), min_size=1, max_size=6), st.data())
@@ -212,10 +218,17 @@ def test_exported_files_give_trec_evals_figures_which_are_ours(world: Benchmark,
     qrels: dict[str, dict[str, int]] = {}
     for question, _, document, grade in (line.split() for line in sink.getvalue().splitlines()):
         qrels.setdefault(question, {})[document] = int(grade)
-    measures = {"recall_5": "recall@5", "P_5": "precision@5", "ndcg_cut_10": "ndcg@10", "map_cut_100": "map@100",
-                "recip_rank": "mrr@100", "success_1": "hit@1"}  # fmt: skip
-    theirs = pytrec_eval.RelevanceEvaluator(qrels, {"recall.5", "P.5", "ndcg_cut.10", "map_cut.100", "recip_rank",
-                                                    "success.1"}).evaluate(run)  # fmt: skip
+    measures = {
+        "recall_5": "recall@5",
+        "P_5": "precision@5",
+        "ndcg_cut_10": "ndcg@10",
+        "map_cut_100": "map@100",
+        "recip_rank": "mrr@100",
+        "success_1": "hit@1",
+    }
+    theirs = pytrec_eval.RelevanceEvaluator(qrels, {"recall.5", "P.5", "ndcg_cut.10", "map_cut.100", "recip_rank", "success.1"}).evaluate(
+        run
+    )
     ours = score(world.questions, said, measures.values())
     for their_name, our_name in measures.items():
         values = [theirs[trec.escape(question.id)][their_name] for question in world.questions]
@@ -228,8 +241,9 @@ def test_exported_files_give_trec_evals_figures_which_are_ours(world: Benchmark,
 def test_a_run_file_is_a_submission_of_rankings(world: Benchmark) -> None:
     card = parse_card(
         b"method: {name: x, version: '1'}\nbenchmark: worlds/multihop:validation\nsetting: distractor\n"
-        b"retrieval_only: true\ntraining_data: []\n", "card.yaml",
-    )  # fmt: skip
+        b"retrieval_only: true\ntraining_data: []\n",
+        "card.yaml",
+    )
     said = shuffled(world, tied=False)
     text = written({one.question_id: one.evidence for one in said[:-2]} | {"nobody": ranked("p")})
     target = Target(world, settings.apply("distractor", world, 0))

@@ -9,9 +9,12 @@ from judges.registry import register
 
 
 @register(
-    "brief", source="this package", group="text", needs=("answer",),
+    "brief",
+    source="this package",
+    group="text",
+    needs=("answer",),
     parameters=(Parameter("words", int, 5, help="the most words that a short answer has"),),
-)  # fmt: skip
+)
 def brief(batch: Batch, words: int) -> Scores:
     """1 where the answer has at least one and at most `words` words, else 0; whether it is right does not matter."""
     counts = np.array([len(answer.split()) for answer in batch.answers])

@@ -41,8 +41,7 @@ def load(reference: DataReference, config: DatasetConfig) -> Benchmark:
         passages.append(passage)
         questions.append(
             Question(
-                id=f"river-{number:02}", text=record["question"], answers=(record["answer"],),
-                evidence=(passage.id,), type=record["type"],
+                id=f"river-{number:02}", text=record["question"], answers=(record["answer"],), evidence=(passage.id,), type=record["type"]
             )
-        )  # fmt: skip
+        )
     return Benchmark(reference, VERSION, CARD, questions, Corpus.of(passages))

@@ -21,9 +21,8 @@ class TitleOverlapConfig(MethodConfig):
 
 
 @register(
-    "title_overlap", kind="retriever", summary="passages by shared words, those of the title first",
-    config=TitleOverlapConfig, version=1,
-)  # fmt: skip
+    "title_overlap", kind="retriever", summary="passages by shared words, those of the title first", config=TitleOverlapConfig, version=1
+)
 class TitleOverlap:
     """Counts shared words; passages with equal counts are ordered by id, so that runs are the same everywhere.
 

@@ -51,8 +51,7 @@ class TripleBM25Config(BM25Config):
         None, description="words left out: bm25s' English list (as Lucene's English analyser has), or null for none"
     )
     statistics: Literal["graph", "corpus"] = Field(
-        "graph",
-        description="number of triples, of those with a word, and mean length: in the query's graph, or overall",
+        "graph", description="number of triples, of those with a word, and mean length: in the query's graph, or overall"
     )
 
 
@@ -114,9 +113,7 @@ class NameWords:
         return held.reshape(len(terms), len(names))[:, place].sum(axis=1), lengths[place].sum(axis=0)
 
 
-def lucene_scores(
-    frequencies: Numbers, lengths: Numbers, repeated: Numbers, k1: float, b: float
-) -> NDArray[np.float64]:
+def lucene_scores(frequencies: Numbers, lengths: Numbers, repeated: Numbers, k1: float, b: float) -> NDArray[np.float64]:
     """BM25 of documents among themselves.
 
     Args:
@@ -164,9 +161,7 @@ class TripleBM25:
         triples = triple_corpus(corpus, "bm25_triples")
         if folder is None:
             return TripleBM25Index(self.config, triples, NameWords.of(triples.triples, self.config), None)
-        kept = built_once(
-            folder, len(triples), lambda target: NameWords.of(triples.triples, self.config).save(target)
-        )  # fmt: skip
+        kept = built_once(folder, len(triples), lambda target: NameWords.of(triples.triples, self.config).save(target))
         return TripleBM25Index(self.config, triples, NameWords.open(kept), folder / "whole")
 
 

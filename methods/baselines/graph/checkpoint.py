@@ -23,9 +23,10 @@ def require_checkpoint(model: str, method: str, *, where: str) -> None:
     card = card_of(model)
     if card is None or card.get("method") != method:
         raise UserError(
-            f"{model!r} is not a checkpoint of {method}", where=where,
+            f"{model!r} is not a checkpoint of {method}",
+            where=where,
             try_this=f"a folder that `ragmeter train {method}` wrote; for other encoders: two_tower",
-        )  # fmt: skip
+        )
 
 
 def linearise_of(model: str) -> LineariseConfig:
@@ -40,6 +41,7 @@ def linearise_of(model: str) -> LineariseConfig:
         return LineariseConfig.model_validate(card["config"]["linearise"])
     except (AssertionError, KeyError, TypeError, ValueError):
         raise UserError(
-            "the card of this checkpoint does not say how triples were written", where=str(Path(model)),
+            "the card of this checkpoint does not say how triples were written",
+            where=str(Path(model)),
             try_this="linearise: {rel: last, underscores: keep}, or as it was pretrained",
-        ) from None  # fmt: skip
+        ) from None

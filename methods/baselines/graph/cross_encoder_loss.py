@@ -54,10 +54,7 @@ class GroupObjective:
         """Raw scores of questions and triples: shape (pairs,)."""
         tokenizer = self.model.tokenizer
         questions, triples = map(list, zip(*pairs, strict=True))
-        features = tokenizer(
-            questions, triples, truncation=True, max_length=self.model.max_seq_length, padding=True,
-            return_tensors="pt",
-        )  # fmt: skip
+        features = tokenizer(questions, triples, truncation=True, max_length=self.model.max_seq_length, padding=True, return_tensors="pt")
         with nullcontext() if self.accelerator is None else self.accelerator.autocast():
             found = self.model(dict(features.to(self.model.device)))["scores"]
         return found.float().reshape(len(pairs))

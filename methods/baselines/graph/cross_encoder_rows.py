@@ -65,9 +65,7 @@ def load_training(references: Sequence[str], options: Mapping[str, Mapping[str, 
     benchmarks = load_graphs(references, options)
     for reference, benchmark in zip(references, benchmarks, strict=True):
         if "test" in (benchmark.reference.split or "").split("+"):
-            raise UserError(
-                f"{reference} is a test split, which must not be trained on", where=WHERE, try_this="a train split"
-            )
+            raise UserError(f"{reference} is a test split, which must not be trained on", where=WHERE, try_this="a train split")
         if benchmark.reference.name == "worlds":
             for seed in sorted({question.metadata["seed"] for question in benchmark.questions}):
                 require_training_seed(seed)
@@ -83,9 +81,7 @@ def load_graphs(references: Sequence[str], options: Mapping[str, Mapping[str, An
     found = [registry.load(one, options.get(registry.resolve(one)[0].name, {})) for one in references]
     for benchmark in found:
         if not isinstance(benchmark.corpus, TripleCorpus):
-            raise UserError(
-                f"{benchmark.reference} has no graphs", where=WHERE, try_this="data of graph QA: worlds/graph:train"
-            )
+            raise UserError(f"{benchmark.reference} has no graphs", where=WHERE, try_this="data of graph QA: worlds/graph:train")
     return found
 
 
@@ -112,9 +108,10 @@ def asked_of(benchmarks: Sequence[Benchmark], pool: int) -> tuple[list[Asked], i
                 found.append(one)
     if not found:
         raise UserError(
-            "no question comes with triples that prove its answer and others beside them", where=WHERE,
+            "no question comes with triples that prove its answer and others beside them",
+            where=WHERE,
             try_this="data with reasoning triples: worlds/graph:train",
-        )  # fmt: skip
+        )
     return found, without
 
 

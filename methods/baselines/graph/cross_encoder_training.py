@@ -34,9 +34,7 @@ class GraphCrossEncoderTrainingConfig(TrainingConfig):
     data: tuple[str, ...] = Field(
         ("worlds/graph:train",), min_length=1, description="references of questions with graphs and reasoning triples"
     )
-    data_options: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="options of the loaders, by dataset id"
-    )
+    data_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="options of the loaders, by dataset id")
     validation: tuple[str, ...] = Field((), description="references of held-out questions, for curves")
     validation_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="as data_options")
     validate_k: int = Field(10, ge=1, description="k of the recall of reasoning triples among the best, for curves")
@@ -50,9 +48,7 @@ class GraphCrossEncoderTrainingConfig(TrainingConfig):
     batch_size: int = Field(8, ge=1, description="right triples per step")
     part: int = Field(64, ge=1, description="pairs read at once; bounds memory, changes nothing")
     learning_rate: float = Field(
-        3e-4,
-        gt=0,
-        description="of AdamW, at its peak; fits MiniLM, which does not learn at 5e-5; larger ones want less",
+        3e-4, gt=0, description="of AdamW, at its peak; fits MiniLM, which does not learn at 5e-5; larger ones want less"
     )
     warm_up: float = Field(0.1, ge=0, description="share of the steps in which it rises, below 1; else their number")
     weight_decay: float = Field(0.01, ge=0, description="of matrices")
@@ -104,9 +100,7 @@ class GraphCrossEncoderTraining:
 class _Job:
     """One run of the training."""
 
-    def __init__(
-        self, config: GraphCrossEncoderTrainingConfig, benchmarks: list[Benchmark], workshop: Workshop, process: Any
-    ) -> None:
+    def __init__(self, config: GraphCrossEncoderTrainingConfig, benchmarks: list[Benchmark], workshop: Workshop, process: Any) -> None:
         self.config, self.workshop, self.process = config, workshop, process
         self.asked, self.without = asked_of(benchmarks, config.pool)
         self.model = cross_encoder(config, str(process.device))
@@ -123,17 +117,29 @@ class _Job:
         """The loop, ready to run."""
         config = self.config
         options = LoopOptions(
-            config.epochs * self._epoch, self._epoch, Schedule(config.learning_rate, config.warm_up, "linear"),
-            config.weight_decay, max_grad_norm=config.max_grad_norm, save_every=config.save_every,
-        )  # fmt: skip
+            config.epochs * self._epoch,
+            self._epoch,
+            Schedule(config.learning_rate, config.warm_up, "linear"),
+            config.weight_decay,
+            max_grad_norm=config.max_grad_norm,
+            save_every=config.save_every,
+        )
         validate = None
         if config.validation:
             held_out, _ = asked_of(load_graphs(config.validation, config.validation_options), 1)
             validate = validator(self.objective, held_out, config.validate_k)
-        loop = Loop({"model": self.model}, options, self._step, self.workshop.work / "train", identity,
-                    self.workshop.progress, "graph_cross_encoder", self.process, validate)  # fmt: skip
-        figures = {"questions": float(len(self.asked)), "rows": float(self.count),
-                   "questions_left_out": float(self.without)}  # fmt: skip
+        loop = Loop(
+            {"model": self.model},
+            options,
+            self._step,
+            self.workshop.work / "train",
+            identity,
+            self.workshop.progress,
+            "graph_cross_encoder",
+            self.process,
+            validate,
+        )
+        figures = {"questions": float(len(self.asked)), "rows": float(self.count), "questions_left_out": float(self.without)}
         return Begun(loop, self._save, figures)
 
     def _step(self, step: int) -> Figures:
@@ -152,8 +158,13 @@ class _Job:
 
     def _facts(self, figures: Figures) -> Mapping[str, object]:
         config = self.config
-        return {"other triples per right one": config.negatives, "of them found by BM25": f"{config.hard:.0%}",
-                "rows per batch": config.batch_size, "epochs": config.epochs, **figures}  # fmt: skip
+        return {
+            "other triples per right one": config.negatives,
+            "of them found by BM25": f"{config.hard:.0%}",
+            "rows per batch": config.batch_size,
+            "epochs": config.epochs,
+            **figures,
+        }
 
 
 def cross_encoder(config: GraphCrossEncoderTrainingConfig, device: str) -> Any:
@@ -168,12 +179,17 @@ def cross_encoder(config: GraphCrossEncoderTrainingConfig, device: str) -> Any:
 
         torch.manual_seed(config.seed)
         model = CrossEncoder(
-            locate(config.base), num_labels=1, revision=config.revision, device=device, max_length=config.max_length,
+            locate(config.base),
+            num_labels=1,
+            revision=config.revision,
+            device=device,
+            max_length=config.max_length,
             model_kwargs={"dtype": torch.float32},
-        )  # fmt: skip
+        )
     if model.num_labels != 1:
         raise UserError(
-            f"{config.base!r} gives {model.num_labels} scores per pair where a reranker gives one", where="base",
+            f"{config.base!r} gives {model.num_labels} scores per pair where a reranker gives one",
+            where="base",
             try_this="an encoder, or a cross-encoder that was trained for ranking",
-        )  # fmt: skip
+        )
     return model

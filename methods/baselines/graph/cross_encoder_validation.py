@@ -34,9 +34,7 @@ def _recall(objective: GroupObjective, asked: Asked, k: int) -> float:
     texts = verbalised(asked.corpus.triples, rows)
     pairs = [(asked.question.text, text) for text in texts]
     with torch.inference_mode():
-        parts = [
-            objective.scores(pairs[start : start + objective.part]) for start in range(0, len(pairs), objective.part)
-        ]
+        parts = [objective.scores(pairs[start : start + objective.part]) for start in range(0, len(pairs), objective.part)]
     # Gold comes last, so that equal scores do not favour it.
     best = np.argsort(-torch.cat(parts).cpu().numpy(), kind="stable")[:k]
     return float((best >= len(asked.easy)).sum() / len(asked.gold))

@@ -38,10 +38,16 @@ class DprTriplesConfig(TripleSearchConfig):
     def encoder(self) -> EncoderConfig:
         """The two towers as one encoder."""
         return EncoderConfig.preset(
-            "dpr-nq", model=self.model, revision=self.revision, query_model=self.query_model,
-            query_revision=self.query_revision, max_length=self.max_length, normalise=self.similarity == "cosine",
-            batch_size=self.batch_size, dtype=self.dtype,
-        )  # fmt: skip
+            "dpr-nq",
+            model=self.model,
+            revision=self.revision,
+            query_model=self.query_model,
+            query_revision=self.query_revision,
+            max_length=self.max_length,
+            normalise=self.similarity == "cosine",
+            batch_size=self.batch_size,
+            dtype=self.dtype,
+        )
 
     def preflight(self) -> None:
         """Check the encoders."""

@@ -34,9 +34,9 @@ class GraphEncoderConfig(EncoderConfig, MethodConfig):
     """Options of an encoder of nodes and edges."""
 
     model: str = Field(
-        DISTILBERT, description=f"a folder or hub id; minilm: all-MiniLM-L6-v2; GPR's comparison {DISTILBERT}, "
-        f"released by both methods: {ROBERTA}"
-    )  # fmt: skip
+        DISTILBERT,
+        description=f"a folder or hub id; minilm: all-MiniLM-L6-v2; GPR's comparison {DISTILBERT}, released by both methods: {ROBERTA}",
+    )
     pooling: Literal["cls", "mean", "lasttoken"] | None = Field(
         "mean", description="how token vectors become one: the first, their mean, the last; null: the model's own"
     )

@@ -38,16 +38,10 @@ WHERE = "graph_hybrid, option model"
 class GraphHybridConfig(CrossEncoderConfig, MethodConfig):
     """Options of the cross-encoder, and of what it is given to read."""
 
-    published: bool = Field(
-        False, description="the folder holds a copy of a published cross-encoder, so it has no card of ours"
-    )
-    sparse: RetrieverPart = Field(
-        Part(id="bm25_triples"), description="decides between equal scores, too; a bare name stands for {id: …}"
-    )
+    published: bool = Field(False, description="the folder holds a copy of a published cross-encoder, so it has no card of ours")
+    sparse: RetrieverPart = Field(Part(id="bm25_triples"), description="decides between equal scores, too; a bare name stands for {id: …}")
     sparse_depth: int = Field(100, ge=1, description="triples taken from it")
-    dense: RetrieverPart = Field(
-        Part(id="two_tower"), description="dpr_nq, gpr or skp instead; a bare name stands for {id: …}"
-    )
+    dense: RetrieverPart = Field(Part(id="two_tower"), description="dpr_nq, gpr or skp instead; a bare name stands for {id: …}")
     dense_depth: int = Field(100, ge=1, description="triples taken from it")
     merge: Literal["union", "rrf"] = Field(
         "union", description="what is read: all that either found; rrf: the best of both by reciprocal rank"
@@ -128,9 +122,7 @@ class GraphHybridIndex:
         sparse, dense: The two indexes.
     """
 
-    def __init__(
-        self, config: GraphHybridConfig, corpus: TripleCorpus, model: CrossEncoderModel, sparse: Index, dense: Index
-    ) -> None:
+    def __init__(self, config: GraphHybridConfig, corpus: TripleCorpus, model: CrossEncoderModel, sparse: Index, dense: Index) -> None:
         self._config, self._corpus, self._model = config, corpus, model
         self._sparse, self._dense = sparse, dense
 
@@ -150,18 +142,14 @@ class GraphHybridIndex:
         scores = self._model.scores(query.text, verbalised(self._corpus.triples, rows))
         ranks = self._ranks(query, ordered)
         beyond = len(ranks)
-        order = sorted(
-            range(len(ids)), key=lambda place: (-scores[place], ranks.get(ids[place], beyond), rows[place])
-        )[:k]  # fmt: skip
+        order = sorted(range(len(ids)), key=lambda place: (-scores[place], ranks.get(ids[place], beyond), rows[place]))[:k]
         read = set(ids)
         rest = [identifier for identifier in ordered.ids if identifier not in read][: k - len(order)]
         # What was not read stands below what was; only the order of scores means anything.
         floor = float(scores.min()) if len(ids) else 0.0
         ranked = (*(ids[place] for place in order), *rest)
         values = (*(float(scores[place]) for place in order), *(floor - place for place in range(1, len(rest) + 1)))
-        return Ranking(
-            query.id, ranked, values, ordered.usage + near.usage, {BACKFILLED_FROM: len(order)} if rest else {}
-        )  # fmt: skip
+        return Ranking(query.id, ranked, values, ordered.usage + near.usage, {BACKFILLED_FROM: len(order)} if rest else {})
 
     def _ranks(self, query: Query, ordered: Ranking) -> dict[str, int]:
         """Places in BM25's order, as far as they do not depend on how long a ranking is asked for."""

@@ -21,18 +21,23 @@ class SkpConfig(TripleSearchConfig):
     pooling: Pooling | None = Field(
         None, description="the vector of a text: its first token's, or the tokens' mean; null: as saved, the first"
     )
-    linearise: LineariseConfig | None = Field(
-        None, description="how triples are written; null: as they were in pretraining"
-    )
+    linearise: LineariseConfig | None = Field(None, description="how triples are written; null: as they were in pretraining")
 
     @property
     def encoder(self) -> EncoderConfig:
         """Both towers as one encoder."""
         pooling = POOLINGS[self.pooling] if self.pooling else None
-        return EncoderConfig.model_validate({
-            "model": self.model, "pooling": pooling, "query_prompt": "", "passage_prompt": "",
-            "normalise": self.similarity == "cosine", "batch_size": self.batch_size, "dtype": self.dtype,
-        })  # fmt: skip
+        return EncoderConfig.model_validate(
+            {
+                "model": self.model,
+                "pooling": pooling,
+                "query_prompt": "",
+                "passage_prompt": "",
+                "normalise": self.similarity == "cosine",
+                "batch_size": self.batch_size,
+                "dtype": self.dtype,
+            }
+        )
 
     def preflight(self) -> None:
         """Check that the model is a checkpoint of SKP."""

@@ -36,9 +36,7 @@ scores = model.similarity(questions, triples)
 """
 
 
-def write_card(
-    folder: Path, base: str, seed: int, graph: tuple[str, ...], test: tuple[str, ...], facts: Mapping[str, object]
-) -> None:  # fmt: skip
+def write_card(folder: Path, base: str, seed: int, graph: tuple[str, ...], test: tuple[str, ...], facts: Mapping[str, object]) -> None:
     """Write the card; it holds nothing that changes between equal trainings.
 
     Args:

@@ -56,9 +56,7 @@ class SkpObjective:
         Gao et al. 2021, Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup (GradCache).
     """
 
-    def __init__(
-        self, model: Any, vector: Vector, weight: float, temperature: float, part: int, accelerator: Any = None
-    ) -> None:
+    def __init__(self, model: Any, vector: Vector, weight: float, temperature: float, part: int, accelerator: Any = None) -> None:
         self.model, self.vector, self.weight, self.temperature = model, vector, weight, temperature
         self.part, self.accelerator = part, accelerator
 
@@ -93,8 +91,9 @@ class SkpObjective:
             texts, copies, negative = parts
             share = negative / max(1, batch.targets)
             hidden += float(share.detach())
-            carried = sum((vectors * leaf.grad[start : start + len(rows)]).sum()
-                          for vectors, leaf in zip((texts, copies), leaves, strict=True))  # fmt: skip
+            carried = sum(
+                (vectors * leaf.grad[start : start + len(rows)]).sum() for vectors, leaf in zip((texts, copies), leaves, strict=True)
+            )
             backward(share + carried, self.accelerator)
         hidden = summed(hidden, self.accelerator, self.model.device)
         told = float(apart.detach())
@@ -126,9 +125,7 @@ class SkpObjective:
         with self._autocast():
             texts = self.model.base_model(torch.from_numpy(batch.ids).to(device), attention_mask=attention)
             with logits_only_at(self.model, rows, columns):
-                copies = self.model(
-                    torch.from_numpy(batch.copies).to(device), attention_mask=attention, output_hidden_states=True
-                )
+                copies = self.model(torch.from_numpy(batch.copies).to(device), attention_mask=attention, output_hidden_states=True)
         negative = torch.nn.functional.cross_entropy(copies.logits[0].float(), labels[rows, columns], reduction="sum")
         states = (texts.last_hidden_state, copies.hidden_states[-1])
         first, second = (self._one(state, attention, width) for state in states)

@@ -158,9 +158,4 @@ def masked(texts: Tokenised, places: NDArray[np.int64], hidden: NDArray[np.int64
     ids = np.where(there, texts.ids[at], texts.pad).astype(np.int64)
     chosen = hidden[places][:, None]
     gone = there & (chosen != _NO_WORD) & (texts.words[at] == chosen)
-    return Masked(
-        ids,
-        np.where(gone, texts.mask, ids),
-        there.astype(np.int64),
-        np.where(gone, ids, NOT_A_TARGET),
-    )
+    return Masked(ids, np.where(gone, texts.mask, ids), there.astype(np.int64), np.where(gone, ids, NOT_A_TARGET))

@@ -33,9 +33,7 @@ def unit_texts(graph: PretrainingGraph, unit: Unit, linearise: LineariseConfig, 
         ends = [*starts[1:].tolist(), len(heads)]
         rows = order.tolist()
         between = f" {SEPARATOR} "
-        groups = sorted(
-            (rows[start:end] for start, end in zip(starts.tolist(), ends, strict=True)), key=lambda one: one[0]
-        )
+        groups = sorted((rows[start:end] for start, end in zip(starts.tolist(), ends, strict=True)), key=lambda one: one[0])
         texts = [between.join(texts[row] for row in group) for group in groups]
     # Triples whose relations share their last part may read alike: a text must not be its own contrast.
     return list(dict.fromkeys(texts))

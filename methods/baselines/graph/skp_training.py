@@ -43,9 +43,7 @@ class SkpTrainingConfig(TrainingConfig):
         min_length=1,
         description="references whose triples are the graph; their questions are not read",
     )
-    graph_options: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="options of the loaders, by dataset id"
-    )
+    graph_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="options of the loaders, by dataset id")
     allow_test: bool = Field(False, description="take test graphs, too; the result is then not zero-shot")
     base: str = Field(
         "distilbert-base-uncased",
@@ -54,21 +52,15 @@ class SkpTrainingConfig(TrainingConfig):
     )
     revision: str | None = Field(None, description="revision of a hub id")
     linearise: LineariseConfig = LineariseConfig.model_validate({})
-    unit: Unit = Field(
-        "triple", description="what a text is: a triple, or all triples of a head (SKP's own run: subgraphs of 2 hops)"
-    )
+    unit: Unit = Field("triple", description="what a text is: a triple, or all triples of a head (SKP's own run: subgraphs of 2 hops)")
     subgraph_triples: int = Field(16, ge=1, description="triples of a subgraph at most; a head with more has several")
     max_length: int | None = Field(
         None, ge=8, description="longest text in tokens; null: 64 for triples, 200 (SKP's own run) for subgraphs"
     )
-    vector: Vector = Field(
-        "first", description="what texts are compared by: the first token; flatten: all tokens (SKP's own run)"
-    )
+    vector: Vector = Field("first", description="what texts are compared by: the first token; flatten: all tokens (SKP's own run)")
     contrastive_weight: float = Field(0.2, ge=0, description="of the contrastive loss; that of hidden words counts 1")
     temperature: float = Field(0.5, gt=0, description="of the contrastive loss")
-    redraw: bool = Field(
-        False, description="hide another word of a text in each epoch; SKP draws once, before training"
-    )
+    redraw: bool = Field(False, description="hide another word of a text in each epoch; SKP draws once, before training")
     epochs: int = Field(5, ge=1, description="SKP's own run: 10")
     batch_size: int = Field(512, ge=1, description="texts that are told from each other; SKP's own run: 8")
     part: int = Field(64, ge=1, description="texts encoded at once; bounds memory, changes nothing")
@@ -128,9 +120,7 @@ class SkpTraining:
 class _Job:
     """One run of the training."""
 
-    def __init__(
-        self, config: SkpTrainingConfig, graph: PretrainingGraph, workshop: Workshop, process: Any
-    ) -> None:  # fmt: skip
+    def __init__(self, config: SkpTrainingConfig, graph: PretrainingGraph, workshop: Workshop, process: Any) -> None:
         self.config, self.graph, self.workshop, self.process = config, graph, workshop, process
         self.encoder = self._encoder()
         self.model = masked_language_model(config, str(process.device))
@@ -138,12 +128,8 @@ class _Job:
         self.texts = tokenised(texts, self.encoder.tokenizer, config.length)
         self.rows = np.flatnonzero(self.texts.counts)
         if not len(self.rows):
-            raise UserError(
-                "no triple of the graph has a word that could be hidden", where="graph", try_this="other data"
-            )
-        self.objective = SkpObjective(
-            self.model, config.vector, config.contrastive_weight, config.temperature, config.part, process
-        )
+            raise UserError("no triple of the graph has a word that could be hidden", where="graph", try_this="other data")
+        self.objective = SkpObjective(self.model, config.vector, config.contrastive_weight, config.temperature, config.part, process)
         self._hidden = lru_cache(1)(self._hidden_in)
         self._order = lru_cache(1)(self._order_of)
 
@@ -167,11 +153,16 @@ class _Job:
         """The loop, ready to run."""
         config = self.config
         options = LoopOptions(
-            config.epochs * self._epoch, self._epoch, Schedule(config.learning_rate), config.weight_decay,
-            max_grad_norm=config.max_grad_norm, save_every=config.save_every,
-        )  # fmt: skip
-        loop = Loop({"model": self.model}, options, self._step, self.workshop.work / "train", identity,
-                    self.workshop.progress, "skp", self.process)  # fmt: skip
+            config.epochs * self._epoch,
+            self._epoch,
+            Schedule(config.learning_rate),
+            config.weight_decay,
+            max_grad_norm=config.max_grad_norm,
+            save_every=config.save_every,
+        )
+        loop = Loop(
+            {"model": self.model}, options, self._step, self.workshop.work / "train", identity, self.workshop.progress, "skp", self.process
+        )
         figures = {
             "triples": float(len(self.graph)),
             "texts": float(len(self.rows)),
@@ -203,9 +194,12 @@ class _Job:
         self.encoder.save_pretrained(str(folder), create_model_card=False)
         config = self.config
         facts = {
-            "text": config.unit, "vector": config.vector, "texts per batch": config.batch_size,
-            "weight of the contrastive loss": config.contrastive_weight, "temperature": config.temperature,
-        }  # fmt: skip
+            "text": config.unit,
+            "vector": config.vector,
+            "texts per batch": config.batch_size,
+            "weight of the contrastive loss": config.contrastive_weight,
+            "temperature": config.temperature,
+        }
         write_card(folder, config.base, config.seed, self.graph.references, self.graph.test, {**facts, **figures})
 
 

@@ -35,8 +35,7 @@ class TripleSearchConfig(MethodConfig):
 
     similarity: Literal["cosine", "dot"] = Field("cosine", description="of a question and a triple; paper: cosine")
     scope: SearchScope = Field(
-        "question",
-        description="which triples compete: those of the question's own graph (paper), or global: of all graphs",
+        "question", description="which triples compete: those of the question's own graph (paper), or global: of all graphs"
     )
     batch_size: int = Field(64, ge=1, description="triples encoded at once")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
@@ -88,9 +87,15 @@ class TripleTowersIndex:
     """
 
     def __init__(
-        self, corpus: TripleCorpus, encoder: Encoder, linearise: LineariseConfig, scope: SearchScope,
-        folder: Path | None = None, *, titled: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        corpus: TripleCorpus,
+        encoder: Encoder,
+        linearise: LineariseConfig,
+        scope: SearchScope,
+        folder: Path | None = None,
+        *,
+        titled: bool = False,
+    ) -> None:
         self._encoder, self._global = encoder, scope == "global"
         self._scope = TripleScope(corpus)
         self.vectors = TripleVectors(corpus.triples, encoder, linearise, folder, titled=titled)

@@ -57,9 +57,7 @@ class TripleScope:
         rows = self._scope.rows(query)
         return np.arange(len(self.corpus)) if rows is None else rows
 
-    def ranking(
-        self, query: Query, rows: Rows, scores: NDArray[Any] | None = None, notes: Mapping[str, Any] | None = None
-    ) -> Ranking:
+    def ranking(self, query: Query, rows: Rows, scores: NDArray[Any] | None = None, notes: Mapping[str, Any] | None = None) -> Ranking:
         """Rows, best first, as a ranking of triple ids.
 
         Args:
@@ -69,6 +67,4 @@ class TripleScope:
             notes: Handed on to the prediction.
         """
         values = -np.arange(len(rows)) if scores is None else scores
-        return Ranking(
-            query.id, tuple(self.corpus.triples.ids(rows)), tuple(map(float, values.tolist())), notes=notes or {}
-        )
+        return Ranking(query.id, tuple(self.corpus.triples.ids(rows)), tuple(map(float, values.tolist())), notes=notes or {})

@@ -24,24 +24,28 @@ POOLINGS: dict[Pooling, Any] = {"first": "cls", "mean": "mean"}
 class TwoTowerConfig(TripleSearchConfig):
     """Options of untrained towers."""
 
-    model: str = Field(
-        "distilbert-base-uncased", description="folder or hub id of an encoder; minilm is there without the hub"
-    )
+    model: str = Field("distilbert-base-uncased", description="folder or hub id of an encoder; minilm is there without the hub")
     revision: str | None = Field(None, description="revision of a hub id")
-    pooling: Pooling = Field(
-        "first", description="the vector of a text: its first token's (paper), or the tokens' mean"
-    )
+    pooling: Pooling = Field("first", description="the vector of a text: its first token's (paper), or the tokens' mean")
     max_length: int = Field(64, ge=8, description="longest text in tokens")
     linearise: LineariseConfig = LineariseConfig.model_validate({})
 
     @property
     def encoder(self) -> EncoderConfig:
         """Both towers as one encoder."""
-        return EncoderConfig.model_validate({
-            "model": self.model, "revision": self.revision, "pooling": POOLINGS[self.pooling],
-            "max_length": self.max_length, "query_prompt": "", "passage_prompt": "",
-            "normalise": self.similarity == "cosine", "batch_size": self.batch_size, "dtype": self.dtype,
-        })  # fmt: skip
+        return EncoderConfig.model_validate(
+            {
+                "model": self.model,
+                "revision": self.revision,
+                "pooling": POOLINGS[self.pooling],
+                "max_length": self.max_length,
+                "query_prompt": "",
+                "passage_prompt": "",
+                "normalise": self.similarity == "cosine",
+                "batch_size": self.batch_size,
+                "dtype": self.dtype,
+            }
+        )
 
     def preflight(self) -> None:
         """Check the encoder."""

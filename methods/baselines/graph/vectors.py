@@ -34,9 +34,8 @@ class TripleVectors:
     """
 
     def __init__(
-        self, triples: Triples, encoder: Encoder, linearise: LineariseConfig, folder: Path | None = None, *,
-        titled: bool = False,
-    ) -> None:  # fmt: skip
+        self, triples: Triples, encoder: Encoder, linearise: LineariseConfig, folder: Path | None = None, *, titled: bool = False
+    ) -> None:
         self._triples, self._encoder, self._linearise, self._titled = triples, encoder, linearise, titled
         self._known = np.zeros(-(-len(triples) // BLOCK), bool)
         self._vectors = _room(len(triples), encoder.dimension, folder)
@@ -64,9 +63,7 @@ class TripleVectors:
             inputs = list(zip(titles or [""] * len(texts), texts, strict=True))
             # Relations of which only the last part is written may make two triples read alike.
             places = {one: place for place, one in enumerate(dict.fromkeys(inputs))}
-            vectors = self._encoder.passages(
-                [text for _, text in places], [title for title, _ in places] if self._titled else None
-            )
+            vectors = self._encoder.passages([text for _, text in places], [title for title, _ in places] if self._titled else None)
             self._vectors[rows] = vectors[[places[one] for one in inputs]]
             self.longest = max(self.longest, float(np.linalg.norm(vectors, axis=1).max()))
             self._known[block] = True

@@ -37,8 +37,7 @@ def ship(checkpoint: Path, folder: Path) -> int:
     config, adapters = read_config(checkpoint)
     if config.base != POCKET:
         raise ValueError(f"the base is {config.base!r}, and only {POCKET!r} ships")
-    files = [CONFIG, ROWS, *(f"{one}/{name}" for one in adapters
-                             for name in ("adapter_config.json", "adapter_model.safetensors"))]  # fmt: skip
+    files = [CONFIG, ROWS, *(f"{one}/{name}" for one in adapters for name in ("adapter_config.json", "adapter_model.safetensors"))]
     with tempfile.TemporaryDirectory() as made:
         for name in files:
             target = Path(made) / name

@@ -102,9 +102,7 @@ def items(seed: int, count: int) -> Iterator[Item]:
         yield Item("gold passage, unheard style", answer_prompt(asked.text, styled), told(asked))
         fact = asked.facts[0]
         asks = [template.format(h=fact.head.text) for template in fact.relation.asks]
-        wanted = {
-            template.format(h=name) for template in fact.relation.asks for name in (fact.head.text, *fact.head.aliases)
-        }
+        wanted = {template.format(h=name) for template in fact.relation.asks for name in (fact.head.text, *fact.head.aliases)}
         if asked.answers[0] != fact.head.name:
             prompt = question_prompt(asked.answers[0], passages(evidence))
             yield Item("question for an answer", prompt, lambda reply, ok=frozenset(wanted): reply in ok)  # type: ignore[misc]
@@ -132,9 +130,7 @@ def measure(folder: Path, seeds: Sequence[int], count: int, batch_size: int = 32
     """
     from methods.models.causal import CausalConfig, CausalModel
 
-    config = CausalConfig(
-        model=str(folder), revision=None, dtype=None, max_new_tokens=24, max_prompt_tokens=None, batch_size=batch_size
-    )
+    config = CausalConfig(model=str(folder), revision=None, dtype=None, max_new_tokens=24, max_prompt_tokens=None, batch_size=batch_size)
     model = CausalModel(config)
     asked = [item for seed in seeds for item in items(seed, count)]
     replies = model.generate([model.render("", item.prompt) for item in asked])

@@ -13,9 +13,7 @@ from benchmarks.draws import Draws
 from methods.models.pocket.prompt import QUESTION
 from methods.models.pocket.tasks import Block, Group, Level, Maker
 
-TASKS = (
-    "copy", "single", "inverse", "bridge", "comparison", "missing", "closed", "question", "paraphrase"
-)  # fmt: skip
+TASKS = ("copy", "single", "inverse", "bridge", "comparison", "missing", "closed", "question", "paraphrase")
 """Tasks by number, as `Batch.task` has them."""
 WEIGHTS = {"question": 0.4, "paraphrase": 0.4}
 """Weight of a target token by task, 1 where not named."""
@@ -99,9 +97,7 @@ class Packer:
         text_weight: Weight of such a prediction.
     """
 
-    def __init__(
-        self, encode: Encoder, rows: int, length: int, draws: Draws, text_share: float = 0.1, text_weight: float = 0.1
-    ) -> None:
+    def __init__(self, encode: Encoder, rows: int, length: int, draws: Draws, text_share: float = 0.1, text_weight: float = 0.1) -> None:
         self._encode = encode
         self._shape = (rows, length)
         self._draws = draws

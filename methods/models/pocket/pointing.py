@@ -81,9 +81,7 @@ class Watched:
         self._handed: dict[str, Any] = {}
 
     def __enter__(self) -> Watched:
-        self._hook = self._attention.register_forward_pre_hook(
-            lambda _, __, keywords: self._handed.update(keywords), with_kwargs=True
-        )
+        self._hook = self._attention.register_forward_pre_hook(lambda _, __, keywords: self._handed.update(keywords), with_kwargs=True)
         return self
 
     def __exit__(self, *_: object) -> None:

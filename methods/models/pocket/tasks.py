@@ -214,9 +214,7 @@ class Maker:
         """A question about an entity of the context that the context does not answer, or one about another entity."""
         draws, world = self._draws, self._world
         if draws.chance(0.35):
-            others = [
-                e for e in (draws.pick(world.entities) for _ in range(30)) if e.kind == head.kind and e is not head
-            ]
+            others = [e for e in (draws.pick(world.entities) for _ in range(30)) if e.kind == head.kind and e is not head]
             head = others[0] if others else head
         told = {world.facts[row].relation.id for row in stated if world.facts[row].head is head}
         relation = draws.pick(relations_of(head.kind, False))

@@ -13,18 +13,7 @@ from benchmarks.styles.rules import STYLES
 from benchmarks.worlds.documents import articles
 from benchmarks.worlds.material import fact_material, training_words, training_world
 from benchmarks.worlds.questions import Asker
-from methods.models.pocket.prompt import (
-    ANSWER,
-    BOS,
-    EOS,
-    GAP,
-    MARKERS,
-    PAD,
-    PARAPHRASE,
-    QUESTION,
-    UNANSWERABLE,
-    entry,
-)
+from methods.models.pocket.prompt import ANSWER, BOS, EOS, GAP, MARKERS, PAD, PARAPHRASE, QUESTION, UNANSWERABLE, entry
 
 VOCABULARY, PIECES = 3840, 900
 _PATTERN = r"'s| ?\p{L}+| ?\p{N}{1,2}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -81,17 +70,11 @@ def train(seeds: Iterable[int], vocabulary: int = VOCABULARY, pieces: int = PIEC
     corpus = list(texts(seeds))
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(_PATTERN), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
+        [pre_tokenizers.Split(Regex(_PATTERN), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
     )
     core.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=pieces,
-        special_tokens=[PAD, BOS, EOS],
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
+        vocab_size=pieces, special_tokens=[PAD, BOS, EOS], initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False
     )
     core.train_from_iterator(corpus, trainer)
     counted = Counter(word for text in corpus for word, _ in core.pre_tokenizer.pre_tokenize_str(text))

@@ -70,9 +70,7 @@ class Place:
             self.right = 0.0
 
 
-def batches(
-    encode: Encoder, place: Place, first_world: int, copied: float, progress: Any, last: int = len(LEVELS) - 1
-) -> Iterator[Batch]:
+def batches(encode: Encoder, place: Place, first_world: int, copied: float, progress: Any, last: int = len(LEVELS) - 1) -> Iterator[Batch]:
     """The batches from a place on; moves the place along before it yields each one.
 
     Raises:
@@ -143,8 +141,7 @@ class Run:
         """Train to the end."""
         saved = logged = time.monotonic()
         sums: dict[str, list[float]] = {}
-        stream = batches(self.encode, self.place, self.options.first_world, self.options.copied, self.progress,
-                         self.options.last_level)  # fmt: skip
+        stream = batches(self.encode, self.place, self.options.first_world, self.options.copied, self.progress, self.options.last_level)
         while self.progress() < 1:
             batch = [next(stream) for _ in range(self.workers.count)][self.workers.rank]
             loss, scores = self._update(batch)
@@ -201,9 +198,7 @@ class Run:
         scores["pointed"] = (found * len(missed), float(len(missed)) or 1e-9)
         return float(loss.detach()), scores
 
-    def _scores(
-        self, batch: Batch, chosen: np.ndarray, logits: Any, wanted: Any, each: Any
-    ) -> dict[str, tuple[float, float]]:
+    def _scores(self, batch: Batch, chosen: np.ndarray, logits: Any, wanted: Any, each: Any) -> dict[str, tuple[float, float]]:
         right = (logits.argmax(-1) == wanted).numpy()
         task = batch.task[chosen]
         rows = np.broadcast_to(np.arange(len(batch.ids))[:, None], batch.ids.shape)
@@ -220,11 +215,7 @@ class Run:
         if counts[-1]:
             copied = counts[-2] / counts[-1]
             place.copied = 0.9 * place.copied + 0.1 * copied if place.copied < 9 else copied
-        scores = {
-            name: (counts[2 * number], counts[2 * number + 1])
-            for number, name in enumerate(TASKS)
-            if counts[2 * number + 1]
-        }
+        scores = {name: (counts[2 * number], counts[2 * number + 1]) for number, name in enumerate(TASKS) if counts[2 * number + 1]}
         single = scores.get("single")
         if single is not None:
             place.right = 0.97 * place.right + 0.03 * single[0] / single[1]

@@ -38,9 +38,7 @@ class Workers:
             for rank in range(1, count):
                 extra = {_RANK: str(rank), _MEETING: meeting}
                 self._others.append(subprocess.Popen(command, env={**os.environ, **extra}))
-        torch.distributed.init_process_group(
-            "gloo", init_method=f"file://{meeting}/meeting", rank=self.rank, world_size=count
-        )
+        torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}/meeting", rank=self.rank, world_size=count)
 
     @property
     def first(self) -> bool:

@@ -74,10 +74,18 @@ def save(folder: Path, kind: str, padded_vocabulary: int = 0) -> str:
     options: dict[str, dict[str, Any]] = {"Mistral": {"sliding_window": None}, "Qwen3": {"head_dim": 8}}
     more = options.get(kind, {})
     config = getattr(transformers, f"{kind}Config")(
-        vocab_size=len(words) + padded_vocabulary, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, intermediate_size=64, max_position_embeddings=768, initializer_range=0.15,
-        eos_token_id=words.eos_token_id, **ids, **more,
-    )  # fmt: skip
+        vocab_size=len(words) + padded_vocabulary,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=768,
+        initializer_range=0.15,
+        eos_token_id=words.eos_token_id,
+        **ids,
+        **more,
+    )
     model = getattr(transformers, f"{kind}ForCausalLM")(config)
     torch.nn.init.normal_(model.get_output_embeddings().weight, std=0.35)
     model.save_pretrained(folder)

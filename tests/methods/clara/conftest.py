@@ -33,10 +33,7 @@ def bases() -> ModuleType:
 def base_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """A base of each class, by class; Phi-3 and Qwen3 with rows of embeddings that no token has."""
     rows = {"Phi3": 64, "Qwen3": 128}
-    return {
-        kind: BASES.save(tmp_path_factory.mktemp(kind), kind, padded_vocabulary=rows.get(kind, 0))
-        for kind in BASES.KINDS
-    }
+    return {kind: BASES.save(tmp_path_factory.mktemp(kind), kind, padded_vocabulary=rows.get(kind, 0)) for kind in BASES.KINDS}
 
 
 @pytest.fixture(scope="session")

@@ -90,9 +90,7 @@ def test_switching_leaves_what_is_trained_as_it_is(make_clara: Make, kind: str) 
     assert clara.adapters.active == "compressor"
 
 
-@pytest.mark.parametrize(
-    "parts", [{"compressor", "generator", "memory"}, {"reasoner"}, {"reasoner", "generator"}, set()]
-)
+@pytest.mark.parametrize("parts", [{"compressor", "generator", "memory"}, {"reasoner"}, {"reasoner", "generator"}, set()])
 def test_exactly_what_is_named_is_trained(make_clara: Make, kind: str, parts: set[Any]) -> None:
     clara = make_clara(kind)
     clara.set_trainable(parts)

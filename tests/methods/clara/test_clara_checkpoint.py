@@ -36,9 +36,7 @@ def test_a_checkpoint_gives_back_every_bit(trained: Any, tmp_path: Path) -> None
     again = Clara.load(tmp_path / "one", "cpu")
     assert again.config == trained.config
     assert again.trainable_parameters() == {}
-    for (name, one), (other_name, other) in zip(
-        trained.module.state_dict().items(), again.module.state_dict().items(), strict=True
-    ):
+    for (name, one), (other_name, other) in zip(trained.module.state_dict().items(), again.module.state_dict().items(), strict=True):
         assert name == other_name
         assert torch.equal(one, other), name
     for adapter in (*ADAPTERS, None):
@@ -178,8 +176,6 @@ def test_a_pocket_checkpoint_names_its_base_and_no_folder_of_this_machine(small:
     small.save(tmp_path)
     for path in tmp_path.rglob("*.json"):
         assert str(Path(pocket.__file__).parent) not in path.read_text()
-    assert (
-        json.loads((tmp_path / "generator" / "adapter_config.json").read_text())["base_model_name_or_path"] == "pocket"
-    )
+    assert json.loads((tmp_path / "generator" / "adapter_config.json").read_text())["base_model_name_or_path"] == "pocket"
     again = Clara.load(tmp_path, "cpu")
     assert torch.equal(again.encode(TEXTS).memory, small.encode(TEXTS).memory)

@@ -13,13 +13,7 @@ from benchmarks.errors import UserError
 from methods.clara.compressor import Encoded, alignment, similarity
 from methods.clara.config import ClaraConfig
 
-TEXTS = [
-    "Ana was born in 1850 .",
-    "moss",
-    "Bor lived in a cold house by the river , and the old stone bridge .",
-    "the painter",
-    "Cal",
-]
+TEXTS = ["Ana was born in 1850 .", "moss", "Bor lived in a cold house by the river , and the old stone bridge .", "the painter", "Cal"]
 Make = Callable[..., Any]
 
 

@@ -11,8 +11,15 @@ from methods.clara.efficiency import ARCHITECTURES, Stopwatch, Timings, Workload
 from methods.clara.model import Clara
 
 WORK = Workload(candidates=4, k=2, words=20, question=5, reply=4, batch=2, queries=4, warm_up=1)
-TINY = {"vocab_size": 1200, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512}  # fmt: skip
+TINY = {
+    "vocab_size": 1200,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+}
 
 
 @pytest.fixture(scope="module")

@@ -13,17 +13,7 @@ from benchmarks.errors import UserError
 from benchmarks.schema import Passage
 from methods.clara.config import ClaraConfig
 from methods.clara.model import Clara
-from methods.clara.prompting import (
-    PARAPHRASES,
-    Prompt,
-    answer,
-    answer_from_text,
-    messages,
-    paraphrase,
-    qa_pairs,
-    qa_target,
-    wordings,
-)
+from methods.clara.prompting import PARAPHRASES, Prompt, answer, answer_from_text, messages, paraphrase, qa_pairs, qa_target, wordings
 from methods.models.pocket.prompt import answer_prompt
 
 QUESTION = "Where was Ana born ?"
@@ -63,9 +53,7 @@ def test_a_prompt_has_documents_as_memory_or_as_text() -> None:
 
 
 def test_questions_and_answers_are_taught_in_turn() -> None:
-    assert qa_target(["who ?", "where ?"], ["Ana", "river"]) == (
-        "Question: who ?\nAnswer: Ana\nQuestion: where ?\nAnswer: river"
-    )
+    assert qa_target(["who ?", "where ?"], ["Ana", "river"]) == ("Question: who ?\nAnswer: Ana\nQuestion: where ?\nAnswer: river")
     with pytest.raises(ValueError, match="zip"):
         qa_target(["who ?"], [])
 
@@ -87,9 +75,7 @@ def test_a_prompt_is_the_chat_templates_with_the_system_text_wherever_it_takes_i
     turns = [{"role": "system", "content": system}, {"role": "user", "content": user}]
     if kind == "Mistral":
         turns = [{"role": "user", "content": f"{system}\n\n{user}"}]
-    expected = clara.tokenizer.apply_chat_template(
-        turns, add_generation_prompt=True, enable_thinking=False, tokenize=False
-    )
+    expected = clara.tokenizer.apply_chat_template(turns, add_generation_prompt=True, enable_thinking=False, tokenize=False)
     assert text_of(clara, clara.generator.prompt_ids(answer(QUESTION, 1))) == expected
     assert expected.endswith("</think>\n\n") == (kind == "Qwen3")
 
@@ -123,9 +109,7 @@ def test_documents_as_text_are_cut_where_the_compressor_cuts_them(make_clara: Ma
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_slots_hold_memory_in_order_and_all_else_is_the_tokens_embedding(
-    make_clara: Make, kind: str, side: str
-) -> None:
+def test_slots_hold_memory_in_order_and_all_else_is_the_tokens_embedding(make_clara: Make, kind: str, side: str) -> None:
     clara = make_clara(kind)
     memory = memory_for(clara, PROMPTS)
     batch = clara.generator.assemble(PROMPTS, memory, TARGETS, side)
@@ -207,9 +191,7 @@ def test_nothing_is_cut_what_is_too_long_is_refused(make_clara: Make) -> None:
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_exactly_the_reply_and_the_end_of_its_turn_are_taught(
-    make_clara: Make, kind: str, side: str, bases: Any
-) -> None:
+def test_exactly_the_reply_and_the_end_of_its_turn_are_taught(make_clara: Make, kind: str, side: str, bases: Any) -> None:
     clara = make_clara(kind)
     batch = clara.generator.assemble(PROMPTS, memory_for(clara, PROMPTS), TARGETS, side)
     for row, (prompt, target) in enumerate(zip(PROMPTS, TARGETS, strict=True)):
@@ -313,9 +295,7 @@ def test_the_loss_depends_on_generator_and_memory_and_on_no_other_row(make_clara
 # -- replies -----------------------------------------------------------------------------------------------------------
 
 
-def test_memory_that_is_the_tokens_own_embeddings_gives_what_the_tokens_give(
-    make_clara: Make, kind: str, bases: Any
-) -> None:
+def test_memory_that_is_the_tokens_own_embeddings_gives_what_the_tokens_give(make_clara: Make, kind: str, bases: Any) -> None:
     # The base with the new rows in its embeddings, read as token ids, is the same model.
     clara = make_clara(kind)
     own = [clara.module.rows.memory.detach().repeat(one.documents, 1) for one in PROMPTS]
@@ -335,9 +315,8 @@ def test_memory_that_is_the_tokens_own_embeddings_gives_what_the_tokens_give(
             mask = torch.tensor([[0] * 3 + [1] * (ids.shape[1] - 3)])
             with clara.use("generator"):
                 written = clara.adapters.model.generate(
-                    input_ids=ids, attention_mask=mask, max_new_tokens=6, do_sample=False, pad_token_id=pad,
-                    eos_token_id=ends,
-                )[0, ids.shape[1] :].tolist()  # fmt: skip
+                    input_ids=ids, attention_mask=mask, max_new_tokens=6, do_sample=False, pad_token_id=pad, eos_token_id=ends
+                )[0, ids.shape[1] :].tolist()
             assert found[row].text == clara.tokenizer.decode(written, skip_special_tokens=True).strip()
             assert found[row].completion_tokens == len(written)
     finally:

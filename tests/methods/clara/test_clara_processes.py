@@ -52,9 +52,12 @@ def test_two_processes_train_what_one_does(config: Any, tmp_path: Path) -> None:
         launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(count)]
         given = [tmp_path / "program.py", here.with_name("toy_clara.py"), tmp_path / "config.json"]
         ran = subprocess.run(
-            [*launch, *map(str, given), str(tmp_path / f"of{count}")], capture_output=True, text=True, check=False,
+            [*launch, *map(str, given), str(tmp_path / f"of{count}")],
+            capture_output=True,
+            text=True,
+            check=False,
             env={**os.environ, "PYTHONPATH": str(here.parents[3]), "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
+        )
         assert ran.returncode == 0, ran.stderr[-3000:]
         told = [json.loads((tmp_path / f"of{count}-{rank}.json").read_text()) for rank in range(count)]
         # Only the main process reports stages.

@@ -14,9 +14,10 @@ from ragmeter.cli import app
 
 pytest.importorskip("torch")
 SHORT = ["--set", "validate_on.questions=4"] + [
-    part for stage in ("scp", "instruction", "supervised", "joint")
+    part
+    for stage in ("scp", "instruction", "supervised", "joint")
     for part in ("--set", f"{stage}.train.steps=2", "--set", f"{stage}.train.batch_size=2")
-]  # fmt: skip
+]
 
 
 def train(store: Path, *given: str) -> Any:

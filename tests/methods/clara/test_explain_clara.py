@@ -50,8 +50,7 @@ def test_topics_of_whole_words_stand_in_the_order_of_their_logits(toy: ModuleTyp
     with torch.inference_mode():
         memory = clara.encode(["what is key3"]).memory[0]
         best = (memory @ clara.base.get_output_embeddings().weight[: clara.tokens.first].T).topk(7).indices
-    words = [[clara.tokenizer.decode([one]).strip() for one in row if one not in clara.tokenizer.all_special_ids]
-             for row in best.tolist()]  # fmt: skip
+    words = [[clara.tokenizer.decode([one]).strip() for one in row if one not in clara.tokenizer.all_special_ids] for row in best.tolist()]
     assert [list(position) for position in found.positions] == [[w for w in row if len(w) > 1] for row in words]
     assert all(len(position) >= 3 for position in found.positions)
 

@@ -24,10 +24,7 @@ SMALL = {"lora": {"r": 16, "alpha": 32}, "max_length": 4, "rate": 2}
 
 def steps(count: int, batch: int, rate: float = 5e-3) -> dict[str, Any]:
     """A training in one piece."""
-    return {
-        "steps": count, "batch_size": batch, "micro_batch": batch, "learning_rate": rate, "epochs": count,
-        "save_every": count,
-    }  # fmt: skip
+    return {"steps": count, "batch_size": batch, "micro_batch": batch, "learning_rate": rate, "epochs": count, "save_every": count}
 
 
 def curve(run: Any) -> list[dict[str, float]]:
@@ -72,9 +69,7 @@ def test_pretraining_learns_to_tell_what_a_document_says(toy: ModuleType, config
     assert sum(told) / len(told) >= 0.95
 
 
-def test_supervised_training_finds_the_positive_of_nearly_every_question(
-    toy: ModuleType, config: Any, tmp_path: Path
-) -> None:
+def test_supervised_training_finds_the_positive_of_nearly_every_question(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     chosen = config(supervised={"train": steps(80, 12), "tau": 0.1})
     clara = begin(chosen, "supervised", None, "cpu")
     rows = toy.joint_rows(12)
@@ -104,9 +99,7 @@ def without_evidence(row: JointRow) -> JointRow:
     return replace(row, documents=kept, positives=())
 
 
-def test_more_is_found_and_answered_where_the_evidence_is_among_the_candidates(
-    toy: ModuleType, config: Any, tmp_path: Path
-) -> None:
+def test_more_is_found_and_answered_where_the_evidence_is_among_the_candidates(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     rows = toy.joint_rows(12, documents=10)
     instruction, supervised = {"train": steps(60, 24)}, {"train": steps(8, 12), "tau": 0.1}
     joint = {"train": steps(40, 12, 2e-3), "reasoner": "kept"}

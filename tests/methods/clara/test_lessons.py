@@ -12,10 +12,7 @@ from methods.clara.lessons import instruction_lessons, scp_lessons
 from methods.clara.rows import InstructionRow, ScpRow
 from methods.clara.training_config import InstructionStage, ScpStage
 
-PAIRS = {
-    "A": ("what is a ?", "is it a ?", "which a ?"),
-    "B": ("what is b ?",),
-}
+PAIRS = {"A": ("what is a ?", "is it a ?", "which a ?"), "B": ("what is b ?",)}
 
 
 def rows() -> list[ScpRow]:
@@ -31,44 +28,39 @@ def test_a_row_is_a_lesson_as_in_the_paper() -> None:
     lessons = scp_lessons(rows(), ScpStage(), 0)
     assert [one.documents for one in lessons] == [(row.document,) for row in rows()]
     assert [[said.prompt.kind for said in one.exchanges] for one in lessons] == [
-        ["qa_pairs"], ["paraphrase"], ["qa_pairs"], ["qa_pairs"], ["paraphrase"],
-    ]  # fmt: skip
+        ["qa_pairs"],
+        ["paraphrase"],
+        ["qa_pairs"],
+        ["qa_pairs"],
+        ["paraphrase"],
+    ]
 
 
 def test_questions_asked_one_by_one_are_the_documents_own_over_one_reading() -> None:
     lessons = scp_lessons(rows(), ScpStage(asked=2), 0)
     assert [one.documents for one in lessons] == [("A",), ("B",)]
-    first, second = (
-        {said.prompt.question: said.target for said in one.exchanges if said.prompt.kind == "answer"} for one in lessons
-    )
+    first, second = ({said.prompt.question: said.target for said in one.exchanges if said.prompt.kind == "answer"} for one in lessons)
     assert len(first) == 2
     assert set(first) < {*PAIRS["A"], "both ?"}
-    assert all(answer == question.removesuffix(" ?") + " yes" or answer == f"{question} yes"
-               for question, answer in first.items())  # fmt: skip
+    assert all(answer == question.removesuffix(" ?") + " yes" or answer == f"{question} yes" for question, answer in first.items())
     assert second == {"what is b ?": "what is b ? yes"}
-    assert [[said.target for said in one.exchanges if said.prompt.kind == "paraphrase"] for one in lessons] == [
-        ["A retold"], ["B retold"],
-    ]  # fmt: skip
+    assert [[said.target for said in one.exchanges if said.prompt.kind == "paraphrase"] for one in lessons] == [["A retold"], ["B retold"]]
     assert all(said.prompt.documents == 1 for one in lessons for said in one.exchanges)
-    drawn = {tuple(said.target for said in scp_lessons(rows(), ScpStage(asked=2), seed)[0].exchanges)
-             for seed in range(20)}  # fmt: skip
+    drawn = {tuple(said.target for said in scp_lessons(rows(), ScpStage(asked=2), seed)[0].exchanges) for seed in range(20)}
     assert len(drawn) > 2
 
 
 def tuning(documents: list[list[int]], evidence: list[int | None]) -> list[InstructionRow]:
     return [
-        InstructionRow(f"q{n} ?", tuple(f"d{one}" for one in texts), f"a{n}", f"a{n}", f"q{n}",
-                       () if place is None else (place,))
+        InstructionRow(f"q{n} ?", tuple(f"d{one}" for one in texts), f"a{n}", f"a{n}", f"q{n}", () if place is None else (place,))
         for n, (texts, place) in enumerate(zip(documents, evidence, strict=True))
-    ]  # fmt: skip
+    ]
 
 
 def test_one_question_a_reading_is_the_paper() -> None:
     given_rows = tuning([[1, 2, 3], [2, 3, 4]], [0, 0])
     lessons = instruction_lessons(given_rows, InstructionStage(documents=2), 0)
-    assert [(one.documents, [said.target for said in one.exchanges]) for one in lessons] == [
-        (("d1", "d2"), ["a0"]), (("d2", "d3"), ["a1"]),
-    ]  # fmt: skip
+    assert [(one.documents, [said.target for said in one.exchanges]) for one in lessons] == [(("d1", "d2"), ["a0"]), (("d2", "d3"), ["a1"])]
 
 
 def test_questions_that_the_documents_answer_join_a_reading() -> None:
@@ -87,10 +79,10 @@ def test_questions_that_the_documents_answer_join_a_reading() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.lists(st.integers(0, 12), min_size=5, max_size=5, unique=True), st.integers(0, 4)),
-             min_size=1, max_size=40),
-    st.integers(1, 9), st.integers(0, 3),
-)  # fmt: skip
+    st.lists(st.tuples(st.lists(st.integers(0, 12), min_size=5, max_size=5, unique=True), st.integers(0, 4)), min_size=1, max_size=40),
+    st.integers(1, 9),
+    st.integers(0, 3),
+)
 def test_every_question_has_a_lesson_of_its_own_and_joins_others_that_answer_it(
     drawn: list[tuple[list[int], int]], together: int, seed: int
 ) -> None:

@@ -167,9 +167,7 @@ def test_a_batch_in_parts_has_the_gradient_of_the_whole(toy: ModuleType, clara: 
         ({"generator"}, {"generator"}),
     ],
 )
-def test_compression_reaches_exactly_what_is_trained(
-    toy: ModuleType, clara: Clara, parts: set[Any], wanted: set[str]
-) -> None:
+def test_compression_reaches_exactly_what_is_trained(toy: ModuleType, clara: Clara, parts: set[Any], wanted: set[str]) -> None:
     rows = [instruction_lesson(row, 2) for row in toy.instruction_rows(4)]
     clara.set_trainable(parts)
     objective = Compression(clara, InstructionStage())
@@ -307,9 +305,7 @@ def test_a_question_with_few_candidates_costs_its_neighbours_none_whatever_the_p
     asked = [answer(row.question, min(3, len(row.documents))) for row in rows]
     best = []
     for row in rows:
-        cosines = clara.similarity(
-            clara.encode([row.question], "reasoner").memory, documents_of(clara)(row.documents)[None]
-        )[0]
+        cosines = clara.similarity(clara.encode([row.question], "reasoner").memory, documents_of(clara)(row.documents)[None])[0]
         best.append(documents_of(clara)(row.documents)[cosines.argsort(descending=True)[:3]])
     told = clara.cross_entropy(asked, best, [row.answer for row in rows])
     assert at_once[1]["cross_entropy"] == pytest.approx(float(told.detach()), rel=1e-4)

@@ -57,8 +57,9 @@ def test_losses_and_gradients_are_those_of_every_exchange_alone(make_clara: Make
     found = [one.grad for one in memory], [one.grad.clone() for one in clara.trainable_parameters().values()]
     clara.module.zero_grad()
     again = prepared(clara)
-    flat = [(one, own, reply) for some, own, replies in zip(ASKED, again, TAUGHT, strict=True)
-            for one, reply in zip(some, replies, strict=True)]  # fmt: skip
+    flat = [
+        (one, own, reply) for some, own, replies in zip(ASKED, again, TAUGHT, strict=True) for one, reply in zip(some, replies, strict=True)
+    ]
     prompts, own, replies = map(list, zip(*flat, strict=True))
     alone = clara.cross_entropy(prompts, own, replies, "row_sums")
     alone.sum().backward()

@@ -54,12 +54,12 @@ def test_the_place_of_a_positive_is_uniform_over_questions() -> None:
 
 @settings(max_examples=80, deadline=None)
 @given(
-    st.lists(st.text("abc", min_size=1, max_size=2), max_size=6), st.lists(st.text("abc", min_size=1, max_size=2)),
-    st.integers(1, 12), st.integers(0, 5),
-)  # fmt: skip
-def test_a_pool_holds_the_positives_first_and_no_text_twice(
-    positives: list[str], others: list[str], size: int, seed: int
-) -> None:
+    st.lists(st.text("abc", min_size=1, max_size=2), max_size=6),
+    st.lists(st.text("abc", min_size=1, max_size=2)),
+    st.integers(1, 12),
+    st.integers(0, 5),
+)
+def test_a_pool_holds_the_positives_first_and_no_text_twice(positives: list[str], others: list[str], size: int, seed: int) -> None:
     documents, places = pooled("q", positives, others, size, seed=seed)
     distinct = list(dict.fromkeys([*positives, *others]))
     assert sorted(documents) == sorted(distinct[:size])
@@ -76,8 +76,7 @@ def test_rows_of_the_authors_sample_are_read(data_folder: Path) -> None:
     natives = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
     rows = scp_rows("clara_stages/pretraining:train", options={"path": str(path)})
     assert [(row.kind, row.document, list(row.questions), list(row.answers)) for row in rows] == [
-        (one["data_type"], one["docs"][0], one["question"] if one["data_type"] == "qa" else [], one["answers"])
-        for one in natives
+        (one["data_type"], one["docs"][0], one["question"] if one["data_type"] == "qa" else [], one["answers"]) for one in natives
     ]
     some = scp_rows("clara_stages/pretraining:train", ScpDataConfig(documents=10), {"path": str(path)})
     assert len({row.document for row in some}) == 10
@@ -124,18 +123,14 @@ def test_written_rows_of_all_stages_are_read_back(tmp_path: Path) -> None:
         write_rows(kept[name], rows)
     read = scp_rows("clara_stages/pretraining:train", options={"path": str(kept["pretraining"])})
     assert [(r.kind, r.document, r.answers) for r in read] == [(r.kind, r.document, r.answers) for r in scp]
-    again = joint_rows("clara_stages/e2e_training_nq_with_pos:train",
-                       options={"path": str(kept["e2e_training_nq_with_pos"])})  # fmt: skip
+    again = joint_rows("clara_stages/e2e_training_nq_with_pos:train", options={"path": str(kept["e2e_training_nq_with_pos"])})
     for old, new in zip(joint, again, strict=True):
         assert (old.question, old.answer, old.golds) == (new.question, new.answer, new.golds)
         gold = [{row.documents[place] for place in row.positives} for row in (old, new)]
         assert gold[0]
         assert gold[0] == gold[1]
-    taught = instruction_rows("clara_stages/instruction_tuning:train",
-                              options={"path": str(kept["instruction_tuning"])})  # fmt: skip
-    assert [(r.question, r.documents, r.answer) for r in taught] == [
-        (r.question, r.documents, r.answer) for r in tuning
-    ]
+    taught = instruction_rows("clara_stages/instruction_tuning:train", options={"path": str(kept["instruction_tuning"])})
+    assert [(r.question, r.documents, r.answer) for r in taught] == [(r.question, r.documents, r.answer) for r in tuning]
 
 
 # -- rows of benchmarks --
@@ -155,10 +150,12 @@ def test_positives_are_among_the_documents_in_the_oracle_setting() -> None:
 def test_what_is_taught_is_worded_as_the_evidence_has_it() -> None:
     benchmark = registry.load(WORLDS, {**SMALL, "questions": 40})
     asked = [one for one in benchmark.questions if not one.answer_set]
-    changed = replace(benchmark, questions=[
-        replace(one, answers=("nobody says so",), aliases={"nobody says so": (one.answers[0], one.answers[0][:3])})
-        for one in asked
-    ])  # fmt: skip
+    changed = replace(
+        benchmark,
+        questions=[
+            replace(one, answers=("nobody says so",), aliases={"nobody says so": (one.answers[0], one.answers[0][:3])}) for one in asked
+        ],
+    )
     stated = 0
     for row, one in zip(joint_rows_of(changed, PoolConfig()), asked, strict=True):
         evidence = [row.documents[place] for place in row.positives]
@@ -213,10 +210,7 @@ def test_every_fact_of_a_document_is_asked_for_and_its_answer_stands_there() -> 
 
 def test_complex_questions_need_two_facts_and_are_answered_by_the_document() -> None:
     for subset in ("multihop", "long"):
-        rows = world_rows(
-            DataReference("worlds", subset, "train"), WorldsConfig(**SMALL, worlds=1),
-            ScpDataConfig(mix="simple+complex"),
-        )  # fmt: skip
+        rows = world_rows(DataReference("worlds", subset, "train"), WorldsConfig(**SMALL, worlds=1), ScpDataConfig(mix="simple+complex"))
         simple = {row.document: set(row.questions) for row in rows if row.id.endswith("/simple")}
         complex_rows = [row for row in rows if row.id.endswith("/complex")]
         assert complex_rows
@@ -243,9 +237,14 @@ def test_a_retelling_keeps_every_fact_in_other_words() -> None:
 
 @pytest.mark.parametrize(
     ("mix", "types"),
-    [("none", set()), ("simple", {"simple"}), ("paraphrase", {"paraphrase"}), ("simple+complex", {"simple", "complex"}),
-     ("all", {"simple", "complex", "paraphrase"})],
-)  # fmt: skip
+    [
+        ("none", set()),
+        ("simple", {"simple"}),
+        ("paraphrase", {"paraphrase"}),
+        ("simple+complex", {"simple", "complex"}),
+        ("all", {"simple", "complex", "paraphrase"}),
+    ],
+)
 def test_a_mix_holds_its_types_alone(mix: str, types: set[str]) -> None:
     rows = scp_rows(WORLDS, ScpDataConfig(mix=mix), SMALL)  # type: ignore[arg-type]
     assert {row.id.rpartition("/")[2] for row in rows} == types

@@ -49,9 +49,7 @@ def expected(count: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("dtype", "kept"), [("float16", torch.float16), ("bfloat16", torch.bfloat16)])
-def test_a_store_gives_back_what_was_compressed_rounded_to_its_type(
-    dtype: str, kept: torch.dtype, tmp_path: Path
-) -> None:
+def test_a_store_gives_back_what_was_compressed_rounded_to_its_type(dtype: str, kept: torch.dtype, tmp_path: Path) -> None:
     write(tmp_path / "s", corpus(20), identity(20, dtype), Drawn())
     opened = MemoryStore.open(tmp_path / "s")
     assert torch.equal(opened.memory(range(20)), expected(20, kept))
@@ -73,12 +71,13 @@ def naive(query: np.ndarray, documents: np.ndarray) -> np.ndarray:
 
 @settings(max_examples=40, deadline=None)
 @given(
-    count=st.integers(1, 60), k=st.integers(1, 70), block=st.integers(1, 100), seed=st.integers(0, 1000),
+    count=st.integers(1, 60),
+    k=st.integers(1, 70),
+    block=st.integers(1, 100),
+    seed=st.integers(0, 1000),
     dtype=st.sampled_from(["float16", "bfloat16"]),
-)  # fmt: skip
-def test_the_k_best_of_all_blocks_are_those_of_comparing_one_by_one(
-    count: int, k: int, block: int, seed: int, dtype: str
-) -> None:
+)
+def test_the_k_best_of_all_blocks_are_those_of_comparing_one_by_one(count: int, k: int, block: int, seed: int, dtype: str) -> None:
     kept = in_memory(corpus(count), identity(count, dtype), Drawn())
     queries = torch.randn(3, M, H, generator=torch.Generator().manual_seed(seed))
     with pytest.MonkeyPatch.context() as patch:
@@ -123,9 +122,7 @@ class Cut(Exception):
 
 
 @pytest.mark.parametrize("after", [0, 1, 2])
-def test_a_compression_that_was_cut_off_goes_on_and_ends_alike(
-    after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compression_that_was_cut_off_goes_on_and_ends_alike(after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_writer, "CHUNK", 4)
     write(tmp_path / "whole", corpus(11), identity(11), Drawn())
     told: list[Written] = []
@@ -148,9 +145,7 @@ def test_a_compression_that_was_cut_off_goes_on_and_ends_alike(
     assert resumed.asked == [f"text {number}" for number in range(done, 11)]
     for name in ("memory.bin", "norms.bin", "ids.arrow", "store.json"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-    assert sorted(path.name for path in (tmp_path / "cut").iterdir()) == sorted(
-        path.name for path in (tmp_path / "whole").iterdir()
-    )
+    assert sorted(path.name for path in (tmp_path / "cut").iterdir()) == sorted(path.name for path in (tmp_path / "whole").iterdir())
 
 
 def test_a_finished_store_is_opened_and_nothing_is_compressed_again(tmp_path: Path) -> None:
@@ -203,7 +198,5 @@ def test_progress_tells_how_much_was_read_and_how_fast(tmp_path: Path, monkeypat
     monkeypatch.setattr(store_writer, "CHUNK", 4)
     told: list[Written] = []
     write(tmp_path / "s", corpus(10), identity(10), Drawn(), told.append)
-    assert [(one.documents, one.of, one.fresh, one.tokens) for one in told] == [
-        (4, 10, 4, 8), (8, 10, 8, 16), (10, 10, 10, 20),
-    ]  # fmt: skip
+    assert [(one.documents, one.of, one.fresh, one.tokens) for one in told] == [(4, 10, 4, 8), (8, 10, 8, 16), (10, 10, 10, 20)]
     assert told[-1].tokens_per_second == pytest.approx(20 / told[-1].seconds)

@@ -37,10 +37,13 @@ Written = Callable[[type[BaseModel], str, int], str]
 def content(shape: type[BaseModel], text: str, repetition: int) -> str:
     """What a model writes that is content with two questions."""
     return {
-        Questions: '{"questions": ["Which entity?", "Which year?"]}', Answer: '{"answer": "1800"}',
-        Judgment: '{"judgment": "Correct"}', Supplement: '{"count": 0, "questions": []}',
-        Retelling: '{"paraphrase": "It was then that it was made."}', Preserved: '{"judgment": "Yes"}',
-    }[shape]  # fmt: skip
+        Questions: '{"questions": ["Which entity?", "Which year?"]}',
+        Answer: '{"answer": "1800"}',
+        Judgment: '{"judgment": "Correct"}',
+        Supplement: '{"count": 0, "questions": []}',
+        Retelling: '{"paraphrase": "It was then that it was made."}',
+        Preserved: '{"judgment": "Yes"}',
+    }[shape]
 
 
 class Script:
@@ -56,9 +59,7 @@ class Script:
         self.calls: list[tuple[str, int]] = []
         self._lock = threading.Lock()
 
-    def complete_structured(
-        self, conversations: Sequence[Messages], model: type[Any], *, repetition: int = 0
-    ) -> list[Structured[Any]]:
+    def complete_structured(self, conversations: Sequence[Messages], model: type[Any], *, repetition: int = 0) -> list[Structured[Any]]:
         with self._lock:
             if self.breaks_after is not None and len(self.calls) >= self.breaks_after:
                 raise Broke("killed")
@@ -99,9 +100,7 @@ def test_written_rows_are_read_back_by_the_loader(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
     assert all(list(line) == ["data_type", "question", "answers", "docs"] and len(line["docs"]) == 1 for line in lines)
     read = scp_rows("clara_stages/pretraining:train", options={"path": str(file)})
-    assert [(r.kind, r.document, r.questions, r.answers) for r in read] == [
-        (r.kind, r.document, r.questions, r.answers) for r in rows
-    ]
+    assert [(r.kind, r.document, r.questions, r.answers) for r in read] == [(r.kind, r.document, r.questions, r.answers) for r in rows]
 
 
 def test_bad_json_is_asked_for_again_as_another_draw(tmp_path: Path) -> None:
@@ -182,9 +181,7 @@ def test_a_changed_document_prompt_or_model_begins_anew(tmp_path: Path) -> None:
 
 def test_a_call_that_failed_for_good_puts_its_document_aside(tmp_path: Path) -> None:
     class Lost(Script):
-        def complete_structured(
-            self, conversations: Sequence[Messages], model: type[Any], *, repetition: int = 0
-        ) -> list[Structured[Any]]:
+        def complete_structured(self, conversations: Sequence[Messages], model: type[Any], *, repetition: int = 0) -> list[Structured[Any]]:
             replies = super().complete_structured(conversations, model, repetition=repetition)
             lost = [n for n, one in enumerate(conversations) if "Entity 3" in one[-1]["content"] and model is Judgment]
             for place in lost:
@@ -208,9 +205,7 @@ def test_a_call_that_failed_for_good_puts_its_document_aside(tmp_path: Path) -> 
 
 def test_an_empty_reply_is_asked_for_again(tmp_path: Path) -> None:
     class Empty(Script):
-        def complete_structured(
-            self, conversations: Sequence[Messages], model: type[Any], *, repetition: int = 0
-        ) -> list[Structured[Any]]:
+        def complete_structured(self, conversations: Sequence[Messages], model: type[Any], *, repetition: int = 0) -> list[Structured[Any]]:
             replies = super().complete_structured(conversations, model, repetition=repetition)
             if repetition % 3:
                 return replies
@@ -271,13 +266,8 @@ def test_the_world_truth_llm_teaches_rows_that_are_true(world: Benchmark, tmp_pa
         synthesis.run(documents)
         rows = list(synthesis.rows(documents))
         found = of_synthesis(synthesis, documents)
-        known = {
-            question: answer_of(fact)
-            for fact in truth.worlds[0].facts if not fact.relation.many for question in paraphrases(fact)
-        }  # fmt: skip
-    simple = [
-        pair for row in rows if row.id.endswith("simple") for pair in zip(row.questions, row.answers, strict=True)
-    ]
+        known = {question: answer_of(fact) for fact in truth.worlds[0].facts if not fact.relation.many for question in paraphrases(fact)}
+    simple = [pair for row in rows if row.id.endswith("simple") for pair in zip(row.questions, row.answers, strict=True)]
     scores = [em(answer, [known[q][0], *known[q][1]]) for q, answer in simple if q in known]
     assert len(scores) > 15
     assert sum(scores) / len(scores) >= 0.9

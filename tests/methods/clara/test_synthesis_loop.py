@@ -44,11 +44,15 @@ def followed(loop: Loop, model: Model, rounds: int = ROUNDS) -> tuple[Loop, list
 def always(prompt: str, questions: Sequence[str] = ("Where?", "When?")) -> BaseModel:
     """A model that accepts whatever it writes, and is content with its first questions."""
     return {
-        "simple": Questions(questions=list(questions)), "complex": Questions(questions=list(questions)),
-        "answer": Answer(answer="Korv"), "check_answer": Judgment(judgment="Correct"),
-        "more_simple": Supplement(count=0, questions=[]), "more_complex": Supplement(count=0, questions=[]),
-        "paraphrase": Retelling(paraphrase="In Korv was Ada Rin born."), "check_paraphrase": Preserved(judgment="Yes"),
-    }[prompt]  # fmt: skip
+        "simple": Questions(questions=list(questions)),
+        "complex": Questions(questions=list(questions)),
+        "answer": Answer(answer="Korv"),
+        "check_answer": Judgment(judgment="Correct"),
+        "more_simple": Supplement(count=0, questions=[]),
+        "more_complex": Supplement(count=0, questions=[]),
+        "paraphrase": Retelling(paraphrase="In Korv was Ada Rin born."),
+        "check_paraphrase": Preserved(judgment="Yes"),
+    }[prompt]
 
 
 @pytest.mark.parametrize("kind", ["simple", "complex"])
@@ -137,9 +141,7 @@ def test_a_paraphrase_is_written_again_until_it_is_accepted() -> None:
     row = row_of(loop, DOCUMENT, "d")
     assert row is not None
     assert (row.kind, row.questions, row.paraphrase) == ("paraphrase", (), "Try 2.")
-    refused, names = followed(
-        Loop("paraphrase"), lambda call, _: None if call.prompt == "check_paraphrase" else always(call.prompt)
-    )  # fmt: skip
+    refused, names = followed(Loop("paraphrase"), lambda call, _: None if call.prompt == "check_paraphrase" else always(call.prompt))
     assert (refused.status, names.count("paraphrase")) == ("uncovered", 11)
 
 

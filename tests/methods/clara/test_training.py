@@ -140,9 +140,7 @@ def test_a_stage_changes_exactly_what_it_trains(
     assert set(clara.trainable_parameters()) == expected
 
 
-def test_documents_are_compressed_alike_before_and_after_joint_training(
-    toy: ModuleType, config: Any, tmp_path: Path
-) -> None:
+def test_documents_are_compressed_alike_before_and_after_joint_training(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     chosen = config()
     clara = begin(chosen, "joint", None, "cpu")
     texts = [toy.document(number) for number in range(8)]

@@ -92,19 +92,14 @@ def test_frozen_documents_are_encoded_once_and_go_on_in_blocks(tmp_path: Path) -
         found.of(["unknown"])
 
 
-def test_documents_that_do_not_fit_the_disk_are_refused_before_the_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_documents_that_do_not_fit_the_disk_are_refused_before_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=100))
     with pytest.raises(UserError, match="memory of the candidates takes"):
-        FrozenDocuments(["a", "b", "c"], lambda texts: pytest.fail("encoded"), (3, 4), torch.float32, tmp_path, 2,
-                        Silent())  # fmt: skip
+        FrozenDocuments(["a", "b", "c"], lambda texts: pytest.fail("encoded"), (3, 4), torch.float32, tmp_path, 2, Silent())
 
 
 @pytest.mark.parametrize("stage", ["supervised", "joint"])
-def test_documents_encoded_anew_teach_what_kept_ones_do(
-    toy: ModuleType, config: Any, tmp_path: Path, stage: Any
-) -> None:
+def test_documents_encoded_anew_teach_what_kept_ones_do(toy: ModuleType, config: Any, tmp_path: Path, stage: Any) -> None:
     ended = []
     for way in ("kept", "anew"):
         chosen = config(**{stage: {"documents": way}})
@@ -188,9 +183,7 @@ def test_rows_are_set_aside_whole_and_only_where_no_validation_is_named(toy: Mod
             material.set_aside(config(validate_on={"held_out": len(units)}), stage, rows)
 
 
-def test_what_is_too_long_is_refused_before_the_first_step_or_left_out(
-    toy: ModuleType, config: Any, tmp_path: Path
-) -> None:
+def test_what_is_too_long_is_refused_before_the_first_step_or_left_out(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     long = "what is the value of " + " ".join(["key1"] * 600)
     for stage in ("instruction", "joint"):
         rows = toy.rows_of(stage)

@@ -32,8 +32,7 @@ def lessons(count: int = 200) -> list[Lesson]:
 def test_a_name_is_replaced_wherever_it_stands_in_a_lesson() -> None:
     before, after = lessons(), in_lessons(lessons(), 0.5, 0)
     for old, new in zip(before, after, strict=True):
-        swaps = dict(zip(*(NAME.findall(" ".join((*one.documents, one.exchanges[0].prompt.question)))
-                           for one in (old, new)), strict=True))  # fmt: skip
+        swaps = dict(zip(*(NAME.findall(" ".join((*one.documents, one.exchanges[0].prompt.question))) for one in (old, new)), strict=True))
         assert new.documents == tuple(replaced(text, swaps) for text in old.documents)
         assert new.exchanges[0].prompt.question == replaced(old.exchanges[0].prompt.question, swaps)
         assert new.exchanges[0].target == swaps.get(old.exchanges[0].target, old.exchanges[0].target)

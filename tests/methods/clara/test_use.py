@@ -63,18 +63,18 @@ def test_a_pipeline_of_the_parts_answers_as_the_whole_does(tiny_clara: str, grou
     assert len({one.answer for one in together}) > 1
     candidates = [query for query in queries(ground) if query.candidates is not None]
     behind = assemble(
-        Component.of("full_context"), services,
+        Component.of("full_context"),
+        services,
         rerankers=[Component.of("clara_reranker", {"model": tiny_clara, "offline": True})],
         compressor=Component.of("clara_compressor", {"model": tiny_clara, "offline": True}),
-        reader=Component.of("clara_reader", {"model": tiny_clara, "max_new_tokens": 6}), k=K,
-    )  # fmt: skip
+        reader=Component.of("clara_reader", {"model": tiny_clara, "max_new_tokens": 6}),
+        k=K,
+    )
     asked = {query.id for query in candidates}
     assert content(answers(behind, ground, candidates)) == [one for one in content(together) if one[0] in asked]
 
 
-def test_documents_compressed_when_asked_for_give_the_answers_of_the_store(
-    tiny_clara: str, ground: Any, services: Services
-) -> None:
+def test_documents_compressed_when_asked_for_give_the_answers_of_the_store(tiny_clara: str, ground: Any, services: Services) -> None:
     asked = [query for query in queries(ground) if query.candidates is not None]
     kept = answers(whole(tiny_clara, services), ground, asked)
     made = answers(whole(tiny_clara, services, offline=False), ground, asked)
@@ -122,9 +122,7 @@ def test_scores_are_cosines_by_the_models_own_similarity(tiny_clara: str, ground
     assert list(found.scores) == sorted(found.scores, reverse=True)
 
 
-def test_a_question_that_is_a_document_finds_itself_with_cosine_1(
-    tiny_clara: str, ground: Any, services: Services
-) -> None:
+def test_a_question_that_is_a_document_finds_itself_with_cosine_1(tiny_clara: str, ground: Any, services: Services) -> None:
     retriever = Component.of("clara_retriever", {"model": tiny_clara, "query_adapter": "compressor"}).build(services)
     index = retriever.index(ground.corpus)
     asked = [Query(passage.id, passage.full_text) for passage in ground.corpus]
@@ -149,9 +147,7 @@ def test_the_whole_corpus_is_compressed_once_and_found_by_later_runs(
     assert content(answers(whole(tiny_clara, services), ground, queries(ground))) == content(first)
 
 
-def test_without_a_compressed_corpus_a_question_needs_candidates(
-    tiny_clara: str, ground: Any, services: Services
-) -> None:
+def test_without_a_compressed_corpus_a_question_needs_candidates(tiny_clara: str, ground: Any, services: Services) -> None:
     method = whole(tiny_clara, services, offline=False)
     with pytest.raises(UserError, match="no candidates, and the corpus is not compressed"):
         answers(method, ground, [Query("q", "In which town?")])
@@ -172,9 +168,7 @@ def test_memory_of_another_compressor_is_refused(tiny_clara: str, ground: Any, s
         reader.read(queries(ground)[:1], [Context("q", memory=torch.zeros(1, M, 32))])
 
 
-def test_checkpoints_that_share_a_compressor_share_their_store(
-    tiny_clara: str, ground: Any, services: Services, tmp_path: Path
-) -> None:
+def test_checkpoints_that_share_a_compressor_share_their_store(tiny_clara: str, ground: Any, services: Services, tmp_path: Path) -> None:
     other = Clara.load(Path(tiny_clara), "cpu")
     with torch.no_grad():
         for parameter in other.adapters.of("reasoner").values():
@@ -207,9 +201,11 @@ def test_a_budget_leaves_out_the_last_documents_and_says_so(tiny_clara: str, gro
 def test_text_is_compressed_by_the_reader_itself(tiny_clara: str, ground: Any, services: Services) -> None:
     passages = tuple(ground.corpus[:4])
     asked = queries(ground)[:1]
-    (by_part,) = Component.of("clara_compressor", {"model": tiny_clara}).build(services).compress(
-        asked, [Ranking(asked[0].id, tuple(p.id for p in passages), (4.0, 3.0, 2.0, 1.0))], ground.corpus, None
-    )  # fmt: skip
+    (by_part,) = (
+        Component.of("clara_compressor", {"model": tiny_clara})
+        .build(services)
+        .compress(asked, [Ranking(asked[0].id, tuple(p.id for p in passages), (4.0, 3.0, 2.0, 1.0))], ground.corpus, None)
+    )
     reader = Component.of("clara_reader", {"model": tiny_clara, "max_new_tokens": 6}).build(services)
     from_memory, from_text = reader.read([*asked, *asked], [by_part, Context(asked[0].id, passages)])
     assert from_memory == from_text
@@ -239,15 +235,11 @@ def test_paraphrase_tells_documents_and_none_as_nothing(tiny_clara: str, ground:
     assert FAILED not in nothing.notes
 
 
-def test_the_text_row_has_the_same_prompt_with_text_in_the_place_of_memory(
-    tiny_llama: str, ground: Any, services: Services
-) -> None:
+def test_the_text_row_has_the_same_prompt_with_text_in_the_place_of_memory(tiny_llama: str, ground: Any, services: Services) -> None:
     reader = Component.of("clara_text", {"model": tiny_llama, "max_new_tokens": 6}).build(services)
     asked = queries(ground)[:1]
     short, passages = ground.corpus[:1], ground.corpus[:2]
-    without, one, two = reader.read(
-        [*asked] * 3, [Context("q"), Context("q", tuple(short)), Context("q", tuple(passages))]
-    )
+    without, one, two = reader.read([*asked] * 3, [Context("q"), Context("q", tuple(short)), Context("q", tuple(passages))])
     assert without.usage.prompt_tokens < one.usage.prompt_tokens < two.usage.prompt_tokens
     added = two.usage.prompt_tokens - one.usage.prompt_tokens
     # Byte-level: a document costs its bytes and the empty line before it.
@@ -283,8 +275,7 @@ def test_a_checkpoint_without_a_reasoner_says_what_can_be_done(tiny_clara: str, 
     with pytest.raises(UserError, match="no reasoner"):
         Component.of("clara", {"model": str(folder)}).build(Services(device="cpu"))
     method = assemble(
-        Component.of("clara", {"model": str(folder), "query_adapter": "compressor", "max_new_tokens": 2}),
-        Services(device="cpu"),
+        Component.of("clara", {"model": str(folder), "query_adapter": "compressor", "max_new_tokens": 2}), Services(device="cpu")
     )
     assert len(answers(method, ground, queries(ground)[:2])) == 2
 
@@ -295,9 +286,7 @@ def test_what_is_no_checkpoint_is_refused_before_anything_is_loaded(tmp_path: Pa
             Component.of(name, {"model": tiny_llama}).preflight()
 
 
-def test_empty_rankings_and_corpora_are_answered_without_documents(
-    tiny_clara: str, ground: Any, services: Services
-) -> None:
+def test_empty_rankings_and_corpora_are_answered_without_documents(tiny_clara: str, ground: Any, services: Services) -> None:
     query = replace(queries(ground)[0], candidates=())
     (one,) = answers(whole(tiny_clara, services), ground, [query])
     assert one.evidence == ()

@@ -30,9 +30,7 @@ def tokenizer() -> Any:
     words = {word: number for number, word in enumerate([*SPECIAL, *FRAME, *KEYS, *VALUES])}
     raw = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=raw, unk_token="<unk>", bos_token="<s>", eos_token="</s>", pad_token="<pad>"
-    )
+    return PreTrainedTokenizerFast(tokenizer_object=raw, unk_token="<unk>", bos_token="<s>", eos_token="</s>", pad_token="<pad>")
 
 
 def save_base(folder: Path, kind: str = "Mistral", hidden: int = 32) -> str:
@@ -43,10 +41,20 @@ def save_base(folder: Path, kind: str = "Mistral", hidden: int = 32) -> str:
     torch.manual_seed(3)
     given = {"head_dim": hidden // 4} if kind == "Qwen3" else {}
     config = getattr(transformers, f"{kind}Config")(
-        vocab_size=len(words), hidden_size=hidden, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        intermediate_size=2 * hidden, max_position_embeddings=512, initializer_range=0.15, tie_word_embeddings=False,
-        pad_token_id=3, bos_token_id=1, eos_token_id=2, **given,
-    )  # fmt: skip
+        vocab_size=len(words),
+        hidden_size=hidden,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=2 * hidden,
+        max_position_embeddings=512,
+        initializer_range=0.15,
+        tie_word_embeddings=False,
+        pad_token_id=3,
+        bos_token_id=1,
+        eos_token_id=2,
+        **given,
+    )
     model = getattr(transformers, f"{kind}ForCausalLM")(config)
     torch.nn.init.normal_(model.lm_head.weight, std=0.35)
     model.save_pretrained(folder)
@@ -103,9 +111,7 @@ def joint_rows(count: int = 8, documents: int = 4) -> list[JointRow]:
 def trainer(config: ClaraTrainingConfig, stage: Any, clara: Clara, rows: Sequence[Any], folder: Path) -> StageTrainer:
     """A stage that is ready to run."""
     ready = prepare(config, stage, clara, rows, folder / "documents", Silent())
-    return StageTrainer(
-        stage, clara.module, ready.objective, ready.rows, ready.train, config, folder / "train", "same", Silent()
-    )  # fmt: skip
+    return StageTrainer(stage, clara.module, ready.objective, ready.rows, ready.train, config, folder / "train", "same", Silent())
 
 
 def rows_of(stage: str) -> list[Any]:

@@ -75,11 +75,11 @@ def calm(base: str, **more: Any) -> SarkTrainingConfig:
     return options(base, model=model, **more)
 
 
-def trainer(config: SarkTrainingConfig, folder: Path, rows: Sequence[SarkRow] = ROWS, process: Any = None,
-            validate: bool = False) -> SarkTrainer:  # fmt: skip
+def trainer(
+    config: SarkTrainingConfig, folder: Path, rows: Sequence[SarkRow] = ROWS, process: Any = None, validate: bool = False
+) -> SarkTrainer:
     objective = Objective(new_reranker(config, "cpu"), config, process)
-    return SarkTrainer(objective, rows, config, folder, "same", Silent(),
-                       validator(objective, rows, config) if validate else None)  # fmt: skip
+    return SarkTrainer(objective, rows, config, folder, "same", Silent(), validator(objective, rows, config) if validate else None)
 
 
 def weights(one: SarkTrainer) -> dict[str, Any]:
@@ -127,8 +127,7 @@ class Whole:
     def logits(self, pairs: Sequence[tuple[str, str]]) -> Any:
         queries, passages = map(list, zip(*pairs, strict=True))
         tokenizer = self.model.tokenizer
-        features = tokenizer(queries, passages, truncation="only_second", max_length=64, padding=True,
-                             return_tensors="pt")  # fmt: skip
+        features = tokenizer(queries, passages, truncation="only_second", max_length=64, padding=True, return_tensors="pt")
         return self.model(dict(features))["scores"]
 
     def flat(self, loss: Any, part: Any) -> np.ndarray:

@@ -56,9 +56,7 @@ def test_a_model_is_shown_question_and_passage_but_no_gold_and_nothing_twice(tmp
 
         def work(name: str) -> Labeller:
             model = ChatModel(AnswerChat.model_validate(chat), cache=tmp_path / "replies.sqlite")
-            return Labeller(
-                LLMAnswerer(model), Verifier(None), LabelsConfig.model_validate({}), 0, tmp_path / f"{name}.jsonl"
-            )
+            return Labeller(LLMAnswerer(model), Verifier(None), LabelsConfig.model_validate({}), 0, tmp_path / f"{name}.jsonl")
 
         first = work("first")
         asked = Request(question("q", "Zoe"), (Passage("p1", "Deeds", "Bea\ndid it."), IDLE))
@@ -75,9 +73,7 @@ def test_a_model_is_shown_question_and_passage_but_no_gold_and_nothing_twice(tmp
         assert len(server.conversations) == 3
 
 
-@pytest.mark.parametrize(
-    "reply", ["Mismatch.", "**Mismatch**", "mismatch", "Mismatch, though it would match another gold"]
-)
+@pytest.mark.parametrize("reply", ["Mismatch.", "**Mismatch**", "mismatch", "Mismatch, though it would match another gold"])
 def test_a_lent_judge_that_says_mismatch_with_a_full_stop_does_not_say_match(reply: str, tmp_path: Path) -> None:
     server = Server(lambda prompt: reply)
     with server.running() as chat:
@@ -102,10 +98,9 @@ class Reader:
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
         self.batches.append(len(queries))
         return [
-            Answer("", notes={FAILED: "too long"}) if "fail" in query.text
-            else Answer(" ".join(one.text for one in context.passages))
+            Answer("", notes={FAILED: "too long"}) if "fail" in query.text else Answer(" ".join(one.text for one in context.passages))
             for query, context in zip(queries, contexts, strict=True)
-        ]  # fmt: skip
+        ]
 
 
 def test_a_reader_knows_by_heart_a_share_of_the_questions_and_reads_the_rest() -> None:

@@ -17,9 +17,8 @@ torch = pytest.importorskip("torch")
 GRID = np.linspace(0, 1, 20_001)
 NUMBERS = st.floats(-10, 10, allow_subnormal=False).map(lambda number: 0.0 if abs(number) < 1e-3 else number)
 VECTORS = st.integers(1, 6).flatmap(
-    lambda size: st.tuples(arrays.arrays(np.float64, size, elements=NUMBERS),
-                           arrays.arrays(np.float64, size, elements=NUMBERS))
-)  # fmt: skip
+    lambda size: st.tuples(arrays.arrays(np.float64, size, elements=NUMBERS), arrays.arrays(np.float64, size, elements=NUMBERS))
+)
 
 
 def products(passage: Any, listwise: Any) -> Products:
@@ -75,9 +74,7 @@ def test_exchanging_the_tasks_exchanges_their_weights(both: tuple[np.ndarray, np
 
 @settings(deadline=None)
 @given(VECTORS, st.floats(1, 20))
-def test_a_task_with_a_larger_gradient_never_counts_for_more(
-    both: tuple[np.ndarray, np.ndarray], factor: float
-) -> None:
+def test_a_task_with_a_larger_gradient_never_counts_for_more(both: tuple[np.ndarray, np.ndarray], factor: float) -> None:
     passage, listwise = both
     apart(passage, listwise)
     apart(factor * passage, listwise)
@@ -105,13 +102,16 @@ def test_orthogonal_gradients_of_one_length_share_a_step_equally() -> None:
     assert found.cosine == 0
 
 
-@pytest.mark.parametrize(("passage", "listwise", "weight"), [
-    ([1.0, 0.0], [2.0, 1.0], 1.0),  # g_p · g_l ≥ ‖g_p‖²
-    ([2.0, 1.0], [1.0, 0.0], 0.0),  # g_p · g_l ≥ ‖g_l‖²
-    ([1.0, 0.0], [-3.0, 0.0], 0.75),
-    ([0.0, 0.0], [1.0, 1.0], 1.0),
-    ([3.0, 0.0], [0.0, 1.0], 0.1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("passage", "listwise", "weight"),
+    [
+        ([1.0, 0.0], [2.0, 1.0], 1.0),  # g_p · g_l ≥ ‖g_p‖²
+        ([2.0, 1.0], [1.0, 0.0], 0.0),  # g_p · g_l ≥ ‖g_l‖²
+        ([1.0, 0.0], [-3.0, 0.0], 0.75),
+        ([0.0, 0.0], [1.0, 1.0], 1.0),
+        ([3.0, 0.0], [0.0, 1.0], 0.1),
+    ],
+)
 def test_hand_cases(passage: list[float], listwise: list[float], weight: float) -> None:
     assert products(passage, listwise).weight == pytest.approx(weight, abs=1e-7)
 

@@ -54,9 +54,7 @@ def world(questions: int, passages: int) -> tuple[list[Mined], dict[tuple[str, s
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 6), st.integers(6, 8), st.randoms(use_true_random=False))
-def test_pairs_never_cross_questions_however_they_are_shuffled(
-    questions: int, passages: int, rng: random.Random
-) -> None:
+def test_pairs_never_cross_questions_however_they_are_shuffled(questions: int, passages: int, rng: random.Random) -> None:
     mined, pairs = world(questions, passages)
     rng.shuffle(mined)
     items = list(pairs.items())
@@ -188,9 +186,7 @@ def people(questions: Sequence[str], candidates: int = 7) -> Benchmark:
     return replace(base, reference=reference, questions=asked, corpus=Corpus.of(passages), extra={})
 
 
-def made(
-    config: SarkDataConfig, benchmark: Benchmark, chat: dict[str, Any], work: Path, cache: Path | None
-) -> SarkData:
+def made(config: SarkDataConfig, benchmark: Benchmark, chat: dict[str, Any], work: Path, cache: Path | None) -> SarkData:
     judge = JudgeRef.of("match", chat)
     lent = MatchVerdicts(judge.build(Services(cache=cache, device="cpu")), fingerprint(judge.identity))
     return data_of(config, [benchmark], Services(cache=cache, device="cpu", judge=lent), work)
@@ -203,9 +199,7 @@ def test_a_model_labels_orders_and_rewrites_and_a_second_run_calls_nobody(tmp_pa
         config.check_data()
         found = made(config, benchmark, chat, tmp_path / "work", cache)
         kim, lou = ([p.id for p in benchmark.corpus.get(one.candidates or ())] for one in benchmark.questions)
-        assert {(row.question_id, row.passage_id): row.label for row in found.rows} == {
-            ("Kim", kim[1]): 0, ("Lou", lou[0]): 1,
-        }  # fmt: skip
+        assert {(row.question_id, row.passage_id): row.label for row in found.rows} == {("Kim", kim[1]): 0, ("Lou", lou[0]): 1}
         for row, ids in zip(found.rows, (kim, lou), strict=True):
             ranks = [ids[n] for n in (0, 1, 2, 4, 5, 6)]
             assert row.list_ids == (ranks[1], ranks[0], *ranks[2:])
@@ -275,9 +269,7 @@ def test_further_negatives_come_from_the_corpus_for_questions_that_are_known(tmp
     few = people(["Kim", "Lou"], candidates=9)
     kim, lou = few.questions
     # The misleading passage is no candidate; BM25 finds it by the name.
-    questions = [
-        replace(one, candidates=tuple((one.candidates or ())[n] for n in (0, *range(2, 9)))) for one in (kim, lou)
-    ]
+    questions = [replace(one, candidates=tuple((one.candidates or ())[n] for n in (0, *range(2, 9)))) for one in (kim, lou)]
     benchmark = replace(few, questions=questions)
     with server.running() as (config, chat):
         plain = made(config, benchmark, chat, tmp_path / "plain", None)
@@ -290,8 +282,9 @@ def test_further_negatives_come_from_the_corpus_for_questions_that_are_known(tmp
     misleading = (kim.candidates or ())[1]
     assert {(row.question_id, row.label) for row in plain.rows} == {("Kim", None), ("Lou", 1)}
     assert {(row.question_id, row.passage_id, row.label) for row in found.rows} == {
-        ("Kim", misleading, 0), ("Lou", (lou.candidates or ())[0], 1),
-    }  # fmt: skip
+        ("Kim", misleading, 0),
+        ("Lou", (lou.candidates or ())[0], 1),
+    }
     assert found.counts["further_negatives"] == 1
     # The answer without context is counted once.
     assert sum(n for name, n in found.counts.items() if name.startswith("direct: ")) == 2
@@ -370,8 +363,7 @@ def test_a_limit_is_met_within_a_question_and_after_questions_that_give_nothing(
     few = people(names)
     more = {name: passage(f"{name} is called Bob in town.", name) for name in names}
     questions = [
-        replace(one, candidates=((*(one.candidates or ()), more[one.id].id) if n % 2 else None))
-        for n, one in enumerate(few.questions)
+        replace(one, candidates=((*(one.candidates or ()), more[one.id].id) if n % 2 else None)) for n, one in enumerate(few.questions)
     ]
     benchmark = replace(few, questions=questions, corpus=Corpus.of([*few.corpus, *more.values()]))
     server = Everyone()

@@ -99,9 +99,7 @@ def test_worlds_bring_pairs_of_their_own(tmp_path: Path) -> None:
 
 def test_candidates_can_come_from_a_retriever(tmp_path: Path) -> None:
     benchmarks = training_benchmarks(["worlds/multihop:train"], {"worlds": WORLDS})
-    config = offline(known=0.5).model_dump(mode="json") | {
-        "candidates": {"source": "retriever", "retriever": "bm25", "depth": 20}
-    }
+    config = offline(known=0.5).model_dump(mode="json") | {"candidates": {"source": "retriever", "retriever": "bm25", "depth": 20}}
     found = data_of(SarkDataConfig.model_validate(config), benchmarks, Services(device="cpu"), tmp_path)
     own = {one.id: set(one.candidates or ()) for one in benchmarks[0].questions}
     assert any(set(row.list_ids) - own[row.question_id] for row in found.rows)
@@ -207,9 +205,7 @@ def test_the_sample_of_the_papers_repository_gives_its_six_rows(data_folder: Pat
     given = training_benchmarks(["sark:train"], {"sark": {"path": str(path)}})
     found = data_of(offline(), given, Services(device="cpu"), tmp_path)
     records = json.loads(path.read_text("utf-8"))
-    assert [(row.query, row.formal, row.label) for row in found.rows] == [
-        (one["query"], one["passage"], one["label"]) for one in records
-    ]
+    assert [(row.query, row.formal, row.label) for row in found.rows] == [(one["query"], one["passage"], one["label"]) for one in records]
     for row in found.rows:
         assert [formal for formal, _ in row.list or ()] == records[0]["candidate_passages"]
 

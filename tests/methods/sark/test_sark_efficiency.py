@@ -79,9 +79,13 @@ def test_the_device_is_waited_for_on_both_sides_and_warming_up_does_not_count() 
 def test_stand_ins_have_the_published_sizes() -> None:
     """Without allocating them."""
     published = {
-        "minilm-l6": 22.7e6, "minilm-l12": 33.4e6, "bge-base": 278e6, "bge-large": 560e6, "rankllama-7b": 6.61e9,
+        "minilm-l6": 22.7e6,
+        "minilm-l12": 33.4e6,
+        "bge-base": 278e6,
+        "bge-large": 560e6,
+        "rankllama-7b": 6.61e9,
         "rankgpt-7b": 7.62e9,
-    }  # fmt: skip
+    }
     for name, size in published.items():
         assert parameters(ARCHITECTURES[name]) == pytest.approx(size, rel=0.005), name
     base, sark = (parameters(ARCHITECTURES[name]) for name in ("bge-base", "sark-base"))
@@ -215,7 +219,7 @@ def test_figure_6_is_measured_on_real_rerankers_in_every_type_and_batch(
     assert [row[:3] for row in rows] == [
         *(["cross_encoder[hash/reranker]", dtype, batch] for dtype in ("float32", "bfloat16") for batch in "48"),
         ["bm25_reranker", "–", "–"],
-    ]  # fmt: skip
+    ]
     # ms/query, queries/s, median, 95th percentile.
     assert {tuple(row[3:]) for row in rows} == {("200.00", "5.00", "100.00", "370.00")}
 
@@ -255,9 +259,7 @@ def test_an_unknown_architecture_is_named() -> None:
 
 
 @pytest.mark.gpu
-def test_sark_is_ten_times_faster_than_a_llama_of_seven_billion_and_than_rankgpts_calls(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_sark_is_ten_times_faster_than_a_llama_of_seven_billion_and_than_rankgpts_calls(capsys: pytest.CaptureFixture[str]) -> None:
     """Figure 6 on stand-ins: 50 passages of 100 words, one query at a time."""
     import torch
 
@@ -272,8 +274,10 @@ def test_sark_is_ten_times_faster_than_a_llama_of_seven_billion_and_than_rankgpt
     with capsys.disabled():
         print(f"\n{torch.cuda.get_device_name()}, bfloat16, {work}")
         for name, timing in found.items():
-            print(f"{name:<14}{timing.ms_per_query:9.2f} ms/query {timing.queries_per_second:8.2f} queries/s   "
-                  f"p50 {timing.percentile(50):.2f}, p95 {timing.percentile(95):.2f} ms")  # fmt: skip
+            print(
+                f"{name:<14}{timing.ms_per_query:9.2f} ms/query {timing.queries_per_second:8.2f} queries/s   "
+                f"p50 {timing.percentile(50):.2f}, p95 {timing.percentile(95):.2f} ms"
+            )
     ms = {name: timing.percentile(50) for name, timing in found.items()}
     assert ms["rankllama-7b"] >= 10 * ms["sark-base"]
     assert ms["rankgpt-7b"] >= 10 * ms["sark-base"]

@@ -61,8 +61,7 @@ class Scripted:
 
 
 @pytest.mark.parametrize(
-    ("direct", "augmented", "label"),
-    [(MISMATCH, MATCH, 1), (MATCH, MISMATCH, 0), (MATCH, MATCH, None), (MISMATCH, MISMATCH, None)],
+    ("direct", "augmented", "label"), [(MISMATCH, MATCH, 1), (MATCH, MISMATCH, 0), (MATCH, MATCH, None), (MISMATCH, MISMATCH, None)]
 )
 def test_a_passage_has_a_label_where_it_changes_the_outcome(direct: str, augmented: str, label: int | None) -> None:
     assert label_of(direct, augmented) == label
@@ -167,9 +166,7 @@ def reads(question_id: str, text: str) -> str | None:
     return READS.get(text) or ("Ann" if question_id.startswith("k") else "no idea")
 
 
-def labeller(
-    answerer: Scripted, path: Path | None = None, judge: CountingJudge | None = None, **options: object
-) -> Labeller:
+def labeller(answerer: Scripted, path: Path | None = None, judge: CountingJudge | None = None, **options: object) -> Labeller:
     config = LabelsConfig.model_validate(options)
     return Labeller(answerer, Verifier(judge), config, 0, path)
 
@@ -200,9 +197,7 @@ def test_who_knows_finds_what_misleads_and_who_does_not_what_helps() -> None:
 def test_a_question_is_answered_without_context_once() -> None:
     answerer = Scripted(reads)
     labeller(answerer).tried([request("a"), request("b")])
-    assert answerer.asked == Counter(
-        {(one, text): 1 for one in "ab" for text in ("", HELPS.text, MISLEADS.text, IDLE.text)}
-    )
+    assert answerer.asked == Counter({(one, text): 1 for one in "ab" for text in ("", HELPS.text, MISLEADS.text, IDLE.text)})
 
 
 def test_what_is_known_without_context_is_not_asked_again() -> None:
@@ -263,10 +258,7 @@ def test_labels_equal_a_plain_loop(world: list[tuple[bool, list[bool]]]) -> None
     def answer(identifier: str, text: str) -> str:
         return "Ann" if (texts[identifier, text] if text else direct[identifier]) else "Bob"
 
-    requests = [
-        Request(question(f"q{n}"), tuple(passage(f"p{n}.{m}") for m in range(len(some))))
-        for n, (_, some) in enumerate(world)
-    ]
+    requests = [Request(question(f"q{n}"), tuple(passage(f"p{n}.{m}") for m in range(len(some)))) for n, (_, some) in enumerate(world)]
     work = labeller(Scripted(answer))
     for one, tried in zip(requests, work.tried(requests), strict=True):
         expected = {}
@@ -324,10 +316,7 @@ def test_an_answer_that_did_not_come_is_asked_for_again(tmp_path: Path) -> None:
     assert not unknown.complete
     mended = Scripted(reads)
     again = labeller(mended, path)
-    assert [again.labels(one) for one in again.tried([request("known"), request("unknown")])] == [
-        {MISLEADS.id: 0},
-        {HELPS.id: 1},
-    ]
+    assert [again.labels(one) for one in again.tried([request("known"), request("unknown")])] == [{MISLEADS.id: 0}, {HELPS.id: 1}]
     assert mended.asked
 
 

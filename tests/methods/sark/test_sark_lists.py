@@ -18,16 +18,7 @@ from benchmarks.schema import Passage, Question, passage_id
 from methods.models.chat import ChatModel
 from methods.models.openai_server import ChatRequest, OpenAIServer, Refused, Written
 from methods.sark.data_config import OrderChat
-from methods.sark.lists import (
-    EvidenceOrderer,
-    Lister,
-    ListRequest,
-    LLMOrderer,
-    parse_order,
-    sampled,
-    sampled_ranks,
-    worth,
-)
+from methods.sark.lists import EvidenceOrderer, Lister, ListRequest, LLMOrderer, parse_order, sampled, sampled_ranks, worth
 
 
 def passage(text: str, title: str = "") -> Passage:
@@ -150,11 +141,7 @@ class Ranker:
             raise Refused(400, "no")
         if said is not None:
             return Written(said)
-        shown = [
-            (int(m[1]), int(m[2]))
-            for one in request.messages
-            if (m := re.match(r"\[(\d+)\].*has (\d+) p", one["content"]))
-        ]
+        shown = [(int(m[1]), int(m[2])) for one in request.messages if (m := re.match(r"\[(\d+)\].*has (\d+) p", one["content"]))]
         return Written(" > ".join(f"[{number}]" for number, _ in sorted(shown, key=lambda pair: -pair[1])))
 
     @contextmanager
@@ -196,9 +183,7 @@ def test_rejected_lists_are_counted_and_nothing_is_asked_twice(tmp_path: Path) -
         assert first.counts == expected
         for name, cache in (("one", "other"), ("two", ".")):
             (tmp_path / cache).mkdir(exist_ok=True)
-            again = Lister(
-                LLMOrderer(ChatModel(chat, cache=tmp_path / cache / "replies.sqlite")), tmp_path / f"{name}.jsonl"
-            )
+            again = Lister(LLMOrderer(ChatModel(chat, cache=tmp_path / cache / "replies.sqlite")), tmp_path / f"{name}.jsonl")
             assert again.orders(requests) == [good, bad, talk]
             assert again.counts == expected
         assert len(ranker.conversations) == 3

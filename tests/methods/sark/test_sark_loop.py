@@ -52,8 +52,9 @@ def cut(one: SarkTrainer, last: int) -> None:
 
 
 def test_a_training_cut_off_anywhere_ends_with_the_same_bits(toy: ModuleType, base: str, tmp_path: Path) -> None:
-    config = toy.options(base, train={"batch_size": 2, "accumulation": 2, "epochs": 3, "keep": "order"},
-                     validation=["worlds/style:validation"])  # fmt: skip
+    config = toy.options(
+        base, train={"batch_size": 2, "accumulation": 2, "epochs": 3, "keep": "order"}, validation=["worlds/style:validation"]
+    )
     whole = toy.trainer(config, tmp_path / "whole", validate=True)
     whole.loop.run()
     for last in (1, 3, 5):
@@ -105,9 +106,7 @@ def test_mixed_precision_trains_nearly_as_full_precision_does(toy: ModuleType, b
     assert curves[0] != curves[1]
 
 
-def test_scaled_gradients_of_half_precision_leave_weight_and_norms_as_they_are(
-    toy: ModuleType, base: str, tmp_path: Path
-) -> None:
+def test_scaled_gradients_of_half_precision_leave_weight_and_norms_as_they_are(toy: ModuleType, base: str, tmp_path: Path) -> None:
     class Scaler:
         def get_scale(self) -> float:
             return 1024.0
@@ -176,9 +175,12 @@ if one.objective.accelerator.is_main_process:
     for count in (1, 2):
         launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(count)]
         ran = subprocess.run(
-            [*launch, str(program), str(tmp_path / f"of{count}")], capture_output=True, text=True, check=False,
+            [*launch, str(program), str(tmp_path / f"of{count}")],
+            capture_output=True,
+            text=True,
+            check=False,
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-        )  # fmt: skip
+        )
         assert ran.returncode == 0, ran.stderr[-2000:]
         assert f"processes {count}" in ran.stdout
         found.append(torch.load(tmp_path / f"of{count}.pt", weights_only=True))

@@ -36,9 +36,8 @@ class Small:
 
 @pytest.mark.parametrize(("budget", "most", "fails"), [(10_000, 400, None), (900, 10_000, 3), (250, 10_000, 2)])
 def test_a_task_that_does_not_fit_begins_anew_in_smaller_parts(
-    toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    budget: int, most: int, fails: int | None,
-) -> None:  # fmt: skip
+    toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: int, most: int, fails: int | None
+) -> None:
     config = toy.calm(base, train={"token_budget": budget})
     one = toy.trainer(config, tmp_path, toy.CONTRARY)
     small = Small(one, most, fails)

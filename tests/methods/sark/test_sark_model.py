@@ -99,9 +99,7 @@ def test_a_base_without_such_a_head_is_named(base: str, tmp_path: Path) -> None:
         new_reranker(config(str(tmp_path / "narrow"), **wanted), "cpu")
 
 
-def test_weights_of_xlmr_are_read_by_the_class_of_xlmr_with_its_offset_of_positions(
-    xlmr: str, tiny_models: ModuleType
-) -> None:
+def test_weights_of_xlmr_are_read_by_the_class_of_xlmr_with_its_offset_of_positions(xlmr: str, tiny_models: ModuleType) -> None:
     import transformers
 
     model = new_reranker(config(xlmr), "cpu").eval()
@@ -184,9 +182,7 @@ def test_dropout_works_in_training_and_not_in_evaluation(base: str) -> None:
     assert torch.equal(*calm)
 
 
-def test_an_encoder_that_does_not_say_where_its_dropout_is_is_refused(
-    base: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_encoder_that_does_not_say_where_its_dropout_is_is_refused(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from methods.sark import model as module
 
     monkeypatch.setattr(module, "DROPOUTS", ("none_such",))

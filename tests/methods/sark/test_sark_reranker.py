@@ -31,8 +31,7 @@ def checkpoint(folder: Path, base: str, seed: int = 1, head: str = "paper") -> s
         {"data": ["worlds/style:train"], "base": base, "seed": seed, "model": {"max_length": 64, "head": head}}
     )
     save(new_reranker(config, "cpu"), folder)
-    describe(folder, method="sark", stage="reranker", version=1, config=config.model_dump(mode="json"), parents=(),
-             data=("toy",))  # fmt: skip
+    describe(folder, method="sark", stage="reranker", version=1, config=config.model_dump(mode="json"), parents=(), data=("toy",))
     return str(folder)
 
 

@@ -76,9 +76,7 @@ def test_whoever_ranks_by_what_style_leaves_alone_is_not_moved(worlds: Benchmark
 def test_a_shift_that_all_candidates_share_moves_scores_and_no_rank(worlds: Benchmark) -> None:
     asked = told_twice(worlds, "informal")
     formal = {passage.text: float(n) for one in asked for n, passage in enumerate(one.formal)}
-    informal = {
-        told.text: formal[said.text] + 3 for one in asked for said, told in zip(one.formal, one.told, strict=True)
-    }
+    informal = {told.text: formal[said.text] + 3 for one in asked for said, told in zip(one.formal, one.told, strict=True)}
     for question in asked:
         found = sensitivity(ByRule({**formal, **informal}.__getitem__), [question])
         ranks = np.array([formal[passage.text] for passage in question.formal])
@@ -136,9 +134,7 @@ def test_real_parallel_passages_move_the_cosine_more_than_themselves(data_folder
     pairs = StylePairs(base.extra["pairs"])
     few = base.limited(3)
     reranker = Component.of("bi_encoder").build(Services(device="cpu"))
-    found = {
-        style: sensitivity(reranker, told_twice(styled(few, pairs, {style: 1.0}), style)) for style in ("ylt", "bbe")
-    }
+    found = {style: sensitivity(reranker, told_twice(styled(few, pairs, {style: 1.0}), style)) for style in ("ylt", "bbe")}
     for one in found.values():
         assert ((one.tau > 0) & (one.tau < 1)).all()
         assert (one.shift > 0).all()
@@ -153,10 +149,7 @@ def test_a_reranker_that_returns_rankings_in_its_own_order_is_read_right(worlds:
 
     class Backwards:
         def rerank(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus) -> list[Ranking]:
-            return [
-                Ranking(q.id, r.ids[::-1], tuple(float(-n) for n in range(len(r.ids))))
-                for q, r in zip(queries, rankings, strict=True)
-            ]
+            return [Ranking(q.id, r.ids[::-1], tuple(float(-n) for n in range(len(r.ids)))) for q, r in zip(queries, rankings, strict=True)]
 
     found = sensitivity(Backwards(), told_twice(worlds, "informal"))
     assert found.tau.tolist() == [1] * 5

@@ -23,9 +23,7 @@ torch = pytest.importorskip("torch")
 
 @pytest.mark.parametrize("budget", [32, 300, 10_000])
 @pytest.mark.parametrize("head", ["paper", "official"])
-def test_a_step_in_parts_is_one_backward_pass_of_equation_10(
-    toy: ModuleType, base: str, tmp_path: Path, budget: int, head: str
-) -> None:
+def test_a_step_in_parts_is_one_backward_pass_of_equation_10(toy: ModuleType, base: str, tmp_path: Path, budget: int, head: str) -> None:
     config = toy.calm(base, model={"head": head}, train={"token_budget": budget})
     one = toy.trainer(config, tmp_path, toy.CONTRARY)
     figures = one._step(0)
@@ -65,9 +63,7 @@ def test_a_step_of_8_rows_reads_112_sequences_within_the_budget(
         assert count * length <= 320 or count == 6
 
 
-def test_lists_of_different_lengths_are_read_apart(
-    toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lists_of_different_lengths_are_read_apart(toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     short = [SarkRow(one.query, "", "", "", None, (one.list or ())[:3], one.question_id) for one in toy.ROWS[:2]]
     config = toy.calm(base)
     one = toy.trainer(config, tmp_path, [*toy.ROWS[2:4], *short])
@@ -96,9 +92,7 @@ def test_both_styles_of_a_row_stand_together_and_no_group_holds_two_questions(to
                 thing = each.query.split()[-2]
                 assert all(f"the {thing} :" in text for text in formal.texts)
                 assert all(f"{thing} !" in text for text in informal.texts)
-        assert [group.texts for group in lists[: len(chosen)]] == [
-            tuple(formal for formal, _ in each.list or ()) for each in chosen
-        ]
+        assert [group.texts for group in lists[: len(chosen)]] == [tuple(formal for formal, _ in each.list or ()) for each in chosen]
 
 
 def test_equal_texts_in_both_styles_give_the_plain_loss(toy: ModuleType, base: str, tmp_path: Path) -> None:
@@ -119,25 +113,28 @@ def test_without_style_augmented_training_the_formal_text_alone_is_read(
     whole = toy.Whole(config, toy.ROWS, styles=(0,))
     assert figures["passage_loss"] == pytest.approx(whole.passage.item(), abs=1e-6)
     assert figures["list_loss"] == pytest.approx(whole.list.item(), abs=1e-6)
-    other = toy.trainer(config, tmp_path / "other", [
-        SarkRow(each.query, each.passage_id, each.formal, "not this", each.label,
-                tuple((formal, "nor this") for formal, _ in each.list or ()), each.question_id) for each in toy.ROWS
-    ])  # fmt: skip
+    other = toy.trainer(
+        config,
+        tmp_path / "other",
+        [
+            SarkRow(
+                each.query,
+                each.passage_id,
+                each.formal,
+                "not this",
+                each.label,
+                tuple((formal, "nor this") for formal, _ in each.list or ()),
+                each.question_id,
+            )
+            for each in toy.ROWS
+        ],
+    )
     assert other._step(0) == figures
 
 
-@pytest.mark.parametrize(("left_out", "task", "count", "weight"), [
-    ("passage", "list", 96, 0.0), ("listwise", "passage", 16, 1.0),
-])  # fmt: skip
+@pytest.mark.parametrize(("left_out", "task", "count", "weight"), [("passage", "list", 96, 0.0), ("listwise", "passage", 16, 1.0)])
 def test_an_ablation_reads_and_learns_the_other_task_alone(
-    toy: ModuleType,
-    base: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    left_out: str,
-    task: str,
-    count: int,
-    weight: float,
+    toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_out: str, task: str, count: int, weight: float
 ) -> None:
     config = toy.calm(base, loss={left_out: False})
     one = toy.trainer(config, tmp_path)
@@ -153,9 +150,7 @@ def test_an_ablation_reads_and_learns_the_other_task_alone(
         assert torch.allclose(toy.gradients(one.objective.model)[name], gradient, atol=1e-6, rtol=1e-4), name
 
 
-def test_a_batch_that_has_nothing_for_one_task_learns_the_other_with_weight_1(
-    toy: ModuleType, base: str, tmp_path: Path
-) -> None:
+def test_a_batch_that_has_nothing_for_one_task_learns_the_other_with_weight_1(toy: ModuleType, base: str, tmp_path: Path) -> None:
     lists = [SarkRow(one.query, "", "", "", None, one.list, one.question_id) for one in toy.ROWS[:2]]
     assert toy.trainer(toy.calm(base), tmp_path / "l", lists)._step(0)["lambda"] == 0.0
     labels = [toy.row(number, listed=False) for number in range(3)]
@@ -163,9 +158,7 @@ def test_a_batch_that_has_nothing_for_one_task_learns_the_other_with_weight_1(
 
 
 @pytest.mark.parametrize("value", [0.0, 0.3, 1.0])
-def test_a_fixed_weight_is_taken_as_it_is_and_gradients_are_still_told(
-    toy: ModuleType, base: str, tmp_path: Path, value: float
-) -> None:
+def test_a_fixed_weight_is_taken_as_it_is_and_gradients_are_still_told(toy: ModuleType, base: str, tmp_path: Path, value: float) -> None:
     config = toy.calm(base, loss={"lambda_mode": "fixed", "lambda_value": value})
     one = toy.trainer(config, tmp_path)
     figures = one._step(0)
@@ -192,9 +185,7 @@ def test_the_last_layer_alone_may_decide_the_weight_of_all(toy: ModuleType, base
     assert torch.allclose(toy.gradients(one.objective.model)[name], toy.gradients(whole.model)[name], atol=1e-5)
 
 
-def test_an_accumulated_step_is_the_mean_of_batches_each_with_its_own_weight(
-    toy: ModuleType, base: str, tmp_path: Path
-) -> None:
+def test_an_accumulated_step_is_the_mean_of_batches_each_with_its_own_weight(toy: ModuleType, base: str, tmp_path: Path) -> None:
     rows = [toy.row(number) for number in range(7)]
     config = toy.calm(base, train={"batch_size": 2, "accumulation": 3})
     one = toy.trainer(config, tmp_path, rows)
@@ -216,9 +207,7 @@ def test_an_accumulated_step_is_the_mean_of_batches_each_with_its_own_weight(
         assert torch.allclose(gradient, expected, atol=1e-5), name
 
 
-def test_the_rate_falls_to_0_over_real_steps_and_stays_high_as_released(
-    toy: ModuleType, base: str, tmp_path: Path
-) -> None:
+def test_the_rate_falls_to_0_over_real_steps_and_stays_high_as_released(toy: ModuleType, base: str, tmp_path: Path) -> None:
     found = {}
     for over in ("steps", "batches"):
         train = {"accumulation": 4, "epochs": 25, "batch_size": 2, "schedule_over": over}
@@ -252,9 +241,8 @@ def test_validation_scores_each_text_once_and_says_what_a_plain_reading_says(
     repeated = [*toy.ROWS, *toy.ROWS]
     figures = validator(one.objective, repeated, config)()
     assert sum(count for count, _ in seen) == len(
-        {(each.query, text) for each in toy.ROWS for told in [(each.formal, each.informal), *(each.list or ())]
-         for text in told}
-    )  # fmt: skip
+        {(each.query, text) for each in toy.ROWS for told in [(each.formal, each.informal), *(each.list or ())] for text in told}
+    )
     whole = toy.Whole(config, toy.ROWS)
     whole.model.eval()
     said, true, orders = [], [], []

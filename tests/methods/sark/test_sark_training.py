@@ -49,9 +49,7 @@ def test_presets_hold_what_paper_and_released_code_say() -> None:
     for found, rule in ((paper, "squad"), (released, "strict")):
         judge = JUDGES.get("match").config.model_validate(found.labels.judge_options)
         assert found.labels.exact == judge.model_dump()["exact"] == rule
-    assert released.labels.model_dump(exclude={"exact", "judge_options"}) == paper.labels.model_dump(
-        exclude={"exact", "judge_options"}
-    )
+    assert released.labels.model_dump(exclude={"exact", "judge_options"}) == paper.labels.model_dump(exclude={"exact", "judge_options"})
 
 
 @pytest.mark.parametrize("preset", ["worlds", "demo"])
@@ -61,9 +59,7 @@ def test_presets_for_worlds_take_all_rows(preset: str) -> None:
     assert config.rows is config.validation_rows is config.held_out.rows is None
 
 
-def test_every_file_that_decides_the_training_is_part_of_its_identity(
-    toy: ModuleType, base: str, tmp_path: Path
-) -> None:
+def test_every_file_that_decides_the_training_is_part_of_its_identity(toy: ModuleType, base: str, tmp_path: Path) -> None:
     prompts = tmp_path / "prompts"
     prompts.mkdir()
     shipped = files("methods.models").joinpath("rewriting_prompts", "informal.txt").read_text("utf-8")
@@ -73,9 +69,11 @@ def test_every_file_that_decides_the_training_is_part_of_its_identity(
     (prompts / "informal.txt").write_text(shipped, "utf-8")
     answer, order, judge = map(str, named)
     config = toy.options(
-        base, labels={"prompt": answer, "judge": "match", "judge_options": {"model": "m", "prompt": judge}},
-        lists={"prompt": order}, styles={"by": "llm", "llm": {"model": "m", "prompts": str(prompts)}},
-    )  # fmt: skip
+        base,
+        labels={"prompt": answer, "judge": "match", "judge_options": {"model": "m", "prompt": judge}},
+        lists={"prompt": order},
+        styles={"by": "llm", "llm": {"model": "m", "prompts": str(prompts)}},
+    )
     seen = {tuple(training_module._files(config))}
     for path in (*named, prompts / "informal.txt"):
         path.write_text(path.read_text("utf-8") + " Be strict.", "utf-8")
@@ -94,10 +92,16 @@ def test_which_epoch_is_kept_follows_from_what_is_learnt_and_validated(toy: Modu
     assert toy.options(base, validation=held, train={"keep": "last"}).keep == "last"
 
 
-@pytest.mark.parametrize("wrong", [
-    {"loss": {"passage": False, "listwise": False}}, {"train": {"keep": "f1"}}, {"train": {"patience": 3}},
-    {"loss": {"lambda_value": 1.2}}, {"loss": {"lambda_mode": "grid"}},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"loss": {"passage": False, "listwise": False}},
+        {"train": {"keep": "f1"}},
+        {"train": {"patience": 3}},
+        {"loss": {"lambda_value": 1.2}},
+        {"loss": {"lambda_mode": "grid"}},
+    ],
+)
 def test_options_that_contradict_each_other_are_refused(toy: ModuleType, base: str, wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         toy.options(base, **wrong)
@@ -169,8 +173,9 @@ def test_a_training_ends_in_a_folder_that_plain_cross_encoder_loads(toy: ModuleT
     config = toy.options(base, validation=["worlds/style:validation"], train={"epochs": 3})
     stage = train(config, tmp_path, source)
     assert (stage.stage, stage.fresh, source.asked) == ("reranker", True, 2)
-    assert {"steps", "loss", "validation_f1", "validation_order", "validation_style_gap", "positives",
-            "rows_trained_on"} <= set(stage.figures)  # fmt: skip
+    assert {"steps", "loss", "validation_f1", "validation_order", "validation_style_gap", "positives", "rows_trained_on"} <= set(
+        stage.figures
+    )
     model = CrossEncoder(str(stage.folder), device="cpu")
     assert model.predict([("who built the bridge ?", "the painter built it")]).shape == (1,)
     card = (stage.folder / "README.md").read_text()
@@ -208,8 +213,6 @@ def test_the_card_says_what_was_left_out(toy: ModuleType, base: str, tmp_path: P
 def test_rows_without_what_is_to_be_learnt_are_refused(
     toy: ModuleType, base: str, tmp_path: Path, loss: dict[str, bool], needed: str
 ) -> None:
-    rows = [toy.row(0, listed=False)] if "passage" in loss else [
-        SarkRow(toy.ROWS[0].query, "", "", "", None, toy.ROWS[0].list, "q")
-    ]  # fmt: skip
+    rows = [toy.row(0, listed=False)] if "passage" in loss else [SarkRow(toy.ROWS[0].query, "", "", "", None, toy.ROWS[0].list, "q")]
     with pytest.raises(UserError, match=f"no training row has {needed}"):
         train(toy.options(base, loss=loss), tmp_path, Source(rows))

@@ -28,9 +28,7 @@ BARE = ModelSize("x", 1e9, "name")
 ROUND = Assumptions(DeviceClass("round", half=1e12, single=1e11, bandwidth=1e12), utilisation=0.5, bandwidth=0.5)
 """Half a teraflop a second is reached in 16 bits, and half a terabyte."""
 counts = st.floats(0, 1e12, allow_nan=False)
-costs = st.builds(
-    Cost, counts, counts, gpu_seconds=counts, usd=counts, unknown=st.lists(st.text(max_size=3)).map(tuple)
-)
+costs = st.builds(Cost, counts, counts, gpu_seconds=counts, usd=counts, unknown=st.lists(st.text(max_size=3)).map(tuple))
 
 
 def chat_of(**given: object) -> ChatConfig:
@@ -75,9 +73,7 @@ def test_hours_go_with_one_over_the_utilisation(name: str, share: float) -> None
 
 
 @pytest.mark.parametrize(("device", "share"), [("h1000", None), (None, 0.0), (None, 1.5), (None, -1.0)])
-def test_a_device_that_does_not_exist_and_a_share_that_is_none_are_refused(
-    device: str | None, share: float | None
-) -> None:
+def test_a_device_that_does_not_exist_and_a_share_that_is_none_are_refused(device: str | None, share: float | None) -> None:
     with pytest.raises(UserError):
         Assumptions.of(device, share)
 
@@ -146,10 +142,17 @@ def test_steps_are_those_of_batches_counted_one_by_one(rows: int, batch: int, ep
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
-        ("x/Thing-7B-v2", 7e9), ("x/thing_0.6b", 0.6e9), ("stella_en_400M_v5", 400e6), ("x/Llama-3.1-8B-Instruct", 8e9),
-        ("x/Mixtral-8x7B", None), ("x/thing", None), ("7b/thing", None), ("x/7b-of-13b", None), ("x/base-v2", None),
+        ("x/Thing-7B-v2", 7e9),
+        ("x/thing_0.6b", 0.6e9),
+        ("stella_en_400M_v5", 400e6),
+        ("x/Llama-3.1-8B-Instruct", 8e9),
+        ("x/Mixtral-8x7B", None),
+        ("x/thing", None),
+        ("7b/thing", None),
+        ("x/7b-of-13b", None),
+        ("x/base-v2", None),
     ],
-)  # fmt: skip
+)
 def test_a_name_tells_a_size_or_nothing(name: str, parameters: float | None) -> None:
     assert named_parameters(name) == parameters
 
@@ -158,9 +161,18 @@ def test_a_size_says_where_it_is_from(tmp_path: Path) -> None:
     known = {"minilm": "header", "BAAI/bge-m3": "table", "who/knows-3b": "name", "who/knows": "unknown"}
     assert {name: size_of(name).source for name in known} == known
     (tmp_path / "config.json").write_text(
-        json.dumps({"architectures": ["XForCausalLM"], "hidden_size": 4, "num_hidden_layers": 2, "vocab_size": 10,
-                    "intermediate_size": 8, "num_attention_heads": 2, "num_key_value_heads": 1})
-    )  # fmt: skip
+        json.dumps(
+            {
+                "architectures": ["XForCausalLM"],
+                "hidden_size": 4,
+                "num_hidden_layers": 2,
+                "vocab_size": 10,
+                "intermediate_size": 8,
+                "num_attention_heads": 2,
+                "num_key_value_heads": 1,
+            }
+        )
+    )
     alone = size_of(str(tmp_path))
     # Two layers of q, o (4×4 each), k, v (4×2 each) and three matrices 4×8; two tables 10×4.
     assert (alone.source, alone.parameters) == ("config", 2 * (32 + 16 + 96) + 80)

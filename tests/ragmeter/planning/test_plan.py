@@ -105,18 +105,14 @@ def test_a_published_table_has_everything_that_can_be_told_of_it(tmp_path: Path)
 
 
 def test_rows_of_methods_that_do_not_exist_are_published_figures_alone(tmp_path: Path) -> None:
-    assert [row.method for row in planned("ark/table2", tmp_path).published] == [
-        "GraphRAG", "LightRAG", "HippoRAG", "MemoRAG",
-    ]  # fmt: skip
+    assert [row.method for row in planned("ark/table2", tmp_path).published] == ["GraphRAG", "LightRAG", "HippoRAG", "MemoRAG"]
     assert [row.method for row in planned("sark/table2", tmp_path).published] == ["RankGPT", "RankLlama"]
     assert planned("gpr/table1", tmp_path).published == ()
 
 
 def test_benchmarks_of_one_name_show_what_differs(tmp_path: Path) -> None:
     rows = planned("sark/figure5", tmp_path).tasks
-    assert list(dict.fromkeys(row.variant for row in rows)) == [
-        f"mix.informal={share}" for share in (0.2, 0.4, 0.5, 0.6, 0.8)
-    ]
+    assert list(dict.fromkeys(row.variant for row in rows)) == [f"mix.informal={share}" for share in (0.2, 0.4, 0.5, 0.6, 0.8)]
     assert {row.variant for row in planned("ark/table2", tmp_path).tasks} == {""}
 
 
@@ -176,8 +172,10 @@ methods:
 
 
 def test_a_part_that_nothing_is_known_of_is_listed_as_unknown(tmp_path: Path) -> None:
-    text = "name: x\nbenchmarks: [{id: hotpotqa, split: dev}]\nmethods: [{id: no_retrieval, reader: {id: causal, " \
-           "config: {model: who/knows}}}]\n"  # fmt: skip
+    text = (
+        "name: x\nbenchmarks: [{id: hotpotqa, split: dev}]\nmethods: [{id: no_retrieval, reader: {id: causal, "
+        "config: {model: who/knows}}}]\n"
+    )
     found = of(text, tmp_path)
     assert found.totals["tasks"].unknown == ("GPU hours of who/knows: its size is unknown",)
     assert found.totals["tasks"].completion_tokens == 7405 * 32
@@ -253,9 +251,7 @@ def test_what_is_answered_is_not_counted_again(tmp_path: Path) -> None:
     with RunProgress(1, quiet=True) as progress:
         execute(states(tasks, kept), kept, Services(), progress)
     after = json.loads(ragmeter("plan", file, "--limit", 4, "--store", store, "--json")[1])
-    assert [(task["done"], task["left"], task["status"]) for task in after["tasks"]] == [
-        (4, 0, "finished"), (0, 4, "new"),
-    ]  # fmt: skip
+    assert [(task["done"], task["left"], task["status"]) for task in after["tasks"]] == [(4, 0, "finished"), (0, 4, "new")]
     assert after["tasks"][0]["parts"] == {}
     assert after["tasks"][0]["lengths"] == "counted"
 
@@ -273,9 +269,7 @@ def test_check_ends_with_two_where_something_is_missing_and_plan_with_none(tmp_p
 
 
 def test_the_plan_is_typed_json_with_its_assumptions(tmp_path: Path) -> None:
-    code, said = ragmeter(
-        "plan", "ark/table3", "--store", tmp_path, "--json", "--device-class", "a100", "--utilisation", "0.2"
-    )
+    code, said = ragmeter("plan", "ark/table3", "--store", tmp_path, "--json", "--device-class", "a100", "--utilisation", "0.2")
     value = json.loads(said)
     assert code == 0
     assert value["assumptions"]["device"]["name"] == "a100"

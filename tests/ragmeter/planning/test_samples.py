@@ -25,15 +25,20 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("longbench", "clara"):
         (tmp_path / name).mkdir()
     asked: list[dict[str, Any]] = [
-        {"_id": f"{n}", "input": f"Who is {n}?", "context": f"{n} is a painter. " * 50, "answers": ["a painter"],
-         "length": 50, "dataset": "qasper", "language": "en", "all_classes": None}
+        {
+            "_id": f"{n}",
+            "input": f"Who is {n}?",
+            "context": f"{n} is a painter. " * 50,
+            "answers": ["a painter"],
+            "length": 50,
+            "dataset": "qasper",
+            "language": "en",
+            "all_classes": None,
+        }
         for n in range(3)
-    ]  # fmt: skip
-    (tmp_path / "longbench" / "qasper.jsonl").write_text("\n".join(map(json.dumps, asked)) + "\n")
-    rows = [
-        {"data_type": "qa", "question": [f"Who is {n}?"], "answers": ["a painter"], "docs": [f"{n} is a painter."]}
-        for n in range(40)
     ]
+    (tmp_path / "longbench" / "qasper.jsonl").write_text("\n".join(map(json.dumps, asked)) + "\n")
+    rows = [{"data_type": "qa", "question": [f"Who is {n}?"], "answers": ["a painter"], "docs": [f"{n} is a painter."]} for n in range(40)]
     (tmp_path / "clara" / "pretrain_data.100.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
     return tmp_path
 

@@ -11,13 +11,27 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks.errors import UserError
-from methods.clara.config import LoraOptions
 
 MARK = "lora_"
 """What the names of adapters' parameters hold."""
+
+
+class LoraOptions(BaseModel):
+    """The adapters: low-rank updates of linear layers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    r: int = Field(16, ge=1, description="rank; released 16")
+    alpha: float = Field(32.0, gt=0, description="updates are scaled by alpha / r; released 32")
+    dropout: float = Field(0.1, ge=0, lt=1, description="of what enters an update, in training; released 0.1")
+    targets: Literal["all-linear"] | tuple[str, ...] = Field(
+        "all-linear", description="layers by the end of their names; all-linear: all but the output layer"
+    )
 
 
 class Adapters:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.errors import UserError
-from methods.clara.config import ClaraConfig
 from methods.models.remote_code import check_remote_code, remote_code_refused
 from methods.models.weights import device_of, load_pretrained
 
@@ -44,23 +43,31 @@ class Tokens:
         return self.first + self.count + 1
 
 
-def load_base(config: ClaraConfig, device: str | None) -> tuple[Any, Any]:
+def load_base(
+    base: str, revision: str | None, dtype: str | None, max_length: int, memory_tokens: int, device: str | None
+) -> tuple[Any, Any]:
     """Tokenizer and model; all weights frozen, in evaluation mode.
+
+    Args:
+        base: A causal language model: a folder or hub id.
+        revision: Of a hub id.
+        dtype: Of its weights; None: as `load_pretrained` has it.
+        max_length: Longest document in tokens.
+        memory_tokens: Memory tokens of a document (M).
+        device: Where it runs; None: the best there is.
 
     Raises:
         UserError: It cannot be loaded, needs code of its own, or has no room for a document and its memory.
     """
-    check_remote_code(config.base, False)
-    with remote_code_refused(config.base):
-        tokenizer, model = load_pretrained(
-            "language model", "AutoModelForCausalLM", config.base, config.revision, config.dtype, device_of(device)
-        )
+    check_remote_code(base, False)
+    with remote_code_refused(base):
+        tokenizer, model = load_pretrained("language model", "AutoModelForCausalLM", base, revision, dtype, device_of(device))
     model.requires_grad_(False)
     length = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    needed = config.max_length + config.memory_tokens + 3
+    needed = max_length + memory_tokens + 3
     if length is not None and needed > length:
         raise UserError(
-            f"{config.base!r} reads {length} tokens; a document of {config.max_length} with its memory takes {needed}",
+            f"{base!r} reads {length} tokens; a document of {max_length} with its memory takes {needed}",
             where="max_length",
             try_this="a lower max_length",
         )

@@ -6,6 +6,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from methods.clara.adapters import LoraOptions
 from methods.clara.selector import Variant
 
 Adapter = Literal["compressor", "generator", "reasoner"]
@@ -13,19 +14,6 @@ Part = Literal["compressor", "generator", "reasoner", "memory"]
 """What training may change."""
 ADAPTERS: tuple[Adapter, ...] = ("compressor", "generator", "reasoner")
 MEMORY: Literal["memory"] = "memory"
-
-
-class LoraOptions(BaseModel):
-    """The adapters: low-rank updates of linear layers."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    r: int = Field(16, ge=1, description="rank; released 16")
-    alpha: float = Field(32.0, gt=0, description="updates are scaled by alpha / r; released 32")
-    dropout: float = Field(0.1, ge=0, lt=1, description="of what enters an update, in training; released 0.1")
-    targets: Literal["all-linear"] | tuple[str, ...] = Field(
-        "all-linear", description="layers by the end of their names; all-linear: all but the output layer"
-    )
 
 
 class ClaraConfig(BaseModel):

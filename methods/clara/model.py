@@ -69,7 +69,7 @@ class Clara:
         Raises:
             UserError: The base cannot be loaded, or does not suit the options.
         """
-        tokenizer, base = load_base(config, device)
+        tokenizer, base = load_base(config.base, config.revision, config.dtype, config.max_length, config.memory_tokens, device)
         return cls(config, tokenizer, base, adapters, seed)
 
     # -- what it is ------------------------------------------------------------------------------------------------

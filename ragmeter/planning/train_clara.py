@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from methods.clara.config import ClaraConfig, LoraOptions
+from methods.clara.adapters import LoraOptions
+from methods.clara.config import ClaraConfig
 from methods.clara.data_config import TYPES
 from methods.clara.training_config import ClaraTrainingConfig, Stage, StepOptions
 from ragmeter.planning.cost import Cost, total, unknown

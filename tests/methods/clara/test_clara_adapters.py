@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from benchmarks.errors import UserError
-from methods.clara.config import ADAPTERS, LoraOptions
+from methods.clara.adapters import LoraOptions
+from methods.clara.config import ADAPTERS
 from methods.clara.prompting import answer, qa_pairs
 from methods.clara.selector import select
 

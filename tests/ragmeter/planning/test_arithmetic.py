@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from benchmarks.errors import UserError
-from methods.clara.config import LoraOptions
+from methods.clara.adapters import LoraOptions
 from methods.models.chat_options import ChatConfig
 from methods.models.weights import locate
 from ragmeter.planning.asking import Calls, asked, here

@@ -232,3 +232,42 @@ def test_the_pinned_set_works_together() -> None:
     code = "\n".join(f"import {name}" for name in names.split())
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    "options", [["--cpu-limit", "0.06"], pytest.param(["-p", "xdist", "-n", "1", "--cpu-limit", "0.06"], marks=pytest.mark.slow), []]
+)
+def test_a_test_above_the_limit_of_cpu_time_fails_unless_it_is_listed(options: list[str], tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "import importlib.util\n"
+        f"spec = importlib.util.spec_from_file_location('shared', {str(ROOT / 'tests' / 'conftest.py')!r})\n"
+        "shared = importlib.util.module_from_spec(spec)\n"
+        "spec.loader.exec_module(shared)\n"
+        "shared.SLOW_S, shared.LONG = 0.06, {'test_it.py::test_listed': 'why'}\n"
+        "globals().update(vars(shared))\n"
+    )
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:cacheprovider --import-mode=importlib\n")
+    (tmp_path / "burning.py").write_text("import time\nend = time.process_time() + 0.1\nwhile time.process_time() < end: pass\n")
+    (tmp_path / "test_it.py").write_text(
+        "import importlib, subprocess, sys, pytest\n"
+        "def burn(): sys.modules.pop('burning', None); exec(open('burning.py').read())\n"
+        "def child(): subprocess.run([sys.executable, '-I', 'burning.py'], check=True)\n"
+        "@pytest.fixture(scope='session')\n"
+        "def shared(): burn(); child()\n"
+        "def test_quick(): pass\n"
+        "def test_first_import(): sys.path.insert(0, '.'); import burning\n"
+        "def test_first_use(shared): pass\n"
+        "def test_listed(): burn()\n"
+        "def test_own(): burn()\n"
+        "def test_child(): child()\n"
+        "@pytest.fixture\n"
+        "def made(): burn()\n"
+        "def test_fixture(made): pass\n"
+    )
+
+    command, env = [sys.executable, "-m", "pytest", "-rE", *options], {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    lines, over = done.stdout.splitlines(), {"test_own", "test_child", "test_fixture"}
+    assert {line.split("::")[1] for line in lines if " s  test_it.py::" in line} == over | {"test_listed"}
+    assert {line.split("::")[1].split()[0] for line in lines if line.startswith("ERROR")} == (over if "--cpu-limit" in options else set())
+    assert done.returncode == (1 if "--cpu-limit" in options else 0)

@@ -73,10 +73,10 @@ def changes(node: ast.AST, parent: ast.AST):
             yield "arguments", ast.Call(new.func, [second, first, *rest], new.keywords)
         case ast.Tuple(elts=[first, second, *rest]) if isinstance(parent, ast.Return):
             yield "returned", ast.Tuple([second, first, *rest], ast.Load())
-    name = getattr(getattr(new, "func", None), "id", getattr(getattr(new, "func", None), "attr", None))
-    if isinstance(new, ast.Call) and name in CALLED:
-        other = ast.Name(CALLED[name], ast.Load())
-        yield "function", ast.Call(other if isinstance(new.func, ast.Name) else ast.Attribute(new.func.value, other.id), new.args, new.keywords)
+    if isinstance(new, ast.Call) and (name := getattr(new.func, "id", getattr(new.func, "attr", None))) in CALLED:
+        other = CALLED[name]
+        called = ast.Name(other, ast.Load()) if isinstance(new.func, ast.Name) else ast.Attribute(new.func.value, other)
+        yield "function", ast.Call(called, new.args, new.keywords)
     if isinstance(parent, ast.If | ast.While | ast.IfExp) and node is parent.test:
         yield "condition", ast.UnaryOp(ast.Not(), deepcopy(node))
     if isinstance(parent, ast.Return) and not (isinstance(node, ast.Constant) and node.value in (None, False)):
@@ -96,6 +96,7 @@ def expressions(node: ast.AST, parent: ast.AST):
 
 
 def functions(node: ast.AST, prefix: str = ""):
+    """Every function below a node by its qualified name."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
             yield prefix + child.name, child
@@ -118,13 +119,14 @@ def mutants(root: Path, label: str) -> dict[str, dict]:
                 after = ast.unparse(ast.fix_missing_locations(new))
                 ordinals[kind, before, after] += 1
                 known = [label, name, seen[name], kind, before, after, ordinals[kind, before, after]]
-                place = [node.lineno, node.col_offset, node.end_lineno, node.end_col_offset]
-                row = {"set": label, "function": name, "file": str(file.relative_to(root)), "place": place, "before": before, "after": after}
+                row = {"set": label, "function": name, "file": str(file.relative_to(root)), "before": before, "after": after}
+                row["place"] = [node.lineno, node.col_offset, node.end_lineno, node.end_col_offset]
                 found[hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]] = row
     return found
 
 
 def mutated(source: bytes, mutant: dict) -> bytes:
+    """The file with that one expression changed."""
     line, column, last, end = mutant["place"]
     lines = source.splitlines(keepends=True)
     start, stop = sum(map(len, lines[: line - 1])) + column, sum(map(len, lines[: last - 1])) + end
@@ -204,7 +206,7 @@ def forked(root: Path, files: list[str], plugin, cpu_s: float, options: list[str
         with contextlib.suppress(BaseException):
             code = int(pytest.main([*fixed, *options, *files], plugins=[plugin(root)]))
         os._exit(code)
-    ends = time.monotonic() + 8 * cpu_s
+    ends = time.monotonic() + 100 * cpu_s
     while not (done := os.waitpid(child, os.WNOHANG))[0]:
         time.sleep(0.05)
         if time.monotonic() > ends:
@@ -238,7 +240,7 @@ def run_set(root: Path, label: str, given: argparse.Namespace, earlier: dict, do
         done[key] = row
         with given.out.open("a") as out:
             print(json.dumps(row, ensure_ascii=False), file=out)
-        print(row["status"], label, row["file"], row["place"][0], row["function"], "|", row["before"], "→", row["after"], "|", row["by"], flush=True)
+        print(row["status"], row["file"], row["place"][0], f"{row['function']}: {row['before']} → {row['after']} | {row['by']}", flush=True)
 
 
 def tried(root: Path, mutant: dict, seconds: dict[str, float], budget: float) -> dict:
@@ -261,7 +263,14 @@ def tried(root: Path, mutant: dict, seconds: dict[str, float], budget: float) ->
     return {"status": status, "by": by or (None if code == 0 else f"exit {code}"), "seconds": round(time.monotonic() - began, 1)}
 
 
+def rows_of(path: Path | None) -> dict[str, dict]:
+    """What an output holds, by identity."""
+    lines = path.read_text().splitlines() if path and path.exists() else []
+    return {row["id"]: row for row in map(json.loads, lines)}
+
+
 def main() -> int:
+    """Draw, run, compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tree", type=Path)
     parser.add_argument("--out", type=Path, required=True)
@@ -270,12 +279,11 @@ def main() -> int:
     parser.add_argument("--only", choices=SETS, action="append")
     parser.add_argument("--budget", type=float, default=40.0, help="CPU seconds of tests that a mutant is shown to")
     given = parser.parse_args()
-    given.out, given.like = given.out.absolute(), given.like and given.like.absolute()
+    given.out = given.out.absolute()
     if os.environ.get("PYTHONHASHSEED") != "0":
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"})
     os.nice(10)
-    lines = lambda path: [json.loads(line) for line in path.read_text().splitlines()] if path and path.exists() else []  # noqa: E731
-    earlier, done = {row["id"]: row for row in lines(given.like)}, {row["id"]: row for row in lines(given.out)}
+    earlier, done = rows_of(given.like), rows_of(given.out)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "tree"
         shutil.copytree(given.tree, root, ignore=shutil.ignore_patterns(".git", ".venv", "__pycache__", "*-store", ".hypothesis"))
@@ -293,9 +301,10 @@ def main() -> int:
     rows = [row for row in done.values() if not given.only or row["set"] in given.only]
     for label, status in sorted(Counter((row["set"], row["status"]) for row in rows).items()):
         print(*label, status)
-    lost = [row for row in rows if earlier.get(row["id"], {}).get("status") in ("killed", "timeout") and row["status"] in ("survived", "uncalled")]
+    killed = {key for key, row in earlier.items() if row["status"] in ("killed", "timeout")}
+    lost = [row for row in rows if row["id"] in killed and row["status"] in ("survived", "uncalled")]
     for row in lost:
-        print("no longer killed:", row["id"], row.get("file"), row["function"], row["before"], "→", row["after"], "was", earlier[row["id"]]["by"])
+        print(f"no longer killed: {row['file']} {row['function']}: {row['before']} → {row['after']}; was by", earlier[row["id"]]["by"])
     return 1 if lost else 0
 
 

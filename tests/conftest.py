@@ -52,6 +52,7 @@ LONG = {
     "tests/leaderboard/test_security_browser.py": "starts a browser",
     "tests/leaderboard/test_server.py": "starts the web server",
     "tests/ragmeter/test_tutorials.py": "what the documentation shows, as written",
+    "tests/test_house.py::test_a_test_above_the_limit": "starts pytest",
     "tests/test_house.py::test_doctor": "imports everything that is installed",
 }
 """Tests that may take longer than `--cpu-limit`: how their ids begin, and why."""

@@ -235,7 +235,12 @@ def test_the_pinned_set_works_together() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [["--cpu-limit", "0.06"], pytest.param(["-p", "xdist", "-n", "1", "--cpu-limit", "0.06"], marks=pytest.mark.slow), []]
+    "options",
+    [
+        ["--cpu-limit", "0.06"],
+        pytest.param(["-p", "xdist", "-n", "1", "--cpu-limit", "0.06"], marks=pytest.mark.slow),
+        pytest.param([], marks=pytest.mark.slow),
+    ],
 )
 def test_a_test_above_the_limit_of_cpu_time_fails_unless_it_is_listed(options: list[str], tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(

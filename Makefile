@@ -24,10 +24,10 @@ demo: install  ## measure the embedded benchmark and print its tables
 test: lint fast slow  ## what CI runs
 
 fast: install
-	$(BIN)/python -m pytest -m "not slow and not soak and not gpu" -n $(PROCESSES) --durations=25
+	$(BIN)/python -m pytest -m "not slow and not soak and not gpu" -n $(PROCESSES) $(if $(filter 1,$(PROCESSES)),--cpu-limit 1.5)
 
 slow: install
-	$(BIN)/python -m pytest -m "slow" -n $(PROCESSES) --durations=25
+	$(BIN)/python -m pytest -m "slow" -n $(PROCESSES)
 
 lint: install  ## linter, formatter, types, import contract
 	$(BIN)/ruff check .

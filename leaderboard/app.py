@@ -6,6 +6,7 @@ from pathlib import Path
 
 import streamlit as st
 
+import ragmeter  # noqa: F401  # So that no folder of the user's is taken for one of our packages.
 from leaderboard import submitting
 from leaderboard.preloading import preload
 from leaderboard.widgets.bars import style

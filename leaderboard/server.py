@@ -93,7 +93,8 @@ def command(port: int, host: str, open_browser: bool, *, uploads: bool = False) 
     given = [f"--{name}={value}" for name, value in options.items()]
     # Streamlit bounds each file; together they are bounded by us.
     program = "leaderboard.uploads" if uploads else "streamlit"
-    return [sys.executable, "-m", program, "run", str(app), *given, *theme.options()]
+    # Not from the working folder (-P): it may hold a package called `results`, or a `streamlit.py`.
+    return [sys.executable, "-P", "-m", program, "run", str(app), *given, *theme.options()]
 
 
 def require_free(host: str, port: int) -> None:

@@ -7,12 +7,54 @@ commands) and `api.py` (those functions), then `experiment.py` (what an experime
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+
     from benchmarks.errors import Broke, UserError
     from ragmeter.api import Results, load_results, run
     from ragmeter.compared import Compared, compare
+
+_BESIDE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+_PACKAGES = ("benchmarks", "methods", "judges", "results", "leaderboard")
+
+
+class _Beside:
+    """Finds our packages of common names beside this one, whatever folder of such a name the import path holds."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        start = os.path.join(_BESIDE, name, "__init__.py")
+        # In an archive there is no such file, and Python's own finders look.
+        if name not in _PACKAGES or not os.path.isfile(start):
+            return None
+        from importlib.util import spec_from_file_location
+
+        return spec_from_file_location(name, start, submodule_search_locations=[os.path.dirname(start)])
+
+
+def _refuse_others() -> None:
+    """Another package of such a name that was imported before would be taken for ours by every import to come."""
+    for name in _PACKAGES:
+        if (other := sys.modules.get(name)) is None:
+            continue
+        place = getattr(other, "__file__", None) or next(iter(getattr(other, "__path__", ())), "no file")
+        folder = os.path.dirname(place) if getattr(other, "__file__", None) else place
+        if os.path.realpath(folder) != os.path.realpath(os.path.join(_BESIDE, name)):
+            raise ImportError(
+                f"ragmeter's package {name!r} cannot be imported: another one of that name was imported before\n"
+                f"  where: {place}\n"
+                f"  try:   `import ragmeter` before it, in a new process; where you need both, give yours another name",
+                name=name,
+                path=place,
+            )
+
+
+_refuse_others()
+sys.meta_path.insert(0, _Beside)
 
 _HOME = {
     "run": "ragmeter.api",

@@ -5,13 +5,19 @@ from __future__ import annotations
 import gc
 import importlib.util
 import os
+import resource
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cache, lru_cache
+from importlib import _bootstrap  # type: ignore[attr-defined]
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import typer.main
@@ -35,11 +41,85 @@ settings.register_profile("thorough", max_examples=500, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "usual"))
 
 
-_modules = 0
+SLOW_S = 1.5
+"""CPU seconds from which on a test is reported as slow."""
+LONG = {
+    "tests/benchmarks/test_corpus_build.py::test_a_process_killed_at_any_moment_ends_with_the_same_bytes": "kills processes",
+    "tests/judges/test_grounding.py": "the same numbers as ragas, which is slow",
+    "tests/leaderboard/test_browser.py": "starts a browser",
+    "tests/leaderboard/test_matrix_browser.py": "starts a browser",
+    "tests/leaderboard/test_report.py::test_a_browser_draws": "starts a browser",
+    "tests/leaderboard/test_security_browser.py": "starts a browser",
+    "tests/leaderboard/test_server.py": "starts the web server",
+    "tests/ragmeter/test_tutorials.py": "what the documentation shows, as written",
+    "tests/test_house.py::test_a_test_above_the_limit": "starts pytest",
+    "tests/test_house.py::test_doctor": "imports everything that is installed",
+}
+"""Tests that may take longer than `--cpu-limit`: how their ids begin, and why."""
+_modules, _apart_s, _slow, _began = 0, 0.0, dict[str, float](), pytest.StashKey[float]()
+_import, _thread = _bootstrap._find_and_load, threading.local()
+
+
+def _cpu_s(own: float | None = None) -> float:
+    """CPU seconds of this process, or `own` ones, and of its ended children."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (time.process_time() if own is None else own) + children.ru_utime + children.ru_stime
+
+
+@contextmanager
+def _apart() -> Iterator[None]:
+    """What this thread does here is counted to no test: one of them is the first that imports a library."""
+    global _apart_s
+    outermost, began, _thread.inside = not getattr(_thread, "inside", False), _cpu_s(time.thread_time()), True
+    try:
+        yield
+    finally:
+        if outermost:
+            _apart_s += _cpu_s(time.thread_time()) - began
+            _thread.inside = False
+
+
+# Python asks this function for what is not imported yet, and for nothing else.
+_bootstrap._find_and_load = _apart()(_import)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--cpu-limit", type=float, metavar="SECONDS", help="fail tests that take more CPU time than this")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Iterator[None]:
+    """What tests of all files share is made by whichever is the first."""
+    with _apart() if fixturedef.scope == "session" else nullcontext():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """The last report of a test says its seconds, and fails where they are too many."""
+    report: Any = yield
+    if call.when == "teardown" and _began in item.stash:
+        taken, limit = _cpu_s() - _apart_s - item.stash[_began], item.config.getoption("cpu_limit")
+        report.user_properties.append(("cpu_s", taken))
+        if limit is not None and taken > limit and report.passed and not item.nodeid.startswith(tuple(LONG)):
+            report.outcome = "failed"
+            report.longrepr = f"{taken:.2f} s of CPU time, more than {limit:g}: make it quicker, or mark it slow (tests/conftest.py: LONG)"
+    return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _slow.update((report.nodeid, seconds) for name, seconds in report.user_properties if name == "cpu_s" and seconds > SLOW_S)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _slow:
+        terminalreporter.section(f"{len(_slow)} tests above {SLOW_S} s of CPU time")
+    for name, seconds in sorted(_slow.items(), key=lambda one: -one[1])[:25]:
+        terminalreporter.line(f"{seconds:7.2f} s  {name}")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup() -> None:
+def pytest_runtest_setup(item: pytest.Item) -> None:
     """What libraries hold for good is set apart whenever many were imported, so that no later collection walks it.
 
     Every training loop ends with one, which costs half a second where PyTorch and transformers are loaded.
@@ -49,6 +129,7 @@ def pytest_runtest_setup() -> None:
         gc.collect()
         gc.freeze()
         _modules = len(sys.modules)
+    item.stash[_began] = _cpu_s() - _apart_s
 
 
 def pytest_unconfigure() -> None:

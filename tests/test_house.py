@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from ragmeter.commands import diagnosis
+
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = ("torch", "transformers", "sentence_transformers", "streamlit", "pandas", "openai", "bm25s", "duckdb", "pyarrow")
 
@@ -127,18 +129,87 @@ def test_doctor_names_the_store_and_what_is_installed(tmp_path: Path) -> None:
     assert {finding["what"] for finding in findings} >= {"extra models", "RAGMETER_DATA", "disk", "accelerator"}
 
 
-def test_doctor_says_when_another_package_shadows_a_room(tmp_path: Path) -> None:
-    (tmp_path / "benchmarks").mkdir()
-    (tmp_path / "benchmarks" / "__init__.py").write_text("")
-    code = (
-        "import sys; import benchmarks.registry, methods.registry, judges.registry\n"
-        f"from ragmeter.commands import diagnosis\nsys.path.insert(0, {str(tmp_path)!r})\n"
-        "import importlib; importlib.invalidate_caches(); saved = sys.modules.pop('benchmarks')\n"
-        "found = diagnosis._rooms(); sys.modules['benchmarks'] = saved\n"
-        "print([f.detail for f in found if f.state == 'problem'])"
+def test_doctor_says_when_another_distribution_writes_over_our_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for place, name in (tmp_path / "ours", "clash"), (tmp_path / "elsewhere", "harmless"):
+        (place / f"{name}-1.dist-info").mkdir(parents=True)
+        (place / f"{name}-1.dist-info" / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+        (place / f"{name}-1.dist-info" / "top_level.txt").write_text("results\n")
+        monkeypatch.syspath_prepend(place)
+    monkeypatch.setattr(diagnosis, "HOME", tmp_path / "ours")
+    (found,) = diagnosis._rooms()
+    assert (found.what, found.state) == ("package results", "problem")
+    assert found.detail == f"also installed by clash, in {tmp_path / 'ours' / 'results'}"
+    assert "harmless" not in found.remedy
+
+
+@pytest.fixture
+def users_folder(tmp_path: Path) -> Path:
+    """Where a user works who has packages, a module and plain folders of our names; importing one of them fails."""
+    for name in "results", "benchmarks":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise RuntimeError('the user\\'s own')\n")
+    (tmp_path / "leaderboard.py").write_text("raise RuntimeError('the user\\'s own')\n")
+    (tmp_path / "judges").mkdir()
+    (tmp_path / "methods").mkdir()
+    (tmp_path / "script.py").write_text(
+        "import multiprocessing, pathlib\n"
+        "from concurrent.futures import ProcessPoolExecutor\n"
+        "import ragmeter\n"
+        "import benchmarks.plurals, judges, leaderboard, methods, results\n"
+        "if __name__ == '__main__':\n"
+        "    for room in benchmarks, judges, leaderboard, methods, results:\n"
+        "        print(pathlib.Path(room.__file__).parent.parent)\n"
+        "    with ProcessPoolExecutor(1, multiprocessing.get_context('spawn')) as pool:\n"
+        "        print(pool.submit(benchmarks.plurals.counted, 2, 'run').result())\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert f"shadowed by {tmp_path / 'benchmarks'}" in done.stdout
+    return tmp_path
+
+
+def _there(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Python in that folder, which stands first on the import path, before this tree."""
+    path = os.pathsep.join([str(folder), str(ROOT)])
+    env = {**os.environ, "PYTHONPATH": path}
+    return subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, env=env, check=False)
+
+
+def test_our_packages_are_those_beside_ragmeter_in_a_script_and_its_processes(users_folder: Path) -> None:
+    done = _there(users_folder, "script.py")
+    assert done.stdout.splitlines() == [*[str(ROOT)] * 5, "2 runs"], done.stderr
+
+
+def test_our_packages_are_those_beside_ragmeter_in_a_session_and_in_commands(users_folder: Path) -> None:
+    session = _there(
+        users_folder, "-c", "from ragmeter import UserError; import results.redaction as r; print(UserError.__module__, r.__file__)"
+    )
+    assert session.stdout.split() == ["benchmarks.errors", str(ROOT / "results" / "redaction.py")], session.stderr
+    wrong = _there(users_folder, "-m", "ragmeter.cli", "frobnicate", "--json")
+    assert wrong.returncode == 2
+    assert json.loads(wrong.stderr)["error"]["what"] == "there is no command 'frobnicate'"
+
+
+@pytest.mark.slow
+def test_our_packages_are_those_beside_ragmeter_on_pages(users_folder: Path) -> None:
+    code = (
+        "from streamlit.testing.v1 import AppTest\n"
+        f"page = AppTest.from_file({str(ROOT / 'leaderboard' / 'app.py')!r}, default_timeout=60).run()\n"
+        "print([error.message for error in page.exception])"
+    )
+    done = _there(users_folder, "-c", code)
+    assert done.stdout.splitlines()[-1:] == ["[]"], done.stderr
+
+
+@pytest.mark.parametrize(("name", "file"), [("results", "results/__init__.py"), ("leaderboard", "leaderboard.py"), ("judges", "judges")])
+def test_another_package_that_was_imported_before_ours_is_named_with_a_remedy(users_folder: Path, name: str, file: str) -> None:
+    if file.endswith(".py"):
+        (users_folder / file).write_text("")
+    # Before this tree is on the import path: a plain folder is a package only where no other one is found.
+    code = f"import sys; sys.path.remove({str(ROOT)!r}); import {name}; sys.path.append({str(ROOT)!r}); import ragmeter"
+    done = _there(users_folder, "-S", "-c", code)
+    assert done.returncode == 1
+    *_, what, where, remedy = done.stderr.splitlines()
+    assert what == f"ImportError: ragmeter's package {name!r} cannot be imported: another one of that name was imported before"
+    assert where == f"  where: {users_folder / file}"
+    assert remedy.startswith("  try:   `import ragmeter` before it")
 
 
 def test_check_commands_report_and_set_the_exit_code() -> None:
@@ -161,3 +232,47 @@ def test_the_pinned_set_works_together() -> None:
     code = "\n".join(f"import {name}" for name in names.split())
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--cpu-limit", "0.06"],
+        pytest.param(["-p", "xdist", "-n", "1", "--cpu-limit", "0.06"], marks=pytest.mark.slow),
+        pytest.param([], marks=pytest.mark.slow),
+    ],
+)
+def test_a_test_above_the_limit_of_cpu_time_fails_unless_it_is_listed(options: list[str], tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "import importlib.util\n"
+        f"spec = importlib.util.spec_from_file_location('shared', {str(ROOT / 'tests' / 'conftest.py')!r})\n"
+        "shared = importlib.util.module_from_spec(spec)\n"
+        "spec.loader.exec_module(shared)\n"
+        "shared.SLOW_S, shared.LONG = 0.06, {'test_it.py::test_listed': 'why'}\n"
+        "globals().update(vars(shared))\n"
+    )
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:cacheprovider --import-mode=importlib\n")
+    (tmp_path / "burning.py").write_text("import time\nend = time.process_time() + 0.1\nwhile time.process_time() < end: pass\n")
+    (tmp_path / "test_it.py").write_text(
+        "import importlib, subprocess, sys, pytest\n"
+        "def burn(): sys.modules.pop('burning', None); exec(open('burning.py').read())\n"
+        "def child(): subprocess.run([sys.executable, '-I', 'burning.py'], check=True)\n"
+        "@pytest.fixture(scope='session')\n"
+        "def shared(): burn(); child()\n"
+        "def test_quick(): pass\n"
+        "def test_first_import(): sys.path.insert(0, '.'); import burning\n"
+        "def test_first_use(shared): pass\n"
+        "def test_listed(): burn()\n"
+        "def test_own(): burn()\n"
+        "def test_child(): child()\n"
+        "@pytest.fixture\n"
+        "def made(): burn()\n"
+        "def test_fixture(made): pass\n"
+    )
+
+    command, env = [sys.executable, "-m", "pytest", "-rE", *options], {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    lines, over = done.stdout.splitlines(), {"test_own", "test_child", "test_fixture"}
+    assert {line.split("::")[1] for line in lines if " s  test_it.py::" in line} == over | {"test_listed"}
+    assert {line.split("::")[1].split()[0] for line in lines if line.startswith("ERROR")} == (over if "--cpu-limit" in options else set())
+    assert done.returncode == (1 if "--cpu-limit" in options else 0)

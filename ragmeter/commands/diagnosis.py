@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, packages_distributions, requires
+from importlib.metadata import PackageNotFoundError, distribution, packages_distributions, requires
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from ragmeter.provenance import installed
 from ragmeter.tasks import MINIMUM_FREE_BYTES
 from results.database import Database
 
+HOME = Path(__file__).resolve().parent.parent.parent
 ROOMS = ("benchmarks", "methods", "judges", "results", "leaderboard", "ragmeter")
 EXTRAS = {**PROBES, "hub": "datasets", "metrics": "rouge_score", "notebook": "pandas", "leaderboard": "streamlit", "ann": "faiss"}
 """A package of each extra, by which it is seen whether the extra is installed."""
@@ -56,22 +57,20 @@ def doctor(folder: Path | None, as_json: bool) -> int:
 
 
 def _rooms() -> list[Finding]:
-    """Our top-level packages have common names; another distribution may bring one of them too."""
-    home = Path(__file__).resolve().parent.parent.parent
+    """Our top-level packages have common names: another distribution in the same folder writes over our files."""
     owners = packages_distributions()
     findings = []
     for room in ROOMS:
-        spec = find_spec(room)
-        origin = Path(spec.origin).resolve().parent if spec and spec.origin else None
-        others = sorted(set(owners.get(room, [])) - {"ragmeter"})
-        if origin != home / room:
-            remedy = f"uninstall {', '.join(others) or 'what provides it'}, or use an environment of its own for ragmeter"
-            findings.append(Finding(f"package {room}", "problem", f"shadowed by {origin}", remedy))
-        elif others:
-            remedy = f"uninstall {', '.join(others)}: which one is imported depends on the path"
-            findings.append(Finding(f"package {room}", "problem", f"also provided by {', '.join(others)}", remedy))
+        others = sorted(
+            name
+            for name in set(owners.get(room, [])) - {"ragmeter"}
+            if Path(str(distribution(name).locate_file(room))).resolve() == HOME / room
+        )
+        if others:
+            remedy = f"uninstall {', '.join(others)} and install ragmeter again, or give ragmeter an environment of its own"
+            findings.append(Finding(f"package {room}", "problem", f"also installed by {', '.join(others)}, in {HOME / room}", remedy))
     version = installed("ragmeter") or "running from source, not installed"
-    return findings or [Finding("ragmeter", "ok", f"{version}, at {home}")]
+    return findings or [Finding("ragmeter", "ok", f"{version}, at {HOME}")]
 
 
 def _extras() -> list[Finding]:
@@ -86,10 +85,9 @@ def _extras() -> list[Finding]:
 
 def _install(extra: str) -> str:
     """How an extra is installed: from the clone that this is, or else package by package, as no index has ragmeter."""
-    home = Path(__file__).resolve().parent.parent.parent
-    if (home / "pyproject.toml").is_file():
-        pinned = " -c constraints.txt" if (home / "constraints.txt").is_file() else ""
-        return f"in {home}: pip install '.[{extra}]'{pinned}"
+    if (HOME / "pyproject.toml").is_file():
+        pinned = " -c constraints.txt" if (HOME / "constraints.txt").is_file() else ""
+        return f"in {HOME}: pip install '.[{extra}]'{pinned}"
     packages = _packages(extra)
     return f"pip install {' '.join(map(repr, packages))}" if packages else f"from a clone: pip install '.[{extra}]'"
 

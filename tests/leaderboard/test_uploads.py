@@ -130,8 +130,8 @@ def test_without_that_streamlit_drops_the_answer(queue_kind: type[Any]) -> None:
 def test_the_server_that_takes_files_is_started_with_what_is_mended(
     monkeypatch: pytest.MonkeyPatch, queue_kind: type[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command(1, "h", False, uploads=True)[1:4] == ["-m", "leaderboard.uploads", "run"]
-    assert command(1, "h", False)[1:4] == ["-m", "streamlit", "run"]
+    assert command(1, "h", False, uploads=True)[1:5] == ["-P", "-m", "leaderboard.uploads", "run"]
+    assert command(1, "h", False)[1:5] == ["-P", "-m", "streamlit", "run"]
     kind = type("Manager", (managers.MemoryUploadedFileManager,), {})
     monkeypatch.setattr(managers, "MemoryUploadedFileManager", kind)
     monkeypatch.setattr("streamlit.web.cli.main", lambda prog_name: None)

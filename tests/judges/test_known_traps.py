@@ -36,7 +36,6 @@ def one(metric, question, prediction):
 # --- golds that normalise to nothing ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("gold", ["A", "The The", "an", "...", "?!", ""])
 @pytest.mark.parametrize("match", ["substring", "word", "tokens"])
 def test_a_gold_that_is_part_of_everything_covers_nothing(gold, match):
     assert normalise(gold) == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import numpy as np
@@ -101,6 +102,7 @@ def spellings(entry):
         yield str(Metric(entry, dict(chosen)))
 
 
+@functools.cache
 def every_id():
     """Every metric of the package with every value of every parameter."""
     ours = [entry for entry in METRICS if METRICS.source(entry.id).startswith("judges.metrics.")]

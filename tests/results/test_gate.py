@@ -129,6 +129,7 @@ def test_no_loss_seen_is_a_pass_from_the_number_on_that_the_rule_of_three_says(s
         assert any("none of 367 questions got worse" in remark for remark in found.remarks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "margin"), [(50, 0.01), (100, 0.05), (200, 0.05), (400, 0.02)])
 def test_a_loss_exactly_at_the_margin_on_rare_questions_passes_as_rarely_as_stated(count: int, margin: float) -> None:
     # Every losing question loses all; resampling alone passes these in 61, 3, 5 and 5 % of the draws.

@@ -151,7 +151,9 @@ def test_the_interval_is_that_of_a_loop_over_resampled_items() -> None:
 
 
 @pytest.mark.parametrize(("items", "floor"), [(50, 0.91), (200, 0.93)])
-@pytest.mark.parametrize("sets", [200, pytest.param(4000, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])])
+@pytest.mark.parametrize(
+    "sets", [pytest.param(200, marks=pytest.mark.slow), pytest.param(4000, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])]
+)
 def test_intervals_cover_as_stated(items: int, floor: float, sets: int) -> None:
     """`python -m pytest -m soak -s` on this file prints the figures that docs/statistics.md quotes."""
     rng = np.random.default_rng(3)

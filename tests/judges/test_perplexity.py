@@ -145,6 +145,7 @@ def test_the_model_is_loaded_once_for_many_batches(named):
     assert module._load.cache_info().misses == 1
 
 
+@pytest.mark.slow
 def test_a_model_that_is_not_there_is_named():
     with pytest.raises(UserError, match="no-such-model"):
         perplexity_of_texts(["x"], "no-such-model-anywhere")

@@ -48,7 +48,7 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     """Fills a new store by a function of a store and arguments: equal ones once for a test run, from then on by a copy."""
     made: dict[str, tuple[Path, Any]] = {}
 
-    def fill(store: Store, by: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    def fill(store: Store, *arguments: Any, by: Callable[..., Any], **options: Any) -> Any:
         if store.database.exists:
             return by(store, *arguments, **options)
         key = f"{by.__module__} {by.__name__} {arguments} {options}"
@@ -66,7 +66,7 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
 
 @pytest.fixture
 def fill(once: Callable[..., Any]) -> Fill:
-    return lambda store, *arguments, **options: once(store, filled, *arguments, **options)
+    return lambda store, *arguments, **options: once(store, *arguments, by=filled, **options)
 
 
 def filled(

@@ -41,7 +41,8 @@ def fight(store: Store, mine: RunRow, theirs: RunRow, said: Mapping[str, Sequenc
     one, other = sorted((mine, theirs), key=lambda run: run.run)
     owner = {"mine": mine.run, "theirs": theirs.run}
     judgements.put_judge(store, JUDGE)
-    for question, winners in said.items():
+    every_call, every_verdict = [], []
+    for winners in said.values():
         calls, verdicts = [], []
         for part, winner in zip((AS_GIVEN, SWAPPED), winners, strict=False):
             first = one.run if part == AS_GIVEN else other.run
@@ -49,8 +50,10 @@ def fight(store: Store, mine: RunRow, theirs: RunRow, said: Mapping[str, Sequenc
             parsed = Parsed(None, "no JSON") if winner is None else Parsed({"by": "hand"})
             calls.append(JudgeCall(part, 0, "k", parsed))
             verdicts.append(dict.fromkeys(JUDGE.entry.criteria, verdict))
-        match = Match(one.dataset_fingerprint, one.setting, one.run, other.run)
-        judgements.put_battles(store, match, JUDGE, [question], [calls], [verdicts])
+        every_call.append(calls)
+        every_verdict.append(verdicts)
+    match = Match(one.dataset_fingerprint, one.setting, one.run, other.run)
+    judgements.put_battles(store, match, JUDGE, list(said), every_call, every_verdict)
 
 
 def board_of(store: Store, runs: Mapping[str, RunRow], reference: str | None, **options: Any) -> BattleBoard:
@@ -74,7 +77,7 @@ def runs(store: Store, fill: Any, once: Callable[..., dict[str, RunRow]]) -> dic
         fight(store, found["mine"], found["theirs"], BY_HAND)
         return found
 
-    return once(store, fought)
+    return once(store, by=fought)
 
 
 def test_the_table_made_by_hand(store: Store, runs: dict[str, RunRow]) -> None:

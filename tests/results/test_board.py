@@ -60,7 +60,7 @@ def build(store: Store, documents: list[str | None]) -> Benchmark:
 
 @pytest.fixture
 def fill(once: Callable[..., Benchmark]) -> Fill:
-    return lambda store, documents: once(store, build, documents)
+    return lambda store, documents: once(store, documents, by=build)
 
 
 def rows(store: Store) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def test_equal_methods_are_rarely_told_apart(methods: int, questions: int, sets:
 
 
 @pytest.mark.parametrize(
-    "sets", [pytest.param(80, marks=pytest.mark.slow), pytest.param(4000, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])]
+    "sets", [pytest.param(40, marks=pytest.mark.slow), pytest.param(4000, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])]
 )
 def test_equal_methods_on_few_questions_or_documents_are_rarely_told_apart(sets: int) -> None:
     rng = np.random.default_rng(1)

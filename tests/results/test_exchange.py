@@ -193,7 +193,7 @@ def test_orphans_are_runs_that_nothing_names(store: Store) -> None:
 def test_vacuum_shrinks_the_file_and_keeps_every_row(store: Store) -> None:
     run = run_of("big")
     store.start(run)
-    said = [Prediction(f"q{n}", f"{n} " * 50, (), Usage()) for n in range(8_000)]
+    said = [Prediction(f"q{n}", f"{n} " * 50, (), Usage()) for n in range(20_000)]
     store.append("big", said, {METRIC: np.zeros(len(said))})
     fill(store, "r1", range(QUESTIONS))
     store.forget("big")

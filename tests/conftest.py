@@ -156,11 +156,8 @@ def _parsers_made_once() -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _worlds_made_once(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Equal options give the world that was made of them before, except in the tests of how worlds are made."""
-    if request.path.parent.name == "benchmarks":
-        yield
-        return
+def _worlds_made_once() -> Iterator[None]:
+    """Equal options give the world that was made of them before; the tests of how worlds are loaded override this."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dataset, "generate", _generated)
         patch.setattr(dataset, "articles", lambda world, telling: _told(world.seed, world.config, telling))

@@ -74,7 +74,7 @@ def test_so_many_places_and_no_more() -> None:
 
 @pytest.mark.parametrize("letter", ["a", "é"])
 def test_time_grows_with_the_text_alone(letter: str) -> None:
-    text = f"{letter} {letter} b " * 50_000
+    text = f"{letter} {letter} b " * 20_000
     started = time.process_time()
     assert answer_places(text, [f"{letter} {letter}", "c c c", f"{letter} b"])
-    assert time.process_time() - started < 2
+    assert time.process_time() - started < 0.8

@@ -177,6 +177,7 @@ def test_a_build_that_is_cut_off_ends_with_the_same_bytes(tmp_path, small_shards
     assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_process_killed_at_any_moment_ends_with_the_same_bytes(tmp_path):
     given = [(str(i), f"passage {i % 9000} " + "w " * 40, f"T{i % 9000 % 50}") for i in range(1, 12001)]
     (tmp_path / "psgs.tsv").write_bytes(dpr(given))

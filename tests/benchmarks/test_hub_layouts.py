@@ -25,7 +25,7 @@ def _no_local_data(monkeypatch):
 
 @pytest.fixture(scope="module")
 def world():
-    return load("worlds/multihop:test")
+    return load("worlds/multihop:test", {"questions": 50})
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from benchmarks.registry import load
 from ragmeter.testing.hub_server import HubServer, Repository
@@ -45,6 +46,7 @@ def row(number):
     }
 
 
+@pytest.mark.slow
 def test_load_dataset_reads_from_it_what_the_loader_reads(tmp_path):
     rows = [row(number) for number in range(7)]
     files = {

@@ -47,7 +47,7 @@ def by_stream(path: str) -> list[Any]:
     return [item.value for item in stream(Path(path))]
 
 
-@pytest.fixture(params=[by_hand, by_stream], autouse=True)
+@pytest.fixture(autouse=True)
 def own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The datasets `own`, whose loader opens what `path` names, and `asked`, which needs an option besides."""
     assert "own" not in DATASETS
@@ -58,7 +58,7 @@ def own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
     def own_(reference: DataReference, config: DatasetConfig) -> Benchmark:
         if config.path is None:
             raise UserError("the file is not named")
-        rows = request.param(config.path)
+        rows = getattr(request, "param", by_hand)(config.path)
         passages = [Passage(passage_id("T", row["text"]), "T", row["text"]) for row in rows]
         questions = [
             Question(id=row["id"], text=row["question"], answers=tuple(row["answers"]), evidence=(passage.id,))
@@ -86,6 +86,8 @@ def test_they_are_listed_shown_and_skipped_with_a_state_of_their_own() -> None:
     listed = {card["id"]: card["here"][0] for card in command("--json")}
     assert [listed[name]["state"] for name in ("own", "asked", "worlds")] == [OWN, OWN, "made here"]
     assert "file of your own" in command("own", "--json")["here"][0]["said"]
+    for name in DATASETS._entries.keys() - {"own", "asked", "hotpotqa"}:
+        del DATASETS._entries[name]
     assert any("own" in reason and "--path" in reason for reason in command("verify", "--all", "--json")["skipped"])
     with pytest.raises(UserError, match="nothing to fetch"):
         fetch(DataReference("own", None, "test"))
@@ -110,6 +112,7 @@ def test_with_its_path_it_is_local_and_without_the_file_absent(file: Path) -> No
         ('"only text"', "TypeError"),
     ],
 )
+@pytest.mark.parametrize("own", [by_hand, by_stream], indirect=True)
 def test_what_a_loader_raises_is_said_as_of_the_data(file: Path, line: str, says: str) -> None:
     file.write_text(line + "\n", "utf-8")
     with pytest.raises(UserError, match=f"own:test cannot be loaded: ({says})") as caught:
@@ -121,6 +124,7 @@ def test_what_a_loader_raises_is_said_as_of_the_data(file: Path, line: str, says
     assert isinstance(caught.value.__cause__, Exception)
 
 
+@pytest.mark.parametrize("own", [by_hand, by_stream], indirect=True)
 def test_a_file_that_is_not_there_is_said_with_the_option_that_names_it(file: Path) -> None:
     with pytest.raises(UserError) as caught:
         load("own", {"path": f"{file}.gone"})

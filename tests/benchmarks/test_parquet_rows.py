@@ -82,6 +82,7 @@ def test_a_bad_row_is_named_and_can_be_skipped(path):
     assert skipped[0].where == f"{path}, row 1, field text"
 
 
+@pytest.mark.slow
 def test_rows_are_those_that_datasets_reads(path, tmp_path):
     datasets = pytest.importorskip("datasets")
     read = datasets.load_dataset("parquet", data_files=str(path), split="train", cache_dir=str(tmp_path / "cache"), streaming=True)

@@ -337,6 +337,7 @@ print(count, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 10
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["lines", "array", "zip", "parquet"])
 def test_memory_does_not_grow_with_the_file(tmp_path, layout):
     rows = [{"id": str(i), "text": f"{i} " * 20_000} for i in range(800)]

@@ -61,8 +61,9 @@ def test_the_four_versions_are_pairs_by_content(data_folder: Path, native, tmp_p
     assert Counter(one.style for one in load_pairs(path)) == Counter(style for _, style in expected)
 
 
-def test_the_bases_own_versions_can_be_mixed(data_folder: Path):
-    path = str(data_folder / BIBLE)
+def test_the_bases_own_versions_can_be_mixed(native, tmp_path: Path):
+    path = str(tmp_path / "bible.jsonl")
+    Path(path).write_text("".join(json.dumps(row) + "\n" for row in native[:8]), "utf-8")
     mix = {"ylt": 0.5, "bbe": 0.25}
     made = load("styled", {"base": "parallel_style", "base_config": {"path": path}, "rewriter": "own", "mix": mix})
     base = load("parallel_style", {"path": path})

@@ -47,7 +47,7 @@ SAMPLES = {
 }
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def world():
     return load("worlds/multihop:test", {"questions": 40})
 

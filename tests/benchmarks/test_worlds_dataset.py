@@ -17,6 +17,11 @@ from benchmarks.worlds.native import write_native
 SUBSETS = ("multihop", "long", "graph", "style")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _worlds_made_once():
+    """Here every world is made anew."""
+
+
 @pytest.fixture(scope="module")
 def loaded():
     return {subset: load(f"worlds/{subset}:test") for subset in SUBSETS}
@@ -170,8 +175,8 @@ def test_options_change_what_is_loaded():
     assert all(not q.answers and not q.evidence for q in benchmark.questions if not q.answerable)
     only = load("worlds/multihop:test", {"mix": {"bridge": 1.0}, "questions": 20})
     assert {q.type for q in only.questions} == {"bridge"}
-    unseen = load("worlds/graph:test", {"unseen_relations": True})
-    assert 5 < sum(q.metadata["unseen_relation"] for q in unseen.questions) < 150
+    unseen = load("worlds/graph:test", {"unseen_relations": True, "questions": 100})
+    assert 3 < sum(q.metadata["unseen_relation"] for q in unseen.questions) < 75
 
 
 @pytest.mark.parametrize(
@@ -331,7 +336,7 @@ def test_bm25_finds_some_of_the_evidence_in_long_documents_and_not_all(loaded):
         assert 0.3 < sum(found) / len(found) < 0.8
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_untuned_minilm_finds_some_of_the_evidence_and_not_all():
     from perf.worlds import minilm_recall
 

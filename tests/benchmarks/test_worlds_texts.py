@@ -1,6 +1,7 @@
 """Texts, questions, distractors and graphs of worlds."""
 
 import re
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from benchmarks.draws import Draws
 from benchmarks.errors import UserError
 from benchmarks.worlds.candidates import Distractors
 from benchmarks.worlds.documents import Library, articles, document
-from benchmarks.worlds.generate import generate
+from benchmarks.worlds.generate import generate as made
 from benchmarks.worlds.graph import question_graph
 from benchmarks.worlds.material import examples, fact_material, passage_questions, training_world
 from benchmarks.worlds.ontology import relations
@@ -18,6 +19,7 @@ from benchmarks.worlds.questions import Asked, Asker, apportion
 from benchmarks.worlds.surface import NO_FACT
 from benchmarks.worlds.world import Fact, World, WorldConfig
 
+generate = cache(made)
 SMALL = WorldConfig(entities=130, community=65)
 SEEDS = st.one_of(st.integers(0, 19_999), st.integers(100_000, 2**31 - 1))
 
@@ -30,10 +32,14 @@ def forms(entity) -> list[str]:
 def says(sentence: str, fact: Fact) -> bool:
     """Whether a sentence states a fact: matched against the templates, not taken from the generator's records."""
     tails = forms(fact.tail) if fact.tail else [fact.text]
+    if not any(tail.lower() in sentence.lower() for tail in tails):
+        return False  # every template names the tail
     subject = "(?:" + "|".join(map(re.escape, [*forms(fact.head), fact.head.epithet or "-"])) + ")"
     pronoun = "|".join(fact.head.pronouns)
     called = f"(?:the )?{subject}(?:, called [^,]*,)?|{pronoun}"
     for template in fact.relation.says:
+        if not all(piece.lower() in sentence.lower() for piece in re.split(r"(?:\ba )?\{\w\}", template)):
+            continue  # patterns take long to be made
         tail = f"(?:the )?(?:{'|'.join(map(re.escape, tails))})"
         pattern = re.escape(template).replace(r"\ a\ \{t\}", f" an? {tail}").replace(r"\{t\}", tail)
         for slot in ("h", "o", "p"):
@@ -96,7 +102,7 @@ def test_texts_speak_in_pronouns_aliases_and_epithets():
 
 
 def test_long_documents_have_sixty_chunks_and_more_of_about_a_hundred_words():
-    for seed in (0, 10_000, *range(100_000, 100_006)):
+    for seed in (0, 10_000, *range(100_000, 100_003)):
         world = generate(seed)
         for community in range(world.communities):
             chunks = document(world, community).texts

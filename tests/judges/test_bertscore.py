@@ -17,7 +17,7 @@ from judges.registry import parse
 from judges.scoring import score
 from methods.api import Prediction
 
-bert_score = pytest.importorskip("bert_score")
+pytestmark = pytest.mark.slow
 NAME = "bert-base-uncased"
 """The tiny model stands in under a name that bert-score has a baseline for."""
 TEXTS = [
@@ -33,6 +33,7 @@ TEXTS = [
 @pytest.fixture(scope="module")
 def models(tmp_path_factory) -> Path:
     """A folder of models with one BERT of random weights, its tokenizer trained on the spot."""
+    pytest.importorskip("bert_score")
     import torch
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
@@ -69,9 +70,11 @@ def model_folder(models, monkeypatch):
 
 def official(predictions, references, layer, models, **more):
     """The package itself, its model given by a relative path so that it sees no "t5"."""
+    from bert_score import BERTScorer
+
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(models)
-        scorer = bert_score.BERTScorer(model_type=NAME, num_layers=layer, device="cpu", nthreads=0, **more)
+        scorer = BERTScorer(model_type=NAME, num_layers=layer, device="cpu", nthreads=0, **more)
     scorer._tokenizer.model_max_length = 48
     return [part.numpy() for part in scorer.score(predictions, references)]
 

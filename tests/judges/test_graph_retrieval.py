@@ -118,7 +118,7 @@ def gold_first(question: Question, graph: tuple[Triple, ...]) -> Prediction:
 
 
 def test_the_maximum_is_reached_on_worlds_in_both_scopes() -> None:
-    world = load("worlds/graph:test", {"questions": 40})
+    world = load("worlds/graph:test", {"questions": 20})
     for scope in ("question", "split"):
         benchmark = apply(f"graph(scope={scope})", world, 0)
         values = _values(benchmark, [1200])

@@ -31,7 +31,7 @@ from ragmeter.testing.faults import Faults
 from ragmeter.testing.world_truth import WorldTruth
 
 FAITHFUL, CORRECT = "faithfulness", "factual_correctness"
-QUESTIONS = 40
+QUESTIONS = 25
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +78,7 @@ def rule(**options: Any) -> Any:
 # -- controls --
 
 
+@pytest.mark.slow
 def test_controls_of_a_world_are_ranked_as_they_should_be(world: Benchmark, truth_url: str) -> None:
     dealt = deal(world.questions, 0)
     made = judge(truth_url)
@@ -91,6 +92,7 @@ def test_controls_of_a_world_are_ranked_as_they_should_be(world: Benchmark, trut
     assert mean(whole[CORRECT]) < 0.05
 
 
+@pytest.mark.slow
 def test_gold_answers_read_from_other_passages_are_not_faithful(world: Benchmark, truth_url: str) -> None:
     asked = items(world, gold_text)
     moved = [replace(item, passages=other.passages) for item, other in zip(asked, [*asked[7:], *asked[:7]], strict=True)]
@@ -99,6 +101,7 @@ def test_gold_answers_read_from_other_passages_are_not_faithful(world: Benchmark
     assert mean(found[CORRECT]) == 1.0
 
 
+@pytest.mark.slow
 def test_precision_does_not_ask_about_the_reference(world: Benchmark, truth_url: str) -> None:
     asked = items(world, gold_text, 2)
     parts = {call.part for mine in judge(truth_url, mode="precision").ask(asked) for call in mine}
@@ -128,11 +131,11 @@ def test_rules_rank_the_controls_of_a_world_as_they_should_be(world: Benchmark) 
 # -- the definition: ragas --
 
 
-def partly_right(world: Benchmark) -> list[Item]:
+def partly_right(world: Benchmark, most: int = 6) -> list[Item]:
     """Answers of which something is right and something wrong, in prose and as lists."""
     found = []
-    sets = [question for question in world.questions if question.answer_set][:6]
-    for number, question in enumerate([*world.questions[:6], *sets]):
+    sets = [question for question in world.questions if question.answer_set][:most]
+    for number, question in enumerate([*world.questions[:most], *sets]):
         passages = tuple(world.corpus.get(question.evidence))
         elsewhere = world.corpus[11 * number + 3].text
         wrong = [question.answers[0], *world.questions[number + 1].answers]
@@ -169,15 +172,21 @@ def ragas_values(url: str, cache: Path, asked: Sequence[Item], options: Mapping[
 
 
 @pytest.mark.parametrize(
-    ("mode", "atomicity", "coverage"),
-    [("f1", "low", "low"), ("precision", "high", "low"), ("recall", "low", "high"), ("f1", "high", "high")],
+    ("mode", "atomicity", "coverage", "most"),
+    [
+        ("f1", "high", "low", 2),
+        pytest.param("precision", "high", "low", 6, marks=pytest.mark.slow),
+        pytest.param("recall", "low", "high", 6, marks=pytest.mark.slow),
+        pytest.param("f1", "low", "low", 6, marks=pytest.mark.slow),
+        pytest.param("f1", "high", "high", 6, marks=pytest.mark.slow),
+    ],
 )
 def test_the_numbers_are_those_of_ragas_on_the_same_replies(
-    world: Benchmark, tmp_path: Path, mode: str, atomicity: str, coverage: str
+    world: Benchmark, tmp_path: Path, mode: str, atomicity: str, coverage: str, most: int
 ) -> None:
     options = {"mode": mode, "atomicity": atomicity, "coverage": coverage}
     server = WorldTruth([world]).server()
-    asked, cache = partly_right(world), tmp_path / "cache.sqlite"
+    asked, cache = partly_right(world, most), tmp_path / "cache.sqlite"
     with server.running() as url:
         made = judge(url, cache, **options)
         ours = [made.score(item, calls) for item, calls in zip(asked, made.ask(asked), strict=True)]
@@ -214,6 +223,7 @@ def test_arithmetic_is_ragas_arithmetic(answer: list[int], reference: list[int])
 # -- faults, replay --
 
 
+@pytest.mark.slow
 def test_every_item_is_accounted_for_when_replies_are_corrupted_and_calls_fail(world: Benchmark, tmp_path: Path) -> None:
     asked = partly_right(world)
     with WorldTruth([world]).server().running() as url:
@@ -240,6 +250,7 @@ def test_every_item_is_accounted_for_when_replies_are_corrupted_and_calls_fail(w
         assert (call.parsed.value is None) == bool(call.parsed.unscored)
 
 
+@pytest.mark.slow
 def test_kept_replies_give_the_same_numbers_without_calls_key_or_ragas(
     world: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

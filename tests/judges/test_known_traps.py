@@ -36,12 +36,11 @@ def one(metric, question, prediction):
 # --- golds that normalise to nothing ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("gold", ["A", "The The", "an", "...", "?!", ""])
 @pytest.mark.parametrize("match", ["substring", "word", "tokens"])
-def test_a_gold_that_is_part_of_everything_covers_nothing(gold, match):
-    assert normalise(gold) == ""
-    assert normalise(gold) in normalise("any answer at all")  # the trap: a free point for every answer
-    assert np.isnan(one(f"cover_em(match={match})", asked(gold), said("any answer at all")))
+def test_a_gold_that_is_part_of_everything_covers_nothing(match):
+    for gold in ("A", "The The", "an", "...", "?!", ""):
+        assert normalise(gold) == ""  # the trap: part of every answer
+        assert np.isnan(one(f"cover_em(match={match})", asked(gold), said("any answer at all"))), gold
 
 
 def test_a_gold_that_normalises_to_nothing_is_unscorable_and_counted_not_zero_and_not_one():

@@ -51,7 +51,7 @@ def shifted(llm: ModuleType, questions: list[Question]) -> list[Item]:
 
 def test_match_agrees_with_exact_match_on_worlds(llm: ModuleType, questions: list[Question]) -> None:
     truth = WorldTruth.of(REFERENCE)
-    items = [one for row, one in enumerate(shifted(llm, questions)) if row % 3 < 2 and not one.question.answer_set]
+    items = [one for row, one in enumerate(shifted(llm, questions)) if row % 3 < 2 and not one.question.answer_set][:90]
     with truth.server().running() as url:
         asked = llm.build("match", url, exact="none").ask(items)
         short = llm.build("match", url).ask(items)
@@ -59,7 +59,7 @@ def test_match_agrees_with_exact_match_on_worlds(llm: ModuleType, questions: lis
     exact = [em(one.prediction.answer, one.question.golds) == 1 for one in items]
     assert [llm.verdict_of(calls) == "Match" for calls in asked] == exact
     assert [llm.verdict_of(calls) == "Match" for calls in short] == exact
-    assert 40 < sum(exact) < len(items) - 40
+    assert 30 < sum(exact) < len(items) - 30
     assert {calls[0].model for calls in asked} == {NAME}
 
 
@@ -74,7 +74,7 @@ def test_match_forgives_wording_where_exact_match_does_not(llm: ModuleType, ques
 def test_style_and_content_are_judged_rightly_on_worlds(llm: ModuleType) -> None:
     reference = "worlds/style:test"
     found = datasets.load(reference).extra["styles"].values()
-    pairs = [one for styled in found for one in styled if one.style == "informal"][:60]
+    pairs = [one for styled in found for one in styled if one.style == "informal"][:20]
     with WorldTruth.of(reference).server().running() as url:
         style = llm.build("style", url).ask_texts([p.formal.text for p in pairs] + [p.told.text for p in pairs] + [" "])
         content = llm.build("content", url).ask_texts(
@@ -84,15 +84,15 @@ def test_style_and_content_are_judged_rightly_on_worlds(llm: ModuleType) -> None
             + [("x y", " x\ny"), ("x", ""), (" ", "x")]
         )
     verdicts = [llm.verdict_of(calls) for calls in style]
-    assert verdicts[:60] == ["Formal"] * 60
-    assert verdicts[60:120].count("Informal") >= 58  # a retelling may find nothing to retell
-    assert verdicts[120] is None
-    kept, lost, altered = (Counter(map(llm.verdict_of, content[n : n + 60])) for n in (0, 60, 120))
-    assert kept["Kept"] == 60
-    assert lost["Lost"] >= 58
-    assert altered["Altered"] == 60
-    assert [llm.verdict_of(calls) for calls in content[180:]] == ["Kept", "Lost", None]
-    assert [calls[0].key for calls in content[180:182]] == [None, None]
+    assert verdicts[:20] == ["Formal"] * 20
+    assert verdicts[20:40].count("Informal") >= 19  # a retelling may find nothing to retell
+    assert verdicts[40] is None
+    kept, lost, altered = (Counter(map(llm.verdict_of, content[n : n + 20])) for n in (0, 20, 40))
+    assert kept["Kept"] == 20
+    assert lost["Lost"] >= 19
+    assert altered["Altered"] == 20
+    assert [llm.verdict_of(calls) for calls in content[60:]] == ["Kept", "Lost", None]
+    assert [calls[0].key for calls in content[60:62]] == [None, None]
 
 
 def test_an_answer_is_held_against_its_passages(llm: ModuleType) -> None:
@@ -107,6 +107,7 @@ def test_an_answer_is_held_against_its_passages(llm: ModuleType) -> None:
 KINDS = ("429", "429_after", "500", "cut_connection", "invalid_json", "empty_choices", "wrong_content_type")
 
 
+@pytest.mark.slow
 def test_with_a_fifth_corrupted_and_a_fifth_faulty_every_call_is_accounted_for(
     llm: ModuleType, questions: list[Question], tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("data", ["real", "missing"])
+@pytest.mark.parametrize("data", [pytest.param("real", marks=pytest.mark.soak), "missing"])
 def test_both_sides_of_the_benchmark_agree(data, tmp_path):
     pytest.importorskip("pytrec_eval")
     pytest.importorskip("rouge_score")

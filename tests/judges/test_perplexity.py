@@ -17,9 +17,6 @@ from judges.registry import parse
 from judges.scoring import check_invariants, score
 from methods.api import Prediction
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
 TEXTS = [
     "Once upon a time there was a little girl named Lily. She loved to play outside.",
     "Lily",
@@ -32,6 +29,8 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def stories(data_folder):
+    for library in ("torch", "transformers"):
+        pytest.importorskip(library)
     folder = data_folder / "models" / "stories260K"
     if not folder.is_dir():
         pytest.skip("the sample model stories260K is not there")
@@ -41,6 +40,7 @@ def stories(data_folder):
 @pytest.fixture(scope="module")
 def plain(stories):
     """A plain loop: one token after the other, no batch, no padding, no cache."""
+    import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer, model = AutoTokenizer.from_pretrained(stories), AutoModelForCausalLM.from_pretrained(stories).eval()
@@ -58,12 +58,14 @@ def plain(stories):
     return perplexity
 
 
+@pytest.mark.slow
 def test_each_text_has_the_perplexity_of_a_plain_loop(stories, plain):
     found = perplexity_of_texts(TEXTS, str(stories), device="cpu")
     np.testing.assert_allclose(found, [plain(text) for text in TEXTS], rtol=1e-5)
     assert found[0] < found[2]  # a story is more fluent than a heap of words
 
 
+@pytest.mark.slow
 def test_a_batch_reads_like_each_text_alone(stories):
     together = perplexity_of_texts(TEXTS, str(stories), device="cpu")
     alone = [perplexity_of_texts([text], str(stories), device="cpu")[0] for text in TEXTS]
@@ -71,7 +73,9 @@ def test_a_batch_reads_like_each_text_alone(stories):
     assert perplexity_of_texts([], str(stories)).shape == (0,)
 
 
+@pytest.mark.slow
 def test_a_text_longer_than_the_context_is_read_to_its_end(stories):
+    import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer, model = AutoTokenizer.from_pretrained(stories), AutoModelForCausalLM.from_pretrained(stories).eval()
@@ -117,6 +121,7 @@ def named(stories, monkeypatch):
     return NAMED
 
 
+@pytest.mark.slow
 def test_the_metric_reads_the_answer_and_leaves_silence_out(named, stories):
     asked = [Question(f"q{n}", "?", ("x",)) for n in range(4)]
     said = [Prediction("q0", TEXTS[0]), Prediction("q1", ""), None, Prediction("q3", TEXTS[2], notes={"failed": "x"})]
@@ -132,6 +137,7 @@ def test_less_is_better_without_an_upper_end():
     assert str(parse("perplexity")) == "perplexity(model=gpt2)#v1"
 
 
+@pytest.mark.slow
 def test_the_model_is_loaded_once_for_many_batches(named):
     module._load.cache_clear()
     for _ in range(3):
@@ -139,6 +145,7 @@ def test_the_model_is_loaded_once_for_many_batches(named):
     assert module._load.cache_info().misses == 1
 
 
+@pytest.mark.slow
 def test_a_model_that_is_not_there_is_named():
     with pytest.raises(UserError, match="no-such-model"):
         perplexity_of_texts(["x"], "no-such-model-anywhere")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import numpy as np
@@ -84,7 +85,7 @@ def test_an_unknown_metric_names_the_nearest():
 
 
 def test_no_questions_give_no_scores():
-    found = score([], [], every_id(), TEXTS.__getitem__, QuestionGraphs())
+    found = score([], [], every_metric(), TEXTS.__getitem__, QuestionGraphs())
     assert all(values.shape == (0,) for values in found.values())
 
 
@@ -101,10 +102,16 @@ def spellings(entry):
         yield str(Metric(entry, dict(chosen)))
 
 
+@functools.cache
 def every_id():
     """Every metric of the package with every value of every parameter."""
     ours = [entry for entry in METRICS if METRICS.source(entry.id).startswith("judges.metrics.")]
     return [text for entry in ours if entry.id not in MODELS | {"entity_preservation"} for text in spellings(entry)]
+
+
+@functools.cache
+def every_metric():
+    return [parse(text) for text in every_id()]
 
 
 def test_every_id_prints_and_parses_back():
@@ -153,7 +160,7 @@ runs = st.lists(st.tuples(asked_anything, answers, st.lists(passages, max_size=5
 @settings(deadline=None, max_examples=60)
 def test_no_run_breaks_an_invariant(rows):
     asked = [row[0] for row in rows]
-    found = score(asked, [answered(*row) for row in rows], every_id(), TEXTS.__getitem__, QuestionGraphs())
+    found = score(asked, [answered(*row) for row in rows], every_metric(), TEXTS.__getitem__, QuestionGraphs())
     assert check_invariants({parse(name): values for name, values in found.items()}) == []
 
 
@@ -162,9 +169,9 @@ def test_no_run_breaks_an_invariant(rows):
 def test_a_run_scores_like_its_questions_one_by_one(rows):
     asked = [row[0] for row in rows]
     predictions = [answered(*row) for row in rows]
-    together = score(asked, predictions, every_id(), TEXTS.__getitem__, QuestionGraphs())
+    together = score(asked, predictions, every_metric(), TEXTS.__getitem__, QuestionGraphs())
     for row, (one, prediction) in enumerate(zip(asked, predictions, strict=True)):
-        alone = score([one], [prediction], every_id(), TEXTS.__getitem__, QuestionGraphs())
+        alone = score([one], [prediction], every_metric(), TEXTS.__getitem__, QuestionGraphs())
         for name, values in together.items():
             np.testing.assert_array_equal(values[row : row + 1], alone[name])
 
@@ -253,9 +260,9 @@ def test_each_metric_reads_only_what_it_declares():
         "triples": predicted(asked[0], "Rome", ("p1", "p3"), **{**base.notes, TRIPLES: []}),
     }
     graphs = QuestionGraphs()
-    expected = score(asked, [base], every_id(), TEXTS.__getitem__, graphs)
+    expected = score(asked, [base], every_metric(), TEXTS.__getitem__, graphs)
     for part, other in changed.items():
-        found = score(asked, [other], every_id(), TEXTS.__getitem__, graphs)
+        found = score(asked, [other], every_metric(), TEXTS.__getitem__, graphs)
         for name, values in found.items():
             if part not in parse(name).entry.needs:
                 np.testing.assert_array_equal(values, expected[name], err_msg=f"{name} changes with {part}")

@@ -114,6 +114,7 @@ def test_each_text_is_shown_to_a_model_once() -> None:
     assert informal.measures["informal"].values.tolist() == humor.measures["informal"].values.tolist() == [1.0] * 3
 
 
+@pytest.mark.slow
 def test_fluency_is_the_perplexity_of_a_given_model(data_folder: Path) -> None:
     model = str(data_folder / "models" / "stories260K")
     source = "Once upon a time there was a little girl named Lily."

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.fingerprint import content_hash
 from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from benchmarks.schema import Passage, Question, passage_id
-from judges.registry import parse
+from judges.registry import METRICS, parse
 from judges.scoring import score
 from methods.api import FAILED, Evidence, Prediction, Usage
 from results import queries
@@ -41,9 +43,36 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "store")
 
 
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """Fills a new store by a function of a store and arguments: equal ones once for a test run, from then on by a copy."""
+    made: dict[str, tuple[Path, Any]] = {}
+
+    def fill(store: Store, *arguments: Any, by: Callable[..., Any], **options: Any) -> Any:
+        if store.database.exists:
+            return by(store, *arguments, **options)
+        key = f"{by.__module__} {by.__name__} {arguments} {options}"
+        if key not in made:
+            new = Store(tmp_path_factory.mktemp("once"))
+            found = by(new, *arguments, **options)
+            with new.database.alone() as path:
+                made[key] = shutil.copy(path, new.folder.with_suffix(".duckdb")), found
+        store.folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(made[key][0], store.database.path)
+        return made[key][1]
+
+    return fill
+
+
 @pytest.fixture
-def fill() -> Fill:
-    return filled
+def fill(once: Callable[..., Any]) -> Fill:
+    def fill(store: Store, *arguments: Any, **options: Any) -> dict[str, RunRow]:
+        metrics = [parse(metric).entry.id for metric in options.get("metrics", ())]
+        if all(METRICS.source(metric).startswith("judges.") for metric in metrics):
+            return once(store, *arguments, by=filled, **options)  # type: ignore[no-any-return]
+        return filled(store, *arguments, **options)  # a test's own metric is another one in the next test
+
+    return fill
 
 
 def filled(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,8 @@ def fight(store: Store, mine: RunRow, theirs: RunRow, said: Mapping[str, Sequenc
     one, other = sorted((mine, theirs), key=lambda run: run.run)
     owner = {"mine": mine.run, "theirs": theirs.run}
     judgements.put_judge(store, JUDGE)
-    for question, winners in said.items():
+    every_call, every_verdict = [], []
+    for winners in said.values():
         calls, verdicts = [], []
         for part, winner in zip((AS_GIVEN, SWAPPED), winners, strict=False):
             first = one.run if part == AS_GIVEN else other.run
@@ -49,8 +50,10 @@ def fight(store: Store, mine: RunRow, theirs: RunRow, said: Mapping[str, Sequenc
             parsed = Parsed(None, "no JSON") if winner is None else Parsed({"by": "hand"})
             calls.append(JudgeCall(part, 0, "k", parsed))
             verdicts.append(dict.fromkeys(JUDGE.entry.criteria, verdict))
-        match = Match(one.dataset_fingerprint, one.setting, one.run, other.run)
-        judgements.put_battles(store, match, JUDGE, [question], [calls], [verdicts])
+        every_call.append(calls)
+        every_verdict.append(verdicts)
+    match = Match(one.dataset_fingerprint, one.setting, one.run, other.run)
+    judgements.put_battles(store, match, JUDGE, list(said), every_call, every_verdict)
 
 
 def board_of(store: Store, runs: Mapping[str, RunRow], reference: str | None, **options: Any) -> BattleBoard:
@@ -67,11 +70,14 @@ def overall_of(board: BattleBoard, method: str, opponent: str = "last") -> Pairi
 
 
 @pytest.fixture
-def runs(store: Store, fill: Any) -> dict[str, RunRow]:
-    answers = ["x"] * len(GOLDS)
-    found: dict[str, RunRow] = fill(store, {"mine": answers, "theirs": answers}, GOLDS, metrics=())
-    fight(store, found["mine"], found["theirs"], BY_HAND)
-    return found
+def runs(store: Store, fill: Any, once: Callable[..., dict[str, RunRow]]) -> dict[str, RunRow]:
+    def fought(store: Store) -> dict[str, RunRow]:
+        answers = ["x"] * len(GOLDS)
+        found: dict[str, RunRow] = fill(store, {"mine": answers, "theirs": answers}, GOLDS, metrics=())
+        fight(store, found["mine"], found["theirs"], BY_HAND)
+        return found
+
+    return once(store, by=fought)
 
 
 def test_the_table_made_by_hand(store: Store, runs: dict[str, RunRow]) -> None:
@@ -110,11 +116,11 @@ def test_without_a_reference_the_first_in_the_table_is_the_method(store: Store, 
     assert overall(board_of(store, dict(reversed(runs.items())), None)).method == "theirs"
 
 
-@pytest.mark.parametrize(("ties", "expected"), [("half", 2.5 / 6), ("loss", 2 / 6), ("win", 3 / 6), ("ignore", 2 / 5)])
-def test_tie_rules_take_no_call(store: Store, runs: dict[str, RunRow], ties: Any, expected: float) -> None:
-    rate = overall(board_of(store, runs, "theirs", ties=ties)).rate
-    assert rate.with_ties.value == pytest.approx(expected)
-    assert rate.decided.value == pytest.approx(0.5)
+def test_tie_rules_take_no_call(store: Store, runs: dict[str, RunRow]) -> None:
+    for ties, expected in ("half", 2.5 / 6), ("loss", 2 / 6), ("win", 3 / 6), ("ignore", 2 / 5):
+        rate = overall(board_of(store, runs, "theirs", ties=ties)).rate
+        assert rate.with_ties.value == pytest.approx(expected), ties
+        assert rate.decided.value == pytest.approx(0.5), ties
 
 
 def test_the_table_and_json_say_what_is_missing_and_what_cannot_be(store: Store, runs: dict[str, RunRow]) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from results.board import boards
 from results.statistics import difference
 from results.store import FINISHED, Run, Store
 
+Fill = Callable[[Store, list[str | None]], Benchmark]
 CARD = DatasetCard(
     title="Toy",
     task="QA",
@@ -38,7 +40,7 @@ SCORES = {
 }
 
 
-def fill(store: Store, documents: list[str | None]) -> Benchmark:
+def build(store: Store, documents: list[str | None]) -> Benchmark:
     passage = Passage(passage_id("T", "text"), "T", "text")
     questions = [
         Question(f"q{n}", f"what {n}?", ("a",), evidence=(passage.id,), document_id=document) for n, document in enumerate(documents)
@@ -56,12 +58,17 @@ def fill(store: Store, documents: list[str | None]) -> Benchmark:
     return benchmark
 
 
+@pytest.fixture
+def fill(once: Callable[..., Benchmark]) -> Fill:
+    return lambda store, documents: once(store, documents, by=build)
+
+
 def rows(store: Store) -> dict[str, Any]:
     (board,) = boards(store, "toy")
     return {row.run.method: row for row in board.rows}
 
 
-def test_a_cell_is_the_mean_over_scorable_questions(store: Store) -> None:
+def test_a_cell_is_the_mean_over_scorable_questions(store: Store, fill: Fill) -> None:
     fill(store, [None] * 4)
     for name, row in rows(store).items():
         cell = row.cells["em#v1"]
@@ -71,7 +78,7 @@ def test_a_cell_is_the_mean_over_scorable_questions(store: Store) -> None:
         assert (row.cost.seconds, row.cost.prompt_tokens) == (0.5, 10)
 
 
-def test_methods_are_compared_with_the_reference_and_controls_are_not(store: Store) -> None:
+def test_methods_are_compared_with_the_reference_and_controls_are_not(store: Store, fill: Fill) -> None:
     fill(store, [None] * 4)
     found = rows(store)
     assert found["bm25"].cells["em#v1"].difference is None
@@ -81,7 +88,7 @@ def test_methods_are_compared_with_the_reference_and_controls_are_not(store: Sto
     assert found["dense"].cells["em#v1"].difference == expected
 
 
-def test_p_values_are_corrected_over_the_methods_of_a_column(store: Store) -> None:
+def test_p_values_are_corrected_over_the_methods_of_a_column(store: Store, fill: Fill) -> None:
     fill(store, [None] * 4)
     found = rows(store)
     raw = sorted((found[name].cells["em#v1"].difference.p, name) for name in ("dense", "other"))
@@ -89,14 +96,14 @@ def test_p_values_are_corrected_over_the_methods_of_a_column(store: Store) -> No
     assert smallest == pytest.approx(min(1.0, 2 * raw[0][0]))
 
 
-def test_questions_of_a_document_are_resampled_together(store: Store) -> None:
+def test_questions_of_a_document_are_resampled_together(store: Store, fill: Fill) -> None:
     fill(store, ["a", "a", "b", "b"])
     (board,) = boards(store, "toy")
     assert board.clustered
     assert board.to_json()["resampled"] == "documents"
 
 
-def test_the_board_is_json_without_nan(store: Store) -> None:
+def test_the_board_is_json_without_nan(store: Store, fill: Fill) -> None:
     fill(store, [None] * 4)
     (board,) = boards(store, "toy")
     again = json.loads(json.dumps(board.to_json(), allow_nan=False))
@@ -104,7 +111,7 @@ def test_the_board_is_json_without_nan(store: Store) -> None:
     assert again["rows"][1]["metrics"]["em#v1"]["difference"]["wins"] == 1
 
 
-def test_runs_with_another_setting_are_on_another_board(store: Store) -> None:
+def test_runs_with_another_setting_are_on_another_board(store: Store, fill: Fill) -> None:
     benchmark = fill(store, [None] * 4)
     other = Run("run-x", "x", "x", "retriever", {}, "toy:dev", benchmark.fingerprint, "closed_book", 0, 4, {})
     store.start(other)
@@ -117,13 +124,13 @@ def test_runs_with_another_setting_are_on_another_board(store: Store) -> None:
     assert found[1].reference is None
 
 
-def test_a_run_is_found_by_prefix_by_path_and_by_part_of_its_path(store: Store) -> None:
+def test_a_run_is_found_by_prefix_by_path_and_by_part_of_its_path(store: Store, fill: Fill) -> None:
     fill(store, [None] * 4)
     for text in ("run-de", "toy/dense/toy:dev/distractor/0", "dense/toy:dev/distractor/0", "dense"):
         assert queries.find_run(store, text).run == "run-dense"
 
 
-def test_an_ambiguous_or_unknown_run_lists_what_exists(store: Store) -> None:
+def test_an_ambiguous_or_unknown_run_lists_what_exists(store: Store, fill: Fill) -> None:
     fill(store, [None] * 4)
     with pytest.raises(Exception, match="means 4 runs"):
         queries.find_run(store, "toy:dev")
@@ -131,7 +138,7 @@ def test_an_ambiguous_or_unknown_run_lists_what_exists(store: Store) -> None:
         queries.find_run(store, "nothing-like-it")
 
 
-def test_a_questions_page_marks_gold_evidence(store: Store) -> None:
+def test_a_questions_page_marks_gold_evidence(store: Store, fill: Fill) -> None:
     benchmark = fill(store, [None] * 4)
     question = question_queries.questions(store, benchmark.fingerprint)[0]
     (said,) = question_queries.answers(store, question, ["run-dense"])
@@ -139,7 +146,7 @@ def test_a_questions_page_marks_gold_evidence(store: Store) -> None:
     assert said.scores == {"em#v1": 1.0}
 
 
-def test_questions_that_were_not_scored_on_a_metric_are_not_unscorable(store: Store) -> None:
+def test_questions_that_were_not_scored_on_a_metric_are_not_unscorable(store: Store, fill: Fill) -> None:
     fill(store, [None] * 4)
     store.put_scores("run-bm25", ["q0", "q1"], {"recall@5#v1": np.array([0.5, np.nan])})
     (board,) = boards(store, "toy", metrics=["recall@5"])
@@ -148,7 +155,7 @@ def test_questions_that_were_not_scored_on_a_metric_are_not_unscorable(store: St
     assert all("recall@5#v1" not in row.cells for row in board.rows if row.run.method != "bm25")
 
 
-def test_the_table_says_how_many_answers_a_metric_was_scored_on(store: Store) -> None:
+def test_the_table_says_how_many_answers_a_metric_was_scored_on(store: Store, fill: Fill) -> None:
     from rich.console import Console
 
     from ragmeter.render import show_board
@@ -163,7 +170,7 @@ def test_the_table_says_how_many_answers_a_metric_was_scored_on(store: Store) ->
     assert "on em#v1" not in shown
 
 
-def test_an_experiment_shows_its_own_metrics_of_a_shared_run(store: Store) -> None:
+def test_an_experiment_shows_its_own_metrics_of_a_shared_run(store: Store, fill: Fill) -> None:
     fill(store, [None] * 4)
     store.put_scores("run-bm25", ["q0", "q1", "q2", "q3"], {"recall@5#v1": np.ones(4)})
     members = [f"run-{name}" for name in SCORES]
@@ -172,7 +179,7 @@ def test_an_experiment_shows_its_own_metrics_of_a_shared_run(store: Store) -> No
     assert boards(store)[0].metrics == ("em#v1", "recall@5#v1")
 
 
-def test_metric_names_mean_what_is_stored(store: Store) -> None:
+def test_metric_names_mean_what_is_stored(store: Store, fill: Fill) -> None:
     fill(store, [None] * 4)
     store.put_scores("run-bm25", ["q0"], {"f1(rules=hotpotqa)#v1": np.ones(1), "f1(rules=squad)#v1": np.ones(1)})
 

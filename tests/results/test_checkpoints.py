@@ -224,23 +224,23 @@ def nested(model: Path) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-@pytest.mark.parametrize("number", range(5))
-def test_a_run_is_found_by_a_checkpoint_within_one_of_its_parts(store: Store, tmp_path: Path, number: int) -> None:
+def test_a_run_is_found_by_a_checkpoint_within_one_of_its_parts(store: Store, tmp_path: Path) -> None:
     describe(model(tmp_path / "m"), method="ark", stage="s")
     made = register(store, tmp_path / "m")
     stranger = describe(model(tmp_path / "other", b"other"), method="ark", stage="s")
-    method, options = nested(tmp_path / "m")[number]
-    component = Component.of(method, options)
-    composition = Composition(component, reader=Component.of("extractive"))
     benchmark = Benchmark(DataReference("toy", None, "dev"), 1, CARD_OF_DATA, [], Corpus.of([]))
-    run = Run(
-        "f00d", "mine", method, "retriever", composition.describe(), "toy:dev", "d", "corpus", 0, 3, provenance(benchmark, [], [component])
-    )
-    store.start(run)
-    store.end(run.run, FINISHED)
-    assert [run.method for run in checkpoints.runs_with(store, made)] == ["mine"]
-    assert checkpoints.runs_with(store, stranger) == []
-    assert found_run(store, "m").run == "f00d"
+    for number, (method, options) in enumerate(nested(tmp_path / "m")):
+        component = Component.of(method, options)
+        about = Composition(component, reader=Component.of("extractive")).describe()
+        run = Run(
+            f"f00d{number}", "mine", method, "retriever", about, "toy:dev", "d", "corpus", 0, 3, provenance(benchmark, [], [component])
+        )
+        store.start(run)
+        store.end(run.run, FINISHED)
+        assert [run.run for run in checkpoints.runs_with(store, made)] == [run.run], method
+        assert checkpoints.runs_with(store, stranger) == []
+        assert found_run(store, "m").run == run.run
+        store.forget(run.run)
 
 
 def test_options_name_checkpoints_at_any_depth_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,10 +40,11 @@ TYPES = ["bridge", "comparison", "bridge", "bridge", "comparison", "bridge"]
 ASKED = [(kind, 1 + n % 2) for n, kind in enumerate(TYPES)]
 """Type and number of gold passages of each question."""
 EM = "em#v1"
+Made = Callable[..., dict[str, RunRow]]
 PIPELINE: dict[str, Any] = {"method": {"id": "bm25"}, "rerankers": [], "compressor": None, "reader": {"id": "extractive"}, "budget": None}
 
 
-def made(
+def build(
     store: Store,
     scores: dict[str, list[float]],
     *,
@@ -71,11 +72,11 @@ def made(
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "store")
+def made(once: Callable[..., dict[str, RunRow]]) -> Made:
+    return partial(once, by=build)
 
 
-def test_every_pair_is_the_paired_difference_and_is_corrected_over_all_pairs(store: Store) -> None:
+def test_every_pair_is_the_paired_difference_and_is_corrected_over_all_pairs(made: Made, store: Store) -> None:
     runs = made(store, SCORES)
     found = compare(store, [runs[name] for name in SCORES], EM)
     assert [(pair.first, pair.second) for pair in found.pairs] == [(0, 1), (0, 2), (1, 2)]
@@ -91,13 +92,13 @@ def test_every_pair_is_the_paired_difference_and_is_corrected_over_all_pairs(sto
     assert [pair.p_holm for pair in found.pairs] == pytest.approx(holm([pair.difference.p for pair in found.pairs]))
 
 
-def test_questions_on_which_runs_differ_come_widest_gap_first_and_one_value_alone_is_no_difference(store: Store) -> None:
+def test_questions_on_which_runs_differ_come_widest_gap_first_and_one_value_alone_is_no_difference(made: Made, store: Store) -> None:
     runs = made(store, SCORES)
     found = compare(store, [runs[name] for name in SCORES], EM)
     assert found.apart() == [0, 2, 3, 4]
 
 
-def test_slices_by_type_and_by_gold_passages_cover_every_question_once(store: Store) -> None:
+def test_slices_by_type_and_by_gold_passages_cover_every_question_once(made: Made, store: Store) -> None:
     runs = made(store, SCORES)
     found = compare(store, [runs[name] for name in SCORES], EM)
     assert [(part.name, part.questions) for part in found.by_type] == [("bridge", 4), ("comparison", 2)]
@@ -109,7 +110,7 @@ def test_slices_by_type_and_by_gold_passages_cover_every_question_once(store: St
             assert part.zeros[number] == own.count(0)
 
 
-def test_slices_come_by_frequency_of_the_type_and_by_number_of_gold_passages(store: Store) -> None:
+def test_slices_come_by_frequency_of_the_type_and_by_number_of_gold_passages(made: Made, store: Store) -> None:
     asked = [("b", 10), ("c", 2), ("a", 0), ("c", 1), ("b", 2), ("c", 10), ("a", 10)]
     values = [float(number) for number in range(len(asked))]
     runs = made(store, {"bm25": values, "dense": values}, asked=asked, limit=len(asked))
@@ -123,7 +124,7 @@ def test_slices_come_by_frequency_of_the_type_and_by_number_of_gold_passages(sto
     ]
 
 
-def test_runs_about_different_data_are_refused(store: Store) -> None:
+def test_runs_about_different_data_are_refused(made: Made, store: Store) -> None:
     first, second = made(store, SCORES)["bm25"], made(store, SCORES, limit=4)["dense"]
     with pytest.raises(UserError, match="different data"):
         compare(store, [first, second], EM)
@@ -145,7 +146,7 @@ SETTINGS = {
 }
 
 
-def test_stages_lose_what_the_oracle_settings_of_the_same_pipeline_gain(store: Store) -> None:
+def test_stages_lose_what_the_oracle_settings_of_the_same_pipeline_gain(made: Made, store: Store) -> None:
     runs = made(store, STAGES, settings=SETTINGS)
     found = attribution(store, runs["usual"], EM)
     assert not found.missing
@@ -158,7 +159,7 @@ def test_stages_lose_what_the_oracle_settings_of_the_same_pipeline_gain(store: S
     assert found.losses.compression is None
 
 
-def test_runs_of_another_pipeline_do_not_stand_in(store: Store) -> None:
+def test_runs_of_another_pipeline_do_not_stand_in(made: Made, store: Store) -> None:
     other: dict[str, Any] = {**PIPELINE, "reader": {"id": "another"}}
     runs = made(store, STAGES, settings=SETTINGS, descriptions={"noisy": other, "blind": other})
     found = attribution(store, runs["usual"], EM)
@@ -166,7 +167,7 @@ def test_runs_of_another_pipeline_do_not_stand_in(store: Store) -> None:
     assert found.missing == (SETTINGS["noisy"], "closed_book")
 
 
-def test_a_compressor_is_told_from_the_reader_where_the_evidence_was_also_read_in_full(store: Store) -> None:
+def test_a_compressor_is_told_from_the_reader_where_the_evidence_was_also_read_in_full(made: Made, store: Store) -> None:
     squeezed: dict[str, Any] = {**PIPELINE, "compressor": {"id": "c"}, "budget": 20}
     runs = made(
         store,
@@ -182,7 +183,7 @@ def test_a_compressor_is_told_from_the_reader_where_the_evidence_was_also_read_i
 
 
 @pytest.mark.parametrize("setting", ["corpus", "closed_book"])
-def test_a_setting_without_candidates_says_why_nothing_can_be_split(setting: str, store: Store) -> None:
+def test_a_setting_without_candidates_says_why_nothing_can_be_split(made: Made, setting: str, store: Store) -> None:
     runs = made(store, {"usual": STAGES["usual"]}, settings={"usual": setting})
     found = attribution(store, runs["usual"], EM)
     assert found.losses is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import duckdb
@@ -52,7 +52,8 @@ def rows(store: Store, table: str) -> list[tuple[object, ...]]:
 
 def content(store: Store) -> dict[str, list[tuple[object, ...]]]:
     """All that runs wrote; means without the last bit, which depends on the order of adding."""
-    found = {table: rows(store, table) for table in (*BY_RUN, "passages")}
+    with store.database.reading():
+        found = {table: rows(store, table) for table in (*BY_RUN, "passages")}
     found["summaries"] = [tuple(round(value, 12) if isinstance(value, float) else value for value in row) for row in found["summaries"]]
     return found
 
@@ -208,6 +209,7 @@ def test_vacuum_shrinks_the_file_and_keeps_every_row(store: Store) -> None:
 
 MATCH = Judge.of("match", {"model": "m"})
 PAIRWISE = Judge.of("pairwise", {"model": "m", "repetitions": 1})
+Judged = Callable[[Store], Store]
 JUDGED = ("judges", "judge_calls", "scores", "battle_calls", "battles", "annotations")
 PAIR = Match("d1", "corpus", "r1", "r2")
 
@@ -245,7 +247,7 @@ def label(store: Store, number: int, other: str | None, said: str, annotator: st
         )
 
 
-def judged(store: Store) -> Store:
+def with_judgements(store: Store) -> None:
     """Two runs, of which judges and people have said something."""
     for run in ("r1", "r2"):
         fill(store, run, range(3))
@@ -255,14 +257,23 @@ def judged(store: Store) -> Store:
     judge_pair(store, 1, TIE)
     label(store, 0, "r2", "one")
     label(store, 0, None, "right")
-    return store
+
+
+@pytest.fixture
+def judged(once: Callable[..., None]) -> Judged:
+    def fill(store: Store) -> Store:
+        once(store, by=with_judgements)
+        return store
+
+    return fill
 
 
 def said(store: Store) -> dict[str, list[tuple[object, ...]]]:
-    return {table: rows(store, table) for table in JUDGED}
+    with store.database.reading():
+        return {table: rows(store, table) for table in JUDGED}
 
 
-def test_judgements_battles_and_labels_survive_an_export(tmp_path: Path) -> None:
+def test_judgements_battles_and_labels_survive_an_export(judged: Judged, tmp_path: Path) -> None:
     store, copy = judged(Store(tmp_path / "a")), Store(tmp_path / "b")
     exchange.export(store, tmp_path / "out")
     exchange.merge(copy, tmp_path / "out")
@@ -274,7 +285,7 @@ def test_judgements_battles_and_labels_survive_an_export(tmp_path: Path) -> None
     assert said(store) == before
 
 
-def test_an_export_of_one_run_takes_no_battle_with_another_along(tmp_path: Path) -> None:
+def test_an_export_of_one_run_takes_no_battle_with_another_along(judged: Judged, tmp_path: Path) -> None:
     store, copy = judged(Store(tmp_path / "a")), Store(tmp_path / "b")
     exchange.export(store, tmp_path / "out", ["r1"])
     exchange.merge(copy, tmp_path / "out")
@@ -284,7 +295,7 @@ def test_an_export_of_one_run_takes_no_battle_with_another_along(tmp_path: Path)
     assert judgements.judged_runs(copy, str(MATCH)) == ["r1"]
 
 
-def test_judges_of_two_stores_come_together(tmp_path: Path) -> None:
+def test_judges_of_two_stores_come_together(judged: Judged, tmp_path: Path) -> None:
     store, other = judged(Store(tmp_path / "a")), Store(tmp_path / "b")
     for run in ("r1", "r2"):
         fill(other, run, range(3))
@@ -304,7 +315,7 @@ def test_judges_of_two_stores_come_together(tmp_path: Path) -> None:
     assert sorted((row[6], row[7]) for row in rows(store, "annotations") if row[4]) == [("ann", "one"), ("bob", "other")]
 
 
-def test_calls_of_two_judgings_are_never_mixed(tmp_path: Path) -> None:
+def test_calls_of_two_judgings_are_never_mixed(judged: Judged, tmp_path: Path) -> None:
     store, other = judged(Store(tmp_path / "a")), judged(Store(tmp_path / "b"))
     parsed = Parsed({"verdict": "x"})
     again = [JudgeCall("match", repetition, "k9", parsed, "m") for repetition in range(3)]
@@ -313,7 +324,7 @@ def test_calls_of_two_judgings_are_never_mixed(tmp_path: Path) -> None:
     assert len(judgements.calls(store, "r1", str(MATCH))["q0"]) == 1
 
 
-def test_what_was_said_of_a_failure_goes_when_the_answer_comes(tmp_path: Path) -> None:
+def test_what_was_said_of_a_failure_goes_when_the_answer_comes(judged: Judged, tmp_path: Path) -> None:
     store, other = Store(tmp_path / "a"), judged(Store(tmp_path / "b"))
     fill(store, "r1", [0, 1], failed=True)
     fill(store, "r2", [0, 1])
@@ -365,7 +376,7 @@ def test_a_label_from_elsewhere_counts_where_the_answer_is_the_same(tmp_path: Pa
     assert standing(store) == (1, 1)
 
 
-def test_an_export_of_an_older_ragmeter_merges_into_a_judged_store(tmp_path: Path) -> None:
+def test_an_export_of_an_older_ragmeter_merges_into_a_judged_store(judged: Judged, tmp_path: Path) -> None:
     """As version 2 wrote it: without unscored, record and judge; with two tables that were never used."""
     store, older = judged(Store(tmp_path / "a")), judged(Store(tmp_path / "b"))
     fill(older, "r3", range(QUESTIONS))
@@ -417,7 +428,7 @@ def test_a_violation_of_half_a_run_is_not_one_of_the_whole(tmp_path: Path) -> No
     assert violations(store, ["r1"]) == {}
 
 
-def test_pruning_takes_what_was_said_of_a_run(store: Store) -> None:
+def test_pruning_takes_what_was_said_of_a_run(judged: Judged, store: Store) -> None:
     judged(store)
     upkeep.prune(store, ["r1"])
     assert rows(store, "battles") == rows(store, "battle_calls") == labels(store) == []

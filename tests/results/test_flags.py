@@ -92,10 +92,9 @@ def test_a_metric_of_length_is_flagged_for_all_it_gets_wrong(store: Store, fill:
     ]
 
 
-@pytest.mark.parametrize("worthless", ["idk", "whole_passage"])
-def test_each_control_above_the_gold_is_named(store: Store, fill: Any, scratch: None, worthless: str) -> None:
-    found = flagged(store, fill, made_up({"good": 0.5, "gold_answer": 0.8, worthless: 0.9}))
-    assert f"ranks {worthless} above the gold answer" in found
+def test_each_control_above_the_gold_is_named(store: Store, fill: Any, scratch: None) -> None:
+    found = flagged(store, fill, made_up({"good": 0.5, "gold_answer": 0.8, "idk": 0.9, "whole_passage": 0.9}))
+    assert {f"ranks {worthless} above the gold answer" for worthless in ("idk", "whole_passage")} <= {*found}
 
 
 def test_a_method_above_the_gold_answer_is_flagged(store: Store, fill: Any, scratch: None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from benchmarks import registry as datasets
 from benchmarks.corpus import Corpus
 from benchmarks.errors import UserError
-from benchmarks.registry import Benchmark, DataReference
+from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from benchmarks.schema import Passage, Question, passage_id, sentence_id
 from judges.scoring import score
 from methods.api import Evidence, Prediction
@@ -23,10 +24,14 @@ from results.store import Run, Store
 REFERENCE = DataReference("toy", None, "dev")
 
 
+@cache
+def card() -> DatasetCard:
+    return datasets.load("worlds/multihop:test", {"questions": 1}).card
+
+
 def put(store: Store, questions: list[Question], passages: list[Passage], **run: Any) -> str:
     """Keep questions, and a run that has not answered yet; returns the data's fingerprint."""
-    card = datasets.load("worlds/multihop:test", {}).card
-    benchmark = Benchmark(REFERENCE, 1, card, questions, Corpus.of(passages))
+    benchmark = Benchmark(REFERENCE, 1, card(), questions, Corpus.of(passages))
     store.put_benchmark(benchmark, benchmark.fingerprint)
     store.start(Run("abcd", "m", "m", "retriever", run, "toy:dev", benchmark.fingerprint, "corpus", 0, len(questions), {}))
     return benchmark.fingerprint

@@ -201,10 +201,10 @@ def test_a_hostile_text_costs_no_more_than_its_length() -> None:
         "password:    " * 10_000,
     ]
     for text in texts:
-        began = time.perf_counter()
+        began = time.thread_time()
         without_secrets(text)
         shareable(json.dumps([text]))
-        assert time.perf_counter() - began < 1.0, text[:20]
+        assert time.thread_time() - began < 1.0, text[:20]
 
 
 def test_runs_and_answers_are_read_without_secrets(store: Store) -> None:

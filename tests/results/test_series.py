@@ -41,8 +41,9 @@ SCORES = {
 }
 
 
-@pytest.fixture
-def filled(store: Store) -> Store:
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    store = Store(tmp_path_factory.mktemp("series"))
     passage = Passage(passage_id("T", "text"), "T", "text")
     questions = [Question(f"q{n}", f"what {n}?", ("a",), document_id=f"d{n // 2}") for n in range(4)]
     benchmark = Benchmark(DataReference("toy", None, "dev"), 1, CARD, questions, Corpus.of([passage]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ USAGES: Mapping[str, tuple[str, tuple[Usage, ...]]] = {
 }
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def asked() -> Benchmark:
     card = DatasetCard(
         title="Toy",
@@ -60,7 +60,11 @@ def asked() -> Benchmark:
 
 
 @pytest.fixture
-def board(store: Store, asked: Benchmark) -> Board:
+def board(store: Store, asked: Benchmark, once: Callable[..., Board]) -> Board:
+    return once(store, asked, by=with_runs)
+
+
+def with_runs(store: Store, asked: Benchmark) -> Board:
     store.put_benchmark(asked, asked.fingerprint)
     store.put_cards([], [parse("em")])
     for name, (origin, usages) in USAGES.items():

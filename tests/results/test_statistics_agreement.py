@@ -138,7 +138,7 @@ def test_the_interval_is_that_of_a_loop_over_resampled_items() -> None:
     rng = np.random.default_rng(1)
     truth = rng.integers(0, 3, 60)
     first, second = (np.where(rng.random(60) < 0.3, rng.integers(0, 3, 60), truth) for _ in range(2))
-    rounds = 600
+    rounds = 240
     weights = np.concatenate(list(bootstrap_weights(60, 0, rounds))).astype(int)
     kappas = np.sort([cohen_kappa_score(first.repeat(w), second.repeat(w)) for w in weights])
     alphas = np.sort([naive_alpha(np.stack([first, second])[:, np.arange(60).repeat(w)], "nominal") for w in weights[:80]])
@@ -151,7 +151,9 @@ def test_the_interval_is_that_of_a_loop_over_resampled_items() -> None:
 
 
 @pytest.mark.parametrize(("items", "floor"), [(50, 0.91), (200, 0.93)])
-@pytest.mark.parametrize("sets", [200, pytest.param(4000, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])])
+@pytest.mark.parametrize(
+    "sets", [pytest.param(200, marks=pytest.mark.slow), pytest.param(4000, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])]
+)
 def test_intervals_cover_as_stated(items: int, floor: float, sets: int) -> None:
     """`python -m pytest -m soak -s` on this file prints the figures that docs/statistics.md quotes."""
     rng = np.random.default_rng(3)

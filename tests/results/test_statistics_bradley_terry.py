@@ -291,7 +291,9 @@ def test_luck_on_questions_shrinks_strengths() -> None:
 
 
 @pytest.mark.parametrize(("questions", "floor"), [(60, 0.92), (220, 0.93)])
-@pytest.mark.parametrize("sets", [100, pytest.param(4000, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])])
+@pytest.mark.parametrize(
+    "sets", [pytest.param(100, marks=pytest.mark.slow), pytest.param(4000, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])]
+)
 def test_intervals_cover_as_stated(questions: int, floor: float, sets: int) -> None:
     """`python -m pytest -m soak -s` on this file prints the figures that docs/statistics.md quotes."""
     rng = np.random.default_rng(12)

@@ -37,7 +37,9 @@ def apart(found: BradleyTerry) -> bool:
 
 
 @pytest.mark.parametrize(("methods", "questions"), [(5, 60), (10, 60), (20, 30)])
-@pytest.mark.parametrize("sets", [40, pytest.param(2000, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])])
+@pytest.mark.parametrize(
+    "sets", [pytest.param(40, marks=pytest.mark.slow), pytest.param(2000, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])]
+)
 def test_equal_methods_are_rarely_told_apart(methods: int, questions: int, sets: int) -> None:
     """`python -m pytest -m soak -s` on this file prints the figures that docs/statistics.md quotes."""
     rng = np.random.default_rng(methods)
@@ -57,7 +59,9 @@ def test_equal_methods_are_rarely_told_apart(methods: int, questions: int, sets:
     assert 0.02 < share < 0.08
 
 
-@pytest.mark.parametrize("sets", [80, pytest.param(4000, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])])
+@pytest.mark.parametrize(
+    "sets", [pytest.param(40, marks=pytest.mark.slow), pytest.param(4000, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])]
+)
 def test_equal_methods_on_few_questions_or_documents_are_rarely_told_apart(sets: int) -> None:
     rng = np.random.default_rng(1)
     told = {"12 questions": 0, "8 documents": 0}

@@ -186,7 +186,9 @@ def test_what_cannot_be_estimated_is_refused() -> None:
         (40, 0.5, True, 5, 0.925),
     ],
 )
-@pytest.mark.parametrize("sets", [400, pytest.param(10_000, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])])
+@pytest.mark.parametrize(
+    "sets", [pytest.param(400, marks=pytest.mark.slow), pytest.param(10_000, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])]
+)
 def test_intervals_cover_as_stated_and_are_shorter_than_without_the_judge(
     labels: int, noise: float, binary: bool, per_document: int, floor: float, sets: int
 ) -> None:

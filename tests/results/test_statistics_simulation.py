@@ -1,6 +1,6 @@
 """Simulations with known truth: do intervals cover, are p-values uniform, does the gate err as rarely as it says?
 
-The fast ring runs a small version of each; `make soak` runs the full one and prints the figures that
+The slow ring runs a small version of each; `make soak` runs the full one and prints the figures that
 docs/statistics.md quotes (`python -m pytest -m soak -s tests/results/test_statistics_simulation.py`).
 """
 
@@ -94,6 +94,7 @@ def cells(full: bool) -> Iterator[tuple[str, Draw, float, list[str] | None]]:
                     yield name, clustered_binary(sizes, p, correlation), p, documents(sizes)
 
 
+@pytest.mark.slow
 def test_default_intervals_cover_at_93_to_97_percent_small() -> None:
     for name, draw, truth, clusters in cells(full=False):
         found = coverage(draw, truth, clusters, sets=1000, seed=4, resamples=999)["expanded"]
@@ -126,6 +127,7 @@ POOR = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POOR)
 def test_intervals_that_fall_short_of_their_coverage_are_flagged(name: str) -> None:
     draw, truth, clusters = POOR[name]
@@ -137,6 +139,7 @@ def test_intervals_that_fall_short_of_their_coverage_are_flagged(name: str) -> N
     assert all(one.reliable == (one.doubt == "") for one in flagged)
 
 
+@pytest.mark.slow
 def test_intervals_inside_the_promise_are_not_flagged() -> None:
     for name, draw, _, clusters in cells(full=False):
         columns = draw(np.random.default_rng(6), 200)
@@ -154,7 +157,9 @@ def null_p_values(draw: Draw, sets: int, seed: int, resamples: int = 999) -> np.
     return np.concatenate(blocks)
 
 
-@pytest.mark.parametrize("sets", [500, pytest.param(20_000, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])])
+@pytest.mark.parametrize(
+    "sets", [pytest.param(500, marks=pytest.mark.slow), pytest.param(20_000, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])]
+)
 def test_p_values_are_uniform_under_the_null(sets: int) -> None:
     continuous = null_p_values(lambda rng, k: rng.normal(size=(k, 80)), sets, seed=3)
     assert stats.kstest(continuous, "uniform").pvalue > 0.001
@@ -177,7 +182,9 @@ def gate_outcomes(truth: float, *, strict: bool, sets: int, seed: int, documents
     return {name: count / sets for name, count in counts.items()}
 
 
-@pytest.mark.parametrize("sets", [400, pytest.param(10_000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize(
+    "sets", [pytest.param(200, marks=pytest.mark.slow), pytest.param(10_000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
+)
 def test_the_gate_errs_as_rarely_as_it_says(sets: int) -> None:
     allowed = 0.025 + 0.005 + 3 * np.sqrt(0.025 * 0.975 / sets)
     for name, documents_of in (("questions", 0), ("40 documents", 10)):
@@ -194,7 +201,9 @@ def test_the_gate_errs_as_rarely_as_it_says(sets: int) -> None:
     assert rose["pass"] > 0.9
 
 
-@pytest.mark.parametrize("sets", [150, pytest.param(4000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize(
+    "sets", [pytest.param(150, marks=pytest.mark.slow), pytest.param(4000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
+)
 def test_several_metrics_raise_no_more_false_alarms_than_one(sets: int) -> None:
     rng = np.random.default_rng(8)
     uncorrected = corrected = passed = 0
@@ -218,7 +227,9 @@ def test_several_metrics_raise_no_more_false_alarms_than_one(sets: int) -> None:
     assert uncorrected > corrected
 
 
-@pytest.mark.parametrize("sets", [150, pytest.param(3000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize(
+    "sets", [pytest.param(150, marks=pytest.mark.slow), pytest.param(3000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
+)
 def test_equal_methods_are_rarely_told_from_the_best(sets: int) -> None:
     rng = np.random.default_rng(9)
     all_pairs = against_best = missed = 0
@@ -241,7 +252,9 @@ def test_equal_methods_are_rarely_told_from_the_best(sets: int) -> None:
     assert against_best > all_pairs
 
 
-@pytest.mark.parametrize("sets", [50, pytest.param(500, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize(
+    "sets", [pytest.param(50, marks=pytest.mark.slow), pytest.param(500, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
+)
 def test_the_variance_budget_covers_with_enough_seeds_and_flags_too_few(sets: int) -> None:
     rng = np.random.default_rng(10)
     covered = {}

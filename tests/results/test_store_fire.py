@@ -46,7 +46,7 @@ def write_until(folder: Path, name: str, deadline: float, written: object) -> No
 
 def read_until(folder: Path, deadline: float, looked: object) -> None:
     store, times, before = Store(folder), 0, {}
-    while time.time() < deadline:
+    while time.time() < deadline or not times:
         if not store.database.exists:
             continue
         found = {row.run: row.done for row in queries.runs(store)}

@@ -15,17 +15,22 @@ def share_questions(one: DataReference, other: DataReference) -> bool:
     Args:
         one, other: A missing split stands for all; a missing subset for the default one, and for the other's.
     """
-    return not _held(one, other).isdisjoint(_held(other, one))
+    return not held(one, other).isdisjoint(held(other, one))
 
 
-def _held(reference: DataReference, other: DataReference) -> frozenset[str]:
-    """The splits that a reference holds: its own, and those that the card names for them."""
+def held(reference: DataReference, other: DataReference | None = None) -> frozenset[str]:
+    """The splits that a reference holds: its own, and those that the card names for them.
+
+    Args:
+        reference: A missing split stands for all; a missing subset for the default one, and for that of `other`.
+        other: What it is held against.
+    """
     if reference.name not in DATASETS:
         return frozenset()
     entry = DATASETS.get(reference.name)
     named = () if reference.split is None else reference.split.split("+")
     found: set[str] = set()
-    for subset in _subsets(entry, reference, other):
+    for subset in _subsets(entry, reference, other or reference):
         for split in entry.card.splits_of(subset):
             if not named or split in named:
                 found.add(str(DataReference(entry.id, subset, split)))

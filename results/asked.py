@@ -1,20 +1,98 @@
-"""Whose questions a benchmark asks, and whether training data hold them: one answer for boards, papers, submissions.
+"""Whose questions a benchmark asks, how its passages are told, and whether training data hold them.
 
 Names are compared, with what the datasets' cards say of splits that hold the same questions under different names.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any
 
 from benchmarks.errors import UserError
-from benchmarks.registry import DataReference
-from benchmarks.same_questions import share_questions
+from benchmarks.registry import Benchmark, DataReference
+from benchmarks.same_questions import held, share_questions
 from benchmarks.styles.mix import STYLED
+from benchmarks.styles.rewriter import FORMAL
 
 SAME_QUESTIONS = {"sark": "nq"}
 """Datasets of ours that hold questions of one that the papers name."""
+
+_DRAWN = ("by", "seed", "draw")
+"""Keys of a variant that are no styles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a run's row says of its benchmark: whose questions it asks, and how their candidates are told.
+
+    Attributes:
+        base: The dataset whose questions are asked, `name[/subset]:split`.
+        shares: Share of each style; what is missing to 1 is formal.
+        drawn: Who wrote the texts, and how it was drawn which candidates are told otherwise.
+        split: Of the base.
+        same_questions: Every split that holds these questions, by the cards, its own included.
+    """
+
+    base: str
+    shares: tuple[tuple[str, float], ...] = ()
+    drawn: str = ""
+    split: str | None = field(default=None, compare=False)
+    same_questions: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def formal(self) -> float:
+        """Share of formal candidates."""
+        return round(1.0 - sum(share for _, share in self.shares), 6)
+
+    @property
+    def name(self) -> str:
+        """The mix in words: `formal`, `informal`, `50 % informal`."""
+        told = [style if share == 1 else f"{100 * share:g} % {style}" for style, share in self.shares]
+        return " + ".join(told) or FORMAL
+
+    @property
+    def style(self) -> str | None:
+        """The one style beside formal; None where there is none or several."""
+        return self.shares[0][0] if len(self.shares) == 1 else None
+
+    def row(self) -> dict[str, Any]:
+        """The columns of `runs` that keep it."""
+        style = json.dumps({"shares": dict(self.shares), "drawn": self.drawn})
+        return {"base": self.base, "split": self.split, "style": style, "same_questions": list(self.same_questions)}
+
+    @classmethod
+    def of_row(cls, base: str, split: str | None, style: str, same_questions: Iterable[str]) -> Told:
+        """From those columns."""
+        kept = json.loads(style)
+        return cls(base, tuple(kept["shares"].items()), kept["drawn"], split, tuple(same_questions))
+
+
+def told_of(benchmark: Benchmark) -> Told:
+    """How a loaded benchmark is told, and whose questions it asks."""
+    return told_by_name(benchmark.name)
+
+
+def told_by_name(dataset: str) -> Told:
+    """How the candidates of a dataset of this name are told; one that is no mix is formal.
+
+    For what is recorded: boards read the columns. Source: `benchmarks.styles.mix`, which names its benchmarks
+    `styled:SPLIT(BASE,STYLE=SHARE,…,by=…,seed=…)`.
+    """
+    try:
+        asked = asked_of(dataset)
+        base, *parts = variant_of(dataset) or [""]
+    except UserError:
+        return Told(dataset)  # of a program of the user's own
+    same = tuple(sorted(held(asked) | {str(asked)}))
+    if not base:
+        return Told(dataset, split=asked.split, same_questions=same)
+    keys = [part.partition("=") for part in parts]
+    shares = tuple((key, float(value)) for key, _, value in keys if key not in (*_DRAWN, FORMAL))
+    drawn = ",".join(f"{key}={value}" for key, _, value in keys if key in _DRAWN and shares)
+    return Told(f"{base}:{asked.split}", shares, drawn, asked.split, same)
 
 
 def variant_of(dataset: str) -> list[str]:

@@ -19,10 +19,9 @@ from typing import Any
 import duckdb
 
 from benchmarks.errors import UserError, make_folder
-from results.database import FILE
+from results.database import FILE, SCHEMA, now
 from results.invariants import check_run
 from results.labelled import with_present
-from results.migrations import newest, now
 from results.rows import AGGREGATED
 from results.store import BETWEEN_RUNS, BY_RUN, FINISHED, Store
 
@@ -94,7 +93,7 @@ def export(store: Store, folder: Path, runs: Sequence[str] | None = None) -> dic
             connection.execute(f"COPY (FROM {table} WHERE {condition}) TO '{_quoted(making / table)}.parquet'")
             counted = connection.execute(f"SELECT count(*) FROM '{_quoted(making / table)}.parquet'").fetchone()
             rows[table] = int(counted[0]) if counted else 0
-    manifest = {"format": FORMAT, "schema": newest(), "exported_at": now().isoformat(), "rows": rows}
+    manifest = {"format": FORMAT, "schema": SCHEMA, "exported_at": now().isoformat(), "rows": rows}
     (making / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", "utf-8")
     if folder.exists():
         folder.rmdir()
@@ -179,7 +178,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     try:
         manifest = json.loads(path.read_text("utf-8"))
-        known = manifest["format"] == FORMAT and int(manifest["schema"]) <= newest()
+        known = manifest["format"] == FORMAT and int(manifest["schema"]) <= SCHEMA
         tables = list(manifest["rows"])
     except (ValueError, KeyError, TypeError, UnicodeDecodeError):
         raise UserError("this is not the manifest of an export", where=str(path)) from None

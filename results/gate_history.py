@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from results.gate import Gate, verdict_json
-from results.migrations import now
+from results.database import now
 from results.store import Store
 
 

@@ -19,8 +19,8 @@ from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage
 from judges.api import Metric, Scores
 from methods.api import FAILED, Evidence, Prediction, Usage
-from results.database import Database
-from results.migrations import now
+from results.asked import Told, told_by_name
+from results.database import Database, now
 from results.rows import complete_gold, insert, insert_passages, insert_scores, record, storable, summarise
 
 CACHE = "cache.sqlite"
@@ -46,6 +46,7 @@ class Run:
         environment: Packages, hardware and code; shared by the runs made with them.
         origin: `run` (made here), `submitted`, or `verified` (submitted, and confirmed by a run made here).
         card: A submission's card.
+        told: Whose questions are asked and how they are told; None: by the cards, as the name of the dataset says.
     """
 
     run: str
@@ -62,6 +63,7 @@ class Run:
     environment: Mapping[str, Any] = field(default_factory=dict)
     origin: str = "run"
     card: Mapping[str, Any] | None = None
+    told: Told | None = None
 
 
 class Store:
@@ -69,12 +71,11 @@ class Store:
 
     Args:
         folder: Where `store.duckdb`, `artefacts/`, `checkpoints/` live; made when first needed.
-        linger_s: Seconds that the file stays open after it was read, unless a writer waits; for servers.
     """
 
-    def __init__(self, folder: Path, *, linger_s: float = 0.0) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.database = Database(folder, linger_s=linger_s)
+        self.database = Database(folder)
 
     @property
     def artefacts(self) -> Path:
@@ -189,13 +190,28 @@ class Store:
                    WHERE NOT EXISTS (FROM environments WHERE environment = ?)""",
                 [environment, described, environment],
             )
-            connection.execute(
-                "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, ?, ?, ?, ?, ?, ?)",
-                [run.run, run.method, run.method_id, run.kind, json.dumps(run.description), run.dataset,
-                 run.dataset_fingerprint, run.setting, run.seed, run.questions, RUNNING, now(), now(),
-                 json.dumps(run.provenance), run.origin, None if run.card is None else json.dumps(run.card),
-                 environment],
-            )  # fmt: skip
+            told = run.told or told_by_name(run.dataset)
+            row = {
+                "run": run.run,
+                "method": run.method,
+                "method_id": run.method_id,
+                "kind": run.kind,
+                "description": json.dumps(run.description),
+                "dataset": run.dataset,
+                "dataset_fingerprint": run.dataset_fingerprint,
+                "setting": run.setting,
+                "seed": run.seed,
+                "questions": run.questions,
+                "status": RUNNING,
+                "started_at": now(),
+                "updated_at": now(),
+                "provenance": json.dumps(run.provenance),
+                "origin": run.origin,
+                "card": None if run.card is None else json.dumps(run.card),
+                "environment": environment,
+                **told.row(),
+            }
+            connection.execute(f"INSERT INTO runs ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", [*row.values()])
 
     def end(self, run: str, status: str, error: str | None = None) -> None:
         """Record how a run ended (`FINISHED`, `INTERRUPTED` or `FAILED_RUN`)."""

@@ -31,8 +31,6 @@ STORE_VARIABLE = "RAGMETER_STORE"
 DEFAULT_FOLDER = "ragmeter-store"
 DEPTH = 20
 """Ranks of evidence shown."""
-LINGER_S = 0.5
-"""How long the store stays open after a question: what a page asks follows within less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,7 @@ def source() -> Source:
 @st.cache_resource(show_spinner=False, max_entries=4)
 def store_of(at: Source) -> Store:
     """The store itself; of one state of its file it is opened and checked once."""
-    return Store(Path(at.folder), linger_s=LINGER_S)
+    return Store(Path(at.folder))
 
 
 @st.cache_data(show_spinner=False, max_entries=8)

@@ -22,7 +22,7 @@ from leaderboard.widgets.view import show
 from results import checkpoints
 from results.diff import Diff, diff
 from results.live import running
-from results.migrations import now
+from results.database import now
 from results.queries import RunRow, UserError
 from results.store import Store
 

@@ -146,6 +146,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(tmp_path: Path)
 def test_a_damaged_file_is_called_so_and_left_as_it_is(store: Store, damage: str) -> None:
     store.start(RUN)
     store.append(RUN.run, [prediction(number) for number in range(200)], {"em#v1": np.ones(200)})
+    store.database.close()
     path = store.database.path
     raw = path.read_bytes()
     if damage == "written over":
@@ -170,12 +171,20 @@ def test_another_error_of_the_database_is_no_damage(store: Store) -> None:
         connection.execute("SELECT 1 FROM read_parquet('nowhere.parquet')")
 
 
-def test_a_store_of_a_later_schema_is_refused_with_the_reason(store: Store) -> None:
+@pytest.mark.parametrize("version", [1, 5, 99])
+def test_a_store_of_another_schema_is_refused_and_the_way_to_bring_it_along_said(store: Store, version: int) -> None:
     store.start(RUN)
     with store.database.writing() as connection:
-        connection.execute("UPDATE ragmeter_schema SET version = 99")
-    with pytest.raises(UserError, match="schema version 99"):
-        Store(store.folder).start(RUN)
+        connection.execute("UPDATE ragmeter_schema SET version = ?, ragmeter = '0.0.1'", [version])
+    store.database.close()
+    before = store.database.path.read_bytes()
+    for use in (lambda: Store(store.folder).start(RUN), lambda: Store(store.folder).status(RUN.run)):
+        with pytest.raises(UserError, match=f"schema version {version}") as caught:
+            use()
+        assert caught.value.where == str(store.database.path)
+        for said in ("version 0.0.1", f"ragmeter results export FOLDER --store {store.folder}", "ragmeter results merge FOLDER"):
+            assert said in str(caught.value.try_this)
+    assert store.database.path.read_bytes() == before
 
 
 def test_a_failed_transaction_leaves_nothing_behind(store: Store) -> None:

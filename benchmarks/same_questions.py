@@ -1,4 +1,4 @@
-"""Do two data references hold the same questions under different names? As the datasets' cards declare it.
+"""Which splits hold the questions of a data reference, under other names too? As the datasets' cards declare it.
 
 Subsets may differ in passages alone (HotpotQA's distractor and fullwiki), one split may lie within another
 (UltraDomain's whole files), and a dataset may ask another's questions (CLaRa's rows).
@@ -7,15 +7,6 @@ Subsets may differ in passages alone (HotpotQA's distractor and fullwiki), one s
 from __future__ import annotations
 
 from benchmarks.registry import DATASETS, DataReference, DatasetEntry
-
-
-def share_questions(one: DataReference, other: DataReference) -> bool:
-    """Whether some question is in both, by the cards; datasets that are not registered share none with others.
-
-    Args:
-        one, other: A missing split stands for all; a missing subset for the default one, and for the other's.
-    """
-    return not held(one, other).isdisjoint(held(other, one))
 
 
 def held(reference: DataReference, other: DataReference | None = None) -> frozenset[str]:

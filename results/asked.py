@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import Any
 
 from benchmarks.errors import UserError
-from benchmarks.registry import Benchmark, DataReference
-from benchmarks.same_questions import held, share_questions
+from benchmarks.registry import DataReference
+from benchmarks.same_questions import held
 from benchmarks.styles.mix import STYLED
 from benchmarks.styles.rewriter import FORMAL
 
@@ -33,7 +33,8 @@ class Told:
         shares: Share of each style; what is missing to 1 is formal.
         drawn: Who wrote the texts, and how it was drawn which candidates are told otherwise.
         split: Of the base.
-        same_questions: Every split that holds these questions, by the cards, its own included.
+        same_questions: The dataset whose questions these are by the name that papers use, then every split that holds
+            them by the cards.
     """
 
     base: str
@@ -70,15 +71,10 @@ class Told:
         return cls(base, tuple(kept["shares"].items()), kept["drawn"], split, tuple(same_questions))
 
 
-def told_of(benchmark: Benchmark) -> Told:
-    """How a loaded benchmark is told, and whose questions it asks."""
-    return told_by_name(benchmark.name)
-
-
 def told_by_name(dataset: str) -> Told:
-    """How the candidates of a dataset of this name are told; one that is no mix is formal.
+    """What is recorded of a dataset of this name when a run over it is; one that is no mix is formal.
 
-    For what is recorded: boards read the columns. Source: `benchmarks.styles.mix`, which names its benchmarks
+    Source: `benchmarks.styles.mix`, which names its benchmarks
     `styled:SPLIT(BASE,STYLE=SHARE,…,by=…,seed=…)`.
     """
     try:
@@ -86,7 +82,7 @@ def told_by_name(dataset: str) -> Told:
         base, *parts = variant_of(dataset) or [""]
     except UserError:
         return Told(dataset)  # of a program of the user's own
-    same = tuple(sorted(held(asked) | {str(asked)}))
+    same = (str(asked), *sorted(held(asked) - {str(asked)}))
     if not base:
         return Told(dataset, split=asked.split, same_questions=same)
     keys = [part.partition("=") for part in parts]
@@ -137,13 +133,32 @@ def covers(reference: str, dataset: str) -> bool:
         return False
 
 
+@lru_cache(maxsize=4096)
+def covers_run(reference: str, same_questions: tuple[str, ...], mixed: bool) -> bool:
+    """`covers`, of a recorded run: what it asks stands in its row (`Told.same_questions`).
+
+    Args:
+        reference: Of the training data.
+        same_questions: Of the run.
+        mixed: Whether its benchmark is one of mixed styles.
+    """
+    try:
+        asked = DataReference.parse(same_questions[0])
+        if _holds(asked_of(reference), asked, frozenset(same_questions)):
+            return True
+        # A reference to mixed styles that does not say of what may be to those that are asked.
+        return mixed and not variant_of(reference) and _holds(DataReference.of_name(reference), replace(asked, name=STYLED, subset=None))
+    except (UserError, IndexError):
+        return False
+
+
 def overlap(one: str, other: str) -> bool:
     """Whether two names of training data may mean the same questions, whichever of the two says more."""
     return one == other or covers(one, other) or covers(other, one)
 
 
-def _holds(given: DataReference, asked: DataReference) -> bool:
+def _holds(given: DataReference, asked: DataReference, same: frozenset[str] | None = None) -> bool:
     alike = given.name == asked.name and (not given.subset or not asked.subset or given.subset == asked.subset)
     if alike and (given.split is None or set(given.split.split("+")) & set((asked.split or "").split("+"))):
         return True
-    return asked.split is not None and share_questions(given, asked)
+    return asked.split is not None and not held(given, asked).isdisjoint(held(asked, given) if same is None else same)

@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from benchmarks.errors import UserError, make_folder
+from results.asked import told_by_name
 from results.database import FILE, SCHEMA, now
 from results.invariants import check_run
 from results.labelled import with_present
@@ -35,6 +37,7 @@ _SHARED = {
     "passages": ("id",),
     "methods": ("id", "version"),
     "metrics": ("id",),
+    "indexing": ("run", "artifact"),
     "checkpoints": ("sha256",),
     "blessings": ("name",),
     "gates": ("baseline", "candidate", "metric", "decided_at"),
@@ -203,6 +206,12 @@ def _merge(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> Mer
         row = connection.execute(query).fetchone()
         return int(row[0]) if row else 0
 
+    if "base" not in _columns(connection, source["runs"]):
+        # Of a ragmeter whose rows did not say yet what they ask.
+        names = [name for (name,) in connection.execute(f"SELECT DISTINCT dataset FROM {source['runs']}").fetchall()]
+        columns = [told_by_name(name).row() for name in names]
+        connection.register("told", pa.table({"dataset": names, **{key: [row[key] for row in columns] for key in columns[0]}}))
+        source["runs"] = f"(SELECT * FROM {source['runs']} JOIN told USING (dataset))"
     fresh = f"FROM {source['runs']} there ANTI JOIN runs USING (run)"
     new = one(f"SELECT count(*) {fresh}")
     connection.execute(f"INSERT INTO runs BY NAME SELECT there.* {fresh}")

@@ -19,13 +19,13 @@ from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage
 from judges.api import Metric, Scores
 from methods.api import FAILED, Evidence, Prediction, Usage
-from results.asked import Told, told_by_name
+from results.asked import told_by_name
 from results.database import Database, now
 from results.rows import complete_gold, insert, insert_passages, insert_scores, record, storable, summarise
 
 CACHE = "cache.sqlite"
 """The file in a store folder that keeps models' replies."""
-BY_RUN = ("predictions", "evidence", "usage", "scores", "summaries", "judge_calls", "violations")
+BY_RUN = ("predictions", "evidence", "usage", "indexing", "scores", "summaries", "judge_calls", "violations")
 """Tables whose rows belong to one run."""
 BETWEEN_RUNS = ("battle_calls", "battles")
 """Tables whose rows belong to two runs, `one` and `other`; people's labels go with no run (`results.labelled`)."""
@@ -46,7 +46,6 @@ class Run:
         environment: Packages, hardware and code; shared by the runs made with them.
         origin: `run` (made here), `submitted`, or `verified` (submitted, and confirmed by a run made here).
         card: A submission's card.
-        told: Whose questions are asked and how they are told; None: by the cards, as the name of the dataset says.
     """
 
     run: str
@@ -63,7 +62,6 @@ class Run:
     environment: Mapping[str, Any] = field(default_factory=dict)
     origin: str = "run"
     card: Mapping[str, Any] | None = None
-    told: Told | None = None
 
 
 class Store:
@@ -190,7 +188,6 @@ class Store:
                    WHERE NOT EXISTS (FROM environments WHERE environment = ?)""",
                 [environment, described, environment],
             )
-            told = run.told or told_by_name(run.dataset)
             row = {
                 "run": run.run,
                 "method": run.method,
@@ -209,7 +206,7 @@ class Store:
                 "origin": run.origin,
                 "card": None if run.card is None else json.dumps(run.card),
                 "environment": environment,
-                **told.row(),
+                **told_by_name(run.dataset).row(),
             }
             connection.execute(f"INSERT INTO runs ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", [*row.values()])
 

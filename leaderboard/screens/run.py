@@ -20,9 +20,9 @@ from leaderboard.widgets.choosers import permalink
 from leaderboard.widgets.entering import enter, explain
 from leaderboard.widgets.view import show
 from results import checkpoints
+from results.database import now
 from results.diff import Diff, diff
 from results.live import running
-from results.database import now
 from results.queries import RunRow, UserError
 from results.store import Store
 

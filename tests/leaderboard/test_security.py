@@ -10,7 +10,6 @@ import io
 import json
 import re
 import sys
-import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime

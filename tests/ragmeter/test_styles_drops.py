@@ -18,11 +18,11 @@ from benchmarks.schema import Question
 from benchmarks.styles.mix import STYLED, styled
 from methods.api import Prediction
 from ragmeter import console
+from results.asked import Told, told_by_name
 from results.statistics import difference, estimate, holm
 from results.store import FINISHED, Run, Store
 from results.style_curves import style_curves
 from results.style_drops import style_drops
-from results.asked import Told, told_by_name
 
 METRIC = "em(rules=squad)#v1"
 QUESTIONS = 40

@@ -200,9 +200,10 @@ def test_a_file_that_nobody_would_close_is_not_left_open(folder: Path, monkeypat
     def refused(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="new thread"):
+    with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refused)
-        names(store)
+        with pytest.raises(RuntimeError, match="new thread"):
+            names(store)
     assert not shared(store).is_open
     assert names(store) == set()
 

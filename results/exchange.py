@@ -37,7 +37,7 @@ _SHARED = {
     "passages": ("id",),
     "methods": ("id", "version"),
     "metrics": ("id",),
-    "indexing": ("run", "artifact"),
+    "indexing": ("run", "artefact"),
     "checkpoints": ("sha256",),
     "blessings": ("name",),
     "gates": ("baseline", "candidate", "metric", "decided_at"),

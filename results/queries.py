@@ -108,6 +108,31 @@ class Cost:
         return self.prompt_tokens + self.memory_tokens
 
 
+@dataclass(frozen=True, slots=True)
+class IndexCost:
+    """What preparing for a run's questions took, in all; no part of `Cost`.
+
+    Attributes:
+        seconds: Of building indexes, or of opening those that were there.
+        prompt_tokens, completion_tokens, memory_tokens, model_calls, cost_usd: Of models that were asked.
+        reused: Whether everything that is kept was there already, so that another run paid for it.
+    """
+
+    seconds: float
+    prompt_tokens: int
+    completion_tokens: int
+    memory_tokens: int
+    model_calls: int
+    cost_usd: float
+    reused: bool
+
+    def in_words(self) -> str:
+        """On one line, with what was not needed left out."""
+        tokens = self.prompt_tokens + self.completion_tokens + self.memory_tokens
+        asked = f", {self.model_calls:,} model calls, {tokens:,} tokens, US$ {self.cost_usd:.2f}" if self.model_calls else ""
+        return f"{self.seconds:.2f} s{asked}" + (" to open what an earlier run had made" if self.reused else "")
+
+
 _RUNS = """
 SELECT r.run, coalesce(m.experiment, '-'), coalesce(m.method, r.method),
        r.method_id, r.kind, r.dataset, r.dataset_fingerprint, r.setting,
@@ -374,6 +399,17 @@ def costs(store: Store, run_ids: Sequence[str]) -> dict[str, Cost]:
         ).fetchall()
         unknown = unstated(connection, run_ids)
     return {row[0]: replace(Cost(*row[1:]), **dict.fromkeys(unknown.get(row[0], ()), math.nan)) for row in rows}
+
+
+def index_costs(store: Store, run_ids: Sequence[str]) -> dict[str, IndexCost]:
+    """What preparing for the questions took by run; without runs of which nothing is known, as of submissions."""
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            """SELECT run, sum(seconds), sum(prompt_tokens)::BIGINT, sum(completion_tokens)::BIGINT, sum(memory_tokens)::BIGINT,
+               sum(model_calls)::BIGINT, sum(cost_usd), bool_and(reused) FROM indexing WHERE list_contains(?, run) GROUP BY run""",
+            [list(run_ids)],
+        ).fetchall()
+    return {row[0]: IndexCost(*row[1:]) for row in rows}
 
 
 def datasets(store: Store) -> dict[str, dict[str, Any]]:

@@ -48,11 +48,11 @@ CREATE TABLE usage (
     memory_tokens BIGINT NOT NULL, model_calls BIGINT NOT NULL, seconds DOUBLE NOT NULL, stages JSON NOT NULL,
     peak_memory_bytes BIGINT NOT NULL, cost_usd DOUBLE NOT NULL
 );
--- What preparing for the questions took: one row per (run, artifact).
+-- What preparing for the questions took: one row per (run, artefact), no part of the questions' cost.
 CREATE TABLE indexing (
     run VARCHAR NOT NULL,
-    artifact VARCHAR NOT NULL,          -- what was made or reopened, as its folder is called; 'memory' where nothing is kept
-    reused BOOLEAN NOT NULL,            -- an earlier run made it, and paid for it
+    artefact VARCHAR NOT NULL,          -- what was made or reopened, as its folder is called; '' where nothing is kept
+    reused BOOLEAN NOT NULL,            -- it was there already: the rest is what opening it took
     prompt_tokens BIGINT NOT NULL, completion_tokens BIGINT NOT NULL, memory_tokens BIGINT NOT NULL,
     model_calls BIGINT NOT NULL, seconds DOUBLE NOT NULL, peak_memory_bytes BIGINT NOT NULL, cost_usd DOUBLE NOT NULL
 );

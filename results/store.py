@@ -18,7 +18,7 @@ import pyarrow as pa
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage
 from judges.api import Metric, Scores
-from methods.api import FAILED, Evidence, Prediction, Usage
+from methods.api import FAILED, Evidence, Indexed, Prediction, Usage
 from results.asked import told_by_name
 from results.database import Database, now
 from results.rows import complete_gold, insert, insert_passages, insert_scores, record, storable, summarise
@@ -281,6 +281,28 @@ class Store:
             insert_scores(connection, run, questions, scores)
             summarise(connection, run)
             insert_passages(connection, list(passages))
+
+    def put_indexing(self, run: str, indexed: Indexed) -> None:
+        """Keep what preparing for a run's questions took; of an artefact that the run has used before, the first time counts."""
+        usage = indexed.usage
+        row = {
+            "run": run,
+            "artefact": indexed.artefact,
+            "reused": indexed.reused,
+            "prompt_tokens": usage.prompt_tokens,
+            "completion_tokens": usage.completion_tokens,
+            "memory_tokens": usage.memory_tokens,
+            "model_calls": usage.model_calls,
+            "seconds": float(sum(usage.seconds.values())),
+            "peak_memory_bytes": usage.peak_memory_bytes,
+            "cost_usd": float(usage.cost_usd),
+        }
+        with self.database.writing() as connection:
+            known = "FROM indexing WHERE run = ? AND artefact = ?"
+            connection.execute(
+                f"INSERT INTO indexing ({', '.join(row)}) SELECT {', '.join('?' * len(row))} WHERE NOT EXISTS ({known})",
+                [*row.values(), run, indexed.artefact],
+            )
 
     def put_scores(self, run: str, questions: Sequence[str], scores: Mapping[str, Scores]) -> None:
         """Write scores of stored predictions, replacing earlier ones of the same metrics."""

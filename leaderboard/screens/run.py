@@ -86,7 +86,7 @@ def _render(at: Source) -> None:
     if run is None:
         return
     show(el("h2", f"Where the numbers of {run.method} come from", cls="section"), "made-title")
-    show(run_view.made(run), "made")
+    show(run_view.made(run, source.index_cost(at, run.run)), "made")
     used = run_view.weights([one for one in source.known_checkpoints(at) if checkpoints.made_with(run, one.sha256)])
     if used is not None:
         show(used, "weights")

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from benchmarks.errors import Broke, UserError
 from benchmarks.schema import Passage
-from methods.api import FAILED, Evidence, Prediction, Usage
+from methods.api import FAILED, Evidence, Indexed, Prediction, Usage
 from results import queries
 from results.database import DiskFull
 from results.store import FINISHED, RUNNING, Run, Store
@@ -296,3 +297,23 @@ def test_any_text_survives_the_store(tmp_path_factory: pytest.TempPathFactory, a
     store.append(RUN.run, [said], {}, [Passage("p", title, "t")])
     assert store.predictions(RUN.run) == [said]
     assert json.loads(json.dumps(said.to_json())) == said.to_json()
+
+
+def test_what_indexing_took_is_kept_once_an_artefact_and_apart_from_questions(store: Store) -> None:
+    store.start(RUN)
+    store.append(RUN.run, [prediction(1)], {})
+    before = queries.costs(store, [RUN.run])
+    for seconds in (2.0, 9.0):
+        store.put_indexing(RUN.run, Indexed("a", False, Usage(30, 4, 0, 2, {"index": seconds}, 0, 0.5)))
+    store.put_indexing(RUN.run, Indexed("b", True, Usage(seconds={"index": 0.5})))
+    assert queries.index_costs(store, [RUN.run]) == {RUN.run: queries.IndexCost(2.5, 30, 4, 0, 2, 0.5, False)}
+    assert queries.costs(store, [RUN.run]) == before
+    store.forget(RUN.run)
+    assert queries.index_costs(store, [RUN.run]) == {}
+
+
+def test_a_run_says_in_its_row_whose_questions_it_asks(store: Store) -> None:
+    store.start(replace(RUN, dataset="styled:dev(hotpotqa/fullwiki,informal=0.5,by=rule,seed=0)"))
+    (run,) = queries.runs(store)
+    assert (run.told.base, run.told.split, run.told.name) == ("hotpotqa/fullwiki:dev", "dev", "50 % informal")
+    assert run.told.same_questions == ("hotpotqa/fullwiki:dev", "hotpotqa/distractor:dev")

@@ -1,4 +1,4 @@
-"""Do two data references hold the same questions under different names? As the datasets' cards declare it.
+"""Which splits hold the questions of a data reference, under other names too? As the datasets' cards declare it.
 
 Subsets may differ in passages alone (HotpotQA's distractor and fullwiki), one split may lie within another
 (UltraDomain's whole files), and a dataset may ask another's questions (CLaRa's rows).
@@ -9,23 +9,19 @@ from __future__ import annotations
 from benchmarks.registry import DATASETS, DataReference, DatasetEntry
 
 
-def share_questions(one: DataReference, other: DataReference) -> bool:
-    """Whether some question is in both, by the cards; datasets that are not registered share none with others.
+def held(reference: DataReference, other: DataReference | None = None) -> frozenset[str]:
+    """The splits that a reference holds: its own, and those that the card names for them.
 
     Args:
-        one, other: A missing split stands for all; a missing subset for the default one, and for the other's.
+        reference: A missing split stands for all; a missing subset for the default one, and for that of `other`.
+        other: What it is held against.
     """
-    return not _held(one, other).isdisjoint(_held(other, one))
-
-
-def _held(reference: DataReference, other: DataReference) -> frozenset[str]:
-    """The splits that a reference holds: its own, and those that the card names for them."""
     if reference.name not in DATASETS:
         return frozenset()
     entry = DATASETS.get(reference.name)
     named = () if reference.split is None else reference.split.split("+")
     found: set[str] = set()
-    for subset in _subsets(entry, reference, other):
+    for subset in _subsets(entry, reference, other or reference):
         for split in entry.card.splits_of(subset):
             if not named or split in named:
                 found.add(str(DataReference(entry.id, subset, split)))

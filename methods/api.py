@@ -24,6 +24,8 @@ TRIPLES = "triples"
 TRUNCATED = "truncated"
 """Key in `notes` of a prediction whose context was cut: `{"unit": "tokens", "kept": n, "of": m}`, or words, lines,
 passages."""
+MARKER = "complete.json"
+"""Written last into an index folder: a folder without it is unfinished work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,21 @@ class Usage:
     def to_json(self) -> dict[str, Any]:
         """A JSON object with every field."""
         return {name: getattr(self, name) for name in self.__slots__} | {"seconds": dict(self.seconds)}
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """What preparing for the questions over a corpus took; kept apart from what the questions cost.
+
+    Attributes:
+        artefact: What was made or reopened, by the name that all who use it know; "" where nothing is kept.
+        reused: Whether it was there already: then `usage` is that of opening it.
+        usage: Seconds under `index`, and the calls of models that it took.
+    """
+
+    artefact: str = ""
+    reused: bool = False
+    usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +191,10 @@ class Answer:
 
 
 class Index(Protocol):
-    """A corpus made searchable."""
+    """A corpus made searchable.
+
+    One that models were asked for says in an attribute `usage` what that cost; its seconds are measured.
+    """
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
         """Rank at most k passages per query: among its candidates if it has some, else in the whole corpus.
@@ -233,8 +253,12 @@ class Reader(Protocol):
 class Method(Protocol):
     """A whole system: answers a benchmark's queries."""
 
-    def index(self, corpus: Corpus) -> None:
-        """Prepare for questions about this corpus; called once before `answer`."""
+    def index(self, corpus: Corpus) -> Indexed | None:
+        """Prepare for questions about this corpus; called once before `answer`.
+
+        Returns:
+            What it took; None leaves the seconds to whoever calls, and means that no model was asked.
+        """
         ...
 
     def answer(self, queries: Iterable[Query]) -> Iterator[Prediction]:

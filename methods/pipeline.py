@@ -20,6 +20,7 @@ from benchmarks.errors import UserError
 from benchmarks.fingerprint import fingerprint
 from benchmarks.schema import GoldQuery, Query, Question
 from methods.api import (
+    MARKER,
     Answer,
     Compressor,
     Context,
@@ -27,6 +28,7 @@ from methods.api import (
     Control,
     Evidence,
     Index,
+    Indexed,
     Method,
     Prediction,
     Ranking,
@@ -35,6 +37,7 @@ from methods.api import (
     Reranker,
     Retriever,
     Services,
+    Usage,
 )
 from methods.registry import Component
 
@@ -241,11 +244,18 @@ class Pipeline:
         self._corpus: Corpus | None = None
         self._index: Index | None = None
 
-    def index(self, corpus: Corpus) -> None:
+    def index(self, corpus: Corpus) -> Indexed:
         """Build the retriever's index over a corpus, or reopen it; an empty corpus needs none."""
         self._corpus = corpus
         folder = self._locate(corpus) if self._locate else None
+        reused = folder is not None and any(folder.rglob(MARKER))
+        started = time.perf_counter()
         self._index = self.retriever.index(corpus, folder) if len(corpus) else None
+        spent = time.perf_counter() - started
+        usage = Usage() if reused else getattr(self._index, "usage", None) or Usage()
+        # A retriever that keeps nothing leaves no folder.
+        kept = folder.name if folder is not None and any(folder.rglob(MARKER)) else ""
+        return Indexed(kept, reused, replace(usage, seconds={"index": spent}))
 
     def answer(self, queries: Iterable[Query]) -> Iterator[Prediction]:
         """Yield one prediction per query, batch by batch.

@@ -175,7 +175,7 @@ def _stored(ctx: typer.Context, query: str) -> list[Any]:
     import duckdb
 
     try:
-        # Not by `results.Store`, which waits for its turn and brings older files up to date: Tab only looks.
+        # Not by `results.Store`, which waits for its turn: Tab only looks.
         with closing(duckdb.connect(str(path), read_only=True)) as connection:
             return connection.execute(query).fetchall()
     except duckdb.Error:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Protocol
 
@@ -22,7 +22,7 @@ from judges.api import Metric
 from judges.graphs import QuestionGraphs
 from judges.registry import parse as parse_metric
 from judges.scoring import score
-from methods.api import Control, Method, Prediction, Services
+from methods.api import Control, Indexed, Method, Prediction, Services
 from ragmeter.candidates import in_setting
 from ragmeter.tasks import Task, TaskState
 from results.added_columns import added_columns
@@ -235,7 +235,12 @@ def _answer(
     if control and isinstance(method, Control):
         method.prepare(benchmark.questions)
     progress.stage(task, "index")
-    method.index(benchmark.corpus)
+    started = time.perf_counter()
+    found = method.index(benchmark.corpus)
+    indexed = found if isinstance(found, Indexed) else Indexed()
+    if not indexed.usage.seconds:
+        indexed = replace(indexed, usage=replace(indexed.usage, seconds={"index": time.perf_counter() - started}))
+    store.put_indexing(run, indexed)
     progress.stage(task, "answer")
 
     metrics = [metric for metric in _metrics(task, store) if metric.entry.exact]

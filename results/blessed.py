@@ -14,7 +14,7 @@ from datetime import datetime
 from benchmarks.errors import UserError, nearest, unknown_name
 from results import queries
 from results.checkpoints import Checkpoint, checkpoints, matching, runs_with
-from results.migrations import now
+from results.database import now
 from results.queries import RunRow
 from results.store import FINISHED, Store
 

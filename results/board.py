@@ -7,7 +7,7 @@ listed and badged, never ranked and never tested.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from results import method_record, queries, training_data
 from results.contestants import contaminated_by, why_not_ranked
 from results.flags import ABOUT_ANSWERS, wrongly_ranked
 from results.invariants import violations
-from results.queries import Cost, RunRow
+from results.queries import Cost, IndexCost, RunRow
 from results.series import folded_columns, folded_costs, folded_runs, series_of, stem
 from results.statistics import Difference, Estimate, differences, estimates, holm
 from results.store import Store
@@ -70,6 +70,7 @@ class Row:
         cost: None where nothing was measured.
         violations: What does not hold between its scores and must.
         contaminated: Which of its training data cover what is asked, one sentence each.
+        indexing: What preparing for the questions took; no part of `cost`. None where nothing is known.
     """
 
     run: RunRow
@@ -77,6 +78,7 @@ class Row:
     cost: Cost | None
     violations: tuple[str, ...] = ()
     contaminated: tuple[str, ...] = ()
+    indexing: IndexCost | None = None
 
     @property
     def control(self) -> bool:
@@ -237,7 +239,11 @@ def board(
             corrected = holm([paired.p if paired.n else float("nan") for paired in column.values()])
             for ((run_id, _), paired), p in zip(column.items(), corrected, strict=True):
                 cells[run_id][metric] = replace(cells[run_id][metric], difference=paired, p_holm=p)
-    rows = tuple(Row(run, cells[run.run], costs.get(run.run), tuple(broken.get(run.run, ())), contaminated[run.run]) for run in runs)
+    indexing = {} if over_seeds else queries.index_costs(store, ids)
+    rows = tuple(
+        Row(run, cells[run.run], costs.get(run.run), tuple(broken.get(run.run, ())), contaminated[run.run], indexing.get(run.run))
+        for run in runs
+    )
     return Board(
         first.dataset,
         first.dataset_fingerprint,
@@ -352,6 +358,7 @@ def _row_json(row: Row) -> dict[str, Any]:
         "done": row.run.done,
         "failed": row.run.failed,
         "cost": cost,
+        "indexing": None if row.indexing is None else asdict(row.indexing),
         "violations": list(row.violations),
         "contaminated": list(row.contaminated),
         "metrics": cells,

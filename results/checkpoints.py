@@ -21,7 +21,7 @@ from benchmarks.errors import UserError, unknown_name
 from benchmarks.fingerprint import CHECKPOINT_CARD as CARD
 from benchmarks.fingerprint import folder_sha256
 from results import queries
-from results.migrations import now
+from results.database import now
 from results.queries import RunRow
 from results.store import Store
 

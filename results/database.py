@@ -1,31 +1,43 @@
-"""The DuckDB file itself: opening it, its schema, and sharing it between processes.
+"""The DuckDB file itself: its schema, and the one connection that a process has to it.
 
-DuckDB lets one process write and nobody else read meanwhile, so every connection here is short-lived: writers
-take turns on a lock file, and whoever finds the database busy tries again.
+DuckDB lets one process write and nobody else read meanwhile, or many read. Opening the file takes longer than most
+questions to it, so a process keeps it open and gives it back after a moment without use, or between two transactions
+as soon as another process waits. Who waits holds the lock `store.queue` until it has its turn, and touches
+`store.wanted`, which whoever has the file open looks at. Locks end with their process, and a touch asks only once.
 """
 
 from __future__ import annotations
 
+import atexit
+import importlib.resources
+import os
 import random
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 
 import duckdb
 from filelock import FileLock, Timeout
 
 from benchmarks.errors import Broke, UserError
-from results.lingering import Lingering
-from results.migrations import migrate, newest, version_of
 
 FILE = "store.duckdb"
+SCHEMA = 6
+"""The version of `schema.sql`."""
 PATIENCE_S = 60.0
 """How long a connection waits for its turn before it gives up."""
-
-_in_process = threading.RLock()
-"""DuckDB refuses a read-only and a writing connection to one file in one process at once."""
+IDLE_S = 0.5
+"""How long the file stays open without use; below the second between two writes of a run, for those who cannot ask."""
+LOOK_S = 0.02
+"""How often it is looked whether another process waits, while nobody uses the file."""
+TENURE_S = 0.1
+"""How long a process that uses the file without pause keeps it while others wait: handing it over costs more than a write."""
+_FAREWELL_S = 5.0
+"""Longest wait at the end of the process for the threads that close."""
 
 
 class DiskFull(Broke):
@@ -50,50 +62,49 @@ class Damaged(Broke):
 
 
 class Database:
-    """A DuckDB file in a folder.
+    """A DuckDB file in a folder; all objects for one file share this process's connection.
 
     Args:
         folder: The store folder; created when first written to.
-        linger_s: Seconds that readers keep the file open after a question, unless a writer waits; 0 closes it at once.
     """
 
-    def __init__(self, folder: Path, *, linger_s: float = 0.0) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.path = folder / FILE
-        self._checked = False
-        self._lingering = _lingering(self, linger_s) if linger_s else None
-        self._opened = threading.local()
-        self.backup: Path | None = None
-        """Where an older file was kept that had to be migrated."""
 
     @property
     def exists(self) -> bool:
         return self.path.exists()
+
+    @cached_property
+    def _shared(self) -> _Shared:
+        path = self.path.resolve()
+        with _registering:
+            return _by_path.setdefault(path, _Shared(path))
 
     @contextmanager
     def writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """One transaction: all of it is on disk when the block ends, or none of it.
 
         Raises:
-            UserError: The disk is full, the file belongs to another program, or the lock stays taken.
+            UserError: The disk is full, the file belongs to another program or version, or the lock stays taken.
         """
         self._make_folder()
-        try:
-            with _in_process, self._alone_with() as connection:
-                if not self._checked:
-                    self.backup = migrate(connection, self.path) or self.backup
-                    self._checked = True
-                connection.execute("BEGIN")
-                try:
-                    yield connection
-                    connection.execute("COMMIT")
-                except BaseException:
-                    _roll_back(connection)
-                    raise
-        except Timeout:
-            raise self._kept_busy() from None
-        except (OSError, duckdb.Error) as error:
-            raise _explained(error, self.path) from error
+        with self._explaining(), self._shared.writing() as connection:
+            yield connection
+
+    @contextmanager
+    def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A connection to read by, which sees one state of the store; within another such block of this thread, that block's.
+
+        Raises:
+            UserError: There is no store here, or the file belongs to another program or version.
+        """
+        if not self.exists:
+            what = "this is a file; a store is a folder" if self.folder.is_file() else "there is no store here yet"
+            raise UserError(what, where=str(self.folder), try_this="ragmeter demo, or --store FOLDER")
+        with self._explaining(), self._shared.reading() as connection:
+            yield connection
 
     @contextmanager
     def alone(self) -> Iterator[Path]:
@@ -104,96 +115,25 @@ class Database:
         """
         with self.reading():
             pass
+        with self._explaining(), self._shared.alone():
+            yield self.path
+
+    def close(self) -> None:
+        """Give the file back now, unless a thread uses it; it is opened again when it is needed."""
+        self._shared.close()
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
         try:
-            with _in_process, self._queue(), self._lock():
-                with self._connect(read_only=False) as connection:
-                    connection.execute("CHECKPOINT")
-                yield self.path
+            yield
         except Timeout:
-            raise self._kept_busy() from None
+            raise Broke(
+                f"another process has been writing to the store for over {PATIENCE_S:.0f} s",
+                where=str(self.folder),
+                try_this="wait for it, or end it; nothing finished is lost",
+            ) from None
         except (OSError, duckdb.Error) as error:
             raise _explained(error, self.path) from error
-
-    @contextmanager
-    def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A read-only connection; within another such block of this thread, that block's.
-
-        Raises:
-            UserError: There is no store here, or the file belongs to another program.
-        """
-        opened: duckdb.DuckDBPyConnection | None = getattr(self._opened, "connection", None)
-        if opened is not None:
-            yield opened
-            return
-        if not self.exists:
-            what = "this is a file; a store is a folder" if self.folder.is_file() else "there is no store here yet"
-            raise UserError(what, where=str(self.folder), try_this="ragmeter demo, or --store FOLDER")
-        try:
-            if not self._checked:
-                with self._reader() as connection:
-                    current = version_of(connection, self.path) == newest()
-                if current:
-                    self._checked = True
-                else:
-                    self._bring_up_to_date()
-            with self._reader() as connection:
-                self._opened.connection = connection
-                try:
-                    yield connection
-                finally:
-                    self._opened.connection = None
-        except duckdb.Error as error:
-            raise _explained(error, self.path) from error
-
-    @contextmanager
-    def _reader(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        # Writers that wait for readers to leave go first. Where it cannot be told whether one does, nothing lingers.
-        told = self._queue_is_free(PATIENCE_S) is not None
-        if self._lingering is not None and told:
-            with self._lingering.cursor() as connection:
-                yield connection
-            return
-        with _in_process, self._connect(read_only=True) as connection:
-            yield connection
-
-    def _lock(self) -> FileLock:
-        return FileLock(str(self.folder / "store.lock"), timeout=PATIENCE_S, poll_interval=0.005)
-
-    def _queue(self) -> FileLock:
-        return FileLock(str(self.folder / "store.queue"), timeout=PATIENCE_S, poll_interval=0.01)
-
-    @contextmanager
-    def _alone_with(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A writing connection.
-
-        Whoever waits for it stands at the head of the queue until it has it: a process that writes without pause
-        cannot take its turn before those that wait, and new readers let it pass.
-        """
-        with ExitStack() as held:
-            with self._queue():
-                held.enter_context(self._lock())
-                connection = held.enter_context(self._connect(read_only=False))
-            yield connection
-
-    def _queue_is_free(self, patience_s: float) -> bool | None:
-        """Whether no writer stands in the queue, or none does any more within so many seconds.
-
-        None where that cannot be told: the folder belongs to somebody else, or is read-only.
-        """
-        try:
-            with self._queue().acquire(timeout=patience_s):
-                return True
-        except Timeout:
-            return False
-        except OSError:
-            return None
-
-    def _kept_busy(self) -> Broke:
-        return Broke(
-            f"another process has been writing to the store for over {PATIENCE_S:.0f} s",
-            where=str(self.folder),
-            try_this="wait for it, or end it; nothing finished is lost",
-        )
 
     def _make_folder(self) -> None:
         try:
@@ -203,55 +143,354 @@ class Database:
                 f"the store folder cannot be made: {error.strerror}", where=str(self.folder), try_this="--store FOLDER"
             ) from error
 
-    @contextmanager
-    def _connect(self, *, read_only: bool) -> Iterator[duckdb.DuckDBPyConnection]:
-        connection = self._opened_file(read_only=read_only)
-        try:
-            yield connection
-        finally:
-            connection.close()
 
-    def _opened_file(self, *, read_only: bool) -> duckdb.DuckDBPyConnection:
+class _Shared:
+    """The one connection of this process to a file, for all its threads: for reading until somebody writes.
+
+    Args:
+        path: The file, without links on the way to it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._wanted = path.with_name("store.wanted")
+        # Readers of a process that writes are not kept apart by the lock of DuckDB, which any copying of the file in
+        # this process would free.
+        self._lock = FileLock(str(path.with_name("store.lock")), timeout=0, thread_local=False)
+        self._turn = threading.Condition()
+        self._one_writer = threading.Lock()
+        self._mine = threading.local()
+        self._held: duckdb.DuckDBPyConnection | None = None
+        self._read_only = True
+        self._users = 0
+        self._writer_waits = False
+        self._spoilt = False
+        self._file: tuple[int, int] | None = None
+        self._asked: int | None = None
+        self._since = self._left = 0.0
+        self._ending = threading.Event()
+        self._watcher: threading.Thread | None = None
+        self._forked: duckdb.DuckDBPyConnection | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the file is held open now."""
+        return self._held is not None
+
+    @contextmanager
+    def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A cursor of this thread, in a transaction."""
+        outer: duckdb.DuckDBPyConnection | None = getattr(self._mine, "reading", None)
+        if outer is not None:
+            yield outer
+            return
+        with self._cursor(read_only=True) as own:
+            own.execute("BEGIN")
+            self._mine.reading = own
+            try:
+                yield own
+            finally:
+                self._mine.reading = None
+
+    @contextmanager
+    def writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A cursor in a transaction that is committed at the end; of one thread at a time."""
+        if getattr(self._mine, "reading", None) is not None or getattr(self._mine, "writes", False):
+            raise RuntimeError("a thread cannot begin to write to a store while it reads it or writes to it")
+        with self._one_writer, self._cursor(read_only=False) as own:
+            self._mine.writes = True
+            try:
+                own.execute("BEGIN")
+                yield own
+                own.execute("COMMIT")
+            except BaseException:
+                # A failed commit has rolled back already; the error that matters is the first one.
+                with suppress(duckdb.Error):
+                    own.execute("ROLLBACK")
+                raise
+            finally:
+                self._mine.writes = False
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """While the file is closed, and neither threads nor processes can open it to write."""
+        with self._one_writer, self._turn:
+            self._turn.wait_for(lambda: not self._users)
+            self._close()
+            with self._queue():
+                self._open(read_only=False)
+                assert self._held is not None
+                self._held.execute("CHECKPOINT")
+                self._close(keep_lock=True)
+                try:
+                    yield
+                finally:
+                    self._lock.release()
+
+    def close(self) -> None:
+        """Close the file unless it is used."""
+        with self._turn:
+            if not self._users:
+                self._close()
+
+    def end(self) -> None:
+        """At the end of the process, which a thread takes down that is inside DuckDB when Python ends it."""
+        self._ending.set()
+        watcher = self._watcher
+        if watcher is not None and watcher is not threading.current_thread():
+            watcher.join(_FAREWELL_S)
+        if self._turn.acquire(timeout=_FAREWELL_S):
+            try:
+                self._close()
+            finally:
+                self._turn.release()
+
+    # -- for each thread ---------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _cursor(self, *, read_only: bool) -> Iterator[duckdb.DuckDBPyConnection]:
+        with self._turn:
+            self._writer_waits = self._writer_waits or not read_only
+            try:
+                if not self._turn.wait_for(lambda: self._ready(read_only), PATIENCE_S):
+                    raise Timeout(str(self.path))
+                assert self._held is not None
+                own = self._held.cursor()
+            finally:
+                if not read_only:
+                    self._writer_waits = False
+                    self._turn.notify_all()
+            self._users += 1
+        try:
+            yield own
+        except duckdb.Error:
+            # It may have spoilt the connection for everything that follows, as a full disk does.
+            self._spoilt = True
+            raise
+        finally:
+            own.close()
+            with self._turn:
+                self._users -= 1
+                self._left = time.monotonic()
+                if not self._users and self._due():
+                    self._close()
+                self._turn.notify_all()
+
+    def _ready(self, read_only: bool) -> bool:
+        """Whether this thread can have its cursor; the file is opened where that is all that it takes."""
+        if self._forked is not None:
+            raise RuntimeError("this process was forked while a thread used the store; start it by `spawn`")
+        fits = self._held is not None and (read_only or not self._read_only)
+        if fits and getattr(self._mine, "writes", False):
+            return True  # or the thread would wait for itself
+        if read_only and self._writer_waits and self._read_only:
+            return False
+        if self._users:
+            return fits and not self._due()
+        if not fits or self._due():
+            self._close()
+            with ExitStack() as stack:
+                try:
+                    stack.enter_context(self._queue())
+                except Timeout:
+                    raise
+                except OSError:
+                    # The folder belongs to somebody else: to read, it need not be written to.
+                    if not read_only:
+                        raise
+                self._open(read_only=read_only)
+        return True
+
+    # -- while `_turn` is held ---------------------------------------------------------------------------------
+
+    def _queue(self) -> FileLock:
+        """Whoever waits for the file; a process that uses it without pause cannot pass those that stand here."""
+        return FileLock(str(self.path.with_name("store.queue")), timeout=PATIENCE_S, poll_interval=0.01)
+
+    def _open(self, *, read_only: bool) -> None:
+        """Open the file, asking who has it to give it back."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
-                return duckdb.connect(str(self.path), read_only=read_only)
-            except duckdb.Error as error:
-                if not _busy(error) or time.monotonic() > deadline:
+                self._held, self._read_only = self._opened(read_only)
+                break
+            except (Timeout, duckdb.Error) as error:
+                if (isinstance(error, duckdb.Error) and not _busy(error)) or time.monotonic() > deadline:
                     raise
-                time.sleep(random.uniform(0.005, 0.05))
+            with suppress(OSError):
+                self._wanted.touch()
+            time.sleep(random.uniform(0.002, 0.02))
+        self._file, self._asked, self._spoilt = self._identity(), self._last_asked(), False
+        self._since = self._left = time.monotonic()
+        self._watcher = threading.Thread(target=self._watch, args=(self._held,), name="store", daemon=True)
+        try:
+            self._watcher.start()
+        except RuntimeError:
+            # Nobody would ever close it.
+            self._close()
+            raise
 
-    def _bring_up_to_date(self) -> None:
-        """Migrate an older file, keeping a backup beside it."""
-        with self.writing():
-            pass
+    def _opened(self, read_only: bool) -> tuple[duckdb.DuckDBPyConnection, bool]:
+        if not read_only:
+            self._lock.acquire()
+        try:
+            connection = duckdb.connect(str(self.path), read_only=read_only)
+            try:
+                known = _check_schema(connection, self.path)
+                if not known and not read_only:
+                    _make_schema(connection)
+            except BaseException:
+                connection.close()
+                raise
+            if known or not read_only:
+                return connection, read_only
+            connection.close()
+        except BaseException:
+            if not read_only:
+                self._lock.release()
+            raise
+        # Whoever made the file was killed before there was anything in it.
+        return self._opened(read_only=False)
+
+    def _close(self, *, keep_lock: bool = False) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            try:
+                held.close()
+            finally:
+                if not self._read_only and not keep_lock:
+                    self._lock.release()
+
+    def _due(self) -> bool:
+        """Whether the file is to be closed as soon as no thread uses it."""
+        if self._spoilt or self._identity() != self._file:
+            return True
+        return time.monotonic() - self._since > TENURE_S and self._last_asked() != self._asked
+
+    def _identity(self) -> tuple[int, int] | None:
+        """Which file this is: another one may have been put in its place, by a restored backup for instance."""
+        with suppress(OSError):
+            found = os.stat(self.path)
+            return found.st_dev, found.st_ino
+        return None
+
+    def _last_asked(self) -> int | None:
+        """When somebody who waits last said so."""
+        with suppress(OSError):
+            return os.stat(self._wanted).st_mtime_ns
+        return None
+
+    def _watch(self, held: duckdb.DuckDBPyConnection) -> None:
+        """Close the file in time, from a thread of its own."""
+        while not self._ending.wait(LOOK_S) and self._held is held:
+            unused = time.monotonic() - self._left
+            if not self._users and (unused > IDLE_S or self._due() or (unused > LOOK_S and self._last_asked() != self._asked)):
+                with self._turn:
+                    if self._held is held and not self._users:
+                        self._close()
+                        self._turn.notify_all()
+
+    # -- around a fork -----------------------------------------------------------------------------------------
+
+    def before_fork(self) -> None:
+        """Threads and locks of a database do not survive a fork: the child is to find the file closed."""
+        self._turn.acquire()
+        if not self._users:
+            self._close()
+
+    def after_fork(self, *, child: bool) -> None:
+        """Go on; the child with locks of its own."""
+        if not child:
+            self._turn.release()
+            return
+        used = self._held
+        self.__init__(self.path)  # type: ignore[misc]
+        self._forked = used
 
 
-_lingering_by_path: dict[Path, Lingering] = {}
+_by_path: dict[Path, _Shared] = {}
 _registering = threading.Lock()
 
 
-def _lingering(database: Database, idle_s: float) -> Lingering:
-    """The one connection that readers of a file share in this process, whoever asked for it first."""
-
-    def connect() -> duckdb.DuckDBPyConnection:
-        with _in_process:
-            return database._opened_file(read_only=True)
-
-    def writer_waits() -> bool:
-        return not database._queue_is_free(0)
-
-    path = database.path.resolve()
-    with _registering:
-        return _lingering_by_path.setdefault(path, Lingering(path, connect, writer_waits, idle_s))
+@atexit.register
+def _end() -> None:
+    for shared in [*_by_path.values()]:
+        shared.end()
 
 
-def _roll_back(connection: duckdb.DuckDBPyConnection) -> None:
+def _before_fork() -> None:
+    _registering.acquire()
+    for shared in _by_path.values():
+        shared.before_fork()
+
+
+def _after_fork(child: bool) -> None:
+    for shared in _by_path.values():
+        shared.after_fork(child=child)
+    _registering.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=lambda: _after_fork(False), after_in_child=lambda: _after_fork(True))
+
+
+# -- the schema ----------------------------------------------------------------------------------------------------
+
+
+def now() -> datetime:
+    """The present moment, UTC without a zone, as the store keeps it."""
+    return datetime.now(UTC).replace(tzinfo=None)
+
+
+def _check_schema(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:
+    """Whether an open file has a schema; False for an empty one.
+
+    Raises:
+        UserError: The file belongs to another program, or to another version of ragmeter.
+    """
+    names = {row[0] for row in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
+    if not names:
+        return False
+    if "ragmeter_schema" not in names:
+        raise UserError(
+            "this DuckDB file belongs to another program",
+            where=str(path),
+            try_this="choose another folder with --store FOLDER; the file was left as it is",
+        )
+    row = connection.execute("SELECT version, ragmeter FROM ragmeter_schema ORDER BY version DESC LIMIT 1").fetchone()
+    version, writer = row if row else (0, "?")
+    if version != SCHEMA:
+        raise UserError(
+            f"the store has schema version {version}, this ragmeter speaks {SCHEMA}",
+            where=str(path),
+            try_this=f"with the ragmeter that wrote it (version {writer}): `ragmeter results export FOLDER --store {path.parent}`; "
+            "then with this one: `ragmeter results merge FOLDER --store NEW`; the file was left as it is",
+        )
+    return True
+
+
+def _make_schema(connection: duckdb.DuckDBPyConnection) -> None:
+    connection.execute("BEGIN")
     try:
-        connection.execute("ROLLBACK")
+        connection.execute(importlib.resources.files("results").joinpath("schema.sql").read_text("utf-8"))
+        connection.execute("INSERT INTO ragmeter_schema VALUES (?, ?, ?)", [SCHEMA, now(), _ragmeter_version()])
+        connection.execute("COMMIT")
     except duckdb.Error:
-        # A failed commit has rolled back already; the error that matters is the first one.
-        return
+        with suppress(duckdb.Error):
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _ragmeter_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("ragmeter")
+    except PackageNotFoundError:
+        return "source"
+
+
+# -- what went wrong -----------------------------------------------------------------------------------------------
 
 
 def _busy(error: duckdb.Error) -> bool:

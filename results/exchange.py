@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from benchmarks.errors import UserError, make_folder
-from results.database import FILE
+from results.asked import told_by_name
+from results.database import FILE, SCHEMA, now
 from results.invariants import check_run
 from results.labelled import with_present
-from results.migrations import newest, now
 from results.rows import AGGREGATED
 from results.store import BETWEEN_RUNS, BY_RUN, FINISHED, Store
 
@@ -36,6 +37,7 @@ _SHARED = {
     "passages": ("id",),
     "methods": ("id", "version"),
     "metrics": ("id",),
+    "indexing": ("run", "artefact"),
     "checkpoints": ("sha256",),
     "blessings": ("name",),
     "gates": ("baseline", "candidate", "metric", "decided_at"),
@@ -94,7 +96,7 @@ def export(store: Store, folder: Path, runs: Sequence[str] | None = None) -> dic
             connection.execute(f"COPY (FROM {table} WHERE {condition}) TO '{_quoted(making / table)}.parquet'")
             counted = connection.execute(f"SELECT count(*) FROM '{_quoted(making / table)}.parquet'").fetchone()
             rows[table] = int(counted[0]) if counted else 0
-    manifest = {"format": FORMAT, "schema": newest(), "exported_at": now().isoformat(), "rows": rows}
+    manifest = {"format": FORMAT, "schema": SCHEMA, "exported_at": now().isoformat(), "rows": rows}
     (making / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", "utf-8")
     if folder.exists():
         folder.rmdir()
@@ -179,7 +181,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     try:
         manifest = json.loads(path.read_text("utf-8"))
-        known = manifest["format"] == FORMAT and int(manifest["schema"]) <= newest()
+        known = manifest["format"] == FORMAT and int(manifest["schema"]) <= SCHEMA
         tables = list(manifest["rows"])
     except (ValueError, KeyError, TypeError, UnicodeDecodeError):
         raise UserError("this is not the manifest of an export", where=str(path)) from None
@@ -204,6 +206,12 @@ def _merge(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> Mer
         row = connection.execute(query).fetchone()
         return int(row[0]) if row else 0
 
+    if "base" not in _columns(connection, source["runs"]):
+        # Of a ragmeter whose rows did not say yet what they ask.
+        names = [name for (name,) in connection.execute(f"SELECT DISTINCT dataset FROM {source['runs']}").fetchall()]
+        columns = [told_by_name(name).row() for name in names]
+        connection.register("told", pa.table({"dataset": names, **{key: [row[key] for row in columns] for key in columns[0]}}))
+        source["runs"] = f"(SELECT * FROM {source['runs']} JOIN told USING (dataset))"
     fresh = f"FROM {source['runs']} there ANTI JOIN runs USING (run)"
     new = one(f"SELECT count(*) {fresh}")
     connection.execute(f"INSERT INTO runs BY NAME SELECT there.* {fresh}")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from results.database import now
 from results.gate import Gate, verdict_json
-from results.migrations import now
 from results.store import Store
 
 

@@ -22,9 +22,9 @@ from benchmarks.errors import UserError
 from benchmarks.fingerprint import content_hash
 from judges.judging import NONE, TIE
 from results import queries, question_queries, records
+from results.database import now
 from results.judgements import ONE, OTHER
 from results.labelled import digest, with_present
-from results.migrations import now
 from results.queries import RunRow
 from results.rows import insert, storable
 from results.statistics import Agreement, krippendorff_alpha

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.errors import UserError, nearest, unknown_name
+from results.asked import Told
 from results.redaction import shareable, without_secrets
 from results.stated_costs import unstated
 from results.store import Store
@@ -33,6 +34,7 @@ class RunRow:
         description, provenance, environment, card: As stored.
         metrics: Ids of the metrics that the experiment shows: its file's, then those that people added
             (`results.added_columns`); None for all that were scored.
+        told: Whose questions are asked, and how they are told.
     """
 
     run: str
@@ -57,6 +59,7 @@ class RunRow:
     environment: dict[str, Any]
     card: dict[str, Any] | None
     metrics: tuple[str, ...] | None
+    told: Told
 
     @property
     def path(self) -> str:
@@ -105,12 +108,38 @@ class Cost:
         return self.prompt_tokens + self.memory_tokens
 
 
+@dataclass(frozen=True, slots=True)
+class IndexCost:
+    """What preparing for a run's questions took, in all; no part of `Cost`.
+
+    Attributes:
+        seconds: Of building indexes, or of opening those that were there.
+        prompt_tokens, completion_tokens, memory_tokens, model_calls, cost_usd: Of models that were asked.
+        reused: Whether everything that is kept was there already, so that another run paid for it.
+    """
+
+    seconds: float
+    prompt_tokens: int
+    completion_tokens: int
+    memory_tokens: int
+    model_calls: int
+    cost_usd: float
+    reused: bool
+
+    def in_words(self) -> str:
+        """On one line, with what was not needed left out."""
+        tokens = self.prompt_tokens + self.completion_tokens + self.memory_tokens
+        asked = f", {self.model_calls:,} model calls, {tokens:,} tokens, US$ {self.cost_usd:.2f}" if self.model_calls else ""
+        return f"{self.seconds:.2f} s{asked}" + (" to open what an earlier run had made" if self.reused else "")
+
+
 _RUNS = """
 SELECT r.run, coalesce(m.experiment, '-'), coalesce(m.method, r.method),
        r.method_id, r.kind, r.dataset, r.dataset_fingerprint, r.setting,
        r.seed, r.questions, coalesce(d.done, 0), coalesce(d.failed, 0), r.status, r.error, r.started_at, r.updated_at,
        r.origin, r.description, r.provenance, e.description, r.card, CASE WHEN m.metrics IS NOT NULL THEN
-       list_concat(m.metrics, list_filter(a.metrics, lambda x: NOT list_contains(m.metrics, x))) END
+       list_concat(m.metrics, list_filter(a.metrics, lambda x: NOT list_contains(m.metrics, x))) END,
+       r.base, r.split, r.style, r.same_questions
 FROM runs r LEFT JOIN environments e USING (environment) LEFT JOIN experiment_runs m USING (run)
 LEFT JOIN (SELECT experiment, dataset, setting, list(metric ORDER BY rowid) AS metrics FROM added_columns
            GROUP BY ALL) a ON a.experiment = m.experiment AND a.dataset = r.dataset AND a.setting = r.setting
@@ -141,11 +170,22 @@ def has_runs(store: Store) -> bool:
 
 
 def _run_row(row: Sequence[Any]) -> RunRow:
-    *fields, description, provenance, environment, card, metrics = row
+    *fields, description, provenance, environment, card, metrics, base, split, style, same = row
     texts: list[Any] = [_told(text) for text in (description, provenance, environment)]
-    found = RunRow(*[*fields, *texts, _told(card) if card else None, None if metrics is None else tuple(metrics)])
+    found = RunRow(
+        *[
+            *fields,
+            *texts,
+            _told(card) if card else None,
+            None if metrics is None else tuple(metrics),
+            _asked(base, split, style, tuple(same)),
+        ]
+    )
     # Services repeat keys in what they say of errors.
     return replace(found, error=without_secrets(found.error)) if found.error else found
+
+
+_asked = lru_cache(maxsize=4096)(Told.of_row)
 
 
 @lru_cache(maxsize=4096)
@@ -359,6 +399,17 @@ def costs(store: Store, run_ids: Sequence[str]) -> dict[str, Cost]:
         ).fetchall()
         unknown = unstated(connection, run_ids)
     return {row[0]: replace(Cost(*row[1:]), **dict.fromkeys(unknown.get(row[0], ()), math.nan)) for row in rows}
+
+
+def index_costs(store: Store, run_ids: Sequence[str]) -> dict[str, IndexCost]:
+    """What preparing for the questions took by run; without runs of which nothing is known, as of submissions."""
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            """SELECT run, sum(seconds), sum(prompt_tokens)::BIGINT, sum(completion_tokens)::BIGINT, sum(memory_tokens)::BIGINT,
+               sum(model_calls)::BIGINT, sum(cost_usd), bool_and(reused) FROM indexing WHERE list_contains(?, run) GROUP BY run""",
+            [list(run_ids)],
+        ).fetchall()
+    return {row[0]: IndexCost(*row[1:]) for row in rows}
 
 
 def datasets(store: Store) -> dict[str, dict[str, Any]]:

@@ -18,14 +18,14 @@ import pyarrow as pa
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage
 from judges.api import Metric, Scores
-from methods.api import FAILED, Evidence, Prediction, Usage
-from results.database import Database
-from results.migrations import now
+from methods.api import FAILED, Evidence, Indexed, Prediction, Usage
+from results.asked import told_by_name
+from results.database import Database, now
 from results.rows import complete_gold, insert, insert_passages, insert_scores, record, storable, summarise
 
 CACHE = "cache.sqlite"
 """The file in a store folder that keeps models' replies."""
-BY_RUN = ("predictions", "evidence", "usage", "scores", "summaries", "judge_calls", "violations")
+BY_RUN = ("predictions", "evidence", "usage", "indexing", "scores", "summaries", "judge_calls", "violations")
 """Tables whose rows belong to one run."""
 BETWEEN_RUNS = ("battle_calls", "battles")
 """Tables whose rows belong to two runs, `one` and `other`; people's labels go with no run (`results.labelled`)."""
@@ -69,12 +69,11 @@ class Store:
 
     Args:
         folder: Where `store.duckdb`, `artefacts/`, `checkpoints/` live; made when first needed.
-        linger_s: Seconds that the file stays open after it was read, unless a writer waits; for servers.
     """
 
-    def __init__(self, folder: Path, *, linger_s: float = 0.0) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.database = Database(folder, linger_s=linger_s)
+        self.database = Database(folder)
 
     @property
     def artefacts(self) -> Path:
@@ -189,13 +188,27 @@ class Store:
                    WHERE NOT EXISTS (FROM environments WHERE environment = ?)""",
                 [environment, described, environment],
             )
-            connection.execute(
-                "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, ?, ?, ?, ?, ?, ?)",
-                [run.run, run.method, run.method_id, run.kind, json.dumps(run.description), run.dataset,
-                 run.dataset_fingerprint, run.setting, run.seed, run.questions, RUNNING, now(), now(),
-                 json.dumps(run.provenance), run.origin, None if run.card is None else json.dumps(run.card),
-                 environment],
-            )  # fmt: skip
+            row = {
+                "run": run.run,
+                "method": run.method,
+                "method_id": run.method_id,
+                "kind": run.kind,
+                "description": json.dumps(run.description),
+                "dataset": run.dataset,
+                "dataset_fingerprint": run.dataset_fingerprint,
+                "setting": run.setting,
+                "seed": run.seed,
+                "questions": run.questions,
+                "status": RUNNING,
+                "started_at": now(),
+                "updated_at": now(),
+                "provenance": json.dumps(run.provenance),
+                "origin": run.origin,
+                "card": None if run.card is None else json.dumps(run.card),
+                "environment": environment,
+                **told_by_name(run.dataset).row(),
+            }
+            connection.execute(f"INSERT INTO runs ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", [*row.values()])
 
     def end(self, run: str, status: str, error: str | None = None) -> None:
         """Record how a run ended (`FINISHED`, `INTERRUPTED` or `FAILED_RUN`)."""
@@ -268,6 +281,28 @@ class Store:
             insert_scores(connection, run, questions, scores)
             summarise(connection, run)
             insert_passages(connection, list(passages))
+
+    def put_indexing(self, run: str, indexed: Indexed) -> None:
+        """Keep what preparing for a run's questions took; of an artefact that the run has used before, the first time counts."""
+        usage = indexed.usage
+        row = {
+            "run": run,
+            "artefact": indexed.artefact,
+            "reused": indexed.reused,
+            "prompt_tokens": usage.prompt_tokens,
+            "completion_tokens": usage.completion_tokens,
+            "memory_tokens": usage.memory_tokens,
+            "model_calls": usage.model_calls,
+            "seconds": float(sum(usage.seconds.values())),
+            "peak_memory_bytes": usage.peak_memory_bytes,
+            "cost_usd": float(usage.cost_usd),
+        }
+        with self.database.writing() as connection:
+            known = "FROM indexing WHERE run = ? AND artefact = ?"
+            connection.execute(
+                f"INSERT INTO indexing ({', '.join(row)}) SELECT {', '.join('?' * len(row))} WHERE NOT EXISTS ({known})",
+                [*row.values(), run, indexed.artefact],
+            )
 
     def put_scores(self, run: str, questions: Sequence[str], scores: Mapping[str, Scores]) -> None:
         """Write scores of stored predictions, replacing earlier ones of the same metrics."""

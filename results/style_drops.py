@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from benchmarks.errors import UserError
 from benchmarks.styles.survival import Survival
 from results import queries
+from results.asked import Told
 from results.queries import Columns, RunRow
 from results.series import folded_columns, folded_runs, is_called
 from results.statistics import Difference, Estimate, StyleDrop, difference, estimates, holm, style_robustness
 from results.store import Store
-from results.told import Side, Told, aligned, sides, survivals
+from results.told import Side, aligned, sides, survivals
 
 Floats = NDArray[np.float64]
 

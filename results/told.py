@@ -1,9 +1,8 @@
-"""How the passages of a run's benchmark were told: read off the name under which `styled` benchmarks are stored."""
+"""Runs of an experiment by how the passages of their benchmark were told, and what survived it."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,60 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.styles.mix import STYLED
-from benchmarks.styles.rewriter import FORMAL
 from benchmarks.styles.survival import Survival, survival
+from results.asked import Told
 from results.queries import RunRow
 from results.store import Store
-
-_NAME = re.compile(rf"{STYLED}:(?P<split>[^(]+)\((?P<variant>.*)\)")
-_DRAWN = ("by", "seed", "draw")
-"""Keys of a variant that are no styles."""
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """How candidates are told.
-
-    Attributes:
-        base: The dataset whose questions are asked, `name[/subset]:split`.
-        shares: Share of each style; what is missing to 1 is formal.
-        drawn: Who wrote the texts, and how it was drawn which candidates are told otherwise, as the name says it.
-    """
-
-    base: str
-    shares: tuple[tuple[str, float], ...] = ()
-    drawn: str = ""
-
-    @property
-    def formal(self) -> float:
-        """Share of formal candidates."""
-        return round(1.0 - sum(share for _, share in self.shares), 6)
-
-    @property
-    def name(self) -> str:
-        """The mix in words: `formal`, `informal`, `50 % informal`."""
-        told = [style if share == 1 else f"{100 * share:g} % {style}" for style, share in self.shares]
-        return " + ".join(told) or FORMAL
-
-    @property
-    def style(self) -> str | None:
-        """The one style beside formal; None where there is none or several."""
-        return self.shares[0][0] if len(self.shares) == 1 else None
-
-
-def told(dataset: str) -> Told:
-    """How the candidates of a dataset of this name are told; one that is no mix is formal.
-
-    Source: `benchmarks.styles.mix`, which names its benchmarks `styled:SPLIT(BASE,STYLE=SHARE,…,by=…,seed=…)`.
-    """
-    found = _NAME.fullmatch(dataset)
-    if found is None:
-        return Told(dataset)
-    base, *parts = found["variant"].split(",")
-    keys = [part.partition("=") for part in parts]
-    shares = tuple((key, float(value)) for key, _, value in keys if key not in (*_DRAWN, FORMAL))
-    drawn = ",".join(f"{key}={value}" for key, _, value in keys if key in _DRAWN and shares)
-    return Told(f"{base}:{found['split']}", shares, drawn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +41,7 @@ def sides(runs: Sequence[RunRow]) -> dict[str, list[Side]]:
         found.setdefault((run.dataset_fingerprint, run.setting, run.seed), []).append(run)
     bases: dict[str, list[Side]] = {}
     for (fingerprint, setting, seed), members in found.items():
-        how = told(members[0].dataset)
+        how = members[0].told
         bases.setdefault(how.base, []).append(Side(how, setting, seed, fingerprint, tuple(members)))
     return bases
 

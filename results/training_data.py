@@ -16,7 +16,7 @@ from benchmarks.errors import UserError
 from benchmarks.registry import DataReference
 from benchmarks.styles.mix import STYLED
 from results import checkpoints
-from results.asked import covers
+from results.asked import covers_run
 from results.checkpoints import Checkpoint
 from results.queries import RunRow
 from results.store import Store
@@ -70,7 +70,7 @@ def contaminating(run: RunRow, cards: Cards, known: Checkpoints) -> list[str]:
     found = [
         f"{reference} was trained on" + (f" by {who}" if who else "")
         for reference, who in trained_on(run, cards, known).items()
-        if covers(reference, run.dataset)
+        if covers_run(reference, run.told.same_questions, run.told.base != run.dataset)
     ]
     if found:
         return found

@@ -20,7 +20,7 @@ from results import verdicts as judged
 from results.board import Board, board, groups
 from results.checkpoints import Checkpoint
 from results.places import places
-from results.queries import ExperimentRow, RunRow
+from results.queries import ExperimentRow, IndexCost, RunRow
 from results.question_queries import AnswerRow, Passage, QuestionRow
 from results.statistics.closed_form import Band
 from results.store import Store
@@ -31,8 +31,6 @@ STORE_VARIABLE = "RAGMETER_STORE"
 DEFAULT_FOLDER = "ragmeter-store"
 DEPTH = 20
 """Ranks of evidence shown."""
-LINGER_S = 0.5
-"""How long the store stays open after a question: what a page asks follows within less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,7 @@ def source() -> Source:
 @st.cache_resource(show_spinner=False, max_entries=4)
 def store_of(at: Source) -> Store:
     """The store itself; of one state of its file it is opened and checked once."""
-    return Store(Path(at.folder), linger_s=LINGER_S)
+    return Store(Path(at.folder))
 
 
 @st.cache_data(show_spinner=False, max_entries=8)
@@ -79,6 +77,11 @@ def run_groups(at: Source, experiment: str | None) -> list[list[RunRow]]:
     """An experiment's runs (or all of the store's), split into those that may share a board; shared, not to be
     changed."""
     return groups(queries.runs(store_of(at), experiment))
+
+
+def index_cost(at: Source, run: str) -> IndexCost | None:
+    """What preparing for a run's questions took; None where nothing is known."""
+    return queries.index_costs(store_of(at), [run]).get(run)
 
 
 @st.cache_data(show_spinner=False, max_entries=8)

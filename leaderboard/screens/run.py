@@ -20,9 +20,9 @@ from leaderboard.widgets.choosers import permalink
 from leaderboard.widgets.entering import enter, explain
 from leaderboard.widgets.view import show
 from results import checkpoints
+from results.database import now
 from results.diff import Diff, diff
 from results.live import running
-from results.migrations import now
 from results.queries import RunRow, UserError
 from results.store import Store
 
@@ -86,7 +86,7 @@ def _render(at: Source) -> None:
     if run is None:
         return
     show(el("h2", f"Where the numbers of {run.method} come from", cls="section"), "made-title")
-    show(run_view.made(run), "made")
+    show(run_view.made(run, source.index_cost(at, run.run)), "made")
     used = run_view.weights([one for one in source.known_checkpoints(at) if checkpoints.made_with(run, one.sha256)])
     if used is not None:
         show(used, "weights")

@@ -12,7 +12,7 @@ from leaderboard.elements.plain_table import Cell, Head, Line, facts, plain_tabl
 from leaderboard.views.run_pace import Pace
 from results.checkpoints import Checkpoint
 from results.live import Running
-from results.queries import RunRow
+from results.queries import IndexCost, RunRow
 
 QUIET_S = 60.0
 """After so long without an answer a page asks whether the run's process is still there."""
@@ -115,8 +115,9 @@ def _moment(when: datetime) -> Cell:
     return Cell(f"{when:%Y-%m-%d}", f"{when:%H:%M}")
 
 
-def made(run: RunRow) -> Node:
-    """What a run is: identity, data, state."""
+def made(run: RunRow, indexing: IndexCost | None = None) -> Node:
+    """What a run is: identity, data, state, and what preparing for its questions took."""
+    prepared = [] if indexing is None else [("Indexing", f"{indexing.in_words()}; apart from what the questions took")]
     return facts(
         [
             ("Run", run.run),
@@ -137,6 +138,7 @@ def made(run: RunRow) -> Node:
                 f"started {run.started_at:%Y-%m-%d %H:%M:%S} UTC"
                 + (f", ended {run.updated_at:%Y-%m-%d %H:%M:%S} UTC" if run.status != "running" else ""),
             ),
+            *prepared,
         ]
     )
 

@@ -16,11 +16,9 @@ from benchmarks.corpus import Corpus
 from benchmarks.errors import UserError
 from benchmarks.graphs import TripleCorpus, TripleIds
 from benchmarks.schema import Query
-from methods.api import Ranking
+from methods.api import MARKER, Ranking
 
 Rows = NDArray[np.int64]
-MARKER = "complete.json"
-"""Written last into an index folder: a folder without it is unfinished work."""
 
 
 class Scope:

@@ -14,7 +14,7 @@ from benchmarks.plurals import counted
 from ragmeter.console import emit, listing, out
 from ragmeter.options import store_folder
 from results import blessed, exchange, queries, upkeep
-from results.migrations import now
+from results.database import now
 from results.store import Store
 
 

@@ -92,6 +92,8 @@ def _print_run(row: RunRow, found: Any) -> None:
         "started": f"{row.started_at:%Y-%m-%d %H:%M:%S} UTC, last written {row.updated_at:%Y-%m-%d %H:%M:%S} UTC",
         "method": json.dumps(row.description, ensure_ascii=False),
     }
+    if (cost := found.rows[0].indexing) is not None:
+        facts["indexing"] = cost.in_words()
     facts |= {f"env.{key}": json.dumps(value, ensure_ascii=False) for key, value in row.environment.items()}
     facts |= {key: json.dumps(value, ensure_ascii=False) for key, value in row.provenance.items()}
     listing(("", ""), facts.items(), empty="")

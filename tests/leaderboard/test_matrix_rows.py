@@ -11,6 +11,7 @@ import pytest
 
 from leaderboard.matrix.filters import ANY_DATA, Filters, choices, matches
 from leaderboard.matrix.rows import Order, default_order, drawn, ordered, sort_columns
+from results.asked import told_by_name
 from results.contestants import Contestant, key_of
 from results.matrix import Cell, Column, Matrix
 from results.queries import Cost, RunRow
@@ -19,7 +20,7 @@ from results.queries import Cost, RunRow
 def run(name: str, kind: str = "retriever") -> RunRow:
     day = datetime(2026, 3, 1)
     return RunRow(f"run-{name}", "e", name, f"id-{name}", kind, "nq:test", "f" * 16, "distractor", 0, 10, 10, 0,
-                  "finished", None, day, day, "run", {}, {}, {}, None, None)  # fmt: skip
+                  "finished", None, day, day, "run", {}, {}, {}, None, None, told_by_name("nq:test"))  # fmt: skip
 
 
 def row(name: str, kind: str = "retriever", **facts: Any) -> Contestant:

@@ -10,7 +10,6 @@ import io
 import json
 import re
 import sys
-import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -155,10 +154,8 @@ def test_the_parameters_of_pages_are_found() -> None:
 def connected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Files that DuckDB was asked to open, which it does behind Python's back."""
     # What an earlier test left open for a moment would not be opened again.
-    deadline = time.monotonic() + 20
-    while any(held.is_open for held in [*database._lingering_by_path.values()]):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    for held in [*database._by_path.values()]:
+        held.close()
     files: list[str] = []
     connect = database.duckdb.connect
 

@@ -15,7 +15,7 @@ from methods.training import TRAININGS
 from ragmeter import experiment
 from ragmeter.experiment import Experiment, MethodPlan
 from ragmeter.tasks import load_benchmark, tasks_of
-from results.told import told
+from results.asked import told_by_name
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = ("table1", "table2", "table3", "table6", "figure4", "figure5", "figure6", "figure8")
@@ -179,8 +179,8 @@ def test_on_worlds_the_base_has_the_same_rows_and_model_without_the_other_style(
 def test_on_worlds_every_telling_has_the_same_questions_which_no_training_saw() -> None:
     loaded = experiment.load("sark/worlds")
     asked = [load_benchmark(plan, loaded.metrics).benchmark for plan in loaded.benchmarks]
-    assert [told(one.name).name for one in asked] == ["formal", "50 % informal", "informal", "humor", "romance"]
-    assert len({told(one.name).base for one in asked}) == 1
+    assert [told_by_name(one.name).name for one in asked] == ["formal", "50 % informal", "informal", "humor", "romance"]
+    assert len({told_by_name(one.name).base for one in asked}) == 1
     ids = {tuple(question.id for question in one.questions) for one in asked}
     assert len(ids) == 1
     config = loaded.trainings[0].config.model_dump()

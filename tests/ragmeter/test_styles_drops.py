@@ -18,11 +18,11 @@ from benchmarks.schema import Question
 from benchmarks.styles.mix import STYLED, styled
 from methods.api import Prediction
 from ragmeter import console
+from results.asked import Told, told_by_name
 from results.statistics import difference, estimate, holm
 from results.store import FINISHED, Run, Store
 from results.style_curves import style_curves
 from results.style_drops import style_drops
-from results.told import Told, told
 
 METRIC = "em(rules=squad)#v1"
 QUESTIONS = 40
@@ -149,7 +149,7 @@ def full(_full: Path, tmp_path: Path) -> Store:
 
 
 def test_names_of_mixes_say_how_they_were_told(benchmarks: dict[str, Benchmark]) -> None:
-    found = {name: told(benchmark.name) for name, benchmark in benchmarks.items()}
+    found = {name: told_by_name(benchmark.name) for name, benchmark in benchmarks.items()}
     assert {one.base for one in found.values()} == {"worlds/multihop:test"}
     assert {name: one.name for name, one in found.items()} == {
         "formal": "formal",
@@ -159,8 +159,8 @@ def test_names_of_mixes_say_how_they_were_told(benchmarks: dict[str, Benchmark])
     }
     assert {name: one.formal for name, one in found.items()} == {"formal": 1, "half": 0.5, "informal": 0, "humor": 0}
     assert found["half"].drawn == "by=rule,seed=0"
-    assert told("worlds/multihop:test") == Told("worlds/multihop:test") == found["formal"]
-    several = told("styled:dev(nq/dpr,informal=0.3,humor=0.2,by=gpt-x+rule,seed=7,draw=coin)")
+    assert told_by_name("worlds/multihop:test") == Told("worlds/multihop:test") == found["formal"]
+    several = told_by_name("styled:dev(nq/dpr,informal=0.3,humor=0.2,by=gpt-x+rule,seed=7,draw=coin)")
     assert (several.base, several.formal, several.style) == ("nq/dpr:dev", 0.5, None)
     assert (several.name, several.drawn) == ("30 % informal + 20 % humor", "by=gpt-x+rule,seed=7,draw=coin")
 

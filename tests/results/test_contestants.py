@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from results.asked import told_by_name
 from results.contestants import Contestant, contestants, key_of
 from results.queries import RunRow
 
@@ -20,7 +21,7 @@ def run(number: int, name: str = "ours", method: str = "bm25", k: int = 5, exper
         "reading": {"prompt": f"of benchmark {number}"},
     }
     plain = RunRow(f"{number:016x}"[::-1], experiment, name, method, "retriever", "nq:test", "f" * 16, "distractor", 0,
-                   10, 10, 0, "finished", None, DAY, DAY, "run", described, {}, {}, None, None)  # fmt: skip
+                   10, 10, 0, "finished", None, DAY, DAY, "run", described, {}, {}, None, None, told_by_name("nq:test"))  # fmt: skip
     return replace(plain, **facts)
 
 

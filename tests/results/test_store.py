@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from benchmarks.errors import Broke, UserError
 from benchmarks.schema import Passage
-from methods.api import FAILED, Evidence, Prediction, Usage
+from methods.api import FAILED, Evidence, Indexed, Prediction, Usage
 from results import queries
 from results.database import DiskFull
 from results.store import FINISHED, RUNNING, Run, Store
@@ -146,6 +147,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(tmp_path: Path)
 def test_a_damaged_file_is_called_so_and_left_as_it_is(store: Store, damage: str) -> None:
     store.start(RUN)
     store.append(RUN.run, [prediction(number) for number in range(200)], {"em#v1": np.ones(200)})
+    store.database.close()
     path = store.database.path
     raw = path.read_bytes()
     if damage == "written over":
@@ -170,12 +172,20 @@ def test_another_error_of_the_database_is_no_damage(store: Store) -> None:
         connection.execute("SELECT 1 FROM read_parquet('nowhere.parquet')")
 
 
-def test_a_store_of_a_later_schema_is_refused_with_the_reason(store: Store) -> None:
+@pytest.mark.parametrize("version", [1, 5, 99])
+def test_a_store_of_another_schema_is_refused_and_the_way_to_bring_it_along_said(store: Store, version: int) -> None:
     store.start(RUN)
     with store.database.writing() as connection:
-        connection.execute("UPDATE ragmeter_schema SET version = 99")
-    with pytest.raises(UserError, match="schema version 99"):
-        Store(store.folder).start(RUN)
+        connection.execute("UPDATE ragmeter_schema SET version = ?, ragmeter = '0.0.1'", [version])
+    store.database.close()
+    before = store.database.path.read_bytes()
+    for use in (lambda: Store(store.folder).start(RUN), lambda: Store(store.folder).status(RUN.run)):
+        with pytest.raises(UserError, match=f"schema version {version}") as caught:
+            use()
+        assert caught.value.where == str(store.database.path)
+        for said in ("version 0.0.1", f"ragmeter results export FOLDER --store {store.folder}", "ragmeter results merge FOLDER"):
+            assert said in str(caught.value.try_this)
+    assert store.database.path.read_bytes() == before
 
 
 def test_a_failed_transaction_leaves_nothing_behind(store: Store) -> None:
@@ -287,3 +297,23 @@ def test_any_text_survives_the_store(tmp_path_factory: pytest.TempPathFactory, a
     store.append(RUN.run, [said], {}, [Passage("p", title, "t")])
     assert store.predictions(RUN.run) == [said]
     assert json.loads(json.dumps(said.to_json())) == said.to_json()
+
+
+def test_what_indexing_took_is_kept_once_an_artefact_and_apart_from_questions(store: Store) -> None:
+    store.start(RUN)
+    store.append(RUN.run, [prediction(1)], {})
+    before = queries.costs(store, [RUN.run])
+    for seconds in (2.0, 9.0):
+        store.put_indexing(RUN.run, Indexed("a", False, Usage(30, 4, 0, 2, {"index": seconds}, 0, 0.5)))
+    store.put_indexing(RUN.run, Indexed("b", True, Usage(seconds={"index": 0.5})))
+    assert queries.index_costs(store, [RUN.run]) == {RUN.run: queries.IndexCost(2.5, 30, 4, 0, 2, 0.5, False)}
+    assert queries.costs(store, [RUN.run]) == before
+    store.forget(RUN.run)
+    assert queries.index_costs(store, [RUN.run]) == {}
+
+
+def test_a_run_says_in_its_row_whose_questions_it_asks(store: Store) -> None:
+    store.start(replace(RUN, dataset="styled:dev(hotpotqa/fullwiki,informal=0.5,by=rule,seed=0)"))
+    (run,) = queries.runs(store)
+    assert (run.told.base, run.told.split, run.told.name) == ("hotpotqa/fullwiki:dev", "dev", "50 % informal")
+    assert run.told.same_questions == ("hotpotqa/fullwiki:dev", "hotpotqa/distractor:dev")

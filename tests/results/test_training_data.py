@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from results import checkpoints
+from results.asked import told_by_name
 from results.checkpoints import Checkpoint
 from results.contestants import contaminated_by, contestants
 from results.queries import RunRow
@@ -38,7 +39,7 @@ def run(dataset: str, weights: str | None = A, named: Sequence[str] = (A,), **fa
     }
     told = {"checkpoints": list(named)}
     plain = RunRow(f"run-{dataset}", "e", "ours", "bm25", "retriever", dataset, "f" * 16, "distractor", 0, 10, 10, 0,
-                   "finished", None, DAY, DAY, "run", described, told, {}, None, None)  # fmt: skip
+                   "finished", None, DAY, DAY, "run", described, told, {}, None, None, told_by_name(dataset))  # fmt: skip
     return replace(plain, **facts)
 
 

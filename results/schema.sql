@@ -1,0 +1,137 @@
+-- One row per (run, question) for what a method said, one per (run, question, metric) for what it is worth.
+-- Uniqueness is kept by the store (it deletes before it inserts, under its lock): indexes would slow appends down.
+
+CREATE TABLE ragmeter_schema (version INTEGER NOT NULL, applied_at TIMESTAMP NOT NULL, ragmeter VARCHAR NOT NULL);
+
+CREATE TABLE experiments (
+    name VARCHAR NOT NULL, source VARCHAR NOT NULL, path VARCHAR, profile VARCHAR, reference VARCHAR,
+    question_limit INTEGER, updated_at TIMESTAMP NOT NULL
+);
+CREATE TABLE experiment_runs (
+    experiment VARCHAR NOT NULL, position INTEGER NOT NULL, run VARCHAR NOT NULL,
+    method VARCHAR,                     -- the name in this experiment; runs may be shared
+    metrics VARCHAR[]                   -- the experiment's columns; NULL: all that were scored
+);
+-- Columns that people add to an experiment's boards, beside those that its file names; `experiment_runs` is rewritten
+-- whenever the file is run, this is not.
+CREATE TABLE added_columns (
+    experiment VARCHAR NOT NULL, dataset VARCHAR NOT NULL, setting VARCHAR NOT NULL, metric VARCHAR NOT NULL
+);
+
+-- Packages, hardware and code, once for all runs made with them; `provenance` keeps what is a run's own.
+CREATE TABLE environments (environment VARCHAR NOT NULL, description JSON NOT NULL);
+CREATE TABLE runs (
+    run VARCHAR NOT NULL,               -- fingerprint of (dataset, method, setting, seed)
+    method VARCHAR NOT NULL,            -- the name shown, unique within an experiment
+    method_id VARCHAR NOT NULL, kind VARCHAR NOT NULL, description JSON NOT NULL,
+    dataset VARCHAR NOT NULL, dataset_fingerprint VARCHAR NOT NULL, setting VARCHAR NOT NULL, seed BIGINT NOT NULL,
+    questions INTEGER NOT NULL,
+    status VARCHAR NOT NULL,            -- running, finished, interrupted, failed
+    error VARCHAR, started_at TIMESTAMP NOT NULL, updated_at TIMESTAMP NOT NULL, provenance JSON NOT NULL,
+    origin VARCHAR DEFAULT 'run',       -- run, submitted, verified
+    card JSON,                          -- of a submission
+    environment VARCHAR,                -- in `environments`
+    base VARCHAR NOT NULL,              -- whose questions are asked: name[/subset], of mixed styles that of their base
+    split VARCHAR,                      -- of the base
+    style JSON NOT NULL,                -- how its passages are told: {"shares": {style: share}, "drawn": by and how}
+    same_questions VARCHAR[] NOT NULL   -- name[/subset]:split of everything that holds these questions
+);
+
+CREATE TABLE predictions (
+    run VARCHAR NOT NULL, question VARCHAR NOT NULL, answer VARCHAR NOT NULL, failed VARCHAR, notes JSON NOT NULL
+);
+CREATE TABLE evidence (
+    run VARCHAR NOT NULL, question VARCHAR NOT NULL, rank INTEGER NOT NULL, id VARCHAR NOT NULL, score DOUBLE NOT NULL
+);
+CREATE TABLE usage (
+    run VARCHAR NOT NULL, question VARCHAR NOT NULL, prompt_tokens BIGINT NOT NULL, completion_tokens BIGINT NOT NULL,
+    memory_tokens BIGINT NOT NULL, model_calls BIGINT NOT NULL, seconds DOUBLE NOT NULL, stages JSON NOT NULL,
+    peak_memory_bytes BIGINT NOT NULL, cost_usd DOUBLE NOT NULL
+);
+-- What preparing for the questions took: one row per (run, artefact), no part of the questions' cost.
+CREATE TABLE indexing (
+    run VARCHAR NOT NULL,
+    artefact VARCHAR NOT NULL,          -- what was made or reopened, as its folder is called; '' where nothing is kept
+    reused BOOLEAN NOT NULL,            -- it was there already: the rest is what opening it took
+    prompt_tokens BIGINT NOT NULL, completion_tokens BIGINT NOT NULL, memory_tokens BIGINT NOT NULL,
+    model_calls BIGINT NOT NULL, seconds DOUBLE NOT NULL, peak_memory_bytes BIGINT NOT NULL, cost_usd DOUBLE NOT NULL
+);
+CREATE TABLE scores (
+    run VARCHAR NOT NULL, question VARCHAR NOT NULL, metric VARCHAR NOT NULL,
+    value DOUBLE,                       -- NULL: unscorable, counted apart
+    unscored VARCHAR                    -- why a judge gave no value; a row with neither is unscorable
+);
+-- One row per (run, metric), rewritten with the scores it sums up.
+CREATE TABLE summaries (
+    run VARCHAR NOT NULL, metric VARCHAR NOT NULL,
+    scored BIGINT NOT NULL,             -- rows, unscorable ones included
+    n BIGINT NOT NULL,                  -- rows with a value
+    mean DOUBLE, variance DOUBLE,       -- NULL where too few rows have a value
+    unscored BIGINT DEFAULT 0           -- rows without a value for a judge's reason
+);
+CREATE TABLE violations (run VARCHAR NOT NULL, what VARCHAR NOT NULL);
+
+CREATE TABLE datasets (
+    fingerprint VARCHAR NOT NULL, reference VARCHAR NOT NULL, card JSON NOT NULL,
+    questions INTEGER NOT NULL, passages INTEGER NOT NULL, notes JSON NOT NULL
+);
+CREATE TABLE questions (
+    dataset_fingerprint VARCHAR NOT NULL, question VARCHAR NOT NULL, position INTEGER NOT NULL, text VARCHAR NOT NULL,
+    answers VARCHAR[] NOT NULL, golds VARCHAR[] NOT NULL, evidence VARCHAR[] NOT NULL,
+    supporting_facts VARCHAR[] NOT NULL, type VARCHAR NOT NULL, document_id VARCHAR,
+    record JSON                         -- what of the gold has no column: aliases, triples, kinds of answer
+);
+CREATE TABLE passages (id VARCHAR NOT NULL, title VARCHAR NOT NULL, text VARCHAR NOT NULL, sentences VARCHAR[] NOT NULL);
+CREATE TABLE methods (id VARCHAR NOT NULL, version INTEGER NOT NULL, card JSON NOT NULL);
+CREATE TABLE metrics (
+    id VARCHAR NOT NULL, definition VARCHAR NOT NULL, low DOUBLE, high DOUBLE,
+    higher_is_better BOOLEAN NOT NULL, metric_group VARCHAR NOT NULL, source VARCHAR NOT NULL,
+    judge VARCHAR,                      -- in `judges`; NULL for metrics that need none
+    unit VARCHAR DEFAULT 'fraction'     -- fraction (shown × 100) or number (shown as it is)
+);
+
+CREATE TABLE judges (judge VARCHAR NOT NULL, card JSON NOT NULL);
+CREATE TABLE judge_calls (
+    run VARCHAR NOT NULL, question VARCHAR NOT NULL, judge VARCHAR NOT NULL,
+    part VARCHAR NOT NULL,              -- which of the judge's prompts, or which claim
+    repetition INTEGER NOT NULL,
+    call VARCHAR,                       -- key of the reply in the response cache; NULL where no model was asked
+    parse JSON,                         -- what was read out of the reply
+    unscored VARCHAR,                   -- why nothing could be
+    model VARCHAR NOT NULL, prompt_tokens BIGINT NOT NULL, completion_tokens BIGINT NOT NULL,
+    seconds DOUBLE NOT NULL, cost_usd DOUBLE NOT NULL
+);
+CREATE TABLE battle_calls (
+    dataset_fingerprint VARCHAR NOT NULL, setting VARCHAR NOT NULL, judge VARCHAR NOT NULL, question VARCHAR NOT NULL,
+    one VARCHAR NOT NULL, other VARCHAR NOT NULL,       -- runs, by fingerprint
+    part VARCHAR NOT NULL,              -- "as given": one was shown first; "swapped": other was
+    repetition INTEGER NOT NULL, call VARCHAR, parse JSON, unscored VARCHAR,
+    model VARCHAR NOT NULL, prompt_tokens BIGINT NOT NULL, completion_tokens BIGINT NOT NULL,
+    seconds DOUBLE NOT NULL, cost_usd DOUBLE NOT NULL
+);
+CREATE TABLE battles (
+    dataset_fingerprint VARCHAR NOT NULL, setting VARCHAR NOT NULL, judge VARCHAR NOT NULL, criterion VARCHAR NOT NULL,
+    question VARCHAR NOT NULL, one VARCHAR NOT NULL, other VARCHAR NOT NULL, part VARCHAR NOT NULL,
+    repetition INTEGER NOT NULL,
+    verdict VARCHAR,                    -- one, other, tie, none (both disqualified)
+    unscored VARCHAR                    -- why there is no verdict; a row with neither is unscorable
+);
+CREATE TABLE annotations (
+    dataset_fingerprint VARCHAR NOT NULL, setting VARCHAR NOT NULL, question VARCHAR NOT NULL,
+    one VARCHAR NOT NULL, other VARCHAR,                -- runs; other is NULL where a single answer was labelled
+    criterion VARCHAR NOT NULL, annotator VARCHAR NOT NULL, label VARCHAR NOT NULL, note VARCHAR,
+    added_at TIMESTAMP NOT NULL,
+    labelled VARCHAR                    -- which text a person read, whatever becomes of the run (`results.labelled`)
+);
+
+CREATE TABLE checkpoints (
+    sha256 VARCHAR NOT NULL, method VARCHAR NOT NULL, version INTEGER NOT NULL, stage VARCHAR NOT NULL,
+    config JSON NOT NULL, parents VARCHAR[] NOT NULL, data VARCHAR[] NOT NULL, path VARCHAR NOT NULL,
+    added_at TIMESTAMP NOT NULL
+);
+CREATE TABLE blessings (name VARCHAR NOT NULL, run VARCHAR, checkpoint VARCHAR, note VARCHAR, blessed_at TIMESTAMP NOT NULL);
+CREATE TABLE gates (
+    baseline VARCHAR NOT NULL, candidate VARCHAR NOT NULL, metric VARCHAR NOT NULL, margin DOUBLE NOT NULL,
+    strict BOOLEAN NOT NULL, outcome VARCHAR NOT NULL, value DOUBLE, low DOUBLE, high DOUBLE, n BIGINT NOT NULL,
+    details JSON NOT NULL, decided_at TIMESTAMP NOT NULL
+);

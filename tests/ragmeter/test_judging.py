@@ -145,8 +145,7 @@ def fragile(kind: Any) -> Judge:
     return Judge.of(f"test_{kind}")
 
 
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-@pytest.mark.parametrize("kind", ["point", "pair"])
+@pytest.mark.parametrize(("kind", "error"), [("point", KeyboardInterrupt), ("pair", RuntimeError)])
 def test_a_killed_judging_goes_on_where_it_was_and_doubles_nothing(
     small: ModuleType, store: Store, scratch: None, kind: str, error: type[BaseException]
 ) -> None:

@@ -82,7 +82,7 @@ def test_json_loses_no_character_to_the_output(written: Written) -> None:
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
-@pytest.mark.parametrize(("line", "unbuffered"), [("table", ""), ("table --json", "1"), ("judge", "1"), ("--version", "")])
+@pytest.mark.parametrize(("line", "unbuffered"), [("runs", ""), ("runs --json", "1"), ("judge", "1"), ("--version", "")])
 def test_a_full_disk_behind_the_output_is_nobodys_fault(line: str, unbuffered: str, answered: Path) -> None:
     env = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     env |= {"RAGMETER_STORE": str(answered / "store"), "PYTHONUNBUFFERED": unbuffered}

@@ -28,9 +28,10 @@ def started(*arguments: str) -> subprocess.CompletedProcess[str]:
 def ragmeter(*arguments: str) -> subprocess.CompletedProcess[str]:
     """The command in this process."""
     out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as end:
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", ["ragmeter", *arguments])
-        main()
+        with pytest.raises(SystemExit) as end:
+            main()
     return subprocess.CompletedProcess(arguments, int(end.value.code or 0), out.getvalue(), err.getvalue())
 
 

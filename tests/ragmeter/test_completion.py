@@ -221,9 +221,7 @@ def test_a_fault_in_the_middle_of_it_offers_nothing_and_says_nothing(
         (("methods", "'graph_h"), ["graph_hybrid"]),
     ],
 )
-def test_words_that_bash_cuts_are_put_together_again(
-    words: tuple[str, ...], offered: list[str], answered_here: Callable[..., str]
-) -> None:
+def test_words_that_bash_cuts_are_put_together_again(words: tuple[str, ...], offered: list[str], answered_here: Callable[..., str]) -> None:
     env = {"COMP_WORDS": "\n".join(("ragmeter", *words)), "COMP_CWORD": str(len(words))}
     assert answered_here(**env).splitlines() == offered
 

@@ -149,9 +149,7 @@ def test_runs_are_offered_whose_method_has_the_word(ragmeter: Command, store: St
     assert "did you mean 'small/random é/worlds/multihop:test/distractor/0'? `ragmeter runs` lists all" in said
 
 
-def test_the_newest_experiments_runs_are_offered_first_and_no_more_than_a_dozen(
-    ragmeter: Command, store: Store
-) -> None:
+def test_the_newest_experiments_runs_are_offered_first_and_no_more_than_a_dozen(ragmeter: Command, store: Store) -> None:
     (like, *_) = queries.runs(store)
     names = ["at random", *(f"pick {number}" for number in range(13))]
     runs = [f"{number:064x}" for number in range(len(names))]

@@ -249,9 +249,7 @@ def test_match_grounding_and_pairwise_by_an_experiment_file(small: ModuleType, s
             "  - {id: pairwise, config: OPTIONS, opponents: all}\n"
         )
         file.write_text(
-            judged_experiment(text, url, judges).replace(
-                "timeout_s: 2.0}, opponents", "timeout_s: 2.0, repetitions: 1}, opponents"
-            )
+            judged_experiment(text, url, judges).replace("timeout_s: 2.0}, opponents", "timeout_s: 2.0, repetitions: 1}, opponents")
         )
         request = running.Request(str(file))
         assert running.run(request, store.folder, as_json=True, quiet=True, verbose=False) == 0

@@ -235,10 +235,7 @@ def test_a_mix_is_written_as_the_styled_benchmark_reads(ragmeter: Command, tmp_p
     assert ragmeter(*command, "--overwrite").code == 0
 
 
-@pytest.mark.parametrize(
-    ("setting", "passages", "size"),
-    [(None, None, 10), ("corpus(retriever=bm25,n=7)", 3, 3)],
-)
+@pytest.mark.parametrize(("setting", "passages", "size"), [(None, None, 10), ("corpus(retriever=bm25,n=7)", 3, 3)])
 def test_candidates_are_written_as_found_and_read_again_as_the_same(
     setting: str | None, passages: int | None, size: int, ragmeter: Command, tmp_path: Path
 ) -> None:

@@ -85,8 +85,8 @@ from methods.gpr.config import DEMO as gpr
 from methods.sark.config import DEMO as sark
 from ragmeter.cli import main
 ark["data_options"]["worlds"]["questions"] = 8
-gpr["graph_options"]["worlds"]["triples"] = 60
-sark["data_options"]["worlds"]["questions"] = 8
+gpr["graph_options"]["worlds"]["triples"] = 100
+sark["data_options"]["worlds"]["questions"] = 12
 main()
 """
 """The demo's command with trainings of a few steps: how well they train is no matter of the wheel."""

@@ -21,8 +21,11 @@ def complete(entry: MethodEntry) -> bool:
     return not any(field.is_required() for field in entry.config.model_fields.values())
 
 
-WORLDS = [f"worlds/{subset}:test" for subset in DATASETS.get("worlds").subsets]
-WORLDS += [pytest.param(name.replace("test", "train"), marks=pytest.mark.slow) for name in WORLDS]
+SUBSETS = DATASETS.get("worlds").subsets
+WORLDS = [
+    *(f"worlds/{subset}:test" for subset in SUBSETS),
+    *(pytest.param(f"worlds/{subset}:train", marks=pytest.mark.slow) for subset in SUBSETS),
+]
 
 
 def failed(checks: Iterable) -> dict[str, str]:

@@ -55,8 +55,8 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_bare_nouns_list_and_speak_json(tmp_path: Path) -> None:
     for noun in ("methods", "datasets", "metrics", "experiments", "checkpoints"):
-        assert ragmeter(noun, "--store", str(tmp_path)).returncode == 0
-        done = ragmeter(noun, "--json", "--store", str(tmp_path))
+        assert started(noun, "--store", str(tmp_path)).returncode == 0
+        done = started(noun, "--json", "--store", str(tmp_path))
         assert done.returncode == 0, done.stderr
         json.loads(done.stdout)
 

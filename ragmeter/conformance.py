@@ -51,7 +51,7 @@ def check_method(component: Component) -> list[Check]:
 
     A retriever, reranker, compressor or reader is completed to a pipeline with the offline defaults.
     """
-    benchmark = _graphs() if component.entry.over_triples else datasets.load(WORLD).limited(QUESTIONS)
+    benchmark = _graphs() if component.entry.over_triples else datasets.load(WORLD, {"questions": QUESTIONS})
     control = component.entry.kind == "control"
     checks: list[Check] = []
 

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
+from ragmeter.cli import main
 from ragmeter.commands import diagnosis
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = ("torch", "transformers", "sentence_transformers", "streamlit", "pandas", "openai", "bm25s", "duckdb", "pyarrow")
 
 
-def ragmeter(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def started(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
     command = [sys.executable, "-m", "ragmeter.cli", *arguments]
-    env = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1", **environment}
+    env = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
     return subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+
+
+def ragmeter(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["ragmeter", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+    return subprocess.CompletedProcess(arguments, int(end.value.code or 0), out.getvalue(), err.getvalue())
 
 
 def test_rooms_import_only_what_the_architecture_allows() -> None:
@@ -40,12 +54,12 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stderr.strip() == "[]"
 
 
-@pytest.mark.parametrize("noun", ["methods", "datasets", "metrics", "experiments", "checkpoints"])
-def test_bare_nouns_list_and_speak_json(noun: str, tmp_path: Path) -> None:
-    assert ragmeter(noun, "--store", str(tmp_path)).returncode == 0
-    done = ragmeter(noun, "--json", "--store", str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    json.loads(done.stdout)
+def test_bare_nouns_list_and_speak_json(tmp_path: Path) -> None:
+    for noun in ("methods", "datasets", "metrics", "experiments", "checkpoints"):
+        assert started(noun, "--store", str(tmp_path)).returncode == 0
+        done = started(noun, "--json", "--store", str(tmp_path))
+        assert done.returncode == 0, done.stderr
+        json.loads(done.stdout)
 
 
 def test_listing_and_scoring_need_no_model_package() -> None:
@@ -72,7 +86,7 @@ def test_listing_and_scoring_need_no_model_package() -> None:
 def test_a_users_mistake_is_an_error_with_place_and_remedy_and_exit_code_two(tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
     file.write_text("name: x\nbenchmarks: [{id: worlds/multihop}]\nmethods:\n  - {id: bm52}\n")
-    done = ragmeter("run", str(file), "--store", str(tmp_path / "s"))
+    done = started("run", str(file), "--store", str(tmp_path / "s"))
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert "unknown method 'bm52'" in done.stderr
@@ -83,24 +97,22 @@ def test_a_users_mistake_is_an_error_with_place_and_remedy_and_exit_code_two(tmp
     assert not (tmp_path / "s").exists()
 
 
-@pytest.mark.parametrize(
-    "arguments", [("runs",), ("table",), ("show", "x"), ("resume",), ("run", "nowhere.yaml"), ("methods", "nothing"), ("frobnicate",)]
-)
-def test_wrong_usage_ends_with_two_and_no_traceback(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    extra = () if arguments == ("frobnicate",) else ("--store", str(tmp_path / "s"))
-    done = ragmeter(*arguments, *extra)
-    assert done.returncode == 2, done.stderr
-    assert "Traceback" not in done.stderr
+def test_wrong_usage_ends_with_two_and_no_traceback(tmp_path: Path) -> None:
+    for line in ("runs", "table", "show x", "resume", "run nowhere.yaml", "methods nothing"):
+        done = ragmeter(*line.split(), "--store", str(tmp_path / "s"))
+        assert done.returncode == 2, done.stderr
+        assert done.stderr.startswith("error: ")
+        assert "Traceback" not in done.stderr
 
 
 def test_a_small_experiment_runs_shows_and_resumes_from_the_command_line(tmp_path: Path) -> None:
     file, store = tmp_path / "x.yaml", str(tmp_path / "s")
     file.write_text(
-        "name: small\nbenchmarks: [{id: worlds/multihop, split: test, limit: 6}]\n"
-        "methods: [{id: bm25}, {id: random}, {id: gold_answer}]\nmetrics: [em, recall@5]\n"
+        "name: small\nbenchmarks: [{id: worlds/multihop, split: test, limit: 3}]\n"
+        "methods: [{id: bm25}, {id: gold_answer}]\nmetrics: [em, recall@5]\n"
     )
     planned = json.loads(ragmeter("plan", str(file), "--json", "--store", store).stdout)
-    assert [(task["method"], task["done"]) for task in planned["tasks"]] == [("bm25", 0), ("random", 0), ("gold_answer", 0)]
+    assert [(task["method"], task["done"]) for task in planned["tasks"]] == [("bm25", 0), ("gold_answer", 0)]
     assert not Path(store).exists()
     done = ragmeter("run", str(file), "--store", store)
     assert done.returncode == 0, done.stderr
@@ -117,8 +129,7 @@ def test_a_small_experiment_runs_shows_and_resumes_from_the_command_line(tmp_pat
     shown = json.loads(ragmeter("show", listed[0]["run"][:8], "--json", "--store", store).stdout)
     assert shown["environment"]["packages"]["numpy"]
     assert shown["provenance"]["data"]["reference"] == "worlds/multihop:test"
-    fresh = ragmeter("run", str(file), "--fresh", "--store", store)
-    assert "18 questions to answer" in fresh.stderr
+    assert "6 questions to answer" in ragmeter("run", str(file), "--fresh", "--store", store).stderr
 
 
 def test_doctor_names_the_store_and_what_is_installed(tmp_path: Path) -> None:
@@ -218,10 +229,6 @@ def test_check_commands_report_and_set_the_exit_code() -> None:
     assert json.loads(good.stdout)["passed"] is True
     assert ragmeter("check", "method", "nothing").returncode == 2
     assert ragmeter("check", "method", "bm25", "--config", "{k1").returncode == 2
-
-
-def test_no_colour_means_no_escape_codes(tmp_path: Path) -> None:
-    assert "\x1b[" not in ragmeter("methods", "--store", str(tmp_path)).stdout
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,14 +36,25 @@ metrics: [em]
 """
 
 
+@pytest.fixture(scope="session")
+def _answered_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Runs an experiment: test files with the same one share what it gave."""
+
+    @cache
+    def answer(text: str) -> Path:
+        folder = tmp_path_factory.mktemp("answered")
+        (folder / "x.yaml").write_text(text)
+        request = running.Request(str(folder / "x.yaml"))
+        assert running.run(request, folder / "store", as_json=True, quiet=True, verbose=False) == 0
+        return folder
+
+    return answer
+
+
 @pytest.fixture(scope="module")
-def answered(experiment_text: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def answered(experiment_text: str, _answered_once: Callable[[str], Path]) -> Path:
     """A folder with the experiment as `x.yaml` and what it gave in `store`; not to be written to."""
-    folder = tmp_path_factory.mktemp("answered")
-    (folder / "x.yaml").write_text(experiment_text)
-    request = running.Request(str(folder / "x.yaml"))
-    assert running.run(request, folder / "store", as_json=True, quiet=True, verbose=False) == 0
-    return folder
+    return _answered_once(experiment_text)
 
 
 @pytest.fixture

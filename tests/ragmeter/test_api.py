@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import Prediction
 from methods.registry import METHODS, MethodConfig, register
-from ragmeter import Broke, Results, UserError, compare, experiment, load_results, run
+from ragmeter import Broke, Compared, Results, UserError, compare, experiment, load_results, run
 from ragmeter.run_loop import execute
 from results import queries
 from results.board import boards
@@ -100,17 +101,16 @@ def test_what_is_offered_is_there_and_nothing_else() -> None:
 # -- run -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_dictionary_a_file_and_a_read_experiment_are_the_same_work(results: Results, tmp_path: Path) -> None:
+def test_a_dictionary_a_file_and_a_read_experiment_are_the_same_work(tmp_path: Path) -> None:
     import yaml
 
     file = tmp_path / "x.yaml"
-    file.write_text(yaml.safe_dump(SMALL))
-    names = [one.run for one in results.runs]
-    for given in (experiment.load(str(file)), file):
-        again = run(given, store=results.store.folder)
-        assert [one.run for one in again.runs] == names
-        assert [one.done for one in again.runs] == [12, 12, 12]
-    assert queries.experiment(results.store).path == str(file)
+    small = SMALL | {"reference": "random", "methods": [{"id": "random"}]}
+    file.write_text(yaml.safe_dump(small))
+    found = [run(given, store=tmp_path, limit=2) for given in (small, experiment.load(str(file)), file)]
+    assert [[one.done for one in again.runs] for again in found] == [[2]] * 3
+    assert len({one.run for again in found for one in again.runs}) == 1
+    assert queries.experiment(found[0].store).path == str(file)
 
 
 def test_the_table_is_the_board_that_the_command_line_shows(results: Results) -> None:
@@ -139,12 +139,6 @@ def test_answers_stand_beside_their_question_and_gold(results: Results) -> None:
     assert all(set(line.answer.split("\n")) <= set(line.golds) for line in gold.itertuples())
     assert all(text.endswith(("?", ".")) for text in answers.text)
     assert answers.failed.isna().all()
-
-
-def test_a_limit_asks_only_the_first_questions(tmp_path: Path) -> None:
-    few = run(SMALL | {"reference": "random", "methods": [{"id": "random"}]}, store=tmp_path, limit=3)
-    assert [one.questions for one in few.runs] == [3]
-    assert queries.experiment(few.store).limit == 3
 
 
 def test_a_method_that_breaks_is_warned_of_and_named(tmp_path: Path, scratch: None) -> None:
@@ -211,9 +205,11 @@ def test_what_was_run_is_loaded_again(results: Results) -> None:
     pd.testing.assert_frame_equal(loaded.table(), results.table())
     assert loaded.experiment == load_results(results.store.folder).experiment == "small"
     assert len(load_results(results.store.folder, every=True).runs) == 3
-    only = load_results(results.store.folder, metrics=["f1"], reference="random")
+    # A single metric need not be a list.
+    only, listed = (load_results(results.store.folder, metrics=given, reference="random") for given in ("f1", ["f1"]))
     assert {row.metric.partition("(")[0] for row in only.table().itertuples()} == {"f1"}
     assert only.boards[0].reference == "random"
+    pd.testing.assert_frame_equal(only.table(), listed.table())
 
 
 def test_a_store_that_is_not_there_or_lacks_the_experiment_is_an_error(results: Results, tmp_path: Path) -> None:
@@ -241,11 +237,6 @@ def test_an_argument_of_the_wrong_kind_is_named(results: Results, options: dict[
         load_results(**{"store": results.store.folder} | options)
 
 
-def test_a_single_metric_need_not_be_a_list(results: Results) -> None:
-    single = load_results(results.store.folder, metrics="f1")
-    pd.testing.assert_frame_equal(single.table(), load_results(results.store.folder, metrics=["f1"]).table())
-
-
 def test_messages_speak_of_arguments_and_not_of_options(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         load_results(tmp_path / "none")
@@ -266,8 +257,12 @@ def test_the_store_of_the_environment_is_the_default(results: Results, monkeypat
 # -- compare -------------------------------------------------------------------------------------------------------
 
 
-def test_a_comparison_is_the_paired_statistics_of_the_scores(results: Results) -> None:
-    found = compare("random", "bm25", metric="recall@5", store=results.store.folder)
+@pytest.fixture(scope="module")
+def found(results: Results) -> Compared:
+    return compare("random", "bm25", metric="recall@5", store=results.store.folder)
+
+
+def test_a_comparison_is_the_paired_statistics_of_the_scores(results: Results, found: Compared) -> None:
     wide = results.scores().pivot_table(index="question", columns=["metric", "method"], values="value")[found.metric]
     direct = difference(wide["bm25"].to_numpy(), wide["random"].to_numpy())
     assert found.difference == pytest.approx(direct.value)
@@ -281,17 +276,13 @@ def test_a_comparison_is_the_paired_statistics_of_the_scores(results: Results) -
     assert (questions.difference > 0).sum() == found.wins
 
 
-def test_the_other_way_round_is_the_mirror_image(results: Results) -> None:
-    one = compare("random", "bm25", metric="recall@5", store=results.store.folder)
+def test_the_other_way_round_is_the_mirror_image(results: Results, found: Compared) -> None:
     other = compare("bm25", "random", metric="recall@5", store=results.store.folder)
-    assert one.difference == pytest.approx(-other.difference)
-    assert (one.wins, one.ties, one.losses) == (other.losses, other.ties, other.wins)
+    assert found.difference == pytest.approx(-other.difference)
+    assert (found.wins, found.ties, found.losses) == (other.losses, other.ties, other.wins)
 
 
-def test_wins_are_in_the_metrics_own_direction(results: Results) -> None:
-    from dataclasses import replace
-
-    found = compare("random", "bm25", metric="recall@5", store=results.store.folder)
+def test_wins_are_in_the_metrics_own_direction(found: Compared) -> None:
     assert found.wins > found.losses
     as_cost = replace(found, higher_is_better=False)
     assert (as_cost.wins, as_cost.losses) == (found.losses, found.wins)
@@ -328,8 +319,10 @@ def test_a_comparison_of_what_is_no_name_names_the_argument(results: Results, a:
         compare(a, b, metric=metric, store=results.store.folder)
 
 
-def test_runs_about_different_questions_are_not_compared(results: Results) -> None:
-    run(SMALL | {"name": "fewer", "methods": [{"id": "bm25"}]}, store=results.store.folder, limit=5)
+def test_a_limit_asks_only_the_first_questions_and_runs_about_different_ones_are_not_compared(results: Results) -> None:
+    few = run(SMALL | {"name": "fewer", "methods": [{"id": "bm25"}]}, store=results.store.folder, limit=5)
+    assert [one.questions for one in few.runs] == [5]
+    assert queries.experiment(few.store).limit == 5
     with pytest.raises(UserError, match="different questions"):
         compare("small/random", "fewer/bm25", metric="f1", store=results.store.folder)
 
@@ -355,8 +348,6 @@ def test_text_of_strangers_stays_text() -> None:
 
 
 def test_a_hostile_name_of_a_method_cannot_become_a_tag(results: Results) -> None:
-    from dataclasses import replace
-
     (board,) = results.boards
     evil = "<script>alert(1)</script>"
     rows = tuple(replace(row, run=replace(row.run, method=evil, error=evil)) for row in board.rows)
@@ -385,6 +376,7 @@ def test_nothing_scored_yet_is_nan_not_zero(results: Results) -> None:
 # -- the page ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_page_run_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "api.md").read_text(), re.DOTALL)

@@ -44,14 +44,29 @@ def typed(line: str, last: str = "pass", **environment: str) -> subprocess.Compl
 
 
 @pytest.fixture
-def tab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tab:
+def answered_here(monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]) -> Callable[..., str]:
+    """What a shell is answered, in this process, with these variables set beside those of bash."""
+
+    def answered(**environment: str) -> str:
+        with monkeypatch.context() as patch:
+            for name, value in {"_RAGMETER_COMPLETE": "complete_bash", **environment}.items():
+                patch.setenv(name, value)
+            done = call()
+        assert done.err == ""
+        return done.out
+
+    return answered
+
+
+@pytest.fixture
+def tab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answered_here: Callable[..., str]) -> Tab:
     """The words that are offered; where there is no store unless the test names one."""
     monkeypatch.setenv("RAGMETER_STORE", str(tmp_path / "none"))
 
     def offered(line: str, **environment: str) -> list[str]:
-        done = typed(f"ragmeter {line}", **environment)
-        assert done.stderr == ""
-        return done.stdout.splitlines()
+        words = f"ragmeter {line}"
+        given = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), **environment}
+        return answered_here(**given).splitlines()
 
     return offered
 
@@ -84,6 +99,9 @@ def test_what_other_packages_register_is_offered_too(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
+        ("ru", {"run", "runs"}),
+        ("judge re", {"replay"}),
+        ("run --li", {"--limit"}),
         ("methods gra", {"grag", "graph_hybrid"}),
         ("check method bm", {"bm25", "bm25_reranker", "bm25_triples"}),
         ("methods --kind re", {"retriever", "reranker", "reader"}),
@@ -143,7 +161,11 @@ def test_what_the_store_holds_is_offered(tab: Tab, store: Store) -> None:
     assert tab(f"resume --store {store.folder} ", RAGMETER_STORE="nowhere") == ["small"]
 
 
-def test_a_store_that_is_written_to_or_damaged_offers_nothing_at_once(tab: Tab, store: Store, tmp_path: Path) -> None:
+def test_a_store_that_is_written_to_or_damaged_offers_nothing_at_once(store: Store, tmp_path: Path) -> None:
+    def tab(line: str, **environment: str) -> list[str]:
+        """As another process is answered."""
+        return typed(f"ragmeter {line}", **environment).stdout.splitlines()
+
     here = {"RAGMETER_STORE": str(store.folder)}
     with duckdb.connect(str(store.folder / "store.duckdb")):
         assert tab("resume ", **here) == []
@@ -156,30 +178,35 @@ def test_a_store_that_is_written_to_or_damaged_offers_nothing_at_once(tab: Tab, 
 
 
 @pytest.mark.parametrize(
-    ("line", "heavy"),
+    ("lines", "heavy"),
     [
-        ("methods a", "torch transformers duckdb pyarrow numpy"),
-        ("metrics a", "torch transformers duckdb pyarrow numpy"),
-        ("datasets show w", "torch transformers duckdb pyarrow numpy"),
-        ("run a", "torch transformers duckdb pyarrow numpy"),
-        ("datasets stats worlds/l", "torch transformers duckdb scipy"),
-        ("train clara --preset ", "torch transformers duckdb scipy"),
-        ("show ", "torch transformers pyarrow numpy"),
+        (("methods a", "metrics a", "datasets show w", "run a"), "torch transformers duckdb pyarrow numpy"),
+        (("datasets stats worlds/l", "train clara --preset "), "torch transformers duckdb scipy"),
+        (("show ",), "torch transformers pyarrow numpy"),
     ],
 )
-def test_nothing_heavy_is_imported(line: str, heavy: str, store: Store) -> None:
+def test_nothing_heavy_is_imported(lines: tuple[str, ...], heavy: str, store: Store) -> None:
+    """One line after another in one process: whatever one of them imports stays imported."""
+    *before, line = lines
     told = f"print([name for name in {heavy.split()!r} if name in sys.modules], file=sys.stderr)"
-    done = typed(f"ragmeter {line}", told, RAGMETER_STORE=str(store.folder))
-    assert done.stdout.strip()
+    again = "".join(
+        f"\n  os.environ.update(COMP_WORDS={('ragmeter ' + one)!r}, COMP_CWORD='{1 + one.count(' ')}')\n  print('---')"
+        "\n  try: main()\n  except SystemExit: pass"
+        for one in before
+    )
+    done = typed(f"ragmeter {line}", f"\n  import os{again}\n  {told}", RAGMETER_STORE=str(store.folder))
+    assert all(part.strip() for part in done.stdout.split("---"))
     assert done.stderr.strip() == "[]"
 
 
-def test_a_fault_in_the_middle_of_it_offers_nothing_and_says_nothing(tmp_path: Path) -> None:
-    broken = "import ragmeter.completion as c; c._written = None; "
-    env = {**os.environ, "_RAGMETER_COMPLETE": "complete_bash", "COMP_WORDS": "ragmeter methods a", "COMP_CWORD": "2"}
-    for given in ({}, {"COMP_CWORD": "two"}):
-        done = subprocess.run([sys.executable, "-c", broken + START + "pass"], capture_output=True, text=True, env=env | given)
-        assert (done.stdout, done.stderr) == ("", "")
+def test_a_fault_in_the_middle_of_it_offers_nothing_and_says_nothing(
+    monkeypatch: pytest.MonkeyPatch, answered_here: Callable[..., str]
+) -> None:
+    given = {"COMP_WORDS": "ragmeter methods a", "COMP_CWORD": "2"}
+    assert answered_here(**given | {"COMP_CWORD": "two"}) == ""
+    assert answered_here(**given) != ""
+    monkeypatch.setattr(completion, "_written", None)
+    assert answered_here(**given) == ""
 
 
 @pytest.mark.parametrize(
@@ -194,29 +221,29 @@ def test_a_fault_in_the_middle_of_it_offers_nothing_and_says_nothing(tmp_path: P
         (("methods", "'graph_h"), ["graph_hybrid"]),
     ],
 )
-def test_words_that_bash_cuts_are_put_together_again(words: tuple[str, ...], offered: list[str]) -> None:
+def test_words_that_bash_cuts_are_put_together_again(words: tuple[str, ...], offered: list[str], answered_here: Callable[..., str]) -> None:
     env = {"COMP_WORDS": "\n".join(("ragmeter", *words)), "COMP_CWORD": str(len(words))}
-    assert typed("ragmeter", **env).stdout.splitlines() == offered
+    assert answered_here(**env).splitlines() == offered
 
 
-def test_what_a_shell_would_take_apart_is_quoted(store: Store) -> None:
+def test_what_a_shell_would_take_apart_is_quoted(store: Store, answered_here: Callable[..., str]) -> None:
     with store.database.writing() as connection:
         connection.execute("UPDATE experiments SET name = 'two words'")
     env = {"RAGMETER_STORE": str(store.folder), "COMP_CWORD": "2"}
-    assert typed("ragmeter", COMP_WORDS="ragmeter\ntable\ntwo", **env).stdout == "two\\ words\n"
-    assert typed("ragmeter", COMP_WORDS="ragmeter\ntable\ntwo\\ w", **env).stdout == "two\\ words\n"
-    assert typed("ragmeter", COMP_WORDS="ragmeter\ntable\n'two w", **env).stdout == "two words\n"
+    assert answered_here(COMP_WORDS="ragmeter\ntable\ntwo", **env) == "two\\ words\n"
+    assert answered_here(COMP_WORDS="ragmeter\ntable\ntwo\\ w", **env) == "two\\ words\n"
+    assert answered_here(COMP_WORDS="ragmeter\ntable\n'two w", **env) == "two words\n"
 
 
-def test_other_shells_are_answered_too() -> None:
+def test_other_shells_are_answered_too(answered_here: Callable[..., str]) -> None:
     asked = {"_TYPER_COMPLETE_ARGS": "ragmeter datasets stats worlds/long:te"}
-    zsh = typed("ragmeter", _RAGMETER_COMPLETE="complete_zsh", **asked)
-    assert zsh.stdout.startswith("_arguments")
-    assert "worlds/long" in zsh.stdout
-    fish = typed("ragmeter", _RAGMETER_COMPLETE="complete_fish", _TYPER_COMPLETE_FISH_ACTION="get-args", **asked)
-    assert fish.stdout.split() == ["worlds/long:test"]
+    zsh = answered_here(_RAGMETER_COMPLETE="complete_zsh", **asked)
+    assert zsh.startswith("_arguments")
+    assert "worlds/long" in zsh
+    fish = answered_here(_RAGMETER_COMPLETE="complete_fish", _TYPER_COMPLETE_FISH_ACTION="get-args", **asked)
+    assert fish.split() == ["worlds/long:test"]
     powershell = {"_RAGMETER_COMPLETE": "complete_powershell", "_TYPER_COMPLETE_WORD_TO_COMPLETE": "worlds/long:te"}
-    assert typed("ragmeter", **powershell, **asked).stdout.startswith("worlds/long:test:::")
+    assert answered_here(**powershell, **asked).startswith("worlds/long:test:::")
 
 
 NAMES = {"experiment", "run", "runs", "reference", "references", "benchmark", "metrics", "metric", "preset", "profile",

@@ -34,6 +34,7 @@ def run(*given: str) -> Any:
     return CliRunner().invoke(app, ["compress", *given])
 
 
+@pytest.mark.slow
 def test_a_corpus_is_compressed_once_and_a_run_finds_it(checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     picture = tmp_path / "states.svg"
     given = (WORLD, "--config", CONFIG, "--model", checkpoint, "--store", str(tmp_path / "store"), "--device", "cpu")

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -55,11 +53,6 @@ def rows(native) -> bytes:
 @pytest.fixture
 def server(rows):
     return HubServer({hotpotqa.CARD.hub_id: Repository({"distractor/validation.jsonl": rows})})
-
-
-def ragmeter(*arguments, **environment):
-    command = [sys.executable, "-m", "ragmeter.cli", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, check=False)
 
 
 # --- list and show -----------------------------------------------------------------------------------------------
@@ -189,17 +182,17 @@ def test_offline_uses_the_cache_alone_and_asks_nobody(command, server, tmp_path)
         assert server.requests.total() == asked
 
 
-def test_offline_is_an_option_of_running_too(server, tmp_path):
+def test_offline_is_an_option_of_running_too(server, tmp_path, call):
     experiment = tmp_path / "x.yaml"
     experiment.write_text("name: x\nbenchmarks: [{id: hotpotqa, split: dev}]\nmethods: [{id: bm25}]\nmetrics: [em]\n")
     with server.as_hub(tmp_path / "home"):
-        done = ragmeter("run", experiment, "--offline", "--store", tmp_path / "store")
-        assert done.returncode != 0
-        assert "the network is forbidden (offline)" in " ".join(done.stderr.split())
         # A plan needs no network at all: it says what is to be fetched.
-        done = ragmeter("plan", experiment, "--check", "--store", tmp_path / "store")
-        assert done.returncode == 2
-        assert "ragmeter datasets fetch hotpotqa/distractor:dev" in " ".join(done.stdout.split())
+        done = call("plan", str(experiment), "--check", "--store", str(tmp_path / "store"))
+        assert done.code == 2
+        assert "ragmeter datasets fetch hotpotqa/distractor:dev" in " ".join(done.out.split())
+        done = call("run", str(experiment), "--offline", "--store", str(tmp_path / "store"))
+        assert done.code != 0
+        assert "the network is forbidden (offline)" in " ".join(done.err.split())
         assert server.requests.total() == 0
 
 
@@ -247,19 +240,20 @@ def test_a_repository_without_a_readme_is_said_not_to_be_checked(command, server
     assert (found["status"], found["detail"][:12]) == ("note", "not checked:")
 
 
-# --- as a process ------------------------------------------------------------------------------------------------
+# --- as a command -------------------------------------------------------------------------------------------------
 
 
-def test_errors_are_shown_in_the_style_of_the_house(tmp_path):
-    done = ragmeter("datasets", "hotpotq")
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[0] == "error: unknown dataset 'hotpotq'"
-    done = ragmeter("datasets", "verify", "hotpotqa:dev", "--offline", "--json", RAGMETER_DATA=str(tmp_path))
-    assert done.returncode == 1
-    assert json.loads(done.stdout)["colour"] == "red"
+def test_errors_are_shown_in_the_style_of_the_house(tmp_path, call, monkeypatch):
+    done = call("datasets", "hotpotq")
+    assert done.code == 2
+    assert done.err.splitlines()[0] == "error: unknown dataset 'hotpotq'"
+    monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
+    done = call("datasets", "verify", "hotpotqa:dev", "--offline", "--json")
+    assert done.code == 1
+    assert json.loads(done.out)["colour"] == "red"
 
 
-def test_help_lists_the_verbs():
-    shown = ragmeter("datasets", "--help", NO_COLOR="1").stdout
+def test_help_lists_the_verbs(call):
+    shown = call("datasets", "--help").out
     for verb in ("list", "show", "fetch", "verify", "stats", "sample", "corpus", "contamination"):
         assert f" {verb} " in shown

@@ -98,6 +98,7 @@ def test_generated_worlds_verify_green(command):
     assert world["colour"] == "green"
 
 
+@pytest.mark.slow
 def test_the_samples_folder_is_green_as_a_whole(command, data_folder, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
     found = command.said("verify", "--all", "--partial")

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterable
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -35,27 +34,29 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def alone(program: str) -> Any:
-    """What a process of its own prints as JSON: in this one other tests have registered parts of theirs."""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
-    return json.loads(done.stdout)
-
-
 @pytest.fixture(scope="module")
-def reference() -> dict[str, str]:
-    found: dict[str, str] = alone("import json; from ragmeter.reference.pages import pages; print(json.dumps(pages()))")
-    return found
+def written() -> tuple[dict[str, str], dict[str, list[str]]]:
+    """The reference's pages and what is registered, of a process of its own: in this one tests have registered parts of theirs."""
+    done = subprocess.run([sys.executable, "-c", WRITTEN], capture_output=True, text=True, check=True, cwd=ROOT)
+    pages, registered = json.loads(done.stdout)
+    return pages, registered
 
 
-REGISTERED = """
+@pytest.fixture
+def reference(written: tuple[dict[str, str], dict[str, list[str]]]) -> dict[str, str]:
+    return written[0]
+
+
+WRITTEN = """
 import json
+from ragmeter.reference.pages import pages
 from benchmarks.registry import DATASETS
 from judges.judging import JUDGES
 from judges.registry import METRICS
 from methods.registry import METHODS
 from methods.training import TRAININGS
 every = {"methods": METHODS, "trainings": TRAININGS, "datasets": DATASETS, "judges": JUDGES, "metrics": METRICS}
-print(json.dumps({name: [entry.id for entry in entries] for name, entries in every.items()}))
+print(json.dumps([pages(), {name: [entry.id for entry in entries] for name, entries in every.items()}]))
 """
 
 
@@ -74,6 +75,7 @@ class Loads(HTMLParser):
             self.found.append(given.get("href") or "")
 
 
+@pytest.mark.slow
 def test_a_reader_needs_no_other_machine(site: Path) -> None:
     written = sorted(site.rglob("*.html"))
     assert len(written) > 40
@@ -84,6 +86,7 @@ def test_a_reader_needs_no_other_machine(site: Path) -> None:
         assert [address for address in page.found if re.match(r"(https?:)?//", address)] == [], file.name
 
 
+@pytest.mark.slow
 def test_bars_within_cells_are_bars(site: Path) -> None:
     page = (site / "reference" / "trainings.html").read_text("utf-8")
     assert "&lt;|endoftext|&gt;" in page
@@ -92,6 +95,7 @@ def test_bars_within_cells_are_bars(site: Path) -> None:
             assert "\\|" not in cell, file.name
 
 
+@pytest.mark.slow
 def test_every_relative_link_of_every_page_leads_somewhere(site: Path) -> None:
     for file in site.rglob("*.html"):
         for address in re.findall(r'(?:href|src)="([^"#?]+)', file.read_text("utf-8")):
@@ -110,11 +114,13 @@ def headings(page: str, level: int) -> list[str]:
     return re.findall(rf"^{'#' * level} `?(\w+)", page, re.MULTILINE)
 
 
-def test_the_reference_has_everything_that_is_registered(reference: dict[str, str]) -> None:
+@pytest.mark.slow
+def test_the_reference_has_everything_that_is_registered(written: tuple[dict[str, str], dict[str, list[str]]]) -> None:
+    reference, registered = written
+
     def of(*names: str) -> list[str]:
         return [found for name in names for found in headings(reference[f"reference/{name}.md"], 2)]
 
-    registered = alone(REGISTERED)
     kinds = ("retrievers", "rerankers", "compressors", "readers", "systems", "controls")
     assert sorted(of(*kinds)) == sorted(registered["methods"])
     assert {name: of(name) for name in ("trainings", "datasets", "judges")} == {
@@ -130,6 +136,7 @@ def row(page: str, section: str, option: str) -> dict[str, str]:
     return dict(zip(lines[0], found, strict=True))
 
 
+@pytest.mark.slow
 def test_an_option_stands_with_default_bounds_and_both_presets(reference: dict[str, str]) -> None:
     rate = row(reference["reference/trainings.md"], "ark", "train.learning_rate")
     assert (rate["default"], rate["released"]) == ("`[6e-06, 4e-06, 2e-06]`", "`[1e-05, 8e-06, 4e-06]`")
@@ -140,6 +147,7 @@ def test_an_option_stands_with_default_bounds_and_both_presets(reference: dict[s
     assert row(reference["reference/readers.md"], "chat", "model")["default"] == "*required*"
 
 
+@pytest.mark.slow
 def test_every_option_of_every_part_is_explained(reference: dict[str, str]) -> None:
     unexplained = [f"{path}: {line}" for path, page in reference.items() for line in options_without_words(page.splitlines())]
     assert unexplained == []
@@ -169,14 +177,11 @@ PAGES = [
 ]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_links_lead_to_files_of_the_repository(page: Path) -> None:
+def test_links_lead_to_files_of_the_repository() -> None:
     """Whoever reads it where the code is hosted has no built site."""
-    text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
-    leads = [link for link in LINK.findall(text) if "://" not in link and not link.startswith("mailto:")]
-    assert [link for link in leads if not (page.parent / link).exists()] == []
-
-
-def test_links_of_pages_are_found() -> None:
     assert len(PAGES) > 40
+    for page in PAGES:
+        text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+        leads = [link for link in LINK.findall(text) if "://" not in link and not link.startswith("mailto:")]
+        assert [link for link in leads if not (page.parent / link).exists()] == [], page
     assert "docs/start.md" in LINK.findall((ROOT / "README.md").read_text("utf-8"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -16,8 +17,9 @@ from benchmarks.errors import UserError
 from benchmarks.schema import Query
 from methods.api import Prediction, Services
 from methods.registry import METHODS, MethodConfig, register
+from ragmeter.cli import main
 from results import blessed, queries
-from results.store import Store
+from results.store import Run, Store
 
 Command = Callable[..., tuple[int, str, str]]
 FULL = Path("/dev/full")
@@ -27,54 +29,67 @@ FULL = Path("/dev/full")
 def experiment_text() -> str:
     return """\
 name: small
-reference: bm25 + pocket
+reference: bm25 + extractive
 benchmarks: [{id: worlds/multihop, split: test, setting: distractor, limit: 8}]
-methods: [{id: bm25, reader: pocket}, {id: random, name: random é}, {id: gold_answer}]
+methods: [{id: bm25, reader: extractive}, {id: random, name: random é}, {id: gold_answer}]
 metrics: [em]
 """
 
 
-def shell(store: Path, *words: str, into: Path | None = None, **environment: str) -> subprocess.CompletedProcess[bytes]:
-    """The command line in a process of its own, whose standard output is a pipe or a file."""
-    env = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-    env |= {"RAGMETER_STORE": str(store), "OMP_NUM_THREADS": "1", "COLUMNS": "150"} | environment
-    command = [sys.executable, "-m", "ragmeter.cli", *words]
-    if into is None:
-        return subprocess.run(command, capture_output=True, env=env, check=False)
-    with into.open("wb") as file:
-        return subprocess.run(command, stdout=file, stderr=subprocess.PIPE, env=env, check=False)
+Written = Callable[..., bytes]
+
+
+@pytest.fixture
+def written(answered: Path, monkeypatch: pytest.MonkeyPatch) -> Written:
+    """What a command that succeeds writes to an output of an encoding, in this process."""
+
+    def write(encoding: str, *words: str) -> bytes:
+        output = io.BytesIO()
+        with monkeypatch.context() as patch, io.TextIOWrapper(output, encoding) as text:
+            for name, value in {"RAGMETER_STORE": str(answered / "store"), "COLUMNS": "150"}.items():
+                patch.setenv(name, value)
+            patch.setattr(sys, "argv", ["ragmeter", *words])
+            patch.setattr(sys, "stdout", text)
+            with pytest.raises(SystemExit) as end:
+                main()
+            assert not end.value.code
+            text.flush()
+            return output.getvalue()
+
+    return write
 
 
 # -- output that cannot hold everything ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
-def test_characters_that_the_output_cannot_hold_are_replaced(encoding: str, answered: Path) -> None:
+def test_characters_that_the_output_cannot_hold_are_replaced(encoding: str, answered: Path, written: Written) -> None:
     runs = [row.run for row in queries.runs(Store(answered / "store"))]
-    done = shell(answered / "store", "diff", *runs[:2], PYTHONIOENCODING=encoding)
-    assert (done.returncode, done.stderr) == (0, b"")
-    shown = done.stdout.decode(encoding)
+    shown = written(encoding, "diff", *runs[:2]).decode(encoding)
     assert "+/=/?" in shown
     assert ("±" in shown) == (encoding == "cp1252")
 
 
-def test_json_loses_no_character_to_the_output(answered: Path) -> None:
-    narrow, wide = (shell(answered / "store", "runs", "--json", PYTHONIOENCODING=name) for name in ("ascii", "utf-8"))
-    assert (narrow.returncode, wide.returncode) == (0, 0)
-    told = json.loads(narrow.stdout.decode("ascii"))
-    assert told == json.loads(wide.stdout.decode("utf-8"))
+def test_json_loses_no_character_to_the_output(written: Written) -> None:
+    narrow, wide = (written(name, "runs", "--json").decode(name) for name in ("ascii", "utf-8"))
+    told = json.loads(narrow)
+    assert told == json.loads(wide)
     assert "random é" in {row["method"] for row in told}
-    assert "random é" in wide.stdout.decode("utf-8")
+    assert "random é" in wide
 
 
 # -- output that cannot be written ---------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("line", ["table", "table --json", "judge", "--version"])
+@pytest.mark.parametrize(("line", "unbuffered"), [("runs", ""), ("runs --json", "1"), ("judge", "1"), ("--version", "")])
 def test_a_full_disk_behind_the_output_is_nobodys_fault(line: str, unbuffered: str, answered: Path) -> None:
-    done = shell(answered / "store", *line.split(), into=FULL, PYTHONUNBUFFERED=unbuffered)
+    env = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    env |= {"RAGMETER_STORE": str(answered / "store"), "PYTHONUNBUFFERED": unbuffered}
+    env |= {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
+    with FULL.open("wb") as full:
+        command = [sys.executable, "-m", "ragmeter.cli", *line.split()]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=env, check=False)
     said = done.stderr.decode()
     assert done.returncode == 1
     assert "the output could not be written: No space left on device" in said
@@ -125,7 +140,7 @@ def test_a_task_that_failed_is_no_wrong_usage(faulty: None, experiment_text: str
 
 
 def test_runs_are_offered_whose_method_has_the_word(ragmeter: Command, store: Store, tmp_path: Path) -> None:
-    bm25 = next(row for row in queries.runs(store) if row.method == "bm25 + pocket")
+    bm25 = next(row for row in queries.runs(store) if row.method == "bm25 + extractive")
     for line in (("show", "BM25"), ("diff", "bm25", "random é")):
         code, _, said = ragmeter(*line)
         assert code == 2
@@ -134,13 +149,14 @@ def test_runs_are_offered_whose_method_has_the_word(ragmeter: Command, store: St
     assert "did you mean 'small/random é/worlds/multihop:test/distractor/0'? `ragmeter runs` lists all" in said
 
 
-def test_the_newest_experiments_runs_are_offered_first_and_no_more_than_a_dozen(
-    ragmeter: Command, experiment_text: str, store: Store, tmp_path: Path
-) -> None:
-    methods = ", ".join(f"{{id: bm25, name: pick {number}, config: {{k1: {number + 1}.5}}}}" for number in range(13))
-    text = experiment_text.replace("name: small", "name: a-later").replace("limit: 8", "limit: 4").replace("{id: gold_answer}", methods)
-    (tmp_path / "y.yaml").write_text(text.replace("name: random é", "name: at random"))
-    assert ragmeter("run", str(tmp_path / "y.yaml"), "-q")[0] == 0
+def test_the_newest_experiments_runs_are_offered_first_and_no_more_than_a_dozen(ragmeter: Command, store: Store) -> None:
+    (like, *_) = queries.runs(store)
+    names = ["at random", *(f"pick {number}" for number in range(13))]
+    runs = [f"{number:064x}" for number in range(len(names))]
+    for run, method in zip(runs, names, strict=True):
+        dataset = (like.dataset, like.dataset_fingerprint, like.setting, like.seed, like.questions)
+        store.start(Run(run, method, like.method_id, like.kind, {}, *dataset, {}))
+    store.put_experiment("a-later", "name: a-later", None, None, None, runs, names=names)
     said = ragmeter("show", "pick")[2]
     assert said.count("(a-later/pick") == 12
     assert "… (13 in all); `ragmeter runs` lists all" in said
@@ -149,7 +165,7 @@ def test_the_newest_experiments_runs_are_offered_first_and_no_more_than_a_dozen(
 
 
 def test_a_blessed_name_with_the_word_is_offered_before_runs(ragmeter: Command, store: Store) -> None:
-    run = next(row for row in queries.runs(store) if row.method == "bm25 + pocket")
+    run = next(row for row in queries.runs(store) if row.method == "bm25 + extractive")
     blessed.bless(store, "bm25-best", run)
     assert f"name one: bm25-best, {run.run[:8]} (" in ragmeter("show", "bm25")[2]
 

@@ -145,11 +145,6 @@ def test_experiments_are_listed_by_the_names_that_run_takes(tmp_path: Path) -> N
     assert listed == list(experiment.shipped())
 
 
-@pytest.mark.parametrize("name", sorted(experiment.shipped()))
-def test_every_shipped_experiment_is_valid(name: str) -> None:
-    assert experiment.load(name).methods
-
-
 def test_lines_are_those_of_the_file() -> None:
     source = yaml_source.read("a: 1\nb:\n  - c: 2\n    d: 3\n", "f")
     assert source.where(("b", 0, "d")) == "f:4 (b.0.d)"

@@ -27,7 +27,13 @@ methods:
   - {id: gold_answer}
 metrics: [f1, recall@5, recall@20]
 """
-OTHER = EXPERIMENT.replace("name: small", "name: other").replace("limit: 60", "limit: 8")
+OTHER = """
+name: other
+reference: random
+benchmarks: [{id: worlds/multihop, split: test, limit: 8}]
+methods: [{id: random}]
+metrics: [f1]
+"""
 
 
 Command = Callable[..., Any]
@@ -219,35 +225,36 @@ def encoder(folder: Path, seed: int) -> Path:
 
 
 @pytest.mark.slow
-def test_did_my_checkpoint_regress(tmp_path: Path) -> None:
+def test_did_my_checkpoint_regress(tmp_path: Path, call: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """From a model folder to the gate's answer, with nothing but the commands of the docs."""
 
-    def gate(baseline: str, candidate: str, *more: str) -> subprocess.CompletedProcess[str]:
-        return started("gate", "--baseline", baseline, "--candidate", candidate, "--store", store, *more)
+    def gate(candidate: str, *more: str) -> Any:
+        return call("gate", "--baseline", "main", "--candidate", candidate, "--metric", "recall@2", "--margin", "1pp", *more)
 
-    folder, store = encoder(tmp_path / "epoch-1", 1), str(tmp_path / "s")
+    monkeypatch.setenv("RAGMETER_STORE", str(tmp_path / "s"))
+    folder = encoder(tmp_path / "epoch-1", 1)
     file = tmp_path / "x.yaml"
     file.write_text(
         "name: nightly\nbenchmarks: [{id: worlds/multihop, split: test, limit: 40}]\n"
         f"methods: [{{id: bm25}}, {{id: dense, name: mine, config: {{model: {folder}}}}}]\nmetrics: [recall@2]\n"
     )
-    ran = started("run", str(file), "-q", "--store", store)
-    assert ran.returncode == 0, ran.stderr
-    assert started("bless", "main", path("bm25", "nightly"), "--store", store).returncode == 0
-    unknown = gate("main", str(folder), "--metric", "recall@2", "--margin", "1pp")
-    assert unknown.returncode == 2
-    assert "ragmeter checkpoints add" in unknown.stderr
-    added = json.loads(started("checkpoints", "add", str(folder), "--json", "--store", store).stdout)
-    done = gate("main", "epoch-1", "--metric", "recall@2", "--margin", "1pp", "--json")
-    assert done.returncode == 100, done.stderr
-    said = json.loads(done.stdout)
+    ran = call("run", str(file), "-q")
+    assert ran.code == 0, ran.err
+    assert call("bless", "main", path("bm25", "nightly")).code == 0
+    unknown = gate(str(folder))
+    assert unknown.code == 2
+    assert "ragmeter checkpoints add" in unknown.err
+    added = json.loads(call("checkpoints", "add", str(folder), "--json").out)
+    done = gate("epoch-1", "--json")
+    assert done.code == 100, done.err
+    said = json.loads(done.out)
     assert said["candidate_checkpoint"] == added["sha256"]
     assert said["candidate"]["path"].split("/")[1] == "mine"
-    listed = json.loads(started("checkpoints", "--json", "--store", store).stdout)
+    listed = json.loads(call("checkpoints", "--json").out)
     assert [(one["name"], one["registered"]) for one in listed] == [("epoch-1", True)]
-    assert started("checkpoints", "verify", "--store", store).returncode == 0
+    assert call("checkpoints", "verify").code == 0
     (folder / "config.json").write_text((folder / "config.json").read_text() + " ")
-    assert started("checkpoints", "verify", "--store", store).returncode == 1
-    tampered = started("checkpoints", "verify", "epoch-1", "--store", store)
-    assert tampered.returncode == 2
-    assert "config.json" in tampered.stderr
+    assert call("checkpoints", "verify").code == 1
+    tampered = call("checkpoints", "verify", "epoch-1")
+    assert tampered.code == 2
+    assert "config.json" in tampered.err

@@ -156,23 +156,17 @@ def test_an_experiment_file_with_a_wrong_judge_names_the_line(
 # -- judging -------------------------------------------------------------------------------------------------------
 
 
-def test_judges_are_listed_with_what_they_are_and_those_of_the_store(ragmeter: Command) -> None:
-    assert ragmeter("judge", "run", "rule_match", "-q").code == 0
-    done = ragmeter("judge", "list")
-    assert {line.split()[0] for line in done.out.splitlines()} >= {"match", "pairwise", "grounding", "style", "rule_match"}
-    value = json.loads(ragmeter("judge", "list", "--json").out)
-    assert [card["rule"] for card in value["stored"]] == [True]
-    shown = ragmeter("judge", "list", "match").out
-    for word in ("accuracy", "partial", "repetitions", "SARK"):
-        assert word in shown
-
-
-def test_rules_judge_offline_and_are_called_rules_everywhere(ragmeter: Command) -> None:
+def test_rules_judge_offline_are_listed_and_are_called_rules_everywhere(ragmeter: Command) -> None:
     done = ragmeter("judge", "run", "rule_match", "-q")
     assert done.code == 0, done.err
     assert "accuracy (rule)" in done.out
     assert "accuracy (rule)" in ragmeter("table").out
-    assert "rule" in ragmeter("judge", "list").out
+    listed = ragmeter("judge", "list").out
+    assert {line.split()[0] for line in listed.splitlines()} >= {"match", "pairwise", "grounding", "style", "rule_match"}
+    assert [card["rule"] for card in json.loads(ragmeter("judge", "list", "--json").out)["stored"]] == [True]
+    shown = ragmeter("judge", "list", "match").out
+    for word in ("accuracy", "partial", "repetitions", "SARK"):
+        assert word in shown
     assert "rules, no model" in ragmeter("judge", "card", "rule_match").out
     assert "by rules, not by a model" in ragmeter("judge", "run", "rule_pairwise", "-q").out
     for board in json.loads(ragmeter("judge", "table", "--json").out):
@@ -211,10 +205,10 @@ def test_pairs_of_named_runs_and_all_pairs(ragmeter: Command) -> None:
     shown = ragmeter("judge", "table")
     assert "strength (Bradley–Terry, Elo scale)" in shown.out
     assert {one["opponent"] for one in board["pairings"]} == {"bm25", "gold_answer"}
-    for ties in ("ignore", "loss", "win"):
-        assert ragmeter("judge", "table", "--ties", ties, "--length").code == 0
+    assert ragmeter("judge", "table", "--ties", "win", "--length").code == 0
 
 
+@pytest.mark.slow
 def test_a_replay_reads_again_without_server_or_key(ragmeter: Command, store: Store) -> None:
     server = WorldTruth.of("worlds/multihop:test", corruption=0.2).server()
     with server.running() as url:
@@ -241,16 +235,9 @@ def test_a_replay_reads_again_without_server_or_key(ragmeter: Command, store: St
     assert "means 2 judges" in done.err
 
 
-@pytest.mark.parametrize("setting", ["model=other", "repetitions=2", "exact=none", "golds=first", "temperature=1.0"])
-def test_a_replay_cannot_change_what_was_asked(ragmeter: Command, url: str, setting: str) -> None:
-    assert ragmeter("judge", "run", "match", "bm25", *at(url), "-q").code == 0
-    done = ragmeter("judge", "replay", "match", "--set", setting)
-    assert done.code == 2
-    assert f"{setting.partition('=')[0]} decides what match asks" in done.err
-    assert "a replay can change partial" in flat(done.err)
-
-
-def test_a_replay_may_change_prices_and_the_name_of_an_equal_prompt(ragmeter: Command, url: str, tmp_path: Path) -> None:
+def test_a_replay_may_change_prices_and_the_name_of_an_equal_prompt_but_not_what_was_asked(
+    ragmeter: Command, url: str, tmp_path: Path
+) -> None:
     shipped = Path(judge_templates.__file__).parent / "templates" / "match.txt"
     text = shipped.read_text("utf-8")
     for name, written in (("equal", text), ("other", text.replace("You", "You, yes you,", 1) + "\nBe fair.")):
@@ -260,8 +247,12 @@ def test_a_replay_may_change_prices_and_the_name_of_an_equal_prompt(ragmeter: Co
         done = ragmeter("judge", "replay", "match", "--set", setting, "--json")
         assert done.code == 0, done.err
         assert json.loads(done.out)["from"] == json.loads(done.out)["to"]
-    done = ragmeter("judge", "replay", "match", "--set", f"prompt={tmp_path / 'other.txt'}")
-    assert (done.code, "prompt decides what match asks" in flat(done.err)) == (2, True)
+    other = f"prompt={tmp_path / 'other.txt'}"
+    for setting in ("model=other", "repetitions=2", "exact=none", "golds=first", "temperature=1.0", other):
+        done = ragmeter("judge", "replay", "match", "--set", setting)
+        assert done.code == 2
+        assert f"{setting.partition('=')[0]} decides what match asks" in flat(done.err)
+        assert "a replay can change partial" in flat(done.err)
 
 
 @pytest.mark.slow
@@ -324,6 +315,7 @@ def test_every_command_of_the_page_works(
         assert done.code == 0, f"{line}: {done.err}"
 
 
+@pytest.mark.slow
 def test_the_judge_of_the_page_works(ragmeter: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
     before = dict(JUDGES._entries) if list(JUDGES) else {}
     (code,), (prompt,) = ([text for text in blocks(name) if word in text] for name, word in (("python", "Polite"), ("text", "Polite")))

@@ -145,8 +145,7 @@ def fragile(kind: Any) -> Judge:
     return Judge.of(f"test_{kind}")
 
 
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-@pytest.mark.parametrize("kind", ["point", "pair"])
+@pytest.mark.parametrize(("kind", "error"), [("point", KeyboardInterrupt), ("pair", RuntimeError)])
 def test_a_killed_judging_goes_on_where_it_was_and_doubles_nothing(
     small: ModuleType, store: Store, scratch: None, kind: str, error: type[BaseException]
 ) -> None:
@@ -242,16 +241,15 @@ def test_match_grounding_and_pairwise_by_an_experiment_file(small: ModuleType, s
     pytest.importorskip("ragas")
     truth = WorldTruth.of(small.REFERENCE)
     server = truth.server()
-    file = tmp_path / "judged.yaml"
+    file, questions = tmp_path / "judged.yaml", 4
+    text = small.EXPERIMENT.replace(f"limit: {small.QUESTIONS}", f"limit: {questions}")
     with server.running() as url:
         judges = (
             "  - {id: match, config: OPTIONS}\n  - {id: grounding, config: OPTIONS}\n  - rule_match\n"
             "  - {id: pairwise, config: OPTIONS, opponents: all}\n"
         )
         file.write_text(
-            judged_experiment(small.EXPERIMENT, url, judges).replace(
-                "timeout_s: 2.0}, opponents", "timeout_s: 2.0, repetitions: 1}, opponents"
-            )
+            judged_experiment(text, url, judges).replace("timeout_s: 2.0}, opponents", "timeout_s: 2.0, repetitions: 1}, opponents")
         )
         request = running.Request(str(file))
         assert running.run(request, store.folder, as_json=True, quiet=True, verbose=False) == 0
@@ -267,7 +265,7 @@ def test_match_grounding_and_pairwise_by_an_experiment_file(small: ModuleType, s
     assert sum(metric.startswith("accuracy") for metric in board.metrics) == 2
     for row in board.rows:
         for metric, cell in row.cells.items():
-            assert cell.estimate.n + cell.estimate.unscorable + cell.unscored == small.QUESTIONS, metric
+            assert cell.estimate.n + cell.estimate.unscorable + cell.unscored == questions, metric
     gold = next(row for row in board.rows if row.run.method == "gold_answer")
     for metric, cell in gold.cells.items():
         if metric.startswith("accuracy"):

@@ -45,8 +45,10 @@ JUDGED = ("battles", "battle_calls", "judge_calls", "scores", "summaries")
 # -- a whole judging under faults ----------------------------------------------------------------------------------
 
 
-def faulty_pairwise(small: ModuleType, store: Store, repetitions: int, chosen: Sequence[str]) -> None:
-    """Judge pairwise while a fifth of the tries and a fifth of the replies are faulty; then replay it offline."""
+@pytest.mark.slow
+def test_a_pairwise_judging_of_all_survives_faults_and_replays_offline(small: ModuleType, store: Store) -> None:
+    """A fifth of the tries and a fifth of the replies are faulty."""
+    repetitions, chosen = 2, ["bm25", "random + extractive", "gold_answer"]
     faults = Faults(passing=0.2)
     truth = WorldTruth.of(small.REFERENCE, corruption=0.2, faults=faults)
     server = truth.server()
@@ -81,15 +83,6 @@ def faulty_pairwise(small: ModuleType, store: Store, repetitions: int, chosen: S
     assert sum(one.questions for one in found) == pairs * small.QUESTIONS
     assert small.rows(store, *JUDGED) == before
     assert [one.to_json() for one in battle_boards(store, small.runs(store, *chosen), "bm25")] == boards_before
-
-
-def test_a_pairwise_judging_survives_faults_and_replays_offline(small: ModuleType, store: Store) -> None:
-    faulty_pairwise(small, store, 1, ["bm25", "random + extractive"])
-
-
-@pytest.mark.slow
-def test_a_pairwise_judging_of_all_with_five_repetitions_survives_faults_and_replays_offline(small: ModuleType, store: Store) -> None:
-    faulty_pairwise(small, store, 5, ["bm25", "random + extractive", "gold_answer"])
 
 
 # -- again, without a call -----------------------------------------------------------------------------------------

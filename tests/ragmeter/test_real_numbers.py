@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import re
 import string
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -102,7 +101,9 @@ def recall_at_5(rows: list, scores: Callable[[str, list[str]], np.ndarray], *, o
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reference", FILES)
-def test_the_table_on_real_records_is_reproduced_by_an_independent_script(reference: str, data_folder: Path, tmp_path: Path) -> None:
+def test_the_table_on_real_records_is_reproduced_by_an_independent_script(
+    reference: str, data_folder: Path, tmp_path: Path, call: Callable[..., Any]
+) -> None:
     path = data_folder / FILES[reference]
     name, _, split = reference.partition(":")
     (tmp_path / "x.yaml").write_text(
@@ -110,11 +111,9 @@ def test_the_table_on_real_records_is_reproduced_by_an_independent_script(refere
         "methods: [{id: bm25}, {id: dense}, {id: hybrid}]\nmetrics: [f1(rules=hotpotqa), recall@5]\n"
     )
 
-    def ragmeter(*arguments: str) -> dict:
-        command = [sys.executable, "-m", "ragmeter.cli", *arguments, "--json", "--store", str(tmp_path / "store")]
-        return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-
-    (board,) = ragmeter("run", str(tmp_path / "x.yaml"))["boards"]
+    done = call("run", str(tmp_path / "x.yaml"), "--json", "--store", str(tmp_path / "store"))
+    assert done.code == 0, done.err
+    (board,) = json.loads(done.out)["boards"]
     rows = native(reference, path)
     assert len(rows) == board["questions"] == SIZES[reference]
     table = {row["method"]: {m.partition("(")[0].partition("#")[0]: c["value"] for m, c in row["metrics"].items()} for row in board["rows"]}

@@ -293,7 +293,7 @@ main()
 
 @pytest.mark.parametrize(
     ("kills", "questions"),
-    [pytest.param(3, 40, marks=pytest.mark.slow), pytest.param(50, 500, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])],
+    [pytest.param(2, 20, marks=pytest.mark.slow), pytest.param(50, 500, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])],
 )
 def test_a_killed_run_resumes_to_the_same_numbers(tmp_path: Path, kills: int, questions: int) -> None:
     file = tmp_path / "slow.yaml"

@@ -82,11 +82,12 @@ def stored(
     """A store with one experiment `e` whose runs have these scores, in the base's order of questions."""
     store, runs, names = Store(folder), [], []
     order = [question.id for question in benchmarks["formal"].questions]
+    if not remember:
+        benchmarks = {name: replace(one, questions=list(map(_forgotten, one.questions))) for name, one in benchmarks.items()}
+    for telling in dict.fromkeys(telling for telling, _ in scores):
+        store.put_benchmark(benchmarks[telling], benchmarks[telling].fingerprint)
     for number, ((telling, method), values) in enumerate(scores.items()):
         benchmark = benchmarks[telling]
-        if not remember:
-            benchmark = replace(benchmark, questions=[_forgotten(one) for one in benchmark.questions])
-        store.put_benchmark(benchmark, benchmark.fingerprint)
         described: dict[str, Any] = {
             "method": {"id": "full_context"},
             "rerankers": [{"id": method.partition(",")[0]}],

@@ -282,7 +282,10 @@ def test_candidates_of_a_retriever_are_those_that_a_run_of_ours_gets(ragmeter: R
     assert [one["code"] for one in findings] == ["not_a_candidate"]
 
 
-@pytest.mark.parametrize("reference", ["hotpotqa:train", "musique:train", "2wikimultihopqa:dev"])
+@pytest.mark.parametrize(
+    "reference",
+    ["hotpotqa:train", pytest.param("musique:train", marks=pytest.mark.slow), pytest.param("2wikimultihopqa:dev", marks=pytest.mark.slow)],
+)
 def test_real_questions_go_the_same_way(
     reference: str, data_folder: Path, ragmeter: Ragmeter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

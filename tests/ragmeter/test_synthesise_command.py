@@ -74,7 +74,7 @@ def at(url: str) -> list[str]:
     return [word for name, value in every.items() for word in ("--set", f"{name}={value}")]
 
 
-def test_rows_are_written_and_read_back_and_table_9_is_shown(synthesise: Command, url: str, tmp_path: Path) -> None:
+def test_rows_are_written_read_back_and_used_for_another_mix_and_table_9_is_shown(synthesise: Command, url: str, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     done = synthesise(REF, str(file), *SMALL, *at(url))
     assert done.code == 0, done.err
@@ -92,6 +92,13 @@ def test_rows_are_written_and_read_back_and_table_9_is_shown(synthesise: Command
     assert again.code == 0, again.err
     assert json.loads(again.out)["types"] == kept["types"]
 
+    # Another mix uses what is there.
+    wanted = synthesise(REF, str(file), *SMALL, *at(url), "--mix", "paraphrase", "--json")
+    assert wanted.code == 0, wanted.err
+    chosen = scp_rows("clara_stages/pretraining:train", options={"path": str(file)})
+    assert [row.document for row in chosen] == [row.document for row in rows if row.kind == "paraphrase"]
+    assert json.loads(wanted.out)["mix"] == "paraphrase"
+
 
 def test_a_dry_run_asks_nobody_and_writes_nothing(synthesise: Command, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
@@ -100,17 +107,6 @@ def test_a_dry_run_asks_nobody_and_writes_nothing(synthesise: Command, tmp_path:
     wanted = json.loads(done.out)["outlook"]
     assert (wanted["documents"], wanted["loops"], wanted["done"], wanted["fewest_calls"]) == (4, 12, 0, 24)
     assert list(tmp_path.glob("rows*")) == []
-
-
-def test_another_mix_uses_what_is_there(synthesise: Command, url: str, truth: WorldTruth, tmp_path: Path) -> None:
-    file = tmp_path / "rows.jsonl"
-    assert synthesise(REF, str(file), *SMALL, *at(url)).code == 0
-    everything = scp_rows("clara_stages/pretraining:train", options={"path": str(file)})
-    wanted = synthesise(REF, str(file), *SMALL, *at(url), "--mix", "paraphrase", "--json")
-    assert wanted.code == 0, wanted.err
-    rows = scp_rows("clara_stages/pretraining:train", options={"path": str(file)})
-    assert [row.document for row in rows] == [row.document for row in everything if row.kind == "paraphrase"]
-    assert json.loads(wanted.out)["mix"] == "paraphrase"
 
 
 def test_worlds_need_no_model(synthesise: Command, tmp_path: Path) -> None:

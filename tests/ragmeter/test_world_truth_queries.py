@@ -37,6 +37,7 @@ def recall(questions: Any, rankings: list[Ranking], k: int = 5) -> float:
     return sum(map(share, questions, rankings)) / len(rankings)
 
 
+@pytest.mark.slow
 def test_sub_questions_find_more_than_the_question(benchmark: Benchmark, tmp_path: Path) -> None:
     truth = WorldTruth([benchmark], config=OPTIONS)
     plain = retrieved(truth, benchmark, "bm25", tmp_path)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from results.statistics import Method, difference, estimates, holm, non_inferiority, ranks, variance_budget
+from results.statistics import Method, difference, estimates, holm, non_inferiority, ranks
 from results.statistics.bootstrap import bootstrap_means, distribution, units_of
 from results.statistics.gate import decide_all
 from results.statistics.intervals import sign_flip_all_pairs, sign_flip_ps
@@ -239,20 +239,3 @@ def test_equal_methods_are_rarely_told_from_the_best(sets: int) -> None:
     assert all_pairs / sets <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / sets)
     assert missed / sets <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / sets)
     assert against_best > all_pairs
-
-
-@pytest.mark.parametrize("sets", [50, pytest.param(500, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
-def test_the_variance_budget_covers_with_enough_seeds_and_flags_too_few(sets: int) -> None:
-    rng = np.random.default_rng(10)
-    covered = {}
-    for seeds in (3, 5, 10):
-        hits = flagged = 0
-        for number in range(sets):
-            scores = rng.normal(0, 0.3, (200, 1, 1)) + rng.normal(0, 0.05, (1, seeds, 1)) + rng.normal(0, 0.3, (200, seeds, 5))
-            found = variance_budget(scores, seed=number, resamples=999).estimate
-            hits += found.low <= 0 <= found.high
-            flagged += not found.reliable
-        covered[seeds] = hits / sets
-        assert flagged == (sets if seeds < 5 else 0)
-    print("variance budget, seeds matter as much as questions:", covered)
-    assert covered[10] > 0.88

@@ -27,20 +27,19 @@ from results.statistics.judge_bias import (
 )
 from results.statistics.power import POWER, minimum_detectable, questions_needed, standard_error
 from results.statistics.prediction_powered import PredictionPowered, prediction_powered_mean
-from results.statistics.ranks import Rank, ranks
 from results.statistics.stages import StageLosses, stage_losses
 from results.statistics.styles import StyleDrop, StyleRobustness, style_robustness
 
 __all__ = [
     "LEVEL", "METHOD", "POWER", "RESAMPLES",
     "Agreement", "BradleyTerry", "Clusters", "Difference", "Distribution", "Estimate", "GateDecision",
-    "GateReport", "LengthPreference", "Method", "OrderFlips", "Outcome", "PredictionPowered", "Rank",
+    "GateReport", "LengthPreference", "Method", "OrderFlips", "Outcome", "PredictionPowered",
     "RepetitionSpread", "RepetitionVariance", "StageLosses", "Strength", "StyleDrop", "StyleRobustness", "TieRule",
     "Verdict", "WinRate",
     "all_pairs", "battle_repetition_variance", "benjamini_hochberg", "bradley_terry", "cohen_kappa",
     "decide_all", "difference", "differences", "estimate", "estimates", "first_shown_preference",
     "holm", "krippendorff_alpha", "length_preference", "minimum_detectable", "non_inferiority", "order_flip_rate",
-    "pareto_front", "prediction_powered_mean", "questions_needed", "ranks", "raw_agreement",
+    "pareto_front", "prediction_powered_mean", "questions_needed", "raw_agreement",
     "repetition_variance", "sign_flip_all_pairs", "stage_losses", "standard_error", "style_robustness",
     "win_rates",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ from methods.clara.compressor import Encoded
 from methods.clara.config import Adapter
 from methods.clara.lessons import Lesson
 from methods.clara.model import Clara
-from methods.clara.prompting import Prompt, answer, answer_from_text
+from methods.clara.prompting import Prompt, answer
 from methods.clara.retrieving import candidates_of, recalls
 from methods.clara.rows import JointRow
 from methods.clara.training_config import ValidateOptions
@@ -98,12 +98,6 @@ def _loss(clara: Clara, prompts: Sequence[Prompt], memory: Sequence[Any], answer
         told = clara.cross_entropy(prompts[start:end], memory[start:end], answers[start:end], "row_sums")
         total += float(told.sum())
     return total / sum(len(clara.generator.target_ids(one)) for one in answers)
-
-
-def answered_from_text(clara: Clara, questions: Sequence[JointRow], options: ValidateOptions, *, documents: bool) -> float:
-    """The same for the base without adapters, from the documents as text or from none: what memory is compared with."""
-    prompts = [answer_from_text(row.question, row.documents if documents else ()) for row in questions]
-    return covered(clara, questions, prompts, None, options, None)
 
 
 def covered(

@@ -145,7 +145,7 @@ class LLMQueries:
 
 
 class TemplateQueries:
-    """Fills sentence patterns of all kinds (comparison, causal, quotation, perspective) in turn with what is said of the neighbouring entities.
+    """Fills sentence patterns of all four kinds in turn with what is said of the neighbouring entities.
 
     What names the question or its answer is left out as long as something else is left.
 

@@ -82,11 +82,6 @@ class Setting:
         shown = ",".join(f"{name}={value}" for name, value in values.items() if value is not None)
         return f"{self.name}({shown})" if shown else self.name
 
-    @property
-    def needs_retriever(self) -> bool:
-        """Whether `apply` must be given a `retrieve` function."""
-        return self.retriever is not None or (self.base is not None and self.base.needs_retriever)
-
     @classmethod
     def parse(cls, text: str, *, where: str | None = None) -> Setting:
         """Read a setting.

@@ -9,9 +9,6 @@ import numpy as np
 
 from judges.api import Scores
 
-VERSION = 1
-"""Of the lists and the rule."""
-
 _POSITIVE = """
 adorable adore adored affection affectionate amazing amused amusing applause ardour awesome beautiful beloved best
 better blessed bless bliss brave bright brilliant celebrate celebrated charm charming cheer cheerful cherish cherished

@@ -20,7 +20,7 @@ from benchmarks.schema import SENTENCE_MARK, Passage, Question
 from benchmarks.styles.draw import Draw, assigned, shares_of
 from benchmarks.styles.pairs import ANY, Rewriting, StylePair, StylePairs
 from benchmarks.styles.rewriter import FORMAL, Rewriter, RuleRewriter
-from benchmarks.styles.survival import CANDIDATES, EVIDENCE, survival
+from benchmarks.styles.survival import CANDIDATES, EVIDENCE
 from benchmarks.text import has_answer
 from benchmarks.text_batch import has_answer_all
 
@@ -112,20 +112,6 @@ def styled(
     )
     corpus = Corpus.of(work.passages.values())
     return Benchmark(reference, VERSION, card, questions, corpus, benchmark.skipped, extra)
-
-
-def survived(benchmark: Benchmark) -> dict[str, bool]:
-    """By question id whether rewriting lost no gold answer string that matters (`survival`).
-
-    True also where there was none to lose: a drop there cannot come from a lost string.
-
-    Raises:
-        UserError: The benchmark was not made by `styled`.
-    """
-    found = {q.id: survival(q.metadata.get(STYLED, {}), bool(q.evidence)) for q in benchmark.questions}
-    if any(one is None for one in found.values()):
-        raise UserError(f"{benchmark.reference} says nothing of content lost in rewriting", try_this="make it with styled")
-    return {question: not one.lost for question, one in found.items() if one is not None}
 
 
 def rewritten(benchmark: Benchmark, rewriter: Rewriter, styles: Iterable[str], *, by_question: bool = False) -> StylePairs:

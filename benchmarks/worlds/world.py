@@ -95,11 +95,6 @@ class Fact(NamedTuple):
         """Head, relation and tail by name."""
         return (self.head.name, self.relation.id, self.text)
 
-    @property
-    def id_triple(self) -> Triple:
-        """Head, relation and tail by entity id; values stay as they are."""
-        return (self.head.id, self.relation.id, self.tail.id if self.tail else self.text)
-
 
 @dataclass(frozen=True)
 class World:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from benchmarks.errors import UserError
 from methods.kept import write_lines
@@ -38,26 +36,6 @@ class TrainRow:
 def write_rows(path: Path, rows: Iterable[TrainRow]) -> None:
     """Write rows as JSON Lines; the file appears whole or not at all."""
     write_lines(path, (asdict(row) for row in rows))
-
-
-def read_rows(path: Path) -> list[TrainRow]:
-    """Rows that `write_rows` wrote.
-
-    Raises:
-        UserError: A line is no row.
-    """
-    rows = []
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
-        try:
-            fields: dict[str, Any] = json.loads(line)
-            for name in ("negative_ids", "positive_ids"):
-                fields[name] = tuple(fields[name])
-            rows.append(TrainRow(**fields))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise UserError(
-                f"this is not a training row: {error}", where=f"{path}:{number}", try_this="delete the file: it will be made again"
-            ) from None
-    return rows
 
 
 def check_rows(rows: Sequence[TrainRow], texts: Mapping[str, str]) -> None:

@@ -24,7 +24,6 @@ from methods.models.weights import CLARA_POCKET, locate, weights_hash
 CONFIG, ROWS = "clara.json", "memory.safetensors"
 LAYOUT = 1
 """Of the folder; bump it when what it holds changes."""
-METHOD = "clara"
 
 
 def save(adapters: Adapters, rows: Any, config: ClaraConfig, folder: Path) -> None:

@@ -26,8 +26,6 @@ from methods.models.replies import Reply
 
 MOST = 10
 """Queries per question and size."""
-KINDS = ("comparison", "causal", "quotation", "perspective")
-"""In which ways queries vary."""
 UNREADABLE = "the reply holds no list of queries"
 
 
@@ -147,7 +145,7 @@ class LLMQueries:
 
 
 class TemplateQueries:
-    """Fills sentence patterns of all `KINDS` in turn with what is said of the neighbouring entities.
+    """Fills sentence patterns of all four kinds in turn with what is said of the neighbouring entities.
 
     What names the question or its answer is left out as long as something else is left.
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -92,10 +91,6 @@ class Neighbourhood:
         """`large` or `small`."""
         return {"large": self.large, "small": self.small}[name]
 
-    def seeds_kept(self, name: str) -> int:
-        """How many seeds survived a cut."""
-        return len(set(self.seeds.names) & set(self.size(name).entities))
-
 
 def neighbourhoods(
     graph: KnowledgeGraph,
@@ -142,18 +137,3 @@ def _subgraph(names: Sequence[str], found: Cut, seeds: Seeds, force: bool) -> Su
     kept = tuple(names[: found.size])
     missing = tuple(name for name in seeds.names if name not in kept) if force else ()
     return Subgraph(missing + kept, found.size, found.considered, found.fall)
-
-
-def shares(found: Iterable[Neighbourhood]) -> dict[str, float]:
-    """What to log of neighbourhoods: the share of questions left out, how seeds were found, how many survived."""
-    found = list(found)
-    if not found:
-        return {}
-    ways = Counter(one.seeds.found or "none" for one in found)
-    kept = [one for one in found if not one.skipped]
-    figures = {"questions_skipped": sum(one.skipped for one in found) / len(found)}
-    figures |= {f"seeds_by_{way}": number / len(found) for way, number in sorted(ways.items())}
-    for size in SIZES if kept else ():
-        figures[f"entities_{size}"] = sum(len(one.size(size).entities) for one in kept) / len(kept)
-        figures[f"seeds_kept_{size}"] = sum(one.seeds_kept(size) / len(one.seeds.names) for one in kept) / len(kept)
-    return figures

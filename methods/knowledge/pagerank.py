@@ -4,8 +4,7 @@ For a restart distribution χ (a column that sums to 1) the scores are the fixed
 `W = Aᵀ D⁻¹` column-stochastic and t the share of the mass that starts anew in every step. In closed form they are
 `t (I − (1 − t) W)⁻¹ χ`. The iteration begins with χ, so that what cannot be reached stays exactly 0, and ends for each
 question when its largest change falls below the tolerance. `W` contracts in the sum of absolute values: there the error
-is at most (1 − t)/t times the last change. Far below what the method asks for (1e-4), the iteration over an undirected
-graph begins with scores that `acceleration` brings near the fixed point; it ends by the same rule.
+is at most (1 − t)/t times the last change.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from benchmarks.errors import Broke, MissingPackage
-from methods.knowledge.acceleration import Accelerated
 from methods.knowledge.graph import KnowledgeGraph
 from methods.knowledge.walk import Floats, walk_over
 
@@ -31,9 +29,6 @@ TELEPORT = {"released": 0.15, "paper_literal": 0.85}
 """The two readings of the paper's 0.85: the share that follows edges (networkx's alpha), or that restarts."""
 COLUMNS = 24
 """Questions iterated together: so many that an edge reads whole cache lines, and so few that all scores stay cached."""
-FAR = 1e-7
-"""Below this tolerance an undirected graph's scores are brought near their end first: the fixed point is the same from
-wherever one starts."""
 
 
 class PageRankConfig(BaseModel):
@@ -132,22 +127,12 @@ def power_iteration(
         raise ValueError("teleport lies in (0, 1], and the tolerance above 0")
     walk = walk_over(adjacency, 1 - teleport, weighted=weighted, dtype=restarts.dtype)
     returned = walk.ends if dangling == "restart" else walk.ends[:0]
-    far = tolerance < FAR and restarts.dtype == np.float64 and walk.both_ways and teleport < 1
-    accelerated = Accelerated.towards(walk, tolerance) if far else None
     scores = np.empty_like(restarts)
     iterations = np.zeros(restarts.shape[1], np.int64)
     changes = np.zeros(restarts.shape[1], restarts.dtype)
     for block in _blocks(restarts.shape[1]):
         chi = restarts[walk.order, block] / mass[block]
-        start = chi
-        if accelerated is not None:
-            start = accelerated.scores(chi)
-            iterations[block] = accelerated.rounds * accelerated.steps
-            if dangling == "restart":  # what starts anew only lengthens the column
-                start /= start.sum(axis=0)
-        found, steps, changes[block] = _iterate(walk.matrix, returned, chi, start, teleport, tolerance)
-        scores[walk.order, block] = found
-        iterations[block] += steps
+        scores[walk.order, block], iterations[block], changes[block] = _iterate(walk.matrix, returned, chi, teleport, tolerance)
     return Ranks(scores, iterations, changes)
 
 
@@ -157,33 +142,23 @@ def _blocks(questions: int) -> Iterator[slice]:
     return map(slice, firsts, [*firsts[1:], questions])
 
 
-def _iterate(
-    walk: Any, ends: NDArray[np.intp], chi: Floats, start: Floats, teleport: float, tolerance: float
-) -> tuple[Floats, NDArray[np.int64], Floats]:
+def _iterate(walk: Any, ends: NDArray[np.intp], chi: Floats, teleport: float, tolerance: float) -> tuple[Floats, NDArray[np.int64], Floats]:
     """Scores, steps and last changes of one block of questions, each as of the step in which it was finished."""
-    scores, change = np.empty_like(chi), np.empty_like(chi)
+    scores = np.empty_like(chi)
     steps = np.zeros(chi.shape[1], np.int64)
     changes = np.full(chi.shape[1], np.inf, chi.dtype)
     seeds = np.flatnonzero(chi.any(axis=1))
     restart = chi[seeds]
-    now, step = start, 0
-    latest, most = seeds, enough_steps(teleport, tolerance)
+    now, step, most = chi, 0, enough_steps(teleport, tolerance)
     while not steps.all():
         step += 1
         then = walk @ now
         stranded = now[ends].sum(axis=0) if len(ends) else 0.0
         then[seeds] += restart * (teleport + (1 - teleport) * stranded)
-        # A score that still changes is proof enough; only where those that changed last rest are all compared.
-        resting = np.abs(then[latest] - now[latest]).max(axis=0) < tolerance
-        if (resting & (steps == 0)).any() or step == most:
-            np.abs(np.subtract(then, now, out=change), out=change)
-            largest = change.max(axis=0)
-            finished = ((largest < tolerance) | (step == most)) & (steps == 0)
-            if finished.all():  # together, so that nothing need be copied
-                return then, np.full_like(steps, step), largest
-            scores[:, finished] = then[:, finished]
-            steps[finished], changes[finished] = step, largest[finished]
-            latest = np.unique(np.concatenate([latest, change.argmax(axis=0)]))
+        largest = np.abs(then - now).max(axis=0)
+        finished = ((largest < tolerance) | (step == most)) & (steps == 0)
+        scores[:, finished] = then[:, finished]
+        steps[finished], changes[finished] = step, largest[finished]
         now = then
     return scores, steps, changes
 

@@ -13,26 +13,17 @@ Floats = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """`follow · W`, W = Aᵀ D⁻¹ column-stochastic but for nodes without an edge.
+    """`follow · W`, `follow` the share of the mass that follows edges, W = Aᵀ D⁻¹ column-stochastic but for nodes without an edge.
 
     Attributes:
         matrix: CSR, shape (nodes, nodes), over nodes in `order`.
         order: Place in the adjacency of each row, shape (nodes,).
-        leaving: Weight of the edges that leave each row's node, shape (nodes,).
-        follow: The share of the mass that follows edges.
-        both_ways: Whether every edge leads back with the same weight.
+        ends: Rows of nodes without an edge to follow.
     """
 
     matrix: Any
     order: NDArray[np.intp]
-    leaving: Floats
-    follow: float
-    both_ways: bool
-
-    @property
-    def ends(self) -> NDArray[np.intp]:
-        """Rows of nodes without an edge to follow."""
-        return np.flatnonzero(self.leaving == 0)
+    ends: NDArray[np.intp]
 
 
 def walk_over(adjacency: Any, follow: float, *, weighted: bool, dtype: Any) -> Walk:
@@ -50,17 +41,15 @@ def walk_over(adjacency: Any, follow: float, *, weighted: bool, dtype: Any) -> W
     matrix = csr_array(adjacency, dtype=np.float64, copy=True)[order][:, order]
     if not weighted:
         matrix.data = (matrix.data != 0).astype(np.float64)
-    matrix.sort_indices()
     leaving = matrix.sum(axis=1)
     share = np.divide(follow, leaving, out=np.zeros_like(leaving), where=leaving > 0)
     back = matrix.T.tocsr()
     back.sort_indices()
-    both_ways = all(np.array_equal(getattr(matrix, part), getattr(back, part)) for part in ("indptr", "indices", "data"))
     data = (back.data * share[back.indices]).astype(dtype)
     # Half as many bytes to read per edge as with 64-bit indices.
     index = np.int32 if back.nnz < 2**31 else np.int64
     walk = csr_array((data, back.indices.astype(index), back.indptr.astype(index)), shape=back.shape)
-    return Walk(walk, order, leaving, follow, both_ways)
+    return Walk(walk, order, np.flatnonzero(leaving == 0))
 
 
 def _near_each_other(adjacency: Any) -> NDArray[np.intp]:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from string import Template
-from typing import Any, Protocol
+from typing import Protocol
 
 from methods.models.encoding import Span, TextEncoder
 from methods.models.scoring import Item, ScoringConfig
@@ -233,10 +233,3 @@ def _slices(pairs: Iterable[ScoredText]) -> Iterator[list[tuple[int, ScoredText]
             part, size = [], 0
     if part:
         yield part
-
-
-def means(grid: Sequence[Sequence[Likelihood]]) -> Any:
-    """The means of a grid as a float64 array [chunks, questions]."""
-    import numpy as np
-
-    return np.array([[likelihood.mean for likelihood in row] for row in grid], dtype=np.float64)

@@ -46,13 +46,6 @@ def exact_scores(vectors: Vectors, query: NDArray, rows: Rows) -> NDArray[np.flo
     return (vectors[rows].astype(np.float64) * query.astype(np.float64)).sum(axis=1)
 
 
-def best(vectors: Vectors, query: NDArray, rows: Rows, k: int) -> tuple[Rows, NDArray[np.float64]]:
-    """The k best of some rows and their float64 scores, best first; equal scores in row order."""
-    scores = exact_scores(vectors, query, rows)
-    order = np.lexsort((rows, -scores))[:k]
-    return rows[order], scores[order]
-
-
 class ExactSearch:
     """Every vector compared with every query.
 

@@ -8,14 +8,14 @@ they are resampled together (`clusters`). `core.py` has what all results are mad
 """
 
 from results.statistics.agreement import Agreement, cohen_kappa, krippendorff_alpha, raw_agreement
-from results.statistics.battles import OrderFlips, RepetitionSpread, TieRule, Verdict, WinRate, win_rate, win_rates
+from results.statistics.battles import OrderFlips, RepetitionSpread, TieRule, Verdict, WinRate, win_rates
 from results.statistics.bootstrap import Distribution
 from results.statistics.bradley_terry import BradleyTerry, Strength, bradley_terry
-from results.statistics.budget import AtEqualTokens, at_equal_tokens, pareto_front
+from results.statistics.budget import pareto_front
 from results.statistics.core import LEVEL, METHOD, RESAMPLES, Clusters, Difference, Estimate, Method
 from results.statistics.corrections import benjamini_hochberg, holm
 from results.statistics.gate import GateDecision, GateReport, Outcome, decide_all, non_inferiority
-from results.statistics.intervals import all_pairs, difference, differences, estimate, estimates, sign_flip_all_pairs, sign_flip_p
+from results.statistics.intervals import all_pairs, difference, differences, estimate, estimates, sign_flip_all_pairs
 from results.statistics.judge_bias import (
     LengthPreference,
     RepetitionVariance,
@@ -25,23 +25,21 @@ from results.statistics.judge_bias import (
     order_flip_rate,
     repetition_variance,
 )
-from results.statistics.power import POWER, minimum_detectable, power_for, questions_needed, standard_error
+from results.statistics.power import POWER, minimum_detectable, questions_needed, standard_error
 from results.statistics.prediction_powered import PredictionPowered, prediction_powered_mean
-from results.statistics.ranks import Rank, ranks
 from results.statistics.stages import StageLosses, stage_losses
 from results.statistics.styles import StyleDrop, StyleRobustness, style_robustness
-from results.statistics.variance import VarianceBudget, crossed_means, variance_budget
 
 __all__ = [
     "LEVEL", "METHOD", "POWER", "RESAMPLES",
-    "Agreement", "AtEqualTokens", "BradleyTerry", "Clusters", "Difference", "Distribution", "Estimate", "GateDecision",
-    "GateReport", "LengthPreference", "Method", "OrderFlips", "Outcome", "PredictionPowered", "Rank",
+    "Agreement", "BradleyTerry", "Clusters", "Difference", "Distribution", "Estimate", "GateDecision",
+    "GateReport", "LengthPreference", "Method", "OrderFlips", "Outcome", "PredictionPowered",
     "RepetitionSpread", "RepetitionVariance", "StageLosses", "Strength", "StyleDrop", "StyleRobustness", "TieRule",
-    "VarianceBudget", "Verdict", "WinRate",
-    "all_pairs", "at_equal_tokens", "battle_repetition_variance", "benjamini_hochberg", "bradley_terry", "cohen_kappa",
-    "crossed_means", "decide_all", "difference", "differences", "estimate", "estimates", "first_shown_preference",
+    "Verdict", "WinRate",
+    "all_pairs", "battle_repetition_variance", "benjamini_hochberg", "bradley_terry", "cohen_kappa",
+    "decide_all", "difference", "differences", "estimate", "estimates", "first_shown_preference",
     "holm", "krippendorff_alpha", "length_preference", "minimum_detectable", "non_inferiority", "order_flip_rate",
-    "pareto_front", "power_for", "prediction_powered_mean", "questions_needed", "ranks", "raw_agreement",
-    "repetition_variance", "sign_flip_all_pairs", "sign_flip_p", "stage_losses", "standard_error", "style_robustness",
-    "variance_budget", "win_rate", "win_rates",
+    "pareto_front", "prediction_powered_mean", "questions_needed", "raw_agreement",
+    "repetition_variance", "sign_flip_all_pairs", "stage_losses", "standard_error", "style_robustness",
+    "win_rates",
 ]  # fmt: skip

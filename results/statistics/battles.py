@@ -129,33 +129,6 @@ class WinRate:
         return self.wins + self.ties + self.losses + self.none
 
 
-def win_rate(
-    question: ArrayLike,
-    order: ArrayLike,
-    repetition: ArrayLike,
-    verdict: ArrayLike,
-    *,
-    ties: TieRule = "half",
-    clusters: Clusters = None,
-    seed: int = 0,
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
-    method: Method = METHOD,
-) -> WinRate:
-    """The win rate of a single pair; see `win_rates`.
-
-    Raises:
-        ValueError: There is no verdict; and as in `win_rates`.
-    """
-    pair = np.zeros(np.shape(question), dtype=np.int64)
-    found = win_rates(
-        pair, question, order, repetition, verdict, ties=ties, clusters=clusters, seed=seed, level=level, resamples=resamples, method=method
-    )
-    if not found:
-        raise ValueError("a win rate takes at least one verdict")
-    return found[0]
-
-
 def win_rates(
     pair: ArrayLike,
     question: ArrayLike,

@@ -104,11 +104,6 @@ class BradleyTerry:
         """Methods whose distance from the others is the prior's word."""
         return [code for code, strength in enumerate(self.strengths) if strength.separated]
 
-    def win_probability(self, one: int, other: int) -> float:
-        """Chance that one method beats another in a battle, covariates aside; NaN where no battles link them."""
-        gap = self.difference(one, other).value
-        return 1 / (1 + math.exp(-gap)) if not math.isnan(gap) else math.nan
-
     def difference(self, one: int, other: int) -> Estimate:
         """Strength of one method less another's, with its interval; NaN where no battles link them.
 

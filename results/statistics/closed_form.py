@@ -1,6 +1,6 @@
 """Means and paired differences of all pairs of methods in closed form, for tables of thousands of cells.
 
-What resampling (`intervals.py`, `ranks.py`) answers one board at a time, this answers for twenty boards of a hundred
+What resampling (`intervals.py`) answers one board at a time, this answers for twenty boards of a hundred
 methods within a second: Student's t on independent units, where questions that share a document are one unit. Where
 resampling is a count of coin tosses (every difference is of the same size) the p-value is that count's, exactly; and no
 p-value is less than sign flips of the units that differ could ever give.

@@ -205,20 +205,6 @@ def all_pairs(
     return {pair: found[pair] for pair in pairs}
 
 
-def sign_flip_p(differences: ArrayLike, *, seed: int = 0, resamples: int = RESAMPLES) -> float:
-    """Two-sided p-value of the hypothesis that differences are symmetric about 0.
-
-    Args:
-        differences: Shape (units,), one per independent unit; NaN is left out.
-        seed: Of the flips.
-        resamples: Number of random sign vectors; p is at least 1 / (resamples + 1).
-
-    Source: Fisher's randomisation test; +1 correction of Phipson & Smyth (2010).
-    """
-    units = np.asarray(differences, np.float64)
-    return float(sign_flip_ps(units[~np.isnan(units)][:, None], seed, resamples)[0])
-
-
 def sign_flip_all_pairs(columns: ArrayLike, *, clusters: Clusters = None, seed: int = 0, resamples: int = RESAMPLES) -> Floats:
     """Two-sided sign-flip p-values of every pair of methods without gaps, a symmetric matrix with ones on its diagonal.
 

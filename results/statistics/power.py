@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtri
 
 from results.statistics.bootstrap import Units, units_of
 from results.statistics.core import LEVEL, Clusters
@@ -73,22 +73,6 @@ def questions_needed(
         raise ValueError("the spread of differences takes at least two independent units")
     n = int((~np.isnan(column)).sum())
     return max(2, math.ceil(n * (_reach(power, level) * error / effect) ** 2))
-
-
-def power_for(differences: ArrayLike, effect: float, *, level: float = LEVEL, clusters: Clusters = None) -> float:
-    """Probability that a two-sided test on as many questions calls a true difference of `effect`; NaN if unknown.
-
-    Args:
-        differences, level, clusters: As in `minimum_detectable`.
-        effect: The true difference.
-    """
-    error = standard_error(differences, clusters=clusters)
-    if math.isnan(error):
-        return math.nan
-    if not error:
-        return float(effect != 0)
-    z = float(ndtri((1 + level) / 2))
-    return float(ndtr(abs(effect) / error - z) + ndtr(-abs(effect) / error - z))
 
 
 def _reach(power: float, level: float) -> float:

@@ -315,10 +315,3 @@ def test_a_retriever_that_breaks_its_contract_is_found_out(benchmark):
     for retrieve in (swapped, long, twice, unknown, None):
         with pytest.raises(ValueError, match="fake"):
             apply("corpus(fake,3)", benchmark, 0, retrieve)
-
-
-def test_a_setting_says_whether_it_needs_a_retriever():
-    assert Setting.parse("corpus(fake)").needs_retriever
-    assert Setting.parse("oracle(corpus(fake))").needs_retriever
-    assert not Setting.parse("corpus").needs_retriever
-    assert not Setting.parse("oracle").needs_retriever

@@ -15,7 +15,7 @@ from benchmarks.errors import UserError
 from benchmarks.registry import Benchmark, DataReference, load
 from benchmarks.schema import Passage, Question, passage_id
 from benchmarks.settings import apply
-from benchmarks.styles.mix import rewritten, styled, survived
+from benchmarks.styles.mix import rewritten, styled
 from benchmarks.styles.pairs import ANY, Rewriting, StylePairs, told_as, write_pairs
 from benchmarks.styles.rewriter import RuleRewriter
 from benchmarks.styles.survival import Survival, survival
@@ -118,12 +118,10 @@ def test_a_lost_answer_is_recorded_per_question(world):
         has = [has_answer(texts[one], before.golds) for one in after.evidence]
         expected = any(has) if any(had) else None
         assert after.metadata["styled"]["survived"] is expected
-        assert survived(lossy)[after.id] is (expected is not False)
+        assert survival(after.metadata["styled"], bool(after.evidence)).lost is (expected is False)
         lost += expected is False
     assert lost == lossy.extra["counts"]["styled_content_lost"] > 5
-    assert all(survived(styled(world, informal=1.0)).values())
-    with pytest.raises(UserError, match="says nothing"):
-        survived(world)
+    assert not any(survival(q.metadata["styled"], bool(q.evidence)).lost for q in styled(world, informal=1.0).questions)
 
 
 def among_candidates(evidence: tuple[int, ...] = ()) -> Benchmark:
@@ -143,7 +141,6 @@ def test_without_evidence_one_candidate_that_lost_the_answer_is_content_lost():
     assert (met["with_answer_before"], met["with_answer"], met["answers_kept"]) == (3, 3, 2)
     assert (met["among"], met["survived"]) == ("candidates", True)
     assert survival(met, False) == Survival(pytest.approx(2 / 3), lost=True)
-    assert survived(made) == {"q": False}
     assert made.extra["counts"] == {"styled_content_thinned": 1}
     assert "1 questions without known evidence have a gold answer string that a candidate lost" in made.extra["notes"]
 
@@ -153,7 +150,6 @@ def test_with_evidence_content_is_lost_where_none_of_it_is_left(evidence, kept, 
     made = among_candidates(evidence)
     assert made.questions[0].metadata["styled"]["among"] == "evidence"
     assert survival(made.questions[0].metadata["styled"], True) == Survival(kept, lost)
-    assert survived(made) == {"q": not lost}
     assert "styled_content_thinned" not in made.extra["counts"]
 
 

@@ -13,8 +13,7 @@ from benchmarks.worlds.candidates import Distractors
 from benchmarks.worlds.documents import Library, articles, document
 from benchmarks.worlds.generate import generate as made
 from benchmarks.worlds.graph import question_graph
-from benchmarks.worlds.material import examples, fact_material, passage_questions, training_world
-from benchmarks.worlds.ontology import relations
+from benchmarks.worlds.material import fact_material, training_world
 from benchmarks.worlds.questions import Asked, Asker, apportion
 from benchmarks.worlds.surface import NO_FACT
 from benchmarks.worlds.world import Fact, World, WorldConfig
@@ -247,7 +246,11 @@ def test_distractors_are_relevant_but_insufficient():
 
 def test_the_evidence_has_no_favourite_place_among_the_candidates():
     world = generate(100_000)
-    places = [place for example in examples(world, 200, 10) for place in example.relevant]
+    library, draws = articles(world), Draws("places", world.seed)
+    chooser, places = Distractors(world, library), []
+    for one in Asker(world, world.facts, draws).ask(200, 0.0):
+        evidence = {library.where[fact.row][0] for fact in one.facts}
+        places += [place for place, row in enumerate(chooser.choose(one, 10, draws)) if row in evidence]
     assert 3.8 < sum(places) / len(places) < 5.2
 
 
@@ -299,25 +302,3 @@ def test_material_gives_every_fact_in_all_its_wordings():
             assert all(one.answer in text for text in texts)
     with pytest.raises(UserError):
         training_world(100_000)
-
-
-@pytest.mark.parametrize("style", ["formal", "informal"])
-def test_material_pairs_passages_with_questions_that_they_answer(style):
-    world = training_world(3, SMALL)
-    pairs = list(passage_questions(world, style))
-    plain = [fact for fact in world.facts if not fact.relation.many]
-    assert len(pairs) == len(plain)
-    for pair in pairs:
-        assert pair.answer in pair.passage.sentences[pair.sentence]
-        assert pair.answer in pair.passage.text
-
-
-def test_material_gives_examples_with_evidence_among_distractors():
-    world = training_world(3)
-    found = list(examples(world, 60, 5, unanswerable=0.2))
-    assert sum(not one.asked.answerable for one in found) == 12
-    for one in found:
-        assert len(one.passages) == 5
-        assert bool(one.relevant) is one.asked.answerable
-    assert {one.asked.type for one in found} == {"single", "bridge", "comparison", "multi"}
-    assert len(relations()) > 50

@@ -25,7 +25,7 @@ from methods.ark import material as material_module
 from methods.ark.config import ArkTrainingConfig
 from methods.ark.knowledge import Augmented
 from methods.ark.material import Document, require_disjoint
-from methods.ark.rows import read_rows
+from methods.ark.rows import TrainRow
 from methods.ark.training import ArkTraining
 from methods.registry import Component
 from methods.training import TRAININGS, TrainedStage, Workshop
@@ -39,6 +39,10 @@ FACTS = [
     "a town lived by the bridge",
     "the painter was born in the year of the moss",
 ]
+
+
+def read_rows(path: Path) -> list[TrainRow]:
+    return [TrainRow(**json.loads(line)) for line in path.read_text().splitlines()]
 
 
 class Scripted:

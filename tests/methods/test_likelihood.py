@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from methods.models.causal import CausalConfig, CausalModel
 from methods.models.labels import label_likelihoods
-from methods.models.likelihood import Asked, LikelihoodScorer, ScoredText, ScoringTemplate, means
+from methods.models.likelihood import Asked, LikelihoodScorer, ScoredText, ScoringTemplate
 from methods.models.scoring import ScoringConfig
 
 CLOSE = 1e-4
@@ -196,7 +196,7 @@ def test_a_chunk_that_speaks_of_the_answer_makes_it_likelier(stories: CausalMode
     scorer = LikelihoodScorer(stories)
     chunks = [f"Once upon a time, there was a little {what}. It was happy." for what in ("bird", "dog", "fish")]
     asked = [Asked({"what": what}, f" {what}") for what in ("bird", "dog", "fish")]
-    grid = means(scorer.grid(chunks, asked, ScoringTemplate("$chunk One day, the little")))
+    grid = np.array([[one.mean for one in row] for row in scorer.grid(chunks, asked, ScoringTemplate("$chunk One day, the little"))])
     assert (grid.argmax(axis=0) == np.arange(3)).all()
 
 

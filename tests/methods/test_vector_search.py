@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,14 @@ from hypothesis import strategies as st
 
 from benchmarks.errors import MissingPackage
 from methods.models import vector_search
-from methods.models.vector_search import ApproximateSearch, ExactSearch, best, exact_scores
+from methods.models.vector_search import ApproximateSearch, ExactSearch, exact_scores
+
+
+def best(vectors: Any, query: Any, rows: Any, k: int) -> tuple[Any, Any]:
+    """The k best of some rows and their float64 scores, best first; equal scores in row order."""
+    scores = exact_scores(vectors, query, rows)
+    order = np.lexsort((rows, -scores))[:k]
+    return rows[order], scores[order]
 
 
 def clouds(rng: np.random.Generator, count: int, kind: str) -> np.ndarray:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest, ttest_rel
 
-from results.statistics import differences, estimates, holm, ranks
+from results.statistics import differences, estimates, holm, sign_flip_all_pairs
 from results.statistics.closed_form import Moments, all_differences, bands, holm_array, means
 
 
@@ -112,15 +112,20 @@ def test_a_test_of_equal_methods_rejects_no_more_often_than_it_says() -> None:
     assert 0.03 < rejected / (30 * 66) < 0.07
 
 
-def test_bands_are_the_ranks_of_resampling() -> None:
+def test_bands_are_those_of_sign_flips() -> None:
     scores = methods(300, 6, seed=2)
-    found = bands(all_differences(scores))
-    resampled = ranks(scores)
-    for band, expected in zip(found, resampled, strict=True):
-        assert band.rank == expected.rank
-        assert abs(band.low - expected.surely_low) <= 1
-        assert abs(band.high - expected.surely_high) <= 1
-    assert [band.best for band in found] == [not one.separable_from_best for one in resampled]
+    means_, p = scores.mean(axis=1), sign_flip_all_pairs(scores)
+    upper = np.triu_indices(6, 1)
+    certain = np.zeros((6, 6), dtype=bool)
+    certain[upper] = np.array(holm(list(p[upper]))) <= 0.05
+    certain |= certain.T
+    assert certain.any()
+    for row, band in enumerate(bands(all_differences(scores))):
+        better = means_ > means_[row]
+        assert band.rank == 1 + better.sum()
+        assert abs(band.low - (1 + (certain[row] & better).sum())) <= 1
+        assert abs(band.high - (6 - (certain[row] & ~better).sum())) <= 1
+        assert band.best == (not (certain[row] & better).any())
 
 
 def test_less_can_be_better_and_the_best_is_never_separable_from_itself() -> None:

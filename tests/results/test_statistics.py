@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from results.statistics import difference, differences, estimate, estimates, holm, sign_flip_p
+from results.statistics import difference, differences, estimate, estimates, holm
+from results.statistics.bootstrap import sign_flip_ps
 
 scores = st.lists(st.floats(0, 1), min_size=2, max_size=40)
 
@@ -71,11 +72,11 @@ def test_sign_flip_p_agrees_with_full_enumeration() -> None:
     units = np.array([0.3, -0.1, 0.25, 0.4, -0.05, 0.15, 0.2, -0.3, 0.35, 0.1])
     observed = abs(units.sum())
     flips = [abs(np.dot(signs, units)) >= observed - 1e-12 for signs in itertools.product((-1, 1), repeat=len(units))]
-    assert sign_flip_p(units, resamples=40_000) == pytest.approx(np.mean(flips), abs=0.01)
+    assert sign_flip_ps(units[:, None], 0, 40_000) == pytest.approx(np.mean(flips), abs=0.01)
 
 
 def test_p_is_never_zero_and_identical_methods_have_p_one() -> None:
-    assert sign_flip_p(np.ones(500), resamples=999) == pytest.approx(1 / 1000)
+    assert sign_flip_ps(np.ones((500, 1)), 0, 999) == pytest.approx(1 / 1000)
     assert difference([0.3, 0.7, 1.0], [0.3, 0.7, 1.0]).p == 1.0
 
 

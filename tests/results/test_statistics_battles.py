@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from results.statistics import Verdict, WinRate, estimate, win_rate, win_rates
+from results.statistics import Verdict, WinRate, estimate, win_rates
 
 WIN, TIE, LOSS, NONE, UNSCORED = Verdict.WIN, Verdict.TIE, Verdict.LOSS, Verdict.NONE, Verdict.UNSCORED
 VALUE = {WIN: 1.0, TIE: 0.5, LOSS: 0.0}
@@ -26,7 +26,8 @@ rows_of_battles = st.dictionaries(
 def judged(*questions: list[Verdict], **ways: object) -> WinRate:
     """A win rate of one pair; each question's verdicts alternate between the orders, repetition by repetition."""
     rows = [(question, place % 2, place // 2, verdict) for question, said in enumerate(questions) for place, verdict in enumerate(said)]
-    return win_rate(*zip(*rows, strict=True), **{"resamples": 200, **ways})  # type: ignore[arg-type]
+    (found,) = win_rates([0] * len(rows), *zip(*rows, strict=True), **{"resamples": 200, **ways})  # type: ignore[arg-type]
+    return found
 
 
 def columns(rows: Rows) -> list[list[int]]:
@@ -169,7 +170,7 @@ def test_resampling_all_pairs_at_once_gives_what_each_alone_gives() -> None:
     together = win_rates(*rows, resamples=20_000)
     for pair, found in enumerate(together):
         kept = rows[0] == pair
-        alone = win_rate(*(column[kept] for column in rows[1:]), resamples=20_000, seed=1)
+        (alone,) = win_rates(np.zeros(kept.sum(), int), *(column[kept] for column in rows[1:]), resamples=20_000, seed=1)
         for name in ("decided", "decided_failures_zero", "with_ties", "with_ties_failures_zero"):
             ours, theirs = getattr(found, name), getattr(alone, name)
             assert (ours.value, ours.n, ours.unscorable, ours.units, ours.doubt) == (
@@ -225,10 +226,8 @@ def test_rows_that_mean_nothing_are_refused(rows: list[tuple[float, ...]], compl
 
 def test_no_verdict_is_no_pair() -> None:
     assert win_rates([], [], [], [], []) == []
-    with pytest.raises(ValueError, match="at least one verdict"):
-        win_rate([], [], [], [])
     with pytest.raises(ValueError, match="same verdicts"):
-        win_rate([0], [0, 1], [0], [1])
+        win_rates([0], [0], [0, 1], [0], [1])
 
 
 def test_p_is_the_sign_test_of_questions_won_and_lost() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from results.statistics import decide_all, minimum_detectable, non_inferiority, power_for, questions_needed, standard_error
+from results.statistics import decide_all, minimum_detectable, non_inferiority, questions_needed, standard_error
 
 
 def pair(n: int, drop: float, noise: float = 0.1, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -202,7 +202,6 @@ def test_minimum_detectable_difference_is_the_closed_form_and_is_found_with_that
     expected = (stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) * stats.sem(delta)
     found = minimum_detectable(delta)
     assert found == pytest.approx(expected)
-    assert power_for(delta, found) == pytest.approx(0.8, abs=1e-4)
     rng = np.random.default_rng(3)
     centred = delta - delta.mean()
     called = [stats.ttest_1samp(rng.choice(centred, 400) + found, 0).pvalue < 0.05 for _ in range(1000)]

@@ -9,17 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from results.statistics import (
-    Difference,
-    all_pairs,
-    benjamini_hochberg,
-    difference,
-    differences,
-    estimate,
-    holm,
-    ranks,
-    sign_flip_all_pairs,
-)
+from results.statistics import Difference, all_pairs, benjamini_hochberg, difference, differences, estimate, holm, sign_flip_all_pairs
 
 p_values = st.lists(st.floats(0, 1), min_size=1, max_size=30)
 
@@ -178,61 +168,7 @@ def test_corrections_ignore_what_could_not_be_tested() -> None:
     assert benjamini_hochberg([]) == []
 
 
-def test_clearly_ordered_methods_have_certain_ranks() -> None:
-    rng = np.random.default_rng(1)
-    columns = np.clip(rng.normal([[0.2], [0.8], [0.5]], 0.1, (3, 300)), 0, 1)
-    found = ranks(columns, resamples=500)
-    assert [one.rank for one in found] == [3, 1, 2]
-    assert all(one.low == one.high == one.surely_low == one.surely_high == one.rank for one in found)
-    assert [one.separable_from_best for one in found] == [True, False, True]
-    assert [one.rank for one in ranks(columns, higher_is_better=False, resamples=500)] == [1, 3, 2]
-    assert found[1].value == pytest.approx(columns[1].mean())
-
-
-def test_equal_methods_share_a_rank_and_cannot_be_told_apart() -> None:
-    column = np.random.default_rng(2).random(100)
-    found = ranks([column, column, column - 0.5], resamples=300)
-    assert [one.rank for one in found] == [1, 1, 3]
-    assert (found[0].low, found[0].high, found[0].surely_high) == (1, 1, 2)
-    assert not found[0].separable_from_best
-    assert not found[1].separable_from_best
-    assert found[2].separable_from_best
-
-
-def test_ranks_are_over_the_questions_that_every_method_was_scored_on() -> None:
-    nan = math.nan
-    found = ranks([[1.0, 1.0, nan, nan], [0.0, 1.0, 1.0, 1.0]], resamples=200)
-    # On the shared two questions the first leads, although the second has the higher mean over all of its own.
-    assert [one.rank for one in found] == [1, 2]
-    assert [one.n for one in found] == [2, 2]
-    nothing = ranks([[1.0, nan], [nan, 1.0]], resamples=200)
-    assert [one.n for one in nothing] == [0, 0]
-    assert not any(one.separable_from_best for one in nothing)
-
-
-def test_rank_intervals_agree_with_a_naive_loop() -> None:
-    columns = np.random.default_rng(3).random((5, 40)) + np.linspace(0, 0.15, 5)[:, None]
-    found = ranks(columns, resamples=4000, seed=1)
-    rng = np.random.default_rng(9)
-    drawn = []
-    for _ in range(4000):
-        means = columns[:, rng.integers(0, 40, 40)].mean(axis=1)
-        drawn.append([1 + int((means > mean).sum()) for mean in means])
-    low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
-    assert all(abs(one.low - a) <= 1 and abs(one.high - b) <= 1 for one, a, b in zip(found, low, high, strict=True))
-    assert sum(one.low != a for one, a in zip(found, low, strict=True)) <= 1
-
-
-def test_many_methods_do_not_make_a_finding_impossible() -> None:
-    # With 45 methods the plain 200 flips could never reach p = .05 after a correction over 990 pairs.
-    columns = np.random.default_rng(4).random((45, 60)) / 10
-    columns[7] += 0.9
-    found = ranks(columns, resamples=200)
-    assert all(one.separable_from_best for row, one in enumerate(found) if row != 7)
-    assert found[7].rank == found[7].surely_high == 1
-
-
-def test_questions_of_one_document_count_once_for_ranks_and_pairs() -> None:
+def test_questions_of_one_document_count_once_for_pairs() -> None:
     per_document = np.random.default_rng(5).random((2, 12)) + np.array([[0.2], [0.0]])
     repeated = np.repeat(per_document, 20, axis=1)
     documents = [f"d{number:02}" for number in range(12) for _ in range(20)]
@@ -240,6 +176,3 @@ def test_questions_of_one_document_count_once_for_ranks_and_pairs() -> None:
     assert clustered.p == pytest.approx(alone.p)
     assert (clustered.low, clustered.high) == (pytest.approx(alone.low), pytest.approx(alone.high))
     assert clustered.units == 12
-    naive = ranks(repeated, resamples=2000)
-    careful = ranks(repeated, clusters=documents, resamples=2000)
-    assert min(one.p_best for one in naive) < min(one.p_best for one in careful)

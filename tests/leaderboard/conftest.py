@@ -22,6 +22,14 @@ HERE = Path(__file__).parent
 APP = Path(__file__).parents[2] / "leaderboard" / "app.py"
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that draw pages with Streamlit or a browser are of the slow ring; the one walk over all pages is not."""
+    for item in items:
+        if HERE in item.path.parents and {"app", "browser"} & {*getattr(item, "fixturenames", ())}:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def synthetic(module_at: Callable[[Path], ModuleType]) -> ModuleType:
     return module_at(HERE / "synthetic.py")
@@ -76,6 +84,19 @@ def filled(tmp_path_factory: pytest.TempPathFactory, synthetic: ModuleType) -> P
 
 
 @pytest.fixture(scope="session")
+def _few(tmp_path_factory: pytest.TempPathFactory, synthetic: ModuleType) -> Path:
+    folder = tmp_path_factory.mktemp("few") / "store"
+    synthetic.fill(folder, count=12)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def few(_few: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
+    """Gives copies of a store with made-up results on twelve questions, to be written to: filling one takes seconds."""
+    return lambda: Path(shutil.copytree(_few, tmp_path_factory.mktemp("copied") / "store"))
+
+
+@pytest.fixture(scope="session")
 def spoilt(tmp_path_factory: pytest.TempPathFactory, filled: Path, synthetic: ModuleType, hostile: ModuleType) -> Path:
     """The folder of a store whose every text is hostile, and in which keys lie about; not to be written to."""
     from results.store import Store
@@ -91,12 +112,15 @@ class App:
     def __init__(self, test: Any) -> None:
         self.test = test
 
-    def open(self, page: str = "", **parameters: str) -> App:
+    def open(self, page: str = "", /, **parameters: str) -> App:
         self.test.query_params.clear()
         for name, value in parameters.items():
             self.test.query_params[name] = value
         if page:
-            self.test.run()
+            # The app begins with its first page, which costs nothing where there is no store.
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("RAGMETER_STORE", str(HERE / "none"))
+                self.test.run()
             self.test.switch_page(f"scripts/{page}.py")
             for name, value in parameters.items():
                 self.test.query_params[name] = value
@@ -122,15 +146,23 @@ class App:
 
 
 @pytest.fixture
-def app(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], App]:
+def streamlit_app(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], App]:
     """From a store's folder to the app."""
     testing = pytest.importorskip("streamlit.testing.v1")
+    # For every app, Streamlit looks through all packages for components, which takes five times as long as a page.
+    monkeypatch.setattr("streamlit.components.v2.manifest_scanner.scan_component_manifests", list)
 
     def start(folder: Path) -> App:
         monkeypatch.setenv("RAGMETER_STORE", str(folder))
         return App(testing.AppTest.from_file(str(APP), default_timeout=60))
 
     return start
+
+
+@pytest.fixture
+def app(streamlit_app: Callable[[Path], App]) -> Callable[[Path], App]:
+    """The same for tests of the slow ring."""
+    return streamlit_app
 
 
 def text(node: Node) -> str:

@@ -69,8 +69,8 @@ def test_samples_are_spread_over_the_dataset_and_move_on(filled: Path) -> None:
     assert samples(store, "no such dataset") == []
 
 
-def test_a_submission_that_declares_what_is_asked_is_listed(tmp_path: Path, synthetic: ModuleType) -> None:
-    store = synthetic.fill(tmp_path / "store", count=6)
+def test_a_submission_that_declares_what_is_asked_is_listed(few: Callable[[], Path]) -> None:
+    store = Store(few())
     run = queries.runs(store)[0]
     card = {"submission": {"contamination": ["training data 1 (d) covers this split", "<b>two</b>"]}}
     with store.database.writing() as connection:

@@ -91,9 +91,9 @@ def judge_all(store: Store, run: RunRow, judge: Judge, values: Sequence[float | 
 
 
 @pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory, synthetic: ModuleType) -> Path:
-    folder = tmp_path_factory.mktemp("judged") / "store"
-    store = synthetic.fill(folder, count=N)
+def judged(few: Callable[[], Path], synthetic: ModuleType) -> Path:
+    folder = few()
+    store = Store(folder)
     runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
     fight(store, runs["bm25"], runs["hybrid"], ["theirs"] * 6 + ["mine"] * 3 + [TIE] * 3)
     fight(store, runs["bm25"], runs["dense"], ["mine"] * 4 + [NONE] * 4 + [None] * 2)
@@ -283,10 +283,10 @@ def test_a_control_that_is_placed_wrongly_is_flagged(judged: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def controlled(judged: Path, synthetic: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def controlled(few: Callable[[], Path], synthetic: ModuleType) -> Path:
     """A store in which a control loses to one method, ties with another, and has met one alone on another board."""
-    folder = tmp_path_factory.mktemp("controlled") / "store"
-    store = synthetic.fill(folder, count=N)
+    folder = few()
+    store = Store(folder)
     runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
     fight(store, runs["gold answer"], runs["bm25"], ["theirs"] * 12)
     fight(store, runs["gold answer"], runs["hybrid"], ["mine", "theirs"] * 6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import shutil
 from pathlib import Path
 from types import ModuleType
 
@@ -28,9 +29,9 @@ DATASET = "hotpotqa:dev"
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory, matrix_store: ModuleType) -> Store:
+def store(tmp_path_factory: pytest.TempPathFactory, several: Path, matrix_store: ModuleType) -> Store:
     """Three of the sixty answers of `dense` on one benchmark have no verdict, and no answer of bm25 on another has."""
-    made = matrix_store.fill(tmp_path_factory.mktemp("unscored") / "store")
+    made = Store(shutil.copytree(several, tmp_path_factory.mktemp("unscored") / "store"))
     with made.database.writing() as connection:
         connection.execute(
             """UPDATE scores SET value = NULL, unscored = 'timeout' WHERE metric = ? AND run IN

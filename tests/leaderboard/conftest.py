@@ -26,7 +26,8 @@ APP = Path(__file__).parents[2] / "leaderboard" / "app.py"
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that draw pages with Streamlit or a browser are of the slow ring; the one walk over all pages is not."""
     for item in items:
-        if HERE in item.path.parents and {"app", "browser"} & {*getattr(item, "fixturenames", ())}:
+        asked = {*getattr(item, "fixturenames", ())} if HERE in item.path.parents else {}
+        if {"app", "browser"} & asked and not item.get_closest_marker("soak"):
             item.add_marker(pytest.mark.slow)
 
 
@@ -68,6 +69,36 @@ def browser(screenshots: ModuleType) -> Iterator[Any]:
         pytest.skip("no Chromium on this machine: apt-get install chromium")
     with screenshots.browsing(executable) as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def window(browser: Any) -> Iterator[Any]:
+    """One page for all visits: a new context would fetch and compile all of Streamlit's code again.
+
+    It keeps what is not as it should be: other machines that it looks for, dialogs and further windows in `noted`,
+    errors in `complaints`.
+    """
+    context = browser.new_context(accept_downloads=True, reduced_motion="reduce")
+    page = context.new_page()
+    page.noted, page.complaints = [], []
+
+    def note(asked: Any) -> None:
+        if not asked.url.startswith(("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:")):
+            page.noted.append(asked.url)
+
+    page.on("request", note)
+    page.on("websocket", note)
+    page.on("dialog", lambda dialog: (page.noted.append(f"dialog {dialog.message}"), dialog.dismiss()))
+    context.on("page", lambda other: page.noted.append(f"window {other.url}"))
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.on("console", lambda said: page.complaints.append(said.text) if _complains(said) else None)
+    yield page
+    context.close()
+
+
+def _complains(said: Any) -> bool:
+    """Whether a line of the console is an error; Streamlit looks for its own server under each page's address first."""
+    return said.type == "error" and "/_stcore/" not in said.location["url"]
 
 
 @pytest.fixture(scope="session")

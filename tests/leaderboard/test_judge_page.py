@@ -18,7 +18,7 @@ from leaderboard.views import battle_view, judge_view
 from results import judgements, labelling, queries, question_queries
 from results.battle_board import BattleBoard, battle_boards
 from results.board import board, groups
-from results.judge_cards import judge_card
+from results.judge_cards import JudgeCard, judge_card
 from results.judgements import Match
 from results.queries import RunRow
 from results.statistics import bradley_terry
@@ -234,8 +234,12 @@ def test_the_chart_has_a_dot_for_each_method(battles: BattleBoard) -> None:
     assert all(row["low"] <= row["value"] <= row["high"] for row in data)
 
 
-def test_failures_and_agreement_are_those_of_the_card(judged: Path) -> None:
-    found = judge_card(Store(judged), str(MATCH))
+@pytest.fixture(scope="module")
+def found(judged: Path) -> JudgeCard:
+    return judge_card(Store(judged), str(MATCH))
+
+
+def test_failures_and_agreement_are_those_of_the_card(found: JudgeCard) -> None:
     shown = words(judge_view.card(found))
     failed = sum(found.work.unscored.values())
     assert failed > 0
@@ -251,8 +255,8 @@ def test_failures_and_agreement_are_those_of_the_card(judged: Path) -> None:
     assert f"{100 * found.corrected[0].mean.corrected.value:.1f}" in words(corrected)
 
 
-def test_without_labels_the_page_says_how_to_get_some(judged: Path) -> None:
-    card = replace(judge_card(Store(judged), str(MATCH)), with_judges={}, with_people={}, between_people={})
+def test_without_labels_the_page_says_how_to_get_some(found: JudgeCard) -> None:
+    card = replace(found, with_judges={}, with_people={}, between_people={})
     assert "ragmeter annotate export" in words(judge_view.agreement(card))
 
 

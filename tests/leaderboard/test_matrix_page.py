@@ -234,9 +234,7 @@ def test_a_store_of_a_hundred_methods_is_drawn_page_by_page(app: Start, tmp_path
     assert not set(methods(following)) & set(methods(page))
 
 
-def test_seeds_of_a_training_are_one_row_of_their_experiment_and_apart_among_all_runs(
-    app: Start, tmp_path: Path, several: Path
-) -> None:
+def test_seeds_of_a_training_are_one_row_of_their_experiment_and_apart_among_all_runs(app: Start, tmp_path: Path, several: Path) -> None:
     store = Store(shutil.copytree(several, tmp_path / "store"))
     with store.database.writing() as connection:
         for name, seed in (("bm25", 0), ("dense", 1)):

@@ -228,36 +228,29 @@ def test_an_unknown_experiment_is_refused(filled: Path, tmp_path: Path, monkeypa
     assert not there.exists()
 
 
-def test_a_browser_draws_sorts_and_runs_nothing_of_the_store(
-    html: str, tmp_path: Path, screenshots: ModuleType, synthetic: ModuleType
-) -> None:
-    pytest.importorskip("playwright.sync_api")
-    executable = screenshots.chromium()
-    if not executable:
-        pytest.skip("no Chromium on this machine")
+def test_a_browser_draws_sorts_and_runs_nothing_of_the_store(html: str, tmp_path: Path, browser: Any, synthetic: ModuleType) -> None:
     path = tmp_path / "report.html"
     path.write_text(html, "utf-8")
-    with screenshots.browsing(executable) as browser:
-        opened = browser.new_page()
-        said: list[str] = []
-        opened.on("console", lambda message: said.append(message.text))
-        opened.on("pageerror", lambda error: said.append(str(error)))
-        opened.on("request", lambda request: said.append(request.url) if not request.url.startswith("file:") else None)
-        opened.goto(path.as_uri())
-        opened.wait_for_selector(".chart svg")
-        names = opened.locator("table.board").first.locator("tbody .method")
-        before = names.all_inner_texts()
-        assert synthetic.HOSTILE_NAME in before
-        opened.locator('[data-key="sort-method"]').first.click()
-        after = names.all_inner_texts()
-        assert after[:-2] == sorted(before[:-2], key=str.casefold)
-        assert opened.evaluate("window.pwned") is None
-        assert opened.locator("img, iframe, object").count() == 0
-        assert opened.locator(".chart svg").count() >= 3
-        assert said == []
-        # Titles hold whole ids of judges, which are one word.
-        opened.set_viewport_size({"width": 390, "height": 844})
-        assert opened.evaluate("document.documentElement.scrollWidth") <= 390
+    opened = browser.new_page()
+    said: list[str] = []
+    opened.on("console", lambda message: said.append(message.text))
+    opened.on("pageerror", lambda error: said.append(str(error)))
+    opened.on("request", lambda request: said.append(request.url) if not request.url.startswith("file:") else None)
+    opened.goto(path.as_uri())
+    opened.wait_for_selector(".chart svg")
+    names = opened.locator("table.board").first.locator("tbody .method")
+    before = names.all_inner_texts()
+    assert synthetic.HOSTILE_NAME in before
+    opened.locator('[data-key="sort-method"]').first.click()
+    after = names.all_inner_texts()
+    assert after[:-2] == sorted(before[:-2], key=str.casefold)
+    assert opened.evaluate("window.pwned") is None
+    assert opened.locator("img, iframe, object").count() == 0
+    assert opened.locator(".chart svg").count() >= 3
+    assert said == []
+    # Titles hold whole ids of judges, which are one word.
+    opened.set_viewport_size({"width": 390, "height": 844})
+    assert opened.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_a_report_says_where_each_runs_numbers_come_from(html: str, filled: Path, synthetic: ModuleType) -> None:

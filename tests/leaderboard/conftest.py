@@ -114,17 +114,10 @@ def filled(tmp_path_factory: pytest.TempPathFactory, synthetic: ModuleType) -> P
     return folder
 
 
-@pytest.fixture(scope="session")
-def _few(tmp_path_factory: pytest.TempPathFactory, synthetic: ModuleType) -> Path:
-    folder = tmp_path_factory.mktemp("few") / "store"
-    synthetic.fill(folder, count=12)
-    return folder
-
-
 @pytest.fixture(scope="module")
-def few(_few: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
-    """Gives copies of a store with made-up results on twelve questions, to be written to: filling one takes seconds."""
-    return lambda: Path(shutil.copytree(_few, tmp_path_factory.mktemp("copied") / "store"))
+def copied(filled: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
+    """Gives copies of that store, to be written to: filling one takes seconds."""
+    return lambda: Path(shutil.copytree(filled, tmp_path_factory.mktemp("copied") / "store"))
 
 
 @pytest.fixture(scope="session")

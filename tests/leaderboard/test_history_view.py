@@ -25,9 +25,9 @@ def words(node: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def aged(few: Callable[[], Path], synthetic: ModuleType) -> Path:
+def aged(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
     """Two checkpoints of `dense`; `bm25`'s run counts as made with the first, `dense`'s with the second."""
-    store = Store(few())
+    store = Store(copied())
     folder = store.folder.parent
     runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
     for number, method in enumerate(("bm25", "dense")):

@@ -91,8 +91,8 @@ def judge_all(store: Store, run: RunRow, judge: Judge, values: Sequence[float | 
 
 
 @pytest.fixture(scope="module")
-def judged(few: Callable[[], Path], synthetic: ModuleType) -> Path:
-    folder = few()
+def judged(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
+    folder = copied()
     store = Store(folder)
     runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
     fight(store, runs["bm25"], runs["hybrid"], ["theirs"] * 6 + ["mine"] * 3 + [TIE] * 3)
@@ -287,9 +287,9 @@ def test_a_control_that_is_placed_wrongly_is_flagged(judged: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def controlled(few: Callable[[], Path], synthetic: ModuleType) -> Path:
+def controlled(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
     """A store in which a control loses to one method, ties with another, and has met one alone on another board."""
-    folder = few()
+    folder = copied()
     store = Store(folder)
     runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
     fight(store, runs["gold answer"], runs["bm25"], ["theirs"] * 12)

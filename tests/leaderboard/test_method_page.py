@@ -29,9 +29,9 @@ def words(node: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def trained(few: Callable[[], Path], synthetic: ModuleType) -> Path:
+def trained(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
     """A store in which `dense` has a card, a checkpoint with a curve, and decisions of the gate."""
-    store = Store(few())
+    store = Store(copied())
     store.put_cards(
         [
             {
@@ -187,9 +187,9 @@ def test_a_paper_that_names_an_arxiv_number_is_a_link_to_it(paper: str, number: 
 
 
 @pytest.fixture(scope="module")
-def sent(few: Callable[[], Path], synthetic: ModuleType) -> Path:
+def sent(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
     """A store to which a method was sent: one version on two settings, and another one with a hostile address."""
-    store, world = Store(few()), synthetic.benchmark(12)
+    store, world = Store(copied()), synthetic.benchmark(40)
     found = {
         "code": "no_evidence",
         "severity": "warning",
@@ -223,7 +223,7 @@ def sent(few: Callable[[], Path], synthetic: ModuleType) -> Path:
             "submission": {"card_digest": "ab" * 8, "contamination": [], "findings": [found] if setting == "distractor" else []},
         }
         store.start(Run(f"{number:016x}", f"Sent@{version}", "submitted:sent", "method", {}, str(world.reference),
-                        world.fingerprint, setting, 0, 12, {}, {}, "submitted", card))  # fmt: skip
+                        world.fingerprint, setting, 0, 40, {}, {}, "submitted", card))  # fmt: skip
     return store.folder
 
 

@@ -27,9 +27,9 @@ ASKED = Call("http://127.0.0.1:1/v1", "m", [{"role": "user", "content": f"Is <b>
 
 
 @pytest.fixture(scope="module")
-def said(few: Callable[[], Path], synthetic: ModuleType) -> tuple[Path, str]:
+def said(copied: Callable[[], Path], synthetic: ModuleType) -> tuple[Path, str]:
     """A store, and the question that two judges were asked about; the judge of answers kept its conversation."""
-    store = Store(few())
+    store = Store(copied())
     runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
     bm25, hybrid = runs["bm25"], runs["hybrid"]
     question = question_queries.questions(store, bm25.dataset_fingerprint)[0].question

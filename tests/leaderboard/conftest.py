@@ -26,8 +26,8 @@ APP = Path(__file__).parents[2] / "leaderboard" / "app.py"
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that draw pages with Streamlit or a browser are of the slow ring; the one walk over all pages is not."""
     for item in items:
-        asked = {*getattr(item, "fixturenames", ())} if HERE in item.path.parents else {}
-        if {"app", "browser"} & asked and not item.get_closest_marker("soak"):
+        pages = HERE in item.path.parents and {"app", "browser"} & {*getattr(item, "fixturenames", ())}
+        if pages and not item.get_closest_marker("soak"):
             item.add_marker(pytest.mark.slow)
 
 

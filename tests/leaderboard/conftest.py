@@ -22,6 +22,15 @@ HERE = Path(__file__).parent
 APP = Path(__file__).parents[2] / "leaderboard" / "app.py"
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that draw pages with Streamlit or a browser are of the slow ring; the one walk over all pages is not."""
+    for item in items:
+        pages = HERE in item.path.parents and {"app", "browser"} & {*getattr(item, "fixturenames", ())}
+        if pages and not item.get_closest_marker("soak"):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def synthetic(module_at: Callable[[Path], ModuleType]) -> ModuleType:
     return module_at(HERE / "synthetic.py")
@@ -62,6 +71,36 @@ def browser(screenshots: ModuleType) -> Iterator[Any]:
         yield opened
 
 
+@pytest.fixture(scope="module")
+def window(browser: Any) -> Iterator[Any]:
+    """One page for all visits: a new context would fetch and compile all of Streamlit's code again.
+
+    It keeps what is not as it should be: other machines that it looks for, dialogs and further windows in `noted`,
+    errors in `complaints`.
+    """
+    context = browser.new_context(accept_downloads=True, reduced_motion="reduce")
+    page = context.new_page()
+    page.noted, page.complaints = [], []
+
+    def note(asked: Any) -> None:
+        if not asked.url.startswith(("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:")):
+            page.noted.append(asked.url)
+
+    page.on("request", note)
+    page.on("websocket", note)
+    page.on("dialog", lambda dialog: (page.noted.append(f"dialog {dialog.message}"), dialog.dismiss()))
+    context.on("page", lambda other: page.noted.append(f"window {other.url}"))
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.on("console", lambda said: page.complaints.append(said.text) if _complains(said) else None)
+    yield page
+    context.close()
+
+
+def _complains(said: Any) -> bool:
+    """Whether a line of the console is an error; Streamlit looks for its own server under each page's address first."""
+    return said.type == "error" and "/_stcore/" not in said.location["url"]
+
+
 @pytest.fixture(scope="session")
 def hostile(module_at: Callable[[Path], ModuleType]) -> ModuleType:
     return module_at(HERE / "hostile.py")
@@ -73,6 +112,12 @@ def filled(tmp_path_factory: pytest.TempPathFactory, synthetic: ModuleType) -> P
     folder = tmp_path_factory.mktemp("filled") / "store"
     synthetic.fill(folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def copied(filled: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
+    """Gives copies of that store, to be written to: filling one takes seconds."""
+    return lambda: Path(shutil.copytree(filled, tmp_path_factory.mktemp("copied") / "store"))
 
 
 @pytest.fixture(scope="session")
@@ -91,12 +136,15 @@ class App:
     def __init__(self, test: Any) -> None:
         self.test = test
 
-    def open(self, page: str = "", **parameters: str) -> App:
+    def open(self, page: str = "", /, **parameters: str) -> App:
         self.test.query_params.clear()
         for name, value in parameters.items():
             self.test.query_params[name] = value
         if page:
-            self.test.run()
+            # The app begins with its first page, which costs nothing where there is no store.
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("RAGMETER_STORE", str(HERE / "none"))
+                self.test.run()
             self.test.switch_page(f"scripts/{page}.py")
             for name, value in parameters.items():
                 self.test.query_params[name] = value
@@ -122,15 +170,23 @@ class App:
 
 
 @pytest.fixture
-def app(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], App]:
+def streamlit_app(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], App]:
     """From a store's folder to the app."""
     testing = pytest.importorskip("streamlit.testing.v1")
+    # For every app, Streamlit looks through all packages for components, which takes five times as long as a page.
+    monkeypatch.setattr("streamlit.components.v2.manifest_scanner.scan_component_manifests", list)
 
     def start(folder: Path) -> App:
         monkeypatch.setenv("RAGMETER_STORE", str(folder))
         return App(testing.AppTest.from_file(str(APP), default_timeout=60))
 
     return start
+
+
+@pytest.fixture
+def app(streamlit_app: Callable[[Path], App]) -> Callable[[Path], App]:
+    """The same for tests of the slow ring."""
+    return streamlit_app
 
 
 def text(node: Node) -> str:

@@ -105,11 +105,11 @@ def test_what_stage_attribution_still_needs_is_said_as_settings(app: Start, fill
     assert "closed_book" in said
 
 
-def test_a_board_with_one_run_says_what_to_do(app: Start, tmp_path: Path, synthetic: ModuleType) -> None:
-    store = synthetic.fill(tmp_path / "store", count=6)
+def test_a_board_with_one_run_says_what_to_do(app: Start, copied: Callable[[], Path], synthetic: ModuleType) -> None:
+    store = Store(copied())
     first = queries.runs(store, synthetic.EXPERIMENT)[0].run
     store.put_experiment("alone", "name: alone\n", None, None, None, [first])
-    page = app(tmp_path / "store").open("compare", experiment="alone")
+    page = app(store.folder).open("compare", experiment="alone")
     assert not page.test.exception
     assert "two runs at least" in words(page.part("message"))
 

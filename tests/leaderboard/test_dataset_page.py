@@ -7,7 +7,6 @@ import shlex
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -69,8 +68,8 @@ def test_samples_are_spread_over_the_dataset_and_move_on(filled: Path) -> None:
     assert samples(store, "no such dataset") == []
 
 
-def test_a_submission_that_declares_what_is_asked_is_listed(tmp_path: Path, synthetic: ModuleType) -> None:
-    store = synthetic.fill(tmp_path / "store", count=6)
+def test_a_submission_that_declares_what_is_asked_is_listed(copied: Callable[[], Path]) -> None:
+    store = Store(copied())
     run = queries.runs(store)[0]
     card = {"submission": {"contamination": ["training data 1 (d) covers this split", "<b>two</b>"]}}
     with store.database.writing() as connection:

@@ -25,10 +25,10 @@ def words(node: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def aged(tmp_path_factory: pytest.TempPathFactory, synthetic: ModuleType) -> Path:
+def aged(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
     """Two checkpoints of `dense`; `bm25`'s run counts as made with the first, `dense`'s with the second."""
-    folder = tmp_path_factory.mktemp("aged")
-    store = synthetic.fill(folder / "store", count=20)
+    store = Store(copied())
+    folder = store.folder.parent
     runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
     for number, method in enumerate(("bm25", "dense")):
         model = folder / f"model{number}"
@@ -42,7 +42,7 @@ def aged(tmp_path_factory: pytest.TempPathFactory, synthetic: ModuleType) -> Pat
                 [f'{{"checkpoints": ["{made.sha256}"]}}', runs[method].run],
             )
     gate_history.record(store, ask(store, runs["bm25"], runs["dense"], metrics=[F1], margin=0.05))
-    return folder / "store"
+    return store.folder
 
 
 def found(store: Store) -> list[history_view.Stand]:

@@ -18,7 +18,7 @@ from leaderboard.views import battle_view, judge_view
 from results import judgements, labelling, queries, question_queries
 from results.battle_board import BattleBoard, battle_boards
 from results.board import board, groups
-from results.judge_cards import judge_card
+from results.judge_cards import JudgeCard, judge_card
 from results.judgements import Match
 from results.queries import RunRow
 from results.statistics import bradley_terry
@@ -91,9 +91,9 @@ def judge_all(store: Store, run: RunRow, judge: Judge, values: Sequence[float | 
 
 
 @pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory, synthetic: ModuleType) -> Path:
-    folder = tmp_path_factory.mktemp("judged") / "store"
-    store = synthetic.fill(folder, count=N)
+def judged(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
+    folder = copied()
+    store = Store(folder)
     runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
     fight(store, runs["bm25"], runs["hybrid"], ["theirs"] * 6 + ["mine"] * 3 + [TIE] * 3)
     fight(store, runs["bm25"], runs["dense"], ["mine"] * 4 + [NONE] * 4 + [None] * 2)
@@ -234,8 +234,12 @@ def test_the_chart_has_a_dot_for_each_method(battles: BattleBoard) -> None:
     assert all(row["low"] <= row["value"] <= row["high"] for row in data)
 
 
-def test_failures_and_agreement_are_those_of_the_card(judged: Path) -> None:
-    found = judge_card(Store(judged), str(MATCH))
+@pytest.fixture(scope="module")
+def found(judged: Path) -> JudgeCard:
+    return judge_card(Store(judged), str(MATCH))
+
+
+def test_failures_and_agreement_are_those_of_the_card(found: JudgeCard) -> None:
     shown = words(judge_view.card(found))
     failed = sum(found.work.unscored.values())
     assert failed > 0
@@ -251,8 +255,8 @@ def test_failures_and_agreement_are_those_of_the_card(judged: Path) -> None:
     assert f"{100 * found.corrected[0].mean.corrected.value:.1f}" in words(corrected)
 
 
-def test_without_labels_the_page_says_how_to_get_some(judged: Path) -> None:
-    card = replace(judge_card(Store(judged), str(MATCH)), with_judges={}, with_people={}, between_people={})
+def test_without_labels_the_page_says_how_to_get_some(found: JudgeCard) -> None:
+    card = replace(found, with_judges={}, with_people={}, between_people={})
     assert "ragmeter annotate export" in words(judge_view.agreement(card))
 
 
@@ -283,10 +287,10 @@ def test_a_control_that_is_placed_wrongly_is_flagged(judged: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def controlled(judged: Path, synthetic: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def controlled(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
     """A store in which a control loses to one method, ties with another, and has met one alone on another board."""
-    folder = tmp_path_factory.mktemp("controlled") / "store"
-    store = synthetic.fill(folder, count=N)
+    folder = copied()
+    store = Store(folder)
     runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
     fight(store, runs["gold answer"], runs["bm25"], ["theirs"] * 12)
     fight(store, runs["gold answer"], runs["hybrid"], ["mine", "theirs"] * 6)

@@ -14,15 +14,15 @@ import pytest
 
 
 @pytest.fixture(scope="module")
-def page_of(several: Path, browser: Any, screenshots: ModuleType) -> Iterator[Any]:
+def page_of(several: Path, window: Any, screenshots: ModuleType) -> Iterator[Any]:
     pytest.importorskip("streamlit")
     with screenshots.serving(several) as address:
 
         def visit(query: str = "", width: int = 1280) -> Any:
-            page = browser.new_page(viewport={"width": width, "height": 900}, accept_downloads=True)
-            page.goto(f"{address}/?{query}")
-            screenshots.settled(page)
-            return page
+            window.set_viewport_size({"width": width, "height": 900})
+            window.goto(f"{address}/?{query}")
+            screenshots.settled(window)
+            return window
 
         yield visit
 
@@ -52,10 +52,9 @@ def test_files_come_down_and_hold_what_is_shown(page_of: Any, matrix_store: Modu
     assert width > height > 100
     assert "find=cmd" in page.locator("[data-testid=stCode]").inner_text()
     assert page.evaluate("window.pwned") is None
-    page.close()
 
 
-def test_a_benchmark_is_opened_by_keyboard_and_going_back_shows_the_matrix(page_of: Any, screenshots: ModuleType) -> None:
+def test_a_benchmark_is_opened_by_keyboard_and_after_going_back_a_click_pins(page_of: Any, screenshots: ModuleType) -> None:
     page = page_of()
     page.locator("thead button", has_text="open board").first.focus()
     page.keyboard.press("Enter")
@@ -65,23 +64,12 @@ def test_a_benchmark_is_opened_by_keyboard_and_going_back_shows_the_matrix(page_
     assert page.locator("table.board").count() >= 1
     page.go_back()
     page.locator("table.matrix").wait_for()
-    page.close()
-
-
-def test_pinning_by_a_click_is_in_the_url(page_of: Any, screenshots: ModuleType) -> None:
-    page = page_of()
+    screenshots.settled(page)
     last = methods(page)[-2]
     page.get_by_role("button", name=f"Keep {last} on top").click()
     page.wait_for_url("**pin=**")
     screenshots.settled(page)
     assert methods(page)[0] == last
-    page.close()
-
-
-def test_a_phone_scrolls_the_table_and_not_the_page(page_of: Any) -> None:
-    page = page_of("view=matrix&papers=1", width=390)
-    assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth") <= 390
-    page.close()
 
 
 def test_filters_leave_rows_out_stand_in_the_url_and_can_be_cleared(page_of: Any, screenshots: ModuleType) -> None:
@@ -107,15 +95,14 @@ def test_filters_leave_rows_out_stand_in_the_url_and_can_be_cleared(page_of: Any
     page.wait_for_url(lambda address: "readers=" not in address)
     screenshots.settled(page)
     assert methods(page) == every
-    page.close()
 
 
-def test_a_phone_shows_two_choices_in_a_row_and_intervals_as_pictures(page_of: Any) -> None:
-    page = page_of("view=matrix", width=390)
+def test_a_phone_scrolls_the_table_and_not_the_page_and_shows_two_choices_in_a_row_and_intervals_as_pictures(page_of: Any) -> None:
+    page = page_of("view=matrix&papers=1", width=390)
+    assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth") <= 390
     boxes = page.locator("[data-testid=stSelectbox]")
     first, second, third = (boxes.nth(number).bounding_box() for number in range(3))
     assert first["y"] == second["y"] < third["y"]
     assert first["x"] + first["width"] <= second["x"]
     dot = page.locator(".matrix td .whisker").first
     assert dot.evaluate("one => getComputedStyle(one, '::after').borderRadius") == "50%"
-    page.close()

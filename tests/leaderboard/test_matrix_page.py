@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -97,8 +98,8 @@ def test_filters_of_the_url_choose_who_competes(
     assert f"{len(matrix_store.METHODS) - len(left)} filtered out" in words(page.part("summary"))
 
 
-def test_a_checkpoint_that_learnt_what_is_asked_is_no_competitor_there(app: Start, matrix_store: ModuleType, tmp_path: Path) -> None:
-    store = matrix_store.fill(tmp_path / "store")
+def test_a_checkpoint_that_learnt_what_is_asked_is_no_competitor_there(app: Start, several: Path, tmp_path: Path) -> None:
+    store = Store(shutil.copytree(several, tmp_path / "store"))
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "weights").write_text("1 2 3")
@@ -233,10 +234,8 @@ def test_a_store_of_a_hundred_methods_is_drawn_page_by_page(app: Start, tmp_path
     assert not set(methods(following)) & set(methods(page))
 
 
-def test_seeds_of_a_training_are_one_row_of_their_experiment_and_apart_among_all_runs(
-    app: Start, tmp_path: Path, matrix_store: ModuleType
-) -> None:
-    store = matrix_store.fill(tmp_path / "store")
+def test_seeds_of_a_training_are_one_row_of_their_experiment_and_apart_among_all_runs(app: Start, tmp_path: Path, several: Path) -> None:
+    store = Store(shutil.copytree(several, tmp_path / "store"))
     with store.database.writing() as connection:
         for name, seed in (("bm25", 0), ("dense", 1)):
             connection.execute("UPDATE runs SET method = ? WHERE method = ?", [f"tuned #{seed}", name])

@@ -29,10 +29,9 @@ def words(node: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, synthetic: ModuleType) -> Path:
+def trained(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
     """A store in which `dense` has a card, a checkpoint with a curve, and decisions of the gate."""
-    folder = tmp_path_factory.mktemp("trained")
-    store = synthetic.fill(folder / "store", count=20)
+    store = Store(copied())
     store.put_cards(
         [
             {
@@ -47,7 +46,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, synthetic: ModuleType) -> 
         ],
         [],
     )
-    model = folder / "model"
+    model = store.folder.parent / "model"
     model.mkdir()
     rows = [{"step": step, "loss": 1.0 / (1 + step), "rate": 0.5} for step in range(5)]
     lines = [*map(json.dumps, rows), "not json", '{"step": 9, "loss": NaN}', '{"loss": 3}', '{"step": 5, "lo']
@@ -56,7 +55,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, synthetic: ModuleType) -> 
     checkpoints.register(store, made.path)
     runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
     gate_history.record(store, ask(store, runs["bm25"], runs["dense"], metrics=[F1], margin=0.05))
-    return folder / "store"
+    return store.folder
 
 
 def test_values_of_every_board_are_those_of_the_boards(filled: Path, synthetic: ModuleType) -> None:
@@ -188,11 +187,9 @@ def test_a_paper_that_names_an_arxiv_number_is_a_link_to_it(paper: str, number: 
 
 
 @pytest.fixture(scope="module")
-def sent(tmp_path_factory: pytest.TempPathFactory, synthetic: ModuleType) -> Path:
+def sent(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
     """A store to which a method was sent: one version on two settings, and another one with a hostile address."""
-    folder = tmp_path_factory.mktemp("sent") / "store"
-    store = synthetic.fill(folder, count=4)
-    world = synthetic.benchmark(4)
+    store, world = Store(copied()), synthetic.benchmark(40)
     found = {
         "code": "no_evidence",
         "severity": "warning",
@@ -226,8 +223,8 @@ def sent(tmp_path_factory: pytest.TempPathFactory, synthetic: ModuleType) -> Pat
             "submission": {"card_digest": "ab" * 8, "contamination": [], "findings": [found] if setting == "distractor" else []},
         }
         store.start(Run(f"{number:016x}", f"Sent@{version}", "submitted:sent", "method", {}, str(world.reference),
-                        world.fingerprint, setting, 0, 4, {}, {}, "submitted", card))  # fmt: skip
-    return folder
+                        world.fingerprint, setting, 0, 40, {}, {}, "submitted", card))  # fmt: skip
+    return store.folder
 
 
 def told(card: Node) -> dict[str, str]:

@@ -228,9 +228,9 @@ def test_the_file_of_another_program_is_refused_and_left_alone(app: Start, tmp_p
         assert connection.execute("SELECT answer FROM theirs").fetchall() == [(42,)]
 
 
-def test_a_store_that_grows_is_read_anew(app: Start, tmp_path: Path, synthetic: ModuleType) -> None:
+def test_a_store_that_grows_is_read_anew(app: Start, tmp_path: Path, copied: Callable[[], Path]) -> None:
     page = app(tmp_path / "s").open()
     assert page.has("message")
-    synthetic.fill(tmp_path / "s", count=6)
+    copied().rename(tmp_path / "s")
     page.test.run()
-    assert "6 questions" in words(page.part("summary"))
+    assert "40 questions" in words(page.part("summary"))

@@ -20,7 +20,7 @@ from results.store import Store
 EM = "em#v1"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def made(filled: Path, synthetic: ModuleType) -> tuple[Store, Board]:
     store = Store(filled)
     return store, board(store, queries.runs(store, synthetic.EXPERIMENT), metrics=[EM])

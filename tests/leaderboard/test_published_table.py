@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -33,10 +32,10 @@ CARD = DatasetCard(
 )
 
 
-@pytest.fixture
-def hotpotqa(tmp_path: Path) -> Board:
+@pytest.fixture(scope="module")
+def hotpotqa(tmp_path_factory: pytest.TempPathFactory) -> Board:
     """BM25 and a random order, on a metric that a paper prints for BM25."""
-    store = Store(tmp_path / "store")
+    store = Store(tmp_path_factory.mktemp("published") / "store")
     asked = [Question(f"q{n}", f"what {n}?", ("a",)) for n in range(40)]
     benchmark = Benchmark(DataReference("hotpotqa", None, "dev"), 1, CARD, asked, Corpus.of([]))
     store.put_benchmark(benchmark, benchmark.fingerprint)

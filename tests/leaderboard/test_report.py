@@ -18,11 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leaderboard.elements.nodes import from_json
-from leaderboard.embedding import as_json, board_document
+from leaderboard.embedding import as_json
 from leaderboard.report import page, report, sortable
 from leaderboard.views import drawings
 from leaderboard.views.board_table import Order, ordered
 from ragmeter.cli import main
+from ragmeter.commands import reporting
 from results import queries
 from results.board import Board, boards
 from results.budgets import quality_budget
@@ -116,10 +117,8 @@ def test_escaped_json_says_the_same(value: Any) -> None:
     assert not set(text) & set("<>&\u2028\u2029")
 
 
-def test_what_is_embedded_is_the_board(filled: Path, synthetic: ModuleType) -> None:
-    store = Store(filled)
-    document = board_document(store, synthetic.EXPERIMENT, NOW)
-    assert json.loads(as_json(document)) == document
+def test_what_is_embedded_is_the_board(html: str, filled: Path, synthetic: ModuleType) -> None:
+    store, document = Store(filled), json.loads(Elements(html).blocks["script application/json"])["board"]
     assert (document["format"], document["version"]) == ("ragmeter-board", 2)
     assert document["generated"] == "2026-01-02T03:04:05+00:00"
     assert document["boards"] == [json.loads(json.dumps(one.to_json())) for one in boards(store, synthetic.EXPERIMENT)]
@@ -216,6 +215,7 @@ def test_the_command_writes_both_files(
 def test_a_file_that_cannot_be_written_is_named(
     filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(reporting, "html_of", lambda *_: "")
     there = tmp_path / "none" / "r.html"
     assert ragmeter(monkeypatch, "report", "-o", str(there), "--store", str(filled)) == 2
     said = capsys.readouterr()
@@ -228,36 +228,29 @@ def test_an_unknown_experiment_is_refused(filled: Path, tmp_path: Path, monkeypa
     assert not there.exists()
 
 
-def test_a_browser_draws_sorts_and_runs_nothing_of_the_store(
-    html: str, tmp_path: Path, screenshots: ModuleType, synthetic: ModuleType
-) -> None:
-    pytest.importorskip("playwright.sync_api")
-    executable = screenshots.chromium()
-    if not executable:
-        pytest.skip("no Chromium on this machine")
+def test_a_browser_draws_sorts_and_runs_nothing_of_the_store(html: str, tmp_path: Path, browser: Any, synthetic: ModuleType) -> None:
     path = tmp_path / "report.html"
     path.write_text(html, "utf-8")
-    with screenshots.browsing(executable) as browser:
-        opened = browser.new_page()
-        said: list[str] = []
-        opened.on("console", lambda message: said.append(message.text))
-        opened.on("pageerror", lambda error: said.append(str(error)))
-        opened.on("request", lambda request: said.append(request.url) if not request.url.startswith("file:") else None)
-        opened.goto(path.as_uri())
-        opened.wait_for_selector(".chart svg")
-        names = opened.locator("table.board").first.locator("tbody .method")
-        before = names.all_inner_texts()
-        assert synthetic.HOSTILE_NAME in before
-        opened.locator('[data-key="sort-method"]').first.click()
-        after = names.all_inner_texts()
-        assert after[:-2] == sorted(before[:-2], key=str.casefold)
-        assert opened.evaluate("window.pwned") is None
-        assert opened.locator("img, iframe, object").count() == 0
-        assert opened.locator(".chart svg").count() >= 3
-        assert said == []
-        # Titles hold whole ids of judges, which are one word.
-        opened.set_viewport_size({"width": 390, "height": 844})
-        assert opened.evaluate("document.documentElement.scrollWidth") <= 390
+    opened = browser.new_page()
+    said: list[str] = []
+    opened.on("console", lambda message: said.append(message.text))
+    opened.on("pageerror", lambda error: said.append(str(error)))
+    opened.on("request", lambda request: said.append(request.url) if not request.url.startswith("file:") else None)
+    opened.goto(path.as_uri())
+    opened.wait_for_selector(".chart svg")
+    names = opened.locator("table.board").first.locator("tbody .method")
+    before = names.all_inner_texts()
+    assert synthetic.HOSTILE_NAME in before
+    opened.locator('[data-key="sort-method"]').first.click()
+    after = names.all_inner_texts()
+    assert after[:-2] == sorted(before[:-2], key=str.casefold)
+    assert opened.evaluate("window.pwned") is None
+    assert opened.locator("img, iframe, object").count() == 0
+    assert opened.locator(".chart svg").count() >= 3
+    assert said == []
+    # Titles hold whole ids of judges, which are one word.
+    opened.set_viewport_size({"width": 390, "height": 844})
+    assert opened.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_a_report_says_where_each_runs_numbers_come_from(html: str, filled: Path, synthetic: ModuleType) -> None:

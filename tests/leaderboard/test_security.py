@@ -57,7 +57,7 @@ def exported() -> dict[str, bytes]:
 
 @pytest.fixture
 def opened(
-    app: Start, spoilt: Path, tmp_path: Path, exported: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+    streamlit_app: Start, spoilt: Path, exported: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str, dict[str, str]], Any]:
     """From a page's name and parameters to the page; what it offers to download is kept in `exported`."""
     streamlit = pytest.importorskip("streamlit")
@@ -67,14 +67,8 @@ def opened(
             exported[f"{page}/{file_name}"] = data() if callable(data) else data
             return False
 
-        # The app begins with its first page, which costs nothing where there is no store.
-        test = app(tmp_path / "none").test.run()
         monkeypatch.setattr(streamlit, "download_button", keep)
-        monkeypatch.setenv("RAGMETER_STORE", str(spoilt))
-        test.switch_page(f"scripts/{page}.py")
-        for name, value in parameters.items():
-            test.query_params[name] = value
-        test.run()
+        test = streamlit_app(spoilt).open(page, **parameters).test
         assert not test.exception, [one.message for one in test.exception]
         return test
 
@@ -87,13 +81,13 @@ def views(page: str) -> list[dict[str, str]]:
     return {"board": both, "runs": [{"with": "1" * 16}], "styles": [{"experiment": "told"}]}.get(page, [{}])
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_text_from_strangers_is_a_leaf_of_a_tree_and_no_key_is_shown(
-    opened: Any, hostile: ModuleType, page: str, monkeypatch: pytest.MonkeyPatch
+def test_text_from_strangers_is_a_leaf_of_a_tree_on_every_page_and_no_key_is_shown(
+    opened: Any, hostile: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The one walk over all pages of the fast ring, too."""
     ours = "sk-ours-0123456789abcdef0123"
     monkeypatch.setenv("OPENAI_API_KEY", ours)
-    for parameters in views(page):
+    for page, parameters in [(one, parameters) for one in PAGES for parameters in views(one)]:
         seen = 0
         for element in elements(opened(page, parameters)):
             said = str(element.proto)
@@ -111,7 +105,7 @@ def test_text_from_strangers_is_a_leaf_of_a_tree_and_no_key_is_shown(
                 # Labels and help are read as Markdown; options and values are not.
                 assert hostile.MARK not in str(getattr(element.proto, "label", "")), element.type
                 assert hostile.MARK not in str(getattr(element.proto, "help", "")), element.type
-        assert seen, "the page showed nothing that is hostile"
+        assert seen, f"{page} showed nothing that is hostile"
 
 
 def no_foreign_link(tree: str) -> None:
@@ -122,6 +116,7 @@ def no_foreign_link(tree: str) -> None:
         assert "evil.example" not in address
 
 
+@pytest.mark.slow
 def test_where_keys_lay_it_is_said_that_something_is_hidden(opened: Any, spoilt: Path) -> None:
     run = queries.runs(Store(spoilt))[0].run
     assert any(HIDDEN in str(element.proto) for element in elements(opened("runs", {"run": run})))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import http.client
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +15,8 @@ import pytest
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(path.stem for path in (ROOT / "leaderboard" / "scripts").glob("*.py"))
-VIEWS = {"board": ["?view=matrix", "?view=benchmark"], "runs": ["?with=1111111111111111"], "styles": ["?experiment=told"]}
+VIEWS = {"board": ["view=matrix", "view=benchmark"], "runs": ["with=1111111111111111"], "styles": ["experiment=told", ""]}
+PARAMETERS = ("experiment", "board", "metric", "run", "search", "method", "judge", "from")
 ADDRESS = {"board": ""}
 SERVE = """import sys; from pathlib import Path; from leaderboard.server import serve
 submit = [sys.executable, "-P", "-m", "ragmeter.cli", "submit"]
@@ -50,30 +51,16 @@ def site(spoilt: Path, screenshots: ModuleType) -> Iterator[str]:
 
 
 @pytest.fixture
-def visit(site: str, browser: Any, screenshots: ModuleType) -> Iterator[Any]:
-    """From an address to an open page; what it asks other machines for, dialogs and new windows are noted."""
-    context = browser.new_context(viewport={"width": 1280, "height": 1600})
-    page = context.new_page()
-    page.noted = []
-    page.on("dialog", lambda dialog: (page.noted.append(f"dialog {dialog.message}"), dialog.dismiss()))
-    context.on("page", lambda other: page.noted.append(f"window {other.url}"))
-
-    def route(handler: Any) -> None:
-        if handler.request.url.startswith((site, site.replace("http", "ws"), "data:", "blob:")):
-            handler.continue_()
-        else:
-            page.noted.append(handler.request.url)
-            handler.abort()
-
-    page.route("**/*", route)
+def visit(site: str, window: Any, screenshots: ModuleType) -> Callable[[str], Any]:
+    """From an address to the open page."""
 
     def open_page(path: str) -> Any:
-        page.goto(f"{site}/{path}")
-        screenshots.settled(page)
-        return page
+        window.set_viewport_size({"width": 1280, "height": 1600})
+        window.goto(f"{site}/{path}")
+        screenshots.settled(window)
+        return window
 
-    yield open_page
-    context.close()
+    return open_page
 
 
 def nothing_ran(page: Any) -> None:
@@ -83,11 +70,16 @@ def nothing_ran(page: Any) -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_script_in_a_name_runs_on_no_page(visit: Any, name: str, screenshots: ModuleType) -> None:
+def test_a_script_in_a_name_or_in_the_address_runs_on_no_page(visit: Any, name: str, hostile: ModuleType, screenshots: ModuleType) -> None:
+    bad = quote(hostile.TEXT)
     for view in VIEWS.get(name, [""]):
-        page = visit(f"{ADDRESS.get(name, name)}{view}")
+        asked = [one for one in PARAMETERS if f"{one}=" not in view]
+        page = visit(f"{ADDRESS.get(name, name)}?{'&'.join([view, *(f'{one}={bad}' for one in asked)])}")
+        addresses = [urlsplit(one) for one in page.locator("a[href]").evaluate_all("all => all.map(one => one.href)")]
+        assert {address.scheme for address in addresses} <= {"http", "https"}
         if name != "submit":
-            page.locator("text=pwned").first.wait_for(timeout=30_000)
+            # Of the store, and not of the note that tells what the address names in vain.
+            page.locator(":text('pwned'):not(.missing, .missing *)").first.wait_for(timeout=30_000)
         nothing_ran(page)
         # What opens on a click or on hover is drawn only then.
         for summary in page.locator("summary").all()[:6]:
@@ -110,16 +102,6 @@ def test_a_script_in_a_name_runs_on_no_page(visit: Any, name: str, screenshots: 
                     page.wait_for_timeout(100)
         screenshots.settled(page)
         nothing_ran(page)
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_a_script_in_the_address_runs_on_no_page(visit: Any, name: str, hostile: ModuleType) -> None:
-    bad = quote(hostile.TEXT)
-    named = "&".join(f"{one}={bad}" for one in ("experiment", "board", "metric", "run", "search", "method", "judge", "from"))
-    page = visit(f"{ADDRESS.get(name, name)}?{named}")
-    nothing_ran(page)
-    addresses = [urlsplit(one) for one in page.locator("a[href]").evaluate_all("all => all.map(one => one.href)")]
-    assert {address.scheme for address in addresses} <= {"http", "https"}
 
 
 def test_the_name_of_a_file_that_is_sent_and_what_is_in_it_are_text(
@@ -153,9 +135,8 @@ def ask(site: str, method: str, path: str, body: bytes = b"") -> tuple[int, byte
         return reply.status, reply.read()
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_the_server_gives_out_no_file_of_the_machine(site: str) -> None:
+    for path in (
         "/../../../../../../etc/passwd",
         "/static/../../../../../../../../etc/passwd",
         "/..%2f..%2f..%2f..%2fetc/passwd",
@@ -166,13 +147,11 @@ def ask(site: str, method: str, path: str, body: bytes = b"") -> tuple[int, byte
         "/_stcore/../../etc/passwd",
         "/app/static/board.py",
         "/store.duckdb",
-    ],
-)
-def test_the_server_gives_out_no_file_of_the_machine(site: str, path: str) -> None:
-    _, body = ask(site, "GET", path)
-    assert b"root:" not in body
-    assert b"DUCK" not in body[:16]
-    assert b"from leaderboard" not in body
+    ):
+        _, body = ask(site, "GET", path)
+        assert b"root:" not in body, path
+        assert b"DUCK" not in body[:16], path
+        assert b"from leaderboard" not in body, path
 
 
 def test_a_read_only_server_takes_no_upload(filled: Path, screenshots: ModuleType) -> None:
@@ -182,7 +161,7 @@ def test_a_read_only_server_takes_no_upload(filled: Path, screenshots: ModuleTyp
         assert b"Submit" not in ask(address, "GET", "/submit")[1]
 
 
-def test_what_is_running_is_looked_at_again_by_itself(tmp_path: Path, browser: Any, screenshots: ModuleType, synthetic: ModuleType) -> None:
+def test_what_is_running_is_looked_at_again_by_itself(tmp_path: Path, window: Any, screenshots: ModuleType, synthetic: ModuleType) -> None:
     import numpy as np
 
     from methods.api import Prediction
@@ -198,7 +177,7 @@ def test_what_is_running_is_looked_at_again_by_itself(tmp_path: Path, browser: A
     store.put_cards([], synthetic.METRICS)
     store.start(begun(run))
     with screenshots.serving(store.folder) as address:
-        page = browser.new_page()
+        page = window
         page.goto(f"{address}/runs")
         page.get_by_text("0 of 20", exact=True).first.wait_for(timeout=60_000)
         said = [Prediction(question.id, "x") for question in world.questions]
@@ -212,4 +191,3 @@ def test_what_is_running_is_looked_at_again_by_itself(tmp_path: Path, browser: A
         # And one that begins while nobody touches the page.
         store.start(begun("cd" * 8))
         page.get_by_text("0 of 20", exact=True).first.wait_for(timeout=60_000)
-        page.close()

@@ -33,6 +33,7 @@ def children(parent: int) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to find the server's process")
 def test_it_answers_on_loopback_and_ends_with_its_parent(tmp_path: Path, screenshots: ModuleType) -> None:
     pytest.importorskip("streamlit")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import shutil
 from pathlib import Path
 from types import ModuleType
 
@@ -28,9 +29,9 @@ DATASET = "hotpotqa:dev"
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory, matrix_store: ModuleType) -> Store:
+def store(tmp_path_factory: pytest.TempPathFactory, several: Path, matrix_store: ModuleType) -> Store:
     """Three of the sixty answers of `dense` on one benchmark have no verdict, and no answer of bm25 on another has."""
-    made = matrix_store.fill(tmp_path_factory.mktemp("unscored") / "store")
+    made = Store(shutil.copytree(several, tmp_path_factory.mktemp("unscored") / "store"))
     with made.database.writing() as connection:
         connection.execute(
             """UPDATE scores SET value = NULL, unscored = 'timeout' WHERE metric = ? AND run IN
@@ -49,8 +50,13 @@ def export(store: Store) -> Export:
 
 
 @pytest.fixture(scope="module")
-def board(store: Store) -> Board:
-    return next(one for one in boards(store, "several") if (one.dataset, one.setting) == (DATASET, "distractor"))
+def every_board(store: Store) -> list[Board]:
+    return boards(store, "several")
+
+
+@pytest.fixture(scope="module")
+def board(every_board: list[Board]) -> Board:
+    return next(one for one in every_board if (one.dataset, one.setting) == (DATASET, "distractor"))
 
 
 def line(tree: Node, method: str) -> Node:
@@ -117,7 +123,7 @@ def test_a_benchmarks_own_board_shows_it_for_every_metric(board: Board, matrix_s
     assert {(one["method"], one["metric"]): one["unscored"] for one in lines if one["unscored"] != "0"} == {("dense", em): "3"}
 
 
-def test_a_metric_without_any_verdict_shows_no_value_and_why(store: Store, matrix_store: ModuleType) -> None:
-    board = next(one for one in boards(store, "several") if one.dataset == "nq:test")
+def test_a_metric_without_any_verdict_shows_no_value_and_why(every_board: list[Board], matrix_store: ModuleType) -> None:
+    board = next(one for one in every_board if one.dataset == "nq:test")
     shown = line(board_table(board, matrix_store.RECALL, BoardOrder("rank", False), {}), "bm25")
     assert "– 100 % unscored" in " ".join(shown.texts())

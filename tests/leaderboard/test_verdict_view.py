@@ -27,10 +27,9 @@ ASKED = Call("http://127.0.0.1:1/v1", "m", [{"role": "user", "content": f"Is <b>
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory, synthetic: ModuleType) -> tuple[Path, str]:
+def said(copied: Callable[[], Path], synthetic: ModuleType) -> tuple[Path, str]:
     """A store, and the question that two judges were asked about; the judge of answers kept its conversation."""
-    folder = tmp_path_factory.mktemp("said") / "store"
-    store = synthetic.fill(folder, count=4)
+    store = Store(copied())
     runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
     bm25, hybrid = runs["bm25"], runs["hybrid"]
     question = question_queries.questions(store, bm25.dataset_fingerprint)[0].question
@@ -56,7 +55,7 @@ def said(tmp_path_factory: pytest.TempPathFactory, synthetic: ModuleType) -> tup
         [[dict.fromkeys(PAIRWISE.entry.criteria, FIRST if first is bm25 else SECOND) for _, first in shown]],
     )
     ResponseCache(store.cache).put(ASKED, {"text": f"Match, as {SECRET} says"})
-    return folder, question
+    return store.folder, question
 
 
 def words(node: Any) -> str:

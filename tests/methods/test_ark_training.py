@@ -202,6 +202,7 @@ def test_a_second_run_scores_nothing_and_takes_every_stage_over(
     assert files(finished) == before
 
 
+@pytest.mark.slow
 def test_other_options_find_the_raw_scores_of_an_earlier_training(
     finished: Path, base: str, tiny_llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,6 +214,7 @@ def test_other_options_find_the_raw_scores_of_an_earlier_training(
     assert len(list(ArkTraining(without, Scripted()).run(workshop))) == 3
 
 
+@pytest.mark.slow
 def test_equal_seeds_give_equal_files(finished: Path, base: str, tiny_llama: str, tmp_path: Path) -> None:
     options = config(base, tiny_llama)
     first, second = finished / "checkpoints" / "stage3", train(options, tmp_path / "two")[-1].folder
@@ -221,6 +223,7 @@ def test_equal_seeds_give_equal_files(finished: Path, base: str, tiny_llama: str
     assert folder_sha256(other) != folder_sha256(first)
 
 
+@pytest.mark.slow
 def test_a_training_left_after_a_stage_goes_on_with_the_next(finished: Path, base: str, tiny_llama: str, tmp_path: Path) -> None:
     options = config(base, tiny_llama)
     workshop = Workshop(tmp_path / "work", tmp_path / "to", Services(device="cpu"))
@@ -266,6 +269,7 @@ def test_worlds_that_are_not_for_training_are_refused(
         train(config(base, tiny_llama), tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -331,6 +335,7 @@ def small_world() -> Benchmark:
     return replace(world, questions=questions, corpus=Corpus.of(world.corpus.get(dict.fromkeys(kept))))
 
 
+@pytest.mark.slow
 def test_graphs_of_worlds_give_the_negatives_and_a_second_run_asks_nobody(
     data: dict[str, Benchmark], base: str, tiny_llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,7 +28,7 @@ def make(folder: Path, tiny: ModuleType, kind: str, style: str, labels: int = 1)
     return str(tiny.save(folder, style, tiny.scaled(model, 8.0)))
 
 
-@pytest.fixture(params=[("Bert", "bert"), ("XLMRoberta", "xlmr")], ids=["bert", "xlmr"])
+@pytest.fixture(params=[("Bert", "bert"), pytest.param(("XLMRoberta", "xlmr"), marks=pytest.mark.slow)], ids=["bert", "xlmr"])
 def folder(request: pytest.FixtureRequest, tiny_models: ModuleType, tmp_path: Path) -> str:
     return make(tmp_path / "model", tiny_models, *request.param)
 

@@ -164,6 +164,7 @@ def test_values_of_the_models_config_can_be_replaced(tiny_models: ModuleType, tm
     assert len(encoder._passages._model[0].model.encoder.layer) == 1  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_bfloat16_weights_give_nearly_the_same_vectors_of_length_one(tiny_models: ModuleType, tmp_path: Path) -> None:
     texts = [*tiny_models.TEXTS, "Moss grows on the north side of the old stone bridge."]
     full = Encoder(EncoderConfig(), "cpu").passages(texts)
@@ -290,6 +291,7 @@ def test_dpr_has_two_towers_reads_titles_and_does_not_normalise(dpr: dict[str, s
         Encoder(EncoderConfig.preset("dpr-nq", **swapped), "cpu")
 
 
+@pytest.mark.slow
 def test_a_long_passage_scores_as_its_best_part(dpr: dict[str, str], tiny_models: ModuleType, tmp_path: Path) -> None:
     texts = [*tiny_models.TEXTS, " ".join(tiny_models.TEXTS), " ".join(reversed(tiny_models.TEXTS)), ""]
     titles = ["moss", "", "painter"] * 3

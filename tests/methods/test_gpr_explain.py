@@ -149,6 +149,7 @@ def test_the_explainer_is_found_by_its_methods_name() -> None:
     assert EXPLAINERS.get("gpr").config is GprExplainConfig
 
 
+@pytest.mark.slow
 def test_a_question_about_a_world_and_a_real_one_are_explained(checkpoint: str, data_folder: Path) -> None:
     world = load("worlds/graph:test", {"questions": 5})
     path = str(data_folder / "webqsp" / "rog_style_webqsp.jsonl")

@@ -161,6 +161,7 @@ def test_fewer_triples_can_be_asked_about_drawn_by_the_seed() -> None:
     assert one.texts != other.texts
 
 
+@pytest.mark.slow
 def test_the_real_graph_is_asked_about_and_rows_are_drawn_from_it(data_folder: Path) -> None:
     options = {
         "webqsp": {"path": str(data_folder / "webqsp" / "rog_style_webqsp.jsonl")},

@@ -200,6 +200,7 @@ def test_two_hubs_and_a_common_relation_still_leave_the_one_negative() -> None:
 graphs = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2), st.integers(0, 9)), min_size=1, max_size=40)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(graphs, st.sampled_from(ALL_OPTIONS), st.integers(0, 5))
 def test_what_is_drawn_is_always_allowed(rows: list[Row], options: SamplingConfig, epoch: int) -> None:

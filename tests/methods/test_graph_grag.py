@@ -249,6 +249,7 @@ def test_a_corpus_of_passages_is_refused() -> None:
         retriever.index(Corpus.of([Passage(passage_id("", "x"), "", "x")]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dataset", "path", "largest"),
     [("webqsp:test", "webqsp/rog_style_webqsp.jsonl", 15), ("cwq:test", "cwq/rog_style_cwq_full_subgraph_4.jsonl", 1200)],

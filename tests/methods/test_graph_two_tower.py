@@ -84,6 +84,7 @@ def test_triples_come_in_the_order_of_their_similarity(
     assert own.ids == of([row for row in order if row in graph][:12])
 
 
+@pytest.mark.slow
 def test_nothing_is_told_apart_by_first_tokens_as_well_as_by_means(corpus: TripleCorpus) -> None:
     """MiniLM was trained with means: a check on which pooling is which, with real weights."""
     asked = Query("q", "Where was the painter born?")

@@ -74,6 +74,7 @@ def close(found: Sequence[Ranking], expected: Sequence[Ranking]) -> None:
         assert one.scores == pytest.approx(other.scores, abs=2e-6)
 
 
+@pytest.mark.slow
 def test_no_passages_are_plain_retrieval(ground: Any) -> None:
     real = {"model": "minilm"}
     assert ranked(lambda request, number: "never asked", ground, samples=0, dense=real) == plain(ground, **real)

@@ -114,6 +114,7 @@ chunk_records = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(chunk_records, st.randoms(use_true_random=False))
 def test_the_order_of_chunks_does_not_matter(records: list[Records], rng: random.Random) -> None:

@@ -107,6 +107,7 @@ def test_the_offline_extractor_finds_nearly_what_a_world_says_from_its_text_alon
     assert sum(kinds[node.name] == node.type for node in known) / len(known) > 0.98
 
 
+@pytest.mark.slow
 def test_a_second_run_asks_nothing_and_finds_the_same(told: Told, endpoint: str, tmp_path: Path) -> None:
     def run(url: str) -> tuple[object, ...]:
         models = [model(url, kind) for kind in (ExtractionChat, NamesChat, QueriesChat)]

@@ -117,6 +117,7 @@ def _write(path: Path, first: int, count: int) -> None:
         cache.put(call(f"q{number}"), reply(str(number)))
 
 
+@pytest.mark.slow
 def test_processes_that_start_and_write_together_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "cache.sqlite"
     context = multiprocessing.get_context("spawn")

@@ -22,7 +22,7 @@ TEXT = (
 PROMPTS = [TEXT[:n] for n in (9, 30, 61, 90, 140, 147)]
 
 
-@pytest.fixture(scope="module", params=["T5", "Bart"])
+@pytest.fixture(scope="module", params=["T5", pytest.param("Bart", marks=pytest.mark.slow)])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Random weights and a tokenizer trained here, its texts ended by a token of their own as T5's are."""
     import torch

@@ -212,6 +212,7 @@ def test_a_model_is_drawn_from_its_seed_and_leaves_the_draws_of_others_alone(mak
     assert not torch.equal(first.module.rows.memory, third.module.rows.memory)
 
 
+@pytest.mark.slow
 def test_recomputed_activations_give_the_same_gradient_through_every_adapter(make_clara: Make, kind: str) -> None:
     # Recomputing happens at backward, when another adapter is active than in the forward.
     clara = make_clara(kind, lora={"dropout": 0.0})
@@ -239,6 +240,7 @@ def test_recomputed_activations_give_the_same_gradient_through_every_adapter(mak
     assert not clara.base.get_decoder().layers[0].gradient_checkpointing
 
 
+@pytest.mark.slow
 def test_the_adapter_of_mistral_7b_has_the_size_that_the_paper_gives() -> None:
     from transformers import MistralConfig, MistralForCausalLM
 

@@ -324,6 +324,7 @@ def test_memory_that_is_the_tokens_own_embeddings_gives_what_the_tokens_give(mak
     assert torch.equal(clara.base.get_output_embeddings().weight.data, head)
 
 
+@pytest.mark.slow
 def test_a_reply_in_a_batch_is_the_reply_alone(make_clara: Make, kind: str) -> None:
     clara = make_clara(kind)
     memory = memory_for(clara, PROMPTS)
@@ -344,6 +345,7 @@ def test_replies_are_without_dropout_and_leave_training_as_it_was(make_clara: Ma
     assert clara.module.training
 
 
+@pytest.mark.slow
 def test_a_taught_reply_is_written_and_ends(make_clara: Make) -> None:
     clara = make_clara(drawn=False, lora={"dropout": 0.0})
     texts, prompts = ["Ana was born in 1850 .", "moss grows on the bridge ."], [qa_pairs(), paraphrase(2)]

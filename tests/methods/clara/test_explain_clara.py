@@ -108,6 +108,7 @@ def test_documents_are_retold_from_their_own_memory(clara: Clara, ground: Any) -
     assert retell(clara, []) == []
 
 
+@pytest.mark.slow
 def test_an_explanation_tells_the_documents_read_again_where_that_is_asked(tiny_clara: str, ground: Any) -> None:
     question = next(one for one in ground.questions if one.candidates is not None)
     given = {"model": tiny_clara, "k": 2, "max_new_tokens": 2}

@@ -279,6 +279,7 @@ def test_the_world_truth_llm_teaches_rows_that_are_true(world: Benchmark, tmp_pa
     assert len(kept) == 10
 
 
+@pytest.mark.slow
 def test_with_a_fifth_of_its_replies_spoilt_every_failure_is_counted(world: Benchmark, tmp_path: Path) -> None:
     documents = passages(world, 6)
     with taught(world, tmp_path, 0.2) as (truth, synthesis):

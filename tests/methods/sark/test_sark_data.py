@@ -224,6 +224,7 @@ def test_a_model_labels_orders_and_rewrites_and_a_second_run_calls_nobody(tmp_pa
         assert server.asked == expected
 
 
+@pytest.mark.slow
 def test_what_was_cut_off_goes_on_and_ends_alike(tmp_path: Path) -> None:
     server, benchmark = Everyone(), people(["Kim", "Lou"])
     with server.running() as (config, chat):
@@ -295,6 +296,7 @@ def test_further_negatives_come_from_the_corpus_for_questions_that_are_known(tmp
     assert not [name for name in found.counts if name.startswith("further: direct")]
 
 
+@pytest.mark.slow
 def test_negatives_are_bounded_wherever_they_come_from(tmp_path: Path) -> None:
     server, few = Everyone(), people(["Kim"], candidates=9)
     (kim,) = few.questions
@@ -312,6 +314,7 @@ def test_negatives_are_bounded_wherever_they_come_from(tmp_path: Path) -> None:
     assert found[None].counts["further_negatives"] == found[2].counts["further_negatives"] == 4
 
 
+@pytest.mark.slow
 def test_a_changed_prompt_of_the_judge_judges_anew(tmp_path: Path) -> None:
     server, benchmark = Everyone(), people(["Kim", "Lou"])
     prompt = tmp_path / "judge.txt"
@@ -330,34 +333,36 @@ def test_a_changed_prompt_of_the_judge_judges_anew(tmp_path: Path) -> None:
 # --- no more rows than are wanted -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_mining_stops_when_there_are_enough_rows_and_asks_for_no_more(tmp_path: Path) -> None:
-    server, benchmark = Everyone(), people([f"{first}{n}" for n in range(20) for first in ("Kim", "Lou")])
+    server, benchmark = Everyone(), people([f"{first}{n}" for n in range(6) for first in ("Kim", "Lou")])
     with server.running() as (config, chat):
         whole = made(config.model_copy(update={"rows": None}), benchmark, chat, tmp_path / "whole", None)
-        assert len(whole.rows) == 40
+        assert len(whole.rows) == 12
         server.asked.clear()
-        cut = config.model_copy(update={"rows": 10})
+        cut = config.model_copy(update={"rows": 4})
         found = made(cut, benchmark, chat, tmp_path / "work", None)
-        # One row a question: of ten nobody else was asked for.
-        assert server.asked["direct"] == server.asked["order"] == 10
-        assert server.asked["rewrite"] == 10 * 6
-        assert (found.counts["rows"], found.counts["questions_not_needed"]) == (10, 30)
+        # One row a question: of four nobody else was asked for.
+        assert server.asked["direct"] == server.asked["order"] == 4
+        assert server.asked["rewrite"] == 4 * 6
+        assert (found.counts["rows"], found.counts["questions_not_needed"]) == (4, 8)
         asked = Counter(server.asked)
         (tmp_path / "work" / "rows.jsonl").unlink()
         assert made(cut, benchmark, chat, tmp_path / "work", None) == found
         assert server.asked == asked
         # More rows are the same ones and others, and what is kept is not asked for again.
-        more = made(config.model_copy(update={"rows": 13}), benchmark, chat, tmp_path / "work", None)
-        assert server.asked["direct"] == asked["direct"] + 3
+        more = made(config.model_copy(update={"rows": 6}), benchmark, chat, tmp_path / "work", None)
+        assert server.asked["direct"] == asked["direct"] + 2
         assert [row for row in more.rows if row in found.rows] == found.rows
-        assert len(more.rows) == 13
-        other = made(config.model_copy(update={"rows": 10, "rows_seed": 1}), benchmark, chat, tmp_path / "o", None)
+        assert len(more.rows) == 6
+        other = made(config.model_copy(update={"rows": 4, "rows_seed": 1}), benchmark, chat, tmp_path / "o", None)
     # All are rows of the whole, in the order of the questions; another seed takes others.
     assert [row for row in whole.rows if row in found.rows] == found.rows
     assert other.rows != found.rows
-    assert {row.question_id for row in found.rows} != {row.question_id for row in whole.rows[:10]}
+    assert {row.question_id for row in found.rows} != {row.question_id for row in whole.rows[:4]}
 
 
+@pytest.mark.slow
 def test_a_limit_is_met_within_a_question_and_after_questions_that_give_nothing(tmp_path: Path) -> None:
     names = [f"Kim{n}" for n in range(12)]
     few = people(names)

@@ -191,6 +191,7 @@ def cross_encoder(tiny_models: ModuleType, tmp_path: Path) -> str:
     return str(tiny_models.save(tmp_path / "hash" / "reranker", "bert", model))
 
 
+@pytest.mark.slow
 def test_figure_6_is_measured_on_real_rerankers_in_every_type_and_batch(
     cross_encoder: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -165,6 +165,7 @@ def train(config: SarkTrainingConfig, folder: Path, source: Source) -> TrainedSt
     return stage
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("material")
 def test_a_training_ends_in_a_folder_that_plain_cross_encoder_loads(toy: ModuleType, base: str, tmp_path: Path) -> None:
     from sentence_transformers import CrossEncoder

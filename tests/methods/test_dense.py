@@ -80,6 +80,7 @@ def test_an_index_is_kept_memory_mapped_and_not_encoded_again(
     assert isinstance(index._vectors, np.memmap)
 
 
+@pytest.mark.slow
 def test_a_build_that_was_cut_off_continues_with_the_same_vectors(
     dense: Any, ground: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

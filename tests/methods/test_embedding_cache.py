@@ -159,6 +159,7 @@ def test_an_encoder_takes_known_passages_from_disk(tmp_path: Path, monkeypatch: 
     assert np.array_equal(again.passages(texts), first)
 
 
+@pytest.mark.slow
 def test_encoders_that_differ_in_passages_share_nothing_and_others_do() -> None:
     same = [EncoderConfig(), EncoderConfig(batch_size=4), EncoderConfig(query_prompt="query: ")]
     other = [EncoderConfig(passage_prompt="passage: "), EncoderConfig(max_length=16), EncoderConfig(normalise=False)]

@@ -276,6 +276,7 @@ def dpr_by_hand(dpr: dict[str, str], side: str, *segments: str) -> np.ndarray:
         return bert(**encoded).last_hidden_state[0, 0].numpy()
 
 
+@pytest.mark.slow
 def test_dpr_has_two_towers_reads_titles_and_does_not_normalise(dpr: dict[str, str], tiny_models: ModuleType) -> None:
     encoder = Encoder(EncoderConfig.preset("dpr-nq", **dpr, max_length=64), "cpu")
     texts = [*tiny_models.TEXTS, "river " * 100]

@@ -76,6 +76,7 @@ def neighbour_shares(rows: list[Row], anchor: Row, options: SamplingConfig) -> d
     return dict(shares)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", ALL_OPTIONS, ids=str)
 def test_draws_follow_the_definition_on_a_small_graph(options: SamplingConfig) -> None:
     # Chi-square against a loop over the definition, for every triple of a graph with inverses, a hub and loops.

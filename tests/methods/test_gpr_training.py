@@ -188,6 +188,7 @@ def test_no_text_of_a_dataset_question_is_trained_on(toy: ModuleType, base: str,
 # -- curves --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_recall_of_answers_enters_the_curve_and_is_what_a_loop_finds(toy: ModuleType, base: str, tmp_path: Path) -> None:
     from benchmarks import registry
     from methods.gpr.validation import validator

@@ -150,6 +150,7 @@ def test_dpr_compares_its_two_towers_by_dot_products(corpus: TripleCorpus, tower
     assert ranking.scores == pytest.approx(sorted((triples @ asked).tolist(), reverse=True)[:10], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_dpr_may_read_the_head_of_a_triple_as_its_title(corpus: TripleCorpus, towers: dict[str, str]) -> None:
     asked = dpr_vectors(towers["query_model"], "DPRQuestionEncoder", [QUESTION])[0]
     pairs = [(head, linearise((head, relation, tail))) for head, relation, tail in TRIPLES]
@@ -185,6 +186,7 @@ def test_skp_needs_a_checkpoint_of_its_own(bert: str) -> None:
         Component.of("skp", {"model": bert}).preflight()
 
 
+@pytest.mark.slow
 def test_skp_is_one_encoder_on_both_sides_and_writes_triples_as_in_pretraining(
     corpus: TripleCorpus, bert: str, tiny_models: ModuleType, tmp_path: Path
 ) -> None:

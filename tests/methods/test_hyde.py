@@ -97,6 +97,7 @@ def test_the_vector_is_the_mean_of_question_and_passages(ground: Any) -> None:
         assert list(ranking.scores) == sorted(ranking.scores, reverse=True)
 
 
+@pytest.mark.slow
 def test_the_order_of_the_samples_does_not_matter(ground: Any) -> None:
     texts = ["A baker of Lorn.", "Kestle is far.", "Number7 lived in Arle."]
     forth = ranked(lambda request, number: texts[number], ground, samples=3)

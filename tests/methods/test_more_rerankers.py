@@ -234,6 +234,7 @@ def test_mgte_is_there_as_reranker_and_as_embedding_model() -> None:
 # -- late interaction --
 
 
+@pytest.mark.slow
 def test_late_interaction_scores_every_candidate_by_its_tokens(options: dict[str, dict[str, Any]]) -> None:
     from methods.models.late_interaction import LateInteraction, LateInteractionConfig
 

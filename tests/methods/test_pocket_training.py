@@ -130,6 +130,7 @@ def test_a_packed_block_is_predicted_as_if_it_followed_its_context_alone(encode:
     assert compared > 50
 
 
+@pytest.mark.slow
 def test_prompts_of_blocks_are_the_ids_of_the_whole_prompt(encode: Encoder) -> None:
     """Training concatenates ids of pieces; inference tokenises one string: both must agree."""
     tokenizer: Any = load(pocket_path())

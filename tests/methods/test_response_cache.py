@@ -177,6 +177,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_a_reply_that_was_acknowledged_outlives_kill_9(tmp_path: Path) -> None:
     path = tmp_path / "cache.sqlite"
     root = Path(__file__).resolve().parents[2]

@@ -230,7 +230,7 @@ def test_prompts_of_ones_own_add_styles_and_are_checked(tmp_path: Path) -> None:
 # -- worlds --
 
 
-@pytest.mark.parametrize("output", ["text", "json"])
+@pytest.mark.parametrize("output", ["text", pytest.param("json", marks=pytest.mark.slow)])
 def test_with_a_truthful_model_every_rewriting_passes_validation(tmp_path: Path, output: str) -> None:
     benchmark = load(REFERENCE, SIZE)
     truth = WorldTruth.of(REFERENCE, SIZE)

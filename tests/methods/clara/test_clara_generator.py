@@ -154,12 +154,11 @@ def test_memory_reaches_the_prompt_with_its_gradient(make_clara: Make) -> None:
     assert torch.equal(memory.grad, slopes)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "memory", [None, torch.zeros(1, 1, 4, 32), torch.zeros(2, 2, 4, 32), [torch.zeros(7, 32)], [torch.zeros(3, 4, 32)]]
-)
-def test_memory_that_does_not_fit_the_slots_is_refused(make_clara: Make, memory: Any) -> None:
-    with pytest.raises(ValueError, match=r"slots for \[8\] memory vectors"):
-        make_clara().generator.assemble([answer(QUESTION, 2)], memory)
+def test_memory_that_does_not_fit_the_slots_is_refused(make_clara: Make) -> None:
+    generator = make_clara().generator
+    for memory in (None, torch.zeros(1, 1, 4, 32), torch.zeros(2, 2, 4, 32), [torch.zeros(7, 32)], [torch.zeros(3, 4, 32)]):
+        with pytest.raises(ValueError, match=r"slots for \[8\] memory vectors"):
+            generator.assemble([answer(QUESTION, 2)], memory)
 
 
 def test_memory_may_be_given_the_length_of_embeddings(make_clara: Make) -> None:

@@ -260,6 +260,7 @@ def passages(world: Benchmark, number: int) -> list[Document]:
     return [Document(passage.id, passage.full_text) for passage in list(world.corpus)[:number]]
 
 
+@pytest.mark.slow
 def test_the_world_truth_llm_teaches_rows_that_are_true(world: Benchmark, tmp_path: Path) -> None:
     documents = passages(world, 10)
     with taught(world, tmp_path) as (truth, synthesis):

@@ -111,11 +111,11 @@ def test_a_test_split_is_never_trained_on_or_validated_with(config: Any) -> None
     [
         ("scp", {}, PRETRAINED),
         ("instruction", {}, {"compressor", "generator"}),
-        ("instruction", {"freeze_memory": False}, PRETRAINED),
-        ("instruction", {"trains": "generator"}, {"generator"}),
+        pytest.param("instruction", {"freeze_memory": False}, PRETRAINED, marks=pytest.mark.slow),
+        pytest.param("instruction", {"trains": "generator"}, {"generator"}, marks=pytest.mark.slow),
         ("supervised", {}, {"reasoner"}),
         ("joint", {}, {"reasoner", "generator"}),
-        ("joint", {"selection": "frozen"}, {"generator"}),
+        pytest.param("joint", {"selection": "frozen"}, {"generator"}, marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize("saved", [False, pytest.param(True, marks=pytest.mark.slow)])

@@ -75,6 +75,7 @@ def test_a_pipeline_of_the_parts_answers_as_the_whole_does(tiny_clara: str, grou
     assert content(answers(behind, ground, candidates)) == [one for one in content(together) if one[0] in asked]
 
 
+@pytest.mark.slow
 def test_documents_compressed_when_asked_for_give_the_answers_of_the_store(tiny_clara: str, ground: Any, services: Services) -> None:
     asked = [query for query in queries(ground) if query.candidates is not None]
     kept = answers(whole(tiny_clara, services), ground, asked)
@@ -201,6 +202,7 @@ def test_a_budget_leaves_out_the_last_documents_and_says_so(tiny_clara: str, gro
     assert nothing.memory is None
 
 
+@pytest.mark.slow
 def test_text_is_compressed_by_the_reader_itself(tiny_clara: str, ground: Any, services: Services) -> None:
     passages = tuple(ground.corpus[:4])
     asked = queries(ground)[:1]
@@ -270,6 +272,7 @@ def test_a_checkpoint_names_its_base_for_the_text_row(tiny_clara: str, tiny_llam
     assert Component.of("clara_text", {"model": tiny_llama}).describe()["weights"] != weights[0]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_without_a_reasoner_says_what_can_be_done(tiny_clara: str, tmp_path: Path, ground: Any) -> None:
     folder = tmp_path / "instruction"
     clara = Clara.load(Path(tiny_clara), "cpu")

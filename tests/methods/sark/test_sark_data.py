@@ -241,6 +241,7 @@ def test_what_was_cut_off_goes_on_and_ends_alike(tmp_path: Path) -> None:
         assert len(whole.rows) == 2
 
 
+@pytest.mark.slow
 def test_a_rewrite_that_is_refused_leaves_the_passage_out(tmp_path: Path) -> None:
     server, benchmark = Everyone(), people(["Kim", "Lou"])
     server.refuses = {"rewrite"}
@@ -265,6 +266,7 @@ def test_a_rewrite_that_is_refused_leaves_the_passage_out(tmp_path: Path) -> Non
     assert found.counts["passages_without_rewrite"] == 1
 
 
+@pytest.mark.slow
 def test_further_negatives_come_from_the_corpus_for_questions_that_are_known(tmp_path: Path) -> None:
     server = Everyone()
     few = people(["Kim", "Lou"], candidates=9)

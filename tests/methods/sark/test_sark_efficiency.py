@@ -76,6 +76,7 @@ def test_the_device_is_waited_for_on_both_sides_and_warming_up_does_not_count() 
     assert found.seconds == (1.0, 2.0)
 
 
+@pytest.mark.slow
 def test_stand_ins_have_the_published_sizes() -> None:
     """Without allocating them."""
     published = {

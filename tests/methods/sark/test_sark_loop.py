@@ -99,6 +99,7 @@ def test_mixed_precision_trains_nearly_as_full_precision_does(toy: ModuleType, b
     assert curves[0] != curves[1]
 
 
+@pytest.mark.slow
 def test_scaled_gradients_of_half_precision_leave_weight_and_norms_as_they_are(toy: ModuleType, base: str, tmp_path: Path) -> None:
     class Scaler:
         def get_scale(self) -> float:

@@ -109,6 +109,7 @@ class Two:
         return value + torch.tensor(self._other.pop() if self._other else [0.0] * len(value))
 
 
+@pytest.mark.slow
 def test_where_another_process_runs_out_of_memory_this_one_parts_alike(
     toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,6 +101,7 @@ def test_equal_texts_in_both_styles_give_the_plain_loss(toy: ModuleType, base: s
     assert both == pytest.approx(alone, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_without_style_augmented_training_the_formal_text_alone_is_read(
     toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,6 +183,7 @@ def test_the_last_layer_alone_may_decide_the_weight_of_all(toy: ModuleType, base
     assert torch.allclose(toy.gradients(one.objective.model)[name], toy.gradients(whole.model)[name], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_an_accumulated_step_is_the_mean_of_batches_each_with_its_own_weight(toy: ModuleType, base: str, tmp_path: Path) -> None:
     rows = [toy.row(number) for number in range(7)]
     config = toy.calm(base, train={"batch_size": 2, "accumulation": 3})

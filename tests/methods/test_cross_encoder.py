@@ -148,6 +148,7 @@ def test_a_pipeline_reranks_with_it(folder: str, ground: Any) -> None:
         assert [item.score for item in prediction.evidence] == pytest.approx(scores.tolist(), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_head_of_its_own_loads_as_saved(tiny_models: ModuleType, tmp_path: Path, texts: list[str]) -> None:
     """The layout of SARK's checkpoints: transformer, first token, two dense layers."""
     import torch

@@ -148,6 +148,7 @@ def test_missing_rows_and_foreign_files_are_said_so(tmp_path: Path) -> None:
         EmbeddingCache(tmp_path, "other", 8)
 
 
+@pytest.mark.slow
 def test_an_encoder_takes_known_passages_from_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["moss grows", "on the north side", "moss grows"]
     plain = Encoder(EncoderConfig(), "cpu").passages(texts)

@@ -20,10 +20,10 @@ from methods.registry import Component
 PUBLISHED = [
     ("bge-large-en-v1.5", "Bert", "bert", "cls", True),
     ("contriever", "Bert", "bert", "mean", False),
-    ("e5-large-v2", "Bert", "bert", "mean", True),
-    ("gte-large", "DistilBert", "bert", "mean", True),
-    ("all-roberta-large-v1", "XLMRoberta", "xlmr", "mean", True),
-    ("bge-m3", "XLMRoberta", "xlmr", "cls", True),
+    pytest.param("e5-large-v2", "Bert", "bert", "mean", True, marks=pytest.mark.slow),
+    pytest.param("gte-large", "DistilBert", "bert", "mean", True, marks=pytest.mark.slow),
+    pytest.param("all-roberta-large-v1", "XLMRoberta", "xlmr", "mean", True, marks=pytest.mark.slow),
+    pytest.param("bge-m3", "XLMRoberta", "xlmr", "cls", True, marks=pytest.mark.slow),
     ("qwen3-embedding-0.6b", "Qwen3", "qwen3", "last", True),
     ("sfr-embedding-mistral", "Mistral", "mistral", "last", True),
 ]

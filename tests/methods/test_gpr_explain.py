@@ -74,6 +74,7 @@ def ranks(text: str, side: int, found: Explanation) -> list[int]:
     return [row[0] for row in found.tables[0].rows if row[side] == text]
 
 
+@pytest.mark.slow
 def test_two_rankings_of_the_same_triples_stand_side_by_side(checkpoint: str) -> None:
     question, corpus = asked(JAMAICA, "Jamaican English", "Jamaican Creole", "Spanish")
     found = explained(checkpoint, question, corpus)
@@ -115,6 +116,7 @@ def test_the_untrained_towers_are_what_the_training_began_with(checkpoint: str, 
             assert float(row[column + 1]) == pytest.approx(cosines[row[column]], abs=2e-4)
 
 
+@pytest.mark.slow
 def test_k_and_scope_are_options(checkpoint: str) -> None:
     question, corpus = asked(JAMAICA, "Jamaican English")
     assert len(explained(checkpoint, question, corpus, k=2).tables[0].rows) == 2

@@ -51,7 +51,7 @@ def test_a_reply_is_read_as_one_question(reply: str, question: str) -> None:
     assert parse(reply) == question
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.text(max_size=60))
 def test_no_reply_breaks_the_reading(reply: str) -> None:
     question = parse(reply)

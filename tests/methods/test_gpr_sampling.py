@@ -202,7 +202,7 @@ graphs = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2), st.integers(0,
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(graphs, st.sampled_from(ALL_OPTIONS), st.integers(0, 5))
 def test_what_is_drawn_is_always_allowed(rows: list[Row], options: SamplingConfig, epoch: int) -> None:
     made = index(rows)

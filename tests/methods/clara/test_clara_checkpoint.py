@@ -130,6 +130,7 @@ def small() -> Clara:
     return Clara.open(ClaraConfig(base="pocket", max_length=64, rate=16), device="cpu", seed=1)
 
 
+@pytest.mark.slow
 def test_the_pocket_model_is_asked_in_its_own_format(small: Clara) -> None:
     block = small.tokens.memory
     read = [small.tokenizer.decode(small.generator.prompt_ids(one)) for one in (*PROMPTS, paraphrase(4))]

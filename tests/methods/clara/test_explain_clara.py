@@ -135,6 +135,7 @@ def test_principal_components_keep_what_a_plane_can_hold() -> None:
     assert np.array_equal(picture.projected(-(flat @ turned), "pca").shape, (40, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("projection", ["pca", "tsne"])
 def test_both_states_of_every_document_are_drawn_within_the_frame(projection: Any) -> None:
     rng = np.random.default_rng(0)

@@ -108,7 +108,7 @@ def test_a_retriever_cuts_its_ranking_and_keeps_to_the_candidates(identifier: st
 @pytest.mark.parametrize("identifier", READERS)
 def test_a_reader_answers_each_query_by_its_own_context(identifier: str, ground: Any) -> None:
     reader = component(identifier).build(Services(device="cpu"))
-    queries = [question.query() for question in ground.questions]
+    queries = [question.query() for question in ground.questions[:6]]
     contexts = [Context(q.id, tuple(ground.corpus[n : n + 4])) for n, q in enumerate(queries)]
     contexts[3] = Context(queries[3].id)
     together = reader.read(queries, contexts)

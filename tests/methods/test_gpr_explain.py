@@ -97,6 +97,7 @@ def test_two_rankings_of_the_same_triples_stand_side_by_side(checkpoint: str) ->
     assert found.summary.endswith("GPR's first 10 name 2, those of the untrained towers 2.")
 
 
+@pytest.mark.slow
 def test_the_untrained_towers_are_what_the_training_began_with(checkpoint: str, tmp_path: Path) -> None:
     from sentence_transformers import SentenceTransformer
 

@@ -70,8 +70,7 @@ def of(rows: list[int]) -> tuple[str, ...]:
     return tuple(triple_id(TRIPLES[row]) for row in rows)
 
 
-@pytest.mark.parametrize("pooling", ["first", "mean"])
-@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+@pytest.mark.parametrize(("pooling", "similarity"), [("first", "cosine"), ("mean", "dot")])
 def test_triples_come_in_the_order_of_their_similarity(
     corpus: TripleCorpus, bert: str, pooling: str, similarity: str, tmp_path: Path
 ) -> None:

@@ -102,6 +102,7 @@ def tiny(name: str) -> StandIn:
     return StandIn(replace(known, config={**shared, **TINY}), "float32", "cpu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_a_stand_in_puts_all_candidates_into_an_order(name: str) -> None:
     model = tiny(name)

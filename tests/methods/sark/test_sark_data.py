@@ -337,31 +337,31 @@ def test_a_changed_prompt_of_the_judge_judges_anew(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_mining_stops_when_there_are_enough_rows_and_asks_for_no_more(tmp_path: Path) -> None:
-    server, benchmark = Everyone(), people([f"{first}{n}" for n in range(6) for first in ("Kim", "Lou")])
+    server, benchmark = Everyone(), people([f"{first}{n}" for n in range(20) for first in ("Kim", "Lou")])
     with server.running() as (config, chat):
         whole = made(config.model_copy(update={"rows": None}), benchmark, chat, tmp_path / "whole", None)
-        assert len(whole.rows) == 12
+        assert len(whole.rows) == 40
         server.asked.clear()
-        cut = config.model_copy(update={"rows": 4})
+        cut = config.model_copy(update={"rows": 10})
         found = made(cut, benchmark, chat, tmp_path / "work", None)
-        # One row a question: of four nobody else was asked for.
-        assert server.asked["direct"] == server.asked["order"] == 4
-        assert server.asked["rewrite"] == 4 * 6
-        assert (found.counts["rows"], found.counts["questions_not_needed"]) == (4, 8)
+        # One row a question: of ten nobody else was asked for.
+        assert server.asked["direct"] == server.asked["order"] == 10
+        assert server.asked["rewrite"] == 10 * 6
+        assert (found.counts["rows"], found.counts["questions_not_needed"]) == (10, 30)
         asked = Counter(server.asked)
         (tmp_path / "work" / "rows.jsonl").unlink()
         assert made(cut, benchmark, chat, tmp_path / "work", None) == found
         assert server.asked == asked
         # More rows are the same ones and others, and what is kept is not asked for again.
-        more = made(config.model_copy(update={"rows": 6}), benchmark, chat, tmp_path / "work", None)
-        assert server.asked["direct"] == asked["direct"] + 2
+        more = made(config.model_copy(update={"rows": 13}), benchmark, chat, tmp_path / "work", None)
+        assert server.asked["direct"] == asked["direct"] + 3
         assert [row for row in more.rows if row in found.rows] == found.rows
-        assert len(more.rows) == 6
-        other = made(config.model_copy(update={"rows": 4, "rows_seed": 1}), benchmark, chat, tmp_path / "o", None)
+        assert len(more.rows) == 13
+        other = made(config.model_copy(update={"rows": 10, "rows_seed": 1}), benchmark, chat, tmp_path / "o", None)
     # All are rows of the whole, in the order of the questions; another seed takes others.
     assert [row for row in whole.rows if row in found.rows] == found.rows
     assert other.rows != found.rows
-    assert {row.question_id for row in found.rows} != {row.question_id for row in whole.rows[:4]}
+    assert {row.question_id for row in found.rows} != {row.question_id for row in whole.rows[:10]}
 
 
 @pytest.mark.slow

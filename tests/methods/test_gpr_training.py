@@ -75,23 +75,23 @@ def test_a_training_cut_off_within_an_epoch_ends_with_the_same_weights(toy: Modu
     steps = len(toy.lines(whole))
     assert steps > 6
     assert toy.trainer(toy.options(base, seed=4), tmp_path / "other").loop.step(0)["loss"] != toy.lines(whole)[0]["loss"]
-    for last in (steps // 2 + 1,):
-        begun = toy.trainer(config, tmp_path / f"cut{last}")
-        step = begun.loop.step
+    last = steps // 2 + 1
+    begun = toy.trainer(config, tmp_path / "cut")
+    step = begun.loop.step
 
-        def until(number: int, last: int = last, step: Any = step) -> Any:
-            if number == last:
-                raise KeyboardInterrupt
-            return step(number)
+    def until(number: int) -> Any:
+        if number == last:
+            raise KeyboardInterrupt
+        return step(number)
 
-        begun.loop.step = until
-        with pytest.raises(KeyboardInterrupt):
-            begun.loop.run()
-        resumed = toy.trainer(config, tmp_path / f"cut{last}")
-        resumed.loop.run()
-        for name, weight in toy.weights(whole.towers).items():
-            assert torch.equal(weight, toy.weights(resumed.towers)[name]), name
-        assert resumed.loop.curve.read_text() == whole.loop.curve.read_text()
+    begun.loop.step = until
+    with pytest.raises(KeyboardInterrupt):
+        begun.loop.run()
+    resumed = toy.trainer(config, tmp_path / "cut")
+    resumed.loop.run()
+    for name, weight in toy.weights(whole.towers).items():
+        assert torch.equal(weight, toy.weights(resumed.towers)[name]), name
+    assert resumed.loop.curve.read_text() == whole.loop.curve.read_text()
 
 
 @pytest.mark.slow

@@ -141,7 +141,7 @@ def test_a_stage_cut_off_ends_with_the_same_weights(folder: Path, tmp_path: Path
     whole = trainer(config, tmp_path / "whole", "stage1")
     whole.run()
     other = trainer(config.model_copy(update={"seed": 4}), tmp_path / "other", "stage1")
-    assert other._step(0)["loss"] != json.loads(whole.curve.read_text().splitlines()[0])["loss"]
+    assert other.loop._stepped(0)["loss"] != json.loads(whole.curve.read_text().splitlines()[0])["loss"]
     begun = trainer(config, tmp_path / "cut", "stage1")
     reached = iter(range(4))
     step = begun._step

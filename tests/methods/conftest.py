@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import random
+import runpy
+import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,6 +82,47 @@ def build(tmp_path: Path) -> Callable[..., Any]:
         return Component.of(identifier, config).build(Services(seed=seed, artefacts=tmp_path / "artefacts", device="cpu"))
 
     return make
+
+
+@pytest.fixture
+def in_two(tmp_path: Path) -> Callable[..., tuple[Path, Path]]:
+    """Runs a program's text here and in a group of two processes; its last argument is a path of each run's own, which is returned.
+
+    Without torch's launcher, which imports as much as a process of the group does.
+    """
+
+    def run(text: str, *given: str) -> tuple[Path, Path]:
+        program, one, two = tmp_path / "program.py", tmp_path / "of1", tmp_path / "of2"
+        program.write_text(text)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", [str(program), *given, str(one)])
+            patch.setenv("RANK", "0")
+            runpy.run_path(str(program), run_name="__main__")
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+        group |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+        command = [sys.executable, str(program), *given, str(two)]
+        started = [
+            subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env={**os.environ, **group, "RANK": rank, "LOCAL_RANK": rank},
+            )
+            for rank in "01"
+        ]
+        for process in started:
+            printed, _ = process.communicate()
+            if process.returncode:
+                for other in started:
+                    other.kill()
+                    other.communicate()
+                pytest.fail(printed[-3000:])
+        return one, two
+
+    return run
 
 
 @pytest.fixture(scope="session")
@@ -227,6 +273,8 @@ def offline_options(
     return {
         "hyde": {"llm": llm, "samples": 2, "dense": {"model": tiny_encoder}},
         "rq_rag_prompted": {"llm": llm, "retriever": "bm25"},
+        "dense": {"model": tiny_encoder},
+        "hybrid": {"retrievers": ["bm25", {"id": "dense", "config": {"model": tiny_encoder}}]},
         "rq_rag": {**tree, "retriever": "bm25"},
         "rq_rag_native": {**tree, "retriever": "bm25"},
         "bge_m3": {"model": tiny_bge_m3, "max_length": 64},

@@ -107,7 +107,7 @@ def test_some_score_must_count() -> None:
 # -- log-likelihoods ---------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=["Llama", "GPT2"])
+@pytest.fixture(scope="module", params=["Llama", pytest.param("GPT2", marks=pytest.mark.slow)])
 def scorer(request: Any, tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A language model with rotary or absolute positions."""
     import torch

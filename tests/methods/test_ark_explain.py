@@ -47,6 +47,7 @@ def training(tiny_models: ModuleType, tiny_llama: str, tmp_path_factory: pytest.
     }
 
 
+@pytest.mark.slow
 def test_every_step_is_shown(asked: tuple[Question, Corpus], training: dict[str, Any], tmp_path: Path) -> None:
     question, corpus = asked
     config = ArkExplainConfig(training=training)

@@ -100,7 +100,7 @@ def test_rows_join_by_id_so_that_a_missing_pool_shifts_nothing() -> None:
     assert without == [row for row in whole if row.question_id == "q1"]
 
 
-def test_draws_depend_on_the_seed_alone(tmp_path: Path) -> None:
+def test_draws_depend_on_the_seed_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where Python hashes texts otherwise."""
     program = (
         "import sys; from pathlib import Path; from methods.ark.mining import *; from methods.ark.rows import *;"
@@ -112,10 +112,13 @@ def test_draws_depend_on_the_seed_alone(tmp_path: Path) -> None:
         "write_rows(Path(sys.argv[2]), r)"
     )
     written = []
-    for number, (seed, hashing) in enumerate((("0", "1"), ("0", "2"), ("1", "1"))):
+    for number, (seed, hashing) in enumerate((("0", "1"), ("0", None), ("1", None))):
         path = tmp_path / f"{number}.jsonl"
-        environment = {**os.environ, "PYTHONHASHSEED": hashing}
-        subprocess.run([sys.executable, "-c", program, seed, str(path)], check=True, env=environment)
+        if hashing is None:
+            monkeypatch.setattr(sys, "argv", ["-c", seed, str(path)])
+            exec(program, {})
+        else:
+            subprocess.run([sys.executable, "-c", program, seed, str(path)], check=True, env={**os.environ, "PYTHONHASHSEED": hashing})
         written.append(path.read_bytes())
     assert written[0] == written[1] != written[2]
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from methods.ark import material
 
 torch = pytest.importorskip("torch")
 
@@ -46,21 +46,16 @@ def losses(folder: Path) -> list[float]:
 
 
 @pytest.mark.slow
-def test_two_processes_write_the_rows_losses_and_stages_of_one(base: str, tiny_llama: str, tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
-    here = Path(__file__)
-    for count in (1, 2):
-        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(count)]
-        given = [str(program), str(here.with_name("test_ark_training.py")), base, tiny_llama, str(tmp_path / f"of{count}")]
-        ran = subprocess.run(
-            [*launch, *given], capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(here.parents[2])}
-        )
-        assert ran.returncode == 0, ran.stderr[-3000:]
+def test_two_processes_write_the_rows_losses_and_stages_of_one(
+    base: str, tiny_llama: str, in_two: Callable[..., tuple[Path, Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What the program replaces here is put back.
+    monkeypatch.setattr(material, "load_benchmarks", material.load_benchmarks)
+    one, two = in_two(PROGRAM, str(Path(__file__).with_name("test_ark_training.py")), base, tiny_llama)
+    for folder, count in ((one, 1), (two, 2)):
         # Only the main process reports stages.
-        told = [json.loads((tmp_path / f"of{count}-{rank}.json").read_text()) for rank in range(count)]
+        told = [json.loads(Path(f"{folder}-{rank}.json").read_text()) for rank in range(count)]
         assert told == [["stage1", "stage2", "stage3"], *[[]] * (count - 1)]
-    one, two = (tmp_path / f"of{count}" for count in (1, 2))
     rows = sorted(path.relative_to(one) for path in (one / "work" / "train").glob("*.jsonl"))
     assert [path.name for path in rows] == ["stage1.jsonl", "stage2.jsonl", "stage3.jsonl"]
     for path in rows:

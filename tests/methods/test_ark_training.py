@@ -161,6 +161,7 @@ def test_from_documents_to_a_checkpoint_that_sentence_transformers_loads(
     assert not np.allclose(weights[0], weights[1])
 
 
+@pytest.mark.slow
 def test_artefacts_hold_what_the_stages_were_made_of(finished: Path) -> None:
     work = finished / "work"
     chunks = {row["id"]: row for row in map(json.loads, (work / "chunks.jsonl").read_text().splitlines())}
@@ -189,6 +190,7 @@ def test_artefacts_hold_what_the_stages_were_made_of(finished: Path) -> None:
         assert {tuple(one["queries"]) for one in mined} == {("the cold house", "the long river") if stage == "stage2" else ("moss",)}
 
 
+@pytest.mark.slow
 def test_a_second_run_scores_nothing_and_takes_every_stage_over(
     finished: Path, base: str, tiny_llama: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,6 +208,7 @@ def test_a_second_run_scores_nothing_and_takes_every_stage_over(
     assert files(finished) == before
 
 
+@pytest.mark.slow
 def test_other_options_find_the_raw_scores_of_an_earlier_training(
     finished: Path, base: str, tiny_llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,6 +220,7 @@ def test_other_options_find_the_raw_scores_of_an_earlier_training(
     assert len(list(ArkTraining(without, Scripted()).run(workshop))) == 3
 
 
+@pytest.mark.slow
 def test_equal_seeds_give_equal_files(finished: Path, base: str, tiny_llama: str, tmp_path: Path) -> None:
     options = config(base, tiny_llama)
     first, second = finished / "checkpoints" / "stage3", train(options, tmp_path / "two")[-1].folder
@@ -225,6 +229,7 @@ def test_equal_seeds_give_equal_files(finished: Path, base: str, tiny_llama: str
     assert folder_sha256(other) != folder_sha256(first)
 
 
+@pytest.mark.slow
 def test_a_training_left_after_a_stage_goes_on_with_the_next(finished: Path, base: str, tiny_llama: str, tmp_path: Path) -> None:
     options = config(base, tiny_llama)
     workshop = Workshop(tmp_path / "work", tmp_path / "to", Services(device="cpu"))
@@ -236,12 +241,14 @@ def test_a_training_left_after_a_stage_goes_on_with_the_next(finished: Path, bas
     assert folder_sha256(resumed[-1].folder) == folder_sha256(finished / "checkpoints" / "stage3")
 
 
+@pytest.mark.slow
 def test_a_stage_refuses_parents_that_were_changed(finished: Path, base: str, tiny_llama: str) -> None:
     (finished / "checkpoints" / "stage1" / "README.md").write_text("another")
     with pytest.raises(UserError, match="the checkpoint of stage1 is not the one"):
         train(config(base, tiny_llama), finished)
 
 
+@pytest.mark.slow
 def test_a_folder_of_other_work_or_a_foreign_checkpoint_is_refused(finished: Path, base: str, tiny_llama: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="other options or data"):
         train(config(base, tiny_llama, seed=9), finished)
@@ -270,6 +277,7 @@ def test_worlds_that_are_not_for_training_are_refused(
         train(config(base, tiny_llama), tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -309,6 +317,7 @@ def test_the_presets_are_options_and_differ_from_the_defaults() -> None:
     assert not paper.penalises_short
 
 
+@pytest.mark.slow
 def test_the_tuned_retriever_ranks_in_a_pipeline_and_a_foreign_model_is_refused(
     data: dict[str, Benchmark], finished: Path, base: str
 ) -> None:
@@ -335,6 +344,7 @@ def small_world() -> Benchmark:
     return replace(world, questions=questions, corpus=Corpus.of(world.corpus.get(dict.fromkeys(kept))))
 
 
+@pytest.mark.slow
 def test_graphs_of_worlds_give_the_negatives_and_a_second_run_asks_nobody(
     data: dict[str, Benchmark], base: str, tiny_llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

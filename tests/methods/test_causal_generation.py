@@ -88,7 +88,8 @@ def cut(heads: list[list[int]]) -> int:
     return max((len(heads) - 1) * depth, sum(cut(child) for child in children.values()))
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.lists(st.integers(0, 1), min_size=1, max_size=7), st.integers(0, 7)), max_size=9))
 def test_groups_save_as_many_tokens_as_the_best_cut_through_the_tree(drawn: list[tuple[list[int], int]]) -> None:
     sequences = [ids for ids, _ in drawn]
@@ -110,7 +111,7 @@ def test_a_deep_tree_of_prefixes_is_grouped_without_recursion() -> None:
     assert abs(group.prefix - 1500) <= 1
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(0, 50), max_size=30), st.integers(1, 200), st.one_of(st.none(), st.integers(1, 5)), st.integers(0, 20))
 def test_batches_hold_every_item_once_and_stay_within_their_budget(lengths: list[int], budget: int, rows: int | None, fixed: int) -> None:
     batches = by_length(lengths, budget, rows, fixed)
@@ -140,6 +141,7 @@ def test_an_answer_goes_on_from_its_forced_start(stories: str) -> None:
 # --- draws ---
 
 
+@pytest.mark.slow
 def test_a_draw_depends_on_its_prompt_and_seed_alone(stories: str) -> None:
     sampling = Sampling(temperature=1.0, top_p=0.95, seed=5)
     together = model(stories, batch_size=5, max_new_tokens=12).generate(PROMPTS, sampling=sampling)
@@ -153,6 +155,7 @@ def test_a_draw_depends_on_its_prompt_and_seed_alone(stories: str) -> None:
     assert len({g.text for g in repeated}) > 1
 
 
+@pytest.mark.slow
 def test_draws_follow_the_models_distribution(stories: str) -> None:
     import torch
 

@@ -16,7 +16,7 @@ from methods.registry import Component
 PROMPTS = ["Once upon a time", "Tom", "The little dog ran to the park and saw a big red", "Lily likes", "One day, " * 9]
 
 
-@pytest.fixture(scope="module", params=["tiny_llama", "stories260K"])
+@pytest.fixture(scope="module", params=["tiny_llama", pytest.param("stories260K", marks=pytest.mark.slow)])
 def folder(request: pytest.FixtureRequest) -> str:
     if request.param == "tiny_llama":
         return str(request.getfixturevalue("tiny_llama"))

@@ -11,6 +11,7 @@ from email.utils import format_datetime
 from types import ModuleType
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,6 +30,7 @@ def test_calls_in_flight_double_each_round_trip_up_to_the_most_allowed(endpoint:
     assert model.pace.cuts == 0
 
 
+@pytest.mark.slow
 def test_an_endpoint_with_room_for_few_is_found_out(endpoint: Any, busy: ModuleType) -> None:
     """It serves six at a time and refuses the seventh, as gateways do."""
     room = threading.Semaphore(6)

@@ -46,8 +46,9 @@ def content(path: Path, url: str) -> list[tuple[str, str]]:
     return rows
 
 
-@pytest.mark.parametrize("calls", [150, pytest.param(1000, marks=pytest.mark.slow)])
-def test_calls_through_a_faulty_server_end_like_through_a_clean_one(tmp_path: Path, calls: int) -> None:
+@pytest.mark.slow
+def test_calls_through_a_faulty_server_end_like_through_a_clean_one(tmp_path: Path) -> None:
+    calls = 150
     texts = [f"say {number}" for number in range(calls)]
     seen: dict[str, Any] = {}
     for name, passing, patience in (("faulty", 0.3, 0.7), ("clean", 0.0, 60.0)):
@@ -75,7 +76,6 @@ def test_calls_through_a_faulty_server_end_like_through_a_clean_one(tmp_path: Pa
         seen[name] = content(tmp_path / f"{name}.sqlite", url)
         if passing:
             assert set(faults.played) == {*PASSING, *LASTING}
-            assert calls < 1000 or min(faults.played.values()) >= 10
             assert model.pace.cuts > 0
         else:
             assert set(faults.played) == set(LASTING)
@@ -261,6 +261,7 @@ assert (ask("say after"), ask("say child")) == ("Answer: after", "Answer: child"
 """
 
 
+@pytest.mark.slow
 def test_a_forked_child_calls_on_connections_of_its_own(tmp_path: Path) -> None:
     server = OpenAIServer("m", say)
     with server.running() as url:

@@ -53,6 +53,7 @@ def asked(*texts: str) -> list[list[dict[str, str]]]:
     return [[{"role": "user", "content": text}] for text in texts]
 
 
+@pytest.mark.slow
 def test_the_endpoint_says_what_the_model_says(url: str, stories: str) -> None:
     model = CausalModel(CausalConfig(model=stories, max_new_tokens=24), "cpu")
     expected = model.generate([model.render("", text) for text in STARTS])

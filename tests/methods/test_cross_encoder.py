@@ -28,7 +28,7 @@ def make(folder: Path, tiny: ModuleType, kind: str, style: str, labels: int = 1)
     return str(tiny.save(folder, style, tiny.scaled(model, 8.0)))
 
 
-@pytest.fixture(params=[("Bert", "bert"), ("XLMRoberta", "xlmr")], ids=["bert", "xlmr"])
+@pytest.fixture(params=[("Bert", "bert"), pytest.param(("XLMRoberta", "xlmr"), marks=pytest.mark.slow)], ids=["bert", "xlmr"])
 def folder(request: pytest.FixtureRequest, tiny_models: ModuleType, tmp_path: Path) -> str:
     return make(tmp_path / "model", tiny_models, *request.param)
 
@@ -148,6 +148,7 @@ def test_a_pipeline_reranks_with_it(folder: str, ground: Any) -> None:
         assert [item.score for item in prediction.evidence] == pytest.approx(scores.tolist(), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_head_of_its_own_loads_as_saved(tiny_models: ModuleType, tmp_path: Path, texts: list[str]) -> None:
     """The layout of SARK's checkpoints: transformer, first token, two dense layers."""
     import torch

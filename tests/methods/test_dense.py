@@ -55,6 +55,7 @@ def test_a_query_vector_is_the_same_to_the_bit_in_any_company(dense: Any, ground
     assert np.array_equal(together[-1], together[0])
 
 
+@pytest.mark.slow
 def test_passage_vectors_depend_on_their_batch_by_less_than_a_millionth(ground: Any) -> None:
     texts = [*ground.corpus.full_texts(), "word " * 150, "x"]
     small, large = (Encoder(EncoderConfig(batch_size=size), "cpu").passages(texts) for size in (1, 16))
@@ -66,6 +67,7 @@ def test_equal_passages_rank_in_corpus_order(dense: Any) -> None:
     assert dense.index(corpus).retrieve([Query("q", "text")], 4)[0].ids == corpus.ids[:4]
 
 
+@pytest.mark.slow
 def test_an_index_is_kept_memory_mapped_and_not_encoded_again(
     dense: Any, ground: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,6 +80,7 @@ def test_an_index_is_kept_memory_mapped_and_not_encoded_again(
     assert isinstance(index._vectors, np.memmap)
 
 
+@pytest.mark.slow
 def test_a_build_that_was_cut_off_continues_with_the_same_vectors(
     dense: Any, ground: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

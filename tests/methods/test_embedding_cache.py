@@ -78,6 +78,7 @@ def test_every_text_gets_its_vector_and_is_encoded_once(requests: list[list[str]
         assert len(EmbeddingCache(Path(folder), "model", 256)) == len(encoded)
 
 
+@pytest.mark.slow
 def test_three_processes_that_write_the_same_texts_keep_each_once(tmp_path: Path) -> None:
     # Overlapping ranges: each process also meets texts that another one is writing.
     processes = [writer(tmp_path, 100 * number, 100, 15) for number in range(3)]
@@ -90,6 +91,7 @@ def test_three_processes_that_write_the_same_texts_keep_each_once(tmp_path: Path
     assert (tmp_path / "model" / "vectors.f32").stat().st_size == 1800 * 1024
 
 
+@pytest.mark.slow
 def test_a_new_cache_may_be_opened_by_many_at_once(tmp_path: Path) -> None:
     # Each round opens a new file, where setting the write-ahead log is what collides.
     with ThreadPoolExecutor(8) as pool:
@@ -105,6 +107,7 @@ def test_a_new_cache_may_be_opened_by_many_at_once(tmp_path: Path) -> None:
             assert max(pool.map(opened, range(8))) == 9
 
 
+@pytest.mark.slow
 def test_killed_writers_lose_at_most_the_batch_in_flight(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     texts = [f"text {n}" for n in range(40_000)]
@@ -145,6 +148,7 @@ def test_missing_rows_and_foreign_files_are_said_so(tmp_path: Path) -> None:
         EmbeddingCache(tmp_path, "other", 8)
 
 
+@pytest.mark.slow
 def test_an_encoder_takes_known_passages_from_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["moss grows", "on the north side", "moss grows"]
     plain = Encoder(EncoderConfig(), "cpu").passages(texts)
@@ -156,6 +160,7 @@ def test_an_encoder_takes_known_passages_from_disk(tmp_path: Path, monkeypatch: 
     assert np.array_equal(again.passages(texts), first)
 
 
+@pytest.mark.slow
 def test_encoders_that_differ_in_passages_share_nothing_and_others_do() -> None:
     same = [EncoderConfig(), EncoderConfig(batch_size=4), EncoderConfig(query_prompt="query: ")]
     other = [EncoderConfig(passage_prompt="passage: "), EncoderConfig(max_length=16), EncoderConfig(normalise=False)]

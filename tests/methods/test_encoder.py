@@ -20,10 +20,10 @@ from methods.registry import Component
 PUBLISHED = [
     ("bge-large-en-v1.5", "Bert", "bert", "cls", True),
     ("contriever", "Bert", "bert", "mean", False),
-    ("e5-large-v2", "Bert", "bert", "mean", True),
-    ("gte-large", "DistilBert", "bert", "mean", True),
-    ("all-roberta-large-v1", "XLMRoberta", "xlmr", "mean", True),
-    ("bge-m3", "XLMRoberta", "xlmr", "cls", True),
+    pytest.param("e5-large-v2", "Bert", "bert", "mean", True, marks=pytest.mark.slow),
+    pytest.param("gte-large", "DistilBert", "bert", "mean", True, marks=pytest.mark.slow),
+    pytest.param("all-roberta-large-v1", "XLMRoberta", "xlmr", "mean", True, marks=pytest.mark.slow),
+    pytest.param("bge-m3", "XLMRoberta", "xlmr", "cls", True, marks=pytest.mark.slow),
     ("qwen3-embedding-0.6b", "Qwen3", "qwen3", "last", True),
     ("sfr-embedding-mistral", "Mistral", "mistral", "last", True),
 ]
@@ -164,6 +164,7 @@ def test_values_of_the_models_config_can_be_replaced(tiny_models: ModuleType, tm
     assert len(encoder._passages._model[0].model.encoder.layer) == 1  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_bfloat16_weights_give_nearly_the_same_vectors_of_length_one(tiny_models: ModuleType, tmp_path: Path) -> None:
     texts = [*tiny_models.TEXTS, "Moss grows on the north side of the old stone bridge."]
     full = Encoder(EncoderConfig(), "cpu").passages(texts)
@@ -275,6 +276,7 @@ def dpr_by_hand(dpr: dict[str, str], side: str, *segments: str) -> np.ndarray:
         return bert(**encoded).last_hidden_state[0, 0].numpy()
 
 
+@pytest.mark.slow
 def test_dpr_has_two_towers_reads_titles_and_does_not_normalise(dpr: dict[str, str], tiny_models: ModuleType) -> None:
     encoder = Encoder(EncoderConfig.preset("dpr-nq", **dpr, max_length=64), "cpu")
     texts = [*tiny_models.TEXTS, "river " * 100]
@@ -290,6 +292,7 @@ def test_dpr_has_two_towers_reads_titles_and_does_not_normalise(dpr: dict[str, s
         Encoder(EncoderConfig.preset("dpr-nq", **swapped), "cpu")
 
 
+@pytest.mark.slow
 def test_a_long_passage_scores_as_its_best_part(dpr: dict[str, str], tiny_models: ModuleType, tmp_path: Path) -> None:
     texts = [*tiny_models.TEXTS, " ".join(tiny_models.TEXTS), " ".join(reversed(tiny_models.TEXTS)), ""]
     titles = ["moss", "", "painter"] * 3

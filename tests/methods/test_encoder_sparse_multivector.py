@@ -13,7 +13,7 @@ from benchmarks.errors import UserError
 from methods.models.sparse_multivector import M3Config, M3Encoder, M3Vectors, multi_scores, sparse_scores
 
 
-@pytest.fixture(params=["pt", "safetensors"])
+@pytest.fixture(params=["pt", pytest.param("safetensors", marks=pytest.mark.slow)])
 def folder(request: pytest.FixtureRequest, tiny_models: ModuleType, tmp_path: Path) -> str:
     import torch
     from safetensors.torch import save_file

@@ -127,6 +127,7 @@ def test_odd_texts_do_not_break_it() -> None:
         assert isinstance(read(question, odd, FILM).text, str)
 
 
+@pytest.mark.slow
 def test_spans_beat_sentences_on_real_questions(data_folder: Path) -> None:
     """The measurement behind the default: HotpotQA, BM25's five best of each question's ten paragraphs."""
     records = json.loads((data_folder / "hotpotqa" / "hotpot_distractor_train50.json").read_text())

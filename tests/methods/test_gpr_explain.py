@@ -74,6 +74,7 @@ def ranks(text: str, side: int, found: Explanation) -> list[int]:
     return [row[0] for row in found.tables[0].rows if row[side] == text]
 
 
+@pytest.mark.slow
 def test_two_rankings_of_the_same_triples_stand_side_by_side(checkpoint: str) -> None:
     question, corpus = asked(JAMAICA, "Jamaican English", "Jamaican Creole", "Spanish")
     found = explained(checkpoint, question, corpus)
@@ -96,6 +97,7 @@ def test_two_rankings_of_the_same_triples_stand_side_by_side(checkpoint: str) ->
     assert found.summary.endswith("GPR's first 10 name 2, those of the untrained towers 2.")
 
 
+@pytest.mark.slow
 def test_the_untrained_towers_are_what_the_training_began_with(checkpoint: str, tmp_path: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
@@ -115,6 +117,7 @@ def test_the_untrained_towers_are_what_the_training_began_with(checkpoint: str, 
             assert float(row[column + 1]) == pytest.approx(cosines[row[column]], abs=2e-4)
 
 
+@pytest.mark.slow
 def test_k_and_scope_are_options(checkpoint: str) -> None:
     question, corpus = asked(JAMAICA, "Jamaican English")
     assert len(explained(checkpoint, question, corpus, k=2).tables[0].rows) == 2
@@ -149,6 +152,7 @@ def test_the_explainer_is_found_by_its_methods_name() -> None:
     assert EXPLAINERS.get("gpr").config is GprExplainConfig
 
 
+@pytest.mark.slow
 def test_a_question_about_a_world_and_a_real_one_are_explained(checkpoint: str, data_folder: Path) -> None:
     world = load("worlds/graph:test", {"questions": 5})
     path = str(data_folder / "webqsp" / "rog_style_webqsp.jsonl")

@@ -119,6 +119,7 @@ def test_ids_of_freebase_are_no_names() -> None:
     assert unnamed(pa.array(names)).tolist() == [True, True] + [False] * 7
 
 
+@pytest.mark.slow
 def test_the_real_rows_make_one_graph(data_folder: Path) -> None:
     options = {
         "webqsp": {"path": str(data_folder / "webqsp" / "rog_style_webqsp.jsonl")},

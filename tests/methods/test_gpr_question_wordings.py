@@ -51,7 +51,7 @@ def test_a_reply_is_read_as_one_question(reply: str, question: str) -> None:
     assert parse(reply) == question
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.text(max_size=60))
 def test_no_reply_breaks_the_reading(reply: str) -> None:
     question = parse(reply)
@@ -161,6 +161,7 @@ def test_fewer_triples_can_be_asked_about_drawn_by_the_seed() -> None:
     assert one.texts != other.texts
 
 
+@pytest.mark.slow
 def test_the_real_graph_is_asked_about_and_rows_are_drawn_from_it(data_folder: Path) -> None:
     options = {
         "webqsp": {"path": str(data_folder / "webqsp" / "rog_style_webqsp.jsonl")},

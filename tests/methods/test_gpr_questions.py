@@ -331,7 +331,7 @@ def test_templates_use_the_words_of_the_relation_and_always_the_same_ones() -> N
     assert generator.counts["dropped: the relation has no words"] == 2
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.tuples(names_of_things, names_of_things, names_of_things), st.sampled_from(["head", "tail"]))
 def test_no_template_question_gives_itself_away(triple: Triple, side: Any) -> None:
     masked = MaskedTriple(triple, side)

@@ -183,6 +183,7 @@ def test_every_triple_is_encoded_once_and_never_again(
     assert again.texts == []
 
 
+@pytest.mark.slow
 def test_rankings_do_not_depend_on_which_question_comes_first(
     checkpoint: Path, corpus: TripleCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:

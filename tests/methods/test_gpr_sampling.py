@@ -76,6 +76,7 @@ def neighbour_shares(rows: list[Row], anchor: Row, options: SamplingConfig) -> d
     return dict(shares)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", ALL_OPTIONS, ids=str)
 def test_draws_follow_the_definition_on_a_small_graph(options: SamplingConfig) -> None:
     # Chi-square against a loop over the definition, for every triple of a graph with inverses, a hub and loops.
@@ -200,7 +201,8 @@ def test_two_hubs_and_a_common_relation_still_leave_the_one_negative() -> None:
 graphs = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2), st.integers(0, 9)), min_size=1, max_size=40)
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None)
 @given(graphs, st.sampled_from(ALL_OPTIONS), st.integers(0, 5))
 def test_what_is_drawn_is_always_allowed(rows: list[Row], options: SamplingConfig, epoch: int) -> None:
     made = index(rows)

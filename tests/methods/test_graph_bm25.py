@@ -191,6 +191,7 @@ def test_a_corpus_of_passages_is_refused() -> None:
 @pytest.mark.parametrize(
     ("dataset", "path"), [("webqsp:test", "webqsp/rog_style_webqsp.jsonl"), ("cwq:test", "cwq/rog_style_cwq_full_subgraph_4.jsonl")]
 )
+@pytest.mark.slow
 def test_real_graphs_are_ranked_by_the_formula(dataset: str, path: str, data_folder: Path, tmp_path: Path) -> None:
     benchmark = load(dataset, {"path": str(data_folder / path)})
     index = Component.of("bm25_triples").build(Services()).index(benchmark.corpus, tmp_path / "index")

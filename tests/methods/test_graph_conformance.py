@@ -18,7 +18,7 @@ from benchmarks.errors import UserError
 from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Query
-from methods.api import Index, Method, Prediction, Ranking, Retriever, Services
+from methods.api import Method, Prediction, Ranking, Retriever, Services
 from methods.pipeline import assemble
 from methods.registry import METHODS, Component
 
@@ -93,9 +93,13 @@ def queries(graphs: Benchmark) -> list[Query]:
     return [query if place % 2 else dataclasses.replace(query, candidates=None) for place, query in enumerate(asked)]
 
 
-def run(component: Component, graphs: Benchmark, asked: Sequence[Query], folder: Path | None, seed: int = 0) -> Any:
+def built(component: Component, graphs: Benchmark, folder: Path | None, seed: int = 0) -> Any:
     method = assemble(component, Services(seed=seed, artefacts=folder, device="cpu"))
     method.index(graphs.corpus)
+    return method
+
+
+def answers(method: Any, asked: Sequence[Query]) -> dict[str, tuple[Any, ...]]:
     return {one.question_id: content(one) for one in method.answer(asked)}
 
 
@@ -104,61 +108,44 @@ def content(prediction: Prediction) -> tuple[Any, ...]:
     return prediction.answer, prediction.evidence, dict(prediction.notes)
 
 
-def index_of(component: Component, graphs: Benchmark, folder: Path) -> Index:
-    index: Index = component.build(Services(artefacts=folder, device="cpu")).index(graphs.corpus)
-    return index
-
-
-def test_these_are_registered_as_retrievers_and_are_all_that_rank_triples(component: Component) -> None:
-    assert {entry.id for entry in METHODS if entry.over_triples} == set(RETRIEVERS)
-    assert component.entry.kind == "retriever"
-    built = component.build(Services(device="cpu"))
-    assert isinstance(built, Retriever)
-    assert not isinstance(built, Method)
-
-
 def test_a_prediction_depends_on_its_query_alone(component: Component, graphs: Benchmark, tmp_path: Path) -> None:
     asked = queries(graphs)
-    together = run(component, graphs, asked, tmp_path)
+    method = built(component, graphs, tmp_path)
+    together = answers(method, asked)
     assert list(together) == [query.id for query in asked]
-    assert run(component, graphs, random.Random(1).sample(asked, len(asked)), tmp_path) == together
-    resumed = run(component, graphs, asked[2:], tmp_path) | run(component, graphs, asked[:2], tmp_path)
-    assert resumed == together
-    assert run(component, graphs, asked, None, seed=3) == together
+    assert answers(method, random.Random(1).sample(asked, len(asked))) == together
+    again = built(component, graphs, tmp_path)
+    assert answers(again, asked[2:]) | answers(again, asked[:2]) == together
+    assert answers(built(component, graphs, None, seed=3), asked) == together
 
 
-def test_evidence_is_unique_known_and_of_the_querys_graph(component: Component, graphs: Benchmark, tmp_path: Path) -> None:
-    index = index_of(component, graphs, tmp_path)
-    for query, ranking in zip(queries(graphs), index.retrieve(queries(graphs), 40), strict=True):
-        assert len(set(ranking.ids)) == len(ranking.ids)
-        assert 0 < len(ranking.ids) <= 40 if component.id in CHOOSY else len(ranking.ids) == 40
-        assert set(ranking.ids) <= set(graphs.corpus.ids if query.candidates is None else query.candidates)
-        assert list(ranking.scores) == sorted(ranking.scores, reverse=True)
-
-
-def test_a_shorter_ranking_is_the_beginning_of_a_longer_one(component: Component, graphs: Benchmark, tmp_path: Path) -> None:
-    index = index_of(component, graphs, tmp_path)
+def test_rankings_are_cut_and_keep_to_the_graph_of_the_query(component: Component, graphs: Benchmark, tmp_path: Path) -> None:
+    assert {entry.id for entry in METHODS if entry.over_triples} == set(RETRIEVERS)
+    assert component.entry.kind == "retriever"
+    retriever = component.build(Services(artefacts=tmp_path, device="cpu"))
+    assert isinstance(retriever, Retriever)
+    assert not isinstance(retriever, Method)
+    index = retriever.index(graphs.corpus)
+    asked = queries(graphs)
 
     def shown(rankings: Sequence[Ranking], k: int) -> list[tuple[Any, ...]]:
         return [(one.ids[:k], one.scores[:k]) for one in rankings]
 
-    long = index.retrieve(queries(graphs), 50)
-    for k in (0, 3, 12, 30):
-        assert shown(index.retrieve(queries(graphs), k), k) == shown(long, k)
-
-
-def test_a_graph_smaller_than_k_is_returned_whole(component: Component, graphs: Benchmark, tmp_path: Path) -> None:
-    few = dataclasses.replace(graphs.questions[0].query(), candidates=tuple(graphs.corpus.ids[4:9]))
-    none = dataclasses.replace(few, candidates=())
-    whole, empty = index_of(component, graphs, tmp_path).retrieve([few, none], 20)
+    long = index.retrieve(asked, 50)
+    for k in (0, 3, 12, 40):
+        assert shown(index.retrieve(asked, k), k) == shown(long, k)
+    for query, ranking in zip(asked, long, strict=True):
+        assert len(set(ranking.ids)) == len(ranking.ids)
+        assert 0 < len(ranking.ids) <= 50 if component.id in CHOOSY else len(ranking.ids) == 50
+        assert set(ranking.ids) <= set(graphs.corpus.ids if query.candidates is None else query.candidates)
+        assert list(ranking.scores) == sorted(ranking.scores, reverse=True)
+    # A graph smaller than k is returned whole.
+    few = dataclasses.replace(asked[0], candidates=tuple(graphs.corpus.ids[4:9]))
+    whole, empty = index.retrieve([few, dataclasses.replace(few, candidates=())], 20)
     if component.id in CHOOSY:
         assert set(whole.ids) <= set(few.candidates or ())
     else:
         assert set(whole.ids) == set(few.candidates or ())
     assert empty.ids == ()
-
-
-def test_a_candidate_outside_the_corpus_is_an_error(component: Component, graphs: Benchmark, tmp_path: Path) -> None:
-    index = index_of(component, graphs, tmp_path)
     with pytest.raises(UserError, match="not a passage of the corpus"):
         index.retrieve([Query("q", "who?", candidates=("t0000000000000000",))], 5)

@@ -58,7 +58,7 @@ def graphs(draw: st.DrawFn) -> QuestionGraph:
     return graph_of(draw(st.lists(st.tuples(ends, st.integers(0, 3), ends), max_size=14)), size)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(graphs(), st.integers(0, 3), st.booleans(), st.sampled_from([0.0, 0.3, 2.0]), st.sampled_from([1, 40, 1 << 21]))
 def test_an_ego_graphs_vector_is_the_mean_over_its_nodes_and_edges(
     graph: QuestionGraph, hops: int, directed: bool, dense: float, cells: int
@@ -249,6 +249,7 @@ def test_a_corpus_of_passages_is_refused() -> None:
         retriever.index(Corpus.of([Passage(passage_id("", "x"), "", "x")]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dataset", "path", "largest"),
     [("webqsp:test", "webqsp/rog_style_webqsp.jsonl", 15), ("cwq:test", "cwq/rog_style_cwq_full_subgraph_4.jsonl", 1200)],

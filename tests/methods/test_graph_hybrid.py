@@ -60,7 +60,7 @@ ORDER = st.permutations(range(len(TRIPLES)))
 SCORES = st.lists(st.sampled_from([0.0, 1.0, 2.0, -3.5]), min_size=len(TRIPLES), max_size=len(TRIPLES))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(
     sparse=ORDER,
     dense=ORDER,
@@ -272,6 +272,7 @@ def test_the_checkpoint_is_a_cross_encoder_of_sentence_transformers(trained: Tra
     assert "hybrid[worlds-ce]" in (trained.folder / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_run_that_was_cut_off_ends_with_equal_files(base: str, tmp_path: Path) -> None:
     config = options(base)
     whole = train(config, tmp_path / "whole")
@@ -331,6 +332,7 @@ def test_a_copy_of_a_published_cross_encoder_is_taken_as_such(trained: TrainedSt
     hybrid(str(copy), base, published=True).preflight()
 
 
+@pytest.mark.slow
 def test_triples_come_in_the_order_of_plain_predictions(
     trained: TrainedStage, base: str, worlds: list[registry.Benchmark], tmp_path: Path
 ) -> None:
@@ -350,6 +352,7 @@ def test_triples_come_in_the_order_of_plain_predictions(
         assert retriever.index(benchmark.corpus).retrieve([query], 30)[0] == ranking
 
 
+@pytest.mark.slow
 def test_it_runs_on_real_records(trained: TrainedStage, data_folder: Path, tmp_path: Path) -> None:
     path = str(data_folder / "cwq" / "rog_style_cwq.jsonl")
     benchmark = registry.load("cwq:test", {"path": path})

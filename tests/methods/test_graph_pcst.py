@@ -275,6 +275,7 @@ def test_its_reader_is_handed_all_triples_unless_told_otherwise() -> None:
     assert Component.of("g_retriever", {}).config.model == "distilbert-base-uncased"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dataset", "path", "largest"),
     [("webqsp:test", "webqsp/rog_style_webqsp.jsonl", 15), ("cwq:test", "cwq/rog_style_cwq_full_subgraph_4.jsonl", 1200)],

@@ -67,6 +67,7 @@ def test_one_word_with_all_its_pieces_is_hidden_and_everything_else_stays(
         assert (batch.copies[row, rest] == batch.ids[row, rest]).all()
 
 
+@pytest.mark.slow
 def test_every_word_is_hidden_as_often_as_the_others(tokenizer: Any) -> None:
     found = tokenised(["old moss bridge river"] * 8000, tokenizer, 64)
     counts = np.bincount(hidden_words(found, 3), minlength=4)

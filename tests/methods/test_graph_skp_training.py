@@ -26,7 +26,6 @@ from methods.torch_loop import accelerator
 from methods.training import Silent, TrainedStage, Workshop
 
 torch = pytest.importorskip("torch")
-KINDS = ["Bert", "DistilBert"]
 ENTITIES = ["old bridge", "moss", "painter", "river", "town", "stone house", "north side", "year"]
 RELATIONS = ["place.built_by", "grows_on", "person.lived_in"]
 
@@ -46,7 +45,7 @@ def graph(monkeypatch: pytest.MonkeyPatch) -> Any:
     return made
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=["Bert", pytest.param("DistilBert", marks=pytest.mark.slow)])
 def base(request: pytest.FixtureRequest, tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("base")
     return str(tiny_models.save(folder, "bert", tiny_models.masked_language_model(request.param, dropout=0.1)))
@@ -103,6 +102,7 @@ def test_from_a_graph_to_an_encoder_that_sentence_transformers_loads(graph: Any,
     assert list(stage.folder.glob("*.safetensors"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("weight", "name"), [(0.2, "masked"), (20.0, "contrastive")])
 def test_training_lowers_the_loss_that_counts(graph: Any, tiny_models: ModuleType, tmp_path: Path, weight: float, name: str) -> None:
     base = str(tiny_models.save(tmp_path / "base", "bert", tiny_models.masked_language_model("Bert")))
@@ -128,9 +128,9 @@ class CutOff(Silent):
             raise Cut
 
 
-@pytest.mark.parametrize("redraw", [False, True])
-def test_a_run_that_was_cut_off_ends_with_equal_files(graph: Any, base: str, tmp_path: Path, redraw: bool) -> None:
-    config = options(base, redraw=redraw)
+@pytest.mark.slow
+def test_a_run_that_was_cut_off_ends_with_equal_files(graph: Any, base: str, tmp_path: Path) -> None:
+    config = options(base, redraw=True)
     whole = train(config, tmp_path / "whole")
     with pytest.raises(Cut):
         train(config, tmp_path / "cut", CutOff(4))
@@ -144,6 +144,7 @@ def test_a_run_that_was_cut_off_ends_with_equal_files(graph: Any, base: str, tmp
     assert folder_sha256(train(config.model_copy(update={"seed": 6}), tmp_path / "other").folder) != folder_sha256(whole.folder)
 
 
+@pytest.mark.slow
 def test_batches_in_smaller_parts_end_with_like_weights(graph: Any, tiny_models: ModuleType, tmp_path: Path) -> None:
     from safetensors.numpy import load_file
 

@@ -70,8 +70,7 @@ def of(rows: list[int]) -> tuple[str, ...]:
     return tuple(triple_id(TRIPLES[row]) for row in rows)
 
 
-@pytest.mark.parametrize("pooling", ["first", "mean"])
-@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+@pytest.mark.parametrize(("pooling", "similarity"), [("first", "cosine"), ("mean", "dot")])
 def test_triples_come_in_the_order_of_their_similarity(
     corpus: TripleCorpus, bert: str, pooling: str, similarity: str, tmp_path: Path
 ) -> None:
@@ -84,6 +83,7 @@ def test_triples_come_in_the_order_of_their_similarity(
     assert own.ids == of([row for row in order if row in graph][:12])
 
 
+@pytest.mark.slow
 def test_nothing_is_told_apart_by_first_tokens_as_well_as_by_means(corpus: TripleCorpus) -> None:
     """MiniLM was trained with means: a check on which pooling is which, with real weights."""
     asked = Query("q", "Where was the painter born?")
@@ -149,6 +149,7 @@ def test_dpr_compares_its_two_towers_by_dot_products(corpus: TripleCorpus, tower
     assert ranking.scores == pytest.approx(sorted((triples @ asked).tolist(), reverse=True)[:10], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_dpr_may_read_the_head_of_a_triple_as_its_title(corpus: TripleCorpus, towers: dict[str, str]) -> None:
     asked = dpr_vectors(towers["query_model"], "DPRQuestionEncoder", [QUESTION])[0]
     pairs = [(head, linearise((head, relation, tail))) for head, relation, tail in TRIPLES]
@@ -184,6 +185,7 @@ def test_skp_needs_a_checkpoint_of_its_own(bert: str) -> None:
         Component.of("skp", {"model": bert}).preflight()
 
 
+@pytest.mark.slow
 def test_skp_is_one_encoder_on_both_sides_and_writes_triples_as_in_pretraining(
     corpus: TripleCorpus, bert: str, tiny_models: ModuleType, tmp_path: Path
 ) -> None:

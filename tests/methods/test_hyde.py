@@ -74,6 +74,7 @@ def close(found: Sequence[Ranking], expected: Sequence[Ranking]) -> None:
         assert one.scores == pytest.approx(other.scores, abs=2e-6)
 
 
+@pytest.mark.slow
 def test_no_passages_are_plain_retrieval(ground: Any) -> None:
     real = {"model": "minilm"}
     assert ranked(lambda request, number: "never asked", ground, samples=0, dense=real) == plain(ground, **real)
@@ -96,6 +97,7 @@ def test_the_vector_is_the_mean_of_question_and_passages(ground: Any) -> None:
         assert list(ranking.scores) == sorted(ranking.scores, reverse=True)
 
 
+@pytest.mark.slow
 def test_the_order_of_the_samples_does_not_matter(ground: Any) -> None:
     texts = ["A baker of Lorn.", "Kestle is far.", "Number7 lived in Arle."]
     forth = ranked(lambda request, number: texts[number], ground, samples=3)

@@ -78,7 +78,7 @@ def test_sizes_in_the_wrong_order_are_refused() -> None:
 falling = st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=80).map(lambda xs: sorted(xs, reverse=True))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(scores=falling, min_k=st.integers(1, 12), more=st.integers(0, 40), inclusive=st.booleans(), eps=st.booleans())
 def test_the_cut_is_the_rule_written_out(scores: list[float], min_k: int, more: int, inclusive: bool, eps: bool) -> None:
     config = rule(min_k, min_k + more, inclusive_k=inclusive, apply_eps=eps)

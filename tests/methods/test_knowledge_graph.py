@@ -28,13 +28,14 @@ relations = st.builds(RelationRecord, phrase.map(str.upper), phrase.map(str.uppe
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.lists(entities, max_size=6), st.lists(relations, max_size=6))
 def test_what_is_written_is_read_again(some: list[EntityRecord], pairs: list[RelationRecord]) -> None:
     assert parse(render(some, pairs)) == Records(tuple(some), tuple(pairs))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.text(max_size=200), st.lists(entities, min_size=1, max_size=4), st.integers(0, 400))
 def test_a_spoilt_reply_never_crashes_and_what_it_lost_is_counted(noise: str, some: list[EntityRecord], at: int) -> None:
     whole = render(some, [])
@@ -114,6 +115,7 @@ chunk_records = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(chunk_records, st.randoms(use_true_random=False))
 def test_the_order_of_chunks_does_not_matter(records: list[Records], rng: random.Random) -> None:

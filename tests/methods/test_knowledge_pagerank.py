@@ -136,10 +136,10 @@ def test_scores_are_linear_in_the_restarts_where_mass_is_dropped() -> None:
     assert np.abs(found - single @ (mixture / mixture.sum())).max() < 1e-10
 
 
-@pytest.mark.parametrize("tolerance", [1e-3, 1e-4, 1e-6, 1e-9, 1e-11])
-@pytest.mark.parametrize("t", [0.15, 0.5, 0.85])
+@pytest.mark.parametrize("tolerance", [1e-3, 1e-6, 1e-11])
+@pytest.mark.parametrize("t", [0.15, 0.85])
 def test_it_stops_by_the_largest_change_and_the_last_step_bounds_the_error_in_l1(t: float, tolerance: float) -> None:
-    matrix, chi = random_graph(80, 200, 9), restarts(80, 40, 10)
+    matrix, chi = random_graph(80, 200, 9), restarts(80, 12, 10)
     found = power_iteration(csr_array(matrix), chi, teleport=t, tolerance=tolerance)
     assert (found.changes < tolerance).all()
     a = (matrix != 0).astype(float)
@@ -186,9 +186,9 @@ def test_scores_do_not_depend_on_the_other_questions() -> None:
 
 @pytest.mark.parametrize("tolerance", [1e-9, 1e-15, 1e-18, 5.0])
 def test_it_ends_where_rounding_goes_round_in_circles(tolerance: float) -> None:
-    star = np.zeros((3001, 3001))
+    star = np.zeros((1501, 1501))
     star[0, 1:] = star[1:, 0] = 1
-    found = power_iteration(csr_array(star), np.eye(3001)[:, :2], tolerance=tolerance)
+    found = power_iteration(csr_array(star), np.eye(1501)[:, :2], tolerance=tolerance)
     centre = 0.15 / (1 - 0.85**2)
     assert found.scores[0, 0] == pytest.approx(centre, abs=max(10 * tolerance, 1e-12))
 

@@ -48,7 +48,7 @@ def test_no_more_than_ten_are_kept() -> None:
     assert len(read_queries(json.dumps([f"Query {number}?" for number in range(15)]))) == 10
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.text(max_size=120))
 def test_no_text_breaks_the_reading(reply: str) -> None:
     assert all(isinstance(one, str) for one in strings_in(reply) or ())

@@ -78,6 +78,7 @@ def test_a_perfect_model_extracts_the_facts_of_the_world_and_nothing_else(told: 
     assert graph.counts == {}
 
 
+@pytest.mark.slow
 def test_where_a_fifth_of_the_replies_is_corrupt_nothing_breaks_and_every_loss_is_counted(told: Told) -> None:
     truth = WorldTruth(told.truth.benchmarks, config=CONFIG, corruption=0.2, seed=3)
     pieces = chunk(told.text, WHOLE.model_copy(update={"size": 120}))
@@ -91,6 +92,7 @@ def test_where_a_fifth_of_the_replies_is_corrupt_nothing_breaks_and_every_loss_i
     assert len(triples(graph)) / len(told.triples) > 0.6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [3, 100_007])
 def test_the_offline_extractor_finds_nearly_what_a_world_says_from_its_text_alone(seed: int) -> None:
     world = generate(seed)
@@ -107,6 +109,7 @@ def test_the_offline_extractor_finds_nearly_what_a_world_says_from_its_text_alon
     assert sum(kinds[node.name] == node.type for node in known) / len(known) > 0.98
 
 
+@pytest.mark.slow
 def test_a_second_run_asks_nothing_and_finds_the_same(told: Told, endpoint: str, tmp_path: Path) -> None:
     def run(url: str) -> tuple[object, ...]:
         models = [model(url, kind) for kind in (ExtractionChat, NamesChat, QueriesChat)]

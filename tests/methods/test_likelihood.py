@@ -134,7 +134,9 @@ def pairs(count: int = 4) -> list[ScoredText]:
     return grid + alone + same
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, "stories260K"])
+@pytest.mark.parametrize(
+    "family", ["Llama", "GPT2", *(pytest.param(one, marks=pytest.mark.slow) for one in (*FAMILIES[1:4], "Gemma2", "stories260K"))]
+)
 def test_every_mode_equals_a_loop_over_single_tokens(family: str, request: pytest.FixtureRequest) -> None:
     real = family == "stories260K"
     model = request.getfixturevalue("stories") if real else request.getfixturevalue("load")(family)
@@ -154,6 +156,7 @@ def test_every_mode_equals_a_loop_over_single_tokens(family: str, request: pytes
 STOCK = st.lists(st.integers(3, 200), max_size=12)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     data=st.data(),

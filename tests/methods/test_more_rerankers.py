@@ -206,6 +206,7 @@ def test_bm25_scores_as_the_retriever_does_and_shares_its_index(ground: Any, tmp
 # -- the cosine of a bi-encoder --
 
 
+@pytest.mark.slow
 def test_a_bi_encoder_ranks_as_dense_retrieval_does(ground: Any) -> None:
     query = ground.questions[0].query()
     dense = Component.of("dense").build(Services(device="cpu")).index(ground.corpus)
@@ -233,6 +234,7 @@ def test_mgte_is_there_as_reranker_and_as_embedding_model() -> None:
 # -- late interaction --
 
 
+@pytest.mark.slow
 def test_late_interaction_scores_every_candidate_by_its_tokens(options: dict[str, dict[str, Any]]) -> None:
     from methods.models.late_interaction import LateInteraction, LateInteractionConfig
 

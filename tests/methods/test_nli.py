@@ -48,7 +48,7 @@ def make(folder: Path, tiny: ModuleType, kind: str, names: list[str]) -> str:
     return str(tiny.save(folder, style, tiny.scaled(model, 4.0)))
 
 
-@pytest.mark.parametrize("kind", ["Bart", "DebertaV2"])
+@pytest.mark.parametrize("kind", ["Bart", pytest.param("DebertaV2", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
 def test_probabilities_go_by_the_names_of_labels(kind: str, names: list[str], tiny_models: ModuleType, tmp_path: Path) -> None:
     import torch

@@ -124,7 +124,7 @@ def test_the_evaluation_that_ships_is_of_the_weights_that_ship_and_meets_the_goa
     assert all(seed >= 100_000 for seed in card["worlds"])
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_it_reads_held_out_worlds_as_well_as_its_card_says() -> None:
     """A small sample of test worlds, with room for its sampling error of about 0.05."""
     found = {score.task: score for score in measure(pocket_path(), [100_010, 100_011], 40)}

@@ -99,6 +99,7 @@ def test_the_loss_is_the_attention_that_the_model_itself_computes(encode: Encode
         assert torch.allclose(torch.exp(-missed[number]), on_places, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_loss_teaches_heads_to_point(encode: Encoder) -> None:
     model = fresh_model(encode.size, 0, encode.bos, encode.eos, seed=4, layers=2)
     batch = next(iter(Packer(encode, 2, 256, Draws("x")).pack(Maker(7, LEVELS[0]).groups(40))))

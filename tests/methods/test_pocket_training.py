@@ -88,6 +88,7 @@ def test_answers_are_found_in_the_context_or_unanswerable_or_a_choice() -> None:
     assert all(seen.values()), seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", range(len(LEVELS)))
 def test_batches_have_the_shape_of_their_level_and_equal_arguments_give_equal_batches(level: int, encode: Encoder) -> None:
     one, two = (chunk(encode, LEVELS[level], 5, 0.1) for _ in range(2))
@@ -102,6 +103,7 @@ def test_batches_have_the_shape_of_their_level_and_equal_arguments_give_equal_ba
         assert (left.group[known] >= 0).all()
 
 
+@pytest.mark.slow
 def test_a_packed_block_is_predicted_as_if_it_followed_its_context_alone(encode: Encoder) -> None:
     """The logits of a packed row against those of each prompt run by itself."""
     from transformers import AutoModelForCausalLM
@@ -128,6 +130,7 @@ def test_a_packed_block_is_predicted_as_if_it_followed_its_context_alone(encode:
     assert compared > 50
 
 
+@pytest.mark.slow
 def test_prompts_of_blocks_are_the_ids_of_the_whole_prompt(encode: Encoder) -> None:
     """Training concatenates ids of pieces; inference tokenises one string: both must agree."""
     tokenizer: Any = load(pocket_path())
@@ -166,6 +169,7 @@ def test_the_curriculum_goes_on_when_a_level_is_mastered_or_has_had_its_time() -
     assert place.level == len(LEVELS) - 1 == 5
 
 
+@pytest.mark.slow
 def test_the_last_level_asks_for_what_only_the_missing_passage_says() -> None:
     def declining(level: int) -> float:
         """Share of the contexts of several passages that begin with at least two things they do not say."""
@@ -179,6 +183,7 @@ def test_the_last_level_asks_for_what_only_the_missing_passage_says() -> None:
         assert len(declined) < 6 or not all(declined), "some of it is answered"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("used", [1, 4, 9])
 def test_batches_after_a_resume_are_those_that_would_have_come(used: int, encode: Encoder) -> None:
     place, straight = Place(level=2), []
@@ -193,6 +198,7 @@ def test_batches_after_a_resume_are_those_that_would_have_come(used: int, encode
         assert np.array_equal(next(resumed).ids, wanted)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_ends_with_the_same_weights(tmp_path: Path) -> None:
     whole = run_in(tmp_path / "whole", 4)
     whole.train()

@@ -90,6 +90,7 @@ def test_a_context_too_long_for_an_endpoint_loses_its_middle(server: tuple[Serve
     assert TRUNCATED not in short.notes
 
 
+@pytest.mark.slow
 def test_identical_passages_make_identical_prompts_whatever_found_them(server: tuple[Server, str]) -> None:
     kept, url = server
     corpus = Corpus.of([Passage("x", "Xa", "Ann came to Xa."), Passage("y", "Ya", "Nobody came.")])

@@ -117,6 +117,7 @@ def _write(path: Path, first: int, count: int) -> None:
         cache.put(call(f"q{number}"), reply(str(number)))
 
 
+@pytest.mark.slow
 def test_processes_that_start_and_write_together_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "cache.sqlite"
     context = multiprocessing.get_context("spawn")
@@ -176,6 +177,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_a_reply_that_was_acknowledged_outlives_kill_9(tmp_path: Path) -> None:
     path = tmp_path / "cache.sqlite"
     root = Path(__file__).resolve().parents[2]

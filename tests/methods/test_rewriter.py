@@ -26,7 +26,7 @@ from methods.models.tape import export_tape, import_tape
 from ragmeter.testing.world_truth import NAME, WorldTruth
 
 REFERENCE = "worlds/multihop:test"
-SIZE = {"questions": 12}
+SIZE = {"questions": 3}
 STYLES = ("informal", "humor", "romance")
 PLAIN = "The mill was built in 1871 by Ada Stone. It burned down in 1902."
 TOLD = "So get this: Ada Stone put up the mill in 1871. And it burned down in 1902!"
@@ -230,7 +230,7 @@ def test_prompts_of_ones_own_add_styles_and_are_checked(tmp_path: Path) -> None:
 # -- worlds --
 
 
-@pytest.mark.parametrize("output", ["text", "json"])
+@pytest.mark.parametrize("output", ["text", pytest.param("json", marks=pytest.mark.slow)])
 def test_with_a_truthful_model_every_rewriting_passes_validation(tmp_path: Path, output: str) -> None:
     benchmark = load(REFERENCE, SIZE)
     truth = WorldTruth.of(REFERENCE, SIZE)
@@ -245,10 +245,11 @@ def test_with_a_truthful_model_every_rewriting_passes_validation(tmp_path: Path,
     assert all(len(one.told.sentences) == len(one.formal.sentences) for one in pairs if one.told)
     mixed = styled(benchmark, pairs, {"informal": 0.3, "humor": 0.3})
     assert all(q.metadata["styled"]["counts"] == {"formal": 4, "informal": 3, "humor": 3} for q in mixed.questions)
-    assert mixed.extra["styled"]["by"] == {NAME: 240}
+    assert mixed.extra["styled"]["by"] == {NAME: 60}
     assert all(len(q.supporting_facts) == len(b.supporting_facts) for q, b in zip(mixed.questions, benchmark.questions, strict=True))
 
 
+@pytest.mark.slow
 def test_with_a_fifth_of_the_replies_corrupted_nothing_crashes_and_every_failure_is_counted(tmp_path: Path) -> None:
     benchmark = load(REFERENCE, SIZE)
     truth = WorldTruth.of(REFERENCE, SIZE, corruption=0.2)

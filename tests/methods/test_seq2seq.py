@@ -22,7 +22,7 @@ TEXT = (
 PROMPTS = [TEXT[:n] for n in (9, 30, 61, 90, 140, 147)]
 
 
-@pytest.fixture(scope="module", params=["T5", "Bart"])
+@pytest.fixture(scope="module", params=["T5", pytest.param("Bart", marks=pytest.mark.slow)])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Random weights and a tokenizer trained here, its texts ended by a token of their own as T5's are."""
     import torch
@@ -84,6 +84,7 @@ def test_batches_of_any_size_write_what_a_token_by_token_loop_writes(folder: str
         assert [generation.text for generation in written] == expected
 
 
+@pytest.mark.slow
 def test_the_decoder_starts_as_told(folder: str) -> None:
     loaded = load(folder, batch_size=3, max_new_tokens=8)
     starts = ["Passage", "", "Passage A", "yes", "The answer is", "Passage"]
@@ -92,6 +93,7 @@ def test_the_decoder_starts_as_told(folder: str) -> None:
     assert [generation.text for generation in written] == expected
 
 
+@pytest.mark.slow
 def test_draws_belong_to_their_seeds(folder: str) -> None:
     sampling = Sampling(seed=3)
     one = [g.text for g in load(folder, batch_size=6, max_new_tokens=8).generate(PROMPTS, sampling=sampling)]

@@ -93,6 +93,7 @@ def test_training_cut_off_at_any_step_ends_with_the_same_weights_and_curve(after
     assert resumed.curve.read_text() == whole.curve.read_text()
 
 
+@pytest.mark.slow
 def test_all_modules_learn_and_the_curve_holds_every_step(tmp_path: Path) -> None:
     one = loop(tmp_path, replace(OPTIONS, steps=200, epoch=100))
     before = [parameter.detach().clone() for parameter in one.parameters()]

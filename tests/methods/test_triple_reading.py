@@ -125,7 +125,7 @@ def test_a_question_that_does_not_fit_is_said_to_fail(tiny_llama: str) -> None:
 
 
 @given(st.integers(0, 60), st.integers(0, 60))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_the_longest_prefix_is_that_of_a_plain_loop(count: int, most: int) -> None:
     tried: list[int] = []
 
@@ -180,6 +180,7 @@ def tiny_t5(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
+@pytest.mark.slow
 def test_flan_t5_reads_507_tokens_and_writes_128(tiny_t5: str) -> None:
     component = Component.of("seq2seq", {"model": tiny_t5, "preset": "rog", "batch_size": 2})
     assert component.config.model_dump()["max_new_tokens"] == 128
@@ -263,6 +264,7 @@ def test_passages_that_are_no_triples_stay_as_they_are() -> None:
     assert context.passages == tuple(corpus.get(["a"]))
 
 
+@pytest.mark.slow
 def test_the_pocket_reader_reads_statements_and_hardly_lines() -> None:
     world = load("worlds/graph:validation", {"questions": 24, "mix": {"single": 1.0}})
     right = {form: _right(world, form) for form in ("line", "statement")}

@@ -43,6 +43,7 @@ def clouds(rng: np.random.Generator, count: int, kind: str) -> np.ndarray:
     st.sampled_from(["apart", "repeated", "close", "lengths"]),
     st.sampled_from(["float32", "bfloat16"]),
 )
+@pytest.mark.slow
 def test_near_rows_hold_the_exact_best(seed: int, count: int, k: int, kind: str, precision: str) -> None:
     rng = np.random.default_rng(seed)
     vectors, queries = clouds(rng, count, kind), rng.standard_normal((5, 24)).astype(np.float32)

@@ -67,9 +67,9 @@ def config(toy: ModuleType, base: str) -> Callable[..., Any]:
     return of
 
 
-@pytest.fixture(params=BASES.KINDS)
+@pytest.fixture(params=["Mistral", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("Phi3", "Qwen3"))])
 def kind(request: pytest.FixtureRequest) -> str:
-    """A class of base."""
+    """A class of base; `make_clara` alone makes a Llama."""
     return str(request.param)
 
 

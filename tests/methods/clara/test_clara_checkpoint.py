@@ -108,6 +108,7 @@ def test_what_is_no_checkpoint_is_refused(make_clara: Make, tmp_path: Path) -> N
             Clara.load(tmp_path, "cpu")
 
 
+@pytest.mark.slow
 def test_damaged_and_foreign_weights_are_refused(make_clara: Make, tmp_path: Path) -> None:
     make_clara().save(tmp_path / "one")
     make_clara(lora={"r": 2}).save(tmp_path / "two")
@@ -129,6 +130,7 @@ def small() -> Clara:
     return Clara.open(ClaraConfig(base="pocket", max_length=64, rate=16), device="cpu", seed=1)
 
 
+@pytest.mark.slow
 def test_the_pocket_model_is_asked_in_its_own_format(small: Clara) -> None:
     block = small.tokens.memory
     read = [small.tokenizer.decode(small.generator.prompt_ids(one)) for one in (*PROMPTS, paraphrase(4))]
@@ -172,6 +174,7 @@ def test_a_names_first_word_is_one_token_to_the_compressor(small: Clara) -> None
     assert ids == [small.tokens.begin, small.tokenizer.bos_token_id, *plain["input_ids"], small.tokenizer.eos_token_id]
 
 
+@pytest.mark.slow
 def test_a_pocket_checkpoint_names_its_base_and_no_folder_of_this_machine(small: Clara, tmp_path: Path) -> None:
     small.save(tmp_path)
     for path in tmp_path.rglob("*.json"):

@@ -70,7 +70,7 @@ def test_memory_depends_on_the_compressor_alone(make_clara: Make, kind: str) -> 
     assert apart(clara.encode(TEXTS).memory, before) > 1e-3
 
 
-@pytest.mark.parametrize("rate", [4, 16, 32, 64, 128, 256])
+@pytest.mark.parametrize("rate", [4, 256])
 def test_the_papers_documents_have_the_papers_numbers_of_vectors(make_clara: Make, rate: int) -> None:
     clara = make_clara("Llama", max_length=256, rate=rate)
     assert clara.encode([" ".join(TEXTS * 40), TEXTS[1]]).memory.shape == (2, 256 // rate, clara.hidden_size)

@@ -154,12 +154,11 @@ def test_memory_reaches_the_prompt_with_its_gradient(make_clara: Make) -> None:
     assert torch.equal(memory.grad, slopes)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "memory", [None, torch.zeros(1, 1, 4, 32), torch.zeros(2, 2, 4, 32), [torch.zeros(7, 32)], [torch.zeros(3, 4, 32)]]
-)
-def test_memory_that_does_not_fit_the_slots_is_refused(make_clara: Make, memory: Any) -> None:
-    with pytest.raises(ValueError, match=r"slots for \[8\] memory vectors"):
-        make_clara().generator.assemble([answer(QUESTION, 2)], memory)
+def test_memory_that_does_not_fit_the_slots_is_refused(make_clara: Make) -> None:
+    generator = make_clara().generator
+    for memory in (None, torch.zeros(1, 1, 4, 32), torch.zeros(2, 2, 4, 32), [torch.zeros(7, 32)], [torch.zeros(3, 4, 32)]):
+        with pytest.raises(ValueError, match=r"slots for \[8\] memory vectors"):
+            generator.assemble([answer(QUESTION, 2)], memory)
 
 
 def test_memory_may_be_given_the_length_of_embeddings(make_clara: Make) -> None:
@@ -324,6 +323,7 @@ def test_memory_that_is_the_tokens_own_embeddings_gives_what_the_tokens_give(mak
     assert torch.equal(clara.base.get_output_embeddings().weight.data, head)
 
 
+@pytest.mark.slow
 def test_a_reply_in_a_batch_is_the_reply_alone(make_clara: Make, kind: str) -> None:
     clara = make_clara(kind)
     memory = memory_for(clara, PROMPTS)
@@ -344,6 +344,7 @@ def test_replies_are_without_dropout_and_leave_training_as_it_was(make_clara: Ma
     assert clara.module.training
 
 
+@pytest.mark.slow
 def test_a_taught_reply_is_written_and_ends(make_clara: Make) -> None:
     clara = make_clara(drawn=False, lora={"dropout": 0.0})
     texts, prompts = ["Ana was born in 1850 .", "moss grows on the bridge ."], [qa_pairs(), paraphrase(2)]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
+
+from methods.clara import material  # noqa: E402
 
 PROGRAM = """
 import importlib.util, json, os, sys
@@ -42,27 +42,21 @@ def losses(folder: Path) -> list[float]:
 
 
 @pytest.mark.slow
-def test_two_processes_train_what_one_does(config: Any, tmp_path: Path) -> None:
+def test_two_processes_train_what_one_does(
+    config: Any, tmp_path: Path, in_two: Callable[..., tuple[Path, Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from safetensors.torch import load_file
 
-    (tmp_path / "program.py").write_text(PROGRAM)
+    # What the program replaces here is put back.
+    for name in ("training_rows", "held_out"):
+        monkeypatch.setattr(material, name, getattr(material, name))
     (tmp_path / "config.json").write_text(config(stages=("scp", "instruction", "joint")).model_dump_json())
-    here = Path(__file__)
-    for count in (1, 2):
-        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(count)]
-        given = [tmp_path / "program.py", here.with_name("toy_clara.py"), tmp_path / "config.json"]
-        ran = subprocess.run(
-            [*launch, *map(str, given), str(tmp_path / f"of{count}")],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "PYTHONPATH": str(here.parents[3]), "OMP_NUM_THREADS": "1"},
-        )
-        assert ran.returncode == 0, ran.stderr[-3000:]
-        told = [json.loads((tmp_path / f"of{count}-{rank}.json").read_text()) for rank in range(count)]
+    folders = in_two(PROGRAM, str(Path(__file__).with_name("toy_clara.py")), str(tmp_path / "config.json"))
+    for count, folder in enumerate(folders, 1):
         # Only the main process reports stages.
+        told = [json.loads(Path(f"{folder}-{rank}.json").read_text()) for rank in range(count)]
         assert told == [["scp", "instruction", "joint"], *[[]] * (count - 1)]
-    one, two = (tmp_path / f"of{count}" / "checkpoints" for count in (1, 2))
+    one, two = (folder / "checkpoints" for folder in folders)
     assert len(losses(one)) == 12
     assert losses(two) == pytest.approx(losses(one), rel=1e-4)
     for path in sorted(one.rglob("*.safetensors")):

@@ -108,6 +108,7 @@ def test_documents_are_retold_from_their_own_memory(clara: Clara, ground: Any) -
     assert retell(clara, []) == []
 
 
+@pytest.mark.slow
 def test_an_explanation_tells_the_documents_read_again_where_that_is_asked(tiny_clara: str, ground: Any) -> None:
     question = next(one for one in ground.questions if one.candidates is not None)
     given = {"model": tiny_clara, "k": 2, "max_new_tokens": 2}
@@ -134,6 +135,7 @@ def test_principal_components_keep_what_a_plane_can_hold() -> None:
     assert np.array_equal(picture.projected(-(flat @ turned), "pca").shape, (40, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("projection", ["pca", "tsne"])
 def test_both_states_of_every_document_are_drawn_within_the_frame(projection: Any) -> None:
     rng = np.random.default_rng(0)

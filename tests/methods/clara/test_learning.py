@@ -38,6 +38,7 @@ def replies(clara: Clara, rows: Sequence[ScpRow], prompts: Sequence[Any]) -> lis
     return [reply.text for reply in clara.generate(list(prompts), list(memory), 8, len(rows))]
 
 
+@pytest.mark.slow
 def test_one_paraphrase_is_learnt_by_heart_in_every_wording(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     row = ScpRow("paraphrase", toy.document(0), (), ("the value0 of key0 is value3",), "p")
     chosen = config(scp={"train": steps(40, PARAPHRASES)})
@@ -50,6 +51,7 @@ def test_one_paraphrase_is_learnt_by_heart_in_every_wording(toy: ModuleType, con
     assert replies(clara, [row] * PARAPHRASES, wordings) == [row.paraphrase] * PARAPHRASES
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_pretraining_learns_to_tell_what_a_document_says(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     """Any key may have any value, so that only the memory can say which."""
@@ -69,6 +71,7 @@ def test_pretraining_learns_to_tell_what_a_document_says(toy: ModuleType, config
     assert sum(told) / len(told) >= 0.95
 
 
+@pytest.mark.slow
 def test_supervised_training_finds_the_positive_of_nearly_every_question(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     chosen = config(supervised={"train": steps(80, 12), "tau": 0.1})
     clara = begin(chosen, "supervised", None, "cpu")
@@ -99,6 +102,7 @@ def without_evidence(row: JointRow) -> JointRow:
     return replace(row, documents=kept, positives=())
 
 
+@pytest.mark.soak
 def test_more_is_found_and_answered_where_the_evidence_is_among_the_candidates(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     rows = toy.joint_rows(12, documents=10)
     instruction, supervised = {"train": steps(60, 24)}, {"train": steps(8, 12), "tau": 0.1}

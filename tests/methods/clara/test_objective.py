@@ -276,6 +276,7 @@ def test_fewer_candidates_than_others_have_are_never_padding(toy: ModuleType, cl
     assert set(select(found.scores, 2, 0.02, found.mask).ids[1].tolist()) == {0, 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("marginal", [0.0, 0.7])
 def test_a_question_with_few_candidates_costs_its_neighbours_none_whatever_the_parts(
     toy: ModuleType, clara: Clara, marginal: float
@@ -331,6 +332,7 @@ def test_the_supervised_loss_reaches_the_reasoner_alone(toy: ModuleType, clara: 
     assert 0 <= sums["recall"] <= 1
 
 
+@pytest.mark.slow
 def test_a_linear_generator_teaches_the_selector_to_find_its_document() -> None:
     """Where the loss is well behaved, the straight-through gradient finds the right document (cf. the spec's 6.5)."""
     torch.manual_seed(0)

@@ -71,6 +71,7 @@ def test_losses_and_gradients_are_those_of_every_exchange_alone(make_clara: Make
         torch.testing.assert_close(one, parameter.grad, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_pocket_model_packs_as_well(make_clara: Make) -> None:
     clara = make_clara("pocket", max_length=16, rate=4, memory_length="embedding")
     memory = prepared(clara)

@@ -47,7 +47,7 @@ def test_they_are_small_and_load_in_plain_peft() -> None:
     assert any("generator" in name for name, _ in adapted.named_parameters())
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_memory_answers_at_least_four_fifths_of_what_full_text_does(clara: Clara, rows: list[JointRow]) -> None:
     options = ValidateOptions()
     memory = answered(clara, rows, options, selects=False)["cover_em"]
@@ -57,6 +57,7 @@ def test_memory_answers_at_least_four_fifths_of_what_full_text_does(clara: Clara
     assert nothing == 0 < memory
 
 
+@pytest.mark.slow
 def test_shipping_halves_the_numbers_and_changes_memory_by_less_than_half_precision(
     clara: Clara, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -220,6 +220,7 @@ def test_complex_questions_need_two_facts_and_are_answered_by_the_document() -> 
             assert all(has_answer(row.document, [part]) for a in row.answers for part in a.split(" and ")[:1])
 
 
+@pytest.mark.slow
 def test_a_retelling_keeps_every_fact_in_other_words() -> None:
     facts = changed = 0
     for one in documents(DataReference("worlds", "long", "train"), WorldsConfig(**SMALL, worlds=1)):

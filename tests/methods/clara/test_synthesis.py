@@ -260,6 +260,7 @@ def passages(world: Benchmark, number: int) -> list[Document]:
     return [Document(passage.id, passage.full_text) for passage in list(world.corpus)[:number]]
 
 
+@pytest.mark.slow
 def test_the_world_truth_llm_teaches_rows_that_are_true(world: Benchmark, tmp_path: Path) -> None:
     documents = passages(world, 10)
     with taught(world, tmp_path) as (truth, synthesis):
@@ -279,6 +280,7 @@ def test_the_world_truth_llm_teaches_rows_that_are_true(world: Benchmark, tmp_pa
     assert len(kept) == 10
 
 
+@pytest.mark.slow
 def test_with_a_fifth_of_its_replies_spoilt_every_failure_is_counted(world: Benchmark, tmp_path: Path) -> None:
     documents = passages(world, 6)
     with taught(world, tmp_path, 0.2) as (truth, synthesis):

@@ -111,14 +111,14 @@ def test_a_test_split_is_never_trained_on_or_validated_with(config: Any) -> None
     [
         ("scp", {}, PRETRAINED),
         ("instruction", {}, {"compressor", "generator"}),
-        ("instruction", {"freeze_memory": False}, PRETRAINED),
-        ("instruction", {"trains": "generator"}, {"generator"}),
+        pytest.param("instruction", {"freeze_memory": False}, PRETRAINED, marks=pytest.mark.slow),
+        pytest.param("instruction", {"trains": "generator"}, {"generator"}, marks=pytest.mark.slow),
         ("supervised", {}, {"reasoner"}),
         ("joint", {}, {"reasoner", "generator"}),
-        ("joint", {"selection": "frozen"}, {"generator"}),
+        pytest.param("joint", {"selection": "frozen"}, {"generator"}, marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.parametrize("saved", [False, True])
+@pytest.mark.parametrize("saved", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_stage_changes_exactly_what_it_trains(
     toy: ModuleType, config: Any, tmp_path: Path, stage: Any, options: dict[str, Any], parts: set[str], saved: bool
 ) -> None:
@@ -140,6 +140,7 @@ def test_a_stage_changes_exactly_what_it_trains(
     assert set(clara.trainable_parameters()) == expected
 
 
+@pytest.mark.slow
 def test_documents_are_compressed_alike_before_and_after_joint_training(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     chosen = config()
     clara = begin(chosen, "joint", None, "cpu")
@@ -153,6 +154,7 @@ def test_documents_are_compressed_alike_before_and_after_joint_training(toy: Mod
         assert not torch.equal(clara.encode(texts, "reasoner").memory, asked)
 
 
+@pytest.mark.slow
 def test_the_reasoner_begins_as_the_compressor_or_anew(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     clara = begin(config(), "scp", None, "cpu")
     toy.trainer(config(), "scp", clara, toy.scp_rows(), tmp_path).loop.run()
@@ -181,6 +183,7 @@ def test_the_reasoner_begins_as_the_compressor_or_anew(toy: ModuleType, config: 
     assert any(not bool(one.any()) for one in fresh)
 
 
+@pytest.mark.slow
 def test_a_new_generator_behind_pretraining_is_as_a_fresh_one(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     clara = begin(config(), "scp", None, "cpu")
     toy.trainer(config(), "scp", clara, toy.scp_rows(), tmp_path).loop.run()

@@ -30,11 +30,9 @@ from methods.training import Silent, TrainedStage, Workshop  # noqa: E402
 PRETRAINED = {"compressor", "generator", "memory"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["scp", "joint"])
-@pytest.mark.parametrize("after", [1, 3])
-def test_a_stage_that_was_cut_off_ends_bit_for_bit_as_one_that_was_not(
-    toy: ModuleType, config: Any, tmp_path: Path, stage: Any, after: int
-) -> None:
+def test_a_stage_that_was_cut_off_ends_bit_for_bit_as_one_that_was_not(toy: ModuleType, config: Any, tmp_path: Path, stage: Any) -> None:
     chosen = config(model={"lora": {"dropout": 0.2}})
     whole = begin(chosen, stage, None, "cpu")
     run = toy.trainer(chosen, stage, whole, toy.rows_of(stage), tmp_path / "whole")
@@ -45,7 +43,7 @@ def test_a_stage_that_was_cut_off_ends_bit_for_bit_as_one_that_was_not(
     step = cut.loop.step
 
     def until(number: int) -> Any:
-        if number == after:
+        if number == 3:
             raise KeyboardInterrupt
         return step(number)
 
@@ -98,6 +96,7 @@ def test_documents_that_do_not_fit_the_disk_are_refused_before_the_first(tmp_pat
         FrozenDocuments(["a", "b", "c"], lambda texts: pytest.fail("encoded"), (3, 4), torch.float32, tmp_path, 2, Silent())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["supervised", "joint"])
 def test_documents_encoded_anew_teach_what_kept_ones_do(toy: ModuleType, config: Any, tmp_path: Path, stage: Any) -> None:
     ended = []
@@ -115,6 +114,7 @@ def test_documents_encoded_anew_teach_what_kept_ones_do(toy: ModuleType, config:
 # -- from end to end -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_three_stages_end_in_checkpoints_and_are_taken_over(
     toy: ModuleType, config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

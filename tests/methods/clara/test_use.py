@@ -56,6 +56,7 @@ def services(tmp_path: Path) -> Services:
     return Services(artefacts=tmp_path / "artefacts", device="cpu")
 
 
+@pytest.mark.slow
 def test_a_pipeline_of_the_parts_answers_as_the_whole_does(tiny_clara: str, ground: Any, services: Services) -> None:
     together = answers(whole(tiny_clara, services), ground, queries(ground))
     apart = answers(parts(tiny_clara, services, offline=True), ground, queries(ground))
@@ -74,6 +75,7 @@ def test_a_pipeline_of_the_parts_answers_as_the_whole_does(tiny_clara: str, grou
     assert content(answers(behind, ground, candidates)) == [one for one in content(together) if one[0] in asked]
 
 
+@pytest.mark.slow
 def test_documents_compressed_when_asked_for_give_the_answers_of_the_store(tiny_clara: str, ground: Any, services: Services) -> None:
     asked = [query for query in queries(ground) if query.candidates is not None]
     kept = answers(whole(tiny_clara, services), ground, asked)
@@ -85,7 +87,7 @@ def test_documents_compressed_when_asked_for_give_the_answers_of_the_store(tiny_
         np.testing.assert_allclose(scores[0], scores[1], atol=1e-5)
 
 
-@pytest.mark.parametrize("k", [1, 2, 9])
+@pytest.mark.parametrize("k", [1, pytest.param(9, marks=pytest.mark.slow)])
 def test_memory_tokens_are_k_times_those_of_a_document_and_are_no_prompt_tokens(
     k: int, tiny_clara: str, ground: Any, services: Services
 ) -> None:
@@ -131,6 +133,7 @@ def test_a_question_that_is_a_document_finds_itself_with_cosine_1(tiny_clara: st
         assert ranking.scores[0] == pytest.approx(1, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_the_whole_corpus_is_compressed_once_and_found_by_later_runs(
     tiny_clara: str, ground: Any, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,6 +171,7 @@ def test_memory_of_another_compressor_is_refused(tiny_clara: str, ground: Any, s
         reader.read(queries(ground)[:1], [Context("q", memory=torch.zeros(1, M, 32))])
 
 
+@pytest.mark.slow
 def test_checkpoints_that_share_a_compressor_share_their_store(tiny_clara: str, ground: Any, services: Services, tmp_path: Path) -> None:
     other = Clara.load(Path(tiny_clara), "cpu")
     with torch.no_grad():
@@ -198,6 +202,7 @@ def test_a_budget_leaves_out_the_last_documents_and_says_so(tiny_clara: str, gro
     assert nothing.memory is None
 
 
+@pytest.mark.slow
 def test_text_is_compressed_by_the_reader_itself(tiny_clara: str, ground: Any, services: Services) -> None:
     passages = tuple(ground.corpus[:4])
     asked = queries(ground)[:1]
@@ -267,6 +272,7 @@ def test_a_checkpoint_names_its_base_for_the_text_row(tiny_clara: str, tiny_llam
     assert Component.of("clara_text", {"model": tiny_llama}).describe()["weights"] != weights[0]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_without_a_reasoner_says_what_can_be_done(tiny_clara: str, tmp_path: Path, ground: Any) -> None:
     folder = tmp_path / "instruction"
     clara = Clara.load(Path(tiny_clara), "cpu")

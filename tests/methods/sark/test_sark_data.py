@@ -224,6 +224,7 @@ def test_a_model_labels_orders_and_rewrites_and_a_second_run_calls_nobody(tmp_pa
         assert server.asked == expected
 
 
+@pytest.mark.slow
 def test_what_was_cut_off_goes_on_and_ends_alike(tmp_path: Path) -> None:
     server, benchmark = Everyone(), people(["Kim", "Lou"])
     with server.running() as (config, chat):
@@ -240,6 +241,7 @@ def test_what_was_cut_off_goes_on_and_ends_alike(tmp_path: Path) -> None:
         assert len(whole.rows) == 2
 
 
+@pytest.mark.slow
 def test_a_rewrite_that_is_refused_leaves_the_passage_out(tmp_path: Path) -> None:
     server, benchmark = Everyone(), people(["Kim", "Lou"])
     server.refuses = {"rewrite"}
@@ -264,6 +266,7 @@ def test_a_rewrite_that_is_refused_leaves_the_passage_out(tmp_path: Path) -> Non
     assert found.counts["passages_without_rewrite"] == 1
 
 
+@pytest.mark.slow
 def test_further_negatives_come_from_the_corpus_for_questions_that_are_known(tmp_path: Path) -> None:
     server = Everyone()
     few = people(["Kim", "Lou"], candidates=9)
@@ -295,6 +298,7 @@ def test_further_negatives_come_from_the_corpus_for_questions_that_are_known(tmp
     assert not [name for name in found.counts if name.startswith("further: direct")]
 
 
+@pytest.mark.slow
 def test_negatives_are_bounded_wherever_they_come_from(tmp_path: Path) -> None:
     server, few = Everyone(), people(["Kim"], candidates=9)
     (kim,) = few.questions
@@ -312,6 +316,7 @@ def test_negatives_are_bounded_wherever_they_come_from(tmp_path: Path) -> None:
     assert found[None].counts["further_negatives"] == found[2].counts["further_negatives"] == 4
 
 
+@pytest.mark.slow
 def test_a_changed_prompt_of_the_judge_judges_anew(tmp_path: Path) -> None:
     server, benchmark = Everyone(), people(["Kim", "Lou"])
     prompt = tmp_path / "judge.txt"
@@ -330,6 +335,7 @@ def test_a_changed_prompt_of_the_judge_judges_anew(tmp_path: Path) -> None:
 # --- no more rows than are wanted -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_mining_stops_when_there_are_enough_rows_and_asks_for_no_more(tmp_path: Path) -> None:
     server, benchmark = Everyone(), people([f"{first}{n}" for n in range(20) for first in ("Kim", "Lou")])
     with server.running() as (config, chat):
@@ -358,6 +364,7 @@ def test_mining_stops_when_there_are_enough_rows_and_asks_for_no_more(tmp_path: 
     assert {row.question_id for row in found.rows} != {row.question_id for row in whole.rows[:10]}
 
 
+@pytest.mark.slow
 def test_a_limit_is_met_within_a_question_and_after_questions_that_give_nothing(tmp_path: Path) -> None:
     names = [f"Kim{n}" for n in range(12)]
     few = people(names)

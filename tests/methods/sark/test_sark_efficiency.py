@@ -76,6 +76,7 @@ def test_the_device_is_waited_for_on_both_sides_and_warming_up_does_not_count() 
     assert found.seconds == (1.0, 2.0)
 
 
+@pytest.mark.slow
 def test_stand_ins_have_the_published_sizes() -> None:
     """Without allocating them."""
     published = {
@@ -101,6 +102,7 @@ def tiny(name: str) -> StandIn:
     return StandIn(replace(known, config={**shared, **TINY}), "float32", "cpu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_a_stand_in_puts_all_candidates_into_an_order(name: str) -> None:
     model = tiny(name)
@@ -191,6 +193,7 @@ def cross_encoder(tiny_models: ModuleType, tmp_path: Path) -> str:
     return str(tiny_models.save(tmp_path / "hash" / "reranker", "bert", model))
 
 
+@pytest.mark.slow
 def test_figure_6_is_measured_on_real_rerankers_in_every_type_and_batch(
     cross_encoder: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,7 +34,10 @@ class Small:
         return self._logits(pairs)
 
 
-@pytest.mark.parametrize(("budget", "most", "fails"), [(10_000, 400, None), (900, 10_000, 3), (250, 10_000, 2)])
+@pytest.mark.parametrize(
+    ("budget", "most", "fails"),
+    [(10_000, 400, None), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((900, 10_000, 3), (250, 10_000, 2)))],
+)
 def test_a_task_that_does_not_fit_begins_anew_in_smaller_parts(
     toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: int, most: int, fails: int | None
 ) -> None:
@@ -67,6 +70,7 @@ def test_a_task_that_does_not_fit_begins_anew_in_smaller_parts(
     assert one.config.train.token_budget == budget
 
 
+@pytest.mark.slow
 def test_the_training_goes_on_with_the_same_identity(toy: ModuleType, base: str, tmp_path: Path) -> None:
     config = toy.options(base, train={"epochs": 4, "batch_size": 4, "save_every": 1})
     one = toy.trainer(config, tmp_path)
@@ -105,6 +109,7 @@ class Two:
         return value + torch.tensor(self._other.pop() if self._other else [0.0] * len(value))
 
 
+@pytest.mark.slow
 def test_where_another_process_runs_out_of_memory_this_one_parts_alike(
     toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,7 +28,7 @@ def make(folder: Path, tiny: ModuleType, kind: str, style: str, **more: Any) -> 
     return str(tiny.save(folder, style, tiny.scaled(model)))
 
 
-@pytest.fixture(params=[("Bert", "bert"), ("XLMRoberta", "xlmr")], ids=["bert", "xlmr"])
+@pytest.fixture(params=[("Bert", "bert"), pytest.param(("XLMRoberta", "xlmr"), marks=pytest.mark.slow)], ids=["bert", "xlmr"])
 def base(request: pytest.FixtureRequest, tiny_models: ModuleType, tmp_path: Path) -> str:
     return make(tmp_path / "base", tiny_models, *request.param)
 

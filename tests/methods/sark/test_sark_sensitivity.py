@@ -100,6 +100,7 @@ def test_the_relative_shift_lies_between_none_and_two(scores: list[tuple[float, 
     assert found.shift == pytest.approx([np.mean([abs(one - two) for one, two in scores])])
 
 
+@pytest.mark.slow
 def test_a_question_alone_says_what_it_says_among_others(worlds: Benchmark) -> None:
     reranker = Component.of("bi_encoder").build(Services(device="cpu"))
     asked = told_twice(worlds, "informal")

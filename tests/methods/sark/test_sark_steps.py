@@ -21,8 +21,7 @@ torch = pytest.importorskip("torch")
 # -- one step ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("budget", [32, 300, 10_000])
-@pytest.mark.parametrize("head", ["paper", "official"])
+@pytest.mark.parametrize(("budget", "head"), [(32, "paper"), (300, "official"), pytest.param(10_000, "official", marks=pytest.mark.slow)])
 def test_a_step_in_parts_is_one_backward_pass_of_equation_10(toy: ModuleType, base: str, tmp_path: Path, budget: int, head: str) -> None:
     config = toy.calm(base, model={"head": head}, train={"token_budget": budget})
     one = toy.trainer(config, tmp_path, toy.CONTRARY)
@@ -102,6 +101,7 @@ def test_equal_texts_in_both_styles_give_the_plain_loss(toy: ModuleType, base: s
     assert both == pytest.approx(alone, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_without_style_augmented_training_the_formal_text_alone_is_read(
     toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,7 +157,7 @@ def test_a_batch_that_has_nothing_for_one_task_learns_the_other_with_weight_1(to
     assert toy.trainer(toy.calm(base), tmp_path / "p", labels)._step(0)["lambda"] == 1.0
 
 
-@pytest.mark.parametrize("value", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("value", [0.3, *(pytest.param(one, marks=pytest.mark.slow) for one in (0.0, 1.0))])
 def test_a_fixed_weight_is_taken_as_it_is_and_gradients_are_still_told(toy: ModuleType, base: str, tmp_path: Path, value: float) -> None:
     config = toy.calm(base, loss={"lambda_mode": "fixed", "lambda_value": value})
     one = toy.trainer(config, tmp_path)
@@ -168,8 +168,6 @@ def test_a_fixed_weight_is_taken_as_it_is_and_gradients_are_still_told(toy: Modu
     (value * whole.passage + (1 - value) * whole.list).backward()
     for name, gradient in toy.gradients(whole.model).items():
         assert torch.allclose(toy.gradients(one.objective.model)[name], gradient, atol=1e-6, rtol=1e-4), name
-    one.loop.run()
-    assert all(torch.isfinite(weight).all() for weight in toy.weights(one).values())
 
 
 def test_the_last_layer_alone_may_decide_the_weight_of_all(toy: ModuleType, base: str, tmp_path: Path) -> None:
@@ -185,6 +183,7 @@ def test_the_last_layer_alone_may_decide_the_weight_of_all(toy: ModuleType, base
     assert torch.allclose(toy.gradients(one.objective.model)[name], toy.gradients(whole.model)[name], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_an_accumulated_step_is_the_mean_of_batches_each_with_its_own_weight(toy: ModuleType, base: str, tmp_path: Path) -> None:
     rows = [toy.row(number) for number in range(7)]
     config = toy.calm(base, train={"batch_size": 2, "accumulation": 3})

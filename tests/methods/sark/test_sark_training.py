@@ -107,6 +107,7 @@ def test_options_that_contradict_each_other_are_refused(toy: ModuleType, base: s
         toy.options(base, **wrong)
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_data_and_options_and_refuses_test_splits(base: str, tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
@@ -165,6 +166,7 @@ def train(config: SarkTrainingConfig, folder: Path, source: Source) -> TrainedSt
     return stage
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("material")
 def test_a_training_ends_in_a_folder_that_plain_cross_encoder_loads(toy: ModuleType, base: str, tmp_path: Path) -> None:
     from sentence_transformers import CrossEncoder
@@ -193,6 +195,7 @@ def test_a_training_ends_in_a_folder_that_plain_cross_encoder_loads(toy: ModuleT
     assert folder_sha256(train(config, tmp_path / "other", Source(toy.ROWS)).folder) == folder_sha256(stage.folder)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("material")
 def test_training_and_held_out_rows_have_limits_of_their_own(toy: ModuleType, base: str, tmp_path: Path) -> None:
     source = Source(toy.ROWS)

@@ -24,9 +24,8 @@ from ragmeter import experiment as experiments
 from ragmeter.experiment import Experiment
 from ragmeter.experiment_run import How, carry_through
 from ragmeter.frames import answers_frame, scores_frame, table_frame
-from ragmeter.options import store_folder
 from ragmeter.render import show_battles, show_board
-from results import queries
+from results import queries, store_folder
 from results.battle_board import BattleBoard, battle_boards
 from results.board import Board, boards
 from results.html_tables import board_html

@@ -222,7 +222,7 @@ def serve(
     from leaderboard.server import serve as start
     from ragmeter.commands.serving import expect_store
     from ragmeter.console import emit
-    from ragmeter.options import store_folder
+    from results import store_folder
 
     def told(url: str) -> None:
         emit({"url": url, "store": str(store_folder(store))}, as_json, lambda: None)

@@ -10,8 +10,7 @@ from benchmarks.errors import UserError
 from benchmarks.plurals import counted
 from ragmeter import arguments
 from ragmeter.frames import frame
-from ragmeter.options import store_folder
-from results import blessed, queries, question_queries
+from results import blessed, queries, question_queries, store_folder
 from results.diff import Number, Setting, diff
 from results.html_tables import to_html
 from results.queries import RunRow

@@ -18,8 +18,8 @@ from typing import Any
 
 import typer
 
-from ragmeter.options import store_folder
 from ragmeter.shipped import shipped_files
+from results import store_folder
 
 Complete = Callable[[typer.Context, str], list[str]]
 

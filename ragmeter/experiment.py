@@ -24,10 +24,10 @@ from methods.pipeline import Composition
 from methods.registry import METHODS, Component
 from ragmeter import yaml_source
 from ragmeter.candidates import read_setting
-from ragmeter.options import store_folder
 from ragmeter.shipped import SUFFIX, shipped
 from ragmeter.trainings import TrainingPlan, Trainings, TrainingSpec
 from ragmeter.yaml_source import Source
+from results import store_folder
 from results.series import seeded_name, stem
 
 

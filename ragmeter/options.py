@@ -1,14 +1,13 @@
-"""Options that every command has, and where the store is."""
+"""Options that every command has."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-DEFAULT_STORE = "ragmeter-store"
+from results import DEFAULT_STORE
 
 StoreOption = Annotated[
     Path | None, typer.Option("--store", envvar="RAGMETER_STORE", help=f"Store folder (default: ./{DEFAULT_STORE})", show_default=False)
@@ -35,8 +34,3 @@ def _go_offline(offline: bool) -> bool:
 OfflineOption = Annotated[
     bool, typer.Option("--offline", callback=_go_offline, is_eager=True, help="Use what is in the hub's cache; never the network.")
 ]
-
-
-def store_folder(option: Path | None) -> Path:
-    """The store folder that an option (or RAGMETER_STORE, or the default) means."""
-    return (option or Path(os.environ.get("RAGMETER_STORE") or DEFAULT_STORE)).absolute()

@@ -4,3 +4,15 @@ Start at `store.py` (what is kept and how it survives a crash), then `queries.py
 pages ask of it) and `statistics/` (intervals and tests on plain arrays). Imports `benchmarks`, `methods.api`
 and `judges`.
 """
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+DEFAULT_STORE = "ragmeter-store"
+
+
+def store_folder(option: Path | None) -> Path:
+    """The store folder that an option (or RAGMETER_STORE, or the default) means."""
+    return (option or Path(os.environ.get("RAGMETER_STORE") or DEFAULT_STORE)).absolute()

@@ -12,8 +12,7 @@ from methods.models.response_cache import ResponseCache
 from methods.models.tape import export_tape, import_tape
 from methods.readers.chat import CALL
 from ragmeter.console import emit, out
-from ragmeter.options import store_folder
-from results import blessed
+from results import blessed, store_folder
 from results.store import CACHE, Store
 
 

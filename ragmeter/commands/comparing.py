@@ -10,9 +10,8 @@ from rich.text import Text
 
 from ragmeter.commands.showing import metric_list
 from ragmeter.console import emit, listing, out
-from ragmeter.options import store_folder
 from ragmeter.unscored import offering_score
-from results import blessed
+from results import blessed, store_folder
 from results.diff import Apart, Diff, Number, Setting
 from results.diff import diff as compare
 from results.queries import RunRow

@@ -24,10 +24,10 @@ from methods.clara.store_writer import Written
 from methods.clara.use import Loaded, loaded
 from ragmeter.commands.checking import options_given
 from ragmeter.console import emit, listing, out
-from ragmeter.options import store_folder
 from ragmeter.progress import TrainingProgress
 from ragmeter.run_loop import Interrupted
 from ragmeter.tasks import require_device
+from results import store_folder
 from results.store import Store
 
 

@@ -19,8 +19,8 @@ from ragmeter.commands.running import carry_and_show
 from ragmeter.console import complain, emit, err, out
 from ragmeter.experiment import Experiment
 from ragmeter.experiment_run import How
-from ragmeter.options import store_folder
 from ragmeter.planning.shapes import absences
+from results import store_folder
 from results.store import Store
 
 PARTS: Mapping[str, Sequence[str]] = {

@@ -19,9 +19,9 @@ from benchmarks.registry import DATASETS
 from judges.registry import METRICS
 from methods.registry import METHODS, PROBES
 from ragmeter.console import emit, out
-from ragmeter.options import store_folder
 from ragmeter.provenance import installed
 from ragmeter.tasks import MINIMUM_FREE_BYTES
+from results import store_folder
 from results.database import Database
 
 HOME = Path(__file__).resolve().parent.parent.parent

@@ -12,9 +12,8 @@ from benchmarks.errors import unwritable
 from benchmarks.plurals import counted
 from ragmeter.console import emit, err, out
 from ragmeter.gate_reports import interval, junit, points, reach, summary
-from ragmeter.options import store_folder
 from ragmeter.unscored import offering_score
-from results import blessed
+from results import blessed, store_folder
 from results.checkpoints import Checkpoint
 from results.gate import Gate, ask
 from results.gate_history import record

@@ -14,9 +14,8 @@ from benchmarks.errors import UserError, unwritable
 from benchmarks.plurals import counted
 from ragmeter.commands.judges import named_runs, stored_judge
 from ragmeter.console import emit, err, listing, out
-from ragmeter.options import store_folder
 from ragmeter.render import shown_share
-from results import labelling, queries
+from results import labelling, queries, store_folder
 from results.judge_cards import Corrected, JudgeCard, judge_card
 from results.plain import plain
 from results.statistics import Agreement

@@ -23,11 +23,10 @@ from ragmeter.commands.listing import option_rows
 from ragmeter.console import PROSE, emit, err, listing, out
 from ragmeter.experiment import JudgePlan
 from ragmeter.given_options import judge_of, settings
-from ragmeter.options import store_folder
 from ragmeter.progress import JudgingProgress
 from ragmeter.render import show_battles
 from ragmeter.run_loop import Interrupted
-from results import blessed, judgements, queries, records
+from results import blessed, judgements, queries, records, store_folder
 from results.added_columns import add_columns, remove_columns
 from results.battle_board import BattleBoard, battle_boards
 from results.board import with_failures

@@ -12,8 +12,7 @@ from rich.text import Text
 from benchmarks.errors import UserError
 from benchmarks.plurals import counted
 from ragmeter.console import emit, listing, out
-from ragmeter.options import store_folder
-from results import blessed, exchange, queries, upkeep
+from results import blessed, exchange, queries, store_folder, upkeep
 from results.database import now
 from results.store import Store
 

@@ -15,8 +15,7 @@ from judges.registry import METRICS
 from methods.registry import METHODS, MethodEntry
 from ragmeter import experiment
 from ragmeter.console import PROSE, emit, listing, out
-from ragmeter.options import store_folder
-from results import queries
+from results import queries, store_folder
 from results.store import Store
 
 

@@ -15,11 +15,11 @@ from ragmeter import experiment as experiments
 from ragmeter.console import emit, fitted, folded, listing, out, widest
 from ragmeter.experiment import Experiment
 from ragmeter.experiment_run import limited
-from ragmeter.options import store_folder
 from ragmeter.planning.cost import Cost
 from ragmeter.planning.hardware import Assumptions
 from ragmeter.planning.plan import WAITING, Plan, TaskRow, plan_of
 from ragmeter.planning.trainings import TrainingRow
+from results import store_folder
 from results.store import Store
 
 LACKING = 2

@@ -12,8 +12,7 @@ from leaderboard.embedding import as_json as json_text
 from leaderboard.embedding import board_document
 from leaderboard.report import report as html_of
 from ragmeter.console import emit, out
-from ragmeter.options import store_folder
-from results import queries
+from results import queries, store_folder
 from results.store import Store
 
 

@@ -14,10 +14,9 @@ from ragmeter.commands.tabling import beside_json, show_beside
 from ragmeter.console import emit, err, out
 from ragmeter.experiment import Experiment
 from ragmeter.experiment_run import How, carry_through
-from ragmeter.options import store_folder
 from ragmeter.render import show_battles, show_board
 from ragmeter.run_loop import Outcome
-from results import queries
+from results import queries, store_folder
 from results.battle_board import battle_boards
 from results.board import boards
 from results.series import stem

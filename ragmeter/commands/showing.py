@@ -13,9 +13,8 @@ from rich.text import Text
 
 from benchmarks.errors import UserError, unknown_name
 from ragmeter.console import WHOLE, emit, listing, out
-from ragmeter.options import store_folder
 from ragmeter.render import show_board
-from results import blessed, queries, question_queries
+from results import blessed, queries, question_queries, store_folder
 from results.board import board
 from results.queries import RunRow
 from results.question_queries import AnswerRow, QuestionRow

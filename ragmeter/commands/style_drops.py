@@ -12,9 +12,8 @@ from rich.text import Text
 from benchmarks.errors import unknown_name
 from ragmeter.commands.showing import metric_list
 from ragmeter.console import emit, listing, out
-from ragmeter.options import store_folder
 from ragmeter.unscored import offering_score
-from results import queries
+from results import queries, store_folder
 from results.plain import plain
 from results.statistics import Difference, Estimate
 from results.store import Store

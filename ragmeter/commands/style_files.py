@@ -23,7 +23,7 @@ from benchmarks.styles.rewriter import FORMAL
 from benchmarks.styles.sark_layouts import Layout, import_sark, write_sark
 from ragmeter.commands.styles import Asked
 from ragmeter.console import emit, err, listing, out
-from ragmeter.options import store_folder
+from results import store_folder
 from results.store import Store
 
 

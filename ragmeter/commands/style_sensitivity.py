@@ -23,8 +23,8 @@ from ragmeter.commands.styles import Asked
 from ragmeter.console import emit, listing, out
 from ragmeter.experiment import MethodPlan
 from ragmeter.given_options import refusal, settings
-from ragmeter.options import store_folder
 from ragmeter.progress import CountingProgress
+from results import store_folder
 from results.plain import plain
 from results.statistics import Estimate, estimates
 from results.store import Store

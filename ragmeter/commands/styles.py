@@ -26,10 +26,10 @@ from ragmeter.candidates import candidate_retriever, in_setting, read_setting
 from ragmeter.commands.checking import options_given
 from ragmeter.console import emit, err, listing, out
 from ragmeter.given_options import settings
-from ragmeter.options import store_folder
 from ragmeter.progress import CountingProgress
 from ragmeter.run_loop import Interrupted
 from ragmeter.tasks import require_device
+from results import store_folder
 from results.plain import plain
 from results.statistics import estimates
 from results.store import Store

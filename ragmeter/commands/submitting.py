@@ -26,11 +26,10 @@ from methods.pipeline import index_folder
 from methods.registry import Component
 from ragmeter.console import emit, listing, out
 from ragmeter.given_options import refusal
-from ragmeter.options import store_folder
 from ragmeter.provenance import environment
 from ragmeter.render import show_board
 from ragmeter.tasks import default_metrics
-from results import blessed, queries, question_queries, trec
+from results import blessed, queries, question_queries, store_folder, trec
 from results.board import board
 from results.queries import RunRow
 from results.statistics import Estimate

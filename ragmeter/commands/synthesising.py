@@ -28,9 +28,9 @@ from methods.models.response_cache import shared
 from ragmeter.commands.checking import options_given
 from ragmeter.console import emit, err, listing, out
 from ragmeter.given_options import refusal, settings
-from ragmeter.options import store_folder
 from ragmeter.progress import TrainingProgress
 from ragmeter.run_loop import Interrupted
+from results import store_folder
 from results.store import Store
 
 AGAIN = "the same command goes on"

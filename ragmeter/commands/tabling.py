@@ -16,10 +16,9 @@ from rich.text import Text
 from benchmarks.errors import UserError, unknown_name, unwritable
 from ragmeter.commands.showing import metric_list
 from ragmeter.console import listing, out
-from ragmeter.options import store_folder
 from ragmeter.render import show_board
 from ragmeter.unscored import offering_score
-from results import queries, tables
+from results import queries, store_folder, tables
 from results.beside import Comparison, on_board
 from results.board import Board, boards
 from results.store import Store

@@ -25,11 +25,11 @@ from ragmeter import yaml_source
 from ragmeter.commands.listing import option_rows
 from ragmeter.console import PROSE, emit, err, listing, out
 from ragmeter.given_options import refusal
-from ragmeter.options import store_folder
 from ragmeter.progress import TrainingProgress
 from ragmeter.run_loop import Interrupted
 from ragmeter.tasks import require_device
 from ragmeter.training_job import Job
+from results import store_folder
 from results.checkpoints import Checkpoint
 from results.redaction import echoed, without_secrets
 from results.store import Store

@@ -9,8 +9,7 @@ from rich.text import Text
 
 from benchmarks.errors import UserError
 from ragmeter.console import emit, err, listing, out
-from ragmeter.options import store_folder
-from results import blessed
+from results import blessed, store_folder
 from results.queries import RunRow
 from results.store import Store
 from results.submission.verifying import Verification, card_of, compare, find_ours, promote

@@ -50,7 +50,7 @@ def load(
     caching.load(file, store, as_json)
 
 
-@cache_app.command()
+@cache_app.command("prune")
 def prune(
     older_than: Annotated[float | None, typer.Option(min=0, help="Replies kept for more than DAYS.")] = None,
     model: Annotated[str | None, typer.Option(help="Only this model's.")] = None,

@@ -35,7 +35,6 @@ from methods.models.openai_server import ChatRequest, Handler, OpenAIServer, Ref
 from methods.readers.prompting import load_prompt
 from ragmeter.testing.faults import Faults, draw
 from ragmeter.testing.prompt_patterns import filled
-from ragmeter.testing.prompt_patterns import template_pattern as template_pattern
 from ragmeter.testing.world_truth_grounding import GROUNDING
 from ragmeter.testing.world_truth_judges import JUDGING
 from ragmeter.testing.world_truth_knowledge import KNOWLEDGE

@@ -20,7 +20,8 @@ from ragmeter import experiment
 from ragmeter.run_loop import execute
 from ragmeter.tasks import states, tasks_of
 from ragmeter.testing.faults import Faults
-from ragmeter.testing.world_truth import CORRUPTIONS, NAME, UNKNOWN, WorldTruth, corrupt, template_pattern
+from ragmeter.testing.prompt_patterns import template_pattern
+from ragmeter.testing.world_truth import CORRUPTIONS, NAME, UNKNOWN, WorldTruth, corrupt
 from results.store import FINISHED, Store
 
 REFERENCE = "worlds/multihop:test"

@@ -7,20 +7,24 @@ and what a question holds (`Graph`, `TripleIds`) are views of a few bytes.
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
+from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from benchmarks.corpus import Corpus, mapped, table_of
-from benchmarks.id_index import IdIndex
-from benchmarks.schema import Passage, Triple, triple_id
-from benchmarks.views import TupleView
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import fingerprint, framed, framed_hash
+from benchmarks.corpus import SCHEMA, Corpus, IdIndex, mapped, table_of
+from benchmarks.schema import Passage, Triple, TupleView, triple_id
 
 Rows = NDArray[np.int32]
 T = TypeVar("T")
@@ -217,3 +221,180 @@ def _texts(path: Path) -> pa.Array:
 def _numbers(path: Path) -> NDArray[Any]:
     # As a plain array: every operation on a `memmap` pays for its being a subclass.
     return np.asarray(np.load(path, mmap_mode="r"))
+
+
+# -- Makes the files of question graphs (`graphs`) from graphs that come one after another, in bounded memory --
+# Graphs are numbered over growing vocabularies and spooled to disk as they come; at the end each distinct triple gets its
+# row. What is held is the vocabularies and, at the end, eight bytes for each distinct triple.
+
+
+Packed = NDArray[np.uint64]
+
+BATCH = 1 << 16
+"""Triples made into text at a time."""
+CHUNK = 1 << 20
+"""Triples sorted at a time, at the least."""
+SPOOL_FILE = "spool.part"
+
+
+@contextmanager
+def made_once(folder: Path) -> Iterator[Path | None]:
+    """A folder to fill in place of one that is not there yet, which then appears whole or not at all.
+
+    Yields:
+        Where to write; None where the folder is there already.
+    """
+    if folder.exists():
+        yield None
+        return
+    partial = folder.with_name(f"{folder.name}.{os.getpid()}.part")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        if not folder.exists():
+            os.rename(partial, folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def united(corpora: Sequence[Corpus]) -> Corpus:
+    """Several corpora as one, each passage once; of triples alone, again one of triples.
+
+    Triples on disk are united on disk, beside the first of them and once.
+    """
+    parts = [corpus for corpus in corpora if isinstance(corpus, TripleCorpus)]
+    if len(parts) < len(corpora):
+        return Corpus.of(passage for corpus in corpora for passage in corpus)
+    beside = parts[0].place
+    if beside is None:
+        return TripleCorpus.of_triples(triple for part in parts for triple in part.triples)
+    folder = beside.with_name(f"union-{fingerprint([part.fingerprint for part in parts])}")
+    with made_once(folder) as place:
+        if place is not None:
+            with GraphWriter(place) as writer:
+                for part in parts:
+                    for start in range(0, len(part), BATCH):
+                        writer.add(part.triples[start : start + BATCH])
+    return TripleCorpus.mapped(folder)
+
+
+class GraphWriter:
+    """Writes graphs that come one after another; holds the vocabularies, and at the end the distinct triples.
+
+    Use it as a context: leaving it without an error completes the files.
+
+    Args:
+        folder: Where to write; it must exist.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._entities, self._relations = Numbered(), Numbered()
+        self._lengths: list[int] = []
+        self._spool = open(folder / SPOOL_FILE, "wb")  # noqa: SIM115  # closed on leaving the context
+
+    def __enter__(self) -> GraphWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._spool.close()
+        if kind is None:
+            self._finish()
+        (self._folder / SPOOL_FILE).unlink()
+
+    def add(self, graph: Iterable[Triple]) -> None:
+        """Append a question's graph, in which no triple stands twice."""
+        columns = tuple(zip(*graph, strict=True)) or ((), (), ())
+        numbers = np.empty((len(columns[0]), 3), "<i4")
+        for place, known in enumerate((self._entities, self._relations, self._entities)):
+            numbers[:, place] = [known[text] for text in columns[place]]
+        numbers.tofile(self._spool)
+        self._lengths.append(len(numbers))
+
+    def _finish(self) -> None:
+        entities, relations = _keep(self._folder / ENTITIES_FILE, self._entities), _keep(self._folder / RELATIONS_FILE, self._relations)
+        packing = _Packing(len(entities), len(relations))
+        del self._entities, self._relations
+        total = sum(self._lengths)
+        spool = np.fromfile if total == 0 else np.memmap
+        numbers = np.reshape(spool(self._folder / SPOOL_FILE, "<i4"), (total, 3))
+        distinct = _distinct(packing.pack(part) for part in _chunks(numbers))
+        rows = np.lib.format.open_memmap(self._folder / ROWS_FILE, "w+", "<i4", (total,))
+        for start in range(0, total, CHUNK):
+            rows[start : start + CHUNK] = np.searchsorted(distinct, packing.pack(numbers[start : start + CHUNK]))
+        np.save(self._folder / OFFSETS_FILE, np.cumsum([0, *self._lengths]))
+        table = np.lib.format.open_memmap(self._folder / TRIPLES_FILE, "w+", ROW, (len(distinct),))
+        packing.unpack(distinct, table)
+        self._describe(Triples(table, entities, relations))
+
+    def _describe(self, triples: Triples) -> None:
+        """Fill in the ids, and write the triples as a corpus."""
+        with pa.OSFile(str(self._folder / CORPUS_FILE), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
+            for start in range(0, len(triples), BATCH):
+                part = triples[start : start + BATCH]
+                # `triple_id` of each, every name framed once: four times faster than one after another.
+                frame = {name: framed(name) for name in {name for triple in part for name in triple}}
+                hashes = b"".join([framed_hash(frame[h] + frame[r] + frame[t]) for h, r, t in part])
+                triples.table["id"][start : start + BATCH] = np.frombuffer(hashes, ">u8")
+                ids = triples.ids(np.arange(start, start + len(part)))
+                writer.write_batch(_batch(ids, part))
+        # The number that an id spells is its key.
+        IdIndex.of(triples.table["id"], str).save(self._folder / IDS_FILE)
+
+
+class _Packing:
+    """Three numbers as one of 64 bits that sorts as they do."""
+
+    def __init__(self, entities: int, relations: int) -> None:
+        self._entity, self._relation = entities.bit_length(), relations.bit_length()
+        if 2 * self._entity + self._relation > 64:
+            raise UserError(
+                f"graphs over {entities:,} entities and {relations:,} relations are too large for one split",
+                try_this="divide the file, and join the parts' retrieval results",
+            )
+
+    def pack(self, numbers: NDArray[Any]) -> Packed:
+        head, relation, tail = numbers.T.astype(np.uint64)
+        return (head << np.uint64(self._relation + self._entity)) | (relation << np.uint64(self._entity)) | tail
+
+    def unpack(self, packed: Packed, table: NDArray[Any]) -> None:
+        table["head"] = packed >> np.uint64(self._relation + self._entity)
+        table["relation"] = (packed >> np.uint64(self._entity)) & np.uint64((1 << self._relation) - 1)
+        table["tail"] = packed & np.uint64((1 << self._entity) - 1)
+
+
+def _chunks(numbers: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    return (numbers[start : start + CHUNK] for start in range(0, len(numbers), CHUNK))
+
+
+def _distinct(parts: Iterable[Packed]) -> Packed:
+    """The sorted distinct values of an array that comes in parts."""
+    found = np.empty(0, np.uint64)
+    waiting: list[Packed] = []
+    for part in parts:
+        waiting.append(_once(part))
+        # Joining only what has grown as large as what is known keeps the sorting linear in the number of parts.
+        if sum(map(len, waiting)) >= len(found):
+            found, waiting = _once(np.concatenate([found, *waiting])), []
+    return _once(np.concatenate([found, *waiting]))
+
+
+def _once(values: Packed) -> Packed:
+    # numpy's own `unique` hashes, and is many times slower on integers.
+    ordered = np.sort(values)
+    return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
+
+
+def _batch(ids: Sequence[str], triples: Sequence[Triple]) -> pa.RecordBatch:
+    texts = [" ".join(triple) for triple in triples]
+    columns = {"id": ids, "title": [""] * len(ids), "text": texts, "sentences": [[]] * len(ids)}
+    return pa.record_batch({**columns, "document_id": [None] * len(ids)}, schema=SCHEMA)
+
+
+def _keep(path: Path, texts: Iterable[str]) -> pa.Array:
+    """Write texts as one batch, so that they are one array when the file is mapped."""
+    batch = pa.record_batch({"text": pa.array(list(texts), pa.string())})
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return batch.column(0)

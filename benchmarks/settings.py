@@ -24,8 +24,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from benchmarks.errors import UserError, unknown_name
-from benchmarks.fingerprint import fingerprint
+from benchmarks.core.errors import UserError, unknown_name
+from benchmarks.core.fingerprint import fingerprint
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Query, Question, triple_id
 

@@ -7,18 +7,166 @@ and takes the fields through `Record`, so that every fault is reported with file
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from benchmarks.errors import Broke, UserError
-from benchmarks.hub import fetch
-from benchmarks.json_stream import stream
-from benchmarks.local_files import NotThere, found_locally, key
-from benchmarks.parquet_rows import is_parquet, rows
-from benchmarks.registry import DataReference, DatasetCard, DatasetConfig, SkippedRecord
+from benchmarks.core.errors import Broke, UserError
+from benchmarks.io import hub
+from benchmarks.io.files import archive_of, check_recorded, fits, is_sharded, is_zip, matching, missing_shards
+from benchmarks.io.hub import fetch as fetch_from_hub
+from benchmarks.io.records import is_parquet, rows, stream_json
+from benchmarks.registry import DATASETS, DataReference, DatasetCard, DatasetConfig, DatasetEntry, SkippedRecord, options_of, resolve
+
+# -- Where authors' files lie on this machine: at a path that is named, or in RAGMETER_DATA --
+
+
+DATA_VARIABLE = "RAGMETER_DATA"
+"""Environment variable: the folder that holds one folder of authors' files per dataset."""
+
+
+def data_folder() -> Path | None:
+    """The folder that RAGMETER_DATA names, None where it names none."""
+    named = os.environ.get(DATA_VARIABLE)
+    return Path(named).expanduser() if named else None
+
+
+class NotThere(UserError):
+    """A split that no local file holds."""
+
+
+def no_such_path(reference: DataReference, path: Path) -> UserError:
+    """The error for a `path` at which nothing lies."""
+    return UserError(
+        f"there is no such file or folder, and {reference} was to be read from it",
+        where=str(path),
+        try_this=f"correct the option path (in an experiment config: {{path: FILE}}, relative to {Path.cwd()}); "
+        f"`ragmeter datasets {reference.name}` says where else it is looked for",
+    )
+
+
+def key(reference: DataReference) -> str:
+    """The key of a split in a loader's tables of patterns: `[subset]:split`."""
+    return f"{reference.subset or ''}:{reference.split}"
+
+
+def found_locally(
+    reference: DataReference,
+    config: DatasetConfig,
+    folders: Sequence[str],
+    patterns: Mapping[str, Sequence[str]],
+    hub: Mapping[str, Sequence[str]],
+    *,
+    sharded: bool,
+) -> tuple[Path, ...]:
+    """The files of a split under `config.path` or in RAGMETER_DATA (arguments as in `sources.find_files`).
+
+    Args:
+        reference, config, folders, patterns, hub: As there.
+        sharded: Whether the shards of one file may be taken for it.
+
+    Raises:
+        NotThere: Nothing matches, and nothing says that it should be here rather than elsewhere.
+        UserError: `config.path` or RAGMETER_DATA names nothing, what is there is not clear, or a file is not the one
+            that a SHA256SUMS beside it records.
+    """
+    wanted = key(reference)
+    if config.path is not None:
+        path = Path(config.path).expanduser()
+        place = archive_of(path)
+        if place is not None or (path.is_file() and not is_zip(path)):
+            _check_name(path, reference, wanted, patterns)
+            check_recorded([path])
+            return (path,)
+        if not path.exists():
+            raise no_such_path(reference, path)
+        looked = [path]
+    else:
+        looked = _data_folders(reference, folders)
+    names = tuple(dict.fromkeys((*patterns.get(wanted, ()), *hub.get(wanted, ()))))
+    for name in names:
+        found = [file for folder in looked for file in matching(folder, name)]
+        if found:
+            files = _one_or_shards(reference, found, looked, sharded)
+            check_recorded(files)
+            return files
+    raise NotThere(
+        f"no file of {reference} found",
+        where=f"{', '.join(map(str, looked))} (looked for {', '.join(names) or 'nothing: it has no known file name'})",
+        try_this=_alternatives(reference, looked, patterns) or "set path to the file",
+    )
+
+
+def _data_folders(reference: DataReference, folders: Sequence[str]) -> list[Path]:
+    root = data_folder()
+    if root is None:
+        raise NotThere(
+            f"no file is named for {reference}, and {DATA_VARIABLE} is not set",
+            try_this=f"set path to the file, or {DATA_VARIABLE} to the folder that holds {folders[0]}/",
+        )
+    if not root.is_dir():
+        raise UserError(f"{DATA_VARIABLE} names no folder", where=str(root), try_this=f"correct {DATA_VARIABLE}")
+    known = {name.lower() for name in folders}
+    looked = sorted(child for child in root.iterdir() if child.is_dir() and child.name.lower() in known)
+    if not looked:
+        raise NotThere(
+            f"no data of {reference.name} found",
+            where=f"{root} (looked for {', '.join(f'{name}/' for name in folders)})",
+            try_this="put the authors' files there, or set path to the file",
+        )
+    return looked
+
+
+def _one_or_shards(reference: DataReference, found: Sequence[Path], looked: Sequence[Path], sharded: bool) -> tuple[Path, ...]:
+    names = [str(path) for path in found]
+    missing = missing_shards(names) if sharded else ""
+    if missing:
+        raise UserError(f"{reference} lacks {missing}", where=names[0], try_this="fetch them too")
+    if len(found) > 1 and not (sharded and is_sharded(names)):
+        raise UserError(
+            f"several files could be {reference}: {', '.join(file.name for file in found)}",
+            where=", ".join(map(str, looked)),
+            try_this=f"set path to the one that is meant, e.g. {found[0]}",
+        )
+    return tuple(found)
+
+
+def _check_name(path: Path, reference: DataReference, wanted: str, patterns: Mapping[str, Sequence[str]]) -> None:
+    def named(split: str) -> bool:
+        return any(fits(_member_name(path), name) for name in patterns.get(split, ()))
+
+    if not named(wanted):
+        for split in patterns:
+            if named(split):
+                other = _name(reference, split)
+                raise UserError(
+                    f"by its name this file is {other}, not {reference}",
+                    where=str(path),
+                    try_this=f"ask for {other}, or rename the file if its name misleads",
+                )
+
+
+def _member_name(path: Path) -> str:
+    place = archive_of(path)
+    return path.name if place is None else Path(place[1]).name
+
+
+def _alternatives(reference: DataReference, looked: Sequence[Path], patterns: Mapping[str, Sequence[str]]) -> str:
+    present = [split for split, names in patterns.items() if any(matching(folder, name) for folder in looked for name in names)]
+    there = ", ".join(_name(reference, split) for split in present)
+    return f"set path to the file, or ask for what is there: {there}" if there else ""
+
+
+def _name(reference: DataReference, wanted: str) -> str:
+    subset, _, split = wanted.partition(":")
+    return str(DataReference(reference.name, subset or None, split))
+
+
+# -- The authors' own files: where they are, and their records with the place that each one has --
+
 
 T = TypeVar("T")
 
@@ -148,7 +296,7 @@ def records(path: Path, *, whole: bool = False) -> Iterator[Record | BadRecord]:
         for number, row in enumerate(rows(path), 1):
             yield Record(row, path, f"row {number}")
         return
-    for item in stream(path, whole=whole):
+    for item in stream_json(path, whole=whole):
         if item.problem is not None:
             yield BadRecord(item.problem, where=f"{path}, {item.place}", try_this=_REPAIR)
         elif not isinstance(item.value, dict):
@@ -335,14 +483,14 @@ def find_files(
             raise UserError("path and revision exclude each other", try_this="revision means the hub: leave out path")
         if card.hub_id is None or not names:
             raise UserError(f"{reference} is not on the hub, so it has no revision", try_this="leave out revision")
-        return fetch(card.hub_id, names, config.revision).paths
+        return fetch_from_hub(card.hub_id, names, config.revision).paths
     try:
         return found_locally(reference, config, folders, patterns, hub, sharded=True)
     except NotThere as here:
         if config.path is not None or card.hub_id is None or not names:
             raise
         try:
-            return fetch(card.hub_id, names, card.revision).paths
+            return fetch_from_hub(card.hub_id, names, card.revision).paths
         except UserError as there:
             kind = Broke if isinstance(there, Broke) else UserError
             raise kind(
@@ -350,3 +498,143 @@ def find_files(
                 where=" and ".join(filter(None, (here.where, there.where))),
                 try_this="; or ".join(filter(None, (here.try_this, there.try_this))),
             ) from there
+
+
+# -- Where a split would be read from now: a local file, the hub's cache, or nowhere yet. Nothing is read or fetched --
+
+
+LOCAL, CACHED, ABSENT, MADE, UNCLEAR, OWN = "local", "cached", "absent", "made here", "unclear", "own file"
+"""In a file on this machine; in the hub's cache; nowhere here; generated; something is there that cannot be taken; in
+a file that only who has it can name."""
+
+_NOWHERE = "/no-such-folder/only-asked-where-it-reads"
+"""A path that names nothing: a loader that is only asked opens no file of anybody's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where a split is.
+
+    Attributes:
+        reference: The split, complete.
+        state: One of the states above.
+        paths: Its files, where there are any.
+        repository: The hub's repository that has the split, if one does.
+        said: What stands in the way, where something does.
+    """
+
+    reference: DataReference
+    state: str
+    paths: tuple[Path, ...] = ()
+    repository: str | None = None
+    said: UserError | None = None
+
+
+def splits(entry: DatasetEntry) -> Iterator[DataReference]:
+    """Every split of every subset of a dataset."""
+    for subset in entry.subsets or (None,):
+        for split in entry.card.splits_of(subset):
+            yield DataReference(entry.id, subset, split)
+
+
+def parts(reference: str | DataReference) -> list[DataReference]:
+    """The single splits that a reference means."""
+    whole, _ = resolve(reference)
+    return [replace(whole, split=split) for split in (whole.split or "").split("+")]
+
+
+def whereabouts(reference: DataReference, options: Mapping[str, Any] | None = None) -> Whereabouts:
+    """Where a split would be read from now.
+
+    Args:
+        reference: A single split.
+        options: The dataset's options.
+
+    Raises:
+        UserError: The reference or an option does not exist.
+    """
+    reference, entry = resolve(reference)
+    try:
+        config = options_of(entry, options or {})
+    except UserError as error:
+        if options:
+            raise
+        # Some option has to be given, and nobody was asked for it yet.
+        return Whereabouts(reference, OWN, said=error)
+    sought = _sought(reference, entry, options or {})
+    if isinstance(sought, OwnFile):
+        return _own(reference, config.path, sought)
+    if sought is None:
+        return Whereabouts(reference, MADE)
+    names = sought.hub.get(key(reference), ())
+    repository = sought.card.hub_id if sought.card is not None and names else None
+    missing: UserError | None = None
+    if config.revision is None:
+        try:
+            found = found_locally(reference, config, sought.folders, sought.patterns, sought.hub, sharded=True)
+            return Whereabouts(reference, LOCAL, found, repository)
+        except NotThere as error:
+            missing = error
+        except UserError as error:
+            return Whereabouts(reference, UNCLEAR, (), repository, error)
+    if repository is not None and config.path is None:
+        cached = hub.cached(repository, names, config.revision or entry.card.revision)
+        if cached is not None:
+            return Whereabouts(reference, CACHED, cached, repository)
+    return Whereabouts(reference, ABSENT, (), repository, missing)
+
+
+def fetch(reference: DataReference, revision: str | None = None) -> hub.Fetched:
+    """Get a split's files into the hub's cache, whatever lies on this machine besides.
+
+    Args:
+        reference: A single split.
+        revision: In place of the card's.
+
+    Raises:
+        UserError: It is not on the hub (also: what `hub.fetch` raises).
+    """
+    reference, entry = resolve(reference)
+    sought, repository = _sought(reference, entry, {}), entry.card.hub_id
+    if isinstance(sought, OwnFile):
+        raise UserError(f"{sought.what}: there is nothing to fetch", try_this=sought.try_this)
+    if sought is None:
+        raise UserError(f"{reference} is made here: there is nothing to fetch")
+    names = sought.hub.get(key(reference), ())
+    if repository is None or not names:
+        held = [str(one) for one in splits(entry) if key(one) in sought.hub] if repository else []
+        raise UserError(
+            f"{reference} is not on the hub",
+            where=str(repository or reference),
+            try_this=f"of {entry.id} the hub has {', '.join(held[:12])}" if held else "set path to the authors' file",
+        )
+    return hub.fetch(repository, names, revision or entry.card.revision)
+
+
+class OwnFile(UserError):
+    """What is said of data in a file that its loader opens itself, wherever the option `path` says that it is."""
+
+    def __init__(self, reference: DataReference) -> None:
+        hint = "name it: --path FILE, in an experiment config: {path: FILE}"
+        super().__init__(f"{reference} is read from a file of your own", try_this=hint)
+
+
+def _own(reference: DataReference, named: str | None, said: OwnFile) -> Whereabouts:
+    if named is None:
+        return Whereabouts(reference, OWN, said=said)
+    path = Path(named).expanduser()
+    if path.exists():
+        return Whereabouts(reference, LOCAL, (path,))
+    return Whereabouts(reference, ABSENT, said=no_such_path(reference, path))
+
+
+def _sought(reference: DataReference, entry: DatasetEntry, options: Mapping[str, Any]) -> Sought | OwnFile | None:
+    # A loader that generates its questions refuses a path at once, so that nothing is made here.
+    shipped = DATASETS.source(entry.id).startswith("benchmarks.")
+    path = (options.get("path") if shipped else None) or _NOWHERE
+    config = options_of(entry, {**options, "path": path, "revision": None})
+    found = sought_by(lambda: entry.load(reference, config))
+    if not isinstance(found, Exception):
+        return found
+    opened = not isinstance(found, UserError) or _NOWHERE in str(found)
+    return OwnFile(reference) if opened and not shipped else None

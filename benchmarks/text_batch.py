@@ -12,7 +12,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.errors import unknown_name
+from benchmarks.core.errors import unknown_name
 from benchmarks.text import (
     ARTICLE_WORDS,
     ARTICLES,

@@ -7,20 +7,166 @@ one question in twenty is touched by an oddity, or records are missing. Notes an
 from __future__ import annotations
 
 import json
+import re
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from benchmarks.errors import UserError, unwritable
-from benchmarks.fingerprint import file_sha256
-from benchmarks.near_duplicates import THRESHOLD, near_duplicates
-from benchmarks.open_file import archive_of
+import numpy as np
+
+from benchmarks.core.errors import UserError, unwritable
+from benchmarks.core.fingerprint import file_sha256
+from benchmarks.io.files import archive_of
+from benchmarks.io.hub import stated_sizes
+from benchmarks.leakage import THRESHOLD, near_duplicates
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
 from benchmarks.text import is_scorable_gold
 from benchmarks.text_batch import normalise_all
+
+# -- What a dataset consists of: how many, how long, how many each --
+
+
+QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+BINS = 24
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """How a whole number is distributed.
+
+    Attributes:
+        values: Sorted. Shape (n,).
+    """
+
+    values: np.ndarray[tuple[int], np.dtype[np.int64]]
+
+    @classmethod
+    def of(cls, values: Iterable[int]) -> Distribution:
+        """From values in any order."""
+        return cls(np.sort(np.asarray(values if isinstance(values, array) else list(values), dtype=np.int64)))
+
+    @property
+    def mean(self) -> float:
+        """The mean; 0 without values."""
+        return float(self.values.mean()) if len(self.values) else 0.0
+
+    @property
+    def quantiles(self) -> tuple[int, ...]:
+        """The values at `QUANTILES`: the smallest that so great a share of all does not exceed."""
+        if not len(self.values):
+            return (0,) * len(QUANTILES)
+        return tuple(int(v) for v in np.quantile(self.values, QUANTILES, method="inverted_cdf"))
+
+    def histogram(self, bins: int = BINS) -> list[tuple[float, float, int]]:
+        """Lower edge, upper edge and count of each bin; few different whole numbers get a bin each.
+
+        Where the longest is more than a hundred times the median, bins grow by a constant factor instead.
+        """
+        if not len(self.values):
+            return []
+        low, high = int(self.values[0]), int(self.values[-1])
+        if high - low < bins:
+            edges = np.arange(low, high + 2, dtype=np.float64)
+        elif low > 0 and high > 100 * max(1, int(np.median(self.values))):
+            edges = np.geomspace(low, high + 1, bins + 1)
+        else:
+            edges = np.linspace(low, high + 1, bins + 1)
+        counts, edges = np.histogram(self.values, edges)
+        return [(float(a), float(b), int(n)) for a, b, n in zip(edges[:-1], edges[1:], counts, strict=True)]
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What a benchmark consists of.
+
+    Attributes:
+        counts: Numbers by name: questions, passages, documents, answerable …
+        types: Questions by type.
+        words, characters: Lengths of questions, answers, passages and documents, where there are any.
+        each: Per question: answers, wordings (answers with aliases), evidence, supporting facts, triples, candidates.
+    """
+
+    counts: Mapping[str, int]
+    types: Mapping[str, int]
+    words: Mapping[str, Distribution]
+    characters: Mapping[str, Distribution]
+    each: Mapping[str, Distribution]
+
+
+def statistics(benchmark: Benchmark) -> Statistics:
+    """Count and measure a benchmark; a word is what lies between white space, passages are measured without titles."""
+    questions = benchmark.questions
+    passages, documents = _passages(benchmark)
+    texts = {
+        "questions": _lengths(question.text for question in questions),
+        "answers": _lengths(answer for question in questions for answer in question.answers),
+        "passages": passages,
+        "documents": documents,
+    }
+    texts = {name: lengths for name, lengths in texts.items() if len(lengths[0])}
+    listed = [question for question in questions if question.candidates is not None]
+    each: dict[str, Sequence[int]] = {
+        "answers": [len(question.answers) for question in questions],
+        "wordings": [len(question.golds) for question in questions],
+        "evidence": [len(question.evidence) for question in questions],
+        "supporting facts": [len(question.supporting_facts) for question in questions],
+        "triples": [len(question.triples) for question in questions],
+        "candidates": [len(question.candidates or ()) for question in listed],
+        "topic entities": [len(question.topic_entities) for question in questions],
+    }
+    counts = {
+        "questions": len(questions),
+        "answerable": sum(question.answerable for question in questions),
+        "with gold answers": sum(bool(question.golds) for question in questions),
+        "with evidence": sum(bool(question.evidence) for question in questions),
+        "with candidates": len(listed),
+        "passages": len(benchmark.corpus),
+        "documents": len(documents[0]),
+        "skipped records": len(benchmark.skipped),
+    }
+    return Statistics(
+        counts,
+        dict(Counter(question.type or "(none)" for question in questions).most_common()),
+        {name: Distribution.of(lengths[0]) for name, lengths in texts.items()},
+        {name: Distribution.of(lengths[1]) for name, lengths in texts.items()},
+        {name: Distribution.of(values) for name, values in each.items() if any(values)},
+    )
+
+
+Lengths = tuple["array[int]", "array[int]"]
+"""Words and characters of each text."""
+
+
+def _lengths(texts: Iterable[str]) -> Lengths:
+    words, characters = array("q"), array("q")
+    for text in texts:
+        words.append(len(text.split()))
+        characters.append(len(text))
+    return words, characters
+
+
+def _passages(benchmark: Benchmark) -> tuple[Lengths, Lengths]:
+    """Lengths of passages, and of the documents that they make up, in one pass over the corpus."""
+    passages: Lengths = (array("q"), array("q"))
+    documents: dict[str, list[int]] = {}
+    for passage in benchmark.corpus:
+        words, characters = len(passage.text.split()), len(passage.text)
+        passages[0].append(words)
+        passages[1].append(characters)
+        if passage.document_id is not None:
+            total = documents.setdefault(passage.document_id, [0, 0])
+            total[0] += words
+            total[1] += characters
+    sums = documents.values()
+    return passages, (array("q", [s[0] for s in sums]), array("q", [s[1] for s in sums]))
+
+
+# -- Does a dataset hold what its card says, and what of it should a reader of scores know? --
+
 
 GREEN, NOTE, YELLOW, RED = "green", "note", "yellow", "red"
 TOLERATED = 0.05
@@ -241,3 +387,82 @@ def against(found: Recorded, wanted: Recorded | None) -> Finding:
 
 def _shown(value: object) -> str:
     return "nothing" if value is None else str(value)
+
+
+# -- Does a split hold as many records as the hub's repository says of itself? --
+# The number in a dataset's card is the authors'; a repository on the hub states its own, and is sometimes another
+# release, a cut, or a script's output of long ago. A difference does not say who is wrong: both numbers are told.
+
+
+NAME = "as many records as the repository states"
+_SHARD = re.compile(r"-\d{5}(-of-\d{5})?$")
+_UNNAMED = "default"
+"""What the hub calls the configuration of a repository that has one."""
+
+Sizes = Mapping[str, Mapping[str, int]]
+"""Rows by configuration and split, as `hub_card.stated_sizes` gives them."""
+
+
+def against_repository(benchmark: Benchmark, *, partial: bool) -> Finding | None:
+    """A split from the hub against what its repository states of it; None where it is not from the hub.
+
+    Args:
+        benchmark: A single split.
+        partial: Whether it may hold fewer.
+    """
+    source = benchmark.extra.get("source")
+    if not source:
+        return None
+    try:
+        sizes = stated_sizes(source["hub"], source["revision"])
+    except UserError as error:
+        return Finding(NAME, NOTE, f"not checked: {error.what}")
+    if not sizes:
+        return Finding(NAME, NOTE, f"{source['hub']} states no sizes")
+    stated = stated_of(sizes, source["files"])
+    if stated is None:
+        listed = ", ".join(f"{config}/{split}" for config, splits in sizes.items() for split in splits)
+        return Finding(NAME, NOTE, f"none of the sizes that {source['hub']} states is plainly this one's: {listed}")
+    return compared(len(benchmark.questions) + len(benchmark.skipped), *stated, partial=partial)
+
+
+def stated_of(sizes: Sizes, files: Iterable[str]) -> tuple[str, int] | None:
+    """The configuration and split that files are of, by their names, and its stated rows; None where it is not plain.
+
+    Files lie as `config/split-00000-of-00002.parquet`, `config/split/0000.parquet`, `data/split-….parquet` or
+    `split.jsonl`.
+    """
+    words = [_words(file) for file in files]
+    every = [(config, split) for config, splits in sizes.items() for split in splits]
+    found = [(config, split) for config, split in every if words and all(split in of_one for of_one in words)]
+    by_name = [(config, split) for config, split in found if all(config in of_one for of_one in words)]
+    unnamed = [(config, split) for config, split in found if config == _UNNAMED or len(sizes) == 1]
+    for plain in (by_name, unnamed):
+        if len(plain) == 1:
+            config, split = plain[0]
+            return f"{config}/{split}", sizes[config][split]
+    return None
+
+
+def _words(file: str) -> set[str]:
+    path = PurePosixPath(file)
+    return {*path.parent.parts, _SHARD.sub("", path.stem)}
+
+
+def compared(held: int, name: str, stated: int, *, partial: bool) -> Finding:
+    """The finding on two numbers.
+
+    Args:
+        held: Records read, those left out included.
+        name: Of the split on the hub.
+        stated: Its rows as stated.
+        partial: Whether fewer are no surprise.
+    """
+    if held == stated:
+        return Finding(NAME, GREEN, f"{held:,}")
+    both = f"{held:,} here, {stated:,} stated of {name}"
+    if held < stated:
+        meaning = "the files are a cut or another release than its card describes, or a record is no question of its own"
+        return Finding(NAME, NOTE if partial else YELLOW, f"{both}: {stated - held:,} fewer; {meaning}")
+    meaning = "the repository grew after its card was written, or a record holds several questions"
+    return Finding(NAME, YELLOW, f"{both}: {held - stated:,} more; {meaning}")

@@ -10,31 +10,158 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.resources
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from leaderboard import theme
+from leaderboard import server
 from leaderboard.elements import charts, formats
-from leaderboard.elements.columns import MAIN, board_label, families, higher_is_better, scale_of
+from leaderboard.elements.formats import MAIN, board_label, families, higher_is_better, scale_of
 from leaderboard.elements.nodes import Node, el
-from leaderboard.embedding import as_json, document_of
-from leaderboard.matrix.picture import picture
-from leaderboard.matrix.still import still_matrix
-from leaderboard.report_tables import behind
-from leaderboard.views import board_table, drawings, run_view
-from leaderboard.views.board_table import Order
-from leaderboard.views.published_table import published_table
+from leaderboard.matrix.exports import Export, lines, picture, still_matrix
+from leaderboard.views import battles, budget, run, style
+from leaderboard.views import board as board_table
+from leaderboard.views.board import Order, published_table
 from results import queries
-from results.board import Board, boards
-from results.budgets import Axis, quality_budget
-from results.places import places
+from results.battles import battle_boards
+from results.board import Board, boards, places
+from results.budget import Axis, budget_curves, quality_budget, read_in_full
+from results.queries import UserError
 from results.statistics.closed_form import Band
 from results.store import Store
+from results.style import style_drops
+from results.tables import plain
+
+# -- The boards of an experiment as one JSON document, for other pages and programs to show --
+
+
+FORMAT = "ragmeter-board"
+VERSION = 2
+
+
+def board_document(store: Store, experiment: str, now: datetime) -> dict[str, Any]:
+    """The boards of an experiment.
+
+    Args:
+        store: Where to read.
+        experiment: Its name.
+        now: When the document is made.
+
+    Returns:
+        An object with `format`, `version`, `generated`, `experiment`, `metrics` (definitions by id), `boards` as
+        `results.board.Board.to_json` writes them, and `matrix`, all benchmarks by their own metric: one object a cell
+        with value, rank band, comparison, published figure and the reason why it is not comparable, if it is not
+        (`leaderboard.matrix.exports.CSV_COLUMNS`). Values are fractions, null stands for "no value".
+    """
+    found = still_matrix(store, experiment, experiment)
+    return document_of(boards(store, experiment), queries.definitions(store), experiment, now, found)
+
+
+def document_of(
+    found: list[Board], definitions: dict[str, dict[str, Any]], experiment: str, now: datetime, whole: Export | None
+) -> dict[str, Any]:
+    """The same, of boards that are known already."""
+    shown = {metric for board in found for metric in board.metrics}
+    return dict(
+        plain(
+            {
+                "format": FORMAT,
+                "version": VERSION,
+                "generated": now.isoformat(timespec="seconds"),
+                "experiment": experiment,
+                "metrics": {metric: known for metric, known in definitions.items() if metric in shown},
+                "boards": [board.to_json() for board in found],
+                "matrix": lines(whole) if whole is not None else [],
+            }
+        )
+    )
+
+
+def as_json(document: Any, *, indent: int | None = None) -> str:
+    """JSON that may stand inside a page's `script` element: no character in it begins a tag or a comment."""
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=indent)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+# -- What a report says behind its boards: style, compression, pairwise verdicts; only what the experiment has --
+
+
+Definitions = Mapping[str, Mapping[str, Any]]
+
+
+def behind(store: Store, experiment: str, found: Sequence[Board], definitions: Definitions, cards: Mapping[str, Any]) -> Iterator[Node]:
+    """Sections, each a heading and a table.
+
+    Args:
+        store: Where to read.
+        experiment: Its name.
+        found: Its boards.
+        definitions: Of metrics by id.
+        cards: Of datasets by fingerprint.
+    """
+    yield from _styles(store, experiment, definitions)
+    for board in found:
+        yield from _compression(board, definitions, cards.get(board.dataset_fingerprint, {}).get("card", {}))
+    yield from _battles(store, experiment)
+
+
+def _styles(store: Store, experiment: str, definitions: Definitions) -> Iterator[Node]:
+    try:
+        tables = style_drops(store, experiment)
+    except UserError:
+        # Nothing is asked both formally and in another style.
+        return
+    for table in tables:
+        better = higher_is_better(table.metric, definitions)
+        title = f"What style costs: {formats.metric_label(table.metric)} on {table.base}"
+        yield el(
+            "div", el("h2", title), style.drops(table, higher_is_better=better), el("p", style.drops_note(table), cls="note"), cls="stack"
+        )
+
+
+def _compression(board: Board, definitions: Definitions, card: Mapping[str, Any]) -> Iterator[Node]:
+    remembers = any(row.cost is not None and row.cost.memory_tokens > 0 for row in board.rows)
+    compresses = remembers or any(row.run.description.get("compressor") for row in board.rows)
+    if not board.metrics or not compresses:
+        return
+    metric = families(board.metrics, definitions, card.get("metrics", ()))[MAIN][0]
+    curves, full = budget_curves(board, metric), read_in_full(board)
+    if curves:
+        table = budget.curve_table(curves, metric, scale_of(metric, definitions), full.run.method if full is not None else None)
+        title = f"What compression saves: {board_label([row.run for row in board.rows])}"
+        yield el("div", el("h2", title), table, cls="stack")
+
+
+def _battles(store: Store, experiment: str) -> Iterator[Node]:
+    for board in battle_boards(store, queries.runs(store, experiment)):
+        criteria = battles.criteria(board)
+        if not criteria:
+            continue
+        first = criteria[0]
+        strengths = board.strengths.get(first)
+        title = f"Who wins against whom: {board.judge}, {first}, on {board.dataset}, setting {board.setting}"
+        placed = battles.controls(board, first)
+        yield el(
+            "div",
+            el("h2", title),
+            el("h3", "Where it places the controls") if placed else None,
+            placed,
+            battles.rates(board, first),
+            el("p", battles.MATRIX_NOTE, cls="note"),
+            battles.strengths(strengths, board.controls) if strengths else None,
+            el("p", battles.STRENGTHS_NOTE, cls="note") if strengths else None,
+            cls="stack",
+        )
+
+
+# -- The board as one HTML file that needs no server: its tables can be sorted, its charts are SVG --
+
 
 _EXPORT = "export default function (component)"
 _AXES: dict[Axis, str] = {"tokens": "tokens", "seconds": "time", "cost": "money"}
-Definitions = Mapping[str, Mapping[str, Any]]
 
 
 def report(store: Store, experiment: str, now: datetime) -> str:
@@ -71,7 +198,7 @@ def page(data: Mapping[str, Any]) -> str:
     if _EXPORT not in view:
         raise RuntimeError("view.js no longer begins its component as the report expects")
     script = view.replace(_EXPORT, "function view(component)") + assets.joinpath("report.js").read_text("utf-8")
-    style = "\n".join([theme.custom_properties(), *(assets.joinpath(name).read_text("utf-8") for name in ("view.css", "report.css"))])
+    style = "\n".join([server.custom_properties(), *(assets.joinpath(name).read_text("utf-8") for name in ("view.css", "report.css"))])
     policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
     return f"""<!doctype html>
 <html lang="en">
@@ -115,14 +242,14 @@ def _section(store: Store, board: Board, definitions: Definitions, card: Mapping
         (
             f"{formats.metric_label(focus)} with 95 % intervals",
             charts.key(board, rows, focus),
-            drawings.intervals(board, rows, focus, definitions),
+            board_table.intervals(board, rows, focus, definitions),
         )
     ]
     for axis, cost in _AXES.items():
         points = quality_budget(board, focus, axis, higher_is_better=higher_is_better(focus, definitions))
         if len({one.x for one in points if one.x == one.x}) > 1:
             note = el("p", "▲ on the Pareto front: no finished method is at least as good and as cheap", cls="note")
-            charts_of.append((f"Quality against {cost}", note, drawings.pareto(points, axis, focus, scale)))
+            charts_of.append((f"Quality against {cost}", note, board_table.pareto(points, axis, focus, scale)))
     published = published_table(board)
     return {
         "head": _section_head(board).to_json(),
@@ -133,7 +260,7 @@ def _section(store: Store, board: Board, definitions: Definitions, card: Mapping
             if drawing is not None
         ],
         "published": None if published is None else el("div", el("h3", "Published figures beside ours"), published, cls="stack").to_json(),
-        "sources": run_view.sources([row.run for row in board.rows]).to_json(),
+        "sources": run.sources([row.run for row in board.rows]).to_json(),
     }
 
 

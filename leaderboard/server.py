@@ -6,20 +6,219 @@ import errno
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
-from leaderboard import theme
-from leaderboard.submitting import UPLOAD_MIB, VARIABLE
 from results.queries import UserError
 from results.redaction import variable_is_secret
+from results.submission.card import LIMITS, MIB
+
+# -- Hands what visitors send in to `ragmeter submit`, in a process of its own: bounded, timed, and without any key --
+# Nothing that was sent is executed, unpacked to disk or used as a name: the files lie under names of ours in a private
+# folder that goes when the visitor does. How to start the command is said by whoever started the server; where it said
+# nothing, the server is read-only.
+
+
+VARIABLE = "RAGMETER_SUBMIT"
+"""Environment variable with the command that submissions are handed to, as a JSON list."""
+UPLOAD_MIB = 64
+"""Size of a file that is sent in; a bundle may hold more, up to `results.submission.card`."""
+TIME_S = 900.0
+"""How long the check of a submission may take."""
+_PREDICTIONS, _CARD, _BUNDLE = "predictions.jsonl", "card.yaml", "bundle.zip"
+_ZIP = b"PK"
+_THEIR_MISTAKE = 2
+"""How `ragmeter` exits where what it was given is wrong; anything else is wrong here."""
+_turn = threading.BoundedSemaphore(1)
+"""One submission is checked at a time: visitors must not fill the machine."""
+
+
+def submit_command() -> list[str] | None:
+    """The command that submissions are handed to; None where the server takes none."""
+    try:
+        found = json.loads(os.environ.get(VARIABLE) or "null")
+    except ValueError:
+        return None
+    return found if isinstance(found, list) and found and all(isinstance(part, str) for part in found) else None
+
+
+class Draft:
+    """Files that somebody sent in, in a private folder that is removed with this object at the latest.
+
+    Args:
+        predictions: The predictions, or a bundle.
+        card: The card; None beside a bundle.
+
+    Raises:
+        UserError: A file is too large, or the card is missing or one too many.
+    """
+
+    def __init__(self, predictions: bytes, card: bytes | None) -> None:
+        bundled = predictions.startswith(_ZIP)
+        if len(predictions) > UPLOAD_MIB * MIB:
+            raise UserError(f"the file is larger than {UPLOAD_MIB} MiB", where="predictions", try_this=_ELSEWHERE)
+        if card is not None and len(card) > LIMITS.card_bytes:
+            raise UserError(f"the card is larger than {LIMITS.card_bytes // 1024} KiB", where="card")
+        if bundled and card is not None:
+            raise UserError("a bundle brings its own card", where="card", try_this="leave the card out")
+        if not bundled and card is None:
+            raise UserError("predictions need a card that says what they are", where="card", try_this="ragmeter submission template")
+        self.folder = Path(tempfile.mkdtemp(prefix="ragmeter-submission-"))
+        self._remove = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        self.arguments = [_BUNDLE] if bundled else [_PREDICTIONS, "--card", _CARD]
+        (self.folder / self.arguments[0]).write_bytes(predictions)
+        if card is not None:
+            (self.folder / _CARD).write_bytes(card)
+
+    def discard(self) -> None:
+        """Remove the files now; a visitor who just leaves has theirs removed with the session."""
+        self._remove()
+
+
+_ELSEWHERE = "hand it to who keeps this board: ragmeter submit takes larger files"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What `ragmeter submit --json` said.
+
+    Attributes:
+        report: Of the validation: findings with lines, contamination, means.
+        notes: Further sentences.
+        preview: By metric, value, low, high, n, unscorable, doubt; of a dry run.
+        run: Fingerprint of the stored run; None where nothing was stored.
+    """
+
+    report: Mapping[str, Any]
+    notes: tuple[str, ...]
+    preview: Mapping[str, Mapping[str, Any]]
+    run: str | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether it may be stored."""
+        return bool(self.report["ok"])
+
+
+def hand_over(draft: Draft, store_folder: Path, *, keep: bool) -> Verdict:
+    """Check a submission; store it where it is asked to be kept and nothing is wrong with it.
+
+    Args:
+        draft: The files.
+        store_folder: The store.
+        keep: Whether to store it.
+
+    Raises:
+        UserError: The server takes none, is busy with another one, or the submission cannot be read.
+    """
+    start = submit_command()
+    if start is None:
+        raise UserError("this server is read-only", try_this="ragmeter serve --allow-submissions")
+    if not _turn.acquire(blocking=False):
+        raise UserError("another submission is being checked", try_this="try again in a moment")
+    try:
+        dry = [] if keep else ["--dry-run"]
+        options = ["--known-boards", "--json", "--quiet", "--store", str(store_folder), *dry]
+        done = subprocess.run(
+            [*start, *draft.arguments, *options],
+            cwd=draft.folder,
+            env={**os.environ, "HF_HUB_OFFLINE": "1"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=TIME_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise UserError(f"the check took more than {TIME_S / 60:.0f} minutes", try_this=_ELSEWHERE) from None
+    finally:
+        _turn.release()
+    return _verdict(done)
+
+
+def _verdict(done: subprocess.CompletedProcess[bytes]) -> Verdict:
+    try:
+        if done.stdout.strip():
+            said = json.loads(done.stdout)
+            return Verdict(said["report"], tuple(said["notes"]), said.get("preview", {}), said["run"])
+        error = json.loads(done.stderr.splitlines()[-1])["error"] if done.returncode == _THEIR_MISTAKE else None
+    except (ValueError, LookupError, TypeError):
+        error = None
+    if error is None:
+        # What went wrong is for who keeps the server, not for visitors.
+        sys.stderr.write(done.stderr.decode("utf-8", "replace"))
+        raise UserError("the check broke off", try_this="tell who keeps this board: its log says why")
+    raise UserError(error["what"], where=error["where"], try_this=error["try"])
+
+
+# -- The look: colours for light and dark, handed to Streamlit as command-line options because no file of ours lies where --
+# the server is started.
+
+
+_BOTH = {
+    "font": "sans-serif",
+    "baseFontSize": "15",
+    "baseRadius": "6px",
+    "headingFontSizes": '["1.7rem", "1.3rem", "1.1rem"]',
+    "headingFontWeights": "[650, 600, 600]",
+    "showWidgetBorder": "true",
+    "paddingTop": "1.5rem",
+}
+_LIGHT = {
+    "primaryColor": "#1d64a8",
+    "backgroundColor": "#ffffff",
+    "secondaryBackgroundColor": "#f4f6f8",
+    "textColor": "#1a1f26",
+    "borderColor": "#dfe4ea",
+    "linkColor": "#1d64a8",
+}
+_DARK = {
+    "primaryColor": "#6fb3ee",
+    "backgroundColor": "#10151b",
+    "secondaryBackgroundColor": "#19202a",
+    "textColor": "#e4e8ed",
+    "borderColor": "#2c3642",
+    "linkColor": "#8cc3f3",
+}
+
+
+def theme_options() -> list[str]:
+    """The `--theme.…` options of `streamlit run`; the reader's system chooses between light and dark."""
+    named = {f"theme.{name}": value for name, value in _BOTH.items()}
+    named |= {f"theme.light.{name}": value for name, value in _LIGHT.items()}
+    named |= {f"theme.dark.{name}": value for name, value in _DARK.items()}
+    return [f"--{name}={value}" for name, value in named.items()]
+
+
+def custom_properties() -> str:
+    """The same look as CSS, by the names that Streamlit gives its properties; for pages without it."""
+    names = {
+        "primaryColor": "primary-color",
+        "backgroundColor": "background-color",
+        "textColor": "text-color",
+        "secondaryBackgroundColor": "secondary-background-color",
+        "borderColor": "border-color",
+        "linkColor": "link-color",
+    }
+    both = "--st-font: system-ui, sans-serif; --st-code-font: ui-monospace, monospace; --st-base-radius: 6px;"
+    colours = [f"--st-{css}: light-dark({_LIGHT[name]}, {_DARK[name]});" for name, css in names.items()]
+    return f":root {{ color-scheme: light dark; {both} {' '.join(colours)} }}"
+
+
+# -- Starts the leaderboard as a web server in a process of its own --
+
 
 _STDERR = 2
 _STOP_S = 5.0
@@ -41,7 +240,7 @@ def serve(
         port: Where to listen.
         host: The address to listen on; the default is reachable from this machine alone.
         open_browser: Whether to open a browser window.
-        submit: The command that what visitors send in is handed to (`leaderboard.submitting`); None: read-only.
+        submit: The command that what visitors send in is handed to (`leaderboard.server`); None: read-only.
         on_start: Called with the address; what the server itself says then goes to standard error.
 
     Returns:
@@ -89,12 +288,12 @@ def command(port: int, host: str, open_browser: bool, *, uploads: bool = False) 
         "client.disableDataExport": "true",
         "runner.magicEnabled": "false",
     }
-    app = Path(__file__).with_name("app.py")
+    app = Path(__file__).parent / "pages" / "app.py"
     given = [f"--{name}={value}" for name, value in options.items()]
     # Streamlit bounds each file; together they are bounded by us.
-    program = "leaderboard.uploads" if uploads else "streamlit"
+    program = "leaderboard.server" if uploads else "streamlit"
     # Not from the working folder (-P): it may hold a package called `results`, or a `streamlit.py`.
-    return [sys.executable, "-P", "-m", program, "run", str(app), *given, *theme.options()]
+    return [sys.executable, "-P", "-m", program, "run", str(app), *given, *theme_options()]
 
 
 def require_free(host: str, port: int) -> None:
@@ -156,3 +355,111 @@ def _ended_with_us(child: subprocess.Popen[bytes]) -> Iterator[None]:
             except subprocess.TimeoutExpired:
                 child.kill()
                 child.wait()
+
+
+# -- Starts Streamlit with two things mended that concern visitors' files --
+# `python -m leaderboard.server run …` is `python -m streamlit run …` but for these:
+#
+# - Streamlit bounds a file, but not their number: they stay until they are removed or the session ends, and nothing makes
+# a session hold two boxes' worth alone. `bound` bounds what lies in memory.
+# - A file begins with the page asking where to send it. Where a script starts before the answer is out, as it does when
+# another file has just arrived, Streamlit drops the answer, and the page waits for it for ever. `answer` keeps it.
+
+
+PER_SESSION = 3 * UPLOAD_MIB * MIB
+"""Predictions, a card, and predictions that are just being replaced."""
+IN_ALL = 8 * UPLOAD_MIB * MIB
+_ANSWER = "file_urls_response"
+
+
+def bound(manager: type[Any], per_session: int = PER_SESSION, in_all: int = IN_ALL) -> None:
+    """Have a class of upload managers refuse, with HTTP status 413, what goes beyond the bounds.
+
+    Args:
+        manager: Streamlit's `MemoryUploadedFileManager`, or one like it.
+        per_session: Bytes of one visitor.
+        in_all: Bytes of all of them.
+    """
+    add, turn = manager.add_file, threading.Lock()
+
+    def add_file(self: Any, session_id: str, file: Any) -> None:
+        with turn:
+            held = {
+                session: _bytes(files, file.file_id if session == session_id else None)
+                for session, files in list(self.file_storage.items())
+            }
+            size = len(file.data)
+            if held.get(session_id, 0) + size > per_session or sum(held.values()) + size > in_all:
+                raise _refusal()
+            add(self, session_id, file)
+
+    manager.add_file = add_file
+
+
+def _bytes(files: dict[str, Any], replaced: str | None) -> int:
+    return sum(len(one.data) for name, one in list(files.items()) if name != replaced)
+
+
+def _refusal() -> Exception:
+    from starlette.exceptions import HTTPException
+
+    return HTTPException(status_code=413, detail="Too many files: remove some, or try again later")
+
+
+def answer(queue: type[Any]) -> None:
+    """Have a class of queues of messages to a page keep the answers to its questions where to send a file.
+
+    Args:
+        queue: Streamlit's `ForwardMsgQueue`, or one like it.
+    """
+    clear = queue.clear
+
+    def keep(self: Any, retain_lifecycle_msgs: bool = False, **options: Any) -> None:
+        # Without retaining it is what follows on sending: everything is out.
+        waiting = [one for one in self._queue if retain_lifecycle_msgs and one.WhichOneof("type") == _ANSWER]
+        clear(self, retain_lifecycle_msgs=retain_lifecycle_msgs, **options)
+        kept = {id(one) for one in self._queue}
+        self._queue.extend(one for one in waiting if id(one) not in kept)
+
+    queue.clear = keep
+
+
+def main() -> None:
+    """Mend what concerns visitors' files, and go on as Streamlit's command line."""
+    # Streamlit promises none of what is mended here; where it is not there, whoever keeps the server is told.
+    if not _mended_manager():
+        sys.stderr.write("uploads cannot be bounded with this release of Streamlit: bound them in a proxy\n")
+    if not _mended_queue():
+        sys.stderr.write("with this release of Streamlit, a file sent right after another may have to be sent again\n")
+    from streamlit.web.cli import main as streamlit
+
+    streamlit(prog_name="streamlit")
+
+
+def _mended_manager() -> bool:
+    try:
+        from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager as Manager
+
+        known = hasattr(Manager(""), "file_storage") and hasattr(Manager, "add_file")
+    except (ImportError, TypeError):
+        return False
+    if known:
+        bound(Manager)
+    return known
+
+
+def _mended_queue() -> bool:
+    try:
+        from streamlit.runtime.forward_msg_queue import ForwardMsgQueue as Queue
+
+        retains = "retain_lifecycle_msgs" in signature(Queue.clear).parameters
+        known = retains and isinstance(vars(Queue()).get("_queue"), list)
+    except (ImportError, TypeError, AttributeError):
+        return False
+    if known:
+        answer(Queue)
+    return known
+
+
+if __name__ == "__main__":
+    main()

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
-from benchmarks.errors import UserError
 from benchmarks.schema import Passage, Query, Question
 
 FAILED = "failed"

@@ -15,9 +15,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
-from benchmarks.errors import UserError
-from benchmarks.fingerprint import fingerprint
 from benchmarks.schema import GoldQuery, Query, Question
 from methods.api import (
     MARKER,

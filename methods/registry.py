@@ -11,13 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from benchmarks.errors import MissingPackage, unknown_name
-from benchmarks.fingerprint import fingerprint
-from benchmarks.plugins import Registry
+from benchmarks.core.errors import MissingPackage, unknown_name
+from benchmarks.core.fingerprint import fingerprint
+from benchmarks.core.plugins import Registry
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Question
 from methods.api import Services
 
 Kind = Literal["retriever", "reranker", "compressor", "reader", "method", "control"]
@@ -214,3 +216,73 @@ class Component:
     def fingerprint(self) -> str:
         """Equal for equal code version, options and weights."""
         return fingerprint(self.describe())
+
+
+# -- How a method explains itself: tables and a picture of what it did with one question --
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table with a heading; cells are texts and numbers, `note` says how to read it."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What a method did with a question.
+
+    Attributes:
+        summary: A few sentences.
+        tables: In reading order.
+        picture: An SVG, None where there is nothing to draw. Names in it are escaped: they are strangers' text.
+    """
+
+    summary: str
+    tables: tuple[Table, ...]
+    picture: str | None = None
+
+
+class Explainer(Protocol):
+    """From a question with its gold, the corpus it is asked over, options and services to an explanation."""
+
+    def __call__(self, question: Question, corpus: Corpus, config: Any, services: Services) -> Explanation: ...
+
+
+@dataclass(frozen=True)
+class ExplainerEntry:
+    """A registered explainer: the id is its method's."""
+
+    id: str
+    summary: str
+    explain: Explainer
+    config: type[MethodConfig]
+
+
+EXPLAINERS: Registry[ExplainerEntry] = Registry("explainer", "methods", "ragmeter.methods")
+
+E = TypeVar("E", bound=Callable[..., Explanation])
+
+
+def register_explainer(identifier: str, *, summary: str, config: type[MethodConfig]) -> Callable[[E], E]:
+    """Declare an explainer; decorates its function."""
+
+    def decorate(explain: E) -> E:
+        EXPLAINERS.add(ExplainerEntry(identifier, summary, explain, config), explain.__module__)
+        return explain
+
+    return decorate
+
+
+def shortened(text: str, length: int = 160) -> str:
+    """A text on one line, cut with an ellipsis."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= length else flat[: length - 1] + "…"
+
+
+def numbers(values: Sequence[float]) -> tuple[str, ...]:
+    """Numbers as tables show them."""
+    return tuple(f"{value:.4f}" for value in values)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.core.fingerprint import content_id
 from benchmarks.datasets.long_document import LongDocumentConfig, chunks
-from benchmarks.fingerprint import content_id
 from benchmarks.schema import Passage, Question, passage_id, sentence_id
 
 Made = tuple[list[Question], dict[str, Passage]]

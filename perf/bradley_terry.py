@@ -20,9 +20,9 @@ import numpy as np
 from scipy.sparse import csr_array
 from sklearn.linear_model import LogisticRegression
 
-from results.statistics import BradleyTerry, bradley_terry
+from results.statistics import bradley_terry
 from results.statistics.bootstrap import bootstrap_weights
-from results.statistics.bradley_terry import PRIOR
+from results.statistics.bradley_terry import PRIOR, BradleyTerry
 
 METHODS = 40
 QUESTIONS = 1_000

@@ -21,8 +21,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from methods.models.chat import ChatConfig, ChatModel
-from methods.models.openai_server import ChatRequest, OpenAIServer, Written
+from methods.models.chat import ChatModel
+from methods.models.endpoint import ChatConfig
+from methods.models.server import ChatRequest, OpenAIServer, Written
 
 TARGET = 1.2
 CONCURRENCY = 64

@@ -15,8 +15,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from methods.clara.efficiency import ARCHITECTURES, PARTS, Timings, Workload, measure, measure_text, random_clara
 from methods.models.weights import device_of
+from perf.clara_models import ARCHITECTURES, PARTS, Timings, Workload, measure, measure_text, random_clara
 
 TARGET = 1.0
 """Most that prefill and decoding from memory may take, as a share of those from text."""

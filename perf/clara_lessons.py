@@ -44,11 +44,10 @@ class Precision:
 
 def steps(stage: Any, reduced: bool) -> list[Callable[[int], float]]:
     """A step with shared rows and one with a row for each question; both take the number of their batch."""
-    from methods.clara.compression import Compression
-    from methods.clara.material import training_rows
-    from methods.clara.stages import begin, lessons
-    from methods.clara.training_config import ClaraTrainingConfig
-    from methods.clara.unheard import in_lessons
+    from methods.clara.config import ClaraTrainingConfig
+    from methods.clara.data import in_lessons, training_rows
+    from methods.clara.objective import Compression
+    from methods.clara.train import begin, lessons
     from methods.training import TRAININGS
 
     worlds = {"worlds": 1, "questions": 1500, "candidates": 20, "mix": {"single": 1.0}}

@@ -17,11 +17,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.contamination import N, contamination
-from benchmarks.near_duplicates import near_duplicates
+from benchmarks.leakage import N, contamination, near_duplicates, texts
 from benchmarks.registry import Benchmark, load
 from benchmarks.text import normalise
-from benchmarks.training_texts import texts
 
 FASTER = 2.0
 """Target: contamination against the plain loop, parsing and normalising included in both."""

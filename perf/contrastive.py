@@ -20,8 +20,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from methods.ark.config import LossConfig, TrainConfig
+from methods.ark.data import TrainRow
 from methods.ark.loss import batch_of
-from methods.ark.rows import TrainRow
 from methods.ark.tower import Prompts, Tower, load_tower
 from methods.models.encoder import EncoderConfig
 from perf.likelihood import words

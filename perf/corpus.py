@@ -114,7 +114,7 @@ def _read(folder: Path, size: int) -> dict[str, float]:
 
 
 def _build(folder: Path, size: int) -> dict[str, float]:
-    from benchmarks.corpora.build import build_corpus
+    from benchmarks.corpus_build import build_corpus
 
     build_corpus(folder / "dump.tsv", folder / "corpus")
     stored = sum(file.stat().st_size for file in (folder / "corpus").iterdir())
@@ -165,7 +165,7 @@ def _bm25(folder: Path, size: int) -> dict[str, float]:
 
 def _search(folder: Path, size: int) -> dict[str, float]:
     """Exact search over vectors of MiniLM's size, mapped; encoding them is not part of it (perf.encoders)."""
-    from methods.models.vector_search import ExactSearch
+    from methods.models.embeddings import ExactSearch
 
     draw = np.random.default_rng(2)
     vectors = np.lib.format.open_memmap(folder / "v.npy", mode="w+", dtype=np.float32, shape=(size, DIMENSION))

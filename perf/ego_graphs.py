@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from methods.baselines.graph.ego_graphs import EgoGraphs
+from methods.baselines.graph.grag import EgoGraphs
 from methods.baselines.graph.question_graph import QuestionGraph
 
 NODES, EDGES, RELATIONS, DIMENSION, HOPS = 3_000, 9_000, 300, 384, 2

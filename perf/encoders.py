@@ -23,8 +23,8 @@ import numpy as np
 
 from benchmarks.registry import load
 from methods.models.cross_encoder import CrossEncoderConfig, CrossEncoderModel
+from methods.models.embeddings import ExactSearch, best
 from methods.models.encoder import Encoder, EncoderConfig
-from methods.models.vector_search import ExactSearch, best
 from methods.models.weights import device_of, locate
 
 PARITY = 0.9

@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.registry import load
-from benchmarks.worlds.native import FORMATS, write_native
 from perf._plain_loaders import PLAIN
+from tests.support.worlds_native import FORMATS, write_native
 
 CACHE = tempfile.TemporaryDirectory()
 """Where loaders keep what they have read, in place of the user's own cache."""

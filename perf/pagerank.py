@@ -21,7 +21,7 @@ import numpy as np
 from scipy.sparse import csr_array, csr_matrix
 from sknetwork.ranking import PageRank
 
-from methods.knowledge.pagerank import personalised_pagerank
+from methods.graphs.pagerank import personalised_pagerank
 
 NODES, EDGES, QUESTIONS, SEEDS = 50_000, 200_000, 100, 3
 TELEPORT = 0.15

@@ -28,15 +28,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from benchmarks.errors import UserError
+from benchmarks.core.errors import UserError
 from benchmarks.registry import Benchmark, load
 from benchmarks.settings import Setting
 from methods.api import Ranking, Services
 from methods.models.weights import device_of
 from methods.registry import METHODS, Component
-from methods.sark.efficiency import ARCHITECTURES, Timing, Workload, measure_reranker, measure_stand_in, stand_in
-from ragmeter.candidates import in_setting
-from ragmeter.commands.checking import options_given
+from perf.reranker_models import ARCHITECTURES, Timing, Workload, measure_reranker, measure_stand_in, stand_in
+from ragmeter.cli.commands.list import options_given
+from ragmeter.experiment import in_setting
 
 PARITY = 0.9
 """Least speed of SARK's head beside the encoder's own."""

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from methods.models.response_cache import Call, ResponseCache
+from methods.models.reply_cache import Call, ResponseCache
 
 TARGETS = {"put": 2_000.0, "get": 5_000.0}
 """Operations per second with two processes, together: ten times what a machine's clients can call."""

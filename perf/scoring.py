@@ -32,8 +32,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.text_batch import AnswerPairs
-from judges.metrics import rouge
-from judges.ranking import find_positives
+from judges.metrics import generation
+from judges.metrics.retrieval import find_positives
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -272,7 +272,7 @@ def rouge_against_rouge_score(report: Report, size: int, turns: int) -> None:
             f"# {len(predictions):,} pairs of {noun}, predictions of {words:.0f} words; rouge-score scores"
             f" {len(sample):,} of them, its time is extrapolated"
         )
-        for kind in rouge.TYPES:
+        for kind in generation.TYPES:
             for stem in (True, False):
                 ours = partial(our_rouge, predictions, references, kind, stem)
                 scorer = RougeScorer([kind], use_stemmer=stem)
@@ -284,8 +284,8 @@ def rouge_against_rouge_score(report: Report, size: int, turns: int) -> None:
 
 
 def our_rouge(predictions: Sequence[str], references: Sequence[str], kind: str, stem: bool) -> Any:
-    rouge._stems.cache_clear()  # no turn profits from the stems of the one before
-    return rouge.rouge_of_pairs(predictions, references, kind, stem=stem)
+    generation._stems.cache_clear()  # no turn profits from the stems of the one before
+    return generation.rouge_of_pairs(predictions, references, kind, stem=stem)
 
 
 def rouge_score_way(scorer: Any, kind: str, pairs: Sequence[tuple[str, str]]) -> list[float]:

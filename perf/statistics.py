@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from results.statistics import Difference, all_pairs, sign_flip_all_pairs
+from results.statistics.core import Difference
+from results.statistics.intervals import all_pairs, sign_flip_all_pairs
 
 TARGET = 50.0
 METHODS = 20

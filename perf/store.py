@@ -17,7 +17,7 @@ from statistics import median
 
 import numpy as np
 
-from results.column_figures import scored_metrics
+from results.contestants import scored_metrics
 from results.store import Run, Store
 
 QUESTIONS, METRICS = 5000, 5

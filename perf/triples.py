@@ -24,10 +24,10 @@ import numpy as np
 from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Query, triple_id
 from methods.api import Index
-from methods.baselines.graph.towers import TripleRetriever
-from methods.knowledge.linearise import linearised
+from methods.graphs.triples import linearised
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.weights import locate
+from methods.retrieval.triples import TripleRetriever
 from perf.encoders import in_turns, say
 from perf.likelihood import words
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks.registry import Benchmark, load
-from benchmarks.worlds.documents import articles, document
-from benchmarks.worlds.generate import generate
+from benchmarks.worlds.text import articles, document
+from benchmarks.worlds.world import generate
 
 FIRST_SEED = 100_000
 TARGET = 20_000

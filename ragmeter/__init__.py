@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
 
-    from benchmarks.errors import Broke, UserError
-    from ragmeter.api import Results, load_results, run
-    from ragmeter.compared import Compared, compare
+    from benchmarks.core.errors import Broke, UserError
+    from ragmeter.api import Compared, Results, compare, load_results, run
+
 
 _BESIDE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 _PACKAGES = ("benchmarks", "methods", "judges", "results", "leaderboard")
@@ -59,11 +59,11 @@ sys.meta_path.insert(0, _Beside)
 _HOME = {
     "run": "ragmeter.api",
     "load_results": "ragmeter.api",
-    "compare": "ragmeter.compared",
+    "compare": "ragmeter.api",
     "Results": "ragmeter.api",
-    "Compared": "ragmeter.compared",
-    "UserError": "benchmarks.errors",
-    "Broke": "benchmarks.errors",
+    "Compared": "ragmeter.api",
+    "UserError": "benchmarks.core.errors",
+    "Broke": "benchmarks.core.errors",
 }
 __all__ = ["Broke", "Compared", "Results", "UserError", "compare", "load_results", "run"]
 

@@ -1,39 +1,209 @@
 """ragmeter from Python: run an experiment, load what a store holds, look at it as data frames (docs/api.md).
 
 Everything here is what the commands `run` and `table` do, without the printing: same checks, same store, same numbers.
-`ragmeter.compared` has `compare`, which is `ragmeter diff` for one metric.
+`ragmeter.api` has `compare`, which is `ragmeter diff` for one metric.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 import io
+import numbers
 import os
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+import numpy as np
 import yaml
 from rich.console import Console
 
-from benchmarks.errors import UserError
-from ragmeter import arguments
+from benchmarks.core.errors import MissingPackage, UserError, counted
+from methods.api import FAILED
 from ragmeter import experiment as experiments
+from ragmeter.console import show_battles, show_board
 from ragmeter.experiment import Experiment
-from ragmeter.experiment_run import How, carry_through
-from ragmeter.frames import answers_frame, scores_frame, table_frame
-from ragmeter.render import show_battles, show_board
-from results import queries, store_folder
-from results.battle_board import BattleBoard, battle_boards
+from ragmeter.run.experiment import How, carry_through
+from results import checkpoints, queries, store_folder
+from results.battles import BattleBoard, battle_boards
 from results.board import Board, boards
-from results.html_tables import board_html
+from results.compare import Number, Setting, diff
 from results.queries import RunRow
+from results.statistics.core import Difference, Estimate
 from results.store import FAILED_RUN, Store
+from results.tables import CSV_COLUMNS, board_html, plus_minus, tidy, to_html
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+
+# -- What the functions of the Python API are given: checked by name, and named as Python does in what is said of it --
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def speaking_python(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a function's errors name its arguments where the code below it, made for commands too, names options."""
+    names = {name.replace("_", "-"): name for name in inspect.signature(function).parameters}
+    option = re.compile(rf"--({'|'.join(names)})(?![\w-])(?: [A-Z]+\b)?")
+
+    def reworded(text: str | None, mark: str) -> str | None:
+        return text and option.sub(lambda found: names[found[1]] + mark, text)
+
+    @functools.wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except UserError as error:
+            error.what = reworded(error.what, "=…") or error.what
+            error.where, error.try_this = reworded(error.where, ""), reworded(error.try_this, "=…")
+            error.args = ("\n".join(error.lines()),)
+            raise
+
+    return wrapped
+
+
+def folder(value: Any, name: str) -> Path | None:
+    """A folder, as text or path."""
+    if value is None:
+        return None
+    if not isinstance(value, str | os.PathLike):
+        raise _wanted("a folder", value, name)
+    return Path(value)
+
+
+def text(value: Any, name: str) -> str | None:
+    """A text, or nothing."""
+    if value is None or isinstance(value, str):
+        return value
+    raise _wanted("a text", value, name)
+
+
+def texts(value: Any, name: str) -> list[str] | None:
+    """Texts; a single one is a list of one."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, Sequence | set | frozenset) or not all(isinstance(one, str) for one in value):
+        raise _wanted("a list of texts", value, name)
+    return list(value)
+
+
+def at_least_one(value: Any, name: str) -> int | None:
+    """A whole number from 1 on, or nothing."""
+    if value is None:
+        return None
+    # True is a number to Python, and hardly meant as one.
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool):
+        raise _wanted("a whole number", value, name)
+    if value < 1:
+        raise UserError(f"must be at least 1, got {value}", where=name, try_this=f"{name}=1 or more")
+    return int(value)
+
+
+def flag(value: Any, name: str) -> bool:
+    """True or false; a text such as "no" would be true to Python."""
+    if isinstance(value, bool):
+        return value
+    raise _wanted("True or False", value, name)
+
+
+def _wanted(what: str, value: Any, name: str) -> UserError:
+    return UserError(f"{what} is wanted, got {value!r}", where=name)
+
+
+# -- Results as pandas data frames: one row per run and metric, per score, per answer; values are fractions --
+
+
+SCORE_COLUMNS = ("method", "dataset", "setting", "seed", "question", "metric", "value", "run")
+ANSWER_COLUMNS = ("method", "dataset", "setting", "seed", "question", "text", "golds", "answer", "failed", "run")
+
+
+def frame(columns: Sequence[str], values: Any) -> DataFrame:
+    """A data frame.
+
+    Args:
+        columns: Their names.
+        values: A list of rows, or a mapping from column names to sequences.
+
+    Raises:
+        MissingPackage: pandas is not installed.
+    """
+    if find_spec("pandas") is None:
+        raise MissingPackage("pandas", "notebook", "a data frame")
+    from pandas import DataFrame
+
+    return DataFrame(values, columns=list(columns))
+
+
+def table_frame(boards: Sequence[Board]) -> DataFrame:
+    """One row for each run and metric, the columns of `ragmeter table --format csv` (`results.tables.CSV_COLUMNS`)."""
+    return frame(CSV_COLUMNS, [line for board in boards for line in tidy(board)])
+
+
+def scores_frame(store: Store, boards: Sequence[Board]) -> DataFrame:
+    """One row for each run, question and metric of some boards, in the boards' order.
+
+    A value is NaN where the question is not answered yet, unscorable, or was given no value by a judge.
+    """
+    parts: list[dict[str, Any]] = []
+    for board in boards:
+        runs = [row.run for row in board.rows]
+        found = queries.score_columns(store, board.dataset_fingerprint, [run.run for run in runs], board.metrics)
+        for run in runs:
+            for metric in board.metrics:
+                if (values := found.values.get((run.run, metric))) is not None:
+                    shared = (run.method, board.dataset, board.setting, board.seed)
+                    parts.append(_repeated(shared, found.questions, metric, values, run.run))
+    columns: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) if parts else [] for name in SCORE_COLUMNS}
+    return frame(SCORE_COLUMNS, columns)
+
+
+def _repeated(shared: Sequence[Any], questions: Sequence[str], metric: str, values: Any, run: str) -> dict[str, Any]:
+    count = len(questions)
+    method, dataset, setting, seed = shared
+    texts = {"method": method, "dataset": dataset, "setting": setting, "metric": metric, "run": run}
+    column: dict[str, Any] = {name: np.full(count, text, dtype=object) for name, text in texts.items()}
+    return column | {"seed": np.full(count, seed), "question": np.array(questions, dtype=object), "value": values}
+
+
+def answers_frame(store: Store, boards: Sequence[Board]) -> DataFrame:
+    """One row for each run and answered question: its text, gold answers, the answer, and why it failed (or None)."""
+    rows = []
+    for board in boards:
+        asked = {one.question: one for one in queries.questions(store, board.dataset_fingerprint)}
+        for row in board.rows:
+            run = row.run
+            said = {one.question_id: one for one in store.predictions(run.run)}
+            for name in (name for name in asked if name in said):
+                question, one = asked[name], said[name]
+                rows.append(
+                    (
+                        run.method,
+                        board.dataset,
+                        board.setting,
+                        board.seed,
+                        name,
+                        question.text,
+                        question.golds,
+                        one.answer,
+                        one.notes.get(FAILED),
+                        run.run,
+                    )
+                )
+    return frame(ANSWER_COLUMNS, rows)
+
+
+# -- ragmeter from Python: run an experiment, load what a store holds, look at it as data frames (docs/api.md) --
+
 
 DICTIONARY = "the dictionary"
 """What messages call an experiment that was given as one."""
@@ -120,7 +290,7 @@ class Results:
         return "\n".join(map(board_html, self.boards)) or "<p>no run yet</p>"
 
 
-@arguments.speaking_python
+@speaking_python
 def run(
     experiment: str | os.PathLike[str] | Mapping[str, Any] | Experiment,
     *,
@@ -156,15 +326,10 @@ def run(
         Broke: An endpoint that it needs is not there, or the disk is full.
         Interrupted: The user stopped it; everything finished is in the store.
     """
-    home = store_folder(arguments.folder(store, "store"))
-    how = How(
-        arguments.at_least_one(limit, "limit"),
-        arguments.flag(fresh, "fresh"),
-        arguments.flag(retry_failed, "retry_failed"),
-        device=arguments.text(device, "device"),
-    )
-    talk = arguments.flag(progress, "progress")
-    read = _experiment(experiment, arguments.text(profile, "profile"), home)
+    home = store_folder(folder(store, "store"))
+    how = How(at_least_one(limit, "limit"), flag(fresh, "fresh"), flag(retry_failed, "retry_failed"), device=text(device, "device"))
+    talk = flag(progress, "progress")
+    read = _experiment(experiment, text(profile, "profile"), home)
     opened = Store(home)
     outcomes = carry_through(read, opened, how, talk=talk)
     for outcome in outcomes:
@@ -173,7 +338,7 @@ def run(
     return _results(opened, read.name)
 
 
-@arguments.speaking_python
+@speaking_python
 def load_results(
     store: str | os.PathLike[str] | None = None,
     experiment: str | None = None,
@@ -195,10 +360,10 @@ def load_results(
     Raises:
         UserError: There is no such store, experiment, metric or reference.
     """
-    opened = Store(store_folder(arguments.folder(store, "store")))
-    wanted, shown = arguments.text(experiment, "experiment"), arguments.texts(metrics, "metrics")
-    held_against = arguments.text(reference, "reference")
-    name = None if arguments.flag(every, "every") else queries.experiment(opened, wanted).name
+    opened = Store(store_folder(folder(store, "store")))
+    wanted, shown = text(experiment, "experiment"), texts(metrics, "metrics")
+    held_against = text(reference, "reference")
+    name = None if flag(every, "every") else queries.experiment(opened, wanted).name
     return _results(opened, name, metrics=shown, reference=held_against)
 
 
@@ -242,3 +407,167 @@ def _near(folder: Path) -> Path:
     """A folder as it is seen from here, where it lies below."""
     here = Path.cwd()
     return folder.relative_to(here) if folder.is_relative_to(here) else folder
+
+
+# -- Two runs on one metric, question by question: is the second better than the first, and surely so? --
+
+
+QUESTION_COLUMNS = ("question", "text", "first", "second", "difference")
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A paired comparison; values and differences are fractions, as the store has them.
+
+    Attributes:
+        store: Where it was read.
+        a, b: The runs; differences are b minus a.
+        metric: The metric's id.
+        higher_is_better: Its direction.
+        first, second: Value of a and of b, each with its 95 % interval, over the questions it has a value on.
+        paired: b minus a over the questions that both have a value on, with interval, p-value and counts.
+        settings: What differs in how the two were made.
+        scale: What values are multiplied by where they are shown.
+    """
+
+    store: Store
+    a: RunRow
+    b: RunRow
+    metric: str
+    higher_is_better: bool
+    first: Estimate
+    second: Estimate
+    paired: Difference
+    settings: tuple[Setting, ...]
+    scale: float = 100.0
+
+    @property
+    def difference(self) -> float:
+        """Mean of b minus a, question by question."""
+        return self.paired.value
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % bootstrap interval of the difference; whole documents are resampled where questions share them."""
+        return self.paired.low, self.paired.high
+
+    @property
+    def p(self) -> float:
+        """Two-sided p-value of the difference by random sign flips; of this one metric, not corrected for others."""
+        return self.paired.p
+
+    @property
+    def n(self) -> int:
+        """Questions that both have a value on."""
+        return self.paired.n
+
+    @property
+    def wins(self) -> int:
+        """Questions on which b is better than a, in the metric's own direction."""
+        return self.paired.wins if self.higher_is_better else self.paired.losses
+
+    @property
+    def ties(self) -> int:
+        """Questions on which both score the same."""
+        return self.paired.ties
+
+    @property
+    def losses(self) -> int:
+        """Questions on which b is worse than a."""
+        return self.paired.losses if self.higher_is_better else self.paired.wins
+
+    def questions(self) -> DataFrame:
+        """One row per question that both have a value on: question, text, first, second, difference (second - first).
+
+        Raises:
+            MissingPackage: pandas is not installed.
+        """
+        runs = [self.a.run, self.b.run]
+        found = queries.score_columns(self.store, self.a.dataset_fingerprint, runs, [self.metric])
+        texts = [row.text for row in queries.questions(self.store, self.a.dataset_fingerprint)]
+        first, second = (found.values[run, self.metric] for run in runs)
+        columns = (found.questions, texts, first, second, second - first)
+        rows = frame(QUESTION_COLUMNS, dict(zip(QUESTION_COLUMNS, columns, strict=True)))
+        return rows.dropna(subset=["difference"], ignore_index=True)
+
+    def __repr__(self) -> str:
+        return f"<{self._sentence()}>"
+
+    def __str__(self) -> str:
+        return self._sentence()
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows; names are escaped."""
+        rows = [
+            (self.a.path, plus_minus(self.first.value, self.first.low, self.first.high, scale=self.scale)),
+            (self.b.path, plus_minus(self.second.value, self.second.low, self.second.high, scale=self.scale)),
+            ("difference", plus_minus(self.difference, *self.interval, "{:+.1f}", self.scale)),
+            ("p", f"{self.p:.4f}"),
+            ("wins / ties / losses", f"{self.wins} / {self.ties} / {self.losses}"),
+        ]
+        direction = "" if self.higher_is_better else "; less is better"
+        notes = [f"difference: second minus first, paired over {counted(self.n, 'question')}{direction}"]
+        notes += [f"† {self.paired.doubt}"] if self.paired.doubt else []
+        return to_html(("", self.metric), rows, notes=notes)
+
+    def _sentence(self) -> str:
+        shown = plus_minus(self.difference, *self.interval, "{:+.1f}", self.scale)
+        return (
+            f"{self.metric}: {self.b.path} minus {self.a.path} = {shown}, p = {self.p:.4f}, "
+            f"{counted(self.wins, 'win')}, {counted(self.ties, 'tie')}, {counted(self.losses, 'loss', 'losses')} of "
+            f"{counted(self.n, 'question')}"
+        )
+
+
+@speaking_python
+def compare(a: str | RunRow, b: str | RunRow, *, metric: str | None = None, store: str | os.PathLike[str] | None = None) -> Compared:
+    """Is run b better than run a? The paired difference on one metric (as `ragmeter diff A B`).
+
+    Args:
+        a, b: Runs: a blessed name, the beginning of a fingerprint, a path (`experiment/method/dataset/setting/seed`, or
+            a part of it that only one run has), or one of `Results.runs`.
+        metric: Its id or the beginning of it (`f1`); None: the first that both were scored on.
+        store: Folder of the store; None: RAGMETER_STORE, or ./ragmeter-store.
+
+    Raises:
+        UserError: There is no such run or metric, the two are about different questions, or share no scored one.
+    """
+    opened = Store(store_folder(folder(store, "store")))
+    for name, given in (("a", a), ("b", b)):
+        if not isinstance(given, str | RunRow):
+            raise UserError(f"{given!r} is no run", where=name, try_this="a text that names one, or one of `runs`")
+    metric = text(metric, "metric")
+    first, second = (one if isinstance(one, RunRow) else checkpoints.find_run(opened, one) for one in (a, b))
+    found = diff(opened, first, second, metrics=[metric] if metric else None, questions=0)
+    if found.unpaired:
+        raise UserError(found.unpaired, where=f"{first.path} and {second.path}", try_this="compare runs of one board")
+    where = f"{first.path} and {second.path}"
+    number = _chosen(found.numbers, metric, where)
+    if number.first is None or number.second is None or number.difference is None:
+        raise UserError(
+            f"the two have no question with a value on {number.metric} in common",
+            where=where,
+            try_this="ragmeter resume, or another metric",
+        )
+    return Compared(
+        opened,
+        first,
+        second,
+        number.metric,
+        number.higher_is_better,
+        number.first,
+        number.second,
+        number.difference,
+        found.settings,
+        number.scale,
+    )
+
+
+def _chosen(numbers: tuple[Number, ...], metric: str | None, where: str) -> Number:
+    """The number that was asked for; without a name, the first that both runs have."""
+    if not numbers:
+        raise UserError("neither run has been scored yet", where=where, try_this="ragmeter resume")
+    if metric is not None and len(numbers) > 1:
+        ids = ", ".join(one.metric for one in numbers)
+        raise UserError(f"{metric!r} means {len(numbers)} metrics", where="metric", try_this=f"name one: {ids}")
+    return numbers[0]

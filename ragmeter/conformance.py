@@ -14,18 +14,18 @@ from typing import Any
 
 from benchmarks import registry as datasets
 from benchmarks import settings
-from benchmarks.errors import UserError
+from benchmarks.core.errors import UserError
 from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import Benchmark
 from benchmarks.schema import SENTENCE_MARK, GoldQuery, Query, Question
 from benchmarks.settings import Setting
 from benchmarks.text import has_answer
-from judges.registry import parse as parse_metric
-from judges.scoring import score
+from judges.metric import parse as parse_metric
+from judges.score import score
 from methods.api import FAILED, SUPPORT, TRIPLES, Control, Evidence, Method, Prediction, Services
 from methods.pipeline import assemble
 from methods.registry import Component
-from ragmeter.candidates import candidate_retriever
+from ragmeter.experiment import candidate_retriever
 
 WORLD = "worlds/multihop:validation"
 GRAPHS = "worlds/graph:validation"

@@ -6,7 +6,9 @@ combinations are errors that name the file, the line and the nearest valid key.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import importlib.resources
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,21 +16,106 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from benchmarks import registry as datasets
-from benchmarks.errors import UserError, nearest, refused, unknown_name
-from benchmarks.registry import DataReference, DatasetConfig, DatasetEntry
+from benchmarks import settings
+from benchmarks.core.errors import UserError, nearest, refused, unknown_name
+from benchmarks.registry import Benchmark, DataReference, DatasetConfig, DatasetEntry
+from benchmarks.schema import Query
 from benchmarks.settings import Setting
-from judges.api import Metric
-from judges.judging import JUDGES, Judge
-from judges.registry import parse as parse_metric
-from methods.pipeline import Composition
+from judges.judge import JUDGES, Judge
+from judges.metric import Metric
+from judges.metric import parse as parse_metric
+from methods.api import Ranking, Services
+from methods.pipeline import Composition, index_folder
 from methods.registry import METHODS, Component
 from ragmeter import yaml_source
-from ragmeter.candidates import read_setting
-from ragmeter.shipped import SUFFIX, shipped
 from ragmeter.trainings import TrainingPlan, Trainings, TrainingSpec
 from ragmeter.yaml_source import Source
 from results import store_folder
-from results.series import seeded_name, stem
+from results.board import seeded_name, stem
+
+# -- Benchmarks put into retrieval settings; a retriever that a setting names is built here --
+# It is named by its id, or with a preset of it in brackets: `corpus(retriever=dense[dpr-nq],n=50)`.
+
+
+def candidate_retriever(setting: Setting) -> Component | None:
+    """The retriever whose results a setting prescribes as candidates, if it does."""
+    name = _retriever_of(setting)
+    return _named(name) if name else None
+
+
+def _named(name: str, where: str | None = None) -> Component:
+    """A retriever, with a preset's options where one stands in brackets.
+
+    Raises:
+        UserError: There is no such method or preset.
+    """
+    preset = re.fullmatch(r"(.+)\[(.+)\]", name)
+    if preset is None or name in METHODS:
+        return Component.of(name, where=where)
+    return Component.of(preset[1], {"preset": preset[2]}, where=where)
+
+
+def _retriever_of(setting: Setting) -> str | None:
+    return setting.retriever or (setting.base.retriever if setting.base else None)
+
+
+def read_setting(text: str, where: str | None) -> Setting:
+    """A setting whose candidates, where a retriever finds them, come from a registered one that needs no reader's help.
+
+    Raises:
+        UserError: There is no such setting, or what it names is no retriever.
+    """
+    setting = Setting.parse(text, where=where)
+    name = _retriever_of(setting)
+    if name is not None and (entry := _named(name, where).entry).kind != "retriever":
+        raise UserError(
+            f"{name!r} is a {entry.kind}, not a retriever", where=where, try_this="`ragmeter methods --kind retriever` lists what fits"
+        )
+    return setting
+
+
+def in_setting(setting: Setting, benchmark: Benchmark, services: Services) -> Benchmark:
+    """A benchmark as it is asked in a setting, drawn by the seed of the services.
+
+    Raises:
+        UserError: It cannot be asked so.
+    """
+
+    def retrieve(name: str, queries: Sequence[Query], n: int) -> list[Ranking]:
+        component = _named(name)
+        folder = index_folder(component, benchmark.corpus, services)
+        index = component.build(services).index(benchmark.corpus, folder)
+        return list(index.retrieve(queries, n))
+
+    return settings.apply(setting, benchmark, services.seed, retrieve)
+
+
+# -- The experiments that come with ragmeter --
+
+
+SUFFIX = ".yaml"
+_FOLDER = "experiments"
+
+
+def shipped() -> dict[str, str]:
+    """The experiments that come with ragmeter: text by name (`demo`, `ark/worlds`, …)."""
+    return {name: file.read_text("utf-8") for name, file in shipped_files()}
+
+
+def shipped_files() -> Iterator[tuple[str, Any]]:
+    """Names and files of these experiments, none of them read."""
+
+    def walk(folder: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+        for item in sorted(folder.iterdir(), key=lambda item: item.name):
+            if item.is_dir():
+                yield from walk(item, f"{prefix}{item.name}/")
+            elif item.name.endswith(SUFFIX):
+                yield prefix + item.name.removesuffix(SUFFIX), item
+
+    yield from walk(importlib.resources.files("ragmeter").joinpath(_FOLDER), "")
+
+
+# -- What an experiment file says, checked before anything is spent --
 
 
 class _Part(BaseModel):

@@ -14,8 +14,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from benchmarks.errors import UserError, unknown_name
-from benchmarks.fingerprint import CHECKPOINT_CARD, fingerprint
+from benchmarks.core.errors import UserError, unknown_name
+from benchmarks.core.fingerprint import CHECKPOINT_CARD, fingerprint
 from methods.training import TRAININGS, TrainingConfig, TrainingEntry
 from ragmeter import yaml_source
 from ragmeter.yaml_source import Source

@@ -10,9 +10,8 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from benchmarks.errors import UserError, nearest
-from benchmarks.located import Located, Path, line_numbers, not_yaml
-from benchmarks.wording import first_error, in_words
+from benchmarks.core.errors import UserError, first_error, in_words, nearest
+from benchmarks.core.yaml import Located, Path, line_numbers, not_yaml
 from results.redaction import echoed, without_secrets
 
 

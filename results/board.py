@@ -6,22 +6,268 @@ listed and badged, never ranked and never tested.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.errors import unknown_name
-from results import method_record, queries, training_data
-from results.contestants import contaminated_by, why_not_ranked
-from results.flags import ABOUT_ANSWERS, wrongly_ranked
+from benchmarks.core.errors import UserError, unknown_name
+from results import checkpoints, provenance, queries
+from results.checkpoints import Cards, Checkpoints
+from results.contestants import Wanted, contaminated_by, figures, why_not_ranked
 from results.invariants import violations
-from results.queries import Cost, IndexCost, RunRow
-from results.series import folded_columns, folded_costs, folded_runs, series_of, stem
-from results.statistics import Difference, Estimate, differences, estimates, holm
+from results.queries import Columns, Cost, IndexCost, RunRow
+from results.statistics.closed_form import Band, bands
+from results.statistics.core import Difference, Estimate
+from results.statistics.intervals import differences, estimates, holm
 from results.store import Store
-from results.training_data import Cards, Checkpoints
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+# -- Columns that people add to an experiment's boards (`score --add`, `judge run`): they stay until they are removed --
+# A column belongs to a board, not to its runs: with more questions, another seed or a new version of a method the runs
+# are others and the board is the same.
+
+
+_BOARDS = """SELECT DISTINCT m.experiment, r.dataset, r.setting FROM experiment_runs m JOIN runs r USING (run)
+    WHERE r.run = ? AND m.metrics IS NOT NULL"""
+"""The boards that show chosen columns of a run; the others show everything that was scored."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddedColumn:
+    """A metric that people had an experiment show on one of its boards."""
+
+    experiment: str
+    dataset: str
+    setting: str
+    metric: str
+
+
+def add_columns(store: Store, run: str, metrics: Sequence[str]) -> None:
+    """Let every experiment that has a run show further metrics on the run's board.
+
+    Args:
+        store: Where.
+        run: Its fingerprint.
+        metrics: Ids; those that the experiment's file names, or that were added before, change nothing.
+    """
+    with store.database.writing() as connection:
+        for metric in metrics:
+            connection.execute(
+                f"""INSERT INTO added_columns SELECT b.*, ? FROM ({_BOARDS}) b
+                    WHERE NOT EXISTS (FROM added_columns a WHERE a.experiment = b.experiment
+                        AND a.dataset = b.dataset AND a.setting = b.setting AND a.metric = ?)
+                    AND NOT EXISTS (FROM experiment_runs m WHERE m.experiment = b.experiment AND m.run = ?
+                        AND list_contains(m.metrics, ?))""",
+                [metric, run, metric, run, metric],
+            )
+
+
+def added_columns(store: Store, runs: Sequence[str]) -> list[AddedColumn]:
+    """The columns that were added to the boards of runs, in the order in which they were."""
+    if not store.database.exists:
+        return []
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            """SELECT experiment, dataset, setting, metric FROM added_columns a WHERE EXISTS (
+                   FROM experiment_runs m JOIN runs r USING (run) WHERE list_contains(?, r.run)
+                   AND m.experiment = a.experiment AND r.dataset = a.dataset AND r.setting = a.setting)
+               ORDER BY rowid""",
+            [list(runs)],
+        ).fetchall()
+    return [AddedColumn(*row) for row in rows]
+
+
+def remove_columns(store: Store, runs: Sequence[str], names: Sequence[str], experiment: str | None = None) -> list[AddedColumn]:
+    """Take columns that were added off the boards of runs; the scores stay in the store.
+
+    Args:
+        store: Where.
+        runs: Fingerprints.
+        names: Metric ids, or ids without their version or parameters.
+        experiment: Only from its boards; None: from those of every experiment that has the runs.
+
+    Returns:
+        What went.
+
+    Raises:
+        UserError: A column was not added: it is the experiment file's, or there is none of this name.
+    """
+    known = [one for one in added_columns(store, runs) if experiment in (None, one.experiment)]
+    going = [column for name in names for column in _meant(name, known)]
+    with store.database.writing() as connection:
+        for one in going:
+            connection.execute(
+                "DELETE FROM added_columns WHERE experiment = ? AND dataset = ? AND setting = ? AND metric = ?",
+                [one.experiment, one.dataset, one.setting, one.metric],
+            )
+    return list(dict.fromkeys(going))
+
+
+def _meant(name: str, known: Sequence[AddedColumn]) -> list[AddedColumn]:
+    if not known:
+        raise UserError(
+            f"{name!r} was not added to these tables: no column was",
+            where="--remove",
+            try_this="a column that the experiment's file names goes when the file does not name it any more",
+        )
+    for short in (r"$", r"#", r"[(#]", r"[@(#]"):
+        found = [column for column in known if name == re.split(short, column.metric)[0]]
+        if found:
+            return found
+    raise unknown_name("added column", name, {column.metric for column in known}, where="--remove")
+
+
+# -- Metrics and judges that rank a control wrongly: flagged on the board that shows it --
+# A control's place is known beforehand. Nothing can answer better than the gold answer; nothing that says nothing, or the
+# wrong thing, may be worth as much as the best method; a whole passage is not an answer. A metric that sees it otherwise
+# on these very questions measures something else than the rightness of answers.
+
+
+BEST = "gold_answer"
+WORTHLESS = ("empty_answer", "idk", "shuffled_answer")
+NO_ANSWER = "whole_passage"
+ABOUT_ANSWERS = ("answer", "text", "judge", "graph")
+"""Groups of metrics that controls of answers say something about."""
+_SLACK = 1e-9
+
+
+def wrongly_ranked(controls: Mapping[str, float], methods: Mapping[str, float]) -> list[str]:
+    """What a metric ranks wrongly, in sentences; empty where it ranks every control rightly.
+
+    Args:
+        controls: Values by id of the control; more is better.
+        methods: Values of the methods by the name shown.
+    """
+    wrong = []
+    if BEST in controls:
+        others = {name: value for name, value in controls.items() if name in (*WORTHLESS, NO_ANSWER)}
+        better = sorted(name for name, value in {**methods, **others}.items() if value > controls[BEST] + _SLACK)
+        wrong += [f"ranks {name} above the gold answer" for name in better]
+        if NO_ANSWER not in better and controls.get(NO_ANSWER, -math.inf) >= controls[BEST] - _SLACK:
+            wrong.append("cannot tell a whole passage from the gold answer")
+    ceiling = max(methods.values(), default=controls.get(BEST, math.inf))
+    worthless = [name for name in WORTHLESS if controls.get(name, -math.inf) >= ceiling - _SLACK]
+    return wrong + [f"ranks {name} as high as the best method" for name in worthless]
+
+
+def checked(controls: Collection[str]) -> str:
+    """What `wrongly_ranked` looked at and found in order, as one sentence.
+
+    Args:
+        controls: Ids of those that have a value.
+    """
+    said = ["nothing is above the gold answer"] if BEST in controls else []
+    if set(WORTHLESS) & set(controls):
+        said.append("what says nothing or the wrong thing is below the best method")
+    if not said:
+        return "Not checked: neither a gold answer nor one that says nothing or the wrong thing has a value here."
+    return f"Not flagged: {', and '.join(said)}."
+
+
+# -- One method trained from several seeds: its runs, called `NAME #SEED`, as one row --
+# Each question counts with the mean of its scores over the seeds, so differences stay paired by question. Intervals are
+# of the questions alone, for these very seeds; how far the seeds lie apart is stated beside (`Cell.by_seed`).
+
+
+_SEEDED = re.compile(r"(.+) #(\d+)")
+_FOLDED = re.compile(r"(.+) \(\d+ seeds\)")
+
+
+def seeded_name(method: str, seed: int) -> str:
+    """What the run of one seed is called."""
+    return f"{method} #{seed}"
+
+
+def stem(name: str) -> str:
+    """The method's name without its seed."""
+    found = _SEEDED.fullmatch(name)
+    return found[1] if found else name
+
+
+def folded_name(name: str, seeds: int) -> str:
+    """What several seeds of a method are called together."""
+    return f"{name} ({seeds} seeds)" if seeds > 1 else name
+
+
+def is_called(name: str, method: str) -> bool:
+    """Whether a row's name is that of a method, or of all seeds of it, of which the method may be one."""
+    found = _FOLDED.fullmatch(name)
+    return name == method or (found is not None and found[1] == stem(method))
+
+
+def series_of(runs: Sequence[RunRow]) -> dict[str, list[RunRow]]:
+    """Runs by the id of the one that stands for them: of the same method, in the order given."""
+    found: dict[str, list[RunRow]] = {}
+    for run in runs:
+        found.setdefault(stem(run.method), []).append(run)
+    return {members[0].run: members for members in found.values()}
+
+
+def folded_runs(runs: Sequence[RunRow]) -> list[RunRow]:
+    """One run for each series: finished if all are, with the failures of all."""
+    rows = []
+    for members in series_of(runs).values():
+        first = members[0]
+        if len(members) > 1:
+            unfinished = next((run for run in members if run.status != "finished"), first)
+            first = replace(
+                first,
+                method=folded_name(stem(first.method), len(members)),
+                status=unfinished.status,
+                done=min(run.done for run in members),
+                failed=sum(run.failed for run in members),
+            )
+        rows.append(first)
+    return rows
+
+
+def folded_columns(
+    columns: Columns, runs: Sequence[RunRow], metrics: Sequence[str]
+) -> tuple[Columns, dict[tuple[str, str], NDArray[np.float64]]]:
+    """Scores averaged over the seeds of each series.
+
+    A question without a score in one of them has none.
+
+    Returns:
+        The columns of the runs that stand for their series, and under the same keys each seed's mean, in the order of
+        the runs, over the questions that all have; only of series of several runs that were all scored.
+    """
+    found = Columns(columns.questions, columns.documents, {}, {}, {})
+    apart = {}
+    for first, members in series_of(runs).items():
+        for metric in metrics:
+            keys = [(run.run, metric) for run in members]
+            if not all(key in columns.values for key in keys):
+                continue
+            scores = np.stack([columns.values[key] for key in keys])
+            mean = scores.mean(axis=0)
+            found.values[first, metric] = mean
+            found.unscorable[first, metric] = max(columns.unscorable[key] for key in keys)
+            found.unscored[first, metric] = max(columns.unscored[key] for key in keys)
+            here = ~np.isnan(mean)
+            if len(members) > 1 and here.any():
+                apart[first, metric] = scores[:, here].mean(axis=1)
+    return found, apart
+
+
+def folded_costs(costs: Mapping[str, Cost], runs: Sequence[RunRow]) -> dict[str, Cost]:
+    """Mean cost of a series."""
+    found = {}
+    for first, members in series_of(runs).items():
+        known = [costs[run.run] for run in members if run.run in costs]
+        if known:
+            found[first] = Cost(*(float(np.mean([getattr(one, name) for one in known])) for name in Cost.__slots__))
+    return found
+
+
+# -- The board: methods against metrics on one dataset in one setting, with intervals and paired differences --
 
 
 def with_failures(value: float, n: int, unscored: int) -> float:
@@ -96,7 +342,7 @@ class Board:
         rows: In the experiment's order.
         questions: Number of questions.
         clustered: Whether intervals resample whole documents, because questions share them.
-        flags: By metric, what it ranks wrongly among the controls (`results.flags`).
+        flags: By metric, what it ranks wrongly among the controls (`results.board`).
     """
 
     dataset: str
@@ -186,7 +432,7 @@ def board(
         runs: The rows.
         reference: Name of the method to compare with.
         metrics: Columns; None for what the experiment shows of these runs, or all that were scored.
-        over_seeds: One row for all training seeds of a method (`results.series`).
+        over_seeds: One row for all training seeds of a method (`results.board`).
         learnt: What tells which data parts were trained on; None: read here, which takes longer than a small board.
     """
     first = runs[0]
@@ -259,7 +505,7 @@ def board(
 
 
 def _learnt(store: Store) -> tuple[Cards, Checkpoints]:
-    return method_record.cards(store), training_data.known_checkpoints(store)
+    return provenance.cards(store), checkpoints.known_checkpoints(store)
 
 
 def _apart(
@@ -363,3 +609,30 @@ def _row_json(row: Row) -> dict[str, Any]:
         "contaminated": list(row.contaminated),
         "metrics": cells,
     }
+
+
+# -- A board's places: who is where by one metric, and which places tests of all pairs leave open --
+
+
+_KEY = "board"
+
+
+def places(store: Store, board: Board, metric: str, *, higher_is_better: bool = True) -> dict[str, Band]:
+    """The place of every run that may be compared with others, by its fingerprint; as the matrix has them.
+
+    Args:
+        store: Where the board was read.
+        board: One row a run, not one for several seeds.
+        metric: By which; one of the board's.
+        higher_is_better: False for a metric of which less is better.
+    """
+    able = tuple(
+        row.run.run
+        for row in board.rows
+        if not row.control and metric in row.cells and not row.cells[metric].apart and row.cells[metric].estimate.n
+    )
+    if not able:
+        return {}
+    found = figures(store, [Wanted(_KEY, board.dataset_fingerprint, able, metric)])[_KEY]
+    at = np.array([found.runs[run] for run in able], dtype=np.int64)
+    return dict(zip(able, bands(found.pairs, places=at, higher_is_better=higher_is_better), strict=True))

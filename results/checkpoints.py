@@ -2,7 +2,7 @@
 
 A checkpoint folder carries `ragmeter.json`: which method and stage trained it, from which parents, on which data, and
 the hash of everything else in the folder. A run records the same hash among the weights of its parts, or, where a part
-of a part has it, in its provenance, which is how the two find each other. `results.blessed` gives names to checkpoints
+of a part has it, in its provenance, which is how the two find each other. `results.checkpoints` gives names to checkpoints
 and runs.
 """
 
@@ -11,19 +11,23 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.errors import UserError, unknown_name
-from benchmarks.fingerprint import CHECKPOINT_CARD as CARD
-from benchmarks.fingerprint import folder_sha256
+from benchmarks.core.errors import UserError, nearest, unknown_name
+from benchmarks.core.fingerprint import CHECKPOINT_CARD as CARD
+from benchmarks.core.fingerprint import folder_sha256
+from benchmarks.datasets.styled import StyledConfig
+from benchmarks.registry import DataReference
+from benchmarks.styles.mix import STYLED
 from results import queries
 from results.database import now
 from results.queries import RunRow
-from results.store import Store
+from results.store import FINISHED, Store
+from results.variants import covers_run
 
 PREFIX = 4
 """Fewest hex digits that may stand for a hash."""
@@ -43,7 +47,7 @@ class Checkpoint:
         config: Options of the training.
         parents: Hashes of the checkpoints that training began from or used.
         data: Fingerprints of the training data.
-        sha256: `benchmarks.fingerprint.folder_sha256` of the folder.
+        sha256: `benchmarks.core.fingerprint.folder_sha256` of the folder.
         path: The folder.
         added_at: When it was registered (UTC); None before.
     """
@@ -278,3 +282,383 @@ def uses(description: Any, sha256: str) -> bool:
     if isinstance(description, list | tuple):
         return any(uses(part, sha256) for part in description)
     return False
+
+
+# -- Blessed names, and what a RUN or CHECKPOINT argument means --
+# A blessed name points to a run or to a checkpoint: `main`, the baseline that candidates are held against. It can be
+# moved, and it goes before everything else that the same text might mean.
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class Blessing:
+    """A name for a run or a checkpoint; exactly one of `run` and `checkpoint` is set."""
+
+    name: str
+    run: str | None
+    checkpoint: str | None
+    note: str | None
+    blessed_at: datetime
+
+
+def bless(store: Store, name: str, target: RunRow | Checkpoint, note: str | None = None) -> Blessing | None:
+    """Give a run or a checkpoint a name; a name that exists moves.
+
+    Returns:
+        What the name pointed to before.
+
+    Raises:
+        UserError: The name cannot be one, the run is unfinished or a control.
+    """
+    if not _NAME.fullmatch(name):
+        raise UserError(
+            f"{name!r} cannot be a blessed name",
+            try_this="up to 100 letters, digits and . _ + -, beginning with a letter or digit: main, ark-best",
+        )
+    if isinstance(target, RunRow):
+        if target.kind == "control":
+            raise UserError(f"{target.method} is a control and no baseline", where=target.path)
+        if target.status != FINISHED:
+            raise UserError(f"this run is {target.status}, not finished", where=target.path, try_this="ragmeter resume")
+    before = blessing(store, name)
+    run, checkpoint = (target.run, None) if isinstance(target, RunRow) else (None, target.sha256)
+    with store.database.writing() as connection:
+        connection.execute("DELETE FROM blessings WHERE name = ?", [name])
+        connection.execute("INSERT INTO blessings VALUES (?, ?, ?, ?, ?)", [name, run, checkpoint, note, now()])
+    return before
+
+
+def unbless(store: Store, name: str) -> Blessing:
+    """Take a name away; what it pointed to stays.
+
+    Raises:
+        UserError: There is no such name.
+    """
+    before = blessing(store, name)
+    if before is None:
+        raise unknown_name("blessed name", name, [one.name for one in blessings(store)])
+    with store.database.writing() as connection:
+        connection.execute("DELETE FROM blessings WHERE name = ?", [name])
+    return before
+
+
+def blessings(store: Store) -> list[Blessing]:
+    """Blessed names in their order; none where there is no store yet."""
+    if not store.database.exists:
+        return []
+    with store.database.reading() as connection:
+        rows = connection.execute("SELECT name, run, checkpoint, note, blessed_at FROM blessings ORDER BY name").fetchall()
+    return [Blessing(*row) for row in rows]
+
+
+def blessing(store: Store, name: str) -> Blessing | None:
+    """What a name is blessed to, None where it is not."""
+    return next((one for one in blessings(store) if one.name == name), None)
+
+
+# -- what an argument means ----------------------------------------------------------------------------------------
+
+
+def resolve(store: Store, text: str) -> RunRow | Checkpoint:
+    """The run or checkpoint that an argument means: a blessed name first, then whatever else it fits.
+
+    A run is meant by its fingerprint's beginning or its path, a checkpoint by its hash's beginning, its folder or its
+    folder's name.
+
+    Raises:
+        UserError: Nothing, or more than one thing, is meant; a blessed name points to what is gone.
+    """
+    name = blessing(store, text)
+    if name is not None:
+        return _blessed(store, name)
+    found = matching(store, text)
+    try:
+        run = queries.find_run(store, text)
+    except UserError as error:
+        if not error.what.startswith("unknown "):
+            raise
+        if not found:
+            named = [*(one.name for one in blessings(store)), *(one.name for one in checkpoints(store))]
+            noun, every = "run, checkpoint or blessed name", queries.runs(store)
+            raise queries.unknown_run(store, noun, text, _names(store, text), every, named) from None
+        if len(found) > 1:
+            raise _ambiguous(text, [], found) from None
+        return found[0]
+    if found:
+        raise _ambiguous(text, [run], found)
+    return run
+
+
+def find_checkpoint(store: Store, text: str) -> Checkpoint:
+    """The checkpoint that a blessed name, a hash's beginning, a folder or a folder's name means.
+
+    Raises:
+        UserError: None, or more than one, is meant; or the name is blessed to a run.
+    """
+    name = blessing(store, text)
+    if name is not None:
+        target = _blessed(store, name)
+        if isinstance(target, Checkpoint):
+            return target
+        raise UserError(f"{text!r} is the blessed name of a run, not of a checkpoint", try_this=f"ragmeter show {text}")
+    found = matching(store, text)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise _ambiguous(text, [], found)
+    raise unknown_name("checkpoint", text, [name for one in checkpoints(store) for name in (one.name, one.sha256)])
+
+
+def find_run(store: Store, text: str) -> RunRow:
+    """The run that an argument means; of a checkpoint, the newest finished one made with it.
+
+    Raises:
+        UserError: As `resolve` and `run_of`.
+    """
+    return run_of(store, resolve(store, text))
+
+
+def run_of(store: Store, target: RunRow | Checkpoint, like: RunRow | None = None) -> RunRow:
+    """A run as it is; of a checkpoint, the newest finished run made with it.
+
+    Args:
+        store: Where to read.
+        target: As `resolve` gives it.
+        like: The run that it will be compared with: dataset, setting and seed must be the same.
+
+    Raises:
+        UserError: No such run is stored, or, without `like`, runs on more than one benchmark are.
+    """
+    if isinstance(target, RunRow):
+        return target
+    made = [run for run in runs_with(store, target) if run.status == FINISHED and run.kind != "control"]
+    if like is not None:
+        fits = [run for run in made if _benchmark(run) == _benchmark(like)]
+        if not fits:
+            elsewhere = ", ".join(sorted({f"{run.dataset} in {run.setting}, seed {run.seed}" for run in made}))
+            raise UserError(
+                f"no finished run was made with checkpoint {target.name} ({target.sha256[:12]}) on {like.dataset} in "
+                f"{like.setting} with seed {like.seed}",
+                where=f"finished elsewhere: {elsewhere}" if elsewhere else None,
+                try_this=f"ragmeter run an experiment whose method loads {target.path}, on the same benchmark and limit",
+            )
+        made = fits
+    if not made:
+        raise UserError(
+            f"no finished run was made with checkpoint {target.name} ({target.sha256[:12]})",
+            try_this=f"ragmeter run an experiment whose method loads {target.path}",
+        )
+    if len({_benchmark(run) for run in made}) > 1:
+        listed = ", ".join(f"{run.run[:8]} ({run.path})" for run in made[:5])
+        raise UserError(f"checkpoint {target.name} has runs on several benchmarks", try_this=f"name one: {listed}")
+    return made[0]
+
+
+def _blessed(store: Store, name: Blessing) -> RunRow | Checkpoint:
+    if name.checkpoint is not None:
+        found = [one for one in checkpoints(store) if one.sha256 == name.checkpoint]
+        if found:
+            return found[0]
+    else:
+        row = next((run for run in queries.runs(store) if run.run == name.run), None)
+        if row is not None:
+            return row
+    gone = f"checkpoint {name.checkpoint}" if name.checkpoint else f"run {name.run}"
+    raise UserError(
+        f"{name.name!r} is blessed to {gone}, which the store does not hold any more",
+        try_this=f"ragmeter bless {name.name} RUN, or ragmeter bless {name.name} --remove",
+    )
+
+
+def _benchmark(run: RunRow) -> tuple[str, str, int]:
+    return run.dataset_fingerprint, run.setting, run.seed
+
+
+def _names(store: Store, text: str) -> list[str]:
+    """What may have been meant: hashes where the text is nearly one, otherwise names, which tell people more."""
+    runs, trained = queries.runs(store), checkpoints(store)
+    hashes = [*(run.run for run in runs), *(one.sha256 for one in trained)]
+    if re.fullmatch("[0-9a-f]{4,}", text) and nearest(text, hashes):
+        return hashes
+    return [*(one.name for one in blessings(store)), *(run.path for run in runs), *(one.name for one in trained)]
+
+
+def _ambiguous(text: str, runs: Sequence[RunRow], found: Sequence[Checkpoint]) -> UserError:
+    listed = [f"run {run.run[:12]} ({run.path})" for run in runs]
+    listed += [f"checkpoint {one.sha256[:12]} ({one.path})" for one in found[:5]]
+    return UserError(f"{text!r} means {len(runs) + len(found)} things", try_this=f"name one: {', '.join(listed)}")
+
+
+# -- Which data the parts of a run were trained on: by the cards of its methods, and by its checkpoints --
+# A checkpoint's options name its data as `ragmeter train` was given them: under `data` or `graph`, one list, or one list
+# a stage. What it began from was trained on data of its own, so parents count too. Validation data, by which a training
+# is only watched, do not.
+
+
+Cards = Mapping[str, Mapping[str, Any]]
+"""Of methods and their parts, by id."""
+Checkpoints = Mapping[str, Checkpoint]
+"""Registered ones, by their hash."""
+_NAMED = ("data", "graph")
+"""Options of trainings that name what is learnt from; the options of the loaders stand in `data_options` and so on."""
+_LIST_OF_STAGE = {"supervised": "joint"}
+"""Stages that read another stage's list of references; all others read the list that is called as they are."""
+
+
+def known_checkpoints(store: Store) -> dict[str, Checkpoint]:
+    """Registered checkpoints by their hash."""
+    return {one.sha256: one for one in checkpoints(store)}
+
+
+def parts(description: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The method of a run and the parts that it is made of, each with its `id`."""
+    for value in (
+        description.get("method"),
+        *(description.get("rerankers") or ()),
+        description.get("compressor"),
+        description.get("reader"),
+    ):
+        if isinstance(value, Mapping) and isinstance(value.get("id"), str):
+            yield value
+
+
+def trained_on(run: RunRow, cards: Cards, known: Checkpoints) -> dict[str, str]:
+    """References of the data that a run's parts were trained on, and by which checkpoint; empty where a card says so.
+
+    Args:
+        run: The run.
+        cards: Of methods and their parts.
+        known: Registered checkpoints.
+    """
+    listed = (cards.get(part["id"], {}).get("training_data") or () for part in parts(run.description))
+    found = {str(one): "" for each in listed for one in each}
+    for checkpoint in _lineage(run, known):
+        for reference in references_of(checkpoint):
+            found.setdefault(reference, _called(checkpoint))
+    return found
+
+
+def contaminating(run: RunRow, cards: Cards, known: Checkpoints) -> list[str]:
+    """Training data that cover what a run is asked, one sentence each; references and fingerprints are compared."""
+    found = [
+        f"{reference} was trained on" + (f" by {who}" if who else "")
+        for reference, who in trained_on(run, cards, known).items()
+        if covers_run(reference, run.told.same_questions, run.told.base != run.dataset)
+    ]
+    if found:
+        return found
+    # Equal content under another name.
+    return [f"these very data were trained on by {_called(one)}" for one in _lineage(run, known) if run.dataset_fingerprint in one.data]
+
+
+def declared(run: RunRow, cards: Cards, known: Checkpoints) -> bool:
+    """Whether the training data of all of a run's parts are known, as far as parts were trained at all.
+
+    Args:
+        run: The run. A submission's card could have declared what there is to declare.
+        cards: Of methods and their parts.
+        known: Registered checkpoints.
+    """
+    if run.card is not None:
+        return True
+    made_of = list(parts(run.description))
+    if not any(part["id"] in cards for part in made_of):
+        return False
+    if not all(sha in known for sha in _named_hashes(run)):
+        return False
+    if any(
+        parent not in known or not references_of(known[parent]) for one in _lineage(run, known) for parent in (one.sha256, *one.parents)
+    ):
+        return False
+    models = run.provenance.get("models")
+    if isinstance(models, Mapping) and models.get("counted") == [] and models.get("weights_here") is True:
+        return True  # nothing in it has weights; what stands as such is a hash of parts
+    return all(_described(part, cards, known) for part in made_of)
+
+
+def references_of(checkpoint: Checkpoint) -> tuple[str, ...]:
+    """References that a checkpoint's own stage was trained on; empty where its options do not say.
+
+    Mixed styles come with their base, as such benchmarks are called: `styled:train(hotpotqa)`.
+    """
+    found: dict[str, None] = {}
+    for key in _NAMED:
+        value, options = checkpoint.config.get(key), checkpoint.config.get(f"{key}_options")
+        if isinstance(value, Mapping):
+            options = value.get("options")
+            value = _of_stage(value, checkpoint.stage)
+        for text in value if isinstance(value, list | tuple) else ():
+            if name := _named(text, options if isinstance(options, Mapping) else {}):
+                found[name] = None
+    return tuple(found)
+
+
+def _of_stage(lists: Mapping[str, Any], stage: str) -> list[Any]:
+    """A stage's own list; all lists of a training that calls them otherwise."""
+    own = lists.get(_LIST_OF_STAGE.get(stage, stage))
+    every = (one for one in lists.values() if isinstance(one, list | tuple))
+    return list(own) if isinstance(own, list | tuple) else [text for one in every for text in one]
+
+
+def _named(text: Any, options: Mapping[str, Any]) -> str | None:
+    """A reference as a benchmark's name; None for what is none."""
+    try:
+        reference = DataReference.parse(text) if isinstance(text, str) else None
+    except UserError:
+        return None
+    if reference is None or reference.name != STYLED:
+        return None if reference is None else str(reference)
+    given = options.get(STYLED)
+    base = given.get("base") if isinstance(given, Mapping) else None
+    return f"{reference}({base or StyledConfig.model_fields['base'].default})"
+
+
+def _lineage(run: RunRow, known: Checkpoints) -> list[Checkpoint]:
+    """The registered checkpoints that a run's parts are made of, and those that these began from."""
+    found: dict[str, Checkpoint] = {}
+    left = _named_hashes(run, known)
+    while left:
+        sha256 = left.pop(0)
+        if sha256 in known and sha256 not in found:
+            found[sha256] = known[sha256]
+            left += known[sha256].parents
+    return list(found.values())
+
+
+def _named_hashes(run: RunRow, known: Checkpoints | None = None) -> list[str]:
+    """Hashes of checkpoints in a run's provenance; and among its weights, of those that are registered.
+
+    Weights alone name them in runs of before provenance did; a hash there may also be that of a model of others.
+    """
+    named = run.provenance.get("checkpoints")
+    found = [str(sha) for sha in named] if isinstance(named, list | tuple) else []
+    if known:
+        found += [sha for part in parts(run.description) for sha in _hashes(part) if sha in known]
+    return list(dict.fromkeys(found))
+
+
+def _described(part: Mapping[str, Any], cards: Cards, known: Checkpoints) -> bool:
+    """Whether a part was not trained, or it is known on what."""
+    if cards.get(part["id"], {}).get("training_data"):
+        return True
+    if not part.get("weights") and not _names_a_model(part.get("config")):
+        return True
+    hashes = _hashes(part)
+    return bool(hashes) and all(sha in known for sha in hashes)
+
+
+def _hashes(part: Mapping[str, Any]) -> list[str]:
+    return _SHA256.findall(str(part.get("weights") or ""))
+
+
+def _names_a_model(options: Any) -> bool:
+    """Whether options name a model or an endpoint, at any depth."""
+    if isinstance(options, Mapping):
+        return any(options.get(name) for name in ("model", "base_url")) or any(map(_names_a_model, options.values()))
+    return isinstance(options, list) and any(map(_names_a_model, options))
+
+
+def _called(checkpoint: Checkpoint) -> str:
+    return f"checkpoint {checkpoint.sha256[:8]} ({checkpoint.method}, {checkpoint.stage})"

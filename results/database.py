@@ -23,7 +23,7 @@ from pathlib import Path
 import duckdb
 from filelock import FileLock, Timeout
 
-from benchmarks.errors import Broke, UserError
+from benchmarks.core.errors import Broke, UserError
 
 FILE = "store.duckdb"
 SCHEMA = 6

@@ -4,28 +4,159 @@
 `results.statistics` decide. Only pairs count; what is lost on the way is counted and said. Two kinds of pass are taken
 back. A score that the candidate lacks counts against it: a pass must hold even with the metric's worst value in its
 place. And where no question or a handful got worse, resampling sees too little of the risk: a pass must then hold even
-if as many new questions get worse as so few old ones leave possible (`results.rare_losses`).
+if as many new questions get worse as so few old ones leave possible (`results.gate`).
 """
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import beta
 
-from benchmarks.errors import UserError, unknown_name
-from benchmarks.plurals import counted
+from benchmarks.core.errors import UserError, counted, unknown_name
 from results import queries
-from results.diff import Setting, settings_of
-from results.margins import margin_of
+from results.compare import Setting, settings_of
+from results.database import now
 from results.queries import RunRow
-from results.rare_losses import too_rare
-from results.statistics import GateDecision, Outcome, decide_all
+from results.statistics.core import LEVEL
+from results.statistics.gate import GateDecision, Outcome, decide_all
 from results.store import FINISHED, Store
+
+# -- Margins: how much of a metric may be lost before it counts. `1.0pp` and `0.01` are the same --
+
+
+_MARGIN = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(?:e-?\d+)?\s*(pp)?", re.IGNORECASE)
+
+
+def parse_margin(text: str) -> float:
+    """`1.0pp` or `0.01` as a fraction.
+
+    Raises:
+        UserError: It is neither, or not positive.
+    """
+    match = _MARGIN.fullmatch(text.strip())
+    value = float(text.strip().lower().removesuffix("pp")) if match else math.nan
+    if not value > 0 or not math.isfinite(value):
+        hint = "percent of what? " if "%" in text else ""
+        raise UserError(
+            f"{text!r} is no margin",
+            where="--margin",
+            try_this=f"{hint}a positive number: 1.0pp (percentage points) or 0.01 (the same as a fraction)",
+        )
+    return value / 100 if match and match[2] else value
+
+
+def parse_margins(texts: Sequence[str]) -> tuple[float | None, dict[str, float]]:
+    """`1.0pp`, `f1=1.0pp`, …: the margin for every metric not named, and those of the named ones.
+
+    Raises:
+        UserError: One is no margin, or two are for the same.
+    """
+    common: float | None = None
+    named: dict[str, float] = {}
+    for text in texts:
+        name, _, value = text.rpartition("=")
+        name = name.strip()
+        if (common is not None) if not name else name in named:
+            raise UserError(f"two margins for {name or 'all metrics'}", where="--margin", try_this="give one")
+        if name:
+            named[name] = parse_margin(value)
+        else:
+            common = parse_margin(value)
+    return common, named
+
+
+def margin_of(metric: str, name: str, common: float | None, named: Mapping[str, float], scale: float | None) -> float:
+    """The margin of one metric.
+
+    Args:
+        metric: Its id.
+        name: How it was asked for.
+        common, named: As `parse_margins` gives them.
+        scale: How wide the metric's range is; None where it has no end.
+
+    Raises:
+        UserError: It has no margin, or one as wide as its range.
+    """
+    found = next((named[key] for key in (name, metric, metric.partition("#")[0]) if key in named), common)
+    if found is None:
+        raise UserError(f"no margin for {name}", where="--margin", try_this=f"--margin {name}=1.0pp")
+    if scale is not None and found >= scale:
+        raise UserError(
+            f"a margin of {found:g} is as wide as the whole range of {metric}",
+            where="--margin",
+            try_this=f"{found:g}pp, if percentage points are meant",
+        )
+    return found
+
+
+# -- Losses too rare to resample: how many new questions may get worse, given how few old ones did --
+# Resampling sees only what was drawn. Where no question shows a loss it sees no risk at all, however few were asked, and
+# where a handful does it sees too little. The number of losing questions, in contrast, has an exact bound.
+
+
+MANY = 20
+"""Losing questions from which on resampling can be trusted."""
+_MOST = 10_000_000
+"""Questions beyond which nobody asks."""
+
+
+def share_that_may(losses: float, units: float, *, level: float = LEVEL) -> float:
+    """The largest share of new questions that may get worse, given the number of old ones that did.
+
+    Source: Clopper & Pearson (1934), the upper bound of the two-sided interval; the rule of three where losses is 0.
+    """
+    return 1.0 if losses >= units else float(beta.ppf((1 + level) / 2, losses + 1, units - losses))
+
+
+def too_rare(
+    differences: NDArray[np.float64], *, margin: float, width: float, units: int, level: float = LEVEL
+) -> tuple[float, int | None] | None:
+    """Whether losses beyond the margin could hide behind the few that were seen.
+
+    As many new questions as may get worse, each by the mean loss seen (by the whole width where none was), are set
+    against the margin and the mean gain.
+
+    Args:
+        differences: Shape (questions,), candidate minus baseline where more is better, without gaps.
+        margin: The tolerated loss.
+        width: How wide the metric's values lie: the largest loss of a question.
+        units: Independent units among the questions.
+        level: Of the bound.
+
+    Returns:
+        None where they could not; else the share of new questions that may get worse, and the questions that it takes
+        to rule it out if the rates stay as seen (None: no number would).
+    """
+    count, losing = len(differences), differences < 0
+    seen = int(losing.sum())
+    if seen >= MANY or not count or units < 1 or not width:
+        return None
+    size = float(-differences[losing].mean()) if seen else width
+    bearable = (margin + float(differences[~losing].sum()) / count) / size
+    rate = seen / count
+    share = share_that_may(rate * units, units, level=level)
+    if share < bearable:
+        return None
+    if rate >= bearable:
+        return share, None
+    low, high = units, _MOST
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if share_that_may(rate * middle, middle, level=level) < bearable else (middle, high)
+    return share, None if high == _MOST else math.ceil(high * count / units)
+
+
+# -- The regression gate: may a candidate take the baseline's place, as far as this many questions can tell? --
+
 
 EXIT_CODES: Mapping[str, int] = {"pass": 0, "regressed": 100, "inconclusive": 101}
 """What the command exits with."""
@@ -386,3 +517,78 @@ def _spread(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float:
 
 def _width(low: float | None, high: float | None) -> float | None:
     return None if low is None or high is None else high - low
+
+
+# -- What the gate decided so far: the history of a method over its checkpoints --
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A stored decision on one metric: one point of a checkpoint's history.
+
+    Attributes:
+        baseline, candidate: Fingerprints of the runs.
+        margin: The tolerated loss.
+        value, low, high: Candidate minus baseline as the metric counts; None where there was nothing to compare.
+        n: Pairs.
+        details: p-values, minimum detectable loss, questions needed, what was unpaired, how the arguments were written.
+    """
+
+    baseline: str
+    candidate: str
+    metric: str
+    margin: float
+    strict: bool
+    outcome: str
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int
+    details: dict[str, Any]
+    decided_at: datetime
+
+
+def record(store: Store, gate: Gate, **how: Any) -> None:
+    """Keep a decision, one row a metric.
+
+    Args:
+        store: Where to.
+        gate: What was decided.
+        how: What else belongs to its details: how baseline and candidate were named, the checkpoint's hash …
+    """
+    decided_at = now()
+    rows = []
+    for verdict in gate.verdicts:
+        value, low, high = (None if math.isnan(number) else number for number in verdict.change)
+        details = {**verdict_json(verdict), **how, "gate": gate.outcome, "partial": gate.partial, "remarks": list(gate.remarks)}
+        rows.append(
+            [
+                gate.baseline.run,
+                gate.candidate.run,
+                verdict.metric,
+                verdict.decision.margin,
+                gate.strict,
+                verdict.outcome,
+                value,
+                low,
+                high,
+                verdict.decision.difference.n,
+                json.dumps(details, ensure_ascii=False, allow_nan=False),
+                decided_at,
+            ]
+        )
+    with store.database.writing() as connection:
+        connection.executemany("INSERT INTO gates VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+
+
+def history(store: Store, run: str | None = None) -> list[Decided]:
+    """Stored decisions, newest first; of all runs, or those with this run on either side."""
+    if not store.database.exists:
+        return []
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            """SELECT baseline, candidate, metric, margin, strict, outcome, value, low, high, n, details, decided_at
+               FROM gates WHERE ? IS NULL OR baseline = ? OR candidate = ? ORDER BY decided_at DESC, rowid""",
+            [run, run, run],
+        ).fetchall()
+    return [Decided(*(*row[:10], json.loads(row[10]), row[11])) for row in rows]

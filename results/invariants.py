@@ -7,12 +7,10 @@ from contextlib import suppress
 
 import numpy as np
 
-from benchmarks.errors import UserError
-from judges.api import Metric, Scores
-from judges.registry import parse
-from judges.scoring import check_invariants
-from results.rows import AGGREGATED, insert
-from results.store import Store
+from benchmarks.core.errors import UserError
+from judges.metric import Metric, Scores, parse
+from judges.score import check_invariants
+from results.store import AGGREGATED, Store, insert
 
 
 def check_run(store: Store, run: str) -> list[str]:

@@ -13,13 +13,11 @@ from typing import Literal
 
 import numpy as np
 
-from results.column_figures import COSTS, Figures
-from results.contestants import Contestant, contaminated_by, why_not_ranked
-from results.queries import Cost, RunRow
-from results.stated_costs import NOT_STATED, OURS
-from results.statistics import benjamini_hochberg
+from results.checkpoints import Cards, Checkpoints
+from results.contestants import COSTS, Contestant, Figures, contaminated_by, why_not_ranked
+from results.queries import NOT_STATED, OURS, Cost, RunRow
 from results.statistics.closed_form import Band, Moments, bands, holm_array
-from results.training_data import Cards, Checkpoints
+from results.statistics.intervals import benjamini_hochberg
 
 Correction = Literal["column", "all", "fdr"]
 """Holm within each benchmark, Holm over all cells, or the false discovery rate over all cells."""

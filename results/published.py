@@ -1,7 +1,7 @@
 """The papers' published figures, read from `published/*.csv` and validated.
 
 A figure is one printed number, digit by digit as printed, with everything that the paper says of how it came about.
-`results.beside` sets ours beside them.
+`results.published` sets ours beside them.
 """
 
 from __future__ import annotations
@@ -10,14 +10,20 @@ import csv
 import importlib.resources
 import io
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib.resources.abc import Traversable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, Literal, Protocol
 
-from benchmarks.errors import UserError, unknown_name
+from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.registry import DataReference
+from benchmarks.settings import Setting
+from benchmarks.styles.rules import FORMAL
+from results.statistics.core import Estimate
+from results.variants import asked_of, variant_of
 
 COLUMNS = ("paper", "table", "method", "id", "dataset", "setting", "metric", "value", "unit", "note")
 OPTIONAL = frozenset({"id", "setting", "note"})
@@ -275,3 +281,328 @@ def options_of(text: str) -> dict[str, str]:
     """`a=1,b=2` as a mapping."""
     parts = (part.partition("=") for part in text.split(",") if part)
     return {name.strip(): value.strip() for name, _, value in parts}
+
+
+# -- Ours beside the papers' published figures: value, gap, and whether it is reproduced --
+# A published figure is compared with ours only where everything that the paper says of how it came about holds for ours
+# too; otherwise the comparison says which keys differ, and decides nothing.
+
+
+Status = Literal["reproduced", "not reproduced", "other setting", "undecided"]
+
+ALTERING = ("style", "formal")
+"""Keys that change the data: a paper that does not state them did not, so where ours states them, ours differs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """A key on which our setting is not the published one; None where one of the two does not say."""
+
+    key: str
+    published: str | None
+    ours: str | None
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.published or 'not stated'} there, {self.ours or 'not stated'} here"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A published figure beside ours.
+
+    Attributes:
+        figure: Theirs.
+        ours: Our value with its interval, a fraction; None where we have none yet.
+        gap: Ours minus the published value, as a fraction; None without ours.
+        inside: Whether the published value lies within our interval, whatever the setting; None without an interval.
+        differs: Keys on which the settings are not the same.
+        status: "other setting" where any key differs; else "reproduced" if `inside`, "not reproduced" if not, and
+            "undecided" where there is no interval.
+    """
+
+    figure: Figure
+    ours: Estimate | None
+    gap: float | None
+    inside: bool | None
+    differs: tuple[Disagreement, ...]
+    status: Status
+
+    def left_open(self) -> Comparison:
+        """The same of a value that must not be compared with others: it decides nothing about the paper's."""
+        return self if self.status == "other setting" else replace(self, status="undecided")
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object; values are fractions."""
+        return {
+            "paper": self.figure.paper,
+            "table": self.figure.table,
+            "method": self.figure.method,
+            "setting": self.figure.setting,
+            "published": self.figure.fraction,
+            "printed": f"{self.figure.value} {self.figure.unit}",
+            "note": self.figure.note,
+            "gap": self.gap,
+            "inside": self.inside,
+            "status": self.status,
+            "differs": {one.key: {"published": one.published, "ours": one.ours} for one in self.differs},
+        }
+
+
+def compare(figure: Figure, ours: Estimate | None, conditions: Mapping[str, str], *, metric: str | None = None) -> Comparison:
+    """Set our value beside a published one.
+
+    Args:
+        figure: Theirs; its unit must be percent or fraction.
+        ours: Ours, a fraction.
+        conditions: What holds for ours, by the keys of `KEYS`. Those that the paper does not state do not matter,
+            except `ALTERING`.
+        metric: Id of our metric; where its parameters are not the paper's, that is a difference too.
+
+    Raises:
+        ValueError: The figure's unit cannot stand beside a score.
+    """
+    published = figure.fraction
+    if published is None:
+        raise ValueError(f"{figure.value} {figure.unit} ({figure.source}) is not a score")
+    differs = [
+        Disagreement(key, value, conditions.get(key)) for key, value in figure.conditions.items() if not same(value, conditions.get(key))
+    ]
+    silent = [key for key in ALTERING if key in conditions and key not in figure.conditions]
+    differs += [Disagreement(key, None, conditions[key]) for key in silent]
+    if metric is not None:
+        theirs, own = _parameters(figure.metric), _parameters(metric)
+        differs += [
+            Disagreement(f"metric {name}", value, own.get(name)) for name, value in theirs.items() if not same(value, own.get(name))
+        ]
+    gap = inside = None
+    if ours is not None:
+        gap = None if _missing(ours.value) else ours.value - published
+        if not _missing(ours.low, ours.high):
+            # A printed value and the end of an interval that are equal must not differ in the last bit.
+            inside = ours.low - 1e-12 <= published <= ours.high + 1e-12
+    status: Status = "undecided"
+    if differs:
+        status = "other setting"
+    elif inside is not None:
+        status = "reproduced" if inside else "not reproduced"
+    return Comparison(figure, ours, gap, inside, tuple(differs), status)
+
+
+def beside(
+    dataset: str,
+    setting: str,
+    metric: str,
+    method: str | Mapping[str, Any],
+    *,
+    estimate: Estimate | None = None,
+    stated: Mapping[str, str] | None = None,
+) -> list[Comparison]:
+    """Every published figure of this method on this dataset and metric, with what differs; the closest setting first.
+
+    Args:
+        dataset: Data reference or name of our benchmark.
+        setting: Retrieval setting of ours.
+        metric: Metric id of ours.
+        method: Our method's id, with options as in `Figure.id`, or the description of a run, whose reader and k then
+            count too. Where a run reranks or compresses, it is about its compressor, else its last reranker.
+        estimate: Our value.
+        stated: What else holds for ours, by the keys of `KEYS`; goes before what the other arguments say.
+    """
+    description = method if isinstance(method, Mapping) else None
+    if description is not None and "method" not in description:
+        return []  # a submission's: its parts are not ours, so no figure is about it
+    reference = asked_of(dataset)
+    about = _about(reference.name, _bare(metric))
+    if not about:
+        return []
+    conditions = {**conditions_of_ours(dataset, setting, description), **(stated or {})}
+    found = [
+        compare(figure, estimate, conditions, metric=metric)
+        for figure in about
+        if DataReference.parse(figure.dataset).subset in (None, reference.subset) and figure.fraction is not None and _is(figure.id, method)
+    ]
+    once: dict[tuple[str, ...], Comparison] = {}
+    for one in found:  # main tables are printed again, with more rows, in the appendices
+        once.setdefault((one.figure.paper, one.figure.method, one.figure.setting, one.figure.value), one)
+    return sorted(once.values(), key=lambda one: len(one.differs))
+
+
+@cache
+def printed(dataset: str, setting: str, metric: str) -> tuple[Figure, ...]:
+    """Every figure that papers print of whatever method on this dataset and metric.
+
+    Those retrieved from as in our setting where there are any, else all. What a paper retrieves from a corpus stands
+    beside what ours finds in a corpus or among distractors.
+
+    Args:
+        dataset: Data reference or name of our benchmark.
+        setting: Retrieval setting of ours.
+        metric: Metric id of ours.
+    """
+    reference, name = asked_of(dataset), Setting.parse(setting).name
+    found: dict[tuple[str, ...], Figure] = {}
+    for figure in figures():
+        there = DataReference.parse(figure.dataset)
+        if (
+            there.name == reference.name
+            and there.subset in (None, reference.subset)
+            and _bare(figure.metric) == _bare(metric)
+            and figure.fraction is not None
+        ):
+            found.setdefault((figure.paper, figure.method, figure.setting, figure.value), figure)
+    retrieval = name if name in RETRIEVAL else RETRIEVAL[0]
+    alike = [one for one in found.values() if one.conditions.get("retrieval", RETRIEVAL[0]) == retrieval]
+    return tuple(alike or found.values())
+
+
+class Run(Protocol):
+    """What is read of a run (`results.queries.RunRow` is one)."""
+
+    @property
+    def run(self) -> str: ...
+    @property
+    def description(self) -> Mapping[str, Any]: ...
+
+
+class Cell(Protocol):
+    """What is read of a cell of a board."""
+
+    @property
+    def estimate(self) -> Estimate: ...
+    @property
+    def apart(self) -> str: ...
+
+
+class Row(Protocol):
+    """What is read of a row of a board."""
+
+    @property
+    def run(self) -> Run: ...
+    @property
+    def cells(self) -> Mapping[str, Cell]: ...
+
+
+class Board(Protocol):
+    """What is read of a board (`results.board.Board` is one)."""
+
+    @property
+    def dataset(self) -> str: ...
+    @property
+    def setting(self) -> str: ...
+    @property
+    def questions(self) -> int: ...
+    @property
+    def rows(self) -> Sequence[Row]: ...
+
+
+def on_board(board: Board, *, stated: Mapping[str, str] | None = None) -> dict[tuple[str, str], list[Comparison]]:
+    """The published figures for every cell of a board that has any.
+
+    Args:
+        board: Ours.
+        stated: What holds for all of its runs and no run says, e.g. `{"corpus": "wikipedia-2021"}`.
+
+    Returns:
+        By (run, metric id): comparisons as `beside` gives them.
+    """
+    known = {"questions": str(board.questions), **(stated or {})}
+    found = {
+        (row.run.run, metric): beside(board.dataset, board.setting, metric, row.run.description, estimate=cell.estimate, stated=known)
+        for row in board.rows
+        for metric, cell in row.cells.items()
+    }
+    apart = {(row.run.run, metric) for row in board.rows for metric, cell in row.cells.items() if cell.apart}
+    return {
+        key: [one.left_open() for one in comparisons] if key in apart else comparisons for key, comparisons in found.items() if comparisons
+    }
+
+
+def conditions_of_ours(dataset: str, setting: str, description: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """What a dataset reference, a retrieval setting and a run's description say of the keys of `KEYS`.
+
+    What none of them says is left out, and counts as different where a paper states it.
+    """
+    chosen = Setting.parse(setting)
+    base = chosen.base or chosen
+    found: dict[str, Any] = {
+        "split": DataReference.of_name(dataset).split,
+        **_styles_of(dataset),
+        "retrieval": {"corpus": "normal"}.get(chosen.name, chosen.name),
+        "n": chosen.n or base.n,
+        "retriever": base.retriever,
+    }
+    if description is not None:
+        if base.name == "corpus" and base.retriever is None:
+            found["retriever"] = _shown(description["method"])
+        found["k"] = description.get("k")
+        if description.get("reader"):
+            found["reader"] = _shown(description["reader"])
+            # A whole system has no reader and may compress inside; a pipeline without a compressor does not.
+            found["cr"] = None if description.get("compressor") else "1"
+    return {key: str(value) for key, value in found.items() if value is not None}
+
+
+def _styles_of(dataset: str) -> dict[str, str]:
+    """Of mixed styles: which stands beside the formal, and the share that stays formal, if any does."""
+    told = dict(part.split("=", 1) for part in variant_of(dataset)[1:])
+    shares = {style: float(share) for style, share in told.items() if style not in ("by", "seed", "draw")}
+    others = {style: share for style, share in shares.items() if style != FORMAL}
+    if not others:
+        return {"style": FORMAL} if shares else {}
+    formal = 1 - sum(others.values())
+    return {"style": "+".join(sorted(others)), **({"formal": f"{formal:.4g}"} if formal > 1e-9 else {})}
+
+
+@cache
+def _index() -> dict[tuple[str, str], list[Figure]]:
+    """Figures of methods that we have, by dataset name and bare metric."""
+    found: dict[tuple[str, str], list[Figure]] = {}
+    for figure in figures():
+        if figure.id:
+            found.setdefault((DataReference.parse(figure.dataset).name, _bare(figure.metric)), []).append(figure)
+    return found
+
+
+def _about(dataset: str, metric: str) -> list[Figure]:
+    return _index().get((dataset, metric), [])
+
+
+def _bare(metric: str) -> str:
+    """A metric's name with its k, without its other parameters: what must be equal to compare at all."""
+    match = METRIC.fullmatch(metric)
+    return metric if match is None else match["name"] + (f"@{match['k']}" if match["k"] else "")
+
+
+def _parameters(metric: str) -> dict[str, str]:
+    match = METRIC.fullmatch(metric)
+    return options_of((match["parameters"] if match else None) or "")
+
+
+def _is(identity: str, method: str | Mapping[str, Any]) -> bool:
+    """Whether one of our methods is the one that a figure's id names."""
+    match = IDENTITY.fullmatch(identity)
+    assert match  # `_check` saw to it
+    options = options_of(match["options"] or "")
+    if isinstance(method, str):
+        own = IDENTITY.fullmatch(method)
+        return own is not None and own["name"] == match["name"] and options_of(own["options"] or "") == options
+    part = _subject(method)
+    held = part.get("config") or {}
+    return part["id"] == match["name"] and all(same(value, str(held.get(name))) for name, value in options.items())
+
+
+def _subject(description: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The part that a run is about: its compressor, else its last reranker, else the method itself."""
+    return next(
+        (part for part in (description.get("compressor"), *reversed(description.get("rerankers") or ())) if part), description["method"]
+    )
+
+
+def _shown(part: Mapping[str, Any]) -> str:
+    """A part by its model's name, else by its id."""
+    model = (part.get("config") or {}).get("model")
+    return str(model or part["id"]).rstrip("/").rpartition("/")[2].lower()
+
+
+def _missing(*values: float) -> bool:
+    return any(value != value for value in values)

@@ -8,18 +8,115 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from duckdb import DuckDBPyConnection
 from numpy.typing import NDArray
 
-from benchmarks.errors import UserError, nearest, unknown_name
-from results.asked import Told
+from benchmarks.core.errors import UserError, nearest, unknown_name
+from benchmarks.schema import SENTENCE_MARK, Passage
 from results.redaction import shareable, without_secrets
-from results.stated_costs import unstated
-from results.store import Store
+from results.store import RUNNING, Store
+from results.variants import Told
+
+# -- Runs that are being written at this moment, read with no more than counts --
+
+
+_RUNNING = """
+WITH running AS (SELECT * FROM runs WHERE status = ?),
+     answered AS (SELECT run, count(*) AS done, count(failed) AS failed FROM predictions
+                  WHERE run IN (SELECT run FROM running) GROUP BY run),
+     named AS (SELECT run, first(experiment ORDER BY experiment) AS experiment,
+                      first(method ORDER BY experiment) AS method
+               FROM experiment_runs WHERE run IN (SELECT run FROM running) GROUP BY run)
+SELECT r.run, coalesce(n.experiment, '-'), coalesce(n.method, r.method), r.dataset, r.setting, r.seed, r.questions,
+       coalesce(a.done, 0), coalesce(a.failed, 0), r.started_at, r.updated_at
+FROM running r LEFT JOIN answered a USING (run) LEFT JOIN named n USING (run) ORDER BY r.updated_at, r.run
+"""
+_SAME_MOMENT = timedelta(seconds=1)
+"""A new run's two times are taken one after the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A run that its process has begun and not ended; one that was killed looks the same.
+
+    Attributes:
+        run: The fingerprint.
+        experiment: "-" for a run of none.
+        method, dataset, setting, seed: As on boards.
+        questions: How many it has.
+        done, failed: Answered so far, and those among them that failed.
+        started_at: When it was first begun, UTC.
+        begun_at: When the present execution began, UTC; later than `started_at` where it was resumed.
+    """
+
+    run: str
+    experiment: str
+    method: str
+    dataset: str
+    setting: str
+    seed: int
+    questions: int
+    done: int
+    failed: int
+    started_at: datetime
+    begun_at: datetime
+
+    @property
+    def resumed(self) -> bool:
+        """Whether an earlier execution answered a part, so that `done` says nothing of the present one's pace."""
+        return self.begun_at - self.started_at > _SAME_MOMENT
+
+
+def running(store: Store) -> list[Running]:
+    """Runs that are being written, the one that was begun first first; none where there is no store yet."""
+    if not store.database.exists:
+        return []
+    with store.database.reading() as connection:
+        rows = connection.execute(_RUNNING, [RUNNING]).fetchall()
+    return [Running(*row) for row in rows]
+
+
+# -- What the senders of submissions say that their answers took; what they do not say is unknown, and not nothing --
+# A run made here measures itself, so its zeros are zeros. The predictions of a submission are stored with zeros where
+# nothing was said (`usage` is optional), and anybody can leave out what others pay for.
+
+
+OURS = "run"
+"""Origin of runs made here; all others are submissions, confirmed or not."""
+AS_STATED = "as its sender states"
+NOT_STATED = "its sender does not state it"
+_TOKENS = ("prompt_tokens", "completion_tokens", "memory_tokens")
+_SAYS_NOTHING = " AND ".join(f"{name} = 0" for name in (*_TOKENS, "model_calls", "seconds", "cost_usd"))
+_UNSTATED = f"""SELECT run, bool_or(failed IS NULL AND {_SAYS_NOTHING}), sum({" + ".join(_TOKENS)}) = 0,
+sum(model_calls) = 0, sum(seconds) = 0, sum(cost_usd) = 0
+FROM runs JOIN usage USING (run) JOIN predictions USING (run, question)
+WHERE origin <> '{OURS}' AND list_contains(?, run) GROUP BY run"""
+_FIELDS = (_TOKENS, ("model_calls",), ("seconds",), ("cost_usd",))
+
+
+def unstated(connection: DuckDBPyConnection, run_ids: Sequence[str]) -> Mapping[str, frozenset[str]]:
+    """Fields of `usage` that are not known of submissions, by run; runs made here are not among them.
+
+    A field is unknown where it is zero throughout; all are where some question says nothing at all and did not fail: a
+    mean over the rest would be of other questions, and one over zeros too low.
+
+    Args:
+        connection: To a store.
+        run_ids: Fingerprints.
+    """
+    rows = connection.execute(_UNSTATED, [list(run_ids)]).fetchall()
+    return {
+        run: frozenset(name for names, nothing in zip(_FIELDS, nothings, strict=True) if silent or nothing for name in names)
+        for run, silent, *nothings in rows
+    }
+
+
+# -- What tables and pages ask of the store as a whole: runs, experiments, datasets, metrics, scores, costs; what single --
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +130,7 @@ class RunRow:
         origin: `run`, `submitted` or `verified`.
         description, provenance, environment, card: As stored.
         metrics: Ids of the metrics that the experiment shows: its file's, then those that people added
-            (`results.added_columns`); None for all that were scored.
+            (`results.board`); None for all that were scored.
         told: Whose questions are asked, and how they are told.
     """
 
@@ -420,3 +517,141 @@ def datasets(store: Store) -> dict[str, dict[str, Any]]:
         row[0]: {"reference": row[1], "card": json.loads(row[2]), "questions": row[3], "passages": row[4], "notes": json.loads(row[5])}
         for row in rows
     }
+
+
+# -- What tables and pages ask of the store about single questions: gold, passages, answers with evidence and scores. Each --
+# function opens the store for a moment and returns plain values.
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceRow:
+    """A ranked item of evidence with its passage, and whether the gold names it."""
+
+    rank: int
+    id: str
+    score: float
+    title: str
+    text: str
+    sentences: tuple[str, ...]
+    gold: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionRow:
+    """A question with its gold, as stored."""
+
+    question: str
+    text: str
+    answers: tuple[str, ...]
+    golds: tuple[str, ...]
+    evidence: tuple[str, ...]
+    supporting_facts: tuple[str, ...]
+    type: str
+    document_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRow:
+    """What one run said about one question; `unscored` has the reasons of judges that gave no value."""
+
+    run: str
+    method: str
+    answer: str
+    failed: str | None
+    notes: dict[str, Any]
+    evidence: tuple[EvidenceRow, ...]
+    scores: dict[str, float | None]
+    unscored: dict[str, str]
+    stages: dict[str, float]
+    prompt_tokens: int
+    completion_tokens: int
+    memory_tokens: int
+    model_calls: int
+    cost_usd: float
+
+
+def questions(store: Store, dataset_fingerprint: str) -> list[QuestionRow]:
+    """The questions of a dataset with their gold, in its order."""
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            """SELECT question, text, answers, golds, evidence, supporting_facts, type, document_id FROM questions
+               WHERE dataset_fingerprint = ? ORDER BY position""",
+            [dataset_fingerprint],
+        ).fetchall()
+    return [QuestionRow(q, text, tuple(a), tuple(g), tuple(e), tuple(s), t, d) for q, text, a, g, e, s, t, d in rows]
+
+
+def passages(store: Store, identifiers: Sequence[str]) -> dict[str, Passage]:
+    """Stored passages by id, in the order asked for; those that the store does not hold are left out."""
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            "SELECT id, title, text, sentences FROM passages WHERE list_contains(?, id)", [list(identifiers)]
+        ).fetchall()
+    found = {row[0]: Passage(row[0], row[1], row[2], tuple(row[3])) for row in rows}
+    return {identifier: found[identifier] for identifier in identifiers if identifier in found}
+
+
+def gold_sentences(question: QuestionRow, passage: str) -> set[int]:
+    """Indices of the supporting sentences of a question in a passage."""
+    named = (fact.rpartition(SENTENCE_MARK) for fact in question.supporting_facts)
+    return {int(index) for owner, _, index in named if owner == passage and index.isdecimal()}
+
+
+def answers(store: Store, question: QuestionRow, run_ids: Sequence[str], *, depth: int = 20) -> list[AnswerRow]:
+    """What runs said about a question, with at most `depth` items of evidence each, in the order of `run_ids`."""
+    wanted = list(run_ids)
+    with store.database.reading() as connection:
+        said = connection.execute(
+            """SELECT p.run, r.method, p.answer, p.failed, p.notes, u.stages, u.prompt_tokens, u.completion_tokens,
+               u.memory_tokens, u.model_calls, u.cost_usd
+               FROM predictions p JOIN runs r USING (run) JOIN usage u USING (run, question)
+               WHERE question = ? AND list_contains(?, p.run)""",
+            [question.question, wanted],
+        ).fetchall()
+        ranked = connection.execute(
+            """SELECT e.run, e.rank, e.id, e.score, coalesce(p.title, ''), coalesce(p.text, ''),
+               coalesce(p.sentences, []) FROM evidence e LEFT JOIN passages p ON p.id = split_part(e.id, '#', 1)
+               WHERE e.question = ? AND list_contains(?, e.run) AND e.rank <= ? ORDER BY e.run, e.rank""",
+            [question.question, wanted, depth],
+        ).fetchall()
+        scored = connection.execute(
+            """SELECT run, metric, value, unscored FROM scores WHERE question = ? AND list_contains(?, run)
+               ORDER BY rowid""",
+            [question.question, wanted],
+        ).fetchall()
+    gold = {*question.evidence, *question.supporting_facts}
+    evidence: dict[str, list[EvidenceRow]] = {}
+    for run, rank, identifier, score, title, text, sentences in ranked:
+        row = EvidenceRow(rank, identifier, score, title, text, tuple(sentences), identifier in gold)
+        evidence.setdefault(run, []).append(row)
+    scores: dict[str, dict[str, float | None]] = {}
+    reasons: dict[str, dict[str, str]] = {}
+    for run, metric, value, reason in scored:
+        scores.setdefault(run, {})[metric] = value
+        if reason is not None:
+            reasons.setdefault(run, {})[metric] = without_secrets(reason)
+    rows = [
+        AnswerRow(
+            run,
+            method,
+            answer,
+            failed and without_secrets(failed),
+            shareable(notes),
+            tuple(evidence.get(run, ())),
+            scores.get(run, {}),
+            reasons.get(run, {}),
+            json.loads(stages),
+            *used,
+        )
+        for run, method, answer, failed, notes, stages, *used in said
+    ]
+    return sorted(rows, key=lambda row: wanted.index(row.run))
+
+
+def answer_lengths(store: Store, run_ids: Sequence[str]) -> dict[tuple[str, str], int]:
+    """Characters of every answer, by run and question."""
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            "SELECT run, question, length(answer) FROM predictions WHERE list_contains(?, run)", [list(run_ids)]
+        ).fetchall()
+    return {(run, question): length for run, question, length in rows}

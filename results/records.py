@@ -6,16 +6,50 @@ Enough is kept of a run that its answers can be scored and judged again, on anot
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
-from benchmarks.errors import UserError
+from benchmarks.core.errors import UserError
 from benchmarks.schema import SENTENCE_MARK, Passage, Question
-from judges.judging import Item
+from benchmarks.text import answer_places, is_abstention, normalise
+from judges.judge import Item
 from methods.api import Prediction
-from results import question_queries
+from results import queries
 from results.queries import RunRow
 from results.store import Store
+
+# -- Which accepted answers are worth looking for in a text, and where they stand there; for pages that mark them --
+
+
+_VERDICTS = frozenset(("yes", "no", "true", "false"))
+_MOST = 300
+"""Golds of one question that are looked for: some graph questions accept a thousand."""
+
+
+def sought(golds: Iterable[str]) -> tuple[str, ...]:
+    """The golds whose place in a text says something, each once.
+
+    Left out are yes and no, true and false, what stands for no answer at all, and golds of which normalisation leaves a
+    single character or nothing: those stand everywhere without meaning the answer.
+    """
+    found = (gold for gold in golds if len(normal := normalise(gold)) > 1 and normal not in _VERDICTS and not is_abstention(gold))
+    return tuple(dict.fromkeys(found))[:_MOST]
+
+
+@lru_cache(maxsize=512)
+def places(text: str, golds: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
+    """Where a text holds one of these answers, by the rule of the metric has_answer; kept, because methods return the
+    same passages.
+
+    Args:
+        text: What is looked through, all of it.
+        golds: As `sought` gives them.
+    """
+    return tuple(answer_places(text, golds))
+
+
+# -- Questions and answers as the store keeps them, as the values that metrics and judges work on --
 
 
 def gold_questions(store: Store, dataset_fingerprint: str) -> dict[str, Question]:
@@ -73,14 +107,14 @@ def items(store: Store, run: RunRow) -> list[Item]:
     questions, said = answered(store, run)
     k = run.description.get("k")
     ids = [[item.id.partition(SENTENCE_MARK)[0] for item in prediction.evidence[:k]] for prediction in said]
-    known = question_queries.passages(store, list(dict.fromkeys(one for row in ids for one in row)))
+    known = queries.passages(store, list(dict.fromkeys(one for row in ids for one in row)))
     return [Item(question, prediction, _known(known, row)) for question, prediction, row in zip(questions, said, ids, strict=True)]
 
 
 def positives(store: Store, questions: Sequence[Question]) -> list[tuple[Passage, ...]]:
     """The positive passages of questions, those that the store holds."""
     named = list(dict.fromkeys(one for question in questions for one in question.evidence))
-    known = question_queries.passages(store, named)
+    known = queries.passages(store, named)
     return [_known(known, question.evidence) for question in questions]
 
 

@@ -21,10 +21,9 @@ import numpy as np
 
 from benchmarks.schema import SENTENCE_MARK, Question
 from methods.api import Evidence, Prediction
+from results.submission.card import LIMITS, Limits
 from results.submission.findings import Findings, shown
-from results.submission.limits import LIMITS, Limits
-from results.submission.lines import Line, lines
-from results.submission.rows import Row, RowReader
+from results.submission.rows import Line, Row, RowReader, lines
 
 EMPTY = "%"
 _PLAIN = re.compile(r"[!-$&-~]+")
@@ -205,7 +204,7 @@ def _entry(line: Line, findings: Findings, limits: Limits) -> tuple[str, str, in
 
 
 def run_rows(questions: Mapping[str, Question] | Iterable[Question]) -> RowReader:
-    """A reader of TREC runs for `results.submission.checks.validate`: one retrieval-only row a question.
+    """A reader of TREC runs for `results.submission.validate.validate`: one retrieval-only row a question.
 
     Questions without a line get a row without evidence: in a TREC run that is how "nothing found" is written.
 

@@ -24,10 +24,8 @@ import typer.main
 from hypothesis import settings
 
 from benchmarks.worlds import dataset
-from benchmarks.worlds.documents import Library, articles
-from benchmarks.worlds.generate import generate
-from benchmarks.worlds.surface import Telling
-from benchmarks.worlds.world import World, WorldConfig
+from benchmarks.worlds.text import Library, Telling, articles
+from benchmarks.worlds.world import World, WorldConfig, generate
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -44,8 +42,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "usual"))
 SLOW_S = 1.5
 """CPU seconds from which on a test is reported as slow."""
 LONG = {
-    "tests/benchmarks/test_corpus_build.py::test_a_process_killed_at_any_moment_ends_with_the_same_bytes": "kills processes",
-    "tests/judges/test_grounding.py": "the same numbers as ragas, which is slow",
+    "tests/benchmarks/corpora/test_corpus_build.py::test_a_process_killed_at_any_moment_ends_with_the_same_bytes": "kills processes",
+    "tests/judges/llm/test_grounding.py": "the same numbers as ragas, which is slow",
     "tests/leaderboard/test_browser.py": "starts a browser",
     "tests/leaderboard/test_matrix_browser.py": "starts a browser",
     "tests/leaderboard/test_report.py::test_a_browser_draws": "starts a browser",

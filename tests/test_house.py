@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ragmeter.cli import main
-from ragmeter.commands import diagnosis
+from ragmeter.cli.commands import doctor
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = ("torch", "transformers", "sentence_transformers", "streamlit", "pandas", "openai", "bm25s", "duckdb", "pyarrow")
@@ -70,9 +70,9 @@ def test_listing_and_scoring_need_no_model_package() -> None:
         "        if name.partition('.')[0] in 'torch transformers bm25s openai streamlit'.split():\n"
         "            raise ModuleNotFoundError(name)\n"
         "sys.meta_path.insert(0, Block())\n"
-        "from judges.registry import METRICS, parse; from methods.registry import METHODS\n"
+        "from judges.metric import METRICS, parse; from methods.registry import METHODS\n"
         "from benchmarks.registry import DATASETS, load\n"
-        "from judges.scoring import score; import results.board\n"
+        "from judges.score import score; import results.board\n"
         "b = load('worlds/multihop:test').limited(3)\n"
         "from methods.api import Prediction\n"
         "print(len(list(METHODS)), len(list(DATASETS)), len(list(METRICS)))\n"
@@ -146,8 +146,8 @@ def test_doctor_says_when_another_distribution_writes_over_our_files(tmp_path: P
         (place / f"{name}-1.dist-info" / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
         (place / f"{name}-1.dist-info" / "top_level.txt").write_text("results\n")
         monkeypatch.syspath_prepend(place)
-    monkeypatch.setattr(diagnosis, "HOME", tmp_path / "ours")
-    (found,) = diagnosis._rooms()
+    monkeypatch.setattr(doctor, "HOME", tmp_path / "ours")
+    (found,) = doctor._rooms()
     assert (found.what, found.state) == ("package results", "problem")
     assert found.detail == f"also installed by clash, in {tmp_path / 'ours' / 'results'}"
     assert "harmless" not in found.remedy
@@ -166,12 +166,12 @@ def users_folder(tmp_path: Path) -> Path:
         "import multiprocessing, pathlib\n"
         "from concurrent.futures import ProcessPoolExecutor\n"
         "import ragmeter\n"
-        "import benchmarks.plurals, judges, leaderboard, methods, results\n"
+        "import benchmarks.core.errors, judges, leaderboard, methods, results\n"
         "if __name__ == '__main__':\n"
         "    for room in benchmarks, judges, leaderboard, methods, results:\n"
         "        print(pathlib.Path(room.__file__).parent.parent)\n"
         "    with ProcessPoolExecutor(1, multiprocessing.get_context('spawn')) as pool:\n"
-        "        print(pool.submit(benchmarks.plurals.counted, 2, 'run').result())\n"
+        "        print(pool.submit(benchmarks.core.errors.counted, 2, 'run').result())\n"
     )
     return tmp_path
 
@@ -192,7 +192,7 @@ def test_our_packages_are_those_beside_ragmeter_in_a_session_and_in_commands(use
     session = _there(
         users_folder, "-c", "from ragmeter import UserError; import results.redaction as r; print(UserError.__module__, r.__file__)"
     )
-    assert session.stdout.split() == ["benchmarks.errors", str(ROOT / "results" / "redaction.py")], session.stderr
+    assert session.stdout.split() == ["benchmarks.core.errors", str(ROOT / "results" / "redaction.py")], session.stderr
     wrong = _there(users_folder, "-m", "ragmeter.cli", "frobnicate", "--json")
     assert wrong.returncode == 2
     assert json.loads(wrong.stderr)["error"]["what"] == "there is no command 'frobnicate'"

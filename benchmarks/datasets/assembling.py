@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.errors import UserError
+from benchmarks.core.errors import UserError
 from benchmarks.sources import Record
 
 

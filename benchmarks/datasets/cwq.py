@@ -12,9 +12,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.datasets.graph_layouts import NSM, ROG, Asked, Layout, answered, topics_by_id, topics_once
-from benchmarks.datasets.graph_qa import GraphConfig, Source, assemble
-from benchmarks.errors import UserError
+from benchmarks.core.errors import UserError
+from benchmarks.datasets.graph_qa import NSM, ROG, Asked, GraphConfig, Layout, Source, answered, assemble, topics_by_id, topics_once
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Question
 from benchmarks.sources import Record

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.core.errors import UserError
 from benchmarks.datasets.long_document import Asked, LongDocumentConfig, answer_type, assemble, gold, worded
-from benchmarks.errors import UserError
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Question
 from benchmarks.sources import Record, find_files, refuse_other_dataset

@@ -11,12 +11,11 @@ from collections.abc import Callable
 from sys import intern
 from typing import Any
 
+from benchmarks.core.errors import UserError
 from benchmarks.datasets.multihop import MultiHopConfig, Parsed, assemble, gold_answers
-from benchmarks.errors import UserError
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
-from benchmarks.schema import Passage, Question, passage_id
+from benchmarks.schema import Passage, PassageIds, Question, passage_id
 from benchmarks.sources import Record, find_files, refuse_other_dataset
-from benchmarks.views import PassageIds
 
 VERSION = 1
 

@@ -11,15 +11,14 @@ from collections import Counter
 
 from pydantic import Field
 
+from benchmarks.core.errors import UserError
 from benchmarks.corpus import CorpusBuilder
 from benchmarks.datasets.assembling import said
-from benchmarks.errors import UserError
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
 from benchmarks.schema import Question
 from benchmarks.sources import find_file
-from benchmarks.styles.pairs import Rewriting
-from benchmarks.styles.parallel import Fields, Parallel, read_parallel
-from benchmarks.styles.rewriter import FORMAL
+from benchmarks.styles.pairs import Fields, Parallel, Rewriting, read_parallel
+from benchmarks.styles.rules import FORMAL
 
 VERSION = 1
 

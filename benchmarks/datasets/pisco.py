@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from benchmarks.datasets.clara import Row, RowsConfig, documents, gather, stream_rows
 from benchmarks.datasets.long_document import worded
-from benchmarks.datasets.training_rows import Row, RowsConfig, documents, gather, stream_rows
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, SkippedRecord, register
 from benchmarks.sources import Record, find_files, refuse_other_dataset
 

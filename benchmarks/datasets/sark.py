@@ -9,13 +9,13 @@ from collections import Counter
 
 from pydantic import Field
 
+from benchmarks.core.random import Draws
 from benchmarks.corpus import CorpusBuilder
 from benchmarks.datasets.assembling import said
-from benchmarks.draws import Draws
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
 from benchmarks.schema import Question
 from benchmarks.sources import find_file
-from benchmarks.styles.sark_layouts import LABELS, Asked, Layout, layout_of, read_sark
+from benchmarks.styles.sark_files import LABELS, Asked, Layout, layout_of, read_sark
 
 VERSION = 1
 

@@ -11,12 +11,11 @@ from typing import Any, Literal
 from pydantic import Field
 
 from benchmarks import registry
+from benchmarks.core.errors import UserError
 from benchmarks.datasets.sark import CITATION
-from benchmarks.errors import UserError
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, register
 from benchmarks.styles import mix
-from benchmarks.styles.draw import Draw
-from benchmarks.styles.mix import Source
+from benchmarks.styles.mix import Draw, Source
 from benchmarks.styles.pairs import StylePairs, load_pairs
 
 CARD = DatasetCard(

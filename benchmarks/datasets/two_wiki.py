@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.datasets.multihop import MultiHopConfig, Parsed, assemble, sentence_record
-from benchmarks.open_file import beside, size_of
+from benchmarks.io.files import beside, size_of
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Triple
 from benchmarks.sources import Record, find_files, read_records, refuse_other_dataset

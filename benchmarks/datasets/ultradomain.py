@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import content_id
 from benchmarks.datasets.assembling import said
 from benchmarks.datasets.long_document import NOTES, Asked, LongDocumentConfig, Shelf, assemble, gold, worded
 from benchmarks.datasets.longbench import reading
-from benchmarks.errors import UserError
-from benchmarks.fingerprint import content_id
-from benchmarks.json_stream import stream
+from benchmarks.io.records import stream_json
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, SkippedRecord, register
 from benchmarks.schema import Question
 from benchmarks.sources import Record, find_files, read_records, refuse_other_dataset
@@ -172,7 +172,7 @@ def _queries(reference: DataReference, config: LongDocumentConfig, path: Path) -
     records = read_records(path, _query, skip_bad=config.skip_bad, skipped=skipped)
     questions = list(records)
     shelf = Shelf(config)
-    for item in stream(contexts):
+    for item in stream_json(contexts):
         if item.problem is not None or not isinstance(item.value, str):
             raise UserError(item.problem or "a context must be a string", where=f"{contexts}, {item.place}")
         shelf.add(item.value)

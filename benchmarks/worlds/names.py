@@ -6,21 +6,97 @@ seen in training: a name's *class* (a number below 10 computed from its pattern 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from benchmarks.draws import Draws
-from benchmarks.worlds.lexicon import introduced_by, words
+from benchmarks.core.random import Draws
+
+# -- Invented words, the same for every world: one set for training worlds, and words that only held-out worlds use --
+# A few thousand short pronounceable words, none inside another, so that a small tokenizer trained on the worlds
+# covers each with one or two tokens and an answer never occurs inside another word by accident.
+
+
+SIZES = {"train": 1500, "validation": 300, "test": 600}
+"""Words by the split that introduces them; every split also uses the training words."""
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+_ONSETS = _list("b d f g h k l m n p r s t v w z b d k l m n r s t v br dr fl gl gr kl pl st th tr")
+_VOWELS = _list("a e i o u a e i o u a e i o u ei ia ou")
+_INNER_CODAS = _list("l n r m s")
+_CODAS = ("", "", "l", "n", "r", "s", "m", "k", "th", "x", "nd", "rn", "sk")
+_REAL = frozenset(
+    _list(
+        """brother father mother sister under winter summer silver golden garden market master letter river water
+    banter barter border dinner finger ginger hammer harbour hinder holder honest hunter kitten lantern latter
+    legend lesson listen litter manner matter member mental modern mortal mother mutton number order panther
+    parent parlour partner pattern person pillar planet platter plaster poster powder printer proper rather
+    render sender shelter sister slander sober solar sonar stolen talent tender timber turnip under venom
+    verdant victor vinyl wander wonder yonder london berlin paris milan japan brazil dublin lisbon koran stalin
+    hitler osama nazi hotel motel radar laser honor motor tumor rumor human woman roman titan satan pagan
+    slogan began melon lemon salon talon baron bacon wagon dragon canon felon gallon salad ballad"""
+    )
+)
+
+
+@cache
+def words() -> tuple[str, ...]:
+    """All words: the training words first, then those of validation, then those of test worlds."""
+    draws = Draws("lexicon", 1)
+    wanted = sum(SIZES.values())
+    chosen: list[str] = []
+    parts: set[str] = set()  # every piece of a chosen word that could itself be a word
+    taken: set[str] = set()
+    while len(chosen) < wanted:
+        word = _word(draws)
+        pieces = [word[a:b] for a in range(len(word)) for b in range(a + 4, len(word) + 1)]
+        if not 4 <= len(word) <= 8 or word in parts or word in _REAL or not taken.isdisjoint(pieces):
+            continue
+        chosen.append(word)
+        taken.add(word)
+        parts.update(pieces)
+    return tuple(word.capitalize() for word in chosen)
+
+
+def introduced_by(split: str) -> range:
+    """Positions in `words()` of the words that a split introduces."""
+    start = 0
+    for name, size in SIZES.items():
+        if name == split:
+            return range(start, start + size)
+        start += size
+    raise KeyError(split)
+
+
+def training_words() -> tuple[str, ...]:
+    """The words that occur in training worlds, and in part in all others."""
+    return words()[: SIZES["train"]]
+
+
+def _word(draws: Draws) -> str:
+    syllables = 3 if draws.chance(0.2) else 2
+    text = ""
+    for position in range(syllables):
+        text += draws.pick(_ONSETS) + draws.pick(_VOWELS)
+        if position == syllables - 1:
+            text += draws.pick(_CODAS)
+        elif draws.chance(0.3):
+            text += draws.pick(_INNER_CODAS)
+    return text
+
+
+# -- Names of two to four words for every kind of entity, and the other names they go by --
+
 
 CLASSES = {"train": frozenset(range(7)), "validation": frozenset({7}), "test": frozenset({8, 9})}
 """The name classes of each split."""
 
 _WEIGHTS = (1, 3, 7)  # coprime to 10, so that every word changes the class
-
-
-def _list(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
 
 
 _NOUNS = _list(
@@ -211,3 +287,36 @@ def _places() -> dict[str, int]:
 def _phrases(parts: Sequence[str]) -> list[str]:
     """Every run of two or more neighbouring words."""
     return [" ".join(parts[a:b]) for a in range(len(parts)) for b in range(a + 2, len(parts) + 1)]
+
+
+# -- Names that no training has heard: made of the beginning of one train word and the end of another --
+# Worlds for validation and test have words of their own, and a reader must copy names that it has never seen. None of
+# those words is made here.
+
+
+NAME = re.compile(r"[A-Z][a-z]{3,}")
+"""What a word of a name looks like in a text."""
+
+
+def unheard_words(known: Iterable[str], share: float, draws: Draws) -> dict[str, str]:
+    """Unheard words in the place of a share of known ones.
+
+    Args:
+        known: Words, in an order of their own.
+        share: Of them that is replaced.
+        draws: The source of chance.
+    """
+    every = set(words())
+    found: dict[str, str] = {}
+    for word in known:
+        if draws.chance(share):
+            other = draws.pick(training_words())
+            made = word[: max(3, len(word) // 2)] + other[len(other) // 2 :]
+            if made not in every:
+                found[word] = made
+    return found
+
+
+def replaced(text: str, swaps: Mapping[str, str]) -> str:
+    """A text with words of names replaced."""
+    return NAME.sub(lambda match: swaps.get(match[0], match[0]), text)

@@ -2,16 +2,324 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cached_property
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from benchmarks.core.errors import UserError
+from benchmarks.core.random import Draws
 from benchmarks.schema import Triple
-from benchmarks.worlds.ontology import Relation
+from benchmarks.worlds.names import Name, Namer
+
+# -- The short lists that facts draw their plain-word values from --
+
+
+VALUES: dict[str, tuple[str, ...]] = {
+    "occupation": (
+        "glassblower",
+        "cartographer",
+        "beekeeper",
+        "astronomer",
+        "bookbinder",
+        "shipwright",
+        "apothecary",
+        "organist",
+        "stonemason",
+        "botanist",
+        "clockmaker",
+        "falconer",
+        "lacemaker",
+        "surgeon",
+        "translator",
+        "brewer",
+        "potter",
+        "locksmith",
+        "weaver",
+        "tanner",
+        "perfumer",
+        "ropemaker",
+        "engraver",
+        "midwife",
+    ),
+    "genre": (
+        "pastoral novel",
+        "comic opera",
+        "ghost story",
+        "sea ballad",
+        "court satire",
+        "travelogue",
+        "verse epic",
+        "puppet play",
+        "detective novel",
+        "cookery manual",
+        "hymnal",
+        "fable",
+        "tragedy",
+        "memoir",
+        "almanac",
+        "love sonnet",
+    ),
+    "product": (
+        "saffron",
+        "bronze bells",
+        "salted herring",
+        "blue glass",
+        "wool carpets",
+        "cedar oil",
+        "tin buckets",
+        "porcelain",
+        "dried figs",
+        "silk ribbons",
+        "honey cakes",
+        "slate tiles",
+        "beeswax candles",
+        "copper kettles",
+        "rye whisky",
+        "sea salt",
+        "leather gloves",
+        "walnut cabinets",
+        "marble basins",
+        "black tea",
+    ),
+    "material": (
+        "pear wood",
+        "walrus bone",
+        "maple",
+        "brass",
+        "juniper",
+        "bamboo",
+        "cherry wood",
+        "ebony",
+        "horn",
+        "spruce",
+        "sandalwood",
+        "tortoiseshell",
+    ),
+    "colour": (
+        "crimson",
+        "olive green",
+        "pale grey",
+        "indigo",
+        "copper red",
+        "ivory",
+        "turquoise",
+        "lemon yellow",
+        "violet",
+        "chestnut brown",
+    ),
+}
+
+
+# -- What kinds of things there are and how they relate, read from `relations/*.txt` --
+# A relation is a paragraph of a text file:
+#
+# [person.teacher] person -> person when -60..-8    id, head kind, tail kind, options
+# + {h} studied under {t}.                          ways to state it (h subject, o object, p possessive, t tail)
+# ? Who instructed {h} in the craft?                ways to ask for the tail, in other words than it is stated
+# = the mentor who shaped {h}                       ways to refer to the tail, for questions of two steps
+# ~ A mentor shaped {o} more than any book.         sentences with the words of the question and no answer
+# & Were {a} and {b} instructed by the same mentor? yes/no: equal tails
+# < Who is older, {a} or {b}? | Is {a} older than {b}?   which-of-two and yes/no: the smaller value (> larger)
+# ^ Whom did {t} instruct in the craft?             ways to ask for all heads
+#
+# The tail is a kind of entity, a list of `values.py`, `year entity` (the entity's own year), `year life` (40 to 90
+# years later), or `number LOW HIGH unit`. Options: `when A..B` (the tail's year minus the head's), `many` (two or
+# three tails), `once` (each tail once), `total` (every head has one), `held-out` (only in test worlds that ask for it).
+
+
+KINDS = ("person", "town", "region", "work", "organisation", "species", "instrument", "event", "landmark", "award", "language")
+FILES = ("place", "person", "work", "other")
+_FOLDER = Path(__file__).parent / "relations"
+_HEADER = re.compile(r"\[([a-z]+)\.([a-z_]+)\] ([a-z]+) -> (.+)")
+_FLAGS = ("many", "once", "total", "capital", "unless-capital", "held-out")
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A type of fact.
+
+    Attributes:
+        id: `kind.name`, as in graph datasets.
+        head: Kind of the head.
+        tail: Kind of the tail, or what sort of value it is (`year`, `number`, a name in `VALUES`).
+        unit: What a number counts, printed behind it; "" otherwise.
+        low, high: Range of a number.
+        source: For years: `entity` or `life`.
+        when: Allowed difference (tail's year minus head's year), or None.
+        flags: Options without arguments.
+        says, asks, phrases, decoys, inverse: Templates, see the module's docstring.
+        compare: For numbers and years: `smaller` or `larger`, which-of-two templates, yes/no templates.
+        same: Yes/no templates for equal tails.
+        says_pronoun: Those of `says` that still read well when the subject is a pronoun.
+    """
+
+    id: str
+    head: str
+    tail: str
+    unit: str = ""
+    low: int = 0
+    high: int = 0
+    source: str = ""
+    when: tuple[int, int] | None = None
+    flags: frozenset[str] = frozenset()
+    says: tuple[str, ...] = ()
+    asks: tuple[str, ...] = ()
+    phrases: tuple[str, ...] = ()
+    decoys: tuple[str, ...] = ()
+    inverse: tuple[str, ...] = ()
+    same: tuple[str, ...] = ()
+    compare: tuple[tuple[str, str, str], ...] = ()
+    says_pronoun: tuple[str, ...] = field(default=())
+
+    @property
+    def to_entity(self) -> bool:
+        """Whether the tail is an entity rather than a value."""
+        return self.tail in KINDS
+
+    @property
+    def many(self) -> bool:
+        """Whether a head may have several tails."""
+        return "many" in self.flags
+
+    @property
+    def held_out(self) -> bool:
+        """Whether only test worlds that ask for unseen relations contain it."""
+        return "held-out" in self.flags
+
+
+@cache
+def relations() -> tuple[Relation, ...]:
+    """All relations, held-out ones included, in the order of the files."""
+    found = [relation for name in FILES for relation in _read(_FOLDER / f"{name}.txt")]
+    if len({relation.id for relation in found}) != len(found):
+        raise UserError("a relation is defined twice", where=str(_FOLDER), try_this="rename one of the two")
+    return tuple(found)
+
+
+@cache
+def relations_of(head: str, held_out: bool) -> tuple[Relation, ...]:
+    """The relations whose head is of this kind, with or without those held out."""
+    return tuple(r for r in relations() if r.head == head and (held_out or not r.held_out))
+
+
+@cache
+def relation(identifier: str) -> Relation:
+    """The relation with this id."""
+    return next(r for r in relations() if r.id == identifier)
+
+
+def _read(path: Path) -> list[Relation]:
+    paragraphs: list[list[tuple[int, str]]] = []
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+        if line.startswith("["):
+            paragraphs.append([])
+        if line.strip() and not line.startswith("# "):
+            paragraphs[-1].append((number, line))
+    return [_relation(path, lines) for lines in paragraphs]
+
+
+def _relation(path: Path, lines: list[tuple[int, str]]) -> Relation:
+    number, header = lines[0]
+    match = _HEADER.fullmatch(header)
+    if match is None or match[1] not in KINDS or match[3] != match[1]:
+        raise UserError("this is not a relation header", where=f"{path}:{number}", try_this="[kind.name] kind -> tail")
+    templates: dict[str, list[str]] = {mark: [] for mark in "+?=~&^<>"}
+    for number, line in lines[1:]:
+        if line[:1] not in templates or line[1:2] != " ":
+            raise UserError("this line has no mark", where=f"{path}:{number}", try_this="start it with one of + ? = ~ & ^ < >")
+        templates[line[0]].append(line[2:].strip())
+    says = tuple(templates["+"])
+    compare = [
+        (side, *(part.strip() for part in text.split("|")))
+        for mark, side in (("<", "smaller"), (">", "larger"))
+        for text in templates[mark]
+    ]
+    options = _options(match[4], where=f"{path}:{lines[0][0]}")
+    return Relation(
+        id=f"{match[1]}.{match[2]}",
+        head=match[1],
+        says=says,
+        asks=tuple(templates["?"]),
+        phrases=tuple(templates["="]),
+        decoys=tuple(templates["~"]),
+        inverse=tuple(templates["^"]),
+        same=tuple(templates["&"]),
+        compare=tuple(compare),  # type: ignore[arg-type]
+        says_pronoun=tuple(text for text in says if text.startswith(("{h} ", "{p} "))),
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def _options(text: str, where: str) -> dict[str, object]:
+    words = text.split()
+    found: dict[str, object] = {"tail": words[0], "flags": frozenset(w for w in words[1:] if w in _FLAGS)}
+    if words[0] == "year":
+        found["source"] = words[1]
+    elif words[0] == "number":
+        found.update(low=int(words[1]), high=int(words[2]), unit=" ".join(w for w in words[3:] if w not in _FLAGS))
+    elif words[0] not in KINDS and words[0] not in VALUES:
+        raise UserError(f"unknown kind of tail {words[0]!r}", where=where, try_this="use a kind, a value list, year or number")
+    if "when" in words:
+        low, high = words[words.index("when") + 1].split("..")
+        found["when"] = (int(low), int(high))
+    return found
+
+
+# -- Which worlds are for training, validation and testing: the seed alone decides --
+
+
+TRAIN = range(10_000)
+VALIDATION = range(10_000, 20_000)
+TEST = range(100_000, 2**31)
+SPLITS = {"train": TRAIN, "validation": VALIDATION, "test": TEST}
+
+
+def split_of(seed: int) -> str:
+    """The split that a world belongs to: `train`, `validation` or `test`.
+
+    Raises:
+        UserError: The seed lies in none of the three ranges.
+    """
+    for split, seeds in SPLITS.items():
+        if seed in seeds:
+            return split
+    raise UserError(f"{seed} is not the seed of a world", where="seed", try_this=_ranges())
+
+
+def require_training_seed(seed: int) -> int:
+    """The seed, if worlds of it may be trained on.
+
+    Raises:
+        UserError: It belongs to validation or test worlds.
+    """
+    split = split_of(seed)
+    if split != "train":
+        raise UserError(f"seed {seed} makes a {split} world, which must not be trained on", where="seed", try_this=_ranges())
+    return seed
+
+
+def require_split(seed: int, split: str) -> int:
+    """The seed, if it belongs to the split that was asked for.
+
+    Raises:
+        UserError: It belongs to another one.
+    """
+    if split_of(seed) != split:
+        raise UserError(f"seed {seed} makes a {split_of(seed)} world, not a {split} world", where="seed", try_this=_ranges())
+    return seed
+
+
+def _ranges() -> str:
+    return "train seeds are below 10,000, validation seeds 10,000 to 19,999, test seeds 100,000 and above"
+
+
+# -- A world: its entities and the facts about them --
 
 
 class WorldConfig(BaseModel):
@@ -157,3 +465,188 @@ def _grouped(pairs: Iterable[tuple[int, Fact]]) -> dict[int, list[Fact]]:
     for key, fact in pairs:
         groups[key].append(fact)
     return dict(groups)
+
+
+# -- From a seed to a world --
+
+
+# Per hundred entities.
+SHARES = {
+    "person": 34,
+    "town": 13,
+    "region": 4,
+    "work": 17,
+    "organisation": 10,
+    "species": 5,
+    "instrument": 4,
+    "event": 5,
+    "landmark": 4,
+    "award": 2,
+    "language": 2,
+}
+_PRONOUNS = (("she", "her", "her"), ("he", "him", "his"))
+_NEUTER = ("it", "it", "its")
+_TRIES = 10
+
+
+def generate(seed: int, config: WorldConfig | None = None) -> World:
+    """Make the world of a seed; equal seeds and configs make equal worlds on every machine.
+
+    Args:
+        seed: Decides the split as well, see `seeds.split_of`.
+        config: Size and difficulty.
+
+    Raises:
+        UserError: The seed belongs to no split, or a world that is not for testing asks for unseen relations.
+    """
+    config = config or WorldConfig()
+    split = split_of(seed)
+    if config.unseen_relations and split != "test":
+        raise UserError(
+            f"a {split} world must not contain the relations that are held out for testing",
+            where="unseen_relations",
+            try_this="switch it off, or use a test seed (100,000 and above)",
+        )
+    entities = _entities(seed, split, config)
+    facts = tuple(_facts(seed, config, entities))
+    return World(seed, split, config, entities, facts)
+
+
+def _entities(seed: int, split: str, config: WorldConfig) -> tuple[Entity, ...]:
+    draws = Draws("entities", seed)
+    namer = Namer(split, config.unseen_share, config.namesakes, draws)
+    named: list[tuple[str, Name, int, int]] = []
+    sizes = _community_sizes(config)
+    for community, size in enumerate(sizes):
+        era = draws.between(1250, 1750)
+        relatives: dict[str, list[tuple[str, ...]]] = {}
+        everyone: list[tuple[str, ...]] = []
+        for kind in _kinds(size):
+            pool = relatives.setdefault(kind, [])
+            name = namer.name(kind, pool if kind == "person" or draws.chance(0.5) else everyone)
+            pool.append(name.invented)
+            everyone.append(name.invented)
+            named.append((kind, name, _year(kind, era, draws), community))
+    uses = Counter(word for _, name, _, _ in named for word in name.invented)
+    initials = Counter(name.initials for _, name, _, _ in named)
+    return tuple(
+        Entity(
+            index=index,
+            id=f"e{index}",
+            kind=kind,
+            name=name.text,
+            article=name.article,
+            short=name.short if uses[name.short] == 1 else "",
+            initials=name.initials if initials[name.initials] == 1 else "",
+            epithet=name.epithet,
+            words=name.invented,
+            year=year,
+            pronouns=draws.pick(_PRONOUNS) if kind == "person" else _NEUTER,
+            community=community,
+        )
+        for index, (kind, name, year, community) in enumerate(named)
+    )
+
+
+def _community_sizes(config: WorldConfig) -> list[int]:
+    count = max(1, round(config.entities / config.community))
+    return [(config.entities * (i + 1)) // count - (config.entities * i) // count for i in range(count)]
+
+
+def _kinds(size: int) -> list[str]:
+    """Kinds of the entities of a community, in fixed shares and at least two of each."""
+    counts = {kind: max(2, (share * size) // 100) for kind, share in SHARES.items()}
+    counts["person"] += size - sum(counts.values())
+    return [kind for kind, count in counts.items() for _ in range(count)]
+
+
+def _year(kind: str, era: int, draws: Draws) -> int:
+    if kind == "person":
+        return era + draws.between(0, 110)
+    if kind == "town":
+        return era + draws.between(-60, 120)
+    return era + draws.between(25, 160)
+
+
+def _facts(seed: int, config: WorldConfig, entities: tuple[Entity, ...]) -> Iterator[Fact]:
+    draws = Draws("facts", seed)
+    tails = _Tails(entities, config.outside, draws)
+    chance = draws.random
+    index = 0
+    # Capitals come first, because a capital's region follows from its being one.
+    for entity in sorted(entities, key=lambda one: one.kind != "region"):
+        for relation in relations_of(entity.kind, config.unseen_relations):
+            flags = relation.flags
+            if "total" not in flags and chance() >= config.density:
+                continue
+            if "unless-capital" in flags and entity.index in tails.capitals:
+                continue
+            if relation.to_entity:
+                for tail in tails.of(entity, relation):
+                    yield Fact(index, entity, relation, tail, tail.name, 0)
+                    index += 1
+            else:
+                text, number = _value(entity, relation, draws)
+                yield Fact(index, entity, relation, None, text, number)
+                index += 1
+
+
+def _value(entity: Entity, relation: Relation, draws: Draws) -> tuple[str, int]:
+    if relation.tail == "year":
+        year = entity.year if relation.source == "entity" else entity.year + draws.between(40, 90)
+        return str(year), year
+    if relation.tail == "number":
+        number = _number(relation, draws)
+        return f"{number:,} {relation.unit}", number
+    return draws.pick(VALUES[relation.tail]), 0
+
+
+def _number(relation: Relation, draws: Draws) -> int:
+    # Spread over the orders of magnitude without logarithms, whose last digit differs between machines.
+    low, high = relation.low, relation.high
+    while high > 8 * low and draws.chance(0.6):
+        high //= 4
+    return draws.between(low, high)
+
+
+class _Tails:
+    """Picks the entities that facts lead to."""
+
+    def __init__(self, entities: tuple[Entity, ...], outside: float, draws: Draws) -> None:
+        self._draws = draws
+        self._outside = outside
+        self._all: dict[str, list[Entity]] = {}
+        self._near: dict[tuple[str, int], list[Entity]] = {}
+        self._taken: dict[str, set[int]] = {}
+        self.capitals: set[int] = set()
+        for entity in entities:
+            self._all.setdefault(entity.kind, []).append(entity)
+            self._near.setdefault((entity.kind, entity.community), []).append(entity)
+
+    def of(self, head: Entity, relation: Relation) -> list[Entity]:
+        wanted = self._draws.between(2, 3) if relation.many else 1
+        found: list[Entity] = []
+        for _ in range(wanted):
+            tail = self._one(head, relation, found)
+            if tail is not None:
+                found.append(tail)
+        return found
+
+    def _one(self, head: Entity, relation: Relation, others: list[Entity]) -> Entity | None:
+        draws, when, flags = self._draws, relation.when, relation.flags
+        taken = self._taken.setdefault(relation.id, set()) if flags & {"once", "capital"} else None
+        if taken is not None and "once" in flags and head.index in taken:
+            return None
+        near, everywhere = self._near[relation.tail, head.community], self._all[relation.tail]
+        for _ in range(_TRIES):
+            tail = draws.pick(everywhere if draws.random() < self._outside else near)
+            if tail.index == head.index or tail in others or (taken is not None and tail.index in taken):
+                continue
+            if when is not None and not when[0] <= tail.year - head.year <= when[1]:
+                continue
+            if taken is not None:
+                taken.update((tail.index, head.index) if "once" in flags else (tail.index,))
+            if "capital" in flags:
+                self.capitals.add(tail.index)
+            return tail
+        return None

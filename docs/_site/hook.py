@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ragmeter.reference.pages import pages
+from docs._site.reference import pages
 
 FROM_THE_ROOT = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
 """Pages of the site that lie at the root of the repository."""

@@ -7,38 +7,291 @@ the arithmetic, are in `grounding_claims`; a test holds the numbers against thos
 
 from __future__ import annotations
 
+import os
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import ClassVar, Literal, NamedTuple
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, Field
 
+from benchmarks.core.errors import Broke, MissingPackage
 from benchmarks.schema import Question
-from judges.judging import Item, JudgeCall, Measure, Parsed, Score, register_judge
-from judges.llm.asking import NO_REPLY
-from judges.llm.gold import has_gold
-from judges.llm.grounding_claims import (
-    ANSWER_CLAIMS,
-    ANSWER_VERDICTS,
-    FOLLOWS,
-    REFERENCE_CLAIMS,
-    REFERENCE_VERDICTS,
-    STATEMENT_VERDICTS,
-    STATEMENTS,
-    UNASKED,
-    Mode,
-    factual_correctness,
-    faithfulness,
-    mean_score,
-    read_reply,
-    rounds,
-)
-from judges.llm.grounding_prompts import Prompts, ragas_version
-from judges.llm.llm_config import EndpointJudgeConfig
+from benchmarks.text import f1, is_abstention, normalise, sentences
+from judges.judge import RULE, Item, JudgeCall, JudgeConfig, Measure, Parsed, Score, register_judge
+from judges.llm.ask import NO_REPLY, EndpointJudgeConfig, has_gold
 from judges.llm.match import unanswered
 from methods.api import Services
-from methods.models.chat import ChatModel, Messages
+from methods.models.chat import ChatModel, parse
+from methods.models.endpoint import Messages
+
+# -- What the grounding judge reads out of replies, and the arithmetic on it; no model and no ragas in here --
+# A text is taken apart into claims, then each claim is judged against another text: 1, it follows from it; 0, it does
+# not. Faithfulness and factual correctness are counts of such verdicts, as ragas defines them, but never rounded.
+#
+# Stricter than ragas where a broken reply would pass for a low or a high score: a verdict other than 0 and 1, more or
+# fewer verdicts than claims, a reply that breaks off, a reference in which no claim was found.
+
+
+STATEMENTS, STATEMENT_VERDICTS = "statements", "statements supported"
+ANSWER_CLAIMS, ANSWER_VERDICTS = "answer claims", "answer claims supported"
+REFERENCE_CLAIMS, REFERENCE_VERDICTS = "reference claims", "reference claims supported"
+FOLLOWS = {STATEMENTS: STATEMENT_VERDICTS, ANSWER_CLAIMS: ANSWER_VERDICTS, REFERENCE_CLAIMS: REFERENCE_VERDICTS}
+"""Parts that take a text apart, each with the part that judges what was found."""
+UNASKED = "unasked"
+"""The part of an item for which no call is needed: the answer is empty, or there is nothing to hold it against."""
+
+Mode = Literal["f1", "precision", "recall"]
+
+
+class Statements(BaseModel):
+    """A text taken apart, as ragas' Faithfulness asks for it."""
+
+    statements: list[str]
+
+    def said(self) -> dict[str, list[Any]]:
+        """The claims."""
+        return {"claims": _claims(self.statements)}
+
+
+class Claims(BaseModel):
+    """A text taken apart, as ragas' FactualCorrectness asks for it."""
+
+    claims: list[str]
+
+    def said(self) -> dict[str, list[Any]]:
+        """The claims."""
+        return {"claims": _claims(self.claims)}
+
+
+class Verdict(BaseModel):
+    """A verdict on a claim; what else the reply says of it is of no account."""
+
+    verdict: int = Field(ge=0, le=1)
+
+
+class Verdicts(BaseModel):
+    """Verdicts in the order in which the claims were given."""
+
+    statements: list[Verdict]
+
+    def said(self) -> dict[str, list[Any]]:
+        """The verdicts."""
+        return {"verdicts": [one.verdict for one in self.statements]}
+
+
+def read_reply(part: str, reply: str) -> Parsed:
+    """Read a raw reply: `{"claims": [text, …]}` of a part that takes apart, `{"verdicts": [0 or 1, …]}` of the others.
+
+    Raises:
+        MissingPackage: It is not plain JSON, and what could repair it is not installed.
+    """
+    form: type[Statements | Claims | Verdicts] = Verdicts
+    if part in FOLLOWS:
+        form = Statements if part == STATEMENTS else Claims
+    reply = reply.rpartition("</think>")[2]
+    found = parse(reply, form)
+    if found.value is None:
+        return Parsed(None, found.failed)
+    if found.repaired and breaks_off(reply):
+        return Parsed(None, "the reply breaks off in the middle of its JSON object")
+    return Parsed(found.value.said())
+
+
+def breaks_off(reply: str) -> bool:
+    """Whether the last object that a reply begins is never closed: what stood behind is lost, and must not be guessed.
+
+    Braces inside strings do not count; where the quotes are not JSON's, this may call a whole object a broken one.
+    """
+    depth, inside, escaped = 0, False, False
+    for character in reply[max(reply.find("{"), 0) :]:
+        if inside:
+            inside = escaped or character != '"'
+            escaped = character == "\\" and not escaped
+        elif character == '"' and depth:
+            inside = True
+        elif character in "{[":
+            depth += 1
+        elif character in "}]" and depth:
+            depth -= 1
+    return depth > 0
+
+
+def sound(text: str) -> str:
+    """A text without halves of characters, which neither JSON nor the store can carry."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _claims(found: Sequence[str]) -> list[str]:
+    return [sound(claim) for claim in found if claim.strip()]
+
+
+# -- arithmetic --
+
+
+def faithfulness(round_: Mapping[str, Parsed]) -> Score:
+    """The share of the answer's claims that follow from the passages, from the calls of one repetition."""
+    verdicts = _verdicts(round_, STATEMENTS)
+    if isinstance(verdicts, str):
+        return Score(None, verdicts)
+    if not verdicts:
+        return Score(None, "no claim was found in the answer")
+    return Score(sum(verdicts) / len(verdicts))
+
+
+def factual_correctness(round_: Mapping[str, Parsed], mode: Mode) -> Score:
+    """Agreement of the answer's claims with the reference, from the calls of one repetition; see `from_counts`."""
+    answer = _verdicts(round_, ANSWER_CLAIMS)
+    if isinstance(answer, str):
+        return Score(None, answer)
+    if mode == "precision":
+        return Score(from_counts(answer, [], mode))
+    reference = _verdicts(round_, REFERENCE_CLAIMS)
+    if isinstance(reference, str):
+        return Score(None, reference)
+    if not reference:
+        return Score(None, "no claim was found in the reference")
+    return Score(from_counts(answer, reference, mode))
+
+
+def from_counts(answer: Sequence[int], reference: Sequence[int], mode: Mode) -> float:
+    """ragas' arithmetic, unrounded.
+
+    tp is how many of the answer's claims the reference supports, fp how many it does not, fn how many of the
+    reference's claims the answer does not support. precision = tp/(tp+fp), recall = tp/(tp+fn), f1 is their harmonic
+    mean, and all are 0 where tp is. (So recall counts claims of both texts; that is ragas' definition.)
+
+    Args:
+        answer: Per claim of the answer whether the reference supports it.
+        reference: Per claim of the reference whether the answer supports it.
+        mode: Which of the three.
+    """
+    tp = sum(answer)
+    fp, fn = len(answer) - tp, len(reference) - sum(reference)
+    if not tp:
+        return 0.0
+    if mode == "precision":
+        return tp / (tp + fp)
+    if mode == "recall":
+        return tp / (tp + fn)
+    return 2 * tp / (2 * tp + fp + fn)
+
+
+def _verdicts(round_: Mapping[str, Parsed], part: str) -> list[int] | str:
+    """The verdicts on the claims that a part found, or why there are none."""
+    found = _value(round_, part)
+    if isinstance(found, str):
+        return found
+    claims = found["claims"]
+    if not claims:
+        return []
+    judged = _value(round_, FOLLOWS[part])
+    if isinstance(judged, str):
+        return judged
+    verdicts: list[int] = judged["verdicts"]
+    if len(verdicts) != len(claims):
+        return f"{FOLLOWS[part]}: {len(verdicts)} verdicts on {len(claims)} claims"
+    return verdicts
+
+
+def _value(round_: Mapping[str, Parsed], part: str) -> Mapping[str, Any] | str:
+    call = round_.get(part)
+    if call is None:
+        return f"{part}: no call was made"
+    if call.value is None:
+        return f"{part}: {call.unscored}"
+    return call.value
+
+
+def rounds(calls: Sequence[JudgeCall]) -> list[dict[str, Parsed]]:
+    """What the calls of an item say, by part, for each repetition."""
+    found: dict[int, dict[str, Parsed]] = {}
+    for call in calls:
+        found.setdefault(call.repetition, {})[call.part] = call.parsed
+    return [found[repetition] for repetition in sorted(found)]
+
+
+def mean_score(scores: Sequence[Score]) -> Score:
+    """The mean over the repetitions that have a score; where none has, the first one's reason."""
+    values = [score.value for score in scores if score.value is not None]
+    if values:
+        return Score(sum(values) / len(values))
+    return scores[0] if scores else Score(None, "no call was made")
+
+
+# -- ragas' prompts, without ragas' clients: the only place that knows the package --
+# It is imported when the first prompt is written, for it takes seconds, and never calls anybody here.
+
+
+def ragas_version() -> str:
+    """The installed version of ragas, part of the judge's id.
+
+    Raises:
+        MissingPackage: There is none.
+    """
+    try:
+        return version("ragas")
+    except PackageNotFoundError as error:
+        raise MissingPackage("ragas", "grounding", "the grounding judge") from error
+
+
+class Prompts:
+    """ragas' prompts as texts, and the JSON that each asks for.
+
+    Args:
+        atomicity, coverage: Which examples show how to break claims down.
+
+    Raises:
+        MissingPackage: ragas is not installed.
+        Broke: It is, with packages that it cannot work with.
+    """
+
+    def __init__(self, atomicity: str = "low", coverage: str = "low") -> None:
+        ragas_version()
+        os.environ.setdefault("RAGAS_DO_NOT_TRACK", "true")
+        try:
+            from ragas.metrics.collections.factual_correctness import util as correctness
+            from ragas.metrics.collections.faithfulness import util as faith
+        except ImportError as error:
+            raise Broke(
+                f"the grounding judge's package ragas is installed, but cannot be imported: {error}",
+                try_this="pip install 'ragmeter[grounding]', which pins the versions that ragas works with",
+            ) from error
+        self._levels = {"atomicity": atomicity, "coverage": coverage}
+        self._correctness, self._faith = correctness, faith
+
+    def form(self, part: str) -> type[BaseModel]:
+        """The JSON that a part asks for."""
+        forms: dict[str, type[BaseModel]] = {
+            STATEMENTS: self._faith.StatementGeneratorOutput,
+            STATEMENT_VERDICTS: self._faith.NLIStatementOutput,
+            ANSWER_CLAIMS: self._correctness.ClaimDecompositionOutput,
+            REFERENCE_CLAIMS: self._correctness.ClaimDecompositionOutput,
+            ANSWER_VERDICTS: self._correctness.NLIStatementOutput,
+            REFERENCE_VERDICTS: self._correctness.NLIStatementOutput,
+        }
+        return forms[part]
+
+    def apart(self, part: str, question: str, text: str) -> str:
+        """The prompt that has a text taken apart into claims."""
+        if part == STATEMENTS:
+            known = self._faith.StatementGeneratorInput(question=sound(question), answer=sound(text))
+            return str(self._faith.StatementGeneratorPrompt().to_string(known))
+        # A prompt of its own for each: filling it swaps its examples for a moment, which threads would see.
+        given = self._correctness.ClaimDecompositionInput(response=sound(text), **self._levels)
+        return str(self._correctness.ClaimDecompositionPrompt().to_string(given))
+
+    def verdicts(self, part: str, context: str, claims: Sequence[str]) -> str:
+        """The prompt that has claims judged against a text."""
+        owner = self._faith if part == STATEMENT_VERDICTS else self._correctness
+        given = owner.NLIStatementInput(context=sound(context), statements=[sound(claim) for claim in claims])
+        return str(owner.NLIStatementPrompt().to_string(given))
+
+
+# -- The grounding judge: ragas' Faithfulness and FactualCorrectness, asked through our own chat client --
+
 
 FAITHFULNESS = Measure(
     "faithfulness",
@@ -240,3 +493,186 @@ def judge_grounding(config: GroundingConfig, services: Services) -> Grounding:
         services: Of them the cache of replies.
     """
     return Grounding(config, services)
+
+
+# -- Grounding by rule: the same two measures without a model, for offline use. Words are compared, not meanings --
+
+
+FAITHFUL, CORRECT = "claims found", "claims compared"
+"""Parts of what is kept of an item."""
+
+_FUNCTION_WORD_LIST = """
+am is are was were be been being do does did has have had of in on at by for from to with and or but nor as it
+its he she they him her them his hers their this that these those there here which who whom whose what when
+where why how will would can could shall should may might must not also than then so such into over under about
+"""
+_FUNCTION_WORDS = frozenset(_FUNCTION_WORD_LIST.split())
+_WORD = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+")
+"""Numbers whole, letters in runs: `Bay's` has the word `Bay`."""
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+_ITEMS = re.compile(r"\s*\n\s*|[,;]\s+|\s+and\s+")
+_VERDICTS = frozenset(("yes", "no", "true", "false"))
+
+
+class RuleGroundingConfig(JudgeConfig):
+    """Options of grounding by rule."""
+
+    least_overlap: float = Field(0.8, gt=0, le=1, description="share of a claim's content words that one passage must hold to support it")
+    mode: Mode = Field("f1", description="factual correctness as f1, precision or recall")
+
+
+class RuleGrounding:
+    """The judge.
+
+    Args:
+        config: Options.
+    """
+
+    def __init__(self, config: RuleGroundingConfig) -> None:
+        self.config = config
+
+    def ask(self, items: Sequence[Item]) -> list[list[JudgeCall]]:
+        """What the rules say; nobody is asked."""
+        return [
+            [JudgeCall(FAITHFUL, 0, None, self._faithful(item), RULE), JudgeCall(CORRECT, 0, None, self._correct(item), RULE)]
+            for item in items
+        ]
+
+    def parse(self, part: str, reply: str) -> Parsed:
+        return Parsed(None, "rules give no reply that could be read again")
+
+    def score(self, item: Item, calls: Sequence[JudgeCall]) -> Mapping[str, Score]:
+        """Both measures from what the rules said."""
+        said = {call.part: call.parsed for call in calls}
+        scores = settled(item)
+        if not _references(item.question):
+            scores[FACTUAL_CORRECTNESS.name] = Score(None)
+        for name, part in ((FAITHFULNESS.name, FAITHFUL), (FACTUAL_CORRECTNESS.name, CORRECT)):
+            if name in scores:
+                continue
+            found = said.get(part, Parsed(None, f"{part}: the rules were not applied"))
+            scores[name] = Score(None, found.unscored) if found.value is None else Score(self._value(found.value))
+        return scores
+
+    def _value(self, found: Mapping[str, Sequence[float]]) -> float:
+        if "supported" in found:
+            return _mean(found["supported"])
+        return agreement(found["answer"], found["reference"], self.config.mode)
+
+    def _faithful(self, item: Item) -> Parsed:
+        claims = _rule_claims(item.prediction.answer, item.question.answer_set)
+        if not claims:
+            return Parsed(None, "the answer states nothing that words could support")
+        passages = [words(passage.full_text) for passage in item.passages]
+        return Parsed({"supported": [int(supported(claim, passages, self.config.least_overlap)) for claim in claims]})
+
+    def _correct(self, item: Item) -> Parsed:
+        pieces = _pieces(item.prediction.answer, item.question.answer_set)
+        best = max(
+            (compared(pieces, reference) for reference in _references(item.question)),
+            key=lambda found: agreement(found[0], found[1], self.config.mode),
+            default=([], []),
+        )
+        return Parsed({"answer": best[0], "reference": best[1]})
+
+
+def words(text: str) -> frozenset[str]:
+    """The distinct words of a text: letter case, punctuation, articles and a possessive s gone, 1,070 as 1070."""
+    found = {word.replace(",", "") for word in _WORD.findall(text.casefold())}
+    return frozenset(found - {"a", "an", "the", "s"})
+
+
+def supported(claim: str, passages: Sequence[frozenset[str]], least: float) -> bool:
+    """Whether one passage holds every name and number of a claim, and enough of its content words.
+
+    Names are words that begin with a capital, the claim's first word aside.
+
+    Args:
+        claim: A sentence or an item.
+        passages: The `words` of each.
+        least: The share of the claim's content words.
+    """
+    every = words(claim)
+    content = every - _FUNCTION_WORDS or every
+    tail = "".join(claim.split(maxsplit=1)[1:])
+    names = [word for word in _WORD.findall(tail) if word[0].isupper()]
+    must = words(" ".join([*_NUMBER.findall(claim), *names])) - _FUNCTION_WORDS
+    return any(must <= passage and len(content & passage) >= least * len(content) for passage in passages)
+
+
+def compared(claims: Sequence[str], reference: Sequence[Sequence[str]]) -> tuple[list[float], list[float]]:
+    """Each claim's best token F1 (HotpotQA's rules) with a claim of the other side.
+
+    Args:
+        claims: The answer's.
+        reference: The reference's, each in all its accepted wordings.
+
+    Returns:
+        One value per claim of the answer, one per claim of the reference.
+    """
+    table = [[f1(claim, wordings, "hotpotqa") for wordings in reference] for claim in claims]
+    of_reference = [max((row[column] for row in table), default=0.0) for column in range(len(reference))]
+    return [max(row, default=0.0) for row in table], of_reference
+
+
+def agreement(answer: Sequence[float], reference: Sequence[float], mode: Mode) -> float:
+    """The mean over the answer's claims (precision), over the reference's (recall), or their harmonic mean (f1)."""
+    precision, recall = _mean(answer), _mean(reference)
+    if mode != "f1":
+        return precision if mode == "precision" else recall
+    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+def _pieces(text: str, answer_set: bool) -> list[str]:
+    """Sentences; of an answer that must name a set, what stands between commas, semicolons, lines and "and"."""
+    found = sentences(text)
+    if answer_set:
+        found = [item for sentence in found for item in _ITEMS.split(sentence)]
+    return [piece for piece in found if normalise(piece)]
+
+
+def _rule_claims(text: str, answer_set: bool) -> list[str]:
+    """The pieces that state something: neither a bare yes or no nor a refusal to answer."""
+    return [p for p in _pieces(text, answer_set) if normalise(p) not in _VERDICTS and not is_abstention(p)]
+
+
+def _references(question: Question) -> list[list[list[str]]]:
+    """The references to choose from, each as claims, each claim in its wordings; none that normalises to nothing."""
+    if question.answer_set:
+        found = [[[answer, *question.aliases.get(answer, ())] for answer in question.answers if normalise(answer)]]
+    else:
+        found = [[[piece] for piece in _pieces(gold, False)] for gold in question.golds]
+    return [reference for reference in found if reference]
+
+
+@register_judge(
+    "rule_grounding",
+    kind="point",
+    summary="faithfulness and factual correctness by the words of claims, without a model",
+    source="ours; the measures are those of the grounding judge, judged by rules",
+    needs=("answer", "gold", "passages"),
+    config=RuleGroundingConfig,
+    measures=(FAITHFULNESS, FACTUAL_CORRECTNESS),
+)
+def judge_by_rule(config: RuleGroundingConfig, services: Services) -> RuleGrounding:
+    """The answer's sentences are its claims; of an answer that must name a set, the items named.
+
+    Faithfulness is the share of claims that a passage supports: one passage holds every name and number of the claim
+    and at least `least_overlap` of its content words (all words but articles and function words). A bare yes or no,
+    and a refusal to answer, state nothing: an answer of nothing else is unscored. Factual correctness compares claims
+    by token F1 (HotpotQA's rules): precision is the mean over the answer's claims of the best F1 with a claim of the
+    reference, recall the mean over the reference's claims of the best F1 with a claim of the answer, f1 their harmonic
+    mean; of several accepted answers the best counts, an answer set is one reference with an item a claim. As with the
+    grounding judge an empty answer scores 0 on both, an answer read from no passage 0 in faithfulness, and without a
+    gold answer factual correctness is unscorable. Words are compared: a negation, or true words of another meaning,
+    pass for support.
+
+    Args:
+        config: Options.
+        services: Not needed.
+    """
+    return RuleGrounding(config)

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
-from judges.api import Batch
-from judges.judging import Item, JudgeCall, Measure, Parsed, Score, register_judge
-from judges.llm.asking import Asker, Case
-from judges.llm.averages import mean_scores
-from judges.llm.fences import cut
-from judges.llm.gold import Golds, gold_rule, gold_text, has_gold
-from judges.llm.llm_config import LLMJudgeConfig, prompt_identity
-from judges.llm.prompts import Shipped
-from judges.llm.reading import read_word
-from judges.registry import parse as parse_metric
-from methods.api import FAILED, Services
-from methods.models.chat import Messages
-from methods.models.tokens import Estimate
+from benchmarks.schema import Question
+from judges.judge import Item, JudgeCall, Measure, Parsed, PointJudge, Score, register_judge
+from judges.llm.ask import (
+    Asker,
+    Case,
+    Golds,
+    LLMJudgeConfig,
+    Shipped,
+    cut,
+    gold_rule,
+    gold_text,
+    has_gold,
+    mean_scores,
+    prompt_identity,
+    read_word,
+)
+from judges.metric import Batch
+from judges.metric import parse as parse_metric
+from methods.api import FAILED, Prediction, Services
+from methods.models.endpoint import Estimate, Messages
 
 MATCH, PARTIAL, MISMATCH = "Match", "Partial", "Mismatch"
 VERDICTS = (MISMATCH, MATCH, PARTIAL)
@@ -138,3 +146,36 @@ def exact_matches(items: Sequence[Item], rules: str) -> list[bool]:
     """Which answers equal a gold, as the metric `em` says."""
     batch = Batch([item.question for item in items], [item.prediction for item in items])
     return list(np.nan_to_num(parse_metric(f"em(rules={rules})").compute(batch)) == 1.0)
+
+
+# -- A judge as training pipelines take it, `methods.api.Judge`: plain verdicts for plain answers --
+
+
+BATCH = 1024
+"""Answers per call of a judge."""
+_WORST_FIRST = (MISMATCH, PARTIAL, MATCH)
+
+
+class MatchVerdicts:
+    """Match, Partial or Mismatch for each answer (SARK's verification).
+
+    Args:
+        judge: `match` or `rule_match`, built.
+        fingerprint: Of its identity; "" where nobody keeps what it says.
+    """
+
+    def __init__(self, judge: PointJudge, fingerprint: str = "") -> None:
+        self._judge, self.fingerprint = judge, fingerprint
+
+    def verdicts(self, questions: Sequence[Question], answers: Sequence[str]) -> list[str | None]:
+        """The verdict most repetitions give, among equals the worse; None where it is unscored or unscorable."""
+        items = [Item(q, Prediction(q.id, answer)) for q, answer in zip(questions, answers, strict=True)]
+        batches = (items[start : start + BATCH] for start in range(0, len(items), BATCH))
+        return [commonest(calls) for batch in batches for calls in self._judge.ask(batch)]
+
+
+def commonest(calls: Sequence[JudgeCall]) -> str | None:
+    """The verdict that most calls give, among equals the worse; None where none was read."""
+    counts = Counter(call.parsed.value["verdict"] for call in calls if call.parsed.value is not None)
+    most = {verdict for verdict, count in counts.items() if count == max(counts.values())}
+    return next((verdict for verdict in _WORST_FIRST if verdict in most), None)

@@ -8,16 +8,10 @@ from typing import ClassVar, Literal
 from pydantic import BaseModel, Field
 
 from benchmarks.text import is_abstention
-from judges.judging import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, JudgeCall, Pair, Parsed, register_judge
-from judges.llm.asking import Asker, Case
-from judges.llm.fences import cut
-from judges.llm.gold import Golds, gold_text, has_gold
-from judges.llm.llm_config import LLMJudgeConfig, prompt_identity
-from judges.llm.prompts import Shipped
-from judges.llm.reading import read_criteria
+from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, JudgeCall, Pair, Parsed, register_judge
+from judges.llm.ask import Asker, Case, Golds, LLMJudgeConfig, Shipped, cut, gold_text, has_gold, prompt_identity, read_criteria
 from methods.api import FAILED, Prediction, Services
-from methods.models.chat import Messages
-from methods.models.tokens import Estimate
+from methods.models.endpoint import Estimate, Messages
 
 CRITERIA = ("overall", "faithfulness", "conciseness")
 ORDERS = (AS_GIVEN, SWAPPED)

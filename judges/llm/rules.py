@@ -15,13 +15,13 @@ from pydantic import Field
 
 from benchmarks.schema import Question
 from benchmarks.text import tokens
-from judges.api import Batch
-from judges.judging import RULE, Item, JudgeCall, JudgeConfig, Pair, Parsed, Score, register_judge
-from judges.llm.gold import has_gold
+from judges.judge import RULE, Item, JudgeCall, JudgeConfig, Pair, Parsed, Score, register_judge
+from judges.llm.ask import has_gold
 from judges.llm.match import MATCH, MEASURES, MISMATCH, PARTIAL, match_scores, unanswered
 from judges.llm.match import PART as MATCH_PART
 from judges.llm.pairwise import CRITERIA, ORDERS, declines, disqualified, in_order, shown_verdicts
-from judges.registry import parse as parse_metric
+from judges.metric import Batch
+from judges.metric import parse as parse_metric
 from methods.api import Prediction, Services
 
 NO_CALL = "rules make no calls, so there is no reply to read"

@@ -2,22 +2,104 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from judges.judging import Item, JudgeCall, Measure, Parsed, Score, register_judge
-from judges.llm.asking import Asker, Case
-from judges.llm.averages import mean_scores
-from judges.llm.fences import cut
-from judges.llm.llm_config import LLMJudgeConfig, prompt_identity
-from judges.llm.prompts import Shipped
-from judges.llm.reading import read_word
+from pydantic import Field
+
+from judges.judge import Item, JudgeCall, JudgeConfig, Measure, Parsed, Score, register_judge
+from judges.llm.ask import Asker, Case, LLMJudgeConfig, Shipped, cut, mean_scores, prompt_identity, read_word
+from judges.llm.rules import NO_CALL, ruled
 from methods.api import Services
 
+# -- Does a rewritten text keep what its source says: of answers against their passages, and of any pairs of texts --
+
+
+KEPT, LOST, ALTERED = "Kept", "Lost", "Altered"
+CONTENT_VERDICTS = (KEPT, LOST, ALTERED)
+CONTENT_PART = "content"
+SAME, NOTHING = "same text", "no text"
+"""By what a verdict was reached without a call."""
+CONTENT_MEASURES = (
+    Measure("kept", "Share of verdicts that are Kept: every fact of the source is there, unchanged.", ranks=False),
+    Measure("lost", "Share of verdicts that are Lost: a fact is missing, none is changed.", higher_is_better=False, ranks=False),
+    Measure("altered", "Share of verdicts that are Altered: a fact is changed or made up.", higher_is_better=False, ranks=False),
+)
+
+
+class ContentConfig(LLMJudgeConfig):
+    """Options of the content validation."""
+
+    template: ClassVar[Shipped] = Shipped("content", frozenset(("source", "rewritten")))
+
+    max_reference_chars: int = Field(40_000, ge=1, description="longest source shown, in characters")
+
+
+@register_judge(
+    "content",
+    kind="point",
+    summary="an LLM says whether a rewritten text keeps, loses or alters the facts of its source",
+    source="SARK: content preservation, as its annotators were asked",
+    needs=("answer", "passages"),
+    config=ContentConfig,
+    measures=CONTENT_MEASURES,
+    identity=prompt_identity,
+)
+class ContentJudge:
+    """The model is shown a source and its rewriting and says Kept, Lost or Altered.
+
+    Of an answer, the source is the text of its passages. Texts that differ in white space alone are Kept, an empty
+    rewriting is Lost, both without a call. The reply's first word, without punctuation, is the verdict; every other
+    reply is unscored. Without a source there is nothing to keep: unscorable. Repetitions are averaged over those that
+    were read.
+
+    Args:
+        config: Options.
+        services: Of them the cache of replies.
+    """
+
+    def __init__(self, config: ContentConfig, services: Services) -> None:
+        self.config = config
+        self._prompt = config.load()
+        self._asker = Asker(config, services, self.parse)
+        self.batch_size = self._asker.batch_size
+
+    def ask(self, items: Sequence[Item]) -> list[list[JudgeCall]]:
+        return self.ask_texts([("\n\n".join(passage.text for passage in item.passages), item.prediction.answer) for item in items])
+
+    def ask_texts(self, pairs: Sequence[tuple[str, str]]) -> list[list[JudgeCall]]:
+        """As `ask`, of pairs of source and rewriting."""
+        return self._asker.ask([self._case(*pair) for pair in pairs])
+
+    def parse(self, part: str, reply: str) -> Parsed:
+        return read_word(reply, CONTENT_VERDICTS)
+
+    def score(self, item: Item, calls: Sequence[JudgeCall]) -> Mapping[str, Score]:
+        return mean_scores(
+            calls, {verdict.lower(): {other: float(other == verdict) for other in CONTENT_VERDICTS} for verdict in CONTENT_VERDICTS}
+        )
+
+    def _case(self, source: str, rewritten: str) -> list[Case]:
+        if not source.strip():
+            return []
+        if not rewritten.strip():
+            return [Case.ruled(CONTENT_PART, NOTHING, verdict=LOST)]
+        if source.split() == rewritten.split():
+            return [Case.ruled(CONTENT_PART, SAME, verdict=KEPT)]
+        messages = self._prompt.messages(
+            source=cut(source, self.config.max_reference_chars), rewritten=cut(rewritten, self.config.max_answer_chars)
+        )
+        return [Case(CONTENT_PART, messages)]
+
+
+# -- Is a text written formally or informally: of answers, and of any texts (style transfer's strength) --
+
+
 FORMAL, INFORMAL = "Formal", "Informal"
-VERDICTS = (INFORMAL, FORMAL)
-PART = "style"
-MEASURES = (
+STYLE_VERDICTS = (INFORMAL, FORMAL)
+STYLE_PART = "style"
+STYLE_MEASURES = (
     Measure("formal", "Share of verdicts that are Formal.", ranks=False),
     Measure("informal", "Share of verdicts that are Informal.", ranks=False),
 )
@@ -36,7 +118,7 @@ class StyleConfig(LLMJudgeConfig):
     source="SARK: style transfer strength",
     needs=("answer",),
     config=StyleConfig,
-    measures=MEASURES,
+    measures=STYLE_MEASURES,
     identity=prompt_identity,
 )
 class StyleJudge:
@@ -64,7 +146,7 @@ class StyleJudge:
         return self._asker.ask([self._case(text) for text in texts])
 
     def parse(self, part: str, reply: str) -> Parsed:
-        return read_word(reply, VERDICTS)
+        return read_word(reply, STYLE_VERDICTS)
 
     def score(self, item: Item, calls: Sequence[JudgeCall]) -> Mapping[str, Score]:
         return style_scores(calls)
@@ -72,9 +154,80 @@ class StyleJudge:
     def _case(self, text: str) -> list[Case]:
         if not text.strip():
             return []
-        return [Case(PART, self._prompt.messages(text=cut(text, self.config.max_answer_chars)))]
+        return [Case(STYLE_PART, self._prompt.messages(text=cut(text, self.config.max_answer_chars)))]
 
 
 def style_scores(calls: Sequence[JudgeCall]) -> dict[str, Score]:
     """Scores from verdicts."""
     return mean_scores(calls, {"formal": {FORMAL: 1.0, INFORMAL: 0.0}, "informal": {FORMAL: 0.0, INFORMAL: 1.0}})
+
+
+# -- The style classifier without a model: a count of what formal prose does without --
+
+
+_SLANG = """
+yeah yep yup nope okay ok wow whoa omg lol lmao btw tbh imo gonna wanna gotta kinda sorta dunno lemme gimme ya dude guys
+folks buddy huh hey hi psst oh ugh haha hahaha awesome cool crazy insane super totally literally basically honestly
+seriously stuff whatever anyway cuz cause ain't y'all blah wild epic vibe vibes
+"""
+_PHRASES = (
+    "pretty much|you know|guess what|real talk|no kidding|no joke|for real|turns out|believe it or not|can you imagine"
+    "|if you ask me|i swear|gonna lie|heads up|get this|by the way|kind of|sort of|that's that|that's a wrap|a ton of"
+    "|loads of|shout-out|end of story|easy as pie"
+)
+_MARKS = re.compile(
+    rf"(?P<word>\b(?:{'|'.join(_SLANG.split())})\b)"
+    rf"|(?P<phrase>\b(?:{_PHRASES})\b)"
+    r"|(?P<person>\b(?:i(?!\.)|i'm|i've|i'll|me|my|you|your|you're|we|we're|let's)\b)"
+    r"|(?P<contraction>\b\w+(?:n't|'ll|'re|'ve|'d)\b)"
+    r"|(?P<shout>!+|\?!+|\.{3}|…)"
+    "|(?P<picture>[\U0001f300-\U0001faff\u2600-\u27bf])",
+    re.IGNORECASE,
+)
+
+
+class RuleStyleConfig(JudgeConfig):
+    """Options of the rule-based style classifier."""
+
+    marks_per_100_words: float = Field(1.5, gt=0, description="marks of informal writing from which a text is Informal")
+
+
+@register_judge(
+    "rule_style",
+    kind="point",
+    summary="Formal or Informal by counting slang, contractions, exclamations and talk to the reader, without a model",
+    source="the classes of SARK's style classifier; the marks are ours",
+    needs=("answer",),
+    config=RuleStyleConfig,
+    measures=STYLE_MEASURES,
+)
+class RuleStyle:
+    """Informal: at least `marks_per_100_words` marks of informal writing for every hundred words; else Formal.
+
+    Marks are words and phrases of a fixed list of English slang, the first and second person, contractions,
+    exclamation marks, ellipses and pictures. A missing or blank answer has no style: unscorable.
+
+    Args:
+        config: Options.
+        services: None of them.
+    """
+
+    def __init__(self, config: RuleStyleConfig, services: Services) -> None:
+        self.config = config
+
+    def ask(self, items: Sequence[Item]) -> list[list[JudgeCall]]:
+        return self.ask_texts([item.prediction.answer for item in items])
+
+    def ask_texts(self, texts: Sequence[str]) -> list[list[JudgeCall]]:
+        """As `ask`, of any texts; a blank one gets no call."""
+        return [[ruled(STYLE_PART, verdict=self._verdict(text))] if text.strip() else [] for text in texts]
+
+    def parse(self, part: str, reply: str) -> Parsed:
+        return Parsed(None, NO_CALL)
+
+    def score(self, item: Item, calls: Sequence[JudgeCall]) -> Mapping[str, Score]:
+        return style_scores(calls)
+
+    def _verdict(self, text: str) -> str:
+        marks = sum(1 for _ in _MARKS.finditer(text.replace("’", "'")))
+        return INFORMAL if marks >= self.config.marks_per_100_words * len(text.split()) / 100 and marks else FORMAL

@@ -9,22 +9,181 @@ What all of them share:
 - **Unanswerable questions** (`answerable=False`): scored under `squad_v2` alone, where a prediction is right if and
   only if it abstains (`benchmarks.text.is_abstention`: nothing, or a set phrase such as "unanswerable"). Under all
   other rules they are unscorable, as MuSiQue's evaluator leaves them out.
-- **A missing or failed answer** scores 0; that is not an abstention (`judges.scoring`).
+- **A missing or failed answer** scores 0; that is not an abstention (`judges.score`).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.schema import Question
-from benchmarks.text import COVER_MATCHES, is_abstention, rules_named
+from benchmarks.text import COVER_MATCHES, covers, is_abstention, overlap_scores, rules_named
 from benchmarks.text_batch import AnswerPairs
-from judges.api import Batch, Parameter, Scores
-from judges.metrics.answer_sets import Wordings, set_cover, set_em, set_precision_recall_f1, wanted_answers
-from judges.metrics.references import GOLDS, accepted
-from judges.registry import register
+from judges.metric import Batch, Parameter, Scores, register
+
+# -- Scores of an answer that must name a whole set, against `Question.answers` with `answer_set=True` --
+# The maximum over the golds, right where any of them suffices, would call one name out of five complete. Here the
+# prediction is compared with all of them, in any order and with any separators: punctuation is gone after
+# normalisation, and "and" between items is not counted.
+
+
+Wordings = list[list[str]]
+"""The accepted wordings of one answer, each as tokens."""
+
+_LINK = "and"
+
+
+def wanted_answers(question: Question, normalise: Callable[[str], str]) -> list[Wordings]:
+    """The answers to be named, each with its wordings; what normalises to nothing, or the same, is left out."""
+    groups: dict[str, Wordings] = {}
+    for answer in question.answers:
+        normal = dict.fromkeys(normalise(text) for text in (answer, *question.aliases.get(answer, ())))
+        wordings = [text.split() for text in normal if text]
+        if wordings:
+            groups.setdefault(" ".join(wordings[0]), wordings)
+    return list(groups.values())
+
+
+def set_em(words: Sequence[str], groups: Sequence[Wordings]) -> float:
+    """1 if the prediction is every answer once, in some wording and order, perhaps joined by "and"; else 0."""
+    starts: dict[str, list[tuple[int, list[str]]]] = {}
+    for number, wordings in enumerate(groups):
+        for wording in wordings:
+            starts.setdefault(wording[0], []).append((number, wording))
+    # Lay answers end to end along the words; the set of answers used so far is a bit mask.
+    complete = (1 << len(groups)) - 1
+    seen: set[tuple[int, int]] = set()
+    open_ends = [(0, 0)]
+    while open_ends:
+        end = open_ends.pop()
+        if end in seen:
+            continue
+        seen.add(end)
+        at, used = end
+        if at == len(words):
+            if used == complete:
+                return 1.0
+            continue
+        if words[at] == _LINK:
+            open_ends.append((at + 1, used))
+        for number, wording in starts.get(words[at], ()):
+            if not used >> number & 1 and list(words[at : at + len(wording)]) == wording:
+                open_ends.append((at + len(wording), used | 1 << number))
+    return 0.0
+
+
+def set_precision_recall_f1(words: Sequence[str], groups: Sequence[Wordings]) -> tuple[float, float, float]:
+    """Token overlap, as multisets, between the prediction and all answers together.
+
+    Each answer stands in the wording of which the largest share occurs in the prediction; of those in the one with
+    the most tokens in common, of those in the shortest.
+    A complete answer by `set_em` has the value 1 in all three.
+    """
+    if set_em(words, groups):
+        return 1.0, 1.0, 1.0
+    predicted = Counter(words)
+
+    def fit(wording: list[str]) -> tuple[float, int, int]:
+        same = (Counter(wording) & predicted).total()
+        return same / len(wording), same, -len(wording)
+
+    wanted: Counter[str] = Counter()
+    for wordings in groups:
+        best: list[str] = max(wordings, key=fit)
+        wanted.update(best)
+    if predicted[_LINK] > wanted[_LINK]:
+        predicted[_LINK] = wanted[_LINK]
+    same = (predicted & wanted).total()
+    return overlap_scores(same, predicted.total(), wanted.total())
+
+
+def set_cover(prediction: str, groups: Sequence[Wordings], match: str) -> float:
+    """1 if the normalised prediction contains every answer in some wording, else 0."""
+    named = (any(covers(prediction, " ".join(wording), match) for wording in wordings) for wordings in groups)
+    return float(all(named))
+
+
+# -- Which gold strings an answer is held against, and every answer beside each of them --
+
+
+GOLDS = Parameter("golds", str, "all", ("all", "first"), "the best of all accepted answers, or the first alone", quiet=True)
+"""`first` is how CLaRa's and ARK's released code reads several answers."""
+
+
+def accepted(question: Question, golds: str) -> tuple[str, ...]:
+    """The strings that an answer may equal: every accepted one, or the first answer alone."""
+    return question.golds if golds == "all" else question.answers[:1]
+
+
+def references(question: Question, golds: str) -> tuple[str, ...]:
+    """The texts that an answer may resemble.
+
+    Those of `accepted`; of a set of answers all of them as one text, a line each in the dataset's order; none where the
+    question cannot be answered.
+    """
+    if not question.answerable:
+        return ()
+    if question.answer_set and golds == "all":
+        return ("\n".join(question.answers),)
+    return accepted(question, golds)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Every answer of a batch beside each of its references, flat.
+
+    Attributes:
+        size: Number of questions.
+        rows: Which question each pair belongs to. Shape (pairs,).
+        answers, references: One text a pair each.
+    """
+
+    size: int
+    rows: NDArray[np.int64]
+    answers: list[str]
+    references: list[str]
+
+    def best(self, values: Scores) -> Scores:
+        """The highest value of each question's pairs, NaN where it has none but NaN.
+
+        Args:
+            values: Shape (pairs,), NaN where a reference is no good.
+        """
+        found = np.full(self.size, np.nan)
+        np.fmax.at(found, self.rows, values)
+        return found
+
+    @cached_property
+    def asked(self) -> NDArray[np.bool_]:
+        """Which questions have a pair at all. Shape (questions,)."""
+        return np.bincount(self.rows, minlength=self.size) > 0
+
+
+def pairs(batch: Batch, golds: str, usable: Callable[[str], bool] = bool) -> Pairs:
+    """The pairs of a batch, made once for all metrics that ask for the same.
+
+    Args:
+        batch: Questions and predictions.
+        golds: `all` or `first`.
+        usable: Which references count.
+    """
+
+    def make() -> Pairs:
+        texts: list[Sequence[str]] = [list(filter(usable, references(each, golds))) for each in batch.questions]
+        rows = np.repeat(np.arange(len(batch)), np.fromiter(map(len, texts), np.int64, len(batch)))
+        return Pairs(len(batch), rows, [batch.answers[row] for row in rows.tolist()], [text for row in texts for text in row])
+
+    return batch.once(("pairs", golds, usable), make)
+
+
+# -- Answer metrics: em, f1, answer_precision, answer_recall, cover_em --
+
 
 F1_RULES = ("squad", "squad_v2", "hotpotqa", "musique", "longbench", "clara")
 _F1_RULES = Parameter("rules", str, "squad", F1_RULES, "whose evaluator: normalisation, yes/no rule, empty texts")

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.errors import UserError, unknown_name
+from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.text import sentences
-from judges.api import Batch, Parameter, Scores
-from judges.metrics.references import GOLDS, pairs
-from judges.registry import register
+from judges.metric import Batch, Parameter, Scores, register
+from judges.metrics.answer import GOLDS, pairs
 
 RULE = "rule"
 SPACY = "en_core_web_sm"

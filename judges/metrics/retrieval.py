@@ -7,13 +7,189 @@ a question without positives is unscorable. Positives are `Question.evidence`, a
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
-from benchmarks.errors import UserError
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.core.errors import UserError
 from benchmarks.text import normalise
-from judges.api import Batch, Parameter, Scores
-from judges.ranking import Positions, find_positives
-from judges.registry import register
+from judges.metric import Batch, Parameter, Scores, register
+
+# -- Ranking measures over many queries at once --
+# Every measure needs to know only where the positives stand. `find_positives` looks that up once, into flat arrays
+# (query, rank, grade); each measure is then a sum over those few rows. The definitions are trec_eval's, for the
+# ranking in the order given.
+
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Where the positives of many queries stand; every measure has shape (queries,) and is NaN without positives.
+
+    Attributes:
+        query: Query number of each positive found. Shape (found,), ascending.
+        rank: Its 1-based rank once repeated ids are dropped. Shape (found,), ascending within a query.
+        grade: Its grade. Shape (found,).
+        positives: Number of positives of each query, found or not. Shape (queries,).
+        ideal: Grades of all positives of each query in turn, best first. Shape (sum of positives,).
+    """
+
+    query: Integers
+    rank: Integers
+    grade: Floats
+    positives: Integers
+    ideal: Floats
+
+    def _per_query(self, values: Floats, within: NDArray[np.bool_]) -> Floats:
+        totals = np.bincount(self.query[within], weights=values[within], minlength=len(self.positives))
+        return totals.astype(np.float64, copy=False)  # without any value bincount counts in integers
+
+    @cached_property
+    def _total(self) -> Floats:
+        """Number of positives as a divisor: NaN where there are none."""
+        return np.where(self.positives > 0, self.positives, np.nan)
+
+    def _scored(self, values: Floats) -> Floats:
+        return np.where(self.positives > 0, values, np.nan)
+
+    @cached_property
+    def _found(self) -> dict[int, Floats]:
+        return {}
+
+    def found(self, k: int) -> Floats:
+        """Number of positives within the first k; not a measure, so 0 without positives."""
+        if k not in self._found:
+            counts = np.bincount(self.query[self.rank <= k], minlength=len(self.positives))
+            self._found[k] = counts.astype(np.float64)
+        return self._found[k]
+
+    def recall(self, k: int) -> Floats:
+        """Positives within the first k / all positives."""
+        return self.found(k) / self._total
+
+    def hit(self, k: int) -> Floats:
+        """1 if a positive is within the first k."""
+        return self._scored((self.found(k) > 0).astype(np.float64))
+
+    def all(self, k: int) -> Floats:
+        """1 if every positive is within the first k."""
+        return self._scored((self.found(k) == self.positives).astype(np.float64))
+
+    def precision(self, k: int) -> Floats:
+        """Positives within the first k / k, also where fewer than k are ranked."""
+        return self._scored(self.found(k) / k)
+
+    @cached_property
+    def _order(self) -> Integers:
+        """For each positive found: how many of its query's stand at its rank or above (itself included)."""
+        counts = np.bincount(self.query, minlength=len(self.positives))
+        return _count_up(counts)
+
+    def reciprocal_rank(self, k: int) -> Floats:
+        """1 / rank of the first positive, 0 where none is within the first k."""
+        return self._scored(self._per_query(1.0 / self.rank, (self._order == 1) & (self.rank <= k)))
+
+    def average_precision(self, k: int) -> Floats:
+        """Sum of the precisions at the ranks of the positives within the first k / all positives (`map_cut`)."""
+        return self._per_query(self._order / self.rank, self.rank <= k) / self._total
+
+    @cached_property
+    def _discount(self) -> Floats:
+        return np.log2(self.rank + 1)
+
+    @cached_property
+    def _ideal_ranking(self) -> tuple[Integers, Integers, Floats]:
+        """Query, rank and discount of every positive where the best stand first."""
+        rank = _count_up(self.positives)
+        return np.repeat(np.arange(len(self.positives)), self.positives), rank, np.log2(rank + 1)
+
+    def ndcg(self, k: int, *, exponential: bool = False) -> Floats:
+        """Discounted gain over that of the ideal ranking, both cut at k; the discount is log2(rank + 1).
+
+        Args:
+            k: The cut.
+            exponential: Gain 2^grade - 1 (Burges) in place of the grade itself (trec_eval's `ndcg_cut`).
+        """
+        gain = np.exp2(self.grade) - 1 if exponential else self.grade
+        best = np.exp2(self.ideal) - 1 if exponential else self.ideal
+        reached = self._per_query(gain / self._discount, self.rank <= k)
+        query, rank, discount = self._ideal_ranking
+        within = rank <= k
+        weights = best[within] / discount[within]
+        ideal = np.bincount(query[within], weights=weights, minlength=len(self.positives))
+        return reached / np.where(self.positives > 0, ideal, np.nan)
+
+
+def _count_up(counts: Integers) -> Integers:
+    """1, 2, … within each run of the given lengths."""
+    starts = np.cumsum(counts) - counts
+    return np.arange(int(counts.sum())) - np.repeat(starts, counts) + 1
+
+
+def find_positives(
+    rankings: Sequence[Sequence[str]],
+    positives: Sequence[Collection[str]],
+    grades: Sequence[Mapping[str, float]] | None = None,
+    *,
+    distinct: bool = False,
+) -> Positions:
+    """Find every query's positives in its ranking.
+
+    Args:
+        rankings: Ids best first, one ranking a query; of a repeated id the first mention counts.
+        positives: The relevant ids of each query, in any order.
+        grades: By query, the grade (above 0) of each of its positives; None where all are 1.
+        distinct: Promises that no ranking and no set of positives repeats an id, which saves looking.
+
+    Raises:
+        ValueError: The arguments differ in length, or a grade is not above 0.
+    """
+    if not distinct:
+        rankings = [list(dict.fromkeys(ranking)) for ranking in rankings]
+        positives = [tuple(dict.fromkeys(row)) for row in positives]
+    sizes = np.fromiter(map(len, positives), dtype=np.int64, count=len(positives))
+    depths = np.fromiter(map(len, rankings), dtype=np.int64, count=len(rankings))
+    every_query = np.repeat(np.arange(len(sizes)), sizes)
+    every_rank = np.array(_places_in(rankings, positives), dtype=np.int64) + 1
+    every_grade = np.ones(len(every_rank))
+    if grades is not None:
+        rows = zip(grades, positives, strict=True)
+        every_grade = np.array([given[identifier] for given, wanted in rows for identifier in wanted], dtype=np.float64)
+        if (every_grade <= 0).any():
+            raise ValueError("a positive has a grade that is not above 0")
+    ideal = every_grade[np.lexsort((-every_grade, every_query))] if grades is not None else every_grade
+    there = every_rank <= depths[every_query]
+    query, rank, grade = every_query[there], every_rank[there], every_grade[there]
+    order = np.argsort(query * (int(depths.max(initial=0)) + 1) + rank)
+    return Positions(query[order], rank[order], grade[order], sizes, ideal)
+
+
+_FEW = 8
+"""Up to so many positives are looked up one by one."""
+
+
+def _places_in(rankings: Sequence[Sequence[str]], positives: Sequence[Collection[str]]) -> list[int]:
+    """The 0-based place of each positive in its ranking, the ranking's length or more where it is not there."""
+    places: list[int] = []
+    for ranking, wanted in zip(rankings, positives, strict=True):
+        if len(wanted) <= _FEW:
+            # For so few, asking a list is faster than building a table. What is sought is appended, so that it is
+            # found in any case, which spares an exception each.
+            places += map([*ranking, *wanted].index, wanted)
+        else:
+            at = dict(zip(ranking, range(len(ranking)), strict=True))
+            places += [at.get(identifier, len(ranking)) for identifier in wanted]
+    return places
+
+
+# -- Retrieval and reranking metrics over `Prediction.evidence`, in the order given --
+
 
 _K = Parameter("k", int, None, help="how many of the first items count")
 _GAIN = Parameter("gain", str, "linear", ("linear", "exponential"), "grade itself, or 2^grade - 1")

@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.errors import UserError
+from benchmarks.core.errors import UserError
 from benchmarks.schema import SENTENCE_MARK, Question
-from judges.api import Batch, Parameter, Scores
+from judges.metric import Batch, Parameter, Scores, register
 from judges.metrics.answer import answer_parts
-from judges.registry import register
 from methods.api import SUPPORT, TRIPLES, Prediction
 
 Parts = tuple[Scores, Scores, Scores, Scores]

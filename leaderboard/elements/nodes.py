@@ -10,10 +10,51 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
+
+from leaderboard.elements import formats
+from results.queries import NOT_STATED
+
+# -- Stored JSON as lines of a table: one a leaf, by its dotted key --
+
+
+_LONGEST = 200
+_PLACE = re.compile(r"(?:/|[A-Za-z]:[\\/])[^\s\"']+")
+_PARTS = 3
+"""Of a folder's path so many are shown: readers of a board need not know how its server's disk is laid out."""
+
+
+def flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """A JSON value's leaves by dotted key; null, and objects and lists that are empty, are left out."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from flat(inner, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list) and any(isinstance(item, Mapping | list) for item in value):
+        for place, item in enumerate(value):
+            yield from flat(item, f"{key}[{place}]")
+    elif value is not None and value != []:
+        yield key, value
+
+
+def shown(value: Any) -> str:
+    """A setting as text: texts as they are but for where folders lie, all else as JSON, cut where it is long."""
+    text = _placed(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _placed(text: str) -> str:
+    """A path on this disk by its last parts."""
+    if not _PLACE.fullmatch(text):
+        return text
+    parts = [part for part in re.split(r"[/\\]", text) if part]
+    return text if len(parts) <= _PARTS else "…/" + "/".join(parts[-_PARTS:])
+
+
+# -- Trees of page elements: the one way in which stored text reaches a page --
+
 
 _TAGS = """a button caption dd details div dl dt em h1 h2 h3 li mark ol p section small span strong summary table
 tbody td th thead tr ul"""
@@ -145,3 +186,121 @@ def _from_list(row: list[Any]) -> Node:
     tag, classes, attributes, tip, action, numbers, children = row
     below = (child if isinstance(child, str) else _from_list(child) for child in children)
     return el(tag, *below, cls=classes, tip=tip, action=action, numbers=numbers, **attributes)
+
+
+# -- Tables of the pages that compare few things: a head that explains itself on hover, and aligned numbers --
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A column.
+
+    Attributes:
+        name: What is in it.
+        unit: Of its values.
+        tip: What it means.
+        number: Whether its cells are numbers, and aligned as such.
+        wide: Whether its cells are sentences.
+    """
+
+    name: str
+    unit: str = ""
+    tip: str = ""
+    number: bool = False
+    wide: bool = False
+
+    @property
+    def cls(self) -> str:
+        """Style classes of its cells."""
+        return "number" if self.number else "wide" if self.wide else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of more than a text: what is small beneath it, its help, and classes of its own."""
+
+    text: str
+    below: str = ""
+    tip: str = ""
+    cls: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A row: the node or text that names it, and its cells."""
+
+    name: Node | str
+    cells: Sequence[Cell | Node | str]
+    cls: str = ""
+
+
+def plain_table(caption: str, heads: Sequence[Head], lines: Sequence[Line], key: str) -> Node:
+    """A table.
+
+    Args:
+        caption: What it shows; read aloud, not drawn.
+        heads: The first is of the rows' names.
+        lines: One cell less than there are heads.
+        key: Unique within the page; keeps where it was scrolled to.
+
+    Raises:
+        ValueError: A row has too many or too few cells.
+    """
+    body = [_line(line, heads) for line in lines]
+    return el(
+        "div",
+        el(
+            "table",
+            el("caption", caption, cls="unseen"),
+            el("thead", el("tr", *map(_head, heads))),
+            el("tbody", *body),
+            cls="board answers",
+        ),
+        cls="scroll",
+        key=key,
+        role="region",
+        label=caption,
+    )
+
+
+def _head(head: Head) -> Node:
+    return el(
+        "th",
+        el("span", head.name, cls="name", tip=head.tip),
+        el("span", head.unit, cls="unit") if head.unit else None,
+        scope="col",
+        cls=head.cls,
+    )
+
+
+def _line(line: Line, heads: Sequence[Head]) -> Node:
+    if len(line.cells) != len(heads) - 1:
+        raise ValueError(f"{len(line.cells)} cells under {len(heads) - 1} heads")
+    cells = [_cell(cell, head) for cell, head in zip(line.cells, heads[1:], strict=True)]
+    return el("tr", el("th", line.name, scope="row", cls="stick"), *cells, cls=line.cls)
+
+
+def _cell(cell: Cell | Node | str, head: Head) -> Node:
+    if not isinstance(cell, Cell):
+        return el("td", cell, cls=head.cls)
+    below = el("span", cell.below, cls="interval") if cell.below else None
+    return el("td", el("span", cell.text, cls="top"), below, cls=f"{head.cls} {cell.cls}".strip(), tip=cell.tip)
+
+
+def facts(rows: Sequence[tuple[str, Node | str]]) -> Node:
+    """Names and what is so, as a table of two columns without a head; what is empty is left out."""
+    lines = [el("tr", el("th", name, scope="row", cls="aside"), el("td", value, cls="wide")) for name, value in rows if value != ""]
+    return el("div", el("table", el("tbody", *lines), cls="board answers"), cls="scroll", role="region", label="Facts")
+
+
+def spent_cell(shown: str, source: str, parts: str = "") -> Node:
+    """A cell with a cost.
+
+    Args:
+        shown: The cost, or `formats.NOTHING`.
+        source: Whose word it is; empty where it was measured here.
+        parts: What it consists of.
+    """
+    if shown == formats.NOTHING:
+        return el("td", shown, cls="number", tip=NOT_STATED if source else "")
+    return el("td", shown, cls="number", tip=", ".join(filter(None, (parts, source))))

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from leaderboard.elements import formats
-from leaderboard.matrix.cells import CORRECTED, SOURCES, Shown, better, doubted, gaps, not_compared, rank, value, why_apart
-from leaderboard.matrix.papers import Printed
-from leaderboard.matrix.rows import cost_of
-from results.contestants import Contestant
-from results.matrix import Cell, Column
+from leaderboard.elements.charts import MEAN, Axis, axes
+from leaderboard.elements.formats import MAIN
+from leaderboard.matrix.rows import ALL_SETTINGS, OWN, Printed, columns_of, cost_of, default_order, drawn, labels, papers_of, wanted_of
+from leaderboard.matrix.table import CORRECTED, SOURCES, Shown, better, doubted, gaps, not_compared, rank, value, why_apart
+from leaderboard.views.board import METHOD, PARTIAL, Drawing, shape
+from results import checkpoints, invariants, provenance, queries
+from results import contestants as column_figures
+from results.board import folded_costs, folded_runs, groups, is_called, series_of
+from results.contestants import COSTS, Contestant, Figures, contestants
+from results.matrix import Cell, Column, matrix, ranked_cells
+from results.published import Comparison, beside
+from results.statistics.core import Estimate
+from results.store import Store
 from results.tables import latex_text, markdown_text, to_csv, to_latex, to_markdown
 
 CSV_COLUMNS = (
@@ -231,3 +239,226 @@ def _paper(shown: Shown, one: Printed) -> list[str]:
     ]
     empty = [formats.NOTHING] * (len(HEADS) - 1 + (len(board.columns) > 1))
     return [f"{one.method} ({one.said})", *cells, *empty, "published"]
+
+
+# -- The matrix as a picture: what a paper or a slide shows of it --
+
+
+_NAME, _CELL, _FACT, _LINE, _HEAD, _TOP = 230.0, 148.0, 96.0, 44.0, 52.0, 73.0
+_NAMED, _HEADED, _BELOW = 34, 18, 22
+"""Letters that fit."""
+_LINES = 3
+"""Of a benchmark's name."""
+_SPAN, _DOT = 120.0, 3.5
+"""How wide a column's axis is, and how large the dots on it, in pixels."""
+
+
+def picture(export: Export) -> Drawing:
+    """The rows and columns shown, with values, intervals, ranks and marks."""
+    shown = export.shown
+    columns = shown.board.columns
+    mean = len(columns) > 1
+    width = _NAME + _CELL * (len(columns) + mean) + _FACT * len(HEADS) + 16
+    parts = [shape("text", export.title, cls="title", x=12.0, y=26.0)]
+    for number, column in enumerate(columns):
+        name, below = shown.names[column.key]
+        unit = ", ".join(filter(None, (shown.metric(column), below)))
+        parts += _head(number, name, unit, doubted(shown, column))
+    if mean:
+        parts += _head(len(columns), "Mean", "of benchmarks")
+    start = _at(len(columns) + mean - 1)
+    for place, (name, unit) in enumerate(HEADS):
+        at = start + _FACT * (place + 1)
+        parts += [_text("head", at, _TOP + 18, name), _text("small", at, _TOP + 34, unit)]
+    y, known = _TOP + _HEAD, axes(shown.board)
+    for row in export.rows:
+        parts.append(_rule(y, width))
+        parts += _row(shown, row, y, known)
+        parts += [_text("value", start + _FACT * (place + 1), y + 16, fact) for place, fact in enumerate(facts(shown, row))]
+        y += _LINE
+    for one in export.papers:
+        parts.append(_rule(y, width))
+        parts += [
+            _text("apart", 12.0, y + 16, _short(one.method, _NAMED), "start"),
+            _text("small", 12.0, y + 29, _short(one.said, _NAMED + 10), "start"),
+        ]
+        for number, column in enumerate(columns):
+            figure = one.figures.get(column.key)
+            if figure is not None:
+                parts += [
+                    _text("apart", _at(number), y + 16, shown.scale(column).value(figure.fraction)),
+                    _text("small", _at(number), y + 29, "published"),
+                ]
+        y += _LINE
+    parts.append(_rule(y, width))
+    drawn = "dot on a line: the same, each column from its lowest method to its highest"
+    first, *others = notes(shown, apart="grey")
+    for note in (first, *([drawn] if known else []), *others):
+        y += 16
+        parts.append(_text("small", 12.0, y, note, "start"))
+    return shape("svg", *parts, viewBox=f"0 0 {max(width, 560.0):.0f} {y + 14:.0f}", role="img", aria_label=export.title)
+
+
+def _row(shown: Shown, row: Contestant, y: float, known: Mapping[str, Axis]) -> list[Drawing]:
+    said = "control" if row.control else "reference" if row.name == shown.board.reference else ""
+    parts = [_text("name", 12.0, y + 16, _short(row.name, _NAMED), "start")]
+    if said:
+        parts.append(_text("small", 12.0, y + 29, said, "start"))
+    for number, (column, cell) in enumerate(zip(shown.board.columns, shown.board.line(row), strict=True)):
+        parts += _cell(shown, row, column, cell, number, y)
+        if cell is not None and column.key in known and not (cell.apart or row.control):
+            best = cell.band is not None and cell.band.best
+            parts += _whisker(known[column.key], cell.value, cell.half, number, y, best=best)
+    if len(shown.board.columns) > 1 and (mean := shown.board.mean(row)) is not None:
+        scale = shown.scale(shown.board.columns[0])
+        text = f"{scale.value(mean.value)} ± {scale.value(mean.half)}"
+        parts.append(_text("value", _at(len(shown.board.columns)), y + 16, text))
+        if MEAN in known and not row.control:
+            parts += _whisker(known[MEAN], mean.value, mean.half, len(shown.board.columns), y, best=True)
+    return parts
+
+
+def _whisker(axis: Axis, value: float, half: float, number: int, y: float, *, best: bool) -> list[Drawing]:
+    """A dot at the value on a line as long as its interval, beneath the numbers."""
+    if formats.missing(value) or formats.missing(half):
+        return []
+    low, middle, high = (_at(number) - _SPAN * (1 - axis.place(one)) for one in (value - half, value, value + half))
+    line = shape("line", x1=low, x2=high, y1=y + 24, y2=y + 24)
+    return [shape("g", line, shape("circle", cls="dot", cx=middle, cy=y + 24, r=_DOT), cls=f"mark {METHOD if best else PARTIAL}")]
+
+
+def _cell(shown: Shown, row: Contestant, column: Column, cell: Cell | None, number: int, y: float) -> list[Drawing]:
+    if cell is None:
+        return [_text("small", _at(number), y + 16, formats.NOTHING)]
+    if cell.apart and not row.control:
+        return [
+            _text("apart", _at(number), y + 16, value(shown, column, cell) + doubted(shown, column, cell)),
+            _text("small", _at(number), y + 29, _short(cell.apart.partition(":")[0], _BELOW)),
+        ]
+    won = better(column, cell)
+    best = cell.band is not None and cell.band.best
+    parts = [
+        _text(
+            "best" if best else "value",
+            _at(number),
+            y + 16,
+            value(shown, column, cell) + doubted(shown, column, cell) + (" ●" if best else ""),
+        )
+    ]
+    below = " ".join(filter(None, ("" if won is None else "▲" if won else "▼", rank(cell))))
+    if below:
+        parts.append(_text("small" if won is None else "small better" if won else "small worse", _at(number), y + 38, below))
+    return parts
+
+
+def _head(number: int, name: str, unit: str, doubt: str = "") -> list[Drawing]:
+    lines = _broken(name, _HEADED - len(doubt))
+    lines[-1] += doubt
+    found = [
+        shape("text", shape("title", name), line, cls="head", x=_at(number), y=_TOP + 18 - 15 * above, text_anchor="end")
+        for above, line in enumerate(reversed(lines))
+    ]
+    return [*found, _text("small", _at(number), _TOP + 34, _short(unit, _BELOW))]
+
+
+def _broken(name: str, most: int) -> list[str]:
+    """A name in up to three lines, parted behind a sign that joins its parts where there is one; the end may be cut."""
+    lines: list[str] = []
+    while len(name) > most and len(lines) < _LINES - 1:
+        joints = [place + 1 for place, sign in enumerate(name[:most]) if sign in "/:(,_- " and place > 2]
+        at = joints[-1] if joints else most
+        lines.append(name[:at])
+        name = name[at:]
+    return [*lines, _short(name, most)]
+
+
+def _at(number: int) -> float:
+    """Where a column's text ends."""
+    return _NAME + _CELL * (number + 1)
+
+
+def _text(cls: str, x: float, y: float, text: str, anchor: str = "end") -> Drawing:
+    return shape("text", text, cls=cls, x=x, y=y, text_anchor=anchor)
+
+
+def _rule(y: float, width: float) -> Drawing:
+    return shape("line", cls="grid", x1=8.0, x2=width - 8, y1=y, y2=y)
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+# -- The matrix of a whole experiment as it first stands on the board, for files that no server stands behind --
+
+
+def still_matrix(store: Store, experiment: str, title: str) -> Export | None:
+    """All methods against all benchmarks of an experiment, each dataset by its own metric, seeds as one row.
+
+    Args:
+        store: Where to read.
+        experiment: Its name.
+        title: Of the picture.
+
+    Returns:
+        What can be drawn or written; None where nothing is scored.
+    """
+    definitions, datasets = queries.definitions(store), queries.datasets(store)
+    every = groups(queries.runs(store, experiment))
+    ids = [run.run for runs in every for run in runs]
+    scored = column_figures.scored_metrics(store, ids)
+    series = {first: tuple(run.run for run in members) for runs in every for first, members in series_of(runs).items() if len(members) > 1}
+    costs, broken = queries.costs(store, ids), dict(invariants.violations(store, ids))
+    for runs in every:
+        costs |= folded_costs(costs, runs)
+    for first, members in series.items():
+        if what := list(dict.fromkeys(one for run in members for one in broken.get(run, ()))):
+            broken[first] = what
+    folded = [folded_runs(runs) for runs in every]
+    columns = columns_of(folded, scored, definitions, datasets, MAIN, OWN)
+    columns = [column for column in columns if column.metric is not None]
+    if not columns:
+        return None
+    cards, known = provenance.cards(store), checkpoints.known_checkpoints(store)
+    rows = contestants({column.key: column.runs for column in columns}, cards, known)
+    wanted = wanted_of(columns, series)
+    figures = column_figures.figures(store, list(wanted))
+    asked = {row.name: row.reference for row in queries.experiments(store)}.get(experiment)
+    able = [row.name for row in rows if not row.control]
+    board = matrix(
+        columns,
+        rows,
+        figures,
+        ranked_cells(columns, rows, figures, cards=cards, known=known, violations=broken),
+        costs=costs,
+        reference=next((name for name in able if asked and is_called(name, asked)), None),
+        correction="column",
+    )
+    names = labels(folded, ALL_SETTINGS if len({runs[0].setting for runs in folded}) > 1 else "")
+    shown = Shown(board, names, {**definitions, **COSTS}, closest_printed(columns, figures))
+    whole = drawn(board, default_order(board), (), (), "", 0, page=len(rows) or 1)
+    return Export(shown, (*whole.pinned, *whole.rows, *whole.controls), papers_of(columns), title)
+
+
+def closest_printed(columns: list[Column], figures: Mapping[str, Figures]) -> dict[tuple[str, str], Comparison]:
+    """The printed figure whose setting is the closest, by the column's key and the run."""
+    found = {}
+    for column in columns:
+        if column.metric is None:
+            continue
+        kept = figures[column.key]
+        for run in column.runs:
+            place = kept.runs[run.run]
+            value, half = float(kept.means.value[place]), float(kept.means.half[place])
+            ours = Estimate(value, value - half, value + half, int(kept.means.n[place]), 0)
+            known = beside(
+                run.dataset, run.setting, column.metric, run.description, estimate=ours, stated={"questions": str(kept.questions)}
+            )
+            if known and ours.n:
+                found[column.key, run.run] = known[0]
+    return found
+
+
+def lines(export: Export) -> list[dict[str, Any]]:
+    """The matrix as JSON: one object a cell, named as the columns of its CSV; None stands for "no value"."""
+    return [dict(zip(CSV_COLUMNS, row, strict=True)) for row in tidy(export)]

@@ -3,12 +3,293 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any
 
-from leaderboard.matrix.filters import matches
-from results.contestants import Contestant
-from results.matrix import Matrix
+from leaderboard.elements.formats import MAIN, families, higher_is_better
+from results.contestants import COST, COSTS, Contestant, Wanted, key_of
+from results.matrix import Column, Matrix
+from results.published import Figure, printed
+from results.queries import RunRow
+from results.variants import overlap
+
+# -- Which benchmarks, in which setting, with which metric each, a matrix shows --
+
+
+ALL_SETTINGS = "*"
+"""Stands for every setting, each in columns of its own."""
+OWN = "own"
+"""Stands for each dataset's own metric of the family."""
+Definitions = Mapping[str, Mapping[str, Any]]
+
+
+def settings_of(groups: Sequence[Sequence[RunRow]]) -> list[str]:
+    """Settings in the order in which they come up, those with most benchmarks first; then all.
+
+    All come first where no setting has two benchmarks: a matrix of one column is none.
+    """
+    every = [runs[0].setting for runs in groups]
+    distinct = sorted(dict.fromkeys(every), key=lambda setting: -every.count(setting))
+    if len(distinct) < 2:
+        return distinct
+    return [*distinct, ALL_SETTINGS] if len(distinct) < len(every) else [ALL_SETTINGS, *distinct]
+
+
+def column_key(run: RunRow) -> str:
+    """The URL's name for a column."""
+    return key_of(run.dataset_fingerprint, run.setting, run.seed)
+
+
+def labels(groups: Sequence[Sequence[RunRow]], setting: str) -> dict[str, tuple[str, str]]:
+    """Name and small print of each group's column, by its key: seed and version only where they tell columns apart."""
+    found = {}
+    firsts = [runs[0] for runs in groups]
+    for run in firsts:
+        same = [other for other in firsts if other.dataset == run.dataset and other.setting == run.setting]
+        below = [run.setting] if setting == ALL_SETTINGS else []
+        if len({other.seed for other in same}) > 1:
+            below.append(f"seed {run.seed}")
+        if len({other.dataset_fingerprint for other in same}) > 1:
+            below.append(run.dataset_fingerprint[:8])
+        found[column_key(run)] = (run.dataset, " · ".join(below))
+    return found
+
+
+def metrics_of(runs: Sequence[RunRow], scored: Mapping[str, Sequence[str]]) -> list[str]:
+    """Metrics that any of a board's runs was scored on."""
+    return list(dict.fromkeys(metric for run in runs for metric in scored.get(run.run, ())))
+
+
+def known_families(metrics: Sequence[str], definitions: Definitions) -> list[str]:
+    """Families that can be chosen: the datasets' own metrics, each group that was scored, and costs."""
+    groups = [str(definitions.get(metric, {}).get("group") or "other") for metric in metrics]
+    return [MAIN, *(name for name in dict.fromkeys(groups) if name not in (MAIN, COST)), COST]
+
+
+def metrics_in(family: str, metrics: Sequence[str], definitions: Definitions) -> list[str]:
+    """Metrics of a family."""
+    if family == COST:
+        return list(COSTS)
+    if family == MAIN:
+        return list(metrics)
+    return [one for one in metrics if str(definitions.get(one, {}).get("group") or "other") == family]
+
+
+def columns_of(
+    groups: Sequence[Sequence[RunRow]],
+    scored: Mapping[str, Sequence[str]],
+    definitions: Definitions,
+    cards: Mapping[str, Mapping[str, Any]],
+    family: str,
+    measure: str,
+) -> list[Column]:
+    """One column a board.
+
+    Args:
+        groups: Runs by board.
+        scored: Metrics by run.
+        definitions: Of metrics by id.
+        cards: Of datasets by fingerprint.
+        family: One of `known_families`.
+        measure: A metric's id, or `OWN`.
+    """
+    found = []
+    for runs in groups:
+        metrics = metrics_in(family, metrics_of(runs, scored), definitions)
+        official = cards.get(runs[0].dataset_fingerprint, {}).get("card", {}).get("metrics", ())
+        if measure != OWN:
+            metric = measure if measure in metrics else None
+        else:
+            metric = families(metrics, definitions, official)[MAIN][0] if metrics else None
+        better = metric is None or higher_is_better(metric, {**definitions, **COSTS})
+        found.append(Column(column_key(runs[0]), tuple(runs), metric, better, ranked=family != COST))
+    return found
+
+
+def wanted_of(columns: Sequence[Column], series: Mapping[str, tuple[str, ...]] | None = None) -> tuple[Wanted, ...]:
+    """What to read for them; `series`: by run, the runs of all seeds that it stands for."""
+    return tuple(
+        Wanted(one.key, one.first.dataset_fingerprint, tuple(run.run for run in one.runs), one.metric, series or {})
+        for one in columns
+        if one.metric is not None
+    )
+
+
+# -- Who competes in a matrix: what can be filtered by, as far as the store knows it, and the filter itself --
+
+
+ANY = "any"
+UNSTATED = "unstated"
+SIZES: dict[str, tuple[float, float]] = {
+    "under-1b": (0, 1e9),
+    "1b-10b": (1e9, 1e10),
+    "10b-100b": (1e10, 1e11),
+    "over-100b": (1e11, float("inf")),
+}
+SIZE_NAMES = {
+    ANY: "Any size",
+    "under-1b": "Under 1 B parameters",
+    "1b-10b": "1 to 10 B",
+    "10b-100b": "10 to 100 B",
+    "over-100b": "100 B and more",
+    UNSTATED: "Not stated",
+}
+WEIGHT_NAMES = {ANY: "Any weights", "open": "Open weights", "closed": "Closed weights", UNSTATED: "Not stated"}
+ANY_DATA = "any data at all"
+"""Stands for every item of training data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What a contestant must meet; empty and None ask for nothing.
+
+    Attributes:
+        kinds, readers: One of these, by their keys.
+        size, weights: One of `SIZE_NAMES`, `WEIGHT_NAMES`.
+        untrained: Names of training data of which it must have learnt nothing.
+        since, until: Its newest run is of these days or between them.
+    """
+
+    kinds: frozenset[str] = field(default_factory=frozenset)
+    readers: frozenset[str] = field(default_factory=frozenset)
+    size: str = ANY
+    weights: str = ANY
+    untrained: frozenset[str] = field(default_factory=frozenset)
+    since: date | None = None
+    until: date | None = None
+
+    @property
+    def active(self) -> int:
+        """How many of them ask for something."""
+        return sum(map(bool, (self.kinds, self.readers, self.size != ANY, self.weights != ANY, self.untrained, self.since, self.until)))
+
+    @property
+    def key(self) -> str:
+        """The same text for the same filters."""
+        untrained = map(key_of, self.untrained)
+        lists = (",".join(sorted(one)) for one in (self.kinds, self.readers, untrained))
+        return "|".join((*lists, self.size, self.weights, str(self.since), str(self.until)))
+
+    def admits(self, row: Contestant) -> bool:
+        """Whether a contestant meets all of them; controls, which do not compete, always do."""
+        if row.control:
+            return True
+        day = row.last.date()
+        return (
+            (not self.kinds or any(key_of(kind) in self.kinds for kind in row.kinds))
+            and (not self.readers or any(key_of(reader) in self.readers for reader in row.readers))
+            and _size_is(row.parameters, self.size)
+            and _weights_are(row.open_weights, self.weights)
+            and not _trained(row, self.untrained)
+            and (self.since is None or day >= self.since)
+            and (self.until is None or day <= self.until)
+        )
+
+
+def _size_is(parameters: int | None, size: str) -> bool:
+    if size == ANY or parameters is None:
+        return size in (ANY, UNSTATED)
+    return size != UNSTATED and SIZES[size][0] <= parameters < SIZES[size][1]
+
+
+def _weights_are(open_weights: bool | None, wanted: str) -> bool:
+    stated = {None: UNSTATED, True: "open", False: "closed"}[open_weights]
+    return wanted in (ANY, stated)
+
+
+def _trained(row: Contestant, untrained: frozenset[str]) -> bool:
+    """Whether it was trained on any of the data, or nobody can say that it was trained on none.
+
+    Data go by several names: mixed styles hold the questions of their base, a reference without a split all splits.
+    """
+    if ANY_DATA in untrained and (row.training or not row.declares):
+        return True
+    return any(overlap(one, other) for one in row.training for other in untrained)
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What can be filtered by among some contestants, names by their keys."""
+
+    kinds: dict[str, str]
+    readers: dict[str, str]
+    training: dict[str, str]
+    sizes_known: bool
+    weights_known: bool
+
+
+def choices(rows: Sequence[Contestant]) -> Choices:
+    """What the store knows of these contestants that tells them apart."""
+    able = [row for row in rows if not row.control]
+    training = _named(able, lambda row: row.training)
+    return Choices(
+        _named(able, lambda row: row.kinds),
+        _named(able, lambda row: row.readers),
+        {key_of(ANY_DATA): ANY_DATA, **training} if training else {},
+        any(row.parameters is not None for row in able),
+        any(row.open_weights is not None for row in able),
+    )
+
+
+def _named(rows: Sequence[Contestant], of: Callable[[Contestant], Sequence[str]]) -> dict[str, str]:
+    return {key_of(name): name for name in sorted({name for row in rows for name in of(row)})}
+
+
+def matches(row: Contestant, words: str) -> bool:
+    """Whether every word of a search is in the name, the method's id or the reader's name."""
+    text = " ".join((row.name, row.any_run.method_id, *row.readers)).casefold()
+    return all(word in text for word in words.casefold().split())
+
+
+# -- Papers' own figures as lines of the matrix: for scale, greyed and never ranked --
+
+
+_LEFT_OUT = ("split", "questions")
+"""Keys of a setting that the column says already, or that would tear a paper's row apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """One row of a paper: the same method in the same setting.
+
+    Attributes:
+        paper: Which.
+        method: As it calls it.
+        said: Its setting, shortened.
+        figures: By the column's key.
+    """
+
+    paper: str
+    method: str
+    said: str
+    figures: Mapping[str, Figure]
+
+    @property
+    def source(self) -> str:
+        """Where it is printed."""
+        return next(iter(self.figures.values())).source
+
+
+def papers_of(columns: Sequence[Column]) -> list[Printed]:
+    """Rows of papers that have a figure of the metric and dataset of any column."""
+    found: dict[tuple[str, str, str], dict[str, Figure]] = {}
+    for column in columns:
+        if column.metric is None:
+            continue
+        for figure in printed(column.first.dataset, column.first.setting, column.metric):
+            found.setdefault((figure.paper, figure.method, _said(figure)), {}).setdefault(column.key, figure)
+    return [Printed(paper, method, said, figures) for (paper, method, said), figures in sorted(found.items())]
+
+
+def _said(figure: Figure) -> str:
+    setting = "; ".join(f"{key}={value}" for key, value in figure.conditions.items() if key not in _LEFT_OUT)
+    return " · ".join(filter(None, (figure.paper.upper(), setting)))
+
+
+# -- Which rows of a matrix are drawn, in which order: sorting, pinning, hiding, searching, a page of so many rows --
+
 
 PAGE = 25
 """Rows drawn at a time; a browser lays out a hundred methods × twenty datasets too slowly."""

@@ -8,19 +8,19 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from benchmarks.errors import UserError
+from benchmarks.core.errors import UserError
 from benchmarks.registry import resolve
-from methods.knowledge.augmented import QueriesConfig
-from methods.knowledge.chunking import CHUNKS, ChunkConfig
-from methods.knowledge.extraction import GraphConfig
-from methods.knowledge.neighbourhoods import PRESETS as NEIGHBOURHOODS
-from methods.knowledge.neighbourhoods import NeighbourhoodConfig
+from methods.graphs.augmented_queries import QueriesConfig
+from methods.graphs.chunking import CHUNKS, ChunkConfig
+from methods.graphs.extraction import GraphConfig
+from methods.graphs.neighbourhood import PRESETS as NEIGHBOURHOODS
+from methods.graphs.neighbourhood import NeighbourhoodConfig
 from methods.models.causal import CausalConfig
-from methods.models.chat import ChatConfig, reach_model
+from methods.models.chat import reach_model
 from methods.models.encoder import EncoderConfig
-from methods.models.encoder_presets import PRESETS as ENCODERS
-from methods.models.remote_code import check_remote_code
-from methods.models.weights import locate
+from methods.models.endpoint import ChatConfig
+from methods.models.weights import PRESETS as ENCODERS
+from methods.models.weights import check_remote_code, locate
 from methods.training import TrainingConfig
 
 Stage = Literal["stage1", "stage2", "stage3"]

@@ -8,27 +8,23 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
+from benchmarks.core.errors import UserError, told_of
 from benchmarks.corpus import Corpus
-from benchmarks.errors import UserError
 from benchmarks.schema import Question
-from benchmarks.wording import told_of
 from methods.api import Services
-from methods.ark.alignment import AlignmentRow, aligned, positives
-from methods.ark.checkpoint import trained_by_ark
+from methods.ark.alignment import AlignmentRow, Terms, aligned, positives
 from methods.ark.config import ArkTrainingConfig, encoder_config
-from methods.ark.graphs import GraphQueries
-from methods.ark.material import Document, Piece, pieces_of, pool
-from methods.ark.mining import mine
-from methods.ark.preparation import SIZES
-from methods.ark.terms import Terms
-from methods.checkpoints import card_of
-from methods.explaining import Explanation, Table, numbers, register_explainer, shortened
-from methods.knowledge.neighbourhoods import Neighbourhood
-from methods.knowledge.picture import svg
+from methods.ark.data import Document, Piece, pieces_of, pool
+from methods.ark.negatives import GraphQueries, mine
+from methods.ark.retriever import trained_by_ark
+from methods.ark.train import SIZES
+from methods.graphs.neighbourhood import Neighbourhood
+from methods.graphs.picture import svg
 from methods.models.encoder import Encoder
 from methods.models.weights import weights_hash
-from methods.registry import MethodConfig
+from methods.registry import Explanation, MethodConfig, Table, numbers, register_explainer, shortened
 from methods.training import TRAININGS, laid_over
+from methods.training.stages import card_of
 
 SHOWN = 15
 """Chunks and negatives in a table."""

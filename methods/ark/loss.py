@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods.ark.config import STAGES, LossConfig
-from methods.ark.rows import TrainRow
+from methods.ark.data import TrainRow
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from benchmarks.errors import UserError
+from benchmarks.core.errors import UserError
 from methods.api import Services
-from methods.ark.checkpoint import trained_by_ark
-from methods.baselines.dense import Dense, DenseConfig
 from methods.registry import register
+from methods.retrieval.dense import Dense, DenseConfig
+from methods.training.stages import card_of
+
+# -- Which models are checkpoints of ARK --
+
+
+def trained_by_ark(model: str) -> bool:
+    """Whether a model is a checkpoint of this method."""
+    card = card_of(model)
+    return card is not None and card.get("method") == "ark"
+
+
+# -- ARK in a pipeline: dense retrieval with a tuned checkpoint --
 
 
 class ArkConfig(DenseConfig):

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from benchmarks.errors import UserError
-from benchmarks.fingerprint import fingerprint
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import fingerprint
 from methods.ark.config import TrainConfig
 from methods.ark.loss import Batch, info_nce
-from methods.models.batching import UNBOUNDED, by_length
 from methods.models.encoder import EncoderConfig, sentence_transformer
+from methods.models.likelihood import UNBOUNDED, by_length
 from methods.models.weights import device_of
 
 

@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
-from benchmarks.errors import UserError
 from benchmarks.schema import Query
 from methods.api import Index, Ranking, Services
-from methods.baselines.ranking import Rows, Scope, best_rows, built_once
-from methods.models.sparse_multivector import MODES, M3Config, M3Encoder, M3Vectors, Mode
+from methods.models.late_interaction import MODES, M3Config, M3Encoder, M3Vectors, Mode
 from methods.models.weights import locate, weights_hash
 from methods.registry import MethodConfig, register
+from methods.retrieval.ranking import Rows, Scope, best_rows, built_once
 
 CHUNK = 256
 """Passages encoded at a time."""

@@ -11,18 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from benchmarks.core.errors import MissingPackage, UserError
 from benchmarks.corpus import Corpus
-from benchmarks.errors import MissingPackage, UserError
 from benchmarks.schema import Query
 from methods.api import Index, Ranking, Services
-from methods.baselines.ranking import Rows, Scope, best_rows, built_once
-from methods.registry import MethodConfig, register
+from methods.pipeline import index_folder
+from methods.registry import Component, MethodConfig, register
+from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker, Rows, Scope, best_rows, built_once
 
 
 class BM25Config(MethodConfig):
@@ -172,3 +173,63 @@ class BM25Index:
             place[place == len(holders)] = 0
             scores += np.where(holders[place] == rows, postings["data"][start:end][place], np.float32(0))
         return scores
+
+
+# -- BM25 as a reranker: candidates by the words that they share with the query --
+
+
+class BM25RerankerConfig(BM25Config, PointwiseConfig):
+    """Options of BM25, what its statistics are of, and how far down it reranks."""
+
+    statistics: Literal["corpus", "candidates"] = Field(
+        "corpus", description="what the rarity of words and the mean length are counted in: the whole corpus, or the query's own candidates"
+    )
+
+
+@register(
+    "bm25_reranker",
+    kind="reranker",
+    summary="BM25 over the candidates, its statistics from the corpus or from the candidates alone",
+    config=BM25RerankerConfig,
+    paper="Robertson and Zaragoza 2009; Lù 2024, BM25S (arXiv:2407.03618)",
+    presets={"pyserini": {"k1": 0.9, "b": 0.4}},
+    extra="retrieval",
+)
+class BM25Reranker(PointwiseReranker):
+    """Reranker that scores by term statistics; candidates without any word of the query keep their order, last.
+
+    Args:
+        config: Options.
+        services: Lends the folder of indexes, which BM25 as a retriever shares.
+    """
+
+    def __init__(self, config: BM25RerankerConfig, services: Services) -> None:
+        super().__init__(config.depth)
+        self.config = config
+        self._services = services
+        options = config.model_dump(include=set(BM25Config.model_fields))
+        self._retriever = Component.of("bm25", options)
+        self._bm25 = BM25(BM25Config(**options), services)
+        self._indexed: tuple[Corpus, BM25Index] | None = None
+
+    def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
+        """BM25 of each candidate, 0 where it shares no word with the query."""
+        if not ids:
+            return np.zeros(0)
+        words = tokenise([query.text], self.config, ids=False)[0]
+        if self.config.statistics == "candidates":
+            counted = Corpus.of(corpus.get(sorted(ids)))
+            index = self._index(counted, None)
+        else:
+            counted, index = corpus, self._whole(corpus)
+        return index.scores(words, np.array([counted.row(one) for one in ids], dtype=np.int64))
+
+    def _whole(self, corpus: Corpus) -> BM25Index:
+        """The index of the whole corpus, opened once."""
+        if self._indexed is None or self._indexed[0] is not corpus:
+            folder = index_folder(self._retriever, corpus, self._services)
+            self._indexed = corpus, self._index(corpus, folder)
+        return self._indexed[1]
+
+    def _index(self, corpus: Corpus, folder: Path | None) -> BM25Index:
+        return cast(BM25Index, self._bm25.index(corpus, folder))

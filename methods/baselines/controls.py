@@ -12,12 +12,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from pydantic import Field
+
+from benchmarks.core.fingerprint import content_hash, fingerprint
 from benchmarks.corpus import Corpus
-from benchmarks.fingerprint import content_hash
 from benchmarks.schema import GoldQuery, Query, Question
 from benchmarks.text import normalise
+from benchmarks.text_batch import has_answer_all
 from methods.api import SUPPORT, TRIPLES, Evidence, Index, Prediction, Ranking, Services, Usage
+from methods.baselines.hybrid import Part, RetrieverPart
+from methods.pipeline import index_folder
 from methods.registry import MethodConfig, register
+from methods.retrieval.ranking import Scope
 
 SEPARATOR = "\n"
 """Between the answers of a question that wants all of them named."""
@@ -174,3 +181,135 @@ class _OracleIndex:
             found = [passage for passage in dict.fromkeys(gold_of(query).evidence) if self._known(passage)][:k]
             rankings.append(Ranking(query.id, tuple(found), tuple(1 / rank for rank in range(1, len(found) + 1))))
         return rankings
+
+
+# -- The has-answer control: passages that hold a gold answer first, everything else as a retriever left it --
+# What a perfect judge of answer strings would do to a ranking; no reranker of the same candidates can reach a higher
+# has_answer@k.
+
+
+class HasAnswerOrderConfig(MethodConfig):
+    """Options of the control."""
+
+    retriever: RetrieverPart = Field(
+        Part(id="bm25"), description="what finds the passages, in whose order they stay; full_context: the benchmark's own candidates"
+    )
+
+    def preflight(self) -> None:
+        """Check the retriever."""
+        self.retriever.component.preflight()
+
+
+@register(
+    "has_answer_order",
+    kind="control",
+    summary="passages that hold a gold answer first, the rest in a retriever's order",
+    config=HasAnswerOrderConfig,
+    checkpoint_hash=lambda config: fingerprint(config.retriever.component.fingerprint),
+)
+class HasAnswerOrder:
+    """Retriever that moves what holds an accepted answer (DPR's rule) to the front.
+
+    Args:
+        config: Options.
+        services: Handed to the retriever, whose index it shares.
+    """
+
+    def __init__(self, config: HasAnswerOrderConfig, services: Services) -> None:
+        self._component = config.retriever.component
+        self._retriever = self._component.build(services)
+        self._services = services
+
+    def prepare(self, questions: Sequence[Question]) -> None:
+        """Nothing to prepare: each query carries its own gold."""
+
+    def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
+        """The index of the retriever underneath."""
+        own = index_folder(self._component, corpus, self._services) or folder
+        return _HasAnswerIndex(corpus, self._retriever.index(corpus, own))
+
+
+class _HasAnswerIndex:
+    """An index whose rankings are split by whether a passage holds an answer."""
+
+    def __init__(self, corpus: Corpus, index: Index) -> None:
+        self._corpus = corpus
+        self._index = index
+
+    def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
+        """The k best of the retriever, those with an answer first."""
+        asked = [Query(one.id, one.text, one.document_id, one.candidates, one.topic_entities) for one in queries]
+        rankings = self._index.retrieve(asked, k)
+        return [self._split(query, ranking) for query, ranking in zip(queries, rankings, strict=True)]
+
+    def _split(self, query: Query, ranking: Ranking) -> Ranking:
+        texts = [passage.full_text for passage in self._corpus.get(ranking.ids)]
+        holding = has_answer_all(texts, [gold_of(query).golds] * len(texts))
+        ids = sorted(ranking.ids, key=dict(zip(ranking.ids, ~holding, strict=True)).__getitem__)
+        return Ranking(query.id, tuple(ids), tuple(1 / rank for rank in range(1, len(ids) + 1)), ranking.usage)
+
+
+# -- Closed book: the reader gets the question and nothing else, whatever the setting --
+
+
+@register("no_retrieval", kind="retriever", summary="closed book: the reader answers from what it knows")
+class NoRetrieval:
+    """Retriever that finds nothing."""
+
+    def __init__(self, config: MethodConfig, services: Services) -> None:
+        pass
+
+    def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
+        """Nothing to build."""
+        return EmptyIndex()
+
+
+class EmptyIndex:
+    """An index without passages."""
+
+    def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
+        """One empty ranking per query."""
+        return [Ranking(query.id, (), ()) for query in queries]
+
+
+# -- Random ranking: the floor that every retriever must clear --
+
+
+@register("random", kind="retriever", summary="passages in random order, seeded per query")
+class Random:
+    """Retriever that draws.
+
+    Args:
+        config: No options.
+        services: Lends the seed.
+    """
+
+    def __init__(self, config: MethodConfig, services: Services) -> None:
+        self.seed = services.seed
+
+    def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
+        """Nothing to build."""
+        return RandomIndex(corpus, self.seed)
+
+
+class RandomIndex:
+    """Draws without replacement; the generator is seeded by the task's seed and the query's id."""
+
+    def __init__(self, corpus: Corpus, seed: int) -> None:
+        self._scope = Scope(corpus)
+        self._size = len(corpus)
+        self._seed = seed
+
+    def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
+        """Draw k passages per query."""
+        return [self._draw(query, k) for query in queries]
+
+    def _draw(self, query: Query, k: int) -> Ranking:
+        generator = np.random.default_rng(int(content_hash([str(self._seed), query.id]), 16))
+        rows = self._scope.rows(query)
+        size = self._size if rows is None else len(rows)
+        drawn = generator.choice(size, min(k, size), replace=False)
+        if rows is not None:
+            # Candidates are drawn from in corpus order, so that how a benchmark lists them changes nothing.
+            drawn = np.sort(rows)[drawn]
+        return self._scope.ranking(query, drawn, 1 / np.arange(1, len(drawn) + 1))

@@ -16,13 +16,13 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
+from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.datasets.long_document import PAPER_OVERLAP, document_text
-from benchmarks.errors import UserError
 from benchmarks.schema import Passage, Query
 from methods.api import TRUNCATED, Context, Index, Ranking, Services
-from methods.baselines.ranking import Scope
 from methods.registry import MethodConfig, register
+from methods.retrieval.ranking import Scope
 
 _WORD = re.compile(r"\S+")
 

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
-from benchmarks.fingerprint import fingerprint
 from benchmarks.schema import Query
 from methods.api import Index, Ranking, Services, Usage
 from methods.pipeline import index_folder

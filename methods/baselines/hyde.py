@@ -18,16 +18,17 @@ from typing import Any
 import numpy as np
 from pydantic import Field, field_validator
 
+from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
-from benchmarks.fingerprint import fingerprint
 from benchmarks.schema import Query
 from methods.api import Index, Ranking, Services, Usage
-from methods.baselines.dense import DenseIndex
-from methods.models.chat import ChatConfig, ChatModel, Messages, Reply, reach_model
+from methods.models.chat import ChatModel, Reply, reach_model
 from methods.models.encoder import Encoder, Vectors
+from methods.models.endpoint import ChatConfig, Messages
 from methods.pipeline import index_folder
-from methods.readers.prompting import Prompt
+from methods.readers.prompts import Prompt
 from methods.registry import Component, MethodConfig, register
+from methods.retrieval.dense import DenseIndex
 
 PROMPT = Prompt("", "Please write a passage to answer the question.\n\nQuestion: $question\n\nPassage:")
 """The request for a passage; of the shape of the original's for web search."""

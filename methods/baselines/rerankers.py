@@ -1,4 +1,8 @@
-"""Rerankers that read query and passage together: cross-encoders."""
+"""The cosine of two vectors as a reranker: what a cross-encoder adds is seen against it.
+
+As an embedding model, mGTE is the preset `gte-multilingual-base` here; as a reranker, `mgte` of `cross_encoder`. SARK's
+text calls it an embedding model, its citation covers both: a table must say which one a row is.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +12,67 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.corpus import Corpus
-from benchmarks.schema import Query
+from benchmarks.schema import Passage, Query
 from methods.api import Services
-from methods.baselines.pointwise import PointwiseConfig, PointwiseReranker
-from methods.models.cross_encoder import PRESETS, CrossEncoderConfig, CrossEncoderModel
-from methods.models.weights import weights_hash
+from methods.models.embeddings import exact_scores
+from methods.models.encoder import Encoder, EncoderConfig
+from methods.models.late_interaction import LateInteraction, LateInteractionConfig, max_sim
+from methods.models.weights import PRESETS, weights_hash
 from methods.registry import register
+from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker
 
 
-class CrossEncoderRerankerConfig(CrossEncoderConfig, PointwiseConfig):
-    """Options of a cross-encoder, and how far down it reranks."""
+class BiEncoderConfig(EncoderConfig, PointwiseConfig):
+    """Options of the encoder, and how far down it reranks."""
+
+    def preflight(self) -> None:
+        """Check the models and their code."""
+        self.check()
+
+
+@register(
+    "bi_encoder",
+    kind="reranker",
+    summary="candidates by the inner product of two vectors; MiniLM by default, presets as of dense",
+    config=BiEncoderConfig,
+    paper="Reimers and Gurevych 2019, Sentence-BERT (arXiv:1908.10084)",
+    presets=PRESETS,
+    extra="models",
+    checkpoint_hash=lambda config: config.weights(),
+)
+class BiEncoderReranker(PointwiseReranker):
+    """Reranker that encodes query and passages apart.
+
+    Args:
+        config: Options.
+        services: Lends the device.
+    """
+
+    def __init__(self, config: BiEncoderConfig, services: Services) -> None:
+        super().__init__(config.depth)
+        self.config = config
+        self.encoder = Encoder(config, services.device)
+
+    def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
+        """Cosines, or inner products where the encoder does not normalise."""
+        # Batches are made of this query's passages alone, in an order that their content decides: so that scores
+        # depend neither on other queries nor on the order of the candidates, to the last bit.
+        passages = sorted(set(corpus.get(ids)), key=_content)
+        rows = {_content(passage): row for row, passage in enumerate(passages)}
+        vectors = self.encoder.passages([passage.text for passage in passages], [passage.title for passage in passages])
+        wanted = np.array([rows[_content(passage)] for passage in corpus.get(ids)], dtype=np.int64)
+        return exact_scores(vectors, self.encoder.queries([query.text])[0], wanted)
+
+
+def _content(passage: Passage) -> tuple[str, str]:
+    return passage.title, passage.text
+
+
+# -- Late interaction as a reranker: each token of the query meets its best in the passage --
+
+
+class LateInteractionRerankerConfig(LateInteractionConfig, PointwiseConfig):
+    """Options of the encoder, and how far down it reranks."""
 
     def preflight(self) -> None:
         """Check the model's folder and its code."""
@@ -25,28 +80,34 @@ class CrossEncoderRerankerConfig(CrossEncoderConfig, PointwiseConfig):
 
 
 @register(
-    "cross_encoder",
+    "late_interaction",
     kind="reranker",
-    summary="any cross-encoder; ms-marco-MiniLM-L6 by default, presets for bge-reranker and mGTE",
-    config=CrossEncoderRerankerConfig,
-    paper="Nogueira and Cho 2019, Passage Re-ranking with BERT (arXiv:1901.04085)",
-    presets=PRESETS,
+    summary="candidates by MaxSim over token vectors; ColBERTv2 by default, any ColBERT or PyLate checkpoint",
+    config=LateInteractionRerankerConfig,
+    paper="Santhanam et al. 2022, ColBERTv2 (arXiv:2112.01488)",
     extra="models",
     checkpoint_hash=lambda config: weights_hash(config.model, config.revision),
 )
-class CrossEncoderReranker(PointwiseReranker):
-    """Reranker that reads query and passage together.
+class LateInteractionReranker(PointwiseReranker):
+    """Reranker that encodes query and passages apart, a vector per token, and matches the tokens.
 
     Args:
         config: Options.
         services: Lends the device.
     """
 
-    def __init__(self, config: CrossEncoderRerankerConfig, services: Services) -> None:
+    def __init__(self, config: LateInteractionRerankerConfig, services: Services) -> None:
         super().__init__(config.depth)
         self.config = config
-        self.model = CrossEncoderModel(config, services.device)
+        self.model = LateInteraction(config, services.device)
 
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
-        """The model's scores."""
-        return self.model.scores(query.text, [passage.full_text for passage in corpus.get(ids)])
+        """Sums over the query's tokens of the largest inner product; a passage without tokens scores lowest."""
+        # In an order that the passages' content decides, so that scores do not depend on that of the candidates.
+        wanted = [passage.full_text for passage in corpus.get(ids)]
+        texts = sorted(set(wanted))
+        found = max_sim(self.model.queries([query.text])[0], self.model.passages(texts))
+        empty = ~np.isfinite(found)
+        found[empty] = found[~empty].min(initial=0.0) - 1
+        by_text = dict(zip(texts, found.tolist(), strict=True))
+        return np.array([by_text[text] for text in wanted], dtype=np.float64)

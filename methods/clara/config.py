@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from collections.abc import Mapping
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from methods.clara.adapters import LoraOptions
+from benchmarks.registry import resolve
+from methods.clara.rows import CANDIDATES
 from methods.clara.selector import Variant
+from methods.models.weights import locate
+from methods.registry import METHODS, Component
+from methods.training import TrainingConfig
+from methods.training.adapters import LoraOptions
 
 Adapter = Literal["compressor", "generator", "reasoner"]
 Part = Literal["compressor", "generator", "reasoner", "memory"]
@@ -70,3 +76,455 @@ class ClaraConfig(BaseModel):
     def memory_tokens(self) -> int:
         """Memory tokens per document (M)."""
         return self.max_length // self.rate
+
+
+# -- Options of CLaRa's data: which rows of pretraining, and which documents stand beside a question --
+
+
+Mix = Literal["none", "simple", "paraphrase", "simple+complex", "all"]
+Type = Literal["simple", "complex", "paraphrase"]
+TYPES: tuple[Type, ...] = ("simple", "complex", "paraphrase")
+MIXES: dict[Mix, tuple[Type, ...]] = {
+    "none": (),
+    "simple": ("simple",),
+    "paraphrase": ("paraphrase",),
+    "simple+complex": ("simple", "complex"),
+    "all": TYPES,
+}
+"""The types of rows in each mix of the paper's Tables 4 and 20."""
+
+
+class ScpDataConfig(BaseModel):
+    """What pretraining reads of its data."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    mix: Mix = Field(default="all", description="types of rows; none: no pretraining; paper: all, the others in Table 4")
+    documents: int | None = Field(
+        default=None,
+        ge=1,
+        description="so many documents, drawn by the seed, larger draws holding the smaller; null: all; paper: "
+        "2,000,000, in Table 12 also 500,000 and 1,000,000",
+    )
+    seed: int = Field(default=0, ge=0, description="of what is drawn")
+
+    @property
+    def types(self) -> tuple[Type, ...]:
+        """The types of rows that are wanted."""
+        return MIXES[self.mix]
+
+
+class PoolConfig(BaseModel):
+    """The documents beside a question, where its dataset is no file of rows."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: Literal["record", "retriever", "both"] = Field(
+        default="record", description="the dataset's own candidates; retriever: the best of its corpus; both: those, then these"
+    )
+    retriever: str = Field(default="bm25", description="of source retriever: its name; paper: dense, BAAI/bge-large-en-v1.5")
+    options: dict[str, Any] = Field(default_factory=dict, description="of that retriever")
+    depth: int = Field(default=CANDIDATES, ge=1, description="documents of a question; paper: 20 for joint training, 5 before")
+    oracle: bool = Field(
+        default=True, description="put the positives first, then others until there are enough, and shuffle; off: as retrieved"
+    )
+    seed: int = Field(default=0, ge=0, description="of the order")
+
+    @property
+    def component(self) -> Component:
+        """The retriever with its options.
+
+        Raises:
+            UserError: There is no such retriever, or it is none.
+        """
+        METHODS.get(self.retriever, where="retriever")
+        return Component.of(self.retriever, self.options, where="retriever")
+
+
+# -- Options of CLaRa's training: what each stage trains, on what, how fast; every ablation of the paper is a key --
+
+
+Stage = Literal["scp", "instruction", "supervised", "joint"]
+STAGES: tuple[Stage, ...] = ("scp", "instruction", "supervised", "joint")
+"""In the order in which they are carried out; `supervised` is the baseline Sup-, and only where it is asked for."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class StepOptions(_Part):
+    """How a stage is optimised."""
+
+    epochs: int = Field(1, ge=1, description="times that each row is used; paper 1")
+    steps: int | None = Field(None, ge=1, description="of the optimiser at most, whatever the epochs; null: all")
+    learning_rate: float = Field(1e-4, gt=0, description="of AdamW, at its peak")
+    warm_up: float = Field(0.03, ge=0, description="share of the steps in which it rises, below 1; else their number; released 0.03")
+    schedule: Literal["cosine", "linear", "constant"] = Field("cosine", description="how the rate goes on")
+    floor: float = Field(0.1, ge=0, le=1, description="where it ends, as a share of the peak; released 0.1")
+    batch_size: int = Field(128, ge=1, description="rows of a step")
+    micro_batch: int = Field(8, ge=1, description="rows read at once; bounds memory, the gradient is the same")
+    save_every: int = Field(200, ge=1, description="steps between two points that an interrupted training goes on from")
+
+
+class SelectionSteps(StepOptions):
+    """How the query reasoner is optimised: far more gently, in smaller steps."""
+
+    learning_rate: float = Field(5e-6, gt=0, description="of AdamW, at its peak; paper 5e-6")
+    schedule: Literal["cosine", "linear", "constant"] = Field(
+        "constant", description="how the rate goes on; paper cosine, released constant"
+    )
+    batch_size: int = Field(32, ge=1, description="rows of a step; paper 32")
+
+
+class CompressionOptions(_Part):
+    """What the two stages share that train the compressor."""
+
+    mse: float = Field(0.1, ge=0, description="weight of the alignment loss (eq. 2.3's lambda), a mean over the hidden size; paper 0.1")
+    naming: float = Field(
+        0.0,
+        ge=0,
+        description="ours, not the paper's: weight of a loss that has each memory token name the tokens of its share "
+        "of the document through the base's output layer",
+    )
+    naming_only: int = Field(0, ge=0, description="ours: steps at the beginning in which the naming loss alone is learnt from")
+
+    naming_fades: float | None = Field(
+        None, gt=0, le=1, description="ours: share of the steps in which that weight falls to 0; null: it stays"
+    )
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if self.naming_only and not self.naming:
+            raise ValueError("naming_only needs a weight of naming above 0")
+        return self
+
+
+class ScpStage(CompressionOptions):
+    """Salient compressor pretraining: memory and both adapters, from one document at a time."""
+
+    train: StepOptions = StepOptions.model_validate({})
+    rows: ScpDataConfig = ScpDataConfig.model_validate({})
+    asked: int | None = Field(
+        None,
+        ge=1,
+        description="ours: so many of a document's questions are asked one by one, as they will be in use, all of one "
+        "reading; null: questions and answers are written out together",
+    )
+
+
+class InstructionStage(CompressionOptions):
+    """Instruction tuning: answers from several documents."""
+
+    train: StepOptions = StepOptions.model_validate({})
+    documents: int = Field(5, ge=1, description="documents of a row; paper 5")
+    together: int = Field(
+        1,
+        ge=1,
+        description="ours: so many questions at most are asked of one reading of a row's documents: its own, and those "
+        "of other rows that the documents answer; paper 1",
+    )
+    trains: Literal["both", "generator"] = Field(
+        "both", description="generator: the compressor stays as it is (Tables 13 and 14, generator-only fine-tuning)"
+    )
+    reinit_generator: bool = Field(
+        False, description="begin with a new generator, as the released code does; false: go on with pretraining's"
+    )
+    freeze_memory: bool = Field(
+        True,
+        description="memory tokens stay as pretraining left them (paper; released code by accident of versions); "
+        "false: they train with the compressor, as they do where there was no pretraining",
+    )
+
+
+class RetrieverStage(_Part):
+    """What both stages share that train the query reasoner."""
+
+    reasoner: Literal["compressor", "random", "kept"] = Field(
+        "compressor",
+        description="what the query reasoner begins as: a copy of the compressor, a new one (Table 15), or the checkpoint's own",
+    )
+    tau: float | None = Field(None, gt=0, description="temperature; null: the model's, released 0.02")
+    documents: Literal["kept", "anew"] = Field(
+        "kept",
+        description="kept: candidates are encoded once, and their memory lies on disk while the stage trains; anew: "
+        "they are encoded whenever they are read, which needs no disk and more time (paper)",
+    )
+
+
+class SupervisedStage(RetrieverStage):
+    """The supervised retriever: the query reasoner alone learns from positives."""
+
+    train: SelectionSteps = SelectionSteps.model_validate({})
+
+
+class JointStage(RetrieverStage):
+    """Joint training: query reasoner and generator learn from answers alone; the compressor is frozen."""
+
+    train: SelectionSteps = SelectionSteps.model_validate({})
+    init: Literal["instruction", "scp"] = Field(
+        "instruction", description="where it begins: instruction tuning (released), or pretraining, and the stage between is left out"
+    )
+    k: int | None = Field(None, ge=1, description="documents chosen; null: the model's, paper 5")
+    selection: Literal["learnt", "frozen"] = Field(
+        "learnt", description="frozen: the reasoner stays as it began and the generator alone learns, for comparison"
+    )
+    soft_steps: float = Field(
+        0.0, ge=0, lt=1, description="ours: share of the steps in which documents are mixed by their soft weights, less and less"
+    )
+    tau_start: float | None = Field(
+        None, gt=0, description="ours: temperature at the first step, falling geometrically to tau until tau_steps"
+    )
+    tau_steps: float = Field(0.5, gt=0, le=1, description="ours: share of the steps until it has fallen")
+    marginal: float = Field(
+        0.0,
+        ge=0,
+        description="ours: weight of minus the log of the answer's likelihood, summed over the chosen documents one by "
+        "one as the reasoner weighs them",
+    )
+
+
+class DataOptions(_Part):
+    """What a stage is trained or validated on."""
+
+    scp: tuple[str, ...] = Field((), description="references of pretraining rows: clara_stages/pretraining:train; of worlds they are made")
+    instruction: tuple[str, ...] = Field(
+        (), description="references of questions with documents: clara_stages/instruction_tuning:train, pisco …"
+    )
+    joint: tuple[str, ...] = Field((), description="references of questions with candidates; paper: 20 each")
+    options: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="options of the loaders, by dataset id, or by id/subset, which goes over them"
+    )
+    pool: PoolConfig = PoolConfig.model_validate({})
+    unheard: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="ours: this share of the names of train worlds is replaced by names that nobody has heard, as "
+        "worlds for validation and test have them; text of other data has no such names",
+    )
+
+
+class ValidateOptions(_Part):
+    """What the curve says of held-out questions, at the end of each epoch."""
+
+    questions: int = Field(200, ge=1, description="held-out questions of each stage at most")
+    every: int | None = Field(None, ge=1, description="steps between validations; null: each epoch")
+    max_new_tokens: int = Field(24, ge=1, description="longest answer")
+    batch_size: int = Field(16, ge=1, description="questions answered at once")
+    held_out: int = Field(
+        0,
+        ge=0,
+        description="so many documents (pretraining) or questions of a stage's own rows are set aside for these "
+        "figures where `validation` names nothing for it",
+    )
+
+
+class ClaraTrainingConfig(TrainingConfig):
+    """Options of CLaRa's training."""
+
+    model: ClaraConfig = ClaraConfig.model_validate({})
+    start: str | None = Field(None, description="a checkpoint to begin from in place of the bare base: of an earlier stage")
+    stages: tuple[Stage, ...] = Field(
+        ("scp", "instruction", "joint"), min_length=1, description="what is carried out; supervised is a baseline"
+    )
+    data: DataOptions
+    validation: DataOptions = DataOptions.model_validate({})
+    validate_on: ValidateOptions = ValidateOptions.model_validate({})
+    skip_long: bool = Field(
+        False,
+        description="rows whose prompt and reply are longer than model.max_prompt are left out and counted; false: the "
+        "training refuses them before its first step",
+    )
+    scp: ScpStage = ScpStage.model_validate({})
+    instruction: InstructionStage = InstructionStage.model_validate({})
+    supervised: SupervisedStage = SupervisedStage.model_validate({})
+    joint: JointStage = JointStage.model_validate({})
+    betas: tuple[float, float] = Field((0.9, 0.95), description="of AdamW; released 0.9, 0.95")
+    weight_decay: float = Field(0.0, ge=0, description="of AdamW; released 0")
+    max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm; released 1.0")
+    precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision: of accelerate; paper bf16")
+    recompute: bool = Field(
+        False, description="compute layers again at backward in place of keeping their activations: slower, less memory"
+    )
+
+    @model_validator(mode="after")
+    def _can_be_done(self) -> Self:
+        if list(self.stages) != [stage for stage in STAGES if stage in self.stages]:
+            raise ValueError(f"stages: each once, in this order: {', '.join(STAGES)}")
+        for stage in self.planned:
+            if not self.references(stage):
+                raise ValueError(f"data.{_DATA[stage]}: {stage} has nothing to train on")
+        if {"supervised", "joint"} <= set(self.planned) and self.joint.reasoner != "kept":
+            raise ValueError("joint.reasoner: behind supervised it must be kept, else that stage was for nothing")
+        if self.planned[0] != "scp" and self.start is None and self.scp.rows.mix != "none":
+            raise ValueError(f"start: {self.planned[0]} begins from a checkpoint")
+        return self
+
+    @property
+    def planned(self) -> tuple[Stage, ...]:
+        """The stages that end in a checkpoint."""
+        left_out = {"instruction"} if self.joint.init == "scp" and "joint" in self.stages else set()
+        if self.scp.rows.mix == "none":
+            left_out.add("scp")
+        return tuple(stage for stage in self.stages if stage not in left_out)
+
+    def references(self, stage: Stage) -> tuple[str, ...]:
+        """What a stage is trained on."""
+        found: tuple[str, ...] = getattr(self.data, _DATA[stage])
+        return found
+
+    def stages_of(self, stages: tuple[str, ...]) -> tuple[str, ...]:
+        """Of the training's stages, those that end in a checkpoint; the last one is its result."""
+        return tuple(stage for stage in stages if stage in self.planned)
+
+    def preflight(self) -> None:
+        """Check references, base and checkpoint, without loading anything."""
+        for data in (self.data, self.validation):
+            for stage in STAGES:
+                for reference in getattr(data, _DATA[stage]):
+                    resolve(reference, where=f"data.{_DATA[stage]}")
+        locate(self.model.base)
+        if self.start is not None:
+            locate(self.start)
+
+
+_DATA: Mapping[Stage, str] = {"scp": "scp", "instruction": "instruction", "supervised": "joint", "joint": "joint"}
+"""Where the options of the data name what a stage reads."""
+
+
+# -- Named options of CLaRa's training: the paper's, those of the released scripts, and what worlds need on a CPU --
+
+
+_STAGES = "clara_stages"
+PAPER: Mapping[str, Any] = {
+    "seed": 42,
+    "data": {
+        "scp": [f"{_STAGES}/pretraining:train"],
+        "instruction": [f"{_STAGES}/instruction_tuning:train"],
+        "joint": [f"{_STAGES}/e2e_training_hotpotqa_with_pos:train"],
+    },
+    "precision": "bf16",
+    "joint": {"train": {"schedule": "cosine"}},
+    "validate_on": {"held_out": 500, "every": 500},
+}
+"""With the rate of joint training falling (Table 11), and rows set aside for the curves of Figures 5 and 6."""
+RELEASED: Mapping[str, Any] = {
+    **PAPER,
+    "model": {"mask": "algorithm"},
+    "instruction": {"reinit_generator": True},
+    "joint": {"train": {"schedule": "constant"}},
+}
+"""As the published scripts have it: a new generator behind pretraining, a rate that stays in joint training, the mask
+of documents already taken as in algorithm 1."""
+
+
+def worlds(
+    train: int,
+    questions: int,
+    pretraining: Mapping[str, Any],
+    instruction: Mapping[str, Any],
+    joint: Mapping[str, Any],
+    *,
+    supervised: int | None = None,
+    naming_only: int = 60,
+    every: int | None = None,
+) -> dict[str, Any]:
+    """The pocket model on worlds, offline and on a CPU.
+
+    A model of a few million parameters learns in hours what a large one has to be shown in days, if it is helped. What
+    is not the paper's, each with its key: memory tokens stand all over the text, and have the length of embeddings
+    (`model.positions`, `memory_init`, `memory_length`); they are first taught to name what they stand for (`naming`);
+    a document's questions are asked one by one (`scp.asked`), and several of one reading (`instruction.together`);
+    a fifth of the names are unheard, as they are in worlds to be asked about (`data.unheard`); simple questions alone,
+    no paraphrases, no alignment loss (`mse`), no dropout, wider adapters, higher rates.
+
+    Args:
+        train: Train worlds.
+        questions: About them.
+        pretraining, instruction, joint: Steps of the stages.
+        supervised: Steps of the baseline that learns from positives; None: as the paper trains the reasoner.
+        naming_only: Steps of naming alone.
+        every: Steps between validations; None: each epoch.
+    """
+    asked = {"worlds": {"worlds": train, "questions": questions, "candidates": 20, "mix": {"single": 1.0}}}
+    held_out = {"worlds": {"questions": 200, "candidates": 20, "mix": {"single": 1.0}}}
+    return {
+        "model": {
+            "base": "pocket",
+            # Half of the documents have less than 43 tokens, one in a thousand has more than 96.
+            "max_length": 96,
+            "rate": 4,
+            "lora": {"r": 64, "alpha": 128, "dropout": 0.0},
+            "memory_init": "spread",
+            "positions": "spread",
+            "memory_length": "embedding",
+            "max_prompt": 1024,
+        },
+        "data": {"scp": ["worlds:train"], "instruction": ["worlds:train"], "joint": ["worlds:train"], "options": asked, "unheard": 0.2},
+        "validation": {"instruction": ["worlds:validation"], "joint": ["worlds:validation"], "options": held_out},
+        "validate_on": {"questions": 200, "every": every},
+        "scp": {
+            "mse": 0.0,
+            "naming": 0.3,
+            "naming_only": naming_only,
+            "naming_fades": 0.35,
+            "asked": 4,
+            "rows": {"mix": "simple"},
+            "train": _steps(pretraining),
+        },
+        "instruction": {"mse": 0.0, "together": 8, "train": _steps({"batch_size": 4, **instruction})},
+        "joint": {"train": _steps(joint) | {"schedule": "cosine"}},
+        **(
+            {}
+            if supervised is None
+            else {"supervised": {"train": _steps({"steps": supervised, "learning_rate": 5e-4}) | {"schedule": "cosine"}}}
+        ),
+    }
+
+
+def _steps(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {"batch_size": 16, "micro_batch": 8, "epochs": 100, **given}
+
+
+_WORLDS = worlds(
+    4,
+    6000,
+    {"steps": 500, "learning_rate": 2e-3},
+    {"steps": 400, "learning_rate": 1e-3},
+    {"steps": 40, "learning_rate": 5e-5},
+    supervised=200,
+)
+WORLDS = {**_WORLDS, "stages": ("scp", "instruction", "supervised", "joint"), "joint": {**_WORLDS["joint"], "reasoner": "kept"}}
+"""About a quarter of an hour on one core.
+
+The supervised stage goes before joint training: on worlds a reasoner that begins as the compressor finds no more than
+chance would, and answers alone do not teach it to (docs/methods/clara.md).
+"""
+WORLDS_LONG = worlds(
+    40,
+    60000,
+    {"steps": 1500, "learning_rate": 2e-3, "floor": 0.02},
+    {"steps": 1500, "learning_rate": 1e-3, "floor": 0.02, "batch_size": 8},
+    {"steps": 300, "learning_rate": 5e-5},
+    naming_only=250,
+    every=250,
+)
+"""Hours. At another ratio: model.rate=16."""
+DEMO = worlds(
+    1,
+    400,
+    {"steps": 40, "learning_rate": 2e-3},
+    {"steps": 10, "learning_rate": 1e-3},
+    {"steps": 5, "learning_rate": 1e-4, "batch_size": 8},
+    supervised=5,
+    naming_only=20,
+)
+"""Every stage in about two minutes; it learns next to nothing."""
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "paper": PAPER,
+    "released": RELEASED,
+    "worlds": WORLDS,
+    "worlds-long": WORLDS_LONG,
+    "demo": DEMO,
+}

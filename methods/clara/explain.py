@@ -2,24 +2,143 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from benchmarks.core.errors import MissingPackage, UserError
+from benchmarks.core.random import Draws
 from benchmarks.corpus import Corpus
-from benchmarks.errors import UserError
 from benchmarks.schema import Passage, Question
 from methods.api import Context, Services
-from methods.baselines.ranking import Scope
-from methods.clara.checkpoint import read_config, require_checkpoint
-from methods.clara.compressing import DocumentMemory
-from methods.clara.fidelity import retell
-from methods.clara.probe import TOP, Topics, topics
-from methods.clara.reader import ClaraReader, ClaraReaderConfig
-from methods.clara.retriever import ClaraRetriever, ClaraRetrieverConfig, QueryOptions
-from methods.clara.use import loaded
-from methods.explaining import Explanation, Table, numbers, register_explainer, shortened
+from methods.clara.config import Adapter
+from methods.clara.methods import ClaraReader, ClaraReaderConfig, ClaraRetriever, ClaraRetrieverConfig, DocumentMemory, QueryOptions, loaded
+from methods.clara.model import read_config, require_checkpoint
+from methods.clara.prompts import PARAPHRASES, paraphrase
+from methods.registry import Explanation, Table, numbers, register_explainer, shortened
+from methods.retrieval.ranking import Scope
+
+# -- What survives compression: documents told again from their memory, to be compared with the documents --
+# For a question's documents `ragmeter explain clara --set retell=true` shows it; as a table it is the experiment
+# `clara/table17`: dataset `retold`, and `clara_reader` with `task: paraphrase`.
+#
+# Source: paper, table 17; one document at a time, the longest reply 128 tokens.
+
+
+MAX_NEW_TOKENS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Retold:
+    """A document and what was told of it.
+
+    Attributes:
+        document: The text that was compressed.
+        text: The text written from its memory alone.
+        wording: Number of the instruction.
+    """
+
+    document: str
+    text: str
+    wording: int
+
+
+def retell(
+    clara: Any, documents: Sequence[str], *, seed: int = 0, max_new_tokens: int = MAX_NEW_TOKENS, batch_size: int = 16
+) -> list[Retold]:
+    """Tell documents in other words from their memory.
+
+    Args:
+        clara: A `Clara`.
+        documents: Texts.
+        seed: Decides the wording of each document's instruction; it does not depend on the documents beside it.
+        max_new_tokens: Longest reply; what is longer than that cannot be told in full.
+        batch_size: Replies written at once.
+    """
+    import torch
+
+    if not documents:
+        return []
+    wordings = [Draws("clara fidelity", seed, document).below(PARAPHRASES) for document in documents]
+    with torch.inference_mode():
+        memory = clara.encode(documents).memory
+    prompts = [paraphrase(wording) for wording in wordings]
+    written = clara.generate(prompts, memory.unsqueeze(1), max_new_tokens, batch_size)
+    return [Retold(document, reply.text, wording) for document, reply, wording in zip(documents, written, wordings, strict=True)]
+
+
+# -- Which words memory stands for: its vectors through the base's output layer (logit lens) --
+# Memory is made of states behind the final norm, so the output layer reads it as it is; a second norm would be wrong.
+#
+# Source: paper, table 1 and the case study of section 3; nostalgebraist 2020.
+
+
+TOP = 50
+"""Tokens of each memory vector; paper 50."""
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """What a text's memory stands for.
+
+    Attributes:
+        positions: For each memory token its words, best first.
+    """
+
+    positions: tuple[tuple[str, ...], ...]
+
+    @property
+    def union(self) -> tuple[str, ...]:
+        """All words, each once, in the order of positions."""
+        return tuple(dict.fromkeys(word for words in self.positions for word in words))
+
+    def found(self, question: str, documents: Iterable[str]) -> tuple[str, ...]:
+        """Words of the documents that the question does not have: what the reasoner adds to it (table 1)."""
+        asked, told = _spelt([question]), _spelt(documents)
+        return tuple(word for word in self.union if word.casefold() in told - asked)
+
+
+def topics(clara: Any, texts: Sequence[str], adapter: Adapter = "reasoner", top: int = TOP) -> list[Topics]:
+    """The words that the memory of texts stands for.
+
+    Args:
+        clara: A `Clara`.
+        texts: Questions (reasoner), or documents (compressor).
+        adapter: What reads them.
+        top: Tokens looked at for each vector, before those that are no words are left out.
+    """
+    import torch
+
+    with torch.inference_mode():
+        memory = clara.encode(texts, adapter).memory
+        head = clara.base.get_output_embeddings()
+        logits = head(memory.to(head.weight.dtype))
+        # Tokens that were added, and rows that only pad the vocabulary, are no words of the base.
+        known = min(logits.shape[-1], clara.tokens.first)
+        ids = logits[..., :known].float().topk(min(top, known), dim=-1).indices.tolist()
+    return [Topics(tuple(_words(clara.tokenizer, position) for position in text)) for text in ids]
+
+
+def _spelt(texts: Iterable[str]) -> set[str]:
+    """The whole words of texts: a piece of one says nothing."""
+    return {word for text in texts for word in _WORD.findall(text.casefold())}
+
+
+def _words(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:
+    """Tokens as words: without special tokens, blanks, punctuation, and pieces of one character."""
+    special = set(tokenizer.all_special_ids)
+    texts = (tokenizer.decode([one]).strip() for one in ids if one not in special)
+    return tuple(dict.fromkeys(text for text in texts if len(text) > 1 and _WORD.search(text) and "\ufffd" not in text))
+
+
+# -- `ragmeter explain clara`: how documents rank for a question, what its memory stands for, what is answered --
+
 
 WORDS = 12
 """Words of a memory token in a table."""
@@ -137,3 +256,96 @@ def _summary(question: Question, ids: Sequence[str], answer: str, k: int, added:
     words = f" Its memory adds {', '.join(added[:WORDS])}." if added else ""
     expected = f" ({'; '.join(question.answers)})" if question.answers else ""
     return f"“{shortened(question.text)}” – {answer or 'no answer'}{expected}.{evidence}{words}"
+
+
+# -- Where states of documents and of their memory lie (figure 8): both means of each document on a plane, as an SVG --
+
+
+Projection = Literal["pca", "tsne"]
+SIZE, MARGIN, LEGEND = 640, 20, 44
+_STYLE = (
+    "text{font:13px sans-serif;fill:#222}circle{fill-opacity:.55}.document{fill:#2171b5}.memory{fill:#d94801}.frame{fill:none;stroke:#bbb}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """Mean states of documents.
+
+    Attributes:
+        documents: Means over each document's own tokens, shape (n, h).
+        memory: Means over its memory, shape (n, h).
+    """
+
+    documents: NDArray[np.float64]
+    memory: NDArray[np.float64]
+
+    @property
+    def distance(self) -> float:
+        """Mean squared distance of the two, over the width: what the alignment loss makes small (eq 2.2)."""
+        return float(((self.documents - self.memory) ** 2).mean()) if len(self.documents) else 0.0
+
+
+def states(clara: Any, texts: Sequence[str]) -> States:
+    """Encode documents and take both means."""
+    import torch
+
+    with torch.inference_mode():
+        found = clara.encode(texts)
+    return States(*(one.cpu().double().numpy() for one in (found.document_mean, found.memory_mean)))
+
+
+def projected(points: NDArray[np.float64], projection: Projection, seed: int = 0) -> NDArray[np.float64]:
+    """Points on a plane.
+
+    Args:
+        points: Shape (n, h).
+        projection: pca: the two directions of most variance; tsne: neighbours stay neighbours (scikit-learn).
+        seed: Of t-SNE.
+
+    Returns:
+        Shape (n, 2).
+
+    Raises:
+        MissingPackage: scikit-learn is not installed.
+    """
+    centred = points - points.mean(axis=0)
+    if projection == "tsne" and len(points) > 2:
+        try:
+            from sklearn.manifold import TSNE
+        except ImportError as error:
+            raise MissingPackage("scikit-learn", "models", "t-SNE") from error
+        # Half of the points are of one kind: the default of 30 neighbours needs more than 30 points.
+        neighbours = min(30.0, (len(points) - 1) / 3)
+        return np.asarray(TSNE(2, perplexity=neighbours, init="pca", random_state=seed).fit_transform(centred), float)
+    left, scale, _ = np.linalg.svd(centred, full_matrices=False)
+    plane = np.zeros((len(points), 2))
+    shown = min(2, len(scale))
+    plane[:, :shown] = left[:, :shown] * scale[:shown]
+    # The sign of a direction means nothing: the largest coordinate is made positive, so that pictures are alike.
+    largest = np.abs(plane).argmax(axis=0)
+    return plane * np.where(plane[largest, range(2)] < 0, -1, 1)
+
+
+def svg(found: States, projection: Projection = "tsne", seed: int = 0) -> str:
+    """Draw the states; the same ones always look the same."""
+    count = len(found.documents)
+    plane = projected(np.concatenate([found.documents, found.memory]), projection, seed) if count else np.zeros((0, 2))
+    low, high = (plane.min(axis=0), plane.max(axis=0)) if count else (np.zeros(2), np.ones(2))
+    spread = np.where(high > low, high - low, 1.0)
+    places = MARGIN + (plane - low) / spread * (SIZE - 2 * MARGIN)
+    dots = "".join(
+        f'<circle class="{"document" if row < count else "memory"}" cx="{x:.1f}" cy="{y:.1f}" r="2.5"/>'
+        for row, (x, y) in enumerate(places)
+    )
+    name = {"pca": "principal components", "tsne": "t-SNE"}[projection]
+    legend = "".join(
+        f'<circle class="{kind}" cx="{x}" cy="{SIZE + 20}" r="5"/><text x="{x + 12}" y="{SIZE + 25}">{label}</text>'
+        for x, kind, label in ((MARGIN, "document", "documents"), (MARGIN + 130, "memory", "their memory"))
+    )
+    told = f"{count:,} documents, {name}, mean squared distance {found.distance:.3g}"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {SIZE} {SIZE + LEGEND}" width="{SIZE}" '
+        f'height="{SIZE + LEGEND}"><style>{_STYLE}</style><rect class="frame" x="1" y="1" width="{SIZE - 2}" '
+        f'height="{SIZE - 2}"/>{dots}{legend}<text x="{MARGIN + 260}" y="{SIZE + 25}">{told}</text></svg>\n'
+    )

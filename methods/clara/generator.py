@@ -15,16 +15,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from benchmarks.errors import UserError
-from methods.clara.base import PREFIX, Tokens
-from methods.clara.memory import MemoryRows
-from methods.clara.packing import IMPLEMENTATIONS, batch_of, row_of
-from methods.clara.prompting import Prompt
-from methods.clara.template import Layout
-from methods.models.batching import UNBOUNDED, by_length
+from benchmarks.core.errors import UserError
+from methods.clara.prompts import Layout, Prompt
 from methods.models.causal import Generation
-from methods.models.encoding import TextEncoder
-from methods.models.scoring import logits_only_at, padded
+from methods.models.likelihood import UNBOUNDED, TextEncoder, by_length, logits_only_at, padded
+from methods.training.packing import IMPLEMENTATIONS, batch_of, row_of
+from methods.training.soft_prompts import PREFIX, MemoryRows, Tokens
 
 Memory: TypeAlias = Sequence[Tensor] | Tensor | None
 """Per prompt its documents' memory [k_i · M, h] or [k_i, M, h]; one tensor [B, k, M, h]; None: no prompt has any."""

@@ -9,25 +9,287 @@ clara.generate([answer(question, 5)], memory[chosen.ids], max_new_tokens=32)
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from torch import Tensor, nn
+from torch.nn import functional
 
-from methods.clara import checkpoint, compressor
-from methods.clara.adapters import Adapters
-from methods.clara.base import add_tokens, load_base
-from methods.clara.compressor import Compressor, Encoded
+from benchmarks.core.errors import UserError
 from methods.clara.config import ADAPTERS, MEMORY, Adapter, ClaraConfig, Part
 from methods.clara.generator import Generator, Memory, Reduction
-from methods.clara.memory import MemoryRows
-from methods.clara.prompting import Prompt
-from methods.clara.template import layout_of
+from methods.clara.prompts import Layout, Prompt, layout_of
 from methods.models.causal import Generation
-from methods.models.scoring import CPU_TOKENS, GPU_TOKENS
+from methods.models.likelihood import CPU_TOKENS, GPU_TOKENS, by_length, padded
+from methods.models.weights import CLARA_POCKET, locate, weights_hash
+from methods.training.adapters import Adapters
+from methods.training.soft_prompts import MemoryRows, Tokens, add_tokens, decoder_of, load_base
+from methods.training.stages import read_json, write_json
+
+# -- A checkpoint: which base, one PEFT folder per adapter, and the rows of the new tokens --
+# clara.json              options, adapters, and a hash of the base
+# compressor/ generator/ reasoner/    each loads by plain `PeftModel.from_pretrained(base, folder)`
+# memory.safetensors      memory [M, h], and marks [2, h]
+#
+# The base is not in it, and must be the one that it was trained on.
+
+
+CONFIG, ROWS = "clara.json", "memory.safetensors"
+LAYOUT = 1
+"""Of the folder; bump it when what it holds changes."""
+
+
+def save(adapters: Adapters, rows: Any, config: ClaraConfig, folder: Path) -> None:
+    """Write a checkpoint; equal models give equal files.
+
+    Args:
+        adapters: All of them are written.
+        rows: The new tokens' rows.
+        config: What the model is.
+        folder: Made if need be.
+    """
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    adapters.model.save_pretrained(str(folder), selected_adapters=list(adapters.names), save_embedding_layers=False)
+    # PEFT adds a card of its own, and its settings list layers in no order and name its version.
+    (folder / "README.md").unlink(missing_ok=True)
+    for name in adapters.names:
+        path = folder / name / "adapter_config.json"
+        settings = json.loads(path.read_text("utf-8"))
+        settings.pop("peft_version", None)
+        settings["target_modules"] = sorted(settings["target_modules"])
+        path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", "utf-8")
+    save_file({name: one.detach().cpu().contiguous() for name, one in rows.state_dict().items()}, str(folder / ROWS))
+    write_json(
+        folder / CONFIG,
+        {
+            "layout": LAYOUT,
+            "config": config.model_dump(mode="json"),
+            "adapters": list(adapters.names),
+            "base_hash": weights_hash(config.base, config.revision),
+        },
+    )
+
+
+def read_config(folder: Path) -> tuple[ClaraConfig, tuple[Adapter, ...]]:
+    """What the model of a checkpoint is.
+
+    Returns:
+        Its options, and the adapters that it has.
+
+    Raises:
+        UserError: The folder is no checkpoint of CLaRa, or its base is not the one it was trained on.
+    """
+    path = folder / CONFIG
+    if not path.is_file():
+        raise UserError("this is not a checkpoint of CLaRa", where=str(folder), try_this="a folder that `ragmeter train clara` wrote")
+    told = read_json(path)
+    try:
+        if told["layout"] != LAYOUT:
+            raise UserError(
+                f"this checkpoint has layout {told['layout']}; {LAYOUT} is read",
+                where=str(path),
+                try_this="train it again with this version",
+            )
+        config, base_hash = ClaraConfig.model_validate(told["config"]), told["base_hash"]
+        names = tuple(one for one in ADAPTERS if one in told["adapters"])
+    except (KeyError, TypeError, ValidationError) as error:
+        raise UserError(f"the checkpoint is damaged: {error}", where=str(path), try_this="its original files") from error
+    if weights_hash(config.base, config.revision) != base_hash:
+        raise UserError(
+            f"the base {config.base!r} is not the one that this checkpoint was trained on",
+            where=str(path),
+            try_this="the base as it was, or train again",
+        )
+    return config, names
+
+
+def restore(adapters: Adapters, rows: Any, folder: Path) -> None:
+    """Give a model the weights of a checkpoint; nothing else changes, and nothing opens for training.
+
+    Raises:
+        UserError: A file is missing or damaged, or its tensors are not those of the model.
+    """
+    from peft import get_peft_model_state_dict
+    from safetensors.torch import load_file
+
+    device = str(rows.memory.device)
+    wanted = [(folder / ROWS, dict(rows.state_dict()))]
+    for name in adapters.names:
+        own = get_peft_model_state_dict(adapters.model, adapter_name=name, save_embedding_layers=False)
+        wanted.append((folder / name / "adapter_model.safetensors", own))
+    for path, own in wanted:
+        try:
+            found = load_file(str(path), device=device)
+        except Exception as error:
+            raise UserError(f"a file cannot be read: {error}", where=str(path), try_this="its original files") from error
+        if {key: one.shape for key, one in found.items()} != {key: one.shape for key, one in own.items()}:
+            raise UserError("the file holds other tensors than the model", where=str(path), try_this="its own base")
+        with torch.no_grad():
+            for key, one in own.items():
+                one.copy_(found[key])
+
+
+def require_checkpoint(model: str, *, where: str) -> Path:
+    """The folder of a checkpoint of CLaRa.
+
+    Args:
+        model: A folder, or the name of the adapters that ship.
+        where: The option that names it, for the message.
+
+    Raises:
+        UserError: It is none.
+    """
+    folder = Path(locate(model))
+    if not (folder / CONFIG).is_file():
+        raise UserError(
+            f"{model!r} is not a checkpoint of CLaRa",
+            where=where,
+            try_this=f"a folder that `ragmeter train clara` wrote, or {CLARA_POCKET}, which ships",
+        )
+    return folder
+
+
+# -- Documents and questions to memory vectors: the last states of M memory tokens that stand behind a text --
+# A text is `begin bos text eos` and then the memory tokens; of a long one the end is cut, its eos with it. Attention is
+# causal, so what stands behind the memory is never seen: rows are padded at the end, and no mask is needed.
+#
+# Source: paper, section 2.2 and equations 2.2 and 3.1.
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Texts in memory.
+
+    Attributes:
+        memory: float32 [N, M, h].
+        document_mean: Mean of the states of each text's own tokens, marks included: float32 [N, h].
+        memory_mean: Mean of its memory vectors: float32 [N, h].
+    """
+
+    memory: Tensor
+    document_mean: Tensor
+    memory_mean: Tensor
+
+
+class Compressor:
+    """Encodes texts through whichever adapter is active.
+
+    Args:
+        model: The causal language model below the adapters.
+        tokenizer: With the new tokens.
+        rows: Their embeddings.
+        tokens: Their ids.
+        layout: How a document is written.
+        max_length: Longest text in tokens (L).
+        spread: Whether memory tokens take positions all over the text, in place of those behind it.
+    """
+
+    def __init__(
+        self, model: Any, tokenizer: Any, rows: MemoryRows, tokens: Tokens, layout: Layout, max_length: int, spread: bool = False
+    ) -> None:
+        self._spread = spread
+        self._decoder = decoder_of(model)
+        self._tokenizer, self._rows, self._tokens, self._layout = tokenizer, rows, tokens, layout
+        self._before = [tokens.begin, *([tokenizer.bos_token_id] if tokenizer.bos_token_id is not None else [])]
+        self._after = [tokenizer.eos_token_id] if tokenizer.eos_token_id is not None else []
+        self._room = max_length + len(self._before) + len(self._after)
+
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of texts, without the memory tokens; what looks like a special token in a text is text."""
+        if not texts:
+            return []
+        written = [self._layout.document(text) for text in texts]
+        found = self._tokenizer(written, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+        return [[*self._before, *ids, *self._after][: self._room] for ids in found]
+
+    def encode(self, texts: Sequence[str], token_budget: int) -> Encoded:
+        """Encode texts, those of like length together; the result does not depend on that.
+
+        Args:
+            texts: Documents or questions, in any order.
+            token_budget: Tokens of a batch, padding included.
+        """
+        ids = self.ids(texts)
+        batches = by_length([len(one) for one in ids], token_budget, fixed=self._tokens.count)
+        parts = [self._batch([ids[place] for place in places]) for places in batches]
+        device = self._rows.memory.device
+        order = torch.argsort(torch.tensor([place for places in batches for place in places], device=device))
+        if not parts:
+            width = self._rows.memory.shape[1]
+            nothing = torch.zeros(0, width, device=device)
+            return Encoded(nothing.reshape(0, self._tokens.count, width), nothing, nothing)
+        memory, documents = (torch.cat(side)[order] for side in zip(*parts, strict=True))
+        return Encoded(memory, documents, memory.mean(1))
+
+    def _batch(self, rows: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
+        """Memory [n, M, h] and means of the texts' own states [n, h], float32."""
+        count, device = self._tokens.count, self._rows.memory.device
+        memory = list(range(self._tokens.first, self._tokens.first + count))
+        filled, _ = padded([row + memory for row in rows], 0)
+        ends = torch.tensor([len(row) for row in rows], device=device).unsqueeze(1)
+        embedded = self._rows.embed(torch.tensor(filled, device=device))
+        states = self._states(embedded, ends)
+        places = ends + torch.arange(count, device=device)
+        kept = states.gather(1, places.unsqueeze(-1).expand(-1, -1, states.shape[-1])).float()
+        own = torch.arange(states.shape[1], device=device) < ends
+        return kept, (states.float() * own.unsqueeze(-1)).sum(1) / ends
+
+    def _states(self, embedded: Tensor, ends: Tensor) -> Tensor:
+        if not self._spread:
+            return self._decoder(inputs_embeds=embedded, use_cache=False).last_hidden_state
+        # Without a mask, positions that do not count up would be read as several texts in one row.
+        return self._decoder(
+            inputs_embeds=embedded,
+            position_ids=self._positions(ends, embedded.shape[1]),
+            attention_mask=torch.ones(embedded.shape[:2], dtype=torch.long, device=embedded.device),
+            use_cache=False,
+        ).last_hidden_state
+
+    def _positions(self, ends: Tensor, width: int) -> Tensor:
+        """Positions of rows of which the first so many are text: memory token j of M stands behind its share of it."""
+        places = torch.arange(width, device=ends.device)
+        # Rounded up: the first place behind the tokens t with floor(t M / n) = j.
+        shares = ((places - ends + 1) * ends + self._tokens.count - 1) // self._tokens.count
+        return torch.where(places < ends, places, shares.clamp(max=width))
+
+
+def alignment(encoded: Encoded, over: str = "mean") -> Tensor:
+    """How far the mean of memory is from that of the document: the squared distance, averaged over documents.
+
+    Args:
+        encoded: Documents.
+        over: mean: divided by the width, as released and as λ = 0.1 is meant for; sum: as printed in equation 2.2.
+    """
+    loss = functional.mse_loss(encoded.document_mean, encoded.memory_mean)
+    return loss if over == "mean" else loss * encoded.memory_mean.shape[-1]
+
+
+def similarity(queries: Tensor, memory: Tensor) -> Tensor:
+    """Cosine between the vectors of questions and of documents, each flattened (equation 3.1).
+
+    Args:
+        queries: [B, M, h].
+        memory: [B, D, M, h], or [D, M, h]: the same documents for all.
+
+    Returns:
+        float32 [B, D] (float64 for float64).
+    """
+    wanted = torch.float64 if queries.dtype == torch.float64 else torch.float32
+    with torch.autocast(queries.device.type, enabled=False):
+        q = functional.normalize(queries.flatten(1).to(wanted), dim=-1)
+        d = functional.normalize(memory.flatten(-2).to(wanted), dim=-1)
+        return q @ d.T if d.dim() == 2 else torch.einsum("bn,bdn->bd", q, d)
+
+
+# -- A CLaRa model: one frozen base, three adapters, and the learnt memory tokens --
 
 
 class ClaraModule(nn.Module):
@@ -158,11 +420,11 @@ class Clara:
 
     def alignment(self, encoded: Encoded, over: str = "mean") -> Tensor:
         """The alignment loss of compression (equation 2.2): see `compressor.alignment`."""
-        return compressor.alignment(encoded, over)
+        return alignment(encoded, over)
 
     def similarity(self, query_memory: Tensor, memory: Tensor) -> Tensor:
         """Scores of documents for questions, float32 [B, D]: see `compressor.similarity`."""
-        return compressor.similarity(query_memory, memory)
+        return similarity(query_memory, memory)
 
     def cross_entropy(
         self,
@@ -202,7 +464,7 @@ class Clara:
 
     def save(self, folder: Path) -> None:
         """Write the checkpoint: see `checkpoint.py`."""
-        checkpoint.save(self.adapters, self.module.rows, self.config, folder)
+        save(self.adapters, self.module.rows, self.config, folder)
 
     @classmethod
     def load(cls, folder: Path, device: str | None = None, dtype: Any = None) -> Clara:
@@ -216,9 +478,9 @@ class Clara:
         Raises:
             UserError: It is no checkpoint, is damaged, or its base is not the one it was trained on.
         """
-        config, adapters = checkpoint.read_config(folder)
+        config, adapters = read_config(folder)
         if dtype is not None:
             config = config.model_copy(update={"dtype": dtype})
         clara = cls.open(config, adapters, device)
-        checkpoint.restore(clara.adapters, clara.module.rows, folder)
+        restore(clara.adapters, clara.module.rows, folder)
         return clara

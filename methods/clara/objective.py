@@ -6,7 +6,25 @@ is ours and not the paper's says so, and is off by default.
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.core.errors import Broke, UserError
+from methods.clara.config import CompressionOptions, JointStage
+from methods.clara.data import Lesson
+from methods.clara.model import Clara, Encoded
+from methods.clara.prompts import answer
+from methods.clara.rows import JointRow
+from methods.clara.selector import Selection, select
+from methods.clara.trainer import Sums
+from methods.training import Progress
 
 
 def supervised_terms(scores: Any, positive: Any, tau: float) -> Any:
@@ -20,8 +38,6 @@ def supervised_terms(scores: Any, positive: Any, tau: float) -> Any:
     Returns:
         [B], float32 at least: -[logsumexp over positives of s/tau - logsumexp over all]; NaN where a row has none.
     """
-    import torch
-
     s = scores.float() / tau
     missing = ~positive.any(-1)
     found = s.masked_fill(~positive, -torch.inf).logsumexp(-1)
@@ -56,11 +72,386 @@ def naming_terms(logits: Any, ids: Any, mask: Any, known: Any) -> Any:
     Returns:
         [N]: mean of minus the log probability over what a document has to name.
     """
-    import torch
-
     count = mask.sum(-1, keepdim=True)
     place = torch.arange(ids.shape[1], device=ids.device)
     slot = (place * logits.shape[1] // count).clamp(max=logits.shape[1] - 1)
     rows = torch.arange(len(ids), device=ids.device).unsqueeze(-1)
     said = logits.float().log_softmax(-1)[rows, slot, ids]
     return -(said * known).sum(-1) / known.sum(-1)
+
+
+# -- What pretraining and instruction tuning learn: replies from memory, and memory that stays near its document --
+
+
+CPU_TOKENS = 1024
+"""Tokens that a CPU reads at once: documents of like length, with little padding between them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """What a batch holds: documents and tokens of replies."""
+
+    documents: int
+    tokens: int
+
+
+class Compression:
+    """Cross-entropy of replies, the alignment loss, and perhaps the naming loss (equation 2.3; naming is ours).
+
+    Args:
+        clara: The model; what it trains is set already.
+        options: Weights of the losses.
+        process: Of `accelerate`; None: no mixed precision.
+    """
+
+    def __init__(self, clara: Clara, options: CompressionOptions, process: Any = None) -> None:
+        self._clara, self._options, self._process = clara, options, process
+        self._learns = any(one.requires_grad for one in clara.adapters.of("compressor").values())
+
+    def size(self, row: Lesson) -> int:
+        """Characters of the longest text."""
+        return max(*(len(one.target) for one in row.exchanges), *map(len, row.documents))
+
+    def whole(self, batch: Sequence[Lesson]) -> Whole:
+        """Documents and reply tokens of a batch."""
+        targets = [one.target for row in batch for one in row.exchanges]
+        tokens = sum(len(self._clara.generator.target_ids(target)) for target in targets)
+        return Whole(sum(len(row.documents) for row in batch), tokens)
+
+    def part(self, rows: Sequence[Lesson], whole: Whole, done: float, step: int) -> tuple[Any, Sums]:
+        """The losses of some rows: see `trainer.Objective`."""
+        options = self._options
+        documents = [text for row in rows for text in row.documents]
+        share = len(documents) / whole.documents
+        with nullcontext() if self._process is None else self._process.autocast():
+            encoded = self._encoded(documents)
+            mse = self._clara.alignment(encoded) * share
+            loss, sums = options.mse * mse, {"mse": float(mse.detach())}
+            weight = options.naming * _left(done, options.naming_fades)
+            if weight:
+                naming = self._naming(documents, encoded) / whole.documents
+                loss, sums["naming"] = loss + weight * naming, float(naming.detach())
+            if step >= options.naming_only:
+                entropy = self._entropy(rows, encoded) / whole.tokens
+                loss, sums["cross_entropy"] = loss + entropy, float(entropy.detach())
+        return loss, {"loss": float(loss.detach()), **sums}
+
+    def _encoded(self, documents: Sequence[str]) -> Encoded:
+        """The documents' memory; a compressor that is not trained works without dropout, as it will in use."""
+        budget = CPU_TOKENS if self._clara.device.type == "cpu" else None
+        if self._learns:
+            return self._clara.encode(documents, token_budget=budget)
+        with torch.no_grad(), self._clara.evaluating():
+            return self._clara.encode(documents, token_budget=budget)
+
+    def _entropy(self, rows: Sequence[Lesson], encoded: Encoded) -> Any:
+        """Summed over reply tokens; all that is asked of one memory is read in one row, by bases that can do so."""
+        memory = encoded.memory.split([len(row.documents) for row in rows])
+        if any(len(row.exchanges) > 1 for row in rows):
+            packed = self._clara.packed_cross_entropy(
+                [[one.prompt for one in row.exchanges] for row in rows], memory, [[one.target for one in row.exchanges] for row in rows]
+            )
+            if packed is not None:
+                return packed.sum()
+        asked = [(one, own) for row, own in zip(rows, memory, strict=True) for one in row.exchanges]
+        asked.sort(key=lambda pair: len(pair[0].prompt.question) + len(pair[0].target))
+        total: Any = 0.0
+        for start in range(0, len(asked), len(rows)):
+            some = asked[start : start + len(rows)]
+            prompts, targets = [one.prompt for one, _ in some], [one.target for one, _ in some]
+            total = total + self._clara.cross_entropy(prompts, [own for _, own in some], targets, "row_sums").sum()
+        return total
+
+    def _naming(self, documents: Sequence[str], encoded: Encoded) -> Any:
+        """Summed over documents."""
+        head = self._clara.base.get_output_embeddings()
+        logits = head(encoded.memory.to(head.weight.dtype))
+        rows = self._clara.compressor.ids(documents)
+        longest = max(map(len, rows))
+        ids = torch.tensor([row + [-1] * (longest - len(row)) for row in rows], device=logits.device)
+        mask = ids >= 0
+        # The mark that a document begins with is no token of the base.
+        known = mask & (ids < logits.shape[-1])
+        return naming_terms(logits, ids.where(known, 0), mask, known).sum()
+
+
+def _left(done: float, fades: float | None) -> float:
+    """What is left of a weight that falls evenly to nothing in a share of the steps; None: all of it."""
+    return 1.0 if fades is None else max(0.0, 1.0 - done / fades)
+
+
+# -- Documents as a frozen compressor sees them, each encoded once and kept on disk while a stage trains --
+# Documents are encoded in blocks that follow from their order alone. So a training that goes on reads the very numbers
+# that it began with, and of several processes each may encode some of the blocks.
+
+
+MEMORY = "memory.bin"
+Encode = Callable[[Sequence[str]], Any]
+"""From documents to their memory, [N, M, h], without gradient."""
+
+
+class FrozenDocuments:
+    """Memory of documents by their text.
+
+    Args:
+        texts: The documents; equal ones count once.
+        encode: Called without gradient, for each block at most once.
+        shape: M and h.
+        dtype: Of the numbers: that of the base.
+        folder: Where they are kept.
+        block: Documents encoded at once.
+        progress: Told of blocks.
+        process: Of `accelerate`; None: one process.
+
+    Raises:
+        UserError: The folder's disk has no room for them.
+    """
+
+    def __init__(
+        self,
+        texts: Iterable[str],
+        encode: Encode,
+        shape: tuple[int, int],
+        dtype: Any,
+        folder: Path,
+        block: int,
+        progress: Progress,
+        process: Any = None,
+    ) -> None:
+        self._places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        self._shape = shape
+        folder.mkdir(parents=True, exist_ok=True)
+        count, blocks = len(self._places), -(-len(self._places) // block)
+        _require_room(folder, count * shape[0] * shape[1] * dtype.itemsize)
+        # A file that is mapped and not there yet begins as zeros: no block is done.
+        self._memory = torch.from_file(str(folder / MEMORY), shared=True, size=count * shape[0] * shape[1], dtype=dtype).view(count, *shape)
+        done = torch.from_file(str(folder / "done.bin"), shared=True, size=blocks, dtype=torch.uint8)
+        first, ranks = (process.process_index, process.num_processes) if process is not None else (0, 1)
+        documents = list(self._places)
+        progress.begin("compressing documents", blocks, int(done.sum()))
+        for number in range(first, blocks, ranks):
+            if not done[number]:
+                some = slice(number * block, (number + 1) * block)
+                with torch.no_grad():
+                    self._memory[some] = encode(documents[some]).to("cpu", dtype)
+                done[number] = 1
+                progress.advance()
+        if process is not None:
+            process.wait_for_everyone()
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def of(self, texts: Sequence[str]) -> Any:
+        """Memory of documents: [N, M, h] on the CPU, no part of any graph.
+
+        Raises:
+            KeyError: One is none of those encoded.
+        """
+        return self._memory[[self._places[text] for text in texts]]
+
+
+def _require_room(folder: Path, wanted: int) -> None:
+    """Refuse before the first block: a mapped file takes its room as it is filled, and a full disk kills its writer."""
+    memory = folder / MEMORY
+    # In blocks of 512 bytes: what is taken already, not how long the file is.
+    there = getattr(memory.stat(), "st_blocks", 0) * 512 if memory.is_file() else 0
+    free = shutil.disk_usage(folder).free
+    if wanted - there > free:
+        raise UserError(
+            f"the memory of the candidates takes {wanted / 2**30:,.1f} GiB and {free / 2**30:,.1f} are free",
+            where=str(folder),
+            try_this="documents=anew of the stage, which keeps none, or a store on another disk",
+        )
+
+
+# -- What the query reasoner learns: jointly with the generator from answers alone, or from positives (the baseline) --
+
+
+Documents = Callable[[Sequence[str]], Tensor]
+"""From texts to their memory as the frozen compressor made it, [N, M, h]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The candidates of some questions, and how near they are.
+
+    Attributes:
+        memory: [B, D, M, h]; zeros where a question has fewer candidates.
+        mask: Which are candidates, bool [B, D].
+        positive: Which are positive, bool [B, D].
+        scores: Cosines, float32 [B, D].
+    """
+
+    memory: Tensor
+    mask: Tensor
+    positive: Tensor
+    scores: Tensor
+
+
+def candidates_of(clara: Clara, rows: Sequence[JointRow], documents: Documents, learns: bool = True) -> Candidates:
+    """Score the candidates of some questions (equation 3.1).
+
+    Args:
+        clara: The model.
+        rows: Questions.
+        documents: Memory of their candidates.
+        learns: Whether scores have a gradient.
+
+    Raises:
+        Broke: A cosine is no number.
+    """
+    questions = [row.question for row in rows]
+    if learns:
+        asked = clara.encode(questions, "reasoner").memory
+    else:
+        with torch.no_grad(), clara.evaluating():
+            asked = clara.encode(questions, "reasoner").memory
+    widest = max(len(row.documents) for row in rows)
+    mask = torch.zeros(len(rows), widest, dtype=torch.bool)
+    positive = torch.zeros_like(mask)
+    memory = torch.zeros(len(rows), widest, *asked.shape[1:])
+    for place, row in enumerate(rows):
+        mask[place, : len(row.documents)] = True
+        positive[place, list(row.positives)] = True
+        memory[place, : len(row.documents)] = documents(row.documents).float()
+    memory, mask, positive = (one.to(asked.device) for one in (memory, mask, positive))
+    scores = clara.similarity(asked, memory)
+    if not scores.detach().isfinite().all():
+        raise Broke(
+            "cosines of questions and documents are no numbers",
+            where="query reasoner",
+            try_this="a lower learning rate, or precision bf16 or no in place of fp16",
+        )
+    return Candidates(memory, mask, positive, scores)
+
+
+@dataclass(frozen=True, slots=True)
+class JointWhole:
+    """What a batch holds: questions, those with a positive, and tokens of answers."""
+
+    rows: int
+    judged: int
+    tokens: int
+
+
+class Joint:
+    """Cross-entropy of answers from the documents that the reasoner chose (equation 3.2).
+
+    Args:
+        clara: The model; what it trains is set already.
+        options: Of the stage.
+        documents: Memory of candidates, made once by the frozen compressor.
+        process: Of `accelerate`; None: no mixed precision.
+    """
+
+    def __init__(self, clara: Clara, options: JointStage, documents: Documents, process: Any = None) -> None:
+        self._clara, self._options, self._documents, self._process = clara, options, documents, process
+        self._k = options.k or clara.config.k
+        self._tau = options.tau or clara.config.tau
+
+    def size(self, row: JointRow) -> int:
+        """Characters of question and answer: all rows have as much memory."""
+        return len(row.question) + len(row.answer)
+
+    def whole(self, batch: Sequence[JointRow]) -> JointWhole:
+        """Questions and answer tokens of a batch."""
+        tokens = sum(len(self._clara.generator.target_ids(row.answer)) for row in batch)
+        return JointWhole(len(batch), sum(bool(row.positives) for row in batch), tokens)
+
+    def tau(self, done: float) -> float:
+        """The temperature at some share of the steps: the paper's is always the same."""
+        start, until = self._options.tau_start, self._options.tau_steps
+        if start is None or done >= until:
+            return self._tau
+        return float(start * (self._tau / start) ** (done / until))
+
+    def softness(self, done: float) -> float:
+        """How much of the soft weights is in the mixture at some share of the steps: none in the paper."""
+        soft = self._options.soft_steps
+        return 1 - done / soft if done < soft else 0.0
+
+    def part(self, rows: Sequence[JointRow], whole: JointWhole, done: float, step: int) -> tuple[Any, Sums]:
+        """The loss of some rows: see `trainer.Objective`.
+
+        A question with fewer candidates than k has all of them, and its neighbours k all the same.
+        """
+        alike: dict[int, list[JointRow]] = {}
+        for row in rows:
+            alike.setdefault(min(self._k, len(row.documents)), []).append(row)
+        parts = [self._of(some, k, whole, done) for k, some in alike.items()]
+        sums: dict[str, float] = {}
+        for _, figures in parts:
+            for name, value in figures.items():
+                sums[name] = sums.get(name, 0.0) + value
+        return torch.stack([loss for loss, _ in parts]).sum(), sums
+
+    def _of(self, rows: Sequence[JointRow], k: int, whole: JointWhole, done: float) -> tuple[Tensor, dict[str, float]]:
+        """Of rows that are all answered from k documents."""
+        with nullcontext() if self._process is None else self._process.autocast():
+            found = candidates_of(self._clara, rows, self._documents, self._options.selection == "learnt")
+            chosen = select(found.scores, k, self.tau(done), found.mask, self._clara.config.mask, self.softness(done))
+            prompts = [answer(row.question, chosen.ids.shape[1]) for row in rows]
+            memory = chosen.apply(found.memory)
+            answers = [row.answer for row in rows]
+            loss = self._clara.cross_entropy(prompts, memory, answers, "row_sums").sum() / whole.tokens
+            sums = {"cross_entropy": float(loss.detach())}
+            if self._options.marginal:
+                marginal = self._marginal(rows, found, chosen, self.tau(done)) / whole.rows
+                loss, sums["marginal"] = loss + self._options.marginal * marginal, float(marginal.detach())
+        if whole.judged:
+            sums["recall"] = float(recalls(chosen.ids, found.positive).nansum()) / whole.judged
+        return loss, {"loss": float(loss.detach()), **sums}
+
+    def _marginal(self, rows: Sequence[JointRow], found: Candidates, chosen: Selection, tau: float) -> Tensor:
+        """Summed over rows; each chosen document answers alone."""
+        ids = chosen.ids
+        each = found.memory.gather(1, ids[..., None, None].expand(-1, -1, *found.memory.shape[2:]))
+        prompts = [answer(row.question, 1) for row in rows for _ in range(ids.shape[1])]
+        answers = [row.answer for row in rows for _ in range(ids.shape[1])]
+        told = self._clara.cross_entropy(prompts, each.flatten(0, 1), answers, "row_sums")
+        return marginal_terms(found.scores.gather(1, ids) / tau, -told.view(ids.shape)).sum()
+
+
+class Supervised:
+    """The supervised retriever's loss, averaged over questions that have a positive.
+
+    Args:
+        clara: The model; what it trains is set already.
+        tau: Temperature.
+        documents: Memory of candidates, made once by the frozen compressor.
+        k: Documents whose recall is told.
+        process: Of `accelerate`; None: no mixed precision.
+    """
+
+    def __init__(self, clara: Clara, tau: float, documents: Documents, k: int, process: Any = None) -> None:
+        self._clara, self._tau, self._documents, self._k, self._process = clara, tau, documents, k, process
+
+    def size(self, row: JointRow) -> int:
+        """Characters of the question."""
+        return len(row.question)
+
+    def whole(self, batch: Sequence[JointRow]) -> int:
+        """Questions with a positive."""
+        return sum(bool(row.positives) for row in batch)
+
+    def part(self, rows: Sequence[JointRow], whole: int, done: float, step: int) -> tuple[Any, Sums]:
+        """The loss of some rows: see `trainer.Objective`."""
+        with nullcontext() if self._process is None else self._process.autocast():
+            found = candidates_of(self._clara, rows, self._documents)
+        scores = found.scores.masked_fill(~found.mask, -torch.inf)
+        loss = supervised_terms(scores, found.positive, self._tau).nansum() / whole
+        # Places without a candidate come last and are never positive.
+        best = scores.detach().sort(dim=-1, descending=True, stable=True).indices[:, : self._k]
+        recall = float(recalls(best, found.positive).nansum()) / whole
+        return loss, {"loss": float(loss.detach()), "recall": recall}
+
+
+def recalls(ids: Tensor, positive: Tensor) -> Tensor:
+    """Share of each question's positives among the chosen: [B]; NaN where it has none.
+
+    Args:
+        ids: Places of the chosen documents, [B, k].
+        positive: bool [B, D].
+    """
+    return positive.gather(1, ids).sum(-1) / positive.sum(-1)

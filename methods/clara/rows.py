@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from benchmarks.datasets.training_rows import Row
-from benchmarks.draws import Draws
-from benchmarks.errors import UserError
-from benchmarks.files import whole
+from benchmarks.core.errors import UserError
+from benchmarks.core.files import whole
+from benchmarks.core.random import Draws
+from benchmarks.datasets.clara import Row
 
 CANDIDATES = 20
 """D: documents that joint training chooses among."""

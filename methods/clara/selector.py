@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from benchmarks.errors import UserError
+from benchmarks.core.errors import UserError
 
 Variant = Literal["minus_infinity", "equation", "algorithm"]
 EPSILON = 1e-8

@@ -9,25 +9,328 @@ Source: the paper's section 2.1.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import IO, Any, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from pydantic import BaseModel, Field
 
-from benchmarks.fingerprint import fingerprint
-from methods.clara.data_config import TYPES, Type
-from methods.clara.rows import ScpRow
-from methods.clara.synthesis_loop import MOST_QUESTIONS, ROUNDS, Ask, Loop, advanced, asks, row_of
-from methods.clara.synthesis_prompts import REPLIES, Prompts
-from methods.clara.synthesis_states import StateFile
-from methods.models.chat import ChatConfig, ChatModel, Messages, Structured
+from benchmarks.core.errors import UserError, unwritable
+from benchmarks.core.fingerprint import fingerprint
+from benchmarks.text import normalise
+from methods.clara.config import TYPES, Type
+from methods.clara.rows import Pair, ScpRow
+from methods.clara.synthesis_prompts import (
+    ABSENT,
+    NONE_YET,
+    REPLIES,
+    Answer,
+    Judgment,
+    Preserved,
+    Prompts,
+    Questions,
+    Retelling,
+    Supplement,
+    shown_pairs,
+)
+from methods.models.chat import ChatModel, Structured
+from methods.models.endpoint import ChatConfig, Messages, TokenCounter
 from methods.training import Progress, Silent
+from methods.training.stages import file_id
+
+# -- The loop over one document, as a state that moves from reply to reply; it asks nobody itself --
+# Questions:   ask → answer (one call a question) → check (one call a pair) → ask what is missing → … until nothing is.
+# Paraphrase:  ask → check → ask again … until it is accepted.
+#
+# Both end as `covered`, or as `uncovered` after the last round; what is uncovered is no training data.
+#
+# Source: the paper's section 2.1 and Figures 9 to 16.
+
+
+ROUNDS = 10
+"""Rounds of the coverage loop, and further retellings, at most."""
+MOST_QUESTIONS = 40
+"""Questions of one reply that are looked at; the authors' documents have at most 34."""
+
+Step = Literal["ask", "answer", "check"]
+Status = Literal["open", "covered", "uncovered"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A call to make: the prompt's name and the conversation."""
+
+    prompt: str
+    messages: Messages
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Where a document is.
+
+    Attributes:
+        kind: What is made.
+        round: 0 for the first questions or retelling, then 1, 2 …
+        step: What comes next.
+        status: Whether it has ended, and how.
+        pairs: What was accepted; of a paraphrase one pair without a question.
+        pending: What is on its way in this round; answers are "" until they are there.
+        counts: What became of replies and questions.
+        by: The models that replied, by the names that their endpoint gives them.
+    """
+
+    kind: Type
+    round: int = 0
+    step: Step = "ask"
+    status: Status = "open"
+    pairs: tuple[Pair, ...] = ()
+    pending: tuple[Pair, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+    by: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "kind": self.kind,
+            "round": self.round,
+            "step": self.step,
+            "status": self.status,
+            "pairs": [list(pair) for pair in self.pairs],
+            "pending": [list(pair) for pair in self.pending],
+            "counts": dict(self.counts),
+            "by": list(self.by),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Loop:
+        """Read what `to_json` made."""
+        pairs = {name: tuple(Pair(*pair) for pair in value[name]) for name in ("pairs", "pending")}
+        return cls(**{**value, **pairs, "by": tuple(value["by"])})
+
+    def counted(self, **more: int) -> Loop:
+        """The same with higher counts."""
+        total = Counter(self.counts)
+        total.update({name: number for name, number in more.items() if number})
+        return replace(self, counts=dict(total))
+
+
+def row_of(loop: Loop, document: str, identifier: str) -> ScpRow | None:
+    """The training row of a document that is covered; None where it is not, or where nothing could be asked."""
+    if loop.status != "covered" or not loop.pairs:
+        return None
+    questions, answers = zip(*loop.pairs, strict=True)
+    if loop.kind == "paraphrase":
+        return ScpRow("paraphrase", document, (), answers, identifier)
+    return ScpRow("qa", document, questions, answers, identifier)
+
+
+# -- what to ask --
+
+
+def asks(loop: Loop, document: str, prompts: Prompts) -> list[Ask]:
+    """The calls of the next step; none where the loop has ended."""
+    return list(_asks(loop, document, prompts)) if loop.status == "open" else []
+
+
+def _asks(loop: Loop, document: str, prompts: Prompts) -> Iterator[Ask]:
+    def ask(name: str, **values: str) -> Ask:
+        return Ask(name, prompts.messages(name, document=document, **values))
+
+    if loop.step == "ask":
+        if loop.kind == "paraphrase" or loop.round == 0:
+            yield ask(loop.kind)
+        else:
+            yield ask(f"more_{loop.kind}", pairs=shown_pairs(loop.pairs))
+    for question, answer in loop.pending:
+        if loop.step == "answer":
+            yield ask("answer", question=question, absent=ABSENT)
+        elif loop.kind == "paraphrase":
+            yield ask("check_paraphrase", paraphrase=answer)
+        else:
+            yield ask("check_answer", question=question, answer=answer)
+
+
+# -- what the replies lead to --
+
+
+def advanced(loop: Loop, replies: Sequence[BaseModel | None], rounds: int = ROUNDS, most: int = MOST_QUESTIONS) -> Loop:
+    """Where the loop is after the replies to `asks`.
+
+    Args:
+        loop: Before.
+        replies: One for each call, in order; None where no reply could be read.
+        rounds: Rounds after which a document that is not covered is given up.
+        most: Questions of a reply that are looked at.
+    """
+    loop = loop.counted(without_reply=sum(reply is None for reply in replies))
+    if loop.step == "answer":
+        return _answered(loop, replies, rounds)
+    if loop.step == "check":
+        return _checked(loop, replies, rounds)
+    (reply,) = replies
+    if isinstance(reply, Retelling):
+        return replace(loop, step="check", pending=(Pair("", reply.paraphrase),))
+    if isinstance(reply, Supplement) and reply.count == 0:
+        return replace(loop, status="covered")
+    found = reply.questions if isinstance(reply, Questions | Supplement) else []
+    new, repeated = _new(found[:most], loop.pairs)
+    loop = loop.counted(questions=len(new), repeated=repeated, beyond_the_most=len(found[most:]))
+    if not new:
+        return _next_round(loop, rounds)
+    return replace(loop, step="answer", pending=tuple(Pair(question, "") for question in new))
+
+
+def _answered(loop: Loop, replies: Sequence[BaseModel | None], rounds: int) -> Loop:
+    found = [(pair.question, reply.answer) for pair, reply in _with(loop, replies) if isinstance(reply, Answer)]
+    kept = tuple(Pair(*pair) for pair in found if normalise(pair[1]) != normalise(ABSENT))
+    loop = loop.counted(unanswered=len(replies) - len(found), not_contained=len(found) - len(kept))
+    return replace(loop, step="check", pending=kept) if kept else _next_round(loop, rounds)
+
+
+def _checked(loop: Loop, replies: Sequence[BaseModel | None], rounds: int) -> Loop:
+    good = tuple(
+        pair for pair, reply in _with(loop, replies) if isinstance(reply, Judgment | Preserved) and reply.judgment in ("Correct", "Yes")
+    )
+    unchecked = sum(reply is None for reply in replies)
+    loop = loop.counted(unchecked=unchecked, unsupported=len(replies) - len(good) - unchecked)
+    if loop.kind == "paraphrase" and good:
+        return replace(loop, status="covered", pairs=good, pending=())
+    return _next_round(replace(loop, pairs=(*loop.pairs, *good)), rounds)
+
+
+def _with(loop: Loop, replies: Sequence[BaseModel | None]) -> Iterator[tuple[Pair, BaseModel | None]]:
+    return zip(loop.pending, replies, strict=True)
+
+
+def _next_round(loop: Loop, rounds: int) -> Loop:
+    over = loop.round >= rounds
+    if over:
+        return replace(loop, status="uncovered", pending=())
+    return replace(loop, round=loop.round + 1, step="ask", pending=())
+
+
+def _new(questions: Sequence[str], pairs: Sequence[Pair]) -> tuple[list[str], int]:
+    """Questions that say something and were not accepted before, each once; and how many were repeated or blank.
+
+    One that was refused may be asked again: its answer may have been at fault.
+    """
+    seen = {normalise(pair.question) for pair in pairs} | {""}
+    new = []
+    for question in questions:
+        plain = normalise(question)
+        if plain not in seen:
+            seen.add(plain)
+            new.append(" ".join(question.split()))
+    return new, len(questions) - len(new)
+
+
+# -- A file of states that grows by whole lines; the last line of an id counts. Only places are held in memory --
+# A line is `{"id", "made_of", "value"}` and on its way to the disk when `add` returns: it outlives the process.
+
+
+class StateFile:
+    """States by id; may be used from several threads. A context manager.
+
+    Args:
+        path: The file; made when something is first added. A last line that was cut off is removed.
+
+    Raises:
+        UserError: The file cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._places: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._file: IO[bytes] | None = None
+        if path.exists():
+            self._scan()
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def get(self, identifier: str, made_of: str) -> Any | None:
+        """The state of an id; None where there is none, or it was made of something else."""
+        with self._lock:
+            place = self._places.get(file_id(identifier))
+            if place is None:
+                return None
+            file = self._opened()
+            file.seek(place)
+            row = self._row(file.readline(), place)
+        return row["value"] if row["id"] == identifier and row["made_of"] == made_of else None
+
+    def add(self, identifier: str, made_of: str, value: Any) -> None:
+        """Add the state of an id (JSON).
+
+        Raises:
+            UserError: The file cannot be written.
+            Broke: The disk is full.
+        """
+        row = {"id": identifier, "made_of": made_of, "value": value}
+        line = (json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+        try:
+            with self._lock:
+                file = self._opened()
+                place = file.seek(0, 2)
+                file.write(line)
+                file.flush()
+                self._places[file_id(identifier)] = place
+        except OSError as error:
+            raise unwritable(error, self.path, what="the file of states") from error
+
+    def close(self) -> None:
+        """Close the file; it opens again when next used."""
+        with self._lock:
+            if self._file is not None:
+                self._file.close()
+            self._file = None
+
+    def _opened(self) -> IO[bytes]:
+        if self._file is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("r+b" if self.path.exists() else "w+b")
+        return self._file
+
+    def _scan(self) -> None:
+        place = 0
+        try:
+            with self.path.open("r+b") as file:
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        file.truncate(place)
+                        break
+                    self._places[file_id(self._row(line, place)["id"])] = place
+                    place += len(line)
+        except OSError as error:
+            raise UserError(f"the states cannot be read: {error.strerror}", where=str(self.path)) from None
+
+    def _row(self, line: bytes, place: int) -> dict[str, Any]:
+        try:
+            row = json.loads(line)
+            return {name: row[name] for name in ("id", "made_of", "value")}
+        except (ValueError, TypeError, KeyError) as error:
+            raise UserError(
+                f"this state cannot be read: {error}",
+                where=f"{self.path}, byte {place}",
+                try_this="remove the line: what it held is made again",
+            ) from None
+
+
+# -- Rows of pretraining by a chat model: simple and complex questions, answers, checks, coverage, paraphrases --
+
 
 VERSION = 1
 """Of how rows come about; bump it when equal replies may give other rows."""
@@ -198,3 +501,182 @@ def _name(document: Document, kind: Type) -> str:
 def _short(reason: str) -> str:
     """What kind of failure it is, without the figures of one call."""
     return reason.partition(":")[0]
+
+
+# -- What a synthesis came to, as the paper's Table 9, and what one would take, before anything is spent --
+
+
+PAIRS: Mapping[Type, float] = {"simple": 7.80, "complex": 4.62, "paraphrase": 1.0}
+"""Pairs of a document in the paper's Table 9."""
+OUTPUT_WORDS: Mapping[Type, float] = {"simple": 158, "complex": 254, "paraphrase": 109}
+"""Output words of a document in the paper's Table 9."""
+TOKENS_A_WORD = 4 / 3
+ANSWER_TOKENS = 12
+"""Of a reply that is a short answer or a judgment, as JSON."""
+SAMPLE = 200
+"""Documents whose prompts are counted; the others are taken to be alike."""
+
+
+@dataclass
+class TypeStatistics:
+    """What became of one type of rows; a line of Table 9.
+
+    Attributes:
+        documents: Documents with a row.
+        pairs: Of those rows; 1 for a paraphrase.
+        input_words: Of those documents.
+        output_words: Of questions and answers, or of paraphrases.
+        covered_without_pairs: Documents of which nothing could be asked.
+        uncovered: Documents dropped after the last round.
+        unfinished: Documents that are not at an end.
+        rounds: Documents by the round in which they ended.
+        counts: What became of calls and questions, dropped documents included.
+        by: The models that replied; [] where none was asked.
+    """
+
+    documents: int = 0
+    pairs: int = 0
+    input_words: int = 0
+    output_words: int = 0
+    covered_without_pairs: int = 0
+    uncovered: int = 0
+    unfinished: int = 0
+    rounds: Counter[int] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+    by: list[str] = field(default_factory=list)
+
+    def add(self, row: ScpRow) -> None:
+        """Count a row."""
+        self.documents += 1
+        self.pairs += len(row.answers)
+        self.input_words += len(row.document.split())
+        self.output_words += sum(len(text.split()) for text in (*row.questions, *row.answers))
+
+    def to_json(self) -> dict[str, Any]:
+        """Totals, and the means of Table 9 (None where there is no document)."""
+
+        def mean(total: int) -> float | None:
+            return total / self.documents if self.documents else None
+
+        return {
+            **asdict(self),
+            "rounds": {str(key): self.rounds[key] for key in sorted(self.rounds)},
+            "counts": dict(sorted(self.counts.items())),
+            "pairs_per_document": mean(self.pairs),
+            "input_words_per_document": mean(self.input_words),
+            "output_words_per_document": mean(self.output_words),
+        }
+
+
+Statistics = dict[Type, TypeStatistics]
+
+
+def of_rows(rows: Iterable[ScpRow]) -> Statistics:
+    """Statistics of rows whose ids end in their type."""
+    found: Statistics = {}
+    for row in rows:
+        kind: Type = next(one for one in TYPES if row.id.endswith(f"/{one}"))
+        found.setdefault(kind, TypeStatistics()).add(row)
+    return {kind: found[kind] for kind in TYPES if kind in found}
+
+
+def of_synthesis(synthesis: Synthesis, documents: Iterable[Document], types: Sequence[Type] = TYPES) -> Statistics:
+    """Statistics of what a synthesis made, and of what it dropped."""
+    found: Statistics = {kind: TypeStatistics() for kind in types}
+    for document in documents:
+        for row in synthesis.rows([document], types):
+            found[next(one for one in types if row.id.endswith(f"/{one}"))].add(row)
+        for kind, one in found.items():
+            loop = synthesis.loop(document, kind)
+            one.counts.update(loop.counts)
+            one.by = sorted({*one.by, *loop.by})
+            one.uncovered += loop.status == "uncovered"
+            one.unfinished += loop.status == "open"
+            one.covered_without_pairs += loop.status == "covered" and not loop.pairs
+            if loop.status != "open":
+                one.rounds[loop.round] += 1
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a synthesis would still take.
+
+    Attributes:
+        documents: In all.
+        loops, done: Documents times types, and how many of those are at an end.
+        fewest_calls: Where nothing can be asked of any document, and every paraphrase is accepted at once.
+        calls: Where a document gives as many pairs as in the paper's Table 9 and is covered by them.
+        most_calls: Where every reply is full, every round needed and every call made again.
+        prompt_tokens, completion_tokens: Of `calls`, about.
+        usd: Of those, by the configured prices.
+        counted_by: How tokens were counted.
+    """
+
+    documents: int
+    loops: int
+    done: int
+    fewest_calls: int
+    calls: int
+    most_calls: int
+    prompt_tokens: int
+    completion_tokens: int
+    usd: float
+    counted_by: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.loops - self.done:,} of {self.loops:,} loops to go: about {self.calls:,} calls (at least "
+            f"{self.fewest_calls:,}), {self.prompt_tokens:,} prompt tokens and {self.completion_tokens:,} completion "
+            f"tokens ({self.counted_by}), ${self.usd:,.4f}"
+        )
+
+
+def outlook(synthesis: Synthesis, documents: Sequence[Document], types: Sequence[Type] = TYPES) -> Outlook:
+    """What is still to be asked; a loop that has begun counts as if it had not. Asks nobody."""
+    counter = TokenCounter(synthesis.config.tokenizer)
+    waiting = {kind: [one for one in documents if synthesis.loop(one, kind).status == "open"] for kind in types}
+    calls = prompt = completion = 0.0
+    fewest = most = 0
+    for kind, some in waiting.items():
+        fewest += 2 * len(some)
+        most += len(some) * most_calls(kind, synthesis.config)
+        calls += len(some) * (2 if kind == "paraphrase" else 2 + 2 * PAIRS[kind])
+        sample = some[:SAMPLE]
+        if sample:
+            sampled = sum(_prompt_tokens(kind, one.text, synthesis.prompts, counter) for one in sample)
+            prompt += sampled * len(some) / len(sample)
+        checks = 1 if kind == "paraphrase" else 1 + 2 * PAIRS[kind]
+        completion += len(some) * (OUTPUT_WORDS[kind] * TOKENS_A_WORD + checks * ANSWER_TOKENS)
+    return Outlook(
+        len(documents),
+        len(documents) * len(types),
+        sum(len(documents) - len(some) for some in waiting.values()),
+        fewest,
+        round(calls),
+        most,
+        round(prompt),
+        round(completion),
+        synthesis.config.usd(round(prompt), round(completion)),
+        counter.name,
+    )
+
+
+def most_calls(kind: Type, config: SynthesisConfig) -> int:
+    """The calls that one document can take at most."""
+    each = 2 if kind == "paraphrase" else 1 + 2 * config.most_questions
+    return (config.rounds + 1) * each * config.tries
+
+
+def _prompt_tokens(kind: Type, text: str, prompts: Prompts, counter: TokenCounter) -> float:
+    """Prompt tokens of a document that is covered by the paper's number of pairs."""
+
+    def tokens(name: str, **values: str) -> int:
+        return counter.count(prompts.messages(name, document=text, **values))
+
+    if kind == "paraphrase":
+        return tokens("paraphrase") + tokens("check_paraphrase", paraphrase=text)
+    pair = {"question": NONE_YET, "answer": NONE_YET}
+    each = tokens("answer", question=NONE_YET, absent=ABSENT) + tokens("check_answer", **pair)
+    shown = OUTPUT_WORDS[kind] * TOKENS_A_WORD
+    return tokens(kind) + PAIRS[kind] * each + tokens(f"more_{kind}", pairs=NONE_YET) + shown

@@ -20,11 +20,11 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, field_validator, model_validator
 
-from benchmarks.errors import UserError
-from benchmarks.fingerprint import content_hash
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import content_hash
 from methods.clara.rows import Pair
-from methods.knowledge.prompts import Prompt, read_prompt
-from methods.models.chat_options import Messages
+from methods.graphs.extraction import Prompt, read_prompt
+from methods.models.endpoint import Messages
 
 ABSENT = "Not contained in the document."
 """The answer where a document holds none."""

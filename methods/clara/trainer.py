@@ -11,11 +11,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from benchmarks.draws import Draws
-from benchmarks.fingerprint import fingerprint
-from methods.clara.training_config import ClaraTrainingConfig, StepOptions
-from methods.torch_loop import Loop, LoopOptions, Schedule, Validate
+from benchmarks.core.fingerprint import fingerprint
+from benchmarks.core.random import Draws
+from methods.clara.config import ClaraTrainingConfig, StepOptions
 from methods.training import Progress
+from methods.training.loop import Loop, LoopOptions, Schedule, Validate
 
 Row = TypeVar("Row", contravariant=True)
 Sums = Mapping[str, float]

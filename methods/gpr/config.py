@@ -8,16 +8,15 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from benchmarks.errors import UserError
+from benchmarks.core.errors import UserError
 from benchmarks.registry import resolve
 from methods.gpr.loss import LossConfig
-from methods.gpr.questions import QuestionsConfig
-from methods.gpr.questions_llm import load_prompt
+from methods.gpr.questions import QuestionsConfig, load_prompt
 from methods.gpr.sampling import SamplingConfig
-from methods.knowledge.linearise import LineariseConfig
+from methods.graphs.triples import LineariseConfig
 from methods.models.chat import reach_model
 from methods.models.encoder import EncoderConfig
-from methods.models.encoder_presets import PRESETS as ENCODERS
+from methods.models.weights import PRESETS as ENCODERS
 from methods.training import TrainingConfig
 
 Pooling = Literal["first", "mean"]

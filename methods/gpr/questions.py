@@ -2,26 +2,544 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from benchmarks.errors import UserError, require_writable
+from benchmarks.core.errors import UserError, require_writable, unwritable
+from benchmarks.core.fingerprint import file_sha256, fingerprint
+from benchmarks.schema import Triple, triple_id
+from benchmarks.worlds.world import Relation, relations
 from methods.api import Services
-from methods.gpr.masked import SIDES, MaskedTriple, QuestionGenerator, Side
-from methods.gpr.questions_file import WHAT, CachedQuestions, Key, Written, append_questions, kept_questions
-from methods.gpr.questions_llm import LLMQuestions, QuestionsChat
-from methods.gpr.questions_templates import TemplateQuestions
-from methods.gpr.questions_worlds import Phrasing, WorldsQuestions
-from methods.knowledge.pretraining import PretrainingGraph
-from methods.models.chat import ChatModel
+from methods.graphs.extraction import Prompt, read_prompt
+from methods.graphs.triples import PretrainingGraph, relation_text
+from methods.models.chat import ChatModel, Reply
+from methods.models.endpoint import ChatConfig
+from methods.models.rewriter import refuses, said
 from methods.training import Progress, Silent
+
+# -- A triple with one end hidden, and what a text must be to be a question for the hidden end --
+
+
+Side = Literal["head", "tail"]
+SIDES: tuple[Side, Side] = ("head", "tail")
+
+MASK = "[MASK]"
+"""Stands where an entity is hidden."""
+FEWEST_WORDS = 3
+
+ACCEPTED, RETRIED, DROPPED = "accepted", "retried", "dropped: "
+"""Counts of a generator; behind the last stands the reason."""
+
+_WORDS = re.compile(r"[^\W_]+")
+_MASKED = re.compile(r"[\[<(]\s*mask\w*\s*[\])>]", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedTriple:
+    """A triple of which one end is asked for.
+
+    Attributes:
+        triple: Head, relation, tail.
+        side: The end that is hidden.
+    """
+
+    triple: Triple
+    side: Side
+
+    @property
+    def id(self) -> str:
+        """The triple's id."""
+        return triple_id(self.triple)
+
+    @property
+    def relation(self) -> str:
+        """The relation, as the graph names it."""
+        return self.triple[1]
+
+    @property
+    def hidden(self) -> str:
+        """The entity that is the answer."""
+        return self.triple[0 if self.side == "head" else 2]
+
+    @property
+    def visible(self) -> str:
+        """The entity that the question names."""
+        return self.triple[2 if self.side == "head" else 0]
+
+    def __str__(self) -> str:
+        head, relation, tail = self.triple
+        return f"({MASK}, {relation}, {tail})" if self.side == "head" else f"({head}, {relation}, {MASK})"
+
+
+class QuestionGenerator(Protocol):
+    """Turns masked triples into questions.
+
+    Attributes:
+        name: Says in every row who wrote it, with what decides what is written.
+        counts: What happened so far: `accepted`, `retried`, and `dropped: ` with a reason.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def counts(self) -> Counter[str]: ...
+
+    def generate(self, batch: Sequence[MaskedTriple]) -> list[str | None]:
+        """A question for each, or None where none could be made."""
+        ...
+
+
+def words(text: str) -> list[str]:
+    """The words of a text without letter case, punctuation and underscores."""
+    return _WORDS.findall(text.casefold())
+
+
+def names(text: str, entity: str) -> bool:
+    """Whether an entity stands in a text, word for word; one without any word, character for character."""
+    wanted = words(entity)
+    if not wanted:
+        return entity.strip() in text
+    return f" {' '.join(wanted)} " in f" {' '.join(words(text))} "
+
+
+def unaskable(masked: MaskedTriple) -> str | None:
+    """Why no question can be asked, whoever writes it: whoever names the one end names the other."""
+    return "one entity names the other" if names(masked.visible, masked.hidden) else None
+
+
+def fault(question: str, masked: MaskedTriple) -> str | None:
+    """Why a text is no question for the hidden entity, or None."""
+    if MASK in question or _MASKED.search(question):
+        return "contains the mask"
+    if names(question, masked.hidden):
+        return "names the answer"
+    if len(question.split()) < FEWEST_WORDS:
+        return f"fewer than {FEWEST_WORDS} words"
+    if "." in masked.relation and masked.relation.casefold() in question.casefold():
+        return "contains the relation's identifier"
+    return None
+
+
+def checked(question: str | None, masked: MaskedTriple, counts: Counter[str], why: str = "") -> str | None:
+    """What a generator without a second try returns: the question, if it is one; counted either way.
+
+    Args:
+        question: What was made, None for nothing.
+        masked: What it was made for.
+        counts: Of the generator.
+        why: Why nothing was made.
+    """
+    reason = why if question is None else unaskable(masked) or fault(question, masked)
+    counts[ACCEPTED if reason is None else DROPPED + reason] += 1
+    return question if reason is None else None
+
+
+# -- Questions on disk: a line of JSON each, written as they come and taken up again --
+# {"tid": "t…", "h": head, "r": relation, "t": tail, "side": "head" | "tail", "question": …, "generator": …}
+#
+# `side` is the hidden end. Questions of several generators may stand in one file.
+
+
+FIELDS = ("tid", "h", "r", "t", "side", "question", "generator")
+WHAT = "the file of questions"
+"""What errors call it."""
+Key = tuple[str, Side]
+"""The triple's id and the hidden end."""
+
+
+class Written(NamedTuple):
+    """A line of the file."""
+
+    masked: MaskedTriple
+    question: str
+    generator: str
+
+
+def read_questions(path: Path) -> Iterator[Written]:
+    """The questions of a file, in order.
+
+    Raises:
+        UserError: It cannot be read, or a line is no question; the message names the line.
+    """
+    try:
+        with open(path, encoding="utf-8", newline="\n") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    yield _written(line, f"{path}:{number}")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"the file of questions cannot be read: {error}", where=str(path)) from None
+
+
+def _written(line: str, where: str) -> Written:
+    try:
+        row: Any = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise UserError(f"this line is no JSON: {error.msg}", where=where, try_this="remove the line") from None
+    if not isinstance(row, dict):
+        raise UserError("this line is no JSON object", where=where, try_this=f"an object with {', '.join(FIELDS)}")
+    for name in FIELDS:
+        if not isinstance(row.get(name), str):
+            what = "is missing" if name not in row else f"must be a text, and is {json.dumps(row[name])[:40]}"
+            raise UserError(f"the field {name} {what}", where=where, try_this=f"all of {', '.join(FIELDS)}")
+    if row["side"] not in SIDES:
+        raise UserError(f"side must be head or tail, and is {row['side']!r}", where=where, try_this="the hidden end")
+    if not row["question"].strip():
+        raise UserError("the question is empty", where=where, try_this="remove the line")
+    triple = (row["h"], row["r"], row["t"])
+    if row["tid"] != triple_id(triple):
+        raise UserError(
+            f"tid {row['tid']} is not the id of h, r and t, which is {triple_id(triple)}",
+            where=where,
+            try_this="correct the field, or remove the line",
+        )
+    return Written(MaskedTriple(triple, row["side"]), row["question"], row["generator"])
+
+
+def kept_questions(path: Path, generator: str) -> dict[Key, str]:
+    """The questions of one generator in a file, none where there is no file.
+
+    A last line that was cut off, when whoever wrote it was stopped, is removed from the file.
+    """
+    if not path.exists():
+        return {}
+    _mend(path)
+    return {(one.masked.id, one.masked.side): one.question for one in read_questions(path) if one.generator == generator}
+
+
+def _mend(path: Path) -> None:
+    with open(path, "rb+") as file:
+        end = file.seek(0, os.SEEK_END)
+        at = end
+        while at > 0:
+            start = max(0, at - (1 << 16))
+            file.seek(start)
+            newline = file.read(at - start).rfind(b"\n")
+            if newline >= 0:
+                at = start + newline + 1
+                break
+            at = start
+        if at < end:
+            file.truncate(at)
+
+
+def append_questions(path: Path, rows: Iterable[Written]) -> None:
+    """Append questions to a file, which is made where it is not there; they are on disk when this returns.
+
+    Raises:
+        UserError: The file cannot be written.
+        Broke: The disk is full.
+    """
+    lines = []
+    for masked, question, generator in rows:
+        head, relation, tail = masked.triple
+        values = (masked.id, head, relation, tail, masked.side, question, generator)
+        lines.append(json.dumps(dict(zip(FIELDS, values, strict=True)), ensure_ascii=False) + "\n")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "a", encoding="utf-8", newline="\n") as file:
+            file.write("".join(lines))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise unwritable(error, path, what=WHAT) from error
+
+
+class CachedQuestions:
+    """Questions that were written before, by whatever generators; the last one of a triple and side counts.
+
+    Args:
+        path: The file.
+
+    Raises:
+        UserError: It cannot be read, or holds no question.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._questions = {(one.masked.id, one.masked.side): one.question for one in read_questions(path)}
+        if not self._questions:
+            raise UserError("the file holds no question", where=str(path), try_this="another file, or generator")
+        self.counts: Counter[str] = Counter()
+        self.name = f"cache({file_sha256(path)[:8]})"
+
+    def generate(self, batch: Sequence[MaskedTriple]) -> list[str | None]:
+        """The question of each, or None where the file has none that can be used."""
+        return [checked(self._questions.get((one.id, one.side)), one, self.counts, "not in the file") for one in batch]
+
+
+# -- Questions by a chat model: our own prompt, its replies read, and asked again where they cannot be used --
+
+
+TRIES = 3
+"""The first try, and two more with other seeds."""
+PLACEHOLDERS = frozenset({"triple", "side", "answer"})
+_LEAD = re.compile(r"^(?:[-*•>#\s]+|\(?\d{1,3}[.):]\s+|(?:\*\*)?question(?:\s*\d+)?\s*:(?:\*\*)?\s*)+", re.IGNORECASE)
+_QUOTES = "\"'“”‘’«»`*_"
+
+
+class QuestionsChat(ChatConfig):
+    """The model that writes questions: short replies, with some variety so that a second try differs."""
+
+    max_tokens: int = Field(96, ge=1, description="longest reply")
+    temperature: float = Field(0.7, ge=0, description="above 0, so that another seed gives another question")
+
+
+class LLMQuestions:
+    """Asks a model for one question a triple; what cannot be used is asked for again, at most twice.
+
+    Args:
+        model: The model; with a cache of replies, a second run makes no call.
+        prompt: A template file of one's own.
+
+    Raises:
+        UserError: The template cannot be used.
+    """
+
+    def __init__(self, model: ChatModel, prompt: str | None = None) -> None:
+        self._model = model
+        self._prompt = load_prompt(prompt)
+        self.counts: Counter[str] = Counter()
+        also = fingerprint(model.config.model_dump(mode="json"), self._prompt.hash, TRIES)
+        self.name = f"llm-{model.config.model}({also[:8]})"
+
+    def generate(self, batch: Sequence[MaskedTriple]) -> list[str | None]:
+        """A question for each, or None.
+
+        Raises:
+            Broke: No further call could succeed: wrong key, unknown model, or nothing answers at all.
+        """
+        found: list[str | None] = [None] * len(batch)
+        reasons = {place: why for place, one in enumerate(batch) if (why := unaskable(one)) is not None}
+        waiting = [place for place in range(len(batch)) if place not in reasons]
+        for number in range(TRIES):
+            if not waiting:
+                break
+            self.counts[RETRIED] += len(waiting) if number else 0
+            asked = [self._messages(batch[place]) for place in waiting]
+            replies = self._model.complete(asked, repetition=number)
+            for place, reply in zip(waiting, replies, strict=True):
+                found[place], reason = read(reply, batch[place])
+                if reason is None:
+                    reasons.pop(place, None)
+                else:
+                    reasons[place] = reason
+            waiting = [place for place in waiting if place in reasons]
+        self.counts.update(DROPPED + reason for reason in reasons.values())
+        self.counts[ACCEPTED] += len(batch) - len(reasons)
+        return found
+
+    def _messages(self, masked: MaskedTriple) -> list[dict[str, str]]:
+        return self._prompt.messages(triple=str(masked), side=masked.side, answer=masked.hidden)
+
+
+def read(reply: Reply, masked: MaskedTriple) -> tuple[str | None, str | None]:
+    """The question of a reply, or why it holds none."""
+    if reply.failed is not None:
+        return None, "no reply"
+    if refuses(reply.text):
+        return None, "refusal"
+    question = parse(reply.text)
+    if not question:
+        return None, "empty reply"
+    reason = fault(question, masked)
+    return (question, None) if reason is None else (None, reason)
+
+
+def parse(reply: str) -> str:
+    """The first line of a reply as a question, without quotation marks, bullets, numbers and a leading "Question:"."""
+    for line in said(reply).splitlines():
+        text = _bare(line)
+        if words_in(text):
+            return text if text.endswith("?") else f"{text.rstrip('.!:; ')}?"
+    return ""
+
+
+def words_in(text: str) -> bool:
+    """Whether a line says anything."""
+    return any(character.isalnum() for character in text)
+
+
+def _bare(line: str) -> str:
+    text, before = line.strip(), None
+    while text != before:
+        before = text
+        text = _LEAD.sub("", text).strip()
+        if len(text) > 1 and text[0] in _QUOTES and text[-1] in _QUOTES:
+            text = text[1:-1].strip()
+    return " ".join(text.split())
+
+
+def load_prompt(path: str | None = None) -> Prompt:
+    """The template that ships, or one's own: two parts with a line `---` between them (`knowledge.prompts`).
+
+    Raises:
+        UserError: The file cannot be read, or does not hold exactly `$triple`, `$side` and `$answer`.
+    """
+    return read_prompt("methods.gpr", "questions", PLACEHOLDERS, path)
+
+
+# -- Questions without a model, from the words of the relation: for tests and dry runs, on any graph --
+# They are no natural language ("What is the languages spoken of Jamaica?"), and results that rest on them are not the
+# paper's; the generator's name says so in every row.
+
+
+PATTERNS: Mapping[Side, tuple[str, ...]] = {
+    "tail": ("What is the {relation} of {visible}?", "Which {relation} does {visible} have?"),
+    "head": ("What has {visible} as its {relation}?", "Of what is {visible} the {relation}?"),
+}
+"""By the hidden end."""
+
+
+class TemplateQuestions:
+    """Fills patterns; which one is decided by the triple's id."""
+
+    name = "template-v1"
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def generate(self, batch: Sequence[MaskedTriple]) -> list[str | None]:
+        """A question for each, or None where the relation has no words or names an end."""
+        return [checked(filled(one), one, self.counts, "the relation has no words") for one in batch]
+
+
+def filled(masked: MaskedTriple) -> str | None:
+    """The question of a masked triple, None where the relation has no words."""
+    relation = " ".join(words(relation_text(masked.relation)))
+    if not relation:
+        return None
+    return chosen(PATTERNS[masked.side], masked).format(relation=relation, visible=masked.visible)
+
+
+def chosen(patterns: Sequence[str], masked: MaskedTriple) -> str:
+    """One of some patterns, always the same for a triple."""
+    return patterns[int(masked.id[1:], 16) % len(patterns)]
+
+
+# -- Questions without a model for the relations of worlds, in natural language --
+# Each masked triple is a statement of its relation with the hidden end asked for: "Korv was first described by Ada Rin"
+# becomes "By which person was Korv first described?" or "What was first described by Ada Rin?". These statements are what
+# the documents of worlds are written from; the questions of the benchmark have templates of their own, with other words
+# on purpose ("Who identified Korv?"), so that with `statements`, the default, no template of a test question is seen in
+# training. What is shared with test questions are names of kinds ("town", "person") and the syntax of English.
+#
+# Two further phrasings exist for comparison. `descriptions` ("Who is the naturalist who discovered Korv?") have the words
+# that questions of two steps are made of, within another sentence. `questions` are the very templates of the benchmark's
+# questions, about other entities: with them a result no longer says how well wordings are bridged.
+#
+# Relations that are withheld from training worlds have no question here, whatever the phrasing.
+
+
+Phrasing = Literal["statements", "descriptions", "questions"]
+
+_PASSIVE = re.compile(r"\{x\} (is|was) (\S+(?: \S+){0,2}) (in|by|to|from|under|of|for|on|with)")
+_VOWELS = frozenset("aeiou")
+_MODIFIED = ("its {t}", "founder {t}", "author {t}", "mayor {t}", "seasoned {t}", "town of {o}")
+"""Where a name follows a word that says what it is, no question word can stand in its place."""
+
+
+class WorldsQuestions:
+    """Asks in the words in which relations are stated.
+
+    Args:
+        phrasings: What questions are made from; one with several has the more wordings.
+    """
+
+    def __init__(self, phrasings: Sequence[Phrasing] = ("statements",)) -> None:
+        self._phrasings = tuple(phrasings)
+        self.counts: Counter[str] = Counter()
+        self.name = f"worlds-v1({'+'.join(self._phrasings)})"
+
+    def generate(self, batch: Sequence[MaskedTriple]) -> list[str | None]:
+        """A question for each, or None where the relation is not one of training worlds."""
+        return [self._one(one) for one in batch]
+
+    def _one(self, masked: MaskedTriple) -> str | None:
+        relation = _known().get(masked.relation)
+        if relation is None:
+            return checked(None, masked, self.counts, "not a relation of worlds")
+        if relation.held_out:
+            return checked(None, masked, self.counts, "a relation withheld from training")
+        patterns = wordings(relation, masked.side, self._phrasings)
+        if not patterns:
+            return checked(None, masked, self.counts, "no wording of the relation fits")
+        pattern = chosen(patterns, masked)
+        if masked.visible[:1] in _VOWELS:
+            pattern = pattern.replace(" a {x}", " an {x}")
+        text = pattern.replace("{x}", masked.visible)
+        return checked(text[0].upper() + text[1:], masked, self.counts)
+
+
+@cache
+def wordings(relation: Relation, side: Side, phrasings: tuple[Phrasing, ...]) -> tuple[str, ...]:
+    """The questions that a relation has for one end, with `{x}` where the other end's name goes."""
+    makers = {"statements": _from_statements, "descriptions": _from_descriptions, "questions": _from_questions}
+    return tuple(dict.fromkeys(text for name in phrasings for text in makers[name](relation, side)))
+
+
+def _from_statements(relation: Relation, side: Side) -> list[str]:
+    return [_asked(text, relation, side) for text in relation.says if _fits(text, side)]
+
+
+def _fits(statement: str, side: Side) -> bool:
+    slot = "{t}" if side == "tail" else "{o}"
+    return not any(one in statement for one in _MODIFIED if one.endswith(slot))
+
+
+def _asked(statement: str, relation: Relation, side: Side) -> str:
+    """A statement with one end asked for; the question word goes to the front where a passive allows it."""
+    if side == "tail":
+        word, text = _question_word(relation), statement.replace(" a {t}", " {t}")
+        slots = {"t": word, "h": "{x}", "o": "{x}", "p": "{x}'s"}
+    else:
+        word, text = f"which {relation.head}", statement
+        slots = {"t": "{x}", "h": word, "o": word, "p": f"{word}'" if word.endswith("s") else f"{word}'s"}
+    text = text.format(**slots).removesuffix(".")
+    passive = _PASSIVE.fullmatch(text.removesuffix(f" {word}"))
+    if passive is None or not text.endswith(f" {word}"):
+        return f"{text}?"
+    be, rest, preposition = passive.groups()
+    return f"{preposition} {word} {be} {{x}} {rest}?"
+
+
+def _question_word(relation: Relation) -> str:
+    """What asks for the tail of a relation."""
+    return f"how many {relation.unit}" if relation.tail == "number" else f"which {relation.tail}"
+
+
+def _from_descriptions(relation: Relation, side: Side) -> list[str]:
+    if side == "head":
+        return [f"{{x}} is {text.format(h=f'which {relation.head}')}?" for text in relation.phrases]
+    word = "who" if relation.tail == "person" else "what"
+    texts = [f"{word} is {text.format(h='{x}')}?" for text in relation.phrases]
+    # "What is the capital of …?" is a question of the benchmark as it stands.
+    asked = {text.casefold() for text in _from_questions(relation, side)}
+    return [text for text in texts if text.casefold() not in asked]
+
+
+def _from_questions(relation: Relation, side: Side) -> list[str]:
+    texts = relation.asks if side == "tail" else relation.inverse
+    return [text.replace("{h}", "{x}").replace("{t}", "{x}") for text in texts]
+
+
+@cache
+def _known() -> dict[str, Relation]:
+    return {relation.id: relation for relation in relations()}
+
+
+# -- The questions that triples are learned from: who writes them, and how a graph's are had, kept and counted --
+
 
 BATCH = 2048
 """Masked triples that a generator is given at a time, and after which the file is safe on disk."""

@@ -7,13 +7,12 @@ from pathlib import Path
 from pydantic import Field
 
 from methods.api import Services
-from methods.baselines.graph.checkpoint import linearise_of, require_checkpoint
-from methods.baselines.graph.towers import TripleRetriever, TripleSearchConfig
-from methods.gpr.checkpoint import QUESTION, TRIPLE
-from methods.knowledge.linearise import LineariseConfig
+from methods.gpr.train import QUESTION, TRIPLE
+from methods.graphs.triples import LineariseConfig
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.weights import weights_hash
 from methods.registry import register
+from methods.retrieval.triples import TripleRetriever, TripleSearchConfig, linearise_of, require_checkpoint
 
 
 class GprConfig(TripleSearchConfig):

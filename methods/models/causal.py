@@ -7,6 +7,9 @@ one generated alone, unless two tokens tie to the sixth digit.
 
 from __future__ import annotations
 
+import copy
+import hashlib
+import inspect
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,14 +17,376 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from benchmarks.errors import UserError
-from methods.models.batching import UNBOUNDED, by_length
-from methods.models.causal_logprobs import CausalLogprobs
-from methods.models.encoding import TextEncoder
-from methods.models.prefix_cache import common_prefix, rows_of, windowed
-from methods.models.sampling import Sampling, sampler
-from methods.models.scoring import Item, ScoringConfig, logits_only_at
+from benchmarks.core.errors import UserError
+from methods.models.likelihood import (
+    UNBOUNDED,
+    Item,
+    ScoringConfig,
+    TextEncoder,
+    by_length,
+    log_probabilities,
+    logits_only_at,
+    padded,
+    rows_for,
+)
 from methods.models.weights import device_of, load_pretrained
+
+# -- Shared prefixes: which sequences should compute their common beginning once, and the key–value cache they share --
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Sequences (by their places) that begin with the same `prefix` tokens."""
+
+    prefix: int
+    members: tuple[int, ...]
+
+
+def shared_prefixes(sequences: Sequence[Sequence[int]], limits: Sequence[int], smallest: int = 1, members: int = 2) -> list[Group]:
+    """Group sequences so that computing each group's common prefix once saves the most tokens.
+
+    A group of m sequences with p tokens in common saves (m − 1) · p. Sorted, the sequences form a tree of common
+    prefixes; at each of its nodes either all sequences below share that node's prefix or its children decide for
+    themselves, whichever saves more. One pass over the sorted sequences, from the leaves up.
+
+    Args:
+        sequences: Token ids.
+        limits: Longest prefix that may be taken from each sequence (its last tokens stay its own).
+        smallest: Shortest prefix worth sharing.
+        members: Fewest sequences worth sharing for.
+
+    Returns:
+        Disjoint groups; a sequence that shares nothing is in none of them.
+    """
+    heads = [tuple(sequence[: max(0, limit)]) for sequence, limit in zip(sequences, limits, strict=True)]
+    order = sorted((place for place in range(len(heads)) if heads[place]), key=heads.__getitem__)
+    if len(order) < 2:
+        return []
+    # A node of the tree: its depth in tokens, its first sequence, and the best that its finished children reach.
+    stack: list[_Node] = [_Node(0, 0)]
+    for here in range(1, len(order)):
+        common = _common(heads[order[here - 1]], heads[order[here]])
+        start, children = here - 1, _Best(0, [])
+        while stack[-1].depth > common:
+            node = stack.pop()
+            done = node.closed(here, smallest, members)
+            start, children = node.start, done
+            if stack[-1].depth >= common:
+                stack[-1].take(done)
+                children = _Best(0, [])
+        if stack[-1].depth < common:
+            stack.append(_Node(common, start))
+            stack[-1].take(children)
+    while len(stack) > 1:
+        done = stack.pop().closed(len(order), smallest, members)
+        stack[-1].take(done)
+    return [Group(prefix, tuple(sorted(order[start:end]))) for prefix, start, end in sorted(stack[0].groups, key=_beginning)]
+
+
+@dataclass(slots=True)
+class _Best:
+    saved: int
+    groups: list[tuple[int, int, int]]  # prefix, first and after the last place in the sorted order
+
+
+class _Node(_Best):
+    """A subtree under construction."""
+
+    def __init__(self, depth: int, start: int) -> None:
+        super().__init__(0, [])
+        self.depth = depth
+        self.start = start
+
+    def take(self, child: _Best) -> None:
+        self.saved += child.saved
+        # Small lists go into the larger, so that a deep tree costs n · log n.
+        if len(self.groups) < len(child.groups):
+            self.groups, child.groups = child.groups, self.groups
+        self.groups.extend(child.groups)
+
+    def closed(self, end: int, smallest: int, members: int) -> _Best:
+        """This subtree's best: one group of all its sequences, or what its children reach."""
+        count = end - self.start
+        saved = (count - 1) * self.depth
+        if self.depth >= smallest and count >= members and saved > self.saved:
+            return _Best(saved, [(self.depth, self.start, end)])
+        return _Best(self.saved, self.groups)
+
+
+def _beginning(group: tuple[int, int, int]) -> int:
+    return group[1]
+
+
+def _common(first: tuple[int, ...], second: tuple[int, ...]) -> int:
+    """Length of the common prefix of two sequences."""
+    end = min(len(first), len(second))
+    if first[:end] == second[:end]:
+        return end
+    low, high = 0, end  # equal up to low, different somewhere before high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if first[low:middle] == second[low:middle] else (low, middle)
+    return low
+
+
+def rows_of(cache: Any, rows: Any) -> Any:
+    """A copy of a `transformers` key–value cache that holds the given rows, in that order, repeats allowed.
+
+    The copy can be extended without changing the original.
+
+    Args:
+        cache: A `DynamicCache`.
+        rows: Row numbers, an integer tensor on the cache's device.
+    """
+    taken = copy.copy(cache)
+    taken.layers = [copy.copy(layer) for layer in cache.layers]
+    # Selecting makes new tensors and puts them into the copied layers.
+    taken.batch_select_indices(rows)
+    return taken
+
+
+def common_prefix(sequences: Sequence[Sequence[int]]) -> int:
+    """Number of tokens that all sequences begin with in common."""
+    ordered = sorted(map(tuple, sequences))
+    return _common(ordered[0], ordered[-1])  # in sorted order the most different ones
+
+
+def _layers(model: Any) -> tuple[set[str], bool]:
+    config = model.config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    return kinds, getattr(config, "sliding_window", None) is not None
+
+
+def supports(model: Any) -> bool:
+    """Whether a model's cache is one of keys and values alone, whose rows can be selected."""
+    return _layers(model)[0] <= {"full_attention", "sliding_attention"} and not getattr(model, "_is_stateful", False)
+
+
+def windowed(model: Any) -> bool:
+    """Whether some layer sees a window of columns only, or keeps something else than keys and values."""
+    kinds, window = _layers(model)
+    return window or kinds != {"full_attention"} or not supports(model)
+
+
+# -- Log-probabilities of targets under a causal language model, batched, with shared prefixes computed once --
+# Where prompts share a beginning, its keys and values are computed once and lent to every sequence of the group. A row
+# is then laid out as `padding | prefix | rest | padding`: its tokens are neighbours, so sliding windows, which count
+# columns, see what they would see without padding; positions are passed, so padding is invisible to the others too.
+
+
+class CausalLogprobs:
+    """Scores token sequences.
+
+    Args:
+        model: A causal language model of `transformers`, in evaluation mode.
+        pad: Any id of the vocabulary; what it fills is masked.
+        device: Where the model is.
+        config: Options.
+    """
+
+    def __init__(self, model: Any, pad: int, device: str, config: ScoringConfig) -> None:
+        self.model, self.pad, self.device, self.config = model, pad, device, config
+        self.budget = config.tokens(device)
+        self.vocabulary = int(model.get_output_embeddings().weight.shape[0])
+        self._positions = "position_ids" in inspect.signature(model.forward).parameters
+        self._shares = config.share_prefixes and supports(model)
+
+    def __call__(self, items: Sequence[Item]) -> list[list[float]]:
+        """Log-probability of each token of each target, given the prompt and the target's tokens before it.
+
+        Raises:
+            ValueError: A prompt or a target has no tokens.
+        """
+        for number, (prompt, target) in enumerate(items):
+            if not prompt or not target:
+                raise ValueError(f"pair {number} has an empty {'target' if prompt else 'prompt'}")
+        # The last token of a target is never an input. Equal inputs are computed once, whatever comes last.
+        inputs: dict[tuple[int, ...], int] = {}
+        wanted: list[list[int]] = []  # items of each input
+        for number, (prompt, target) in enumerate(items):
+            row = inputs.setdefault((*prompt, *target[:-1]), len(wanted))
+            if row == len(wanted):
+                wanted.append([])
+            wanted[row].append(number)
+        rows = list(inputs)
+        # Logits are needed from the last token of the shortest prompt on; all before may be lent.
+        firsts = [min(len(items[number][0]) for number in numbers) - 1 for numbers in wanted]
+        scores = _Scores(items, rows, wanted)
+        groups = shared_prefixes(rows, firsts, self.config.smallest_prefix) if self._shares else []
+        import torch
+
+        with torch.inference_mode():
+            for places in by_length([group.prefix for group in groups], self.budget):
+                self._groups([groups[place] for place in places], scores)
+            grouped = {member for group in groups for member in group.members}
+            self._alone([place for place in range(len(rows)) if place not in grouped], scores)
+        return scores.lists()
+
+    def _alone(self, places: Sequence[int], scores: _Scores) -> None:
+        """Sequences that share nothing."""
+        if not places:
+            return
+        most = rows_for([scores.count(place) for place in places], self.vocabulary, self.device)
+        for batch in by_length([len(scores.rows[place]) for place in places], self.budget, most):
+            batch_places = [places[number] for number in batch]
+            ids, mask = self._tensors([scores.rows[place] for place in batch_places], self.config.padding)
+            starts = (mask.argmax(dim=1)).tolist()
+            self._forward(batch_places, starts, ids, mask, _positions(mask), None, scores)
+
+    def _groups(self, groups: Sequence[Group], scores: _Scores) -> None:
+        """Groups of sequences: prefixes first, then what each sequence has of its own."""
+        import torch
+
+        prefixes = [scores.rows[group.members[0]][: group.prefix] for group in groups]
+        ids, mask = self._tensors(prefixes, "left")
+        zero = torch.zeros(1, dtype=torch.long, device=self.device)
+        with logits_only_at(self.model, zero, zero):
+            lent = self.model(**self._arguments(ids, mask, _positions(mask)), use_cache=True).past_key_values
+        places = [(place, number) for number, group in enumerate(groups) for place in group.members]
+        rests = [scores.rows[place][groups[number].prefix :] for place, number in places]
+        most = rows_for([scores.count(place) for place, _ in places], self.vocabulary, self.device)
+        for batch in by_length([len(rest) for rest in rests], self.budget, most, fixed=ids.shape[1]):
+            owners = torch.tensor([places[number][1] for number in batch], device=self.device)
+            own_ids, own_mask = self._tensors([rests[number] for number in batch], "right")
+            whole = torch.cat([mask[owners], own_mask], dim=1)
+            positions = _positions(whole)[:, ids.shape[1] :]
+            cache = rows_of(lent, owners)
+            batch_places = [places[number][0] for number in batch]
+            starts = [-groups[places[number][1]].prefix for number in batch]
+            self._forward(batch_places, starts, own_ids, whole, positions, cache, scores)
+
+    def _forward(
+        self, places: Sequence[int], starts: Sequence[int], ids: Any, mask: Any, positions: Any, cache: Any, scores: _Scores
+    ) -> None:
+        """One pass over a batch; `starts` are the columns of the sequences' first tokens (negative: in the cache)."""
+        import torch
+
+        rows, columns, targets = scores.wanted(places, starts)
+        at = torch.tensor([rows, columns, targets], device=self.device)
+        with logits_only_at(self.model, at[0], at[1]):
+            arguments = self._arguments(ids, mask, positions)
+            logits = self.model(**arguments, past_key_values=cache, use_cache=cache is not None).logits
+        scores.put(places, log_probabilities(logits, at[2]).tolist())
+
+    def _tensors(self, rows: Sequence[Sequence[int]], side: str) -> tuple[Any, Any]:
+        import torch
+
+        ids, masks = padded(rows, self.pad, side)
+        return torch.tensor(ids, device=self.device), torch.tensor(masks, device=self.device)
+
+    def _arguments(self, ids: Any, mask: Any, positions: Any) -> dict[str, Any]:
+        arguments = {"input_ids": ids, "attention_mask": mask}
+        if self._positions:
+            arguments["position_ids"] = positions
+        return arguments
+
+
+def _positions(mask: Any) -> Any:
+    """Places of tokens within their own sequence, counted from 0; padding before the first counts as 0."""
+    return (mask.cumsum(dim=1) - 1).clamp(min=0)
+
+
+class _Scores:
+    """Which log-probabilities are wanted of which input rows, and those found."""
+
+    def __init__(self, items: Sequence[Item], rows: list[tuple[int, ...]], wanted: list[list[int]]) -> None:
+        self.items, self.rows, self._wanted = items, rows, wanted
+        self._found: list[list[float]] = [[] for _ in items]
+
+    def count(self, place: int) -> int:
+        """Log-probabilities wanted of an input row."""
+        return sum(len(self.items[number][1]) for number in self._wanted[place])
+
+    def wanted(self, places: Sequence[int], starts: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
+        """Row and column in the batch of every wanted log-probability, and the id whose it is."""
+        rows: list[int] = []
+        columns: list[int] = []
+        targets: list[int] = []
+        for row, (place, start) in enumerate(zip(places, starts, strict=True)):
+            for number in self._wanted[place]:
+                prompt, target = self.items[number]
+                first = start + len(prompt) - 1
+                rows.extend([row] * len(target))
+                columns.extend(range(first, first + len(target)))
+                targets.extend(target)
+        return rows, columns, targets
+
+    def put(self, places: Sequence[int], values: list[float]) -> None:
+        start = 0
+        for place in places:
+            for number in self._wanted[place]:
+                end = start + len(self.items[number][1])
+                self._found[number] = values[start:end]
+                start = end
+
+    def lists(self) -> list[list[float]]:
+        return self._found
+
+
+# -- Sampling whose outcome belongs to a prompt and its seed, not to the batch it was generated in --
+# Adding Gumbel noise to log-probabilities and taking the largest draws from the distribution. Each row's noise comes
+# from a generator of its own on the CPU, so neighbours, batch size and device do not change what is drawn.
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are drawn.
+
+    Attributes:
+        temperature: Above 0; 1 is the model's own distribution.
+        top_p: Smallest share of probability that is kept; 1: all.
+        top_k: Likeliest tokens that are kept; None: all.
+        seed: Where prompts bring no seed of their own, theirs is made of this one and their text.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.temperature > 0 or not 0 < self.top_p <= 1 or (self.top_k is not None and self.top_k < 1):
+            raise ValueError(f"temperature must be above 0, top_p in (0, 1], top_k at least 1: {self}")
+
+    def seeds(self, prompts: Sequence[str]) -> list[int]:
+        """A seed per prompt: equal prompts have equal seeds, whatever stands around them."""
+        return [int.from_bytes(hashlib.blake2b(f"{self.seed}\0{prompt}".encode(), digest_size=7).digest(), "big") for prompt in prompts]
+
+
+def sampler(sampling: Sampling, seeds: Sequence[int]) -> Any:
+    """A processor of scores for `generate(do_sample=False)` that makes its greedy choice a draw.
+
+    Args:
+        sampling: How tokens are drawn.
+        seeds: One per row of the batch.
+    """
+    import torch
+    from transformers import LogitsProcessor, LogitsProcessorList, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+    warpers: list[Any] = [TemperatureLogitsWarper(float(sampling.temperature))]
+    if sampling.top_k is not None:
+        warpers.append(TopKLogitsWarper(sampling.top_k))
+    if sampling.top_p < 1:
+        warpers.append(TopPLogitsWarper(sampling.top_p))
+
+    class Gumbel(LogitsProcessor):
+        def __init__(self) -> None:
+            self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+
+        def __call__(self, input_ids: Any, scores: Any) -> Any:
+            scores = scores.float()
+            for warper in warpers:
+                scores = warper(input_ids, scores)
+            noise = torch.empty(scores.shape, dtype=torch.float32)
+            for row, generator in enumerate(self.generators):
+                noise[row].exponential_(generator=generator)
+            return scores - noise.log().to(scores.device)
+
+    return LogitsProcessorList([Gumbel()])
+
+
+# -- Local causal language models: any folder or hub id that `transformers` loads, generating in batches --
+
 
 Messages = Sequence[dict[str, str]]
 FALLBACK_LENGTH = 2048

@@ -8,14 +8,139 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
-from benchmarks.errors import Broke, MissingPackage, nearest
-from methods.models.chat_options import ChatConfig
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from benchmarks.core.errors import Broke, MissingPackage, UserError, nearest
+from benchmarks.core.fingerprint import fingerprint
+
+# -- Options of a chat model: which endpoint, which model, how patient, how much may be spent --
+# The key comes from an environment variable alone, whose name is an option; the key itself never is.
+
+
+Messages = Sequence[dict[str, str]]
+"""A conversation: `{"role": "system" | "user" | "assistant", "content": text}` in order."""
+
+DEFAULT_URL = "https://api.openai.com/v1"
+"""Where calls go when neither `base_url` nor OPENAI_BASE_URL says otherwise."""
+_OWN = {"model", "messages", "temperature", "max_tokens", "max_completion_tokens", "stream", "n", "response_format"}
+_LIKE_A_KEY = re.compile(r"(?:hf|gsk|r8|sk|gh[pousr]|github_pat)_[A-Za-z0-9_]{16,}|(?=[A-Za-z]*[0-9])[A-Za-z0-9]{20,}$")
+"""What could be a variable's name, and is more likely a key: it would be repeated where the variable is not set."""
+
+
+class ChatConfig(BaseModel):
+    """Options of a chat endpoint.
+
+    What changes speed or spending but no reply is left out of dumps (`exclude`), hence out of fingerprints: a run
+    continues under another concurrency or with a higher limit.
+    """
+
+    # A key put into the wrong field must not come back in the error message.
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    model: str = Field(description="the model's name at the endpoint")
+    base_url: str | None = Field(None, description="e.g. http://localhost:8000/v1; null: OPENAI_BASE_URL, else OpenAI")
+    key_variable: str | None = Field(
+        "OPENAI_API_KEY", description="environment variable that holds the key; null where the endpoint wants none", exclude=True
+    )
+    temperature: float = Field(0.0, ge=0, description="as sent to the endpoint; 0: the likeliest reply")
+    max_tokens: int = Field(64, ge=1, description="longest reply")
+    limit_name: Literal["max_tokens", "max_completion_tokens"] = Field(
+        "max_tokens", description="what the endpoint calls that limit; newer OpenAI models: max_completion_tokens"
+    )
+    parameters: dict[str, Any] = Field(
+        default={}, description="further fields of every request, as the endpoint names them (top_p, seed …)"
+    )
+    structured_output: Literal["json_schema", "json_object", "prompt"] = Field(
+        "json_schema", description="how JSON is asked for at first; an endpoint that refuses is asked the next way in this order"
+    )
+    concurrency: int = Field(16, ge=1, description="most calls in flight; fewer while the endpoint says it is too busy", exclude=True)
+    timeout_s: float = Field(120.0, gt=0, description="longest wait for one whole reply", exclude=True)
+    attempts: int = Field(
+        8, ge=1, description="tries per call, where trying again can help: 429, 5xx, no connection, broken replies", exclude=True
+    )
+    backoff_s: float = Field(
+        1.0, ge=0, description="longest pause before the second try; doubles with each, drawn evenly from 0 up", exclude=True
+    )
+    longest_wait_s: float = Field(
+        120.0, ge=0, description="longest pause that an endpoint may ask for (Retry-After); beyond it the call fails", exclude=True
+    )
+    usd_per_million_prompt_tokens: float = Field(0.0, ge=0, description="price, for costs and limits")
+    usd_per_million_completion_tokens: float = Field(0.0, ge=0, description="likewise")
+    call_tokens: int | None = Field(
+        None, ge=1, description="a call that may need more tokens, prompt and longest reply, is not sent", exclude=True
+    )
+    call_usd: float | None = Field(None, ge=0, description="a call that may cost more dollars is not sent", exclude=True)
+    run_tokens: int | None = Field(None, ge=0, description="most tokens that this model may use in one execution of a task", exclude=True)
+    run_usd: float | None = Field(None, ge=0, description="most dollars that this model may cost in one execution of a task", exclude=True)
+    tokenizer: str | None = Field(
+        None, description="a tokenizer.json, or its folder, to estimate tokens with; null: characters / 4", exclude=True
+    )
+
+    @field_validator("key_variable")
+    @classmethod
+    def _is_a_name(cls, value: str | None) -> str | None:
+        if value is not None and (not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value) or _LIKE_A_KEY.match(value)):
+            raise ValueError("key_variable is the name of an environment variable, never the key itself")
+        return value
+
+    @field_validator("base_url")
+    @classmethod
+    def _plain_url(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("base_url must start with http:// or https://")
+        if parts.username or parts.password or parts.query:
+            raise ValueError("base_url must not carry a key: put it into an environment variable (key_variable)")
+        return value
+
+    @field_validator("parameters")
+    @classmethod
+    def _further(cls, value: dict[str, Any]) -> dict[str, Any]:
+        taken = sorted(_OWN & set(value))
+        if taken:
+            raise ValueError(f"parameters must not hold {', '.join(taken)}: that is an option of its own, or fixed")
+        return value
+
+    @property
+    def url(self) -> str:
+        """Where calls go."""
+        return (self.base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_URL).rstrip("/")
+
+    def key(self) -> str:
+        """The key.
+
+        Raises:
+            UserError: The variable is not set.
+        """
+        if self.key_variable is None:
+            return "none"  # the client insists on one
+        key = os.environ.get(self.key_variable, "").strip()
+        if not key:
+            raise UserError(
+                f"no key for the model {self.model!r}: the environment variable {self.key_variable} is not set",
+                where="key_variable",
+                try_this=f"export {self.key_variable}=…, or key_variable: null for an endpoint that wants no key",
+            )
+        return key
+
+    def usd(self, prompt_tokens: int, completion_tokens: int) -> float:
+        """Dollars by the configured prices."""
+        return (prompt_tokens * self.usd_per_million_prompt_tokens + completion_tokens * self.usd_per_million_completion_tokens) / 1e6
+
+
+# -- One call to an OpenAI-compatible endpoint: what came back, or what went wrong and whether trying again can help --
+
 
 REFUSALS = {401: "refuses the key", 403: "refuses access", 404: "does not know this model or path"}
 """Statuses that every further call would meet as well."""
@@ -309,3 +434,98 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     except ValueError:
         return None
     return max((when - datetime.now(when.tzinfo or UTC)).total_seconds(), 0.0) if when.tzinfo else None
+
+
+# -- Estimates before anything is spent: tokens of conversations, and what asking them would cost --
+
+
+CHARACTERS_PER_TOKEN = 4
+"""English text by the tokenizers of current models, roughly; stated beside every estimate made with it."""
+PER_MESSAGE = 4
+"""Tokens that chat templates add to a message, roughly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What asking would take.
+
+    Attributes:
+        calls: Calls to send.
+        cached: Conversations that the cache answers.
+        prompt_tokens: Of the calls to send.
+        completion_tokens: At most.
+        usd: At most, by the configured prices.
+        counted_by: How tokens were counted.
+        cache_known: Whether the cache was looked into; otherwise it may answer some of the calls.
+    """
+
+    calls: int
+    cached: int
+    prompt_tokens: int
+    completion_tokens: int
+    usd: float
+    counted_by: str
+    cache_known: bool = True
+
+    def __str__(self) -> str:
+        cache = f"{self.cached:,} more are cached" if self.cache_known else "fewer where replies are cached"
+        return (
+            f"{self.calls:,} calls ({cache}), {self.prompt_tokens:,} prompt tokens and at most "
+            f"{self.completion_tokens:,} completion tokens ({self.counted_by}), {self._price()}"
+        )
+
+    def _price(self) -> str:
+        if not self.usd:
+            return "no price configured" if self.prompt_tokens or self.completion_tokens else "at no cost"
+        return f"at most ${self.usd:,.4f}" if self.usd >= 0.0001 else "less than $0.0001"
+
+
+class TokenCounter:
+    """Counts a conversation's tokens.
+
+    Args:
+        tokenizer: A `tokenizer.json` or a folder with one; None counts characters / 4.
+
+    Raises:
+        UserError: The file cannot be read.
+        MissingPackage: The package `tokenizers` is not installed.
+    """
+
+    def __init__(self, tokenizer: str | None = None) -> None:
+        self._tokenizer: Any = None
+        self.name = f"characters / {CHARACTERS_PER_TOKEN}"
+        if tokenizer is None:
+            return
+        path = Path(tokenizer).expanduser()
+        path = path / "tokenizer.json" if path.is_dir() else path
+        try:
+            from tokenizers import Tokenizer
+        except ImportError as error:
+            raise MissingPackage("tokenizers", "models", "counting tokens") from error
+        try:
+            self._tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # the package raises a bare Exception
+            raise UserError(f"the tokenizer cannot be read: {error}", where=str(path), try_this="tokenizer: FOLDER of a model") from None
+        self.name = str(path)
+
+    def count(self, messages: Sequence[Mapping[str, str]]) -> int:
+        """Tokens of a conversation, its template included."""
+        texts = [message["content"] for message in messages]
+        return PER_MESSAGE * len(texts) + sum(self.counts(texts))
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for counters that count alike."""
+        return fingerprint(self._tokenizer.to_str() if self._tokenizer is not None else self.name)
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """The characters of each token of a text, in order."""
+        if self._tokenizer is None:
+            return [(start, min(start + CHARACTERS_PER_TOKEN, len(text))) for start in range(0, len(text), CHARACTERS_PER_TOKEN)]
+        return list(self._tokenizer.encode(text, add_special_tokens=False).offsets)
+
+    def counts(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of texts."""
+        if self._tokenizer is None:
+            return [-(-len(text) // CHARACTERS_PER_TOKEN) for text in texts]
+        return [len(one.ids) for one in self._tokenizer.encode_batch(list(texts), add_special_tokens=False)]

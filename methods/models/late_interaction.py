@@ -10,7 +10,9 @@ Source: Santhanam et al. 2022, ColBERTv2 (arXiv:2112.01488).
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,9 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from benchmarks.errors import UserError
-from methods.models.remote_code import check_remote_code, remote_code_refused
-from methods.models.weights import device_of, loading, locate
+from benchmarks.core.errors import UserError
+from methods.models.weights import check_remote_code, device_of, load_pretrained, loading, locate, remote_code_refused
 
 TokenVectors = NDArray[np.float32]
 """Shape (tokens, dimension), each row of length 1."""
@@ -123,3 +124,186 @@ def max_sim(query: TokenVectors, passages: Sequence[TokenVectors]) -> NDArray[np
         starts = np.cumsum([0, *(len(passages[place]) for place in filled)])[:-1]
         scores[filled] = np.maximum.reduceat(query @ tokens.T, starts, axis=1).sum(axis=0, dtype=np.float64)
     return scores
+
+
+# -- BGE-M3 whole: one pass gives a dense vector, a weight per token, and a vector per token --
+# dense   first token's hidden state, length 1;                            score: inner product
+# sparse  relu(w · h) per token, the largest per token id;                 score: Σ over shared ids of the product
+# multi   W · h for every token but the first, each of length 1;           score: mean over the query's tokens of the
+# largest inner product with the passage's
+# all     weighted sum of the three
+#
+# Source: Chen et al. 2024, BGE M3-Embedding (arXiv:2402.03216).
+
+
+Mode = Literal["dense", "sparse", "multi"]
+MODES: tuple[Mode, ...] = ("dense", "sparse", "multi")
+
+
+class M3Config(BaseModel):
+    """Options of BGE-M3."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str = Field("BAAI/bge-m3", description="a folder or hub id with sparse_linear and colbert_linear beside it")
+    revision: str | None = Field(None, description="revision of a hub id")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
+    max_length: int = Field(1024, ge=8, description="longest text in tokens; the library's 512 cut chunks of 512 words")
+    batch_size: int = Field(16, ge=1, description="texts encoded at once")
+    weights: dict[Mode, float] = Field(
+        {"dense": 1.0, "sparse": 0.3, "multi": 1.0},
+        description="of each mode in the sum; ARK: 1, 0.3, 1; the library: 1, 1, 1 over their sum",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class M3Vectors:
+    """One text.
+
+    Attributes:
+        dense: Shape (d,), of length 1.
+        tokens, weights: Ids that occur, ascending, and how much each counts (> 0); shape (ids,).
+        multi: Shape (tokens, e), each row of length 1.
+    """
+
+    dense: NDArray[np.float32]
+    tokens: NDArray[np.int64]
+    weights: NDArray[np.float32]
+    multi: NDArray[np.float32]
+
+
+class M3Encoder:
+    """BGE-M3 with its two heads.
+
+    Args:
+        config: Options.
+        device: "cpu", "cuda" …; None chooses.
+
+    Raises:
+        UserError: The model or one of its heads cannot be loaded.
+    """
+
+    def __init__(self, config: M3Config, device: str | None = None) -> None:
+        self.config = config
+        self.device = device_of(device)
+        self._tokenizer, self._model = load_pretrained(
+            "encoder", "AutoModel", config.model, config.revision, config.dtype, self.device, padding_side="right"
+        )
+        dtype = self._model.dtype
+        with loading("encoder", config.model):
+            self._sparse = self._head("sparse_linear").to(self.device, dtype).eval()
+            self._multi = self._head("colbert_linear").to(self.device, dtype).eval()
+        tokenizer = self._tokenizer
+        special = (tokenizer.cls_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.unk_token_id)
+        self._unused = [token for token in special if token is not None]
+
+    def _head(self, name: str) -> Any:
+        """A linear layer from its own file: safetensors, else a pickle of nothing but tensors."""
+        import torch
+        from transformers.utils import cached_file
+
+        folder = locate(self.config.model)
+        for suffix in (".safetensors", ".pt"):
+            found = cached_file(folder, name + suffix, revision=self.config.revision, _raise_exceptions_for_missing_entries=False)
+            if found is None:
+                continue
+            if suffix == ".pt":
+                try:
+                    state = torch.load(found, map_location="cpu", weights_only=True)
+                except pickle.UnpicklingError as error:
+                    raise UserError(
+                        f"{name}.pt holds more than tensors, and unpickling it could run code",
+                        where=str(found),
+                        try_this="convert it to safetensors where you trust it",
+                    ) from error
+            else:
+                from safetensors.torch import load_file
+
+                state = load_file(found)
+            head = torch.nn.Linear(state["weight"].shape[1], state["weight"].shape[0], bias="bias" in state)
+            head.load_state_dict(state)
+            return head
+        raise UserError(
+            f"the encoder {self.config.model!r} lacks {name}.pt",
+            where=str(Path(folder)),
+            try_this="fetch the whole repository, or use the encoder preset bge-m3, which is dense alone",
+        )
+
+    def encode(self, texts: Sequence[str]) -> list[M3Vectors]:
+        """Encode queries or passages; BGE-M3 puts nothing before either."""
+        import torch
+
+        encoded = [self._tokenizer(text, truncation=True, max_length=self.config.max_length) for text in texts]
+        order = sorted(range(len(texts)), key=lambda place: (-len(encoded[place]["input_ids"]), place))
+        done: dict[int, M3Vectors] = {}
+        for start in range(0, len(order), self.config.batch_size):
+            places = order[start : start + self.config.batch_size]
+            batch = self._tokenizer.pad([encoded[place] for place in places], return_tensors="pt").to(self.device)
+            with torch.inference_mode():
+                hidden = self._model(**batch).last_hidden_state
+                weights = torch.relu(self._sparse(hidden)).squeeze(-1).float().cpu().numpy()
+                multi = torch.nn.functional.normalize(self._multi(hidden[:, 1:]).float(), dim=-1).cpu().numpy()
+                dense = torch.nn.functional.normalize(hidden[:, 0].float(), dim=-1).cpu().numpy()
+            ids, lengths = batch["input_ids"].cpu().numpy(), batch["attention_mask"].sum(dim=1).tolist()
+            for row, (place, length) in enumerate(zip(places, lengths, strict=True)):
+                # Padded on the right: the first `length` positions are the text.
+                tokens, most = self._lexical(ids[row, :length], weights[row, :length])
+                done[place] = M3Vectors(dense[row].copy(), tokens, most, multi[row, : length - 1].copy())
+        return [done[place] for place in range(len(texts))]
+
+    def _lexical(self, ids: NDArray[np.int64], weights: NDArray) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Each id once with the largest of its weights."""
+        tokens, where = np.unique(ids, return_inverse=True)
+        most = np.zeros(len(tokens), dtype=np.float32)
+        np.maximum.at(most, where, weights)
+        kept = (most > 0) & ~np.isin(tokens, self._unused)
+        return tokens[kept], most[kept]
+
+    def scores(self, queries: Sequence[M3Vectors], passages: Sequence[M3Vectors], modes: Sequence[Mode] = MODES) -> NDArray[np.float64]:
+        """The weighted sum of the modes' scores: shape (queries, passages)."""
+        weights = self.config.weights
+        total = np.zeros((len(queries), len(passages)))
+        for mode in modes:
+            total += weights.get(mode, 0.0) * SCORES[mode](queries, passages)
+        return total
+
+
+def dense_scores(queries: Sequence[M3Vectors], passages: Sequence[M3Vectors]) -> NDArray[np.float64]:
+    """Inner products of the dense vectors: shape (queries, passages)."""
+    if not queries or not passages:
+        return np.zeros((len(queries), len(passages)))
+    left, right = (np.stack([item.dense for item in items]).astype(np.float64) for items in (queries, passages))
+    return left @ right.T
+
+
+def sparse_scores(queries: Sequence[M3Vectors], passages: Sequence[M3Vectors]) -> NDArray[np.float64]:
+    """Inner products of the token weights: shape (queries, passages)."""
+    from scipy.sparse import csr_array
+
+    if not queries or not passages:
+        return np.zeros((len(queries), len(passages)))
+    width = 1 + max((int(item.tokens.max(initial=0)) for item in (*queries, *passages)), default=0)
+
+    def matrix(items: Sequence[M3Vectors]) -> Any:
+        rows = np.cumsum([0, *(len(item.tokens) for item in items)])
+        values = np.concatenate([item.weights for item in items]).astype(np.float64)
+        return csr_array((values, np.concatenate([item.tokens for item in items]), rows), shape=(len(items), width))
+
+    return np.asarray((matrix(queries) @ matrix(passages).T).toarray())
+
+
+def multi_scores(queries: Sequence[M3Vectors], passages: Sequence[M3Vectors]) -> NDArray[np.float64]:
+    """Mean over a query's tokens of the largest inner product with a passage's tokens: shape (queries, passages)."""
+    scores = np.zeros((len(queries), len(passages)))
+    if not queries or not passages:
+        return scores
+    tokens = np.concatenate([item.multi for item in passages])
+    starts = np.cumsum([0, *(len(item.multi) for item in passages)])[:-1]
+    for row, query in enumerate(queries):
+        if len(query.multi):
+            # Every passage has at least its end token, so no segment is empty.
+            scores[row] = np.maximum.reduceat(query.multi @ tokens.T, starts, axis=1).mean(axis=0, dtype=np.float64)
+    return scores
+
+
+SCORES = {"dense": dense_scores, "sparse": sparse_scores, "multi": multi_scores}

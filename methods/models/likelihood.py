@@ -1,7 +1,7 @@
 """Log-likelihoods of targets given prompts: what alignment scores, relevance labels and closed choices are made of.
 
     scorer = LikelihoodScorer(CausalModel(CausalConfig(model="...")))
-    scorer.score([ScoredText("Question: Who wrote it?\\nAnswer:", " Ann Lee")])[0].mean
+    scorer.score([ScoredText("Question: Who wrote it?\nAnswer:", " Ann Lee")])[0].mean
 
 Prompt and target are tokenised apart and joined as ids; the target is tokenised once, as a continuation, so write the
 space that stands before it. Results do not depend on batch, order or padding.
@@ -11,12 +11,221 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from string import Template
-from typing import Protocol
+from typing import Any, Literal, Protocol
 
-from methods.models.encoding import Span, TextEncoder
-from methods.models.scoring import Item, ScoringConfig
+from pydantic import BaseModel, ConfigDict, Field
+
+# -- Batches of like length under a budget of tokens: memory is bounded by tokens, not by a number of rows --
+
+
+UNBOUNDED = 1 << 62
+"""A budget that never binds, where rows alone are counted."""
+
+
+def by_length(lengths: Sequence[int], budget: int, rows: int | None = None, fixed: int = 0) -> list[list[int]]:
+    """Partition items into batches whose padded size stays within a budget.
+
+    Items are taken from the longest to the shortest (ties in order), so that padding is small and a shortage of
+    memory shows at once. A batch of r rows whose longest is w tokens costs r · (fixed + w).
+
+    Args:
+        lengths: Tokens of each item.
+        budget: Tokens per batch, padding included; an item longer than that gets a batch of its own.
+        rows: Most rows per batch; None: as many as the budget holds.
+        fixed: Tokens that every row costs besides its own, such as a shared prefix.
+
+    Returns:
+        Batches of places in `lengths`; each place is in exactly one batch.
+    """
+    order = sorted(range(len(lengths)), key=lambda place: (-lengths[place], place))
+    batches: list[list[int]] = []
+    room = 0
+    for place in order:
+        if room == 0:
+            batches.append([])
+            # The first of a batch is its longest, so it decides how many fit.
+            room = max(1, budget // max(1, fixed + lengths[place]))
+            room = room if rows is None else min(room, rows)
+        batches[-1].append(place)
+        room -= 1
+    return batches
+
+
+# -- Text to token ids for scoring: special tokens once, targets as continuations, too long prompts cut in one span --
+
+
+ANCHORS = (":", "\n", "a")
+"""What a target is tokenised behind; the first that keeps its own tokens decides."""
+
+Span = tuple[int, int]
+"""Characters of a prompt, from the first to the one after the last."""
+
+
+class TextEncoder:
+    """Token ids of prompts and targets, made apart and joined as ids, never as text.
+
+    Args:
+        tokenizer: A `transformers` tokenizer.
+        continues: Whether a target continues its prompt (causal models) or starts a text of its own (a decoder's),
+            in which case the prompt also gets the special tokens that the tokenizer puts behind a text.
+    """
+
+    def __init__(self, tokenizer: Any, continues: bool = True) -> None:
+        self.tokenizer = tokenizer
+        # What is too long is cut or refused here; the library's warning about it would only worry people.
+        if hasattr(tokenizer, "deprecation_warnings"):
+            tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
+        self.continues = continues
+        plain, special = self._ids(["a"])[0], list(tokenizer("a")["input_ids"])
+        place = next((n for n in range(len(special)) if special[n : n + len(plain)] == plain), 0)
+        self.before: list[int] = special[:place]
+        self.after: list[int] = [] if continues else special[place + len(plain) :]
+
+    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
+        if not texts:
+            return []
+        return [list(ids) for ids in self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
+
+    def prompts(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of prompts; the special tokens before a text are added unless it begins with them already."""
+        return [self._framed(ids) for ids in self._ids(texts)]
+
+    def _framed(self, ids: list[int]) -> list[int]:
+        begun = ids[: len(self.before)] == self.before
+        ended = bool(self.after) and ids[-len(self.after) :] == self.after
+        return ([] if begun else self.before) + ids + ([] if ended else self.after)
+
+    def target(self, text: str) -> list[int]:
+        """Ids of a target: with its leading white space, as it is tokenised behind other text.
+
+        Raises:
+            ValueError: The target is empty, or this tokenizer never keeps it apart from what is before it.
+        """
+        if not text:
+            raise ValueError("a target is empty: there is nothing to score")
+        if not self.continues:
+            return self._ids([text])[0]
+        for anchor in ANCHORS:
+            before, both = self._ids([anchor, anchor + text])
+            if both[: len(before)] == before and len(both) > len(before):
+                return both[len(before) :]
+        raise ValueError(f"the target {text[:40]!r} cannot be tokenised apart from the text before it")
+
+    def decode(self, target: Sequence[int]) -> str:
+        """The text of a target's ids, its leading white space included."""
+        if not self.continues:
+            return str(self.tokenizer.decode(list(target)))
+        before = self._ids([ANCHORS[0]])[0]
+        start = len(self.tokenizer.decode(before))
+        return str(self.tokenizer.decode([*before, *target], clean_up_tokenization_spaces=False))[start:]
+
+    def cut(self, text: str, span: Span, room: int) -> list[int]:
+        """Ids of a prompt, tokens dropped from the end of one span until it fits; what is around stays whole.
+
+        Args:
+            text: The prompt.
+            span: The characters that may go.
+            room: Tokens that fit, special ones included.
+
+        Raises:
+            ValueError: What is around the span is too long alone, or the tokenizer cannot tell which tokens are in it.
+        """
+        if not self.tokenizer.is_fast:
+            raise ValueError("a prompt is too long and this tokenizer gives no offsets to shorten it by")
+        encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        ids, offsets = list(encoded["input_ids"]), list(encoded["offset_mapping"])
+        inside = [n for n, (start, end) in enumerate(offsets) if span[0] <= start < end <= span[1]]
+        surplus = len(self._framed(ids)) - room
+        if surplus <= 0:
+            return self._framed(ids)
+        if surplus > len(inside):
+            around = len(self._framed(ids)) - len(inside)
+            raise ValueError(f"a prompt takes {around} tokens without what may be cut, where {room} fit")
+        first, last = inside[-surplus], inside[-1]
+        # Tokens that are parts of one character go together.
+        while first > inside[0] and offsets[first][0] < offsets[first - 1][1]:
+            first -= 1
+        return self._framed(ids[:first] + ids[last + 1 :])
+
+
+# -- How log-likelihoods are computed: options, and log-probabilities at chosen positions only --
+
+
+Item = tuple[Sequence[int], Sequence[int]]
+"""Prompt and target of one score, as token ids."""
+
+CPU_TOKENS, GPU_TOKENS = 4096, 32768
+CPU_LOGITS, GPU_LOGITS = 1 << 26, 1 << 28
+"""Largest batches in tokens, and largest tables of logits in numbers (4 bytes each)."""
+
+
+class ScoringConfig(BaseModel):
+    """Options of log-likelihood scoring; none of them changes a score by more than rounding."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    token_budget: int | None = Field(
+        default=None, ge=1, description="tokens per batch, padding and cache included; null: 4,096 on CPU, 32,768 elsewhere"
+    )
+    share_prefixes: bool = Field(default=True, description="compute what prompts begin with in common once")
+    smallest_prefix: int = Field(default=8, ge=1, description="shortest beginning worth sharing, in tokens")
+    padding: Literal["left", "right"] = Field(default="right", description="side of the padding where no prefix is shared")
+
+    def tokens(self, device: str) -> int:
+        """Tokens per batch on a device."""
+        if self.token_budget is not None:
+            return self.token_budget
+        return CPU_TOKENS if device == "cpu" else GPU_TOKENS
+
+
+def rows_for(targets: Sequence[int], vocabulary: int, device: str) -> int:
+    """Most rows whose logits fit, at the longest of the targets' lengths."""
+    numbers = CPU_LOGITS if device == "cpu" else GPU_LOGITS
+    return max(1, numbers // (vocabulary * max(targets)))
+
+
+@contextmanager
+def logits_only_at(model: Any, rows: Any, columns: Any) -> Iterator[None]:
+    """Within this block a model computes logits at the given places of a batch alone.
+
+    The output layer receives the hidden states at (rows[n], columns[n]) as one sequence, so logits have the shape
+    [1, n, vocabulary]. What a model does to logits afterwards (scaling, soft caps) works number by number and stays.
+
+    Args:
+        model: A `transformers` model with output embeddings.
+        rows: Integer tensor [n].
+        columns: Integer tensor [n].
+    """
+    handle = model.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: (inputs[0][rows, columns].unsqueeze(0), *inputs[1:]))
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def log_probabilities(logits: Any, targets: Any) -> Any:
+    """Log-softmax in float32 at the targets: logits [1, n, vocabulary] and ids [n] to [n]."""
+    numbers = logits[0].float()
+    return numbers.gather(1, targets.unsqueeze(1)).squeeze(1) - numbers.logsumexp(dim=1)
+
+
+def padded(rows: Sequence[Sequence[int]], fill: int, side: str = "right") -> tuple[list[list[int]], list[list[int]]]:
+    """Rows of equal length and their masks (1: a token, 0: padding)."""
+    width = max(len(row) for row in rows)
+    ids, masks = [], []
+    for row in rows:
+        gap = width - len(row)
+        left, right = (gap, 0) if side == "left" else (0, gap)
+        ids.append([fill] * left + list(row) + [fill] * right)
+        masks.append([0] * left + [1] * len(row) + [0] * right)
+    return ids, masks
+
+
+# -- Log-likelihoods of targets given prompts: what alignment scores, relevance labels and closed choices are made of --
+
 
 SLICE = 1 << 22
 """Characters of prompts that are held as token ids at a time; prefixes are shared within a slice."""
@@ -233,3 +442,65 @@ def _slices(pairs: Iterable[ScoredText]) -> Iterator[list[tuple[int, ScoredText]
             part, size = [], 0
     if part:
         yield part
+
+
+# -- Choosing among a closed set of labels by their likelihood behind a prompt --
+
+
+@dataclass(frozen=True, slots=True)
+class LabelScores:
+    """How likely each label is behind one prompt.
+
+    Attributes:
+        raw: Log-likelihoods as the model gives them, per label.
+        probabilities: The same, normalised over the labels: they sum to 1.
+    """
+
+    labels: tuple[str, ...]
+    raw: tuple[Likelihood, ...]
+    probabilities: tuple[float, ...]
+
+    @property
+    def best(self) -> str:
+        """The likeliest label; of equal ones the first."""
+        return self.labels[max(range(len(self.labels)), key=self.probabilities.__getitem__)]
+
+
+def label_likelihoods(
+    scorer: LikelihoodScorer,
+    prompts: Sequence[str],
+    labels: Sequence[str],
+    by: Literal["total", "mean"] = "total",
+    chunks: Sequence[Span | None] | None = None,
+) -> list[LabelScores]:
+    """Score the same labels behind each prompt; a prompt is computed once for all of them.
+
+    Args:
+        scorer: The model.
+        prompts: Texts that a label follows.
+        labels: With their leading space, all different.
+        by: What is normalised over the labels: "total", a label's probability (short labels are favoured as the model
+            favours them), or "mean", its probability per token.
+        chunks: Characters of each prompt that may be cut.
+
+    Raises:
+        ValueError: No labels, or the same twice.
+    """
+    if not labels or len(set(labels)) != len(labels):
+        raise ValueError(f"labels must be given and differ: {list(labels)!r}")
+    spans = [None] * len(prompts) if chunks is None else list(chunks)
+    pairs = [ScoredText(prompt, label, span) for prompt, span in zip(prompts, spans, strict=True) for label in labels]
+    scores = scorer.score(pairs)
+    found = []
+    for start in range(0, len(scores), len(labels)):
+        raw = tuple(scores[start : start + len(labels)])
+        found.append(LabelScores(tuple(labels), raw, softmax([getattr(likelihood, by) for likelihood in raw])))
+    return found
+
+
+def softmax(values: Sequence[float]) -> tuple[float, ...]:
+    """Numbers as shares of their exponentials' sum, safe from overflow."""
+    top = max(values)
+    shares = [math.exp(value - top) for value in values]
+    whole = math.fsum(shares)
+    return tuple(share / whole for share in shares)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from benchmarks.errors import UserError
+from benchmarks.core.errors import UserError
 from methods.models.weights import device_of, load_pretrained
 
 LABELS = ("entailment", "neutral", "contradiction")

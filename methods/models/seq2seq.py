@@ -12,12 +12,19 @@ from typing import Any
 
 from pydantic import Field
 
-from benchmarks.errors import UserError
-from methods.models.batching import UNBOUNDED, by_length
-from methods.models.causal import FALLBACK_LENGTH, CausalConfig, Generation
-from methods.models.encoding import TextEncoder
-from methods.models.sampling import Sampling, sampler
-from methods.models.scoring import Item, ScoringConfig, log_probabilities, logits_only_at, padded, rows_for
+from benchmarks.core.errors import UserError
+from methods.models.causal import FALLBACK_LENGTH, CausalConfig, Generation, Sampling, sampler
+from methods.models.likelihood import (
+    UNBOUNDED,
+    Item,
+    ScoringConfig,
+    TextEncoder,
+    by_length,
+    log_probabilities,
+    logits_only_at,
+    padded,
+    rows_for,
+)
 from methods.models.weights import device_of, load_pretrained
 
 

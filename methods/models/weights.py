@@ -3,15 +3,75 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks.errors import MissingPackage, UserError
-from benchmarks.fingerprint import CHECKPOINT_CARD, LENGTH, fingerprint, folder_sha256
-from benchmarks.hub import offline_where_unreachable
+from benchmarks.core.errors import MissingPackage, UserError
+from benchmarks.core.fingerprint import CHECKPOINT_CARD, LENGTH, fingerprint, folder_sha256
+from benchmarks.io.hub import offline_where_unreachable
+
+# -- Which trained checkpoints a method's options name, however deep: in a part of a part, or by one folder of several --
+
+
+DEPTH = 2
+"""How many folders may lie between a checkpoint's own folder and the model that an option names, up or down."""
+_NAMES = {"id"}
+"""Options that name no folder, even where one of that name lies about."""
+
+
+def checkpoints_named(options: Any) -> list[str]:
+    """Hashes of the checkpoints that options name, as JSON has them.
+
+    A checkpoint is named by its folder, by a folder within it (one of two encoders), or by a folder that holds it. The
+    hash is `benchmarks.core.fingerprint.folder_sha256`, as its card and the registry of checkpoints have it.
+
+    Args:
+        options: Mappings, lists and plain values.
+
+    Returns:
+        64 hex digits each, every checkpoint once, in order.
+    """
+    found: dict[str, None] = {}
+    for text in _texts(options):
+        for folder in _checkpoints_at(Path(text)):
+            # A folder that cannot be hashed is none that could have been registered.
+            with suppress(UserError):
+                found[folder_sha256(folder)] = None
+    return sorted(found)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            if name not in _NAMES:
+                yield from _texts(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner)
+
+
+def _checkpoints_at(path: Path) -> Iterator[Path]:
+    """Checkpoint folders that a path means; none where it is no folder (a template, a hub id, a word)."""
+    try:
+        folder = path.expanduser().resolve()
+        if not path.parts or not folder.is_dir():
+            return
+        within = [card.parent for depth in range(1, DEPTH + 1) for card in folder.glob("*/" * depth + CHECKPOINT_CARD)]
+        around = (outer for outer in (folder, *folder.parents[:DEPTH]) if (outer / CHECKPOINT_CARD).is_file())
+        yield from dict.fromkeys([*within, *around])
+    except (OSError, RuntimeError, ValueError):
+        # Not every text can be a path (too long, a home that does not exist): it names no folder then.
+        return
+
+
+# -- Where a model's weights are, and a hash of them for fingerprints --
+
 
 MINILM = "minilm"
 """The name of the encoder that a package carries, so that it is there without hub or network."""
@@ -42,7 +102,7 @@ def locate(model: str) -> str:
     if model == POCKET:
         return str(Path(__file__).with_name("pocket") / "weights")
     if model == CLARA_POCKET:
-        return str(Path(__file__).parents[1] / "clara" / "pocket" / "weights")
+        return str(Path(__file__).parents[1] / "clara" / "weights")
     path = Path(model).expanduser()
     if path.is_dir():
         return str(path)
@@ -147,3 +207,186 @@ def device_of(wanted: str | None) -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+# -- How each published encoder wants to be used: prompts, pooling, normalisation, lengths, dtype --
+# A preset is a set of options of `encoder.EncoderConfig`: `{id: dense, config: {preset: bge-large-en-v1.5}}` in an
+# experiment, `EncoderConfig.preset("bge-large-en-v1.5")` in code. Pooling and prompts are stated even where a model's own
+# folder states them too: a fine-tuned or converted copy often lost them.
+
+
+WEB_SEARCH = "Given a web search query, retrieve relevant passages that answer the query"
+"""The task sentence that instruction-tuned encoders were trained and evaluated with for retrieval."""
+
+QWEN3: dict[str, Any] = {
+    # No space after "Query:", and no full stop after the instruction: as on the model's card.
+    "query_prompt": "Instruct: {instruction}\nQuery:",
+    "instruction": WEB_SEARCH,
+    "passage_prompt": "",
+    "pooling": "lasttoken",
+    "end_token": "<|endoftext|>",
+    "max_length": 8192,
+}
+STELLA: dict[str, Any] = {
+    # Unlike Qwen3: a full stop and a space. The retrieval ("s2p") prompt; documents are encoded as they are.
+    "query_prompt": "Instruct: {instruction}.\nQuery: ",
+    "instruction": WEB_SEARCH,
+    "passage_prompt": "",
+    "pooling": "mean",
+    # The card recommends 512 tokens; chunks of 512 words need about 700.
+    "max_length": 1024,
+}
+JINA_V3: dict[str, Any] = {
+    "model": "jinaai/jina-embeddings-v3",
+    "query_task": "retrieval.query",
+    "passage_task": "retrieval.passage",
+    "query_prompt": "Represent the query for retrieving evidence documents: ",
+    "passage_prompt": "Represent the document for retrieval: ",
+    "max_length": 8192,
+}
+E5: dict[str, Any] = {"query_prompt": "query: ", "passage_prompt": "passage: ", "pooling": "mean", "max_length": 512}
+DPR: dict[str, Any] = {"architecture": "dpr", "query_prompt": "", "passage_prompt": "", "normalise": False, "max_length": 256}
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "minilm": {"model": "minilm"},
+    "qwen3-embedding-0.6b": {"model": "Qwen/Qwen3-Embedding-0.6B", **QWEN3},
+    "qwen3-embedding-4b": {"model": "Qwen/Qwen3-Embedding-4B", **QWEN3, "dtype": "bfloat16"},
+    "qwen3-embedding-8b": {"model": "Qwen/Qwen3-Embedding-8B", **QWEN3, "dtype": "bfloat16"},
+    # The dense mode; sparse and multi-vector modes are `sparse_multivector.py`. The library's 512 cuts long chunks.
+    "bge-m3": {"model": "BAAI/bge-m3", "query_prompt": "", "passage_prompt": "", "pooling": "cls", "max_length": 1024},
+    "stella-en-400m-v5": {
+        "model": "NovaSearch/stella_en_400M_v5",
+        **STELLA,
+        # Both need xformers.
+        "model_options": {"use_memory_efficient_attention": False, "unpad_inputs": False},
+    },
+    "stella-en-1.5b-v5": {"model": "NovaSearch/stella_en_1.5B_v5", **STELLA},
+    "jina-v3": JINA_V3,
+    # As ARK's released code used it: neither adapter nor prefix.
+    "jina-v3-released": {**JINA_V3, "query_task": "", "passage_task": "", "query_prompt": "", "passage_prompt": ""},
+    "dpr-nq": {**DPR, "model": "facebook/dpr-ctx_encoder-single-nq-base", "query_model": "facebook/dpr-question_encoder-single-nq-base"},
+    "dpr-multiset": {
+        **DPR,
+        "model": "facebook/dpr-ctx_encoder-multiset-base",
+        "query_model": "facebook/dpr-question_encoder-multiset-base",
+    },
+    "bge-large-en-v1.5": {
+        "model": "BAAI/bge-large-en-v1.5",
+        "query_prompt": "Represent this sentence for searching relevant passages: ",
+        "passage_prompt": "",
+        "pooling": "cls",
+        "max_length": 512,
+    },
+    # Contriever compares by inner product of plain means.
+    "contriever": {
+        "model": "facebook/contriever",
+        "query_prompt": "",
+        "passage_prompt": "",
+        "pooling": "mean",
+        "normalise": False,
+        "max_length": 512,
+    },
+    "contriever-msmarco": {
+        "model": "facebook/contriever-msmarco",
+        "query_prompt": "",
+        "passage_prompt": "",
+        "pooling": "mean",
+        "normalise": False,
+        "max_length": 512,
+    },
+    "e5-base-v2": {"model": "intfloat/e5-base-v2", **E5},
+    "e5-large-v2": {"model": "intfloat/e5-large-v2", **E5},
+    "multilingual-e5-large": {"model": "intfloat/multilingual-e5-large", **E5},
+    "gte-large": {"model": "thenlper/gte-large", "query_prompt": "", "passage_prompt": "", "pooling": "mean", "max_length": 512},
+    "gte-large-en-v1.5": {
+        "model": "Alibaba-NLP/gte-large-en-v1.5",
+        "query_prompt": "",
+        "passage_prompt": "",
+        "pooling": "cls",
+        "max_length": 8192,
+    },
+    # mGTE as an embedding model: the other reading of SARK's text, see `cross_encoder` for its reranker.
+    "gte-multilingual-base": {
+        "model": "Alibaba-NLP/gte-multilingual-base",
+        "query_prompt": "",
+        "passage_prompt": "",
+        "pooling": "cls",
+        "max_length": 512,
+    },
+    "all-roberta-large-v1": {
+        "model": "sentence-transformers/all-roberta-large-v1",
+        "query_prompt": "",
+        "passage_prompt": "",
+        "pooling": "mean",
+    },
+    "sfr-embedding-mistral": {
+        "model": "Salesforce/SFR-Embedding-Mistral",
+        "query_prompt": "Instruct: {instruction}\nQuery: ",
+        "instruction": WEB_SEARCH,
+        "passage_prompt": "",
+        "pooling": "lasttoken",
+        "end_token": "</s>",
+        "max_length": 4096,
+        "dtype": "bfloat16",
+    },
+}
+
+REMOTE_CODE = frozenset(
+    {
+        "NovaSearch/stella_en_400M_v5",
+        "NovaSearch/stella_en_1.5B_v5",
+        "dunzhang/stella_en_400M_v5",
+        "dunzhang/stella_en_1.5B_v5",
+        "jinaai/jina-embeddings-v3",
+        "Alibaba-NLP/gte-large-en-v1.5",
+        "Alibaba-NLP/gte-multilingual-base",
+        "Alibaba-NLP/gte-multilingual-reranker-base",
+    }
+)
+"""Models whose code lives in their repository, so that loading them executes it."""
+
+
+# -- Code that comes with a model: never run unless an option says so --
+
+
+def check_remote_code(model: str, trusted: bool) -> None:
+    """Refuse a model that brings its own code, unless it is trusted.
+
+    The modules of a folder say whether they are its own; of the hub's models those that presets name are known. Code
+    for the transformer itself may be there without being needed: the library decides (`remote_code_refused`).
+
+    Raises:
+        UserError: The model brings code and `trusted` is false.
+    """
+    if not trusted and (model in REMOTE_CODE or _brings_code(Path(locate(model)))):
+        raise _refusal(model)
+
+
+@contextmanager
+def remote_code_refused(model: str) -> Iterator[None]:
+    """Turn a library's refusal to run a model's code into ours, which names the option."""
+    try:
+        yield
+    except UserError as error:
+        if "trust_remote_code" not in f"{error.what}\n{error.__cause__}":
+            raise
+        raise _refusal(model) from error
+
+
+def _refusal(model: str) -> UserError:
+    return UserError(
+        f"the model {model!r} brings its own code, which loading it would run",
+        try_this="read that code, pin the revision you read, then set trust_remote_code: true",
+    )
+
+
+def _brings_code(folder: Path) -> bool:
+    if not folder.is_dir():
+        return False
+    try:
+        modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+        kinds = [module["type"] for module in modules]
+    except (OSError, ValueError, KeyError, TypeError):
+        # Missing: no modules of its own. Damaged: loading the model will say so.
+        return False
+    return any(not str(kind).startswith(("sentence_transformers.", "torch.")) for kind in kinds)

@@ -1,2 +1,30 @@
-"""Readers: from a question and its context to an answer. `extractive` needs no language model, `chat` asks an
-endpoint, `causal` a local model, `retrieval_only` answers nothing."""
+"""No reading: for evaluations that score the ranking alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchmarks.schema import Query
+from methods.api import Answer, Context, Services
+from methods.registry import MethodConfig, register
+
+# -- No reading: for evaluations that score the ranking alone --
+
+
+@register("retrieval_only", kind="reader", summary="answers nothing: for scoring rankings alone")
+class RetrievalOnly:
+    """Reader without an answer.
+
+    Args:
+        config: No options.
+        services: Unused.
+    """
+
+    batch_size = 64
+
+    def __init__(self, config: MethodConfig, services: Services) -> None:
+        pass
+
+    def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
+        """One empty answer per query."""
+        return [Answer("") for _ in queries]

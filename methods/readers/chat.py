@@ -9,9 +9,9 @@ from pydantic import Field
 
 from benchmarks.schema import Query
 from methods.api import FAILED, TRUNCATED, Answer, Context, Services, Usage
-from methods.models.chat import ChatConfig, ChatModel, Messages, Reply, reach_model
-from methods.models.tokens import PER_MESSAGE, Estimate, TokenCounter
-from methods.readers.instructions import Instructions, ReadingOptions, fit_middle, longest_prefix
+from methods.models.chat import ChatModel, Reply, reach_model
+from methods.models.endpoint import PER_MESSAGE, ChatConfig, Estimate, Messages, TokenCounter
+from methods.readers.prompts import Instructions, ReadingOptions, fit_middle, longest_prefix
 from methods.registry import MethodConfig, register
 
 CALL = "call"

@@ -6,20 +6,284 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from benchmarks.core.errors import UserError, told_of, unknown_name
 from benchmarks.registry import resolve
-from methods.models.remote_code import check_remote_code
-from methods.models.weights import locate
-from methods.sark.data_config import PAPER_DATA, RELEASED_DATA, WORLDS_DATA, SarkDataConfig
+from benchmarks.styles.rules import STYLES
+from methods.models.chat import ChatModel
+from methods.models.endpoint import ChatConfig
+from methods.models.reply_cache import shared
+from methods.models.rewriter import RewriterConfig
+from methods.models.rewriter import load_prompt as rewriting_prompt
+from methods.models.weights import check_remote_code, locate
+from methods.registry import METHODS, Component
 from methods.sark.loss import Head
+from methods.sark.prompts import load_prompt
 from methods.training import TrainingConfig
 
-Keep = Literal["f1", "order", "last"]
+# -- Options of SARK's data: whose candidates, who answers and orders, who tells passages in the other style --
+
+
+DEPTH = 50
+"""Candidates of a question."""
+QWEN = {"model": "Qwen/Qwen2.5-14B-Instruct"}
+"""The paper's target model; where it is served is said by `base_url`."""
 
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class CandidatesConfig(_Part):
+    """Where a question's candidates come from."""
+
+    source: Literal["record", "retriever"] = Field(
+        "record", description="the dataset's own list; retriever: the best of its corpus; paper: DPR's top 50"
+    )
+    retriever: str = Field("bm25", description="of source retriever: its name")
+    options: dict[str, Any] = Field(default_factory=dict, description="of that retriever")
+    depth: int = Field(DEPTH, ge=1, description="most candidates of a question, the first ones; paper 50")
+
+    @property
+    def component(self) -> Component:
+        """The retriever with its options."""
+        return _component(self.retriever, self.options, "candidates.retriever")
+
+
+class AnswerChat(ChatConfig):
+    """The model that answers: a few words."""
+
+    max_tokens: int = Field(64, ge=1, description="longest reply")
+
+
+class OrderChat(ChatConfig):
+    """The model that orders passages: one short line."""
+
+    max_tokens: int = Field(128, ge=1, description="longest reply")
+
+
+class ExtraConfig(_Part):
+    """Further negatives: passages that turn a right answer wrong, from further down."""
+
+    retriever: str = Field("bm25", description="what finds them in the whole corpus; paper: BM25")
+    options: dict[str, Any] = Field(default_factory=dict, description="of that retriever")
+    n: int = Field(100, ge=1, description="passages looked at per question; paper 100")
+    most: int | None = Field(None, ge=1, description="negatives kept per question, the best ranked; null: all")
+
+    @property
+    def component(self) -> Component:
+        """The retriever with its options."""
+        return _component(self.retriever, self.options, "labels.extra.retriever")
+
+
+class LabelsConfig(_Part):
+    """Passage-level labels: the answer without context against the answer with one passage."""
+
+    by: Literal["llm", "reader"] = Field("reader", description="who answers: llm: `chat`; reader: a reader of this machine, for worlds")
+    chat: AnswerChat | None = Field(None, description="the model of by: llm; paper: Qwen2.5-14B-Instruct")
+    prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
+    reader: str = Field("pocket", description="of by: reader: its name")
+    reader_options: dict[str, Any] = Field(default_factory=dict, description="of that reader")
+    known: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="of by: reader: share of the questions that one passage answers, drawn by the seed, that it is "
+        "taken to know by heart: its answer without context is then read from their evidence, which misleads nobody. A "
+        "reader that knows nothing gives no negative",
+    )
+    exact: Literal["squad", "strict"] = Field(
+        "squad",
+        description="exact match that is a Match without asking the judge, by whose rules; released: strict, with the first gold alone",
+    )
+    judge: str | None = Field(
+        None,
+        description="judge that sees answers that match no gold exactly, e.g. match (paper), rule_match; the "
+        "harness lends it; null: they are a Mismatch",
+    )
+    judge_options: dict[str, Any] = Field(default_factory=dict, description="of that judge")
+    partial: Literal["mismatch", "drop"] = Field(
+        "mismatch", description="what Partial counts as; drop: the answer is left out; paper: two verdicts alone"
+    )
+    passages: Literal["all", "list"] = Field("all", description="which candidates are labelled: all of them (paper), or those of the list")
+    most_negatives: int | None = Field(
+        None, ge=1, description="negatives of a question that are kept, further ones among them, drawn by the seed; null: all"
+    )
+    extra: ExtraConfig | None = Field(None, description="further negatives; null: none. Paper: {n: 100}")
+
+    @model_validator(mode="after")
+    def _has_a_model(self) -> Self:
+        if self.by == "llm" and self.chat is None:
+            raise ValueError("labels by llm need chat: {model: …}")
+        if self.by == "llm" and self.known:
+            raise ValueError("known is for readers that know nothing; a language model knows what it knows")
+        return self
+
+    @property
+    def component(self) -> Component:
+        """The reader with its options."""
+        return _component(self.reader, self.reader_options, "labels.reader")
+
+
+class ListsConfig(_Part):
+    """List-level orders: six candidates, best first."""
+
+    by: Literal["llm", "evidence"] = Field(
+        "evidence", description="who orders: llm: `chat`, shown one passage a turn; evidence: the dataset's gold, for worlds"
+    )
+    chat: OrderChat | None = Field(None, description="the model of by: llm; paper: Qwen2.5-14B-Instruct")
+    prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
+    keep_evidence: bool = Field(
+        False, description="put the evidence that is not among the sampled ranks in the places of the last ones that are none; paper no"
+    )
+
+    @model_validator(mode="after")
+    def _has_a_model(self) -> Self:
+        if self.by == "llm" and self.chat is None:
+            raise ValueError("lists by llm need chat: {model: …}")
+        return self
+
+
+class StylesConfig(_Part):
+    """The other style of every labelled or listed passage."""
+
+    by: Literal["rules", "llm", "file", "own"] = Field(
+        "rules",
+        description="rules: those for training, without a model; llm: `llm`; file: a file of style pairs; own: what "
+        "the data brings (worlds/style, parallel texts)",
+    )
+    style: str = Field("informal", description="paper: informal")
+    llm: RewriterConfig | None = Field(None, description="the model of by: llm; paper: Qwen2.5-14B-Instruct")
+    file: str | None = Field(None, description="the file of by: file (`ragmeter styles`)")
+
+    @model_validator(mode="after")
+    def _has_its_source(self) -> Self:
+        if self.by == "llm" and self.llm is None:
+            raise ValueError("styles by llm need llm: {model: …}")
+        if self.by == "file" and self.file is None:
+            raise ValueError("styles by file need file: PATH")
+        return self
+
+
+class SarkDataConfig(BaseModel):
+    """What SARK's rows are made by: part of the options of its training."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    seed: int = Field(0, ge=0, lt=2**32, description="of every draw")
+    questions: int | None = Field(None, ge=1, description="questions of each dataset that are used, drawn by the seed; null: all")
+    rows: int | None = Field(
+        None,
+        ge=1,
+        description="rows of each dataset at most: questions are taken in a drawn order, and no more of "
+        "them than it takes; null: of all questions. Paper 16,094 (the repository's readme: 19,238)",
+    )
+    rows_seed: int = Field(0, ge=0, lt=2**32, description="of that order; not `seed`, so that trainings of several seeds share their rows")
+    candidates: CandidatesConfig = CandidatesConfig.model_validate({})
+    labels: LabelsConfig = LabelsConfig.model_validate({})
+    lists: ListsConfig = ListsConfig.model_validate({})
+    styles: StylesConfig = StylesConfig.model_validate({})
+
+    @property
+    def chats(self) -> list[ChatConfig]:
+        """The endpoints that are asked."""
+        asked: tuple[ChatConfig | None, ...] = (
+            self.labels.chat if self.labels.by == "llm" else None,
+            self.lists.chat if self.lists.by == "llm" else None,
+            self.styles.llm if self.styles.by == "llm" else None,
+        )
+        return [one for one in asked if one is not None]
+
+    @property
+    def wanted_judge(self) -> tuple[str, Mapping[str, Any]] | None:
+        """Name and options of the judge that the harness is asked to lend; None: none."""
+        return None if self.labels.judge is None else (self.labels.judge, self.labels.judge_options)
+
+    def check_data(self) -> None:
+        """Check, without loading anything, that rows can be made here: names, files, templates, keys.
+
+        Raises:
+            UserError: Something is missing.
+        """
+        for chat in self.chats:
+            chat.key()
+        load_prompt("answer", self.labels.prompt)
+        load_prompt("order", self.lists.prompt)
+        if self.candidates.source == "retriever":
+            _require("retriever", self.candidates.component, "candidates.retriever")
+        if self.labels.extra is not None:
+            _require("retriever", self.labels.extra.component, "labels.extra.retriever")
+        if self.labels.by == "reader":
+            _require("reader", self.labels.component, "labels.reader")
+        self._check_styles()
+
+    def _check_styles(self) -> None:
+        styles = self.styles
+        if styles.by == "rules" and styles.style not in STYLES:
+            raise unknown_name("style", styles.style, STYLES, where="styles.style")
+        if styles.by == "llm" and styles.llm is not None:
+            rewriting_prompt(styles.style, styles.llm.prompts)
+        if styles.by == "file" and not Path(styles.file or "").expanduser().is_file():
+            raise UserError("there is no such file of style pairs", where=f"styles.file: {styles.file}")
+
+    def reach_data(self, cache: Path | None) -> None:
+        """One short call to every endpoint, unless replies of its model are kept.
+
+        Raises:
+            Broke: One does not answer.
+        """
+        for chat in self.chats:
+            if cache is None or not cache.exists() or not shared(cache).holds(chat.model):
+                ChatModel(chat, role="preflight").preflight()
+
+
+def _component(name: str, options: Mapping[str, Any], where: str) -> Component:
+    try:
+        return Component.of(name, options, where=where)
+    except ValidationError as error:
+        option, what = told_of(error)
+        raise UserError(
+            f"option {option!r} of {name}: {what}" if option else f"options of {name}: {what}",
+            where=where,
+            try_this=f"ragmeter methods {name}",
+        ) from None
+
+
+def _require(kind: str, component: Component, where: str) -> None:
+    if component.entry.kind != kind:
+        fits = sorted(entry.id for entry in METHODS if entry.kind == kind)
+        raise UserError(f"{component.id!r} is a {component.entry.kind}, not a {kind}", where=where, try_this=", ".join(fits))
+    component.preflight()
+
+
+PAPER_DATA: Mapping[str, Any] = {
+    "rows": 16_094,
+    "candidates": {"source": "retriever", "retriever": "dense", "options": {"preset": "dpr-nq"}},
+    "labels": {"by": "llm", "chat": QWEN, "judge": "match", "judge_options": QWEN, "extra": {"n": 100, "options": {"preset": "pyserini"}}},
+    "lists": {"by": "llm", "chat": QWEN},
+    "styles": {"by": "llm", "llm": QWEN},
+}
+"""As the paper makes its rows, for presets."""
+RELEASED_DATA: Mapping[str, Any] = {
+    **PAPER_DATA,
+    # Else the judge would take for equal what the labels' own rule does not.
+    "labels": {**PAPER_DATA["labels"], "exact": "strict", "judge_options": {**QWEN, "exact": "strict"}},
+}
+"""As the released code makes them."""
+WORLDS_DATA: Mapping[str, Any] = {
+    "labels": {"by": "reader", "reader": "pocket", "known": 0.4, "passages": "list", "most_negatives": 1},
+    "lists": {"by": "evidence", "keep_evidence": True},
+    "styles": {"by": "rules"},
+}
+"""Everything offline and on CPU. Positives come of questions that one passage answers (`mix: {single: …}` of worlds);
+of those that take two, no passage alone turns a wrong answer right."""
+
+
+# -- Options of SARK's training: every point where paper and released code differ is a key, and both are presets --
+
+
+Keep = Literal["f1", "order", "last"]
 
 
 class ModelConfig(_Part):

@@ -20,25 +20,106 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks import registry
-from benchmarks.draws import Draws
-from benchmarks.errors import UserError
-from benchmarks.fingerprint import file_sha256, fingerprint
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import file_sha256, fingerprint
+from benchmarks.core.random import Draws
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
-from benchmarks.worlds.seeds import require_training_seed
+from benchmarks.worlds.world import require_training_seed
 from methods.api import Services
-from methods.kept import file_id, read_json, write_json
-from methods.sark.data_config import SarkDataConfig
-from methods.sark.lists import sampled_ranks
-from methods.sark.mining import Mining
-from methods.sark.pairs import formal_of, given_pairs, identity_of, pairs_of
+from methods.sark.config import SarkDataConfig, SarkTrainingConfig
+from methods.sark.labels import Candidates, Labelling, candidates_of
+from methods.sark.lists import Lister, ListRequest, orderer_of, sampled, sampled_ranks
 from methods.sark.prompts import load_prompt
-from methods.sark.rows import Mined, SarkRow, read_rows, rows_of, write_rows
+from methods.sark.rows import LENGTH, Mined, SarkRow, read_rows, rows_of, write_rows
+from methods.sark.style_pairs import formal_of, given_pairs, identity_of, pairs_of
 from methods.training import Progress, Silent
+from methods.training.stages import file_id, read_json, write_json
+
+# -- What is learnt of a benchmark's questions on formal text: candidates, an order of six of them, and labels --
+
+
+class Mining:
+    """Mines questions, all at once or some at a time; what is needed for it is loaded when the first are mined.
+
+    Args:
+        config: Who answers and orders.
+        benchmark: The formal data.
+        questions: All that may be mined.
+        services: Judge, cache of replies, device, folder of indexes.
+        folder: Where answers and orders are kept.
+        progress: Told of every step.
+        counts: Told what became of questions, answers and lists.
+    """
+
+    def __init__(
+        self,
+        config: SarkDataConfig,
+        benchmark: Benchmark,
+        questions: Sequence[Question],
+        services: Services,
+        folder: Path,
+        progress: Progress,
+        counts: Counter[str],
+    ) -> None:
+        self._config, self._benchmark, self._questions = config, benchmark, questions
+        self._services, self._folder, self._progress, self._counts = services, folder, progress, counts
+
+    def mined(self, questions: Sequence[Question]) -> list[Mined]:
+        """Labels and order of each question.
+
+        Args:
+            questions: Some of those that may be mined.
+
+        Raises:
+            UserError: The data have no candidates, or options do not allow it.
+            Broke: A model that is needed cannot be used.
+        """
+        if not questions:
+            return []
+        config = self._config
+        candidates = self._candidates(questions)
+        lists = {one.id: sampled(one, candidates[one.id], config.lists.keep_evidence, config.candidates.depth) for one in questions}
+        self._counts["lists_too_short"] += sum(len(ids) < LENGTH for ids in lists.values())
+        orders = self._orders(questions, lists)
+        # Too few candidates for a list are still worth a label each.
+        tried = {one: lists[one] or ids for one, ids in candidates.items()} if self._of_list else candidates
+        labels = self._labelling.labels(questions, tried, self._progress)
+        return [Mined(one.id, one.text, labels[one.id], orders.get(one.id, ())) for one in questions]
+
+    @property
+    def _of_list(self) -> bool:
+        """Whether the list's passages alone are labelled."""
+        return self._config.labels.passages == "list"
+
+    @cached_property
+    def _candidates(self) -> Candidates:
+        keep = self._config.rows is not None
+        return candidates_of(self._benchmark, self._questions, self._config.candidates, self._services, keep=keep)
+
+    @cached_property
+    def _lister(self) -> Lister:
+        return Lister(orderer_of(self._config.lists, self._services), self._folder / "lists.jsonl")
+
+    @cached_property
+    def _labelling(self) -> Labelling:
+        return Labelling(self._config, self._benchmark, self._services, self._folder, self._counts)
+
+    def _orders(self, questions: Sequence[Question], lists: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        corpus = self._benchmark.corpus
+        requests = [ListRequest(one, tuple(corpus.get(lists[one.id]))) for one in questions if lists[one.id]]
+        orders = self._lister.orders(requests, self._progress)
+        self._counts.update(self._lister.taken_counts())
+        return {one.question.id: order.ids for one, order in zip(requests, orders, strict=True)}
+
+
+# -- From benchmarks to training rows: candidates, lists, labels, styles; each made once and kept in a folder --
+
 
 VERSION = 3
 """Of what rows are made like; bump it when equal data may give other rows."""
@@ -249,3 +330,34 @@ def _nothing(benchmarks: Sequence[Benchmark], counts: Mapping[str, int]) -> User
     names = ", ".join(str(benchmark.reference) for benchmark in benchmarks) or "no data"
     fate = ", ".join(f"{name}: {number:,}" for name, number in counts.items() if number) or "no question"
     return UserError(f"there is no training row in {names} ({fate})", where="data", try_this="other data or options")
+
+
+# -- The benchmarks of a training, checked: nothing that is for testing, and no question on both sides --
+
+
+class Material(NamedTuple):
+    """What is trained on, and what the best epoch is known by."""
+
+    training: list[Benchmark]
+    validation: list[Benchmark]
+
+
+def load_material(config: SarkTrainingConfig) -> Material:
+    """Load the benchmarks.
+
+    Raises:
+        UserError: One is a test split, or holds worlds that must not be trained on; or a question is in both.
+    """
+    _require_no_test(config.data, "data")
+    _require_no_test(config.validation, "validation")
+    options = config.validation_options
+    validation = [registry.load(one, options.get(registry.resolve(one)[0].name, {})) for one in config.validation]
+    return Material(training_benchmarks(config.data, config.data_options, validation), validation)
+
+
+def _require_no_test(references: Iterable[str], where: str) -> None:
+    for reference in references:
+        if "test" in (registry.resolve(reference)[0].split or "").split("+"):
+            raise UserError(
+                f"{reference} is a test split, which a training must not see", where=where, try_this="train and validation splits"
+            )

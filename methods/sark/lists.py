@@ -13,19 +13,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from benchmarks.fingerprint import fingerprint
+from benchmarks.core.fingerprint import fingerprint
 from benchmarks.schema import Passage, Question
-from benchmarks.styles.sark_layouts import contents
+from benchmarks.styles.sark_files import contents
 from benchmarks.text import normalise, tokens
 from methods.api import Services
 from methods.models.chat import ChatModel
-from methods.models.rewriting_prompt import said
+from methods.models.rewriter import said
 from methods.sark.answers import require_some
-from methods.sark.data_config import DEPTH, ListsConfig
-from methods.sark.journal import Journal
+from methods.sark.config import DEPTH, ListsConfig
 from methods.sark.prompts import load_prompt, ordering
 from methods.sark.rows import LENGTH
 from methods.training import Progress, Silent
+from methods.training.journal import Journal
 
 LISTS = 128
 """Lists that are asked about at a time."""

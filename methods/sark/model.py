@@ -14,11 +14,39 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.errors import UserError
-from methods.models.remote_code import check_remote_code, remote_code_refused
-from methods.models.weights import device_of, loading, locate
+from benchmarks.core.errors import UserError
+from methods.models.weights import check_remote_code, device_of, loading, locate, remote_code_refused
 from methods.sark.config import ModelConfig, SarkTrainingConfig
 from methods.sark.loss import LABELS
+from methods.training.stages import card_of
+
+# -- What a checkpoint of SARK is: a `CrossEncoder` folder of modules whose card says who trained it --
+
+
+METHOD = "sark"
+
+
+def require_checkpoint(model: str, *, where: str) -> None:
+    """Check that a model is a checkpoint of SARK.
+
+    Args:
+        model: A folder.
+        where: The option that names it, for the message.
+
+    Raises:
+        UserError: It is not.
+    """
+    card = card_of(model)
+    if card is None or card.get("method") != METHOD:
+        raise UserError(
+            f"{model!r} is not a checkpoint of SARK",
+            where=where,
+            try_this="a folder that `ragmeter train sark` wrote; for other cross-encoders: cross_encoder",
+        )
+
+
+# -- The reranker: an encoder reads query and passage together, and a head of two layers scores its first token --
+
 
 DROPOUTS = (
     "hidden_dropout_prob",

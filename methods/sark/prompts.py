@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from string import Template
 
-from benchmarks.errors import UserError
-from benchmarks.fingerprint import content_hash
-from methods.models.chat_options import Messages
-from methods.models.template_files import template_text
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import content_hash
+from methods.models.endpoint import Messages
+from methods.models.prompt_files import template_text
 
 MARK = "\n---\n"
 SHIPPED: dict[str, tuple[frozenset[str], ...]] = {

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
-from methods.api import Services
-from methods.baselines.rerankers import CrossEncoderReranker, CrossEncoderRerankerConfig
+from benchmarks.core.errors import UserError
+from benchmarks.corpus import Corpus
+from benchmarks.registry import Benchmark
+from benchmarks.schema import Passage, Query
+from methods.api import Ranking, Reranker, Services
 from methods.models.weights import weights_hash
 from methods.registry import register
-from methods.sark.checkpoint import require_checkpoint
+from methods.retrieval.cross_encoder import CrossEncoderReranker, CrossEncoderRerankerConfig
+from methods.sark.model import require_checkpoint
 
 
 class SarkConfig(CrossEncoderRerankerConfig):
@@ -42,3 +52,143 @@ class Sark(CrossEncoderReranker):
 
     def __init__(self, config: SarkConfig, services: Services) -> None:
         super().__init__(config, services)
+
+
+# -- How far a reranker's judgement moves when the same candidates are told in another style --
+# For a question with candidates i told formally and otherwise,
+#
+# τ    Kendall's rank correlation of the two orders: 1 where style moves nothing, −1 where it turns the order round
+# |Δz| mean over i of |z_i(formal) − z_i(told)|, in the reranker's own units
+# |Δz| / s, the same over the standard deviation of all 2n scores of the question, so that rerankers whose scores
+# have other units can be compared: 0 where style moves nothing, at most 2 where it moves all there is
+#
+# Both texts of a pair say the same, so a reranker that ranks by what is said has τ = 1. No gold is needed: parallel texts
+# that people wrote (`parallel_style`) serve as well as rewritten ones.
+
+
+Floats = NDArray[np.float64]
+LEAST = 2
+"""Candidates that an order needs."""
+BATCH = 16
+"""Questions between two words of progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToldTwice:
+    """One question with the same candidates in two styles; `formal[i]` and `told[i]` say the same."""
+
+    question: str
+    query: Query
+    formal: tuple[Passage, ...]
+    told: tuple[Passage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """What style does to a reranker, question by question.
+
+    Attributes:
+        questions: Ids, the order of the arrays.
+        candidates: How many each question has, shape (questions,).
+        tau: Kendall's τ of the two orders, shape (questions,).
+        shift: Mean |Δz|, shape (questions,).
+        relative_shift: Mean |Δz| over the standard deviation of the question's scores; NaN where all are equal.
+        signed_shift: Mean of z(told) − z(formal): whether a style is liked or disliked as such.
+    """
+
+    questions: tuple[str, ...]
+    candidates: NDArray[np.int64]
+    tau: Floats
+    shift: Floats
+    relative_shift: Floats
+    signed_shift: Floats
+
+
+def told_twice(benchmark: Benchmark, style: str) -> list[ToldTwice]:
+    """The questions of a benchmark made by `styles.mix.styled`, with those candidates that are told in a style.
+
+    A candidate without a text in that style is left out on both sides, a question with fewer than two left as well.
+
+    Raises:
+        UserError: The benchmark was not made by `styled`, or nothing in it can be compared.
+    """
+    pairs = benchmark.extra.get("styles")
+    if pairs is None:
+        raise UserError(f"{benchmark.reference} is told in one style", try_this="make it with styled")
+    found = []
+    for question in benchmark.questions:
+        both = [pair for pair in pairs[question.id] if pair.style == style]
+        if len(both) >= LEAST:
+            formal, told = tuple(pair.formal for pair in both), tuple(pair.told for pair in both)
+            found.append(ToldTwice(question.id, question.query(), formal, told))
+    if not found:
+        raise UserError(
+            f"no question of {benchmark.name} has two candidates told in the style {style!r}",
+            try_this="another style, or pairs that hold this one",
+        )
+    return found
+
+
+def sensitivity(reranker: Reranker, asked: Sequence[ToldTwice], progress: Callable[[int, int], None] | None = None) -> Sensitivity:
+    """Rerank the formal and the other version of each question's candidates, and compare.
+
+    Args:
+        reranker: Its scores must be those that it ranks by.
+        asked: As `told_twice` gives them.
+        progress: Called with how many questions are done, and of how many.
+    """
+    # One corpus of each style, for rerankers that count words in the corpus.
+    corpora = [Corpus.of(passage for one in asked for passage in texts(one)) for texts in (attrgetter("formal"), attrgetter("told"))]
+    rows: list[tuple[float, ...]] = []
+    for start in range(0, len(asked), BATCH):
+        batch = asked[start : start + BATCH]
+        formal = _scored(reranker, [(one.query, one.formal) for one in batch], corpora[0])
+        told = _scored(reranker, [(one.query, one.told) for one in batch], corpora[1])
+        rows += [_compared(*both) for both in zip(formal, told, strict=True)]
+        if progress:
+            progress(len(rows), len(asked))
+    tau, shift, relative, signed = np.array(rows, dtype=np.float64).reshape(-1, 4).T
+    sizes = np.array([len(one.formal) for one in asked], dtype=np.int64)
+    return Sensitivity(tuple(one.question for one in asked), sizes, tau, shift, relative, signed)
+
+
+def kendall_tau(first: Sequence[int], second: Sequence[int]) -> float:
+    """Kendall's τ of two orders of the same items without ties: (agreeing − disagreeing pairs) / all pairs.
+
+    Args:
+        first, second: Rank of each item, each rank once.
+
+    Returns:
+        In [−1, 1]; NaN for fewer than two items.
+
+    Source: Kendall 1938, A new measure of rank correlation.
+    """
+    one, other = np.asarray(first, dtype=np.int64), np.asarray(second, dtype=np.int64)
+    if len(one) < LEAST:
+        return float("nan")
+    rows, columns = np.triu_indices(len(one), 1)
+    agreement = np.sign(one[rows] - one[columns]) * np.sign(other[rows] - other[columns])
+    return float(agreement.mean())
+
+
+def _scored(reranker: Reranker, asked: Sequence[tuple[Query, Sequence[Passage]]], corpus: Corpus) -> list[tuple[NDArray[np.int64], Floats]]:
+    """Per question the rank and the score of each passage, in the order in which passages are given."""
+    queries = [query for query, _ in asked]
+    given = [
+        Ranking(query.id, tuple(passage.id for passage in passages), tuple(float(-n) for n in range(len(passages))))
+        for query, passages in asked
+    ]
+    found = []
+    for ranking, before in zip(reranker.rerank(queries, given, corpus), given, strict=True):
+        places = {identifier: place for place, identifier in enumerate(ranking.ids)}
+        ranks = np.array([places[identifier] for identifier in before.ids], dtype=np.int64)
+        found.append((ranks, np.array(ranking.scores, dtype=np.float64)[ranks]))
+    return found
+
+
+def _compared(formal: tuple[NDArray[np.int64], Floats], told: tuple[NDArray[np.int64], Floats]) -> tuple[float, float, float, float]:
+    (ranks, scores), (ranks_told, scores_told) = formal, told
+    apart = scores_told - scores
+    shift, spread = float(np.abs(apart).mean()), float(np.concatenate([scores, scores_told]).std())
+    relative = shift / spread if spread > 0 else float("nan")
+    return kendall_tau(ranks.tolist(), ranks_told.tolist()), shift, relative, float(apart.mean())

@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.draws import Draws
-from benchmarks.errors import UserError
+from benchmarks.core.errors import UserError
+from benchmarks.core.random import Draws
 from benchmarks.schema import Passage
-from methods.kept import write_lines
+from methods.training.stages import write_lines
 
 LENGTH = 6
 """Passages of a list."""

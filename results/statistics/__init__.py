@@ -7,28 +7,54 @@ they are resampled together (`clusters`). `core.py` has what all results are mad
 (win rates), `bradley_terry.py` (strengths), `agreement.py`, `judge_bias.py`, `prediction_powered.py`.
 """
 
-from results.statistics.agreement import Agreement, cohen_kappa, krippendorff_alpha, raw_agreement
+from __future__ import annotations
+
 from results.statistics.battles import OrderFlips, RepetitionSpread, TieRule, Verdict, WinRate, win_rates
 from results.statistics.bootstrap import Distribution
 from results.statistics.bradley_terry import BradleyTerry, Strength, bradley_terry
-from results.statistics.budget import pareto_front
 from results.statistics.core import LEVEL, METHOD, RESAMPLES, Clusters, Difference, Estimate, Method
-from results.statistics.corrections import benjamini_hochberg, holm
-from results.statistics.gate import GateDecision, GateReport, Outcome, decide_all, non_inferiority
-from results.statistics.intervals import all_pairs, difference, differences, estimate, estimates, sign_flip_all_pairs
-from results.statistics.judge_bias import (
+from results.statistics.gate import (
+    POWER,
+    GateDecision,
+    GateReport,
+    Outcome,
+    decide_all,
+    minimum_detectable,
+    non_inferiority,
+    questions_needed,
+    standard_error,
+)
+from results.statistics.intervals import (
+    StageLosses,
+    StyleDrop,
+    StyleRobustness,
+    all_pairs,
+    benjamini_hochberg,
+    difference,
+    differences,
+    estimate,
+    estimates,
+    holm,
+    pareto_front,
+    sign_flip_all_pairs,
+    stage_losses,
+    style_robustness,
+)
+from results.statistics.judges import (
+    Agreement,
     LengthPreference,
+    PredictionPowered,
     RepetitionVariance,
     battle_repetition_variance,
+    cohen_kappa,
     first_shown_preference,
+    krippendorff_alpha,
     length_preference,
     order_flip_rate,
+    prediction_powered_mean,
+    raw_agreement,
     repetition_variance,
 )
-from results.statistics.power import POWER, minimum_detectable, questions_needed, standard_error
-from results.statistics.prediction_powered import PredictionPowered, prediction_powered_mean
-from results.statistics.stages import StageLosses, stage_losses
-from results.statistics.styles import StyleDrop, StyleRobustness, style_robustness
 
 __all__ = [
     "LEVEL", "METHOD", "POWER", "RESAMPLES",

@@ -8,24 +8,305 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtr
 
-from results.statistics.bootstrap import bootstrap_weights, unit_places
-from results.statistics.bradley_terry_pairs import holm_pairs, pair_ps, standings
-from results.statistics.closed_form import Band
+from results.statistics.bootstrap import bootstrap_weights, estimate_of, refuse_bca, support_of, unit_places
+from results.statistics.closed_form import Band, holm_array
 from results.statistics.core import LEVEL, METHOD, Clusters, Estimate, Floats, Method, Support
-from results.statistics.paired_logit import Cells, cells_of, fit, mutual
-from results.statistics.resampled import estimate_of, refuse_bca, support_of
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
+
+
+# -- Which of many strengths surely differ: tests of all pairs from their resamples, and the ranks they leave open --
+
+
+_EQUAL = 1e-9
+"""Strengths, and sums of scores, nearer than this are equal: the fit is no more exact."""
+Codes = NDArray[np.int64]
+
+
+def pair_ps(values: Floats, draws: Floats, component: Codes, net: Floats, fought: NDArray[np.bool_]) -> Floats:
+    """Two-sided p-values of equal strength of all pairs, symmetric, shape (methods, methods), ones on the diagonal.
+
+    Each is Student's t of the difference over its bootstrap standard error. A thousand resamples cannot give a share
+    below 1 in 1,000, and Holm's correction over 45 pairs asks for about that; their spread has no such limit. It is
+    taken from the resamples that lie on zero's side of the difference: on the other side are those in which a method
+    won everything, and how far out they lie is the prior's word. Degrees of freedom are those of the method that fought
+    on fewer units, and no p-value is less than sign flips of the units that speak could ever give.
+
+    Args:
+        values: Shape (methods,).
+        draws: Shape (methods, rounds), the resampled strengths.
+        component: Shape (methods,); methods of different components cannot be compared: NaN.
+        net: Shape (methods, units), score above ½ a battle that each method has in each unit, summed.
+        fought: Shape (methods, units), whether it has a battle there.
+
+    Source: bootstrap standard errors, Efron & Tibshirani (1993), chapter 6; of one side alone, as a semi-deviation.
+    """
+    methods, own = len(values), fought.sum(axis=1)
+    p = np.ones((methods, methods))
+    for row in range(methods - 1):
+        rest = slice(row + 1, None)
+        gap = values[row] - values[rest]
+        units = np.minimum(own[row], own[rest])
+        speak = np.minimum((np.abs(net[row] - net[rest]) > _EQUAL).sum(axis=1), units)
+        outward = (draws[row] - draws[rest] - gap[:, None]) * np.where(gap < 0, -1.0, 1.0)[:, None]
+        inward = np.minimum(outward, 0.0)
+        squares, count = np.einsum("or,or->o", inward, inward), (inward < 0).sum(axis=1)
+        error = np.sqrt(squares / np.maximum(count, 1))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            # As intervals are expanded: resamples of few units spread too little.
+            t = np.abs(gap) / (error * np.sqrt(units / (units - 1)))
+        by_t = np.where(np.abs(gap) > _EQUAL, 2 * stdtr(np.maximum(units - 1, 1), -t), 1.0)
+        by_t = np.fmax(by_t, 2.0 ** (1.0 - speak))
+        p[row, rest] = np.where(component[row] == component[rest], np.minimum(by_t, 1.0), np.nan)
+    return np.where(np.tri(methods, dtype=np.bool_), p.T, p)
+
+
+def holm_pairs(p: Floats) -> Floats:
+    """P-values of all pairs as of `pair_ps`, Holm-corrected over them; NaN stays NaN and counts for nothing."""
+    upper = np.triu_indices(len(p), 1)
+    corrected = np.ones(p.shape)
+    corrected[upper] = holm_array(p[upper])
+    return np.minimum(corrected, corrected.T)
+
+
+def standings(values: Floats, corrected: Floats, component: Codes, level: float) -> list[Band]:
+    """Each method's rank among those of its component, and the ranks that the tests leave open, as `bands` has them.
+
+    Args:
+        values: Shape (methods,).
+        corrected: Shape (methods, methods), p-values corrected over all pairs.
+        component: As in `pair_ps`.
+        level: One less the probability of one wrong claim or more.
+
+    Source: Mogstad et al. (2024), "Inference for ranks with applications to mobility across neighbourhoods".
+    """
+    linked = component[:, None] == component
+    behind = linked & (values[:, None] - values < -_EQUAL)
+    worse = behind & (corrected <= 1 - level)
+    return [
+        Band(1 + int(behind[row].sum()), 1 + int(worse[row].sum()), int(linked[row].sum() - worse[:, row].sum()), not worse[row].any())
+        for row in range(len(values))
+    ]
+
+
+# -- The fit behind Bradley–Terry: many weighted logistic regressions of the same battles at once, by Newton's method --
+# The model is logit P(i beats j) = θ_i - θ_j + β·x. Battles that agree in both methods and in every covariate are one
+# *cell* with a number of battles n and of wins w of its lower method; that loses nothing. Resamples of the same battles
+# differ in n and w alone, so their fits share every index and go through each step together, as columns.
+
+
+_CLOSE = 1e-5
+"""A step smaller than this in every coefficient ends the search; the error left is about its square."""
+_STEPS = 200
+_STRETCH = 1024
+"""Cells worked on at a time."""
+_FARTHEST = 700.0
+"""Log-odds beyond which an odds ratio leaves the range of numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """What the battles of a cell have in common; cells of the same two methods lie together.
+
+    Attributes:
+        methods: Number of methods.
+        left, right: Shape (pairs,), the lower and the higher method of each pair that met.
+        starts: Shape (pairs,), the first cell of each pair.
+        covariates: Shape (covariates, cells), seen from the lower method.
+    """
+
+    methods: int
+    left: Codes
+    right: Codes
+    starts: Codes
+    covariates: Floats
+
+    @property
+    def cells(self) -> int:
+        """Number of cells."""
+        return self.covariates.shape[1]
+
+    @property
+    def incidence(self) -> Floats:
+        """Shape (methods, pairs): 1 where a method is the lower of a pair, -1 where it is the higher."""
+        pairs = np.arange(len(self.left))
+        signs = np.zeros((self.methods, len(pairs)))
+        signs[self.left, pairs], signs[self.right, pairs] = 1.0, -1.0
+        return signs
+
+    def by_pair(self, values: Floats) -> Floats:
+        """Sums over the cells of each pair, shape (cells, columns) to (pairs, columns)."""
+        return values if len(self.starts) == self.cells else np.add.reduceat(values, self.starts, axis=0)
+
+    def stretches(self) -> list[_Stretch]:
+        """The cells in stretches short enough to be worked on in the processor's cache."""
+        found = []
+        for start in range(0, self.cells, _STRETCH):
+            stop = min(start + _STRETCH, self.cells)
+            low = int(np.searchsorted(self.starts, start, side="right")) - 1
+            high = int(np.searchsorted(self.starts, stop, side="left"))
+            begin = np.maximum(self.starts[low:high], start) - start
+            found.append(_Stretch(slice(start, stop), slice(low, high), begin, np.diff(begin, append=stop - start)))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Some neighbouring cells, the pairs they belong to, and where in the stretch each pair's part begins."""
+
+    cells: slice
+    pairs: slice
+    starts: Codes
+    sizes: Codes
+
+    def spread(self, values: Floats) -> Floats:
+        """Values of all pairs, given to each cell of the stretch."""
+        part = values[self.pairs]
+        return part if len(part) == self.cells.stop - self.cells.start else np.repeat(part, self.sizes, axis=0)
+
+    def add(self, into: Floats, values: Floats) -> None:
+        """Add the cells' values to those of their pairs."""
+        into[self.pairs] += np.add.reduceat(values, self.starts, axis=0)
+
+
+def cells_of(first: Codes, second: Codes, covariates: Floats, methods: int) -> tuple[Cells, Codes, NDArray[np.bool_]]:
+    """Gather battles into cells.
+
+    Args:
+        first, second: Shape (battles,), the methods, never the same one.
+        covariates: Shape (covariates, battles), seen from the first method: the other side sees the opposite sign.
+        methods: Number of methods.
+
+    Returns:
+        The cells, the cell of each battle, and whether the battle's second method is the cell's lower one.
+    """
+    turned = first > second
+    lower, higher = np.minimum(first, second), np.maximum(first, second)
+    signed = np.where(turned, -covariates, covariates) + 0.0  # -0 and 0 are one value
+    pair = lower * methods + higher
+    # The last key sorts first.
+    keys = np.concatenate([signed, pair[None, :].astype(np.float64)])
+    order = np.lexsort(keys)
+    ordered = keys[:, order]
+    new = np.ones(len(pair), dtype=np.bool_)
+    new[1:] = (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)
+    place = np.empty(len(pair), dtype=np.int64)
+    place[order] = np.cumsum(new) - 1
+    cell_pair = pair[order][new]
+    met, starts = np.unique(cell_pair, return_index=True)
+    return Cells(methods, met // methods, met % methods, starts, ordered[:-1, new]), place, turned
+
+
+def fit(cells: Cells, battles: Floats, wins: Floats, prior: float, start: Floats) -> Floats:
+    """Strengths and effects that maximise the likelihood times a normal prior around 0.
+
+    Args:
+        cells: What was compared.
+        battles, wins: Shape (cells, fits), numbers of battles, and of wins of the lower method (ties are halves).
+        prior: Standard deviation of the prior of every coefficient, in log-odds.
+        start: Shape (methods + covariates, fits), where to begin; or one column, where all begin.
+
+    Returns:
+        Shape (methods + covariates, fits). Strengths sum to 0 within each set of methods that met.
+
+    Raises:
+        ArithmeticError: No maximum was found, which cannot happen with finite input.
+    """
+    at, losses, stretches = start, battles - wins, cells.stretches()
+    slope, curve = _derivatives(cells, stretches, wins, losses, prior, at)
+    for _ in range(_STEPS):
+        step = np.linalg.solve(curve, slope.T[:, :, None])[:, :, 0].T
+        if np.abs(step).max(initial=0.0) < _CLOSE:
+            return at + step
+        rise = (slope * step).sum(axis=0)
+        share = np.ones(step.shape[1])
+        while True:
+            tried = at + share * step
+            slope, curve = _derivatives(cells, stretches, wins, losses, prior, tried)
+            # The likelihood has one peak: a slope that points back as steeply as half of what it was means that the
+            # step went far beyond it, and a shorter one in the same direction does better.
+            beyond = (slope * step).sum(axis=0) < -0.5 * rise - 1e-12
+            if not beyond.any():
+                break
+            share = np.where(beyond, share / 2, share)
+        at = tried
+    raise ArithmeticError("the strengths of these battles have no maximum of the likelihood")
+
+
+def _derivatives(
+    cells: Cells, stretches: list[_Stretch], wins: Floats, losses: Floats, prior: float, at: Floats
+) -> tuple[Floats, NDArray[np.float64]]:
+    """Slope, shape (coefficients, fits), and negative curvature, shape (fits, coefficients, coefficients)."""
+    methods, x, signs = cells.methods, cells.covariates, cells.incidence
+    fits, size = wins.shape[1], len(at)
+    gap, effect = at[cells.left] - at[cells.right], at[methods:]
+    rest, weight = np.zeros((2, len(gap), fits))
+    mixed = np.zeros((len(x), len(gap), fits))
+    slope_of_x, curve_of_x = np.zeros((len(x), fits)), np.zeros((len(x), len(x), fits))
+    for part in stretches:
+        here = x[:, part.cells]
+        logit = part.spread(gap)
+        if len(x):
+            logit = logit + here.T @ effect  # a single column where all fits begin at the same place
+        odds = np.exp(np.clip(-logit, -_FARTHEST, _FARTHEST))
+        chance = 1 / (1 + odds)
+        against = odds * chance  # 1 - chance, of which nothing is left where only the prior holds a method
+        up, down = wins[part.cells] * against, losses[part.cells] * chance
+        pull, spread = up - down, up * chance + down * against
+        part.add(rest, pull)
+        part.add(weight, spread)
+        slope_of_x += here @ pull
+        for row, one in enumerate(here):
+            leverage = spread * one[:, None]
+            part.add(mixed[row], leverage)
+            curve_of_x[row] += here @ leverage
+    slope = np.concatenate([signs @ rest, slope_of_x]) - at / prior**2
+    curve = np.zeros((fits, size, size))
+    curve[:, cells.left, cells.right] = curve[:, cells.right, cells.left] = -weight.T
+    own = np.arange(size)
+    curve[:, own[:methods], own[:methods]] = (np.abs(signs) @ weight).T
+    # Only differences of strengths are seen, and their sum is 0 at the peak: a price on it changes nothing but keeps
+    # the system well-conditioned.
+    curve[:, :methods, :methods] += 1 / methods
+    for row in range(len(x)):
+        curve[:, :methods, methods + row] = curve[:, methods + row, :methods] = (signs @ mixed[row]).T
+        curve[:, methods + row, methods:] = curve_of_x[row].T
+    curve[:, own, own] += 1 / prior**2
+    return slope, curve
+
+
+def mutual(cells: Cells, battles: Floats, wins: Floats) -> NDArray[np.bool_]:
+    """Which methods have beaten each other, directly or by way of others, shape (fits, methods, methods).
+
+    Finite strengths without a prior exist exactly among methods that reach each other in both directions.
+
+    Args:
+        cells, battles, wins: As in `fit`. A tie counts as a win of either.
+
+    Source: Ford (1957), "Solution of a ranking problem from binary comparisons".
+    """
+    won, all_of = cells.by_pair(wins), cells.by_pair(battles)
+    reach = np.zeros((battles.shape[1], cells.methods, cells.methods), dtype=np.float32)
+    reach[:, cells.left, cells.right] = (won > 1e-9).T
+    reach[:, cells.right, cells.left] = (all_of - won > 1e-9).T
+    reach[:, np.arange(cells.methods), np.arange(cells.methods)] = 1.0
+    for _ in range(max(1, int(cells.methods - 1).bit_length())):
+        reach = (reach @ reach > 0).astype(np.float32)
+    there = reach > 0
+    return there & there.transpose(0, 2, 1)
+
+
+# -- Strengths of many methods from battles of two: Bradley–Terry with bootstrap intervals and optional covariates --
+
 
 ROUNDS = 1_000
 PRIOR = 10.0
 """Standard deviation, in log-odds, of the prior that keeps every strength finite: hardly any opinion at all."""
 ELO_CENTRE = 1500.0
 ELO_PER_LOGIT = 400 / math.log(10)
-
-Codes = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from results.statistics.bootstrap import (
     Distribution,
@@ -29,9 +31,52 @@ from results.statistics.core import (
     Estimate,
     Floats,
     Method,
+    Ways,
     doubt_about_difference,
     doubt_about_mean,
 )
+
+# -- Corrections for asking many questions at once --
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down correction: adjusted p-values in the order given; NaN stays NaN and counts for nothing.
+
+    Whoever rejects what is below alpha makes a false claim at all with probability at most alpha, whatever the
+    dependence between the tests.
+
+    Source: Holm (1979).
+    """
+    p = np.asarray(p_values, np.float64)
+    adjusted = np.full(len(p), np.nan)
+    order = [i for i in np.argsort(p, kind="stable") if not np.isnan(p[i])]
+    highest = 0.0
+    for step, i in enumerate(order):
+        highest = max(highest, min(1.0, float(p[i]) * (len(order) - step)))
+        adjusted[i] = highest
+    return adjusted.tolist()
+
+
+def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
+    """Benjamini and Hochberg's correction: adjusted p-values in the order given; NaN stays NaN and counts for nothing.
+
+    Of the claims of whoever rejects what is below alpha, at most the share alpha is expected to be false; for tests
+    that are independent or positively dependent, as those of methods on the same questions are.
+
+    Source: Benjamini & Hochberg (1995), by `scipy.stats.false_discovery_control`.
+    """
+    from scipy.stats import false_discovery_control
+
+    p = np.asarray(p_values, np.float64)
+    adjusted = np.full(len(p), np.nan)
+    tested = ~np.isnan(p)
+    if tested.any():
+        adjusted[tested] = false_discovery_control(p[tested], method="bh")
+    return adjusted.tolist()
+
+
+# -- Means, paired differences and differences of all pairs, each with its interval --
+
 
 _PAIRS = 256
 """Pairs of methods whose bootstrap distributions are held at a time."""
@@ -265,3 +310,212 @@ def _pairs_alike(missing: np.ndarray, pairs: Sequence[tuple[int, int]]) -> Itera
     for i, j in pairs:
         groups.setdefault((packed[i] | packed[j]).tobytes(), []).append((i, j))
     yield from groups.values()
+
+
+# -- Which stage of a pipeline loses what the pipeline does not get, by swapping stages for an oracle --
+
+
+@dataclass(frozen=True, slots=True)
+class StageLosses:
+    """Where a pipeline loses what it does not get, by swapping its stages for an oracle one after another.
+
+    The stages telescope: retrieval + reranking + compression + reading = ceiling - normal. A stage can be negative
+    where the swap does harm.
+
+    Attributes:
+        normal: Score of the pipeline as it is.
+        retrieval: Gained when the evidence that retrieval missed is put among the passages.
+        reranking: Gained further when everything but the evidence is taken away.
+        compression: Gained further when the evidence is read in full; None where that was not measured, and then
+            part of `reading`.
+        reading: What is missing even then.
+        closed_book: Score without any passage: what the reader knows by heart.
+        evidence_gain: Normal minus closed book: what retrieval is good for as it is.
+    """
+
+    normal: Estimate
+    retrieval: Difference
+    reranking: Difference
+    compression: Difference | None
+    reading: Estimate
+    closed_book: Estimate
+    evidence_gain: Difference
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of each stage in the whole loss; NaN where nothing is lost."""
+        losses = {"retrieval": self.retrieval.value, "reranking": self.reranking.value}
+        if self.compression is not None:
+            losses["compression"] = self.compression.value
+        losses["reading"] = self.reading.value
+        total = sum(losses.values())
+        return {stage: loss / total if total else math.nan for stage, loss in losses.items()}
+
+
+def stage_losses(
+    normal: ArrayLike,
+    *,
+    gold_in_noise: ArrayLike,
+    gold_only: ArrayLike,
+    closed_book: ArrayLike,
+    gold_uncompressed: ArrayLike | None = None,
+    ceiling: float = 1.0,
+    clusters: Clusters = None,
+    seed: int = 0,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+    method: Method = METHOD,
+) -> StageLosses:
+    """Split a pipeline's loss into retrieval, reranking, compression and reading.
+
+    All runs are of the same reader on the same questions; a question that any run was not scored on is left out of
+    all, so that the parts sum to the whole.
+
+    Args:
+        normal: Shape (questions,), scores of the pipeline as it is; NaN is unscorable.
+        gold_in_noise: Missing evidence put among the retrieved passages, then reranked and compressed as usual.
+        gold_only: The evidence alone, compressed as usual.
+        closed_book: No passage.
+        gold_uncompressed: The evidence alone, in full; None for a pipeline without a compressor.
+        ceiling: The attainable maximum of the metric.
+        clusters, seed, level, resamples, method: As in `estimates`.
+
+    Raises:
+        ValueError: Arrays differ in shape.
+    """
+    given = [normal, gold_in_noise, gold_only, closed_book]
+    if gold_uncompressed is not None:
+        given.append(gold_uncompressed)
+    arrays = [np.asarray(scores, np.float64) for scores in given]
+    if len({scores.shape for scores in arrays}) > 1 or arrays[0].ndim != 1:
+        raise ValueError(f"all runs must be of the same questions, got {[scores.shape for scores in arrays]}")
+    runs = np.stack(arrays)
+    runs[:, np.isnan(runs).any(axis=0)] = np.nan
+    usual, noisy, clean, without = runs[:4]
+    full = runs[-1] if gold_uncompressed is not None else clean
+    ways = Ways(clusters=clusters, seed=seed, level=level, resamples=resamples, method=method)
+    found = differences(np.stack([noisy, clean, full, usual]), np.stack([usual, noisy, clean, without]), **ways)
+    retrieval, reranking, compression, gain = found
+    score, blind = estimates(np.stack([usual, without]), **ways)
+    return StageLosses(
+        score, retrieval, reranking, compression if gold_uncompressed is not None else None, estimate(ceiling - full, **ways), blind, gain
+    )
+
+
+# -- How much a system loses when documents are retold in another style --
+
+
+@dataclass(frozen=True, slots=True)
+class StyleDrop:
+    """What one style costs. Drops are formal minus style: positive is a loss.
+
+    Attributes:
+        drop: Paired drop over the questions scored in both.
+        p_holm: Its p-value, Holm-corrected over the styles.
+        content_lost: Share of those questions whose gold string did not survive the rewriting.
+        from_content: Part of the drop that falls on questions whose gold string did not survive.
+        from_style: The rest, on questions that can still be answered; the two parts sum to the drop.
+        drop_where_survived: Paired drop over the questions whose gold string survived, by themselves.
+    """
+
+    drop: Difference
+    p_holm: float
+    content_lost: Estimate
+    from_content: Estimate
+    from_style: Estimate
+    drop_where_survived: Difference
+
+
+@dataclass(frozen=True, slots=True)
+class StyleRobustness:
+    """Drops by style.
+
+    Attributes:
+        drops: By style, in the order given.
+        worst: The style with the largest drop, None where no style could be paired.
+    """
+
+    drops: dict[str, StyleDrop]
+    worst: str | None
+
+
+def style_robustness(
+    formal: ArrayLike,
+    styles: Mapping[str, ArrayLike],
+    survived: Mapping[str, ArrayLike],
+    *,
+    clusters: Clusters = None,
+    seed: int = 0,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+    method: Method = METHOD,
+) -> StyleRobustness:
+    """Paired drops from the formal text to each style, question by question.
+
+    Args:
+        formal: Shape (questions,), scores on the formal text; NaN is unscorable.
+        styles: Scores on each style, of the same questions.
+        survived: By style, shape (questions,), bool: whether a gold string is still found in the rewritten evidence.
+        clusters, seed, level, resamples, method: As in `estimates`.
+
+    Raises:
+        ValueError: A style has no `survived`, or arrays differ in shape.
+    """
+    plain = np.asarray(formal, np.float64)
+    names = list(styles)
+    for name in names:
+        if name not in survived:
+            raise ValueError(f"style {name}: no word on which gold strings survived")
+        if np.shape(styles[name]) != plain.shape or np.shape(survived[name]) != plain.shape:
+            raise ValueError(f"style {name}: scores and survivals must be of the same questions as the formal ones")
+    if not names:
+        return StyleRobustness({}, None)
+    shifted = np.stack([np.asarray(styles[name], np.float64) for name in names])
+    alive = np.stack([np.asarray(survived[name], bool) for name in names])
+    ways = Ways(clusters=clusters, seed=seed, level=level, resamples=resamples, method=method)
+    base = np.broadcast_to(plain, shifted.shape)
+    drops = differences(base, shifted, **ways)
+    living = differences(np.where(alive, base, np.nan), shifted, **ways)
+    delta = base - shifted
+    gap = np.isnan(delta)
+    lost = np.where(gap, np.nan, ~alive)
+    in_content = np.where(gap, np.nan, np.where(alive, 0.0, delta))
+    in_style = np.where(gap, np.nan, np.where(alive, delta, 0.0))
+    parts = estimates(np.concatenate([lost, in_content, in_style]), **ways)
+    corrected = holm([drop.p if drop.n else math.nan for drop in drops])
+    count = len(names)
+    found = {
+        name: StyleDrop(drops[row], corrected[row], parts[row], parts[count + row], parts[2 * count + row], living[row])
+        for row, name in enumerate(names)
+    }
+    paired = [name for name in names if found[name].drop.n]
+    return StyleRobustness(found, max(paired, key=lambda name: found[name].drop.value, default=None))
+
+
+# -- Quality against what it costs: the Pareto front --
+
+
+def pareto_front(quality: ArrayLike, costs: ArrayLike) -> NDArray[np.bool_]:
+    """Which methods are not dominated: none other is at least as good and at least as cheap, and better in one.
+
+    Args:
+        quality: Shape (methods,), more is better.
+        costs: Shape (methods,) or (methods, columns): tokens, seconds, money; less is better.
+
+    Returns:
+        Shape (methods,). Equal methods share the front; whoever has a gap (NaN) is not on it and dominates nobody.
+
+    Raises:
+        ValueError: The two are of different numbers of methods.
+    """
+    good = np.asarray(quality, np.float64)
+    paid = np.asarray(costs, np.float64)
+    paid = paid[:, None] if paid.ndim == 1 else paid
+    if good.ndim != 1 or len(good) != len(paid):
+        raise ValueError(f"quality and costs must be of the same methods, got {good.shape} and {paid.shape}")
+    less = np.column_stack([-good, paid])
+    known = np.asarray(~np.isnan(less).any(axis=1), dtype=np.bool_)
+    no_worse = (less[:, None, :] <= less[None, :, :]).all(axis=2)
+    better = (less[:, None, :] < less[None, :, :]).any(axis=2)
+    dominated = (no_worse & better & known[:, None]).any(axis=0)
+    return np.asarray(known & ~dominated, dtype=np.bool_)

@@ -8,12 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from benchmarks.errors import UserError
-from benchmarks.plurals import counted
-from judges.api import Scores
+from benchmarks.core.errors import UserError, counted
+from judges.metric import Scores
 from methods.api import Prediction
-from results.submission.card import Card
-from results.submission.limits import LIMITS
+from results.submission.card import LIMITS, Card
 
 Severity = Literal["error", "warning", "note"]
 SHOWN_CHARS = 80

@@ -2,23 +2,124 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+import numpy as np
+
+from benchmarks import registry as datasets
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
-from benchmarks.errors import UserError
-from benchmarks.fingerprint import fingerprint
 from benchmarks.schema import SENTENCE_MARK, Passage
-from judges.api import Metric
+from judges.metric import Metric
 from methods.api import Prediction
 from results import queries
 from results.queries import RunRow
+from results.statistics.core import Estimate
+from results.statistics.intervals import estimates
 from results.store import FINISHED, Run, Store
-from results.submission.card import Card
-from results.submission.checks import Target
+from results.submission.card import MIB, Card
 from results.submission.findings import Report
-from results.submission.limits import MIB
+from results.submission.validate import Target
+from results.tables import plain
+
+# -- What a server takes from strangers: submissions for the boards that its store has, and for nothing else --
+# A card names what is loaded, generated and retrieved to check it; that is work which only the keeper of a machine
+# should be able to ask for.
+
+
+_LISTED = 5
+
+
+def require_known(store: Store, card: Card) -> None:
+    """Check that the store has runs over the card's benchmark in its setting, with its seed and the usual options.
+
+    Args:
+        store: With the boards.
+        card: Validated.
+
+    Raises:
+        UserError: It has none; says which boards there are.
+    """
+    if card.config:
+        raise UserError(
+            "options of a benchmark are not taken here, where cards come from strangers",
+            where="card: config",
+            try_this="leave config out, or hand the files to who keeps this board: ragmeter submit",
+        )
+    reference, _ = datasets.resolve(card.benchmark)
+    references = {mark: one["reference"] for mark, one in queries.datasets(store).items()}
+    rows = queries.runs(store)
+    known = list(
+        dict.fromkeys((references[row.dataset_fingerprint], row.setting, row.seed) for row in rows if row.dataset_fingerprint in references)
+    )
+    if (str(reference), str(card.setting), card.seed) not in known:
+        said = [f"{place}, setting {setting}, seed {seed}" for place, setting, seed in known]
+        more = f" and {len(said) - _LISTED} more" if len(said) > _LISTED else ""
+        raise UserError(
+            f"there is no board here for {reference}, setting {card.setting}, seed {card.seed}",
+            where="card: benchmark",
+            try_this=f"one of: {'; '.join(said[:_LISTED])}{more}" if said else "run something first: ragmeter demo",
+        )
+
+
+def require_board(store: Store, card: Card, dataset_fingerprint: str) -> None:
+    """Check that the store has runs over just these data; a limit makes other data of the same benchmark.
+
+    Raises:
+        UserError: It has none.
+    """
+    if beside(queries.runs(store), dataset_fingerprint, str(card.setting), card.seed):
+        return
+    raise UserError(
+        f"there is no board here over these questions of {card.benchmark} (fingerprint {dataset_fingerprint})",
+        where="card: limit",
+        try_this="the limit that the board's runs have",
+    )
+
+
+def beside(rows: Sequence[RunRow], dataset_fingerprint: str, setting: str, seed: int) -> list[RunRow]:
+    """The stored runs on whose board a submission would stand, each once; none where the store has other data.
+
+    Args:
+        rows: All stored runs.
+        dataset_fingerprint, setting, seed: What the submission was checked against.
+    """
+    alike = (row for row in rows if (row.dataset_fingerprint, row.setting, row.seed) == (dataset_fingerprint, setting, seed))
+    return list({row.run: row for row in alike}.values())
+
+
+# -- What a submission would show on its board, before anything of it is stored --
+
+
+def preview(report: Report, target: Target) -> dict[str, Estimate]:
+    """Each metric's mean with its interval, as the board computes them from stored scores.
+
+    Args:
+        report: Of `validate`.
+        target: What it was checked against.
+
+    Returns:
+        By metric id; empty where the report has errors.
+    """
+    if not report.scores:
+        return {}
+    documents = [question.document_id for question in target.loaded.questions]
+    found = estimates(np.stack(list(report.scores.values())), clusters=documents if any(documents) else None)
+    return dict(zip(report.scores, found, strict=True))
+
+
+def to_json(found: dict[str, Estimate]) -> dict[str, Any]:
+    """A preview as a JSON object; None stands for "no value"."""
+    names = ("value", "low", "high", "n", "unscorable", "doubt")
+    return {metric: {name: plain(getattr(one, name)) for name in names} for metric, one in found.items()}
+
+
+# -- Keeping what passed: a submission becomes a run of origin `submitted`, with our scores and its card --
+
 
 SUBMITTED, VERIFIED = "submitted", "verified"
 RECORD = "submission"
@@ -149,3 +250,200 @@ def _batches(predictions: Sequence[Prediction]) -> list[tuple[int, int]]:
 def _passages(predictions: Iterable[Prediction], corpus: Corpus) -> list[Passage]:
     named = (item.id.partition(SENTENCE_MARK)[0] for prediction in predictions for item in prediction.evidence)
     return corpus.get(dict.fromkeys(named))
+
+
+# -- A maintainer's re-run: does a submission's run agree with a run of the same method made here? --
+
+
+TOLERANCE = 0.005
+"""Largest difference of a metric's mean that still counts as agreement: half a point."""
+SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """One metric, question by question.
+
+    Attributes:
+        metric: Its id.
+        submitted, ours: Means over the questions that both runs are scored on.
+        difference: submitted - ours.
+        n: Those questions.
+        differing: Questions whose two values differ, or of which one alone is unscorable.
+        largest: The largest difference of a question.
+        first: The first differing questions with both values, None where unscorable.
+        agrees: Whether the difference is within the tolerance and the same questions are scorable.
+    """
+
+    metric: str
+    submitted: float | None
+    ours: float | None
+    difference: float | None
+    n: int
+    differing: int
+    largest: float
+    first: tuple[tuple[str, float | None, float | None], ...]
+    agrees: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The comparison of a submitted run with one of ours.
+
+    Attributes:
+        submitted, ours: Their fingerprints.
+        tolerance: That was allowed, as a fraction.
+        questions: Questions of the benchmark.
+        same_answers, same_evidence: Questions with the same answer, with the same ranked ids.
+        metrics: Every metric that both were scored on.
+        not_compared: Metrics of the submission that our run lacks.
+    """
+
+    submitted: str
+    ours: str
+    tolerance: float
+    questions: int
+    same_answers: int
+    same_evidence: int
+    metrics: tuple[Agreement, ...]
+    not_compared: tuple[str, ...]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every metric does."""
+        return all(one.agrees for one in self.metrics)
+
+    def to_json(self) -> dict[str, Any]:
+        """The comparison as a JSON object."""
+        return asdict(self) | {"agrees": self.agrees}
+
+
+def find_ours(store: Store, submitted: RunRow) -> RunRow:
+    """The finished run of the submission's method that was made here on the same data in the same setting.
+
+    Raises:
+        UserError: There is none, or more than one.
+    """
+    card = Card.model_validate(_card_part(submitted))
+    rows = {
+        row.run: row
+        for row in queries.runs(store)
+        if row.origin == "run"
+        and row.status == FINISHED
+        and row.kind != "control"
+        and (row.dataset_fingerprint, row.setting) == (submitted.dataset_fingerprint, submitted.setting)
+    }
+    named = [
+        row
+        for row in rows.values()
+        if card.method.name in (row.method, row.method_id, card.method.label) and card.method.name in (row.method, row.method_id)
+    ]
+    if len(named) == 1:
+        return named[0]
+    listed = ", ".join(f"{row.run[:8]} ({row.method})" for row in (named or list(rows.values()))[:8]) or "none"
+    what = f"{len(named)} runs" if named else "no run"
+    raise UserError(
+        f"{what} of {card.method.name!r} made here is on the same data and setting",
+        where=f"{submitted.dataset}, setting {submitted.setting}",
+        try_this=f"run it here (ragmeter run), or name one with --against; there are: {listed}",
+    )
+
+
+def compare(store: Store, submitted: RunRow, ours: RunRow, tolerance: float = TOLERANCE) -> Verification:
+    """Compare two stored runs question by question.
+
+    Raises:
+        UserError: The first is no submission, the second was not made here, they are not about the same data in the
+            same setting, or have no metric in common.
+    """
+    if submitted.origin not in (SUBMITTED, VERIFIED):
+        raise UserError(f"{submitted.path} is no submission", try_this="ragmeter runs --json shows each run's origin")
+    if ours.origin != "run" or ours.kind == "control" or ours.status != FINISHED:
+        raise UserError(
+            f"{ours.path} cannot confirm anything: it must be a finished run that was made here, and no control",
+            try_this="ragmeter run FILE, then name its run with --against",
+        )
+    for name in ("dataset_fingerprint", "setting"):
+        if getattr(submitted, name) != getattr(ours, name):
+            raise UserError(
+                f"the runs differ in {name}: {getattr(submitted, name)} and {getattr(ours, name)}",
+                where=f"{submitted.path} and {ours.path}",
+                try_this="make ours on the data and in the setting of the card",
+            )
+    runs = [submitted.run, ours.run]
+    columns = queries.score_columns(store, submitted.dataset_fingerprint, runs)
+    theirs = [metric for run, metric in columns.values if run == submitted.run]
+    common = [metric for metric in theirs if (ours.run, metric) in columns.values]
+    if not common:
+        raise UserError("the two runs have no metric in common", try_this="score ours on " + ", ".join(theirs[:4]))
+    said = {run: {one.question_id: one for one in store.predictions(run)} for run in runs}
+    pairs = [(said[submitted.run].get(q), said[ours.run].get(q)) for q in columns.questions]
+    both = [(a, b) for a, b in pairs if a is not None and b is not None]
+    return Verification(
+        submitted.run,
+        ours.run,
+        tolerance,
+        len(columns.questions),
+        sum(a.answer == b.answer for a, b in both),
+        sum([one.id for one in a.evidence] == [one.id for one in b.evidence] for a, b in both),
+        tuple(
+            _agreement(metric, columns.questions, columns.values[submitted.run, metric], columns.values[ours.run, metric], tolerance)
+            for metric in common
+        ),
+        tuple(metric for metric in theirs if metric not in common),
+    )
+
+
+def promote(store: Store, submitted: RunRow, found: Verification) -> str:
+    """Record a comparison with a submission and make it `verified` where it agrees.
+
+    One that disagrees takes nothing back from a submission that another run of ours has confirmed.
+
+    Returns:
+        The submission's origin from now on.
+    """
+    if submitted.origin == VERIFIED and not found.agrees:
+        return VERIFIED
+    card = dict(submitted.card or {})
+    card[RECORD] = {**card.get(RECORD, {}), "verification": found.to_json()}
+    origin = VERIFIED if found.agrees else SUBMITTED
+    with store.database.writing() as connection:
+        connection.execute(
+            "UPDATE runs SET origin = ?, card = ? WHERE run = ?", [origin, json.dumps(card, ensure_ascii=False), submitted.run]
+        )
+    return origin
+
+
+def _card_part(row: RunRow) -> dict[str, Any]:
+    return {key: value for key, value in (row.card or {}).items() if key != RECORD}
+
+
+def card_of(row: RunRow) -> Card:
+    """The card that a submission was stored with.
+
+    Raises:
+        UserError: The run has none: it was made here.
+    """
+    if row.card is None:
+        raise UserError(
+            f"{row.path} has no card: it was made here", try_this="write one (`ragmeter submission template`) and give it with --card"
+        )
+    return Card.model_validate(_card_part(row))
+
+
+def _agreement(metric: str, questions: list[str], theirs: np.ndarray, ours: np.ndarray, tolerance: float) -> Agreement:
+    scorable = ~np.isnan(theirs) & ~np.isnan(ours)
+    torn = np.isnan(theirs) != np.isnan(ours)
+    gaps = np.where(scorable, np.abs(theirs - ours), 0.0)
+    differing = np.flatnonzero((gaps > 1e-9) | torn)
+    n = int(scorable.sum())
+    said = float(theirs[scorable].mean()) if n else None
+    found = float(ours[scorable].mean()) if n else None
+    difference = said - found if said is not None and found is not None else None
+    first = tuple((questions[row], _value(theirs[row]), _value(ours[row])) for row in differing[:SHOWN])
+    agrees = not torn.any() and (difference is None or abs(difference) <= tolerance + 1e-12)
+    return Agreement(metric, said, found, difference, n, len(differing), float(gaps.max(initial=0.0)), first, bool(agrees))
+
+
+def _value(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.answer_places import answer_places
-from benchmarks.text import has_answer, normalise
+from benchmarks.text import answer_places, has_answer, normalise
 
 # Pieces that make places hard: marks before and after their letters, letters that are two characters once decomposed,
 # characters that become several tokens or none, case that depends on what follows, words within words.

@@ -14,16 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import contamination as module
-from benchmarks import ngram_index
-from benchmarks.contamination import ANSWERS, CONTEXTS, QUESTION, contamination
+from benchmarks import leakage as module
+from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
-from benchmarks.errors import UserError
-from benchmarks.ngram_index import NOWHERE, NgramIndex
+from benchmarks.leakage import ANSWERS, CONTEXTS, NOWHERE, QUESTION, NgramIndex, Text, contamination, texts, training_files, unit
 from benchmarks.registry import load
 from benchmarks.schema import Passage, Question, passage_id
 from benchmarks.text import normalise
-from benchmarks.training_texts import Text, texts, training_files, unit
 
 QUESTION_TEXT = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 WORDS = QUESTION_TEXT.split()
@@ -94,7 +91,7 @@ def test_grams_that_share_a_key_are_numbered_anew(monkeypatch):
         seeds.append(seed)
         return Constant() if seed == 0 else real(seed)
 
-    monkeypatch.setattr(ngram_index.np.random, "default_rng", rng)
+    monkeypatch.setattr(module.np.random, "default_rng", rng)
     index = NgramIndex([["a", "b"], ["c", "d"]], 2)
     assert seeds == [0, 1]
     index.meet(np.array(index.numbered(["c", "d"]), dtype=np.int32), lambda at: at)

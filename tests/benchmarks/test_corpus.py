@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from benchmarks import corpus as corpus_module
+from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus, CorpusBuilder
-from benchmarks.errors import UserError
 from benchmarks.schema import Passage, passage_id
 
 

@@ -5,9 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import corpus as corpus_module
-from benchmarks import id_index
-from benchmarks.corpus import Corpus
-from benchmarks.id_index import IdIndex, KeySet, key, keys_of
+from benchmarks.corpus import Corpus, IdIndex, KeySet, key, keys_of
 from benchmarks.schema import Passage, passage_id
 
 ids = st.one_of(st.text(max_size=20), st.integers(0, 50).map(str), st.integers(0, 2**64 - 1).map(lambda n: f"p{n:016x}"))
@@ -26,13 +24,13 @@ def test_equal_keys_of_different_ids_are_told_apart(held):
     # Every id gets one of three keys, so that nearly all collide.
     keys = np.array([len(identifier) % 3 for identifier in held], dtype=np.uint64)
     index = IdIndex.of(keys, held.__getitem__)
-    original = id_index.key
-    id_index.key = lambda identifier: len(identifier) % 3
+    original = corpus_module.key
+    corpus_module.key = lambda identifier: len(identifier) % 3
     try:
         assert [index.find(identifier) for identifier in held] == list(range(len(held)))
         assert index.find("not among them, whatever its key") is None
     finally:
-        id_index.key = original
+        corpus_module.key = original
 
 
 @given(st.lists(st.lists(st.integers(0, 60), max_size=30), max_size=12))

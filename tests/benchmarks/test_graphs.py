@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks import graph_writer
+from benchmarks import graphs as graph_writer
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
-from benchmarks.errors import UserError
-from benchmarks.fingerprint import fingerprint
-from benchmarks.graph_writer import GraphWriter, united
-from benchmarks.graphs import ROW, Graphs, TripleCorpus, TripleIds, triple_passage
+from benchmarks.graphs import ROW, Graphs, GraphWriter, TripleCorpus, TripleIds, triple_passage, united
 from benchmarks.schema import Passage, Question, triple_id
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)

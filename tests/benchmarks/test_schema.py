@@ -5,7 +5,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.fingerprint import content_hash, fingerprint
+from benchmarks.core.fingerprint import content_hash, fingerprint
 from benchmarks.schema import GoldQuery, Passage, Query, Question, passage_id, sentence_id, triple_id
 
 QUESTION = Question(
@@ -69,7 +69,7 @@ def test_fingerprints_ignore_key_order_and_nothing_else():
 
 def test_ids_and_fingerprints_are_the_same_in_another_process():
     code = (
-        "from benchmarks.schema import passage_id, Question; from benchmarks.fingerprint import fingerprint;"
+        "from benchmarks.schema import passage_id, Question; from benchmarks.core.fingerprint import fingerprint;"
         "print(passage_id('t', 'é'), Question('i', 't', ()).query_id, fingerprint({'a': 1, 'b': 'x'}))"
     )
     outputs = {

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.errors import UserError
+from benchmarks.core.errors import UserError
 from benchmarks.registry import DataReference, DatasetCard, DatasetConfig
 from benchmarks.sources import BadRecord, Record, find_file, find_files, looks_like, read_records, refuse_other_dataset
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.registry import load
-from benchmarks.stats import QUANTILES, Distribution, statistics
+from benchmarks.verify import QUANTILES, Distribution, statistics
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=60))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.errors import UserError
+from benchmarks.core.errors import UserError
 from benchmarks.text import (
     RULES,
     common_tokens,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.errors import UserError
+from benchmarks.core.errors import UserError
 from benchmarks.text import COVER_MATCHES, RULES, cover_em, em, f1, has_answer, is_scorable_gold, normalise, precision_recall_f1
 from benchmarks.text_batch import AnswerPairs, has_answer_all, normalise_all
 

@@ -5,12 +5,11 @@ from dataclasses import replace
 import pytest
 
 from benchmarks import verify
+from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
-from benchmarks.errors import UserError
 from benchmarks.registry import SkippedRecord, load
 from benchmarks.schema import Passage, Question, passage_id
-from benchmarks.verify import GREEN, NOTE, RED, YELLOW, Finding
-from benchmarks.verify_stated import against_repository, stated_of
+from benchmarks.verify import GREEN, NOTE, RED, YELLOW, Finding, against_repository, stated_of
 from ragmeter.conformance import check_benchmark, check_settings
 
 SAMPLES = {

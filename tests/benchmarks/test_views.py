@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.schema import Query, passage_id, triple_id
-from benchmarks.views import PassageIds
+from benchmarks.schema import PassageIds, Query, passage_id, triple_id
 
 ids = st.lists(st.text(max_size=5).map(lambda text: passage_id("", text)), max_size=30)
 places = st.one_of(st.none(), st.integers(-40, 40))

@@ -14,9 +14,8 @@ import pytest
 
 from benchmarks.schema import Question
 from benchmarks.text import normalise
-from judges.api import Batch
-from judges.registry import METRICS, parse
-from judges.scoring import check_invariants, mean_of, score
+from judges.metric import METRICS, Batch, parse
+from judges.score import check_invariants, mean_of, score
 from methods.api import Evidence, Prediction
 
 

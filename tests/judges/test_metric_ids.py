@@ -7,15 +7,14 @@ import itertools
 import numpy as np
 import pytest
 
-from benchmarks.errors import UserError
+from benchmarks.core.errors import UserError
 from benchmarks.schema import Question
 from benchmarks.text_batch import AnswerPairs
-from judges.api import NEEDS, Batch, Metric, Parameter
+from judges.metric import METRICS, NEEDS, Batch, Metric, Parameter, parse, register
 from judges.metrics import answer as answer_module
 from judges.metrics import graph_qa as graph_module
 from judges.metrics import retrieval as retrieval_module
-from judges.registry import METRICS, parse, register
-from judges.scoring import score
+from judges.score import score
 from methods.api import FAILED, Evidence, Prediction
 
 STORED = [

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from judges.api import NEEDS, MetricEntry, written
-from judges.registry import METRICS, parse
-from ragmeter.reference.scoring import metrics_page
+from docs._site.reference import metrics_page
+from judges.metric import METRICS, NEEDS, MetricEntry, parse, written
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 GROUPS = ("answer", "text", "graph", "retrieval", "support", "triples", "joint")

@@ -10,13 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.errors import UserError
+from benchmarks.core.errors import UserError
 from benchmarks.schema import Question
-from judges import scoring
-from judges.api import Metric
-from judges.graphs import QuestionGraphs
-from judges.registry import METRICS, parse
-from judges.scoring import check_invariants, score
+from judges import score as scoring
+from judges.metric import METRICS, Metric, QuestionGraphs, parse
+from judges.score import check_invariants, score
 from methods.api import FAILED, SUPPORT, TRIPLES, Evidence, Prediction
 
 TEXTS = {"p1": "Rome is the capital of Italy.", "p2": "Milan is not.", "p3": "The Po flows to the sea."}

@@ -13,13 +13,11 @@ from hypothesis import strategies as st
 
 from benchmarks.registry import load
 from benchmarks.styles.mix import rewritten
-from benchmarks.styles.rewriter import RuleRewriter
+from benchmarks.styles.rules import RuleRewriter
 from benchmarks.text import has_answer
-from judges.judging import Judge
-from judges.metrics.perplexity import perplexity_of_texts
-from judges.sentiment import polarities, polarity
-from judges.style_quality import StyleText, rows, style_quality, texts_of
-from judges.style_validation import StyleValidator
+from judges.judge import Judge
+from judges.metrics.generation import perplexity_of_texts
+from judges.style import StyleText, StyleValidator, polarities, polarity, rows, style_quality, texts_of
 from methods.api import Services
 
 STYLES = ("informal", "humor", "romance")
@@ -176,7 +174,7 @@ def test_bertscore_holds_each_rewriting_against_its_source_once(monkeypatch: pyt
         asked.extend(zip(told, sources, strict=True))
         return np.array([len(text) / 10 for text in told])
 
-    monkeypatch.setattr("judges.style_quality.bertscore_of_pairs", likeness)
+    monkeypatch.setattr("judges.style.bertscore_of_pairs", likeness)
     texts = [StyleText("humor", "a", "bb"), StyleText("romance", "a", "ccc"), StyleText("humor", "a", "bb")]
     report = by_style(style_quality(texts, bertscore="some/encoder", layer=9, device="cpu"))
     assert asked == [("bb", "a"), ("ccc", "a")]

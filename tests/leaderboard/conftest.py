@@ -208,12 +208,12 @@ def _sent(tmp_path_factory: pytest.TempPathFactory) -> Sent:
     """A board over six questions with one run, and predictions of which the first answers a question rightly."""
     from benchmarks import registry, settings
     from benchmarks.settings import Setting
-    from judges.registry import parse
-    from judges.scoring import score
+    from judges.metric import parse
+    from judges.score import score
     from methods.api import Prediction
     from results.store import FINISHED, Run, Store
-    from results.submission.checks import Target
-    from results.submission.template import write_template
+    from results.submission.bundle import write_template
+    from results.submission.validate import Target
 
     tmp_path = tmp_path_factory.mktemp("sent")
     loaded = registry.load("worlds/multihop:validation").limited(6)
@@ -264,8 +264,8 @@ def in_this_process(command: list[str], **options: Any) -> subprocess.CompletedP
 @pytest.fixture
 def allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that takes submissions; the command that it hands them to runs here."""
-    from leaderboard import submitting
+    from leaderboard import server
 
     command = [sys.executable, "-P", "-m", "ragmeter.cli", "submit"]
-    monkeypatch.setenv(submitting.VARIABLE, json.dumps(command))
-    monkeypatch.setattr(submitting.subprocess, "run", in_this_process)
+    monkeypatch.setenv(server.VARIABLE, json.dumps(command))
+    monkeypatch.setattr(server.subprocess, "run", in_this_process)

@@ -11,10 +11,10 @@ import numpy as np
 
 from benchmarks.registry import load
 from benchmarks.styles.mix import styled
-from judges.judging import Judge, JudgeCall, Parsed, Score
-from judges.registry import parse
+from judges.judge import Judge, JudgeCall, Parsed, Score
+from judges.metric import parse
 from methods.api import Prediction
-from results import judgements, queries, question_queries
+from results import judgements, queries
 from results.store import FINISHED, Run, Store
 
 SECRET = "sk-proj-Zq7Hostile0Key1Never2Shown3"
@@ -122,7 +122,7 @@ def _judge(store: Store, synthetic: ModuleType) -> None:
     judge = Judge.of("match", {"model": NAMES[0], "repetitions": 1})
     judgements.put_judge(store, judge)
     for run in queries.runs(store, synthetic.EXPERIMENT)[:3]:
-        asked = [row.question for row in question_queries.questions(store, run.dataset_fingerprint)]
+        asked = [row.question for row in queries.questions(store, run.dataset_fingerprint)]
         calls = [[JudgeCall("match", 0, "k", Parsed(None, TEXT), TEXT, 1, 1, 0.1, 0.0)] for _ in asked]
         scores = [dict.fromkeys(("accuracy", "partial", "mismatch"), Score(None, TEXT)) for _ in asked]
         judgements.put_judgements(store, run.run, judge, asked, calls, scores)

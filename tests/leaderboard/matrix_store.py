@@ -18,9 +18,8 @@ import numpy as np
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from benchmarks.schema import Question
-from judges.api import Metric, MetricEntry
-from results.rows import insert, insert_scores
-from results.store import FINISHED, RUNNING, Store
+from judges.metric import Metric, MetricEntry
+from results.store import FINISHED, RUNNING, Store, insert, insert_scores
 
 EXPERIMENT = "several"
 REFERENCE = "bm25"

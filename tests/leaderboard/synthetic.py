@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from benchmarks.schema import Passage, Question, passage_id, sentence_id
-from judges.api import Metric, MetricEntry
+from judges.metric import Metric, MetricEntry
 from methods.api import FAILED, Evidence, Prediction, Usage
 from results.store import FINISHED, RUNNING, Run, Store
 

@@ -13,11 +13,11 @@ import pytest
 
 from leaderboard.elements.formats import PERCENT
 from leaderboard.elements.nodes import TAGS
-from leaderboard.report_tables import behind
-from leaderboard.views import budget_view
+from leaderboard.report import behind
+from leaderboard.views import budget
 from results import queries
 from results.board import Board, Row, boards
-from results.budgets import Spent, budget_curves, quality_budget, read_in_full, spent, telling_axis
+from results.budget import Spent, budget_curves, quality_budget, read_in_full, spent, telling_axis
 from results.queries import Cost
 from results.store import Store
 
@@ -59,8 +59,8 @@ def test_controls_and_unfinished_runs_are_on_no_front(made_up: Board) -> None:
     rows = {one.row.run.method: one for one in quality_budget(made_up, F1, "tokens")}
     assert rows["gold answer"].value.value == 1.0
     assert not rows["gold answer"].front
-    assert budget_view.kind(rows["gold answer"]) == budget_view.CONTROL
-    assert budget_view.kind(rows["full context"]) == budget_view.PARTIAL
+    assert budget.kind(rows["gold answer"]) == budget.CONTROL
+    assert budget.kind(rows["full context"]) == budget.PARTIAL
 
 
 def test_a_run_whose_cost_is_not_known_is_on_no_front_and_comes_last(made_up: Board) -> None:
@@ -119,36 +119,36 @@ def test_ratios_are_to_the_run_that_reads_most_without_a_compressor(made_up: Boa
 
 def test_the_tables_say_what_was_computed(made_up: Board) -> None:
     curves = budget_curves(compressed(made_up), F1)
-    shown = words(budget_view.curve_table(curves, F1, PERCENT, "in full"))
+    shown = words(budget.curve_table(curves, F1, PERCENT, "in full"))
     assert "CLaRa 64x" in shown
     assert "50 10 16" in shown
-    points = budget_view.curve_points(curves, budget_view.MEMORY, PERCENT)
+    points = budget.curve_points(curves, budget.MEMORY, PERCENT)
     assert {point.series for point in points} == {"CLaRa"}
     rows = quality_budget(made_up, F1, "tokens")
-    table = budget_view.pareto_table(rows, "tokens", F1, PERCENT)
-    on = {words(next(row.find(cls="method"))) for row in table.find(tag="tr") if budget_view.ON in list(row.texts())}
+    table = budget.pareto_table(rows, "tokens", F1, PERCENT)
+    on = {words(next(row.find(cls="method"))) for row in table.find(tag="tr") if budget.ON in list(row.texts())}
     assert on == {one.row.run.method for one in rows if one.front}
 
 
 def test_of_too_many_curves_those_of_one_point_are_one_series(made_up: Board) -> None:
     curves = budget_curves(compressed(made_up), F1)
     alone = [replace(curves[-1], name=f"alone {number}", points=curves[-1].points[:1]) for number in range(14)]
-    series = {point.series for point in budget_view.curve_points([*curves, *alone], budget_view.DELIVERED, PERCENT)}
-    assert series == {curve.name for curve in curves if len(curve.points) > 1} | {budget_view.ALONE}
-    few = {point.series for point in budget_view.curve_points(alone, budget_view.DELIVERED, PERCENT)}
+    series = {point.series for point in budget.curve_points([*curves, *alone], budget.DELIVERED, PERCENT)}
+    assert series == {curve.name for curve in curves if len(curve.points) > 1} | {budget.ALONE}
+    few = {point.series for point in budget.curve_points(alone, budget.DELIVERED, PERCENT)}
     assert few == {curve.name for curve in alone}
 
 
 def test_axes_are_logarithmic_only_over_wide_positive_ranges() -> None:
-    assert budget_view.logarithmic([1, 1000])
-    assert not budget_view.logarithmic([0, 1000])
-    assert not budget_view.logarithmic([10, 100])
-    assert not budget_view.logarithmic([float("nan")])
+    assert budget.logarithmic([1, 1000])
+    assert not budget.logarithmic([0, 1000])
+    assert not budget.logarithmic([10, 100])
+    assert not budget.logarithmic([float("nan")])
 
 
 def test_the_chart_draws_every_run_but_controls_and_the_front(made_up: Board) -> None:
     rows = quality_budget(made_up, F1, "tokens")
-    chart = budget_view.pareto_chart(rows, "tokens", F1, PERCENT).to_dict()
+    chart = budget.pareto_chart(rows, "tokens", F1, PERCENT).to_dict()
     step, dots = chart["layer"][0], chart["layer"][2]
     drawn = dots.get("data", chart.get("data"))["values"]
     assert {entry["name"] for entry in drawn} == {one.row.run.method for one in rows if not one.row.control}

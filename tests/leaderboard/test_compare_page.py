@@ -1,4 +1,4 @@
-"""The comparison page says what `results.comparison` computed, and survives what a URL may say."""
+"""The comparison page says what `results.compare` computed, and survives what a URL may say."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from leaderboard.elements.formats import PERCENT, p_value
-from leaderboard.views import compare_charts, compare_view
-from leaderboard.widgets.bars import STYLE
+from leaderboard.views import compare as compare_charts
+from leaderboard.widgets import STYLE
 from results import queries
-from results.comparison import Comparison, compare
+from results.compare import Comparison, compare
 from results.store import Store
 
 Start = Callable[[Path], Any]
@@ -34,7 +34,7 @@ def three(filled: Path, synthetic: ModuleType) -> Comparison:
 
 
 def test_pairs_are_shown_with_interval_and_corrected_p_and_counts_of_all_common_questions(three: Comparison) -> None:
-    tree = compare_view.pairs(three, PERCENT, higher_is_better=True)
+    tree = compare_charts.pairs(three, PERCENT, higher_is_better=True)
     lines = list(next(tree.find(tag="tbody")).find(tag="tr"))
     assert len(lines) == 3
     for line, pair in zip(lines, three.pairs, strict=True):
@@ -48,7 +48,7 @@ def test_pairs_are_shown_with_interval_and_corrected_p_and_counts_of_all_common_
 
 
 def test_where_less_is_better_the_smaller_value_wins(three: Comparison) -> None:
-    line = next(next(compare_view.pairs(three, PERCENT, higher_is_better=False).find(tag="tbody")).find(tag="tr"))
+    line = next(next(compare_charts.pairs(three, PERCENT, higher_is_better=False).find(tag="tbody")).find(tag="tr"))
     one = three.pairs[0].difference
     assert int(next(list(line.find(tag="td"))[-3].texts())) == one.losses
 

@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from leaderboard.elements.nodes import TAGS
-from leaderboard.elements.plain_table import Head, Line, plain_table
-from leaderboard.views import dataset_view
-from results import queries, question_queries
-from results.dataset_facts import Contaminated, DatasetFacts, dataset_facts, samples
+from leaderboard.elements.nodes import TAGS, Head, Line, plain_table
+from leaderboard.views import dataset
+from results import queries
+from results.provenance import Contaminated, DatasetFacts, dataset_facts, samples
 from results.store import Store
 
 Start = Callable[[Path], Any]
@@ -48,7 +47,7 @@ def made(**changes: Any) -> DatasetFacts:
 def test_counts_are_those_of_the_questions(filled: Path) -> None:
     store = Store(filled)
     (facts,) = dataset_facts(store)
-    rows = question_queries.questions(store, facts.fingerprint)
+    rows = queries.questions(store, facts.fingerprint)
     assert facts.questions == len(rows) == 40
     assert facts.types == dict(Counter(row.type for row in rows))
     assert facts.words == pytest.approx(sum(len(row.text.split(" ")) for row in rows) / len(rows))
@@ -59,7 +58,7 @@ def test_counts_are_those_of_the_questions(filled: Path) -> None:
 def test_samples_are_spread_over_the_dataset_and_move_on(filled: Path) -> None:
     store = Store(filled)
     fingerprint = dataset_facts(store)[0].fingerprint
-    order = [row.question for row in question_queries.questions(store, fingerprint)]
+    order = [row.question for row in queries.questions(store, fingerprint)]
     first, moved = (samples(store, fingerprint, 5, start) for start in (0, 1))
     assert [order.index(one.question.question) for one in first] == [0, 8, 16, 24, 32]
     assert [order.index(one.question.question) for one in moved] == [1, 9, 17, 25, 33]
@@ -77,13 +76,13 @@ def test_a_submission_that_declares_what_is_asked_is_listed(copied: Callable[[],
     (facts,) = dataset_facts(store)
     (found,) = facts.contaminated
     assert (found.run, found.reasons) == (run.run, tuple(card["submission"]["contamination"]))
-    shown = words(dataset_view.contamination(facts))
+    shown = words(dataset.contamination(facts))
     assert "<b>two</b>" in shown
     assert "No stored submission" not in shown
 
 
 def test_without_findings_the_page_says_what_that_does_not_mean() -> None:
-    shown = words(dataset_view.contamination(made(name="d'; rm -rf:test")))
+    shown = words(dataset.contamination(made(name="d'; rm -rf:test")))
     assert "No stored submission declares" in shown
     assert shlex.split(shown)[-1] == "d'; rm -rf:test"
 
@@ -99,13 +98,13 @@ def test_without_findings_the_page_says_what_that_does_not_mean() -> None:
     ],
 )
 def test_only_names_of_repositories_are_linked(hub: str | None, revision: str | None, address: str | None) -> None:
-    shown = dataset_view.card(made(card={"title": "D", "hub_id": hub, "revision": revision}))
+    shown = dataset.card(made(card={"title": "D", "hub_id": hub, "revision": revision}))
     assert [a.attributes["href"] for a in shown.find(tag="a")] == ([address] if address else [])
 
 
 def test_contaminated_names_are_leaves() -> None:
     hostile = "<script>x</script>"
-    shown = dataset_view.contamination(made(contaminated=(Contaminated("r", hostile, (hostile,)),)))
+    shown = dataset.contamination(made(contaminated=(Contaminated("r", hostile, (hostile,)),)))
     assert list(shown.texts()).count(hostile) == 2
     assert {node.tag for node in shown.find()} <= TAGS
 

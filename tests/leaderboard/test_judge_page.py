@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 
-from judges.judging import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed, Score
+from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed, Score
 from leaderboard.elements.nodes import TAGS, Node
-from leaderboard.report_tables import behind
-from leaderboard.views import battle_view, judge_view
-from results import judgements, labelling, queries, question_queries
-from results.battle_board import BattleBoard, battle_boards
+from leaderboard.report import behind
+from leaderboard.views import battles as battle_view
+from leaderboard.views import judge as judge_view
+from results import judgements, labels, queries
+from results.battles import BattleBoard, battle_boards
 from results.board import board, groups
-from results.judge_cards import JudgeCard, judge_card
+from results.judge_card import JudgeCard, judge_card
 from results.judgements import Match
 from results.queries import RunRow
 from results.statistics import bradley_terry
@@ -49,7 +50,7 @@ def fight(store: Store, mine: RunRow, theirs: RunRow, winners: Sequence[str | No
     one, other = sorted((mine, theirs), key=lambda run: run.run)
     owner = {"mine": mine.run, "theirs": theirs.run}
     judgements.put_judge(store, PAIRWISE)
-    asked = [row.question for row in question_queries.questions(store, mine.dataset_fingerprint)][: len(winners)]
+    asked = [row.question for row in queries.questions(store, mine.dataset_fingerprint)][: len(winners)]
     calls, verdicts = [], []
     for winner in winners:
         told, made = [], []
@@ -85,7 +86,7 @@ def judge_all(store: Store, run: RunRow, judge: Judge, values: Sequence[float | 
     scores = [
         dict.fromkeys(("accuracy", "partial", "mismatch"), Score(value, None if value is not None else "no verdict")) for value in values
     ]
-    asked = [row.question for row in question_queries.questions(store, run.dataset_fingerprint)][: len(values)]
+    asked = [row.question for row in queries.questions(store, run.dataset_fingerprint)][: len(values)]
     judgements.put_judge(store, judge)
     judgements.put_judgements(store, run.run, judge, asked, calls, scores)
 
@@ -103,9 +104,9 @@ def judged(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
     judge_all(store, runs["bm25"], OTHER, [1.0] * 8 + [0.0] * 4)
     judge_all(store, runs["gold answer"], MATCH, [0.0] * N, 2)
     path = folder.parent / "labels.csv"
-    asked = question_queries.questions(store, runs["bm25"].dataset_fingerprint)
+    asked = queries.questions(store, runs["bm25"].dataset_fingerprint)
     path.write_text(to_csv(("item", "criterion", "label"), [(f"{runs['bm25'].run}/{row.question}", "accuracy", "1") for row in asked[:6]]))
-    labelling.import_labels(store, path, "Ann <b>")
+    labels.import_labels(store, path, "Ann <b>")
     return folder
 
 

@@ -14,8 +14,9 @@ import pytest
 
 from leaderboard.elements.formats import PERCENT
 from leaderboard.elements.nodes import Node
-from leaderboard.views import method_view, submission_view
-from results import checkpoints, gate_history, method_record, queries
+from leaderboard.views import method as method_view
+from leaderboard.views import submission
+from results import checkpoints, gate, provenance, queries
 from results.board import boards
 from results.gate import ask
 from results.store import Run, Store
@@ -54,13 +55,13 @@ def trained(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
     made = checkpoints.describe(model, method="dense", stage="towers", parents=["ab" * 32])
     checkpoints.register(store, made.path)
     runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
-    gate_history.record(store, ask(store, runs["bm25"], runs["dense"], metrics=[F1], margin=0.05))
+    gate.record(store, ask(store, runs["bm25"], runs["dense"], metrics=[F1], margin=0.05))
     return store.folder
 
 
 def test_values_of_every_board_are_those_of_the_boards(filled: Path, synthetic: ModuleType) -> None:
     store = Store(filled)
-    found = method_record.results_of(store, method_record.runs_of(store, "bm25"), [F1, "perplexity#v1"])
+    found = provenance.results_of(store, provenance.runs_of(store, "bm25"), [F1, "perplexity#v1"])
     assert {result.run.setting for result in found} == {"distractor", "corpus"}
     expected = {row.run.run: row for name in (synthetic.EXPERIMENT, "open corpus") for table in boards(store, name) for row in table.rows}
     for result in found:
@@ -71,7 +72,7 @@ def test_values_of_every_board_are_those_of_the_boards(filled: Path, synthetic: 
 
 def test_datasets_of_one_size_are_resampled_together_and_have_the_boards_intervals(tmp_path: Path, large: ModuleType) -> None:
     store = large.fill_large(tmp_path / "store", methods=2, datasets=3, questions=40)
-    found = method_record.results_of(store, method_record.runs_of(store, "method-001"), [large.METRIC])
+    found = provenance.results_of(store, provenance.runs_of(store, "method-001"), [large.METRIC])
     expected = {row.run.run: row for table in boards(store, large.EXPERIMENT) for row in table.rows}
     assert len({result.run.dataset_fingerprint for result in found}) == 3
     for result in found:
@@ -81,7 +82,7 @@ def test_datasets_of_one_size_are_resampled_together_and_have_the_boards_interva
 
 def test_stage_seconds_add_up_to_what_a_question_took(filled: Path) -> None:
     store = Store(filled)
-    for result in method_record.results_of(store, method_record.runs_of(store, "full_context"), []):
+    for result in provenance.results_of(store, provenance.runs_of(store, "full_context"), []):
         assert sum(result.stages.values()) == pytest.approx(2.9)
         assert list(result.stages) == ["read", "retrieve"]
         assert result.cost is not None
@@ -90,18 +91,18 @@ def test_stage_seconds_add_up_to_what_a_question_took(filled: Path) -> None:
 
 def test_a_curve_keeps_what_can_be_drawn_and_leaves_out_what_cannot(trained: Path) -> None:
     (one,) = checkpoints.checkpoints(Store(trained))
-    curve = method_record.curve(one.path)
+    curve = provenance.curve(one.path)
     assert curve["loss"] == [(step, 1.0 / (1 + step)) for step in range(5)]
     assert len(curve["rate"]) == 5
-    assert method_record.curve(one.path / "gone") == {}
+    assert provenance.curve(one.path / "gone") == {}
 
 
 def test_a_thinned_curve_has_the_mean_of_the_whole() -> None:
     points = [(float(step), float(step % 7)) for step in range(4000)]
-    thin = method_record.thinned(points)
+    thin = provenance.thinned(points)
     assert len(thin) == 400
     assert np.mean([value for _, value in thin]) == pytest.approx(np.mean([value for _, value in points]))
-    assert method_record.thinned(points[:400]) == points[:400]
+    assert provenance.thinned(points[:400]) == points[:400]
 
 
 def test_the_page_shows_card_results_checkpoints_curve_and_decisions(app: Start, trained: Path) -> None:
@@ -115,7 +116,7 @@ def test_the_page_shows_card_results_checkpoints_curve_and_decisions(app: Start,
     assert one.sha256[:12] in words(page.part("checkpoints"))
     assert "abababab" in words(page.part("checkpoints"))
     assert "0.2" in words(page.part("curves"))
-    decided = gate_history.history(Store(trained))[0]
+    decided = gate.history(Store(trained))[0]
     said = words(page.part("gate"))
     assert decided.outcome in said
     assert PERCENT.difference(decided.value) in said
@@ -123,11 +124,11 @@ def test_the_page_shows_card_results_checkpoints_curve_and_decisions(app: Start,
 
 
 def test_every_method_of_the_store_can_be_chosen_and_shows_its_runs(app: Start, filled: Path) -> None:
-    for method in method_record.method_ids(Store(filled)):
+    for method in provenance.method_ids(Store(filled)):
         page = app(filled).open("methods", method=method)
         assert not page.test.exception, method
         lines = list(next(page.part("results").find(tag="tbody")).find(tag="tr"))
-        assert len(lines) == len(method_record.runs_of(Store(filled), method))
+        assert len(lines) == len(provenance.runs_of(Store(filled), method))
 
 
 def test_a_method_that_does_not_exist_falls_back(app: Start, filled: Path) -> None:
@@ -257,8 +258,8 @@ def test_a_card_that_was_sent_is_told_in_words(app: Start, sent: Path) -> None:
 
 
 def test_what_a_card_has_beside_is_folded_and_nothing_is_lost_or_told_twice(sent: Path) -> None:
-    runs = method_record.runs_of(Store(sent), "submitted:sent")
-    newest, older = list(submission_view.cards("submitted:sent", runs).find(tag="section"))
+    runs = provenance.runs_of(Store(sent), "submitted:sent")
+    newest, older = list(submission.cards("submitted:sent", runs).find(tag="section"))
     (fold,) = newest.find(tag="details")
     keys = {words(next(row.find(tag="th"))): words(next(row.find(tag="td"))) for row in fold.find(tag="tr")}
     assert keys == {
@@ -273,9 +274,9 @@ def test_what_a_card_has_beside_is_folded_and_nothing_is_lost_or_told_twice(sent
 
 
 def test_a_card_that_says_nothing_says_so(sent: Path) -> None:
-    run = method_record.runs_of(Store(sent), "submitted:sent")[0]
+    run = provenance.runs_of(Store(sent), "submitted:sent")[0]
     bare = replace(run, card={"method": {"name": "Sent"}, "training_data": []})
-    (one,) = submission_view.cards("submitted:sent", [bare]).find(tag="section")
+    (one,) = submission.cards("submitted:sent", [bare]).find(tag="section")
     assert told(one) == {
         "Name": "Sent",
         "Sent in by": "not stated",

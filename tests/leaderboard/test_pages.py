@@ -11,8 +11,8 @@ import duckdb
 import pytest
 
 from leaderboard.elements.nodes import TAGS
-from leaderboard.widgets.bars import STYLE
-from results import queries, question_queries
+from leaderboard.widgets import STYLE
+from results import queries
 from results.board import boards
 from results.store import Store
 
@@ -95,15 +95,15 @@ def question_of(page: Any) -> str:
 def test_the_drill_down_marks_gold_passages_and_gold_sentences(app: Start, filled: Path) -> None:
     store = Store(filled)
     run = queries.runs(store, "made-up")[0]
-    rows = question_queries.questions(store, run.dataset_fingerprint)
+    rows = queries.questions(store, run.dataset_fingerprint)
     # A question of which the first run found both passages.
-    row = next(r for r in rows if sum(e.gold for e in question_queries.answers(store, r, [run.run])[0].evidence) == 2)
+    row = next(r for r in rows if sum(e.gold for e in queries.answers(store, r, [run.run])[0].evidence) == 2)
     page = app(filled).open("questions", question=row.question)
     assert question_of(page) == row.text
     evidence = next(node for node in page.part("detail").find(cls="evidence") if "bm25" in words(node))
     gold = list(evidence.find(tag="li", cls="is-gold"))
     assert len(gold) == 2
-    passages = question_queries.passages(store, row.evidence)
+    passages = queries.passages(store, row.evidence)
     marks = [mark for item in gold for mark in item.find(tag="mark")]
     sentences = {"".join(mark.texts()) for mark in marks if not mark.classes}
     assert sentences == {passage.sentences[1] for passage in passages.values()}
@@ -117,11 +117,11 @@ def test_the_drill_down_marks_gold_passages_and_gold_sentences(app: Start, fille
 def test_the_drill_down_shows_each_runs_answer_and_scores(app: Start, filled: Path) -> None:
     store = Store(filled)
     found = queries.runs(store, "made-up")
-    row = question_queries.questions(store, found[0].dataset_fingerprint)[5]
+    row = queries.questions(store, found[0].dataset_fingerprint)[5]
     page = app(filled).open("questions", question=row.question)
     (body,) = page.part("detail").find(tag="tbody")
     lines = {"".join(next(line.find(cls="method")).texts()): words(line) for line in body.find(tag="tr")}
-    for answer in question_queries.answers(store, row, [run.run for run in found]):
+    for answer in queries.answers(store, row, [run.run for run in found]):
         line = lines[answer.method]
         value = answer.scores[F1]
         assert (answer.answer or answer.failed) in line
@@ -145,7 +145,7 @@ def listed(page: Any) -> list[str]:
 
 def test_search_and_type_filter_the_list(app: Start, filled: Path) -> None:
     store = Store(filled)
-    rows = question_queries.questions(store, queries.runs(store)[0].dataset_fingerprint)
+    rows = queries.questions(store, queries.runs(store)[0].dataset_fingerprint)
     page = app(filled).open("questions", type="comparison", search="guild tolland")
     expected = [r.question for r in rows if r.type == "comparison" and "Tolland" in f"{r.text} {' '.join(r.golds)}"]
     assert expected
@@ -156,10 +156,10 @@ def test_search_and_type_filter_the_list(app: Start, filled: Path) -> None:
 def test_only_where_they_differ_keeps_the_questions_that_tell_methods_apart(app: Start, filled: Path) -> None:
     store = Store(filled)
     found = [run for run in queries.runs(store, "made-up") if run.kind != "control"]
-    rows = question_queries.questions(store, found[0].dataset_fingerprint)
+    rows = queries.questions(store, found[0].dataset_fingerprint)
     expected = []
     for row in rows:
-        scores = [a.scores.get(F1) for a in question_queries.answers(store, row, [run.run for run in found])]
+        scores = [a.scores.get(F1) for a in queries.answers(store, row, [run.run for run in found])]
         if len({s for s in scores if s is not None}) > 1:
             expected.append(row.question)
     page = app(filled).open("questions", differ="1")

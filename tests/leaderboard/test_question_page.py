@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from results import queries, question_queries
-from results.question_queries import QuestionRow
+from results import queries
+from results.queries import QuestionRow
 from results.store import Store
 
 Start = Callable[[Path], Any]
@@ -37,8 +37,8 @@ def asked(folder: Path, *, gold: int) -> QuestionRow:
     """A question of which the first run found so many gold passages."""
     store = Store(folder)
     run = queries.runs(store, "made-up")[0]
-    for row in question_queries.questions(store, run.dataset_fingerprint):
-        (said,) = question_queries.answers(store, row, [run.run])
+    for row in queries.questions(store, run.dataset_fingerprint):
+        (said,) = queries.answers(store, row, [run.run])
         if sum(item.gold for item in said.evidence) == gold and len(row.golds[0]) > 3:
             return row
     raise AssertionError("no such question")
@@ -97,7 +97,7 @@ def test_of_many_methods_the_first_have_squares_and_the_list_says_so(app: Start,
     (methods,) = squares(whole)
     assert methods > 2
     assert "methods, " not in words(whole.part("place"))
-    monkeypatch.setattr("leaderboard.screens.question.MOST_SQUARES", 2)
+    monkeypatch.setattr("leaderboard.pages.question.MOST_SQUARES", 2)
     few = app(filled).open("questions")
     assert squares(few) == {2}
     assert f"of the first 2 of {methods} methods, " in words(few.part("place"))

@@ -18,15 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leaderboard.elements.nodes import from_json
-from leaderboard.embedding import as_json
-from leaderboard.report import page, report, sortable
-from leaderboard.views import drawings
-from leaderboard.views.board_table import Order, ordered
+from leaderboard.report import as_json, page, report, sortable
+from leaderboard.views import board as drawings
+from leaderboard.views.board import Order, ordered
 from ragmeter.cli import main
-from ragmeter.commands import reporting
+from ragmeter.cli.commands import results
 from results import queries
 from results.board import Board, boards
-from results.budgets import quality_budget
+from results.budget import quality_budget
 from results.store import Store
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -215,7 +214,7 @@ def test_the_command_writes_both_files(
 def test_a_file_that_cannot_be_written_is_named(
     filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(reporting, "html_of", lambda *_: "")
+    monkeypatch.setattr(results, "html_of", lambda *_: "")
     there = tmp_path / "none" / "r.html"
     assert ragmeter(monkeypatch, "report", "-o", str(there), "--store", str(filled)) == 2
     said = capsys.readouterr()

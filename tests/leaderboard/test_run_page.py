@@ -14,13 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leaderboard.elements import formats
-from leaderboard.screens import run as screen
-from leaderboard.views import diff_view, run_view
-from leaderboard.views.run_pace import Sightings
+from leaderboard.pages import run as screen
+from leaderboard.views import run as diff_view
+from leaderboard.views.run import Sightings
 from results import queries
-from results.diff import diff
-from results.live import Running, running
-from results.queries import RunRow, UserError
+from results.compare import diff
+from results.queries import Running, RunRow, UserError, running
 from results.store import FINISHED, RUNNING, Store
 
 Start = Callable[[Path], Any]
@@ -73,7 +72,7 @@ def test_a_run_that_stands_still_has_no_pace_and_says_for_how_long() -> None:
     for at in (0, 10, 100, 200):
         (pace,) = sightings.look([going(5)], seconds(at)).values()
     assert (pace.per_second, pace.remaining_s, pace.quiet_s) == (None, None, 200.0)
-    assert "nothing new for 3 min 20 s" in words(run_view.live([going(5)], {"ab" * 8: pace}))
+    assert "nothing new for 3 min 20 s" in words(diff_view.live([going(5)], {"ab" * 8: pace}))
 
 
 def test_a_run_that_begins_anew_is_not_taken_to_run_backwards() -> None:

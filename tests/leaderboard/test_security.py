@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from leaderboard import embedding
+from leaderboard import report as embedding
 from leaderboard.elements.nodes import from_json, is_web_address
 from leaderboard.report import report
 from ragmeter.cli import main
@@ -169,13 +169,13 @@ def test_no_path_from_the_address_reaches_the_file_system(
 ) -> None:
     global _watched
     pytest.importorskip("streamlit").cache_data.clear()
-    from leaderboard.widgets import view
+    from leaderboard import widgets
 
     (tmp_path / "canary.duckdb").write_text("a file that somebody wants to read")
     values = (f"{tmp_path}/canary.duckdb", "../../../../../../canary", "file:///canary", "canary\0.yaml")
     names = parameters_of_pages()
     for first in (0, 2):
-        view.asset.cache_clear()
+        widgets.asset.cache_clear()
         _watched = []
         try:
             opened(page, {name: values[(place + first) % len(values)] for place, name in enumerate(names)})

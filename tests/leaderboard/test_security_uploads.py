@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from leaderboard.submitting import Draft, hand_over
+from leaderboard.server import Draft, hand_over
 from results import queries
 from results.queries import UserError
 from results.store import Store
 from results.submission.bundle import MEMBERS
-from results.submission.limits import MIB
+from results.submission.card import MIB
 
 pytestmark = pytest.mark.usefixtures("allowed")
 Archive = zipfile.ZipFile

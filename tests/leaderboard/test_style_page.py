@@ -12,17 +12,16 @@ import pytest
 
 from benchmarks.registry import load
 from benchmarks.styles.mix import styled
-from judges.registry import parse
-from leaderboard.elements import curve_chart
-from leaderboard.elements.curve_chart import Point
+from judges.metric import parse
+from leaderboard.elements import charts
+from leaderboard.elements.charts import Point
 from leaderboard.elements.nodes import TAGS
-from leaderboard.report_tables import behind
-from leaderboard.views import style_view
+from leaderboard.report import behind
+from leaderboard.views import style
 from methods.api import Prediction
 from results import queries
 from results.store import FINISHED, Run, Store
-from results.style_curves import style_curves
-from results.style_drops import DropTable, style_drops
+from results.style import DropTable, style_curves, style_drops
 
 Start = Callable[[Path], Any]
 METRIC = "em(rules=squad)"
@@ -74,7 +73,7 @@ def row_of(node: Any, *said: str) -> list[str]:
 
 
 def test_the_table_says_what_the_statistics_say(table: DropTable) -> None:
-    node = style_view.drops(table)
+    node = style.drops(table)
     for row in table.rows:
         for drop in row.drops:
             found = drop.found.drop
@@ -89,32 +88,32 @@ def test_the_table_says_what_the_statistics_say(table: DropTable) -> None:
 
 
 def test_a_sure_loss_is_marked_and_turns_round_where_less_is_better(table: DropTable) -> None:
-    shown = row_of(style_view.drops(table), HOSTILE, "informal")[2]
+    shown = row_of(style.drops(table), HOSTILE, "informal")[2]
     assert shown.startswith("▼ +")
-    turned = row_of(style_view.drops(table, higher_is_better=False), HOSTILE, "informal")
+    turned = row_of(style.drops(table, higher_is_better=False), HOSTILE, "informal")
     assert turned[2].startswith("▲ +")
     drop = next(drop for drop in table.rows[0].drops if drop.told.name == "informal").found.drop
     assert turned[4] == f"{drop.losses} · {drop.wins}"
 
 
 def test_controls_are_badged_and_not_in_the_mean(table: DropTable) -> None:
-    node = style_view.drops(table)
+    node = style.drops(table)
     assert len([row for row in node.find(cls="control") if row.tag == "tr"]) == 2
     ranked = [d.found.drop.value for row in table.rows[:3] for d in row.drops if d.told.name == "informal"]
-    assert f"informal {100 * np.mean(ranked):+.1f}" in words(style_view.average(table))
+    assert f"informal {100 * np.mean(ranked):+.1f}" in words(style.average(table))
 
 
 def test_what_is_not_known_of_content_is_said(table: DropTable) -> None:
     forgotten = replace(
         table, rows=tuple(replace(row, drops=tuple(replace(d, content_known=False) for d in row.drops)) for row in table.rows)
     )
-    assert row_of(style_view.drops(forgotten), HOSTILE, "informal")[-4:] == ["–"] * 4
-    assert "kept what a retelling lost" in style_view.drops_note(forgotten)
-    assert "kept what a retelling lost" not in style_view.drops_note(table)
+    assert row_of(style.drops(forgotten), HOSTILE, "informal")[-4:] == ["–"] * 4
+    assert "kept what a retelling lost" in style.drops_note(forgotten)
+    assert "kept what a retelling lost" not in style.drops_note(table)
 
 
 def test_the_chart_of_drops_has_each_drop_once(table: DropTable) -> None:
-    chart = style_view.drop_chart(table).to_dict()
+    chart = style.drop_chart(table).to_dict()
     data = chart["layer"][1].get("data", chart.get("data"))["values"]
     assert len(data) == sum(len(row.drops) for row in table.rows)
     assert {entry["method"] for entry in data} == {row.method for row in table.rows}
@@ -124,24 +123,24 @@ def test_the_chart_of_drops_has_each_drop_once(table: DropTable) -> None:
 
 def test_curves_go_through_the_values(told: Path) -> None:
     (curves,) = style_curves(Store(told), "told", "formal")
-    points = style_view.curve_points(curves)
+    points = style.curve_points(curves)
     hostile = [point for point in points if point.series == HOSTILE]
     assert [point.x for point in hostile] == [0, 50, 100]
     assert [point.value for point in hostile] == pytest.approx([100 * one.value for _, one in sorted(curves.curves[0].points.items())])
-    shown = row_of(style_view.curve_table(curves, "k"), HOSTILE)
+    shown = row_of(style.curve_table(curves, "k"), HOSTILE)
     assert [cell.split()[0].strip("†") for cell in shown[:3]] == [f"{point.value:.1f}" for point in hostile]
 
 
 def test_points_without_a_value_are_not_drawn() -> None:
     nan = float("nan")
     points = [Point("a", 1, 2.0, nan, nan, "a", "2"), Point("a", 2, nan, nan, nan, "a", "–")]
-    (row,) = curve_chart.rows_of(points)
+    (row,) = charts.rows_of(points)
     assert (row["x"], row["low"], row["high"]) == (1, None, None)
 
 
 def test_curves_are_told_apart_by_shape_and_colour() -> None:
     points = [Point(f"m{number}", 1.0, 2.0, 1.0, 3.0, "", "") for number in range(14)]
-    encoding = curve_chart.curves(points, "x", "y").to_dict()["layer"][-1]["encoding"]
+    encoding = charts.curves(points, "x", "y").to_dict()["layer"][-1]["encoding"]
     pairs = list(zip(encoding["color"]["scale"]["range"], encoding["shape"]["scale"]["range"], strict=True))
     assert len(set(pairs)) == 14
 
@@ -168,7 +167,7 @@ def test_a_report_says_what_style_costs(told: Path, table: DropTable) -> None:
     (node,) = behind(store, "told", [], queries.definitions(store), {})
     assert "What style costs" in words(node)
     drawn = next(node.find(tag="table"))
-    assert words(drawn) == words(next(style_view.drops(table).find(tag="table")))
+    assert words(drawn) == words(next(style.drops(table).find(tag="table")))
 
 
 def test_one_telling_in_two_settings_is_no_style(app: Start, several: Path) -> None:

@@ -12,17 +12,16 @@ from typing import Any
 
 import pytest
 
-from leaderboard import submitting
-from leaderboard.server import _environment, command
-from leaderboard.submitting import Draft, hand_over
-from leaderboard.views import submit_view
+from leaderboard import server
+from leaderboard.server import Draft, _environment, command, hand_over
+from leaderboard.views import submission
 from ragmeter import cli
 from results import queries
 from results.board import boards
 from results.queries import UserError
 from results.redaction import HIDDEN
 from results.store import Store
-from results.submission.limits import LIMITS, MIB
+from results.submission.card import LIMITS, MIB
 
 Start = Callable[[Path], Any]
 
@@ -46,7 +45,7 @@ def upload(page: Any, predictions: bytes, card: bytes | None = None) -> Any:
 
 
 def test_a_server_takes_nothing_unless_it_is_told_to(app: Start, sent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(submitting.VARIABLE, raising=False)
+    monkeypatch.delenv(server.VARIABLE, raising=False)
     with pytest.raises(ValueError, match="Could not find a navigation page"):
         app(sent.folder).open("submit")
     with pytest.raises(UserError, match="read-only"):
@@ -55,9 +54,9 @@ def test_a_server_takes_nothing_unless_it_is_told_to(app: Start, sent: Any, monk
 
 def test_the_page_itself_says_that_the_server_is_read_only(sent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     testing = pytest.importorskip("streamlit.testing.v1")
-    monkeypatch.delenv(submitting.VARIABLE, raising=False)
+    monkeypatch.delenv(server.VARIABLE, raising=False)
     monkeypatch.setenv("RAGMETER_STORE", str(sent.folder))
-    script = Path(submitting.__file__).parent / "scripts" / "submit.py"
+    script = Path(server.__file__).parent / "scripts" / "submit.py"
     test = testing.AppTest.from_file(str(script), default_timeout=60).run()
     said = "".join(element.proto.json for element in test.get("bidi_component"))
     assert "read-only" in said
@@ -68,8 +67,8 @@ def test_the_page_itself_says_that_the_server_is_read_only(sent: Any, monkeypatc
 
 @pytest.mark.parametrize("value", ["", "null", "1", "{}", "[]", "[1]", "not json", '"submit"'])
 def test_what_is_no_command_allows_nothing(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(submitting.VARIABLE, value)
-    assert submitting.command() is None
+    monkeypatch.setenv(server.VARIABLE, value)
+    assert server.submit_command() is None
 
 
 def test_serve_says_whether_submissions_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,19 +86,19 @@ def test_serve_says_whether_submissions_are_taken(tmp_path: Path, monkeypatch: p
 def test_the_server_is_told_by_its_environment_and_inherits_no_permission_and_no_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(submitting.VARIABLE, '["rm"]')
+    monkeypatch.setenv(server.VARIABLE, '["rm"]')
     for name in ("OPENAI_API_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD"):
         monkeypatch.setenv(name, "hunter2")
     closed, opened = _environment(tmp_path), _environment(tmp_path, ["ragmeter", "submit"])
-    assert submitting.VARIABLE not in closed
-    assert json.loads(opened[submitting.VARIABLE]) == ["ragmeter", "submit"]
+    assert server.VARIABLE not in closed
+    assert json.loads(opened[server.VARIABLE]) == ["ragmeter", "submit"]
     assert "hunter2" not in {*closed.values(), *opened.values()}
     assert closed["PATH"] == os.environ["PATH"]
 
 
 def test_uploads_are_bounded_by_the_server_too() -> None:
     assert "--server.maxUploadSize=0" in command(1, "h", False)
-    assert f"--server.maxUploadSize={submitting.UPLOAD_MIB}" in command(1, "h", False, uploads=True)
+    assert f"--server.maxUploadSize={server.UPLOAD_MIB}" in command(1, "h", False, uploads=True)
 
 
 # -- check, preview, store -----------------------------------------------------------------------------------------
@@ -147,12 +146,12 @@ def test_problems_are_listed_with_file_and_line_and_keep_it_out(app: Start, sent
 def test_what_no_metric_can_be_computed_from_has_no_preview_and_breaks_nothing(
     app: Start, sent: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = submitting.hand_over
+    real = server.hand_over
 
     def without_scores(*given: Any, **options: Any) -> Any:
         return replace(real(*given, **options), preview={})
 
-    monkeypatch.setattr(submitting, "hand_over", without_scores)
+    monkeypatch.setattr(server, "hand_over", without_scores)
     page = upload(app(sent.folder).open("submit"), sent.predictions, sent.card)
     assert "no place on the board to preview" in words(page.part("preview-note"))
     assert not page.has("preview")
@@ -210,7 +209,7 @@ def test_a_stranger_cannot_ask_for_work_on_data_that_the_store_does_not_have(sen
 
 def test_what_is_too_large_is_refused_before_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(submitting, "UPLOAD_MIB", 1)
+    monkeypatch.setattr(server, "UPLOAD_MIB", 1)
     for predictions, card in ((b"x" * (MIB + 1), b"a: 1"), (b"{}", b"x" * (LIMITS.card_bytes + 1))):
         with pytest.raises(UserError, match="larger than"):
             Draft(predictions, card)
@@ -248,7 +247,7 @@ def test_a_check_that_breaks_off_says_nothing_of_the_machine(
         "import os; os.abort()",
         'import sys; sys.exit(\'{"error": {"what": "/secret", "where": null, "try": null}}\')',
     ):
-        monkeypatch.setenv(submitting.VARIABLE, fake(code))
+        monkeypatch.setenv(server.VARIABLE, fake(code))
         with pytest.raises(UserError) as caught:
             hand_over(Draft(b"{}", b"a: 1"), tmp_path, keep=False)
         assert "secret" not in str(caught.value)
@@ -257,11 +256,11 @@ def test_a_check_that_breaks_off_says_nothing_of_the_machine(
 
 
 def test_a_check_is_ended_when_its_time_is_over_and_only_one_goes_on_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(submitting, "TIME_S", 0.3)
-    monkeypatch.setenv(submitting.VARIABLE, fake("import time; time.sleep(60)"))
+    monkeypatch.setattr(server, "TIME_S", 0.3)
+    monkeypatch.setenv(server.VARIABLE, fake("import time; time.sleep(60)"))
     with pytest.raises(UserError, match="took more than"):
         hand_over(Draft(b"{}", b"a: 1"), tmp_path, keep=False)
-    with submitting._turn, pytest.raises(UserError, match="another submission is being checked"):
+    with server._turn, pytest.raises(UserError, match="another submission is being checked"):
         hand_over(Draft(b"{}", b"a: 1"), tmp_path, keep=False)
     # The turn was given back.
     with pytest.raises(UserError, match="took more than"):
@@ -274,7 +273,7 @@ def test_the_command_gets_our_names_alone_and_no_way_to_the_network(tmp_path: Pa
         "json.dump({'report': {'ok': True, 'said': [sys.argv[1:], os.environ['HF_HUB_OFFLINE'], here]}, "
         "'notes': [], 'run': None}, sys.stdout)"
     )
-    monkeypatch.setenv(submitting.VARIABLE, fake(code))
+    monkeypatch.setenv(server.VARIABLE, fake(code))
     draft = Draft(b"{}", b"a: 1")
     arguments, offline, here = hand_over(draft, tmp_path, keep=False).report["said"]
     assert arguments[:3] == ["predictions.jsonl", "--card", "card.yaml"]
@@ -302,7 +301,7 @@ def test_what_may_not_be_compared_has_no_place_in_the_preview(sent: Any) -> None
     worth = {metric: {"value": 1.0, "low": 0.9, "high": 1.0, "n": 10, "doubt": ""}}
 
     def places(board: Any, **options: Any) -> list[tuple[str, str]]:
-        node = submit_view.preview("theirs@1", worth, board, [metric], {}, **options)
+        node = submission.preview("theirs@1", worth, board, [metric], {}, **options)
         return [
             (words(next(line.find(tag="th"))), words(next(line.find(tag="td")))) for line in next(node.find(tag="tbody")).find(tag="tr")
         ]

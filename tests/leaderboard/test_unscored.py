@@ -13,14 +13,11 @@ import pytest
 from leaderboard.elements import formats
 from leaderboard.elements.nodes import Node
 from leaderboard.matrix import exports
-from leaderboard.matrix.cells import gaps
-from leaderboard.matrix.exports import Export
-from leaderboard.matrix.picture import picture
+from leaderboard.matrix.exports import Export, picture, still_matrix
 from leaderboard.matrix.rows import Order, drawn
-from leaderboard.matrix.still import still_matrix
-from leaderboard.matrix.table import table
-from leaderboard.views.board_table import Order as BoardOrder
-from leaderboard.views.board_table import table as board_table
+from leaderboard.matrix.table import gaps, table
+from leaderboard.views.board import Order as BoardOrder
+from leaderboard.views.board import table as board_table
 from results.board import Board, boards
 from results.store import Store
 from results.tables import CSV_COLUMNS, remarks, tidy, to_csv

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from leaderboard import uploads
-from leaderboard.server import command
-from leaderboard.submitting import UPLOAD_MIB
-from results.submission.limits import MIB
+from leaderboard import server
+from leaderboard.server import UPLOAD_MIB, command
+from results.submission.card import MIB
 
 managers = pytest.importorskip("streamlit.runtime.memory_uploaded_file_manager")
 records = pytest.importorskip("streamlit.runtime.uploaded_file_manager")
@@ -22,7 +21,7 @@ exceptions = pytest.importorskip("starlette.exceptions")
 def manager() -> Any:
     """Of a class of its own: what is bound here stays bound."""
     kind = type("Manager", (managers.MemoryUploadedFileManager,), {})
-    uploads.bound(kind, per_session=30, in_all=50)
+    server.bound(kind, per_session=30, in_all=50)
     return kind("/upload")
 
 
@@ -74,8 +73,8 @@ def test_many_at_once_get_no_further(manager: Any) -> None:
 
 
 def test_both_boxes_hold_their_files_within_the_bounds() -> None:
-    assert uploads.PER_SESSION >= (UPLOAD_MIB + 1) * MIB + UPLOAD_MIB * MIB
-    assert uploads.IN_ALL > uploads.PER_SESSION
+    assert server.PER_SESSION >= (UPLOAD_MIB + 1) * MIB + UPLOAD_MIB * MIB
+    assert server.IN_ALL > server.PER_SESSION
 
 
 @pytest.fixture
@@ -102,7 +101,7 @@ def asked(response: str) -> Any:
 
 @pytest.mark.parametrize("fragments", [None, ["a fragment"]])
 def test_an_answer_where_to_send_a_file_outlives_the_start_of_a_script(queue_kind: type[Any], fragments: list[str] | None) -> None:
-    uploads.answer(queue_kind)
+    server.answer(queue_kind)
     queue = queue_kind()
     for one in (asked("1"), message(delta={}), asked("2"), message(session_status_changed={})):
         queue.enqueue(one)
@@ -130,18 +129,18 @@ def test_without_that_streamlit_drops_the_answer(queue_kind: type[Any]) -> None:
 def test_the_server_that_takes_files_is_started_with_what_is_mended(
     monkeypatch: pytest.MonkeyPatch, queue_kind: type[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command(1, "h", False, uploads=True)[1:5] == ["-P", "-m", "leaderboard.uploads", "run"]
+    assert command(1, "h", False, uploads=True)[1:5] == ["-P", "-m", "leaderboard.server", "run"]
     assert command(1, "h", False)[1:5] == ["-P", "-m", "streamlit", "run"]
     kind = type("Manager", (managers.MemoryUploadedFileManager,), {})
     monkeypatch.setattr(managers, "MemoryUploadedFileManager", kind)
     monkeypatch.setattr("streamlit.web.cli.main", lambda prog_name: None)
-    uploads.main()
+    server.main()
     assert capsys.readouterr().err == ""
     queue = queue_kind()
     queue.enqueue(asked("1"))
     queue.clear(retain_lifecycle_msgs=True)
     assert not queue.is_empty()
-    monkeypatch.setattr(uploads, "len", lambda data: uploads.IN_ALL, raising=False)
+    monkeypatch.setattr(server, "len", lambda data: server.IN_ALL, raising=False)
     with pytest.raises(exceptions.HTTPException):
         put(kind("/upload"), "a", "1", 1)
 
@@ -152,11 +151,11 @@ def test_a_streamlit_that_keeps_files_or_messages_elsewhere_is_told_of_and_still
     started: list[str] = []
     monkeypatch.setattr("streamlit.web.cli.main", lambda prog_name: started.append(prog_name))
     monkeypatch.setattr(managers, "MemoryUploadedFileManager", type("Other", (), {}))
-    uploads.main()
+    server.main()
     queues = pytest.importorskip("streamlit.runtime.forward_msg_queue")
     monkeypatch.setattr(queues, "ForwardMsgQueue", type("Other", (), {"clear": lambda self: None}))
     monkeypatch.setitem(sys.modules, "streamlit.runtime.memory_uploaded_file_manager", None)
-    uploads.main()
+    server.main()
     said = capsys.readouterr().err
     assert (said.count("cannot be bounded"), said.count("sent again")) == (2, 1)
     assert started == ["streamlit", "streamlit"]

@@ -6,8 +6,9 @@ import threading
 import time
 from typing import Any
 
-from methods.models.chat import ChatConfig, ChatModel
-from methods.models.openai_server import ChatRequest, OpenAIServer, Written
+from methods.models.chat import ChatModel
+from methods.models.endpoint import ChatConfig
+from methods.models.server import ChatRequest, OpenAIServer, Written
 
 
 class Endpoint:

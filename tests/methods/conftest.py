@@ -20,7 +20,7 @@ import pytest
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Question, passage_id, sentence_id
 from methods.api import Services
-from methods.models.openai_server import ChatRequest, OpenAIServer, Written
+from methods.models.server import ChatRequest, OpenAIServer, Written
 from methods.registry import Component
 
 TOWNS = ["Arle", "Bresk", "Corvin", "Dalmow", "Estry", "Fennick", "Garlow", "Hulme", "Istrin", "Jorva", "Kestle", "Lorn"]
@@ -193,7 +193,7 @@ def tiny_rq_rag(tiny_llama: str, tmp_path_factory: pytest.TempPathFactory) -> st
     """The tiny Llama with RQ-RAG's control tokens, as a folder."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from methods.baselines.rq_rag_tree import ANSWER_TOKEN, END_TOKEN, EVIDENCE_TOKENS, QUERY_TOKENS
+    from methods.baselines.rq_rag import ANSWER_TOKEN, END_TOKEN, EVIDENCE_TOKENS, QUERY_TOKENS
 
     tokenizer = AutoTokenizer.from_pretrained(tiny_llama)
     tokenizer.add_special_tokens({"additional_special_tokens": [*QUERY_TOKENS, ANSWER_TOKEN, END_TOKEN, *EVIDENCE_TOKENS]})

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
-from benchmarks.errors import UserError
 from benchmarks.registry import Benchmark
 from benchmarks.schema import GoldQuery, Query, Question
 from methods.api import Answer, Context, Prediction, Ranking, Services

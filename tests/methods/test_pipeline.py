@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
-from benchmarks.errors import UserError
 from benchmarks.schema import Passage, Query
 from methods.api import Answer, Context, Evidence, Method, Ranking, Retriever, Services, Usage
 from methods.pipeline import DEPTH, Composition, Pipeline, assemble, index_folder

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from ragmeter.cli import main
-from ragmeter.commands import running
+from ragmeter.cli.commands import run
 from results.store import Store
 
 
@@ -44,8 +44,8 @@ def _answered_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], 
     def answer(text: str) -> Path:
         folder = tmp_path_factory.mktemp("answered")
         (folder / "x.yaml").write_text(text)
-        request = running.Request(str(folder / "x.yaml"))
-        assert running.run(request, folder / "store", as_json=True, quiet=True, verbose=False) == 0
+        request = run.RunRequest(str(folder / "x.yaml"))
+        assert run.run(request, folder / "store", as_json=True, quiet=True, verbose=False) == 0
         return folder
 
     return answer

@@ -20,14 +20,15 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import Prediction
 from methods.registry import METHODS, MethodConfig, register
-from ragmeter import Broke, Compared, Results, UserError, compare, experiment, load_results, run
-from ragmeter.run_loop import execute
+from ragmeter import Broke, UserError, experiment
+from ragmeter.api import Compared, Results, compare, load_results, run
+from ragmeter.run.loop import execute
 from results import queries
 from results.board import boards
-from results.diff import diff
-from results.html_tables import board_html, to_html
-from results.statistics import difference
+from results.compare import diff
+from results.statistics.intervals import difference
 from results.store import FAILED_RUN
+from results.tables import board_html, to_html
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL: dict[str, Any] = {
@@ -94,7 +95,7 @@ def test_what_is_offered_is_there_and_nothing_else() -> None:
         ragmeter.runn  # noqa: B018
     assert issubclass(Broke, UserError)
     # The module of the run loop must not take the function's name away.
-    assert execute.__module__ == "ragmeter.run_loop"
+    assert execute.__module__ == "ragmeter.run.loop"
     assert callable(ragmeter.run)
 
 

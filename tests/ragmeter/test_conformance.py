@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
-from benchmarks.errors import UserError
 from benchmarks.registry import DATASETS
 from benchmarks.schema import Query
 from methods.api import Evidence, Prediction, Services, Usage

@@ -49,10 +49,10 @@ def reference(written: tuple[dict[str, str], dict[str, list[str]]]) -> dict[str,
 
 WRITTEN = """
 import json
-from ragmeter.reference.pages import pages
+from docs._site.reference import pages
 from benchmarks.registry import DATASETS
-from judges.judging import JUDGES
-from judges.registry import METRICS
+from judges.judge import JUDGES
+from judges.metric import METRICS
 from methods.registry import METHODS
 from methods.training import TRAININGS
 every = {"methods": METHODS, "trainings": TRAININGS, "datasets": DATASETS, "judges": JUDGES, "metrics": METRICS}

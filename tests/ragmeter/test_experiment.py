@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.errors import UserError
+from benchmarks.core.errors import UserError
 from ragmeter import experiment, yaml_source
 from ragmeter.cli import app
 

@@ -58,7 +58,7 @@ def test_what_it_adds_is_found_checked_and_run(declared: Path, tmp_path: Path) -
     code = """
 import json, sys
 from benchmarks.registry import DATASETS
-from judges.registry import METRICS
+from judges.metric import METRICS
 from methods.registry import METHODS, Component
 from ragmeter import run
 from ragmeter.conformance import check_dataset, check_method
@@ -96,7 +96,7 @@ def test_without_its_entry_points_nobody_knows_it(tmp_path: Path) -> None:
 def test_a_plug_in_that_cannot_be_imported_is_named_and_harms_nobody(declared: Path, tmp_path: Path) -> None:
     points = declared / "ragmeter_example-1.0.0.dist-info" / "entry_points.txt"
     points.write_text(points.read_text() + "lost = ragmeter_example.nowhere\n")
-    code = "from judges.registry import METRICS; print(sorted(m.id for m in METRICS if m.id in ('em', 'brief')));print(METRICS.broken)"
+    code = "from judges.metric import METRICS; print(sorted(m.id for m in METRICS if m.id in ('em', 'brief')));print(METRICS.broken)"
     done = start(["-c", code], tmp_path, declared)
     found, broken = done.stdout.splitlines()
     assert found == "['brief', 'em']"

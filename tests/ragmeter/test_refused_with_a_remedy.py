@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.errors import UserError
+from benchmarks.core.errors import UserError
 from ragmeter import experiment
 
 GOOD = "name: x\nbenchmarks: [{id: worlds/multihop, limit: 5}]\nmethods: [{id: bm25, k: 3}]\nmetrics: [f1, em]\n"

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from benchmarks.errors import UserError
+from benchmarks.core.errors import UserError
 from methods.sark.config import SarkTrainingConfig
 from methods.sark.data import training_benchmarks
 from methods.training import TRAININGS
 from ragmeter import experiment
 from ragmeter.experiment import Experiment, MethodPlan
-from ragmeter.tasks import load_benchmark, tasks_of
-from results.asked import told_by_name
+from ragmeter.run.tasks import load_benchmark, tasks_of
+from results.variants import told_by_name
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = ("table1", "table2", "table3", "table6", "figure4", "figure5", "figure6", "figure8")

@@ -10,7 +10,7 @@ from safetensors import safe_open
 
 from methods.models.weights import locate
 from methods.registry import Component, MethodConfig
-from ragmeter.sizing.counted import models_of
+from ragmeter.sizes import models_of
 
 
 def counted(model: str) -> int:

@@ -14,14 +14,13 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from benchmarks.errors import Broke, UserError, make_folder, require_writable, unwritable
-from benchmarks.wording import in_words, told_of
-from methods.sark.data_config import LabelsConfig
+from benchmarks.core.errors import Broke, UserError, in_words, make_folder, require_writable, told_of, unwritable
+from methods.sark.config import LabelsConfig
 from methods.training import Silent
-from ragmeter import endings
-from ragmeter.commands import diagnosis
-from ragmeter.commands.planning import Request, plan
-from ragmeter.training_job import Job
+from ragmeter.cli import errors
+from ragmeter.cli.commands import doctor
+from ragmeter.cli.commands.run import PlanRequest, plan
+from ragmeter.run.training import Job
 from results.store import Store
 
 Command = Callable[..., tuple[int, str, str]]
@@ -79,8 +78,9 @@ def test_an_output_is_made_before_anything_is_trained(tmp_path: Path, monkeypatc
 
 
 def test_work_that_could_not_be_kept_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from methods.gpr import questions, questions_file
-    from methods.sark.journal import Journal
+    from methods.gpr import questions
+    from methods.gpr import questions as questions_file
+    from methods.training.journal import Journal
 
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file" / "kept.jsonl", tmp_path):
@@ -130,7 +130,7 @@ def test_what_the_system_refuses_is_not_called_ragmeters_fault(monkeypatch: pyte
         def command(**_: Any) -> None:
             raise error
 
-        return endings.ended(command)
+        return errors.ended(command)
 
     assert ended(NotADirectoryError(errno.ENOTDIR, "Not a directory", "a.yaml/x")) == 2
     said = json.loads(capsys.readouterr().err)["error"]
@@ -169,7 +169,7 @@ def test_doctor_calls_a_damaged_store_a_problem(damage: str, store: Store) -> No
     path = store.database.path
     raw = path.read_bytes()
     path.write_bytes(b"not a database" * 100 if damage == "trash" else raw[:20_000])
-    found = [one for one in diagnosis._store(store.folder) if one.what == "store"]
+    found = [one for one in doctor._store(store.folder) if one.what == "store"]
     assert [one.state for one in found] == ["problem"]
     assert str(path) in found[0].detail
     assert found[0].remedy
@@ -180,7 +180,7 @@ def test_doctor_calls_a_damaged_store_a_problem(damage: str, store: Store) -> No
 
 def test_a_plan_without_gpu_hours_says_nothing_of_gpus(tmp_path: Path, capsys: pytest.CaptureFixture[str], experiment_text: str) -> None:
     (tmp_path / "x.yaml").write_text(experiment_text.replace("{id: random, name: random}, {id: gold_answer}", ""))
-    assert plan(Request(str(tmp_path / "x.yaml")), tmp_path / "store", as_json=False) == 0
+    assert plan(PlanRequest(str(tmp_path / "x.yaml")), tmp_path / "store", as_json=False) == 0
     said = capsys.readouterr().out
     assert "1 task, 8 questions to answer" in said
     assert "GPU" not in said

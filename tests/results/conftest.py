@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.core.fingerprint import content_hash
 from benchmarks.corpus import Corpus
-from benchmarks.fingerprint import content_hash
 from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from benchmarks.schema import Passage, Question, passage_id
-from judges.registry import METRICS, parse
-from judges.scoring import score
+from judges.metric import METRICS, parse
+from judges.score import score
 from methods.api import FAILED, Evidence, Prediction, Usage
 from results import queries
 from results.queries import RunRow

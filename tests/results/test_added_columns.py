@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.errors import UserError
-from judges.registry import parse
-from results import exchange, queries, upkeep
-from results.added_columns import add_columns, added_columns, remove_columns
-from results.board import boards
+from benchmarks.core.errors import UserError
+from judges.metric import parse
+from results import exchange, queries
+from results.board import add_columns, added_columns, boards, remove_columns
 from results.store import Run, Store
 
 EM, F1, ROUGE = (str(parse(name)) for name in ("em", "f1(rules=hotpotqa)", "rouge(type=rougeL)"))
@@ -108,6 +107,6 @@ def test_columns_go_where_their_experiment_goes(store: Store, runs: dict[str, An
         exchange.merge(copy, tmp_path / "out")
         assert shown(copy) == [(EM, F1)]
         assert len(added_columns(copy, [runs["bm25"].run])) == 1
-    upkeep.prune(store, [run.run for run in runs.values()])
+    exchange.prune(store, [run.run for run in runs.values()])
     with store.database.reading() as connection:
         assert connection.execute("FROM added_columns").fetchall() == []

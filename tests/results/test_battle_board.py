@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from judges.judging import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed
-from ragmeter.render import RANKS, show_battles
+from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed
+from ragmeter.console import RANKS, show_battles
 from results import judgements
-from results.battle_board import BattleBoard, Pairing, battle_boards
+from results.battles import BattleBoard, Pairing, battle_boards
 from results.judgements import Match
 from results.queries import RunRow
-from results.statistics import bradley_terry, holm
+from results.statistics import bradley_terry
+from results.statistics.intervals import holm
 from results.store import Store
 
 JUDGE = Judge.of("pairwise", {"model": "m", "repetitions": 1})

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from judges.judging import AS_GIVEN, FIRST, SECOND, Judge, JudgeCall, Parsed
+from judges.judge import AS_GIVEN, FIRST, SECOND, Judge, JudgeCall, Parsed
 from results import judgements
-from results.battle_board import BattleBoard, Pairing, battle_boards
-from results.battle_controls import Placed, misplaced, not_placed, placed
+from results.battles import BattleBoard, Pairing, Placed, battle_boards, misplaced, not_placed, placed
 from results.judgements import Match
 from results.queries import RunRow
-from results.statistics import Verdict, holm, win_rates
+from results.statistics.battles import Verdict, win_rates
+from results.statistics.intervals import holm
 from results.store import Store
 
 KINDS = {

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from benchmarks.registry import load
 from methods.pipeline import Composition
 from methods.registry import Component
-from results.beside import beside, compare, conditions_of_ours, on_board
-from results.published import Figure, figures, find
-from results.statistics import Estimate, estimate
+from results.published import Figure, beside, compare, conditions_of_ours, figures, find, on_board
+from results.statistics.core import Estimate
+from results.statistics.intervals import estimate
 
 NAN = float("nan")
 

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
-from benchmarks.errors import UserError
 from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from benchmarks.schema import Passage, Question, passage_id
 from methods.api import Evidence, Prediction, Usage
-from results import queries, question_queries
+from results import queries
 from results.board import boards
-from results.statistics import difference
+from results.statistics.intervals import difference
 from results.store import FINISHED, Run, Store
 
 Fill = Callable[[Store, list[str | None]], Benchmark]
@@ -140,8 +140,8 @@ def test_an_ambiguous_or_unknown_run_lists_what_exists(store: Store, fill: Fill)
 
 def test_a_questions_page_marks_gold_evidence(store: Store, fill: Fill) -> None:
     benchmark = fill(store, [None] * 4)
-    question = question_queries.questions(store, benchmark.fingerprint)[0]
-    (said,) = question_queries.answers(store, question, ["run-dense"])
+    question = queries.questions(store, benchmark.fingerprint)[0]
+    (said,) = queries.answers(store, question, ["run-dense"])
     assert [(item.rank, item.gold, item.title) for item in said.evidence] == [(1, True, "T")]
     assert said.scores == {"em#v1": 1.0}
 
@@ -158,7 +158,7 @@ def test_questions_that_were_not_scored_on_a_metric_are_not_unscorable(store: St
 def test_the_table_says_how_many_answers_a_metric_was_scored_on(store: Store, fill: Fill) -> None:
     from rich.console import Console
 
-    from ragmeter.render import show_board
+    from ragmeter.console import show_board
 
     fill(store, [None] * 4)
     store.put_scores("run-bm25", ["q0", "q1"], {"recall@5#v1": np.array([0.5, 1.0])})

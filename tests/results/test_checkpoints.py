@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import folder_sha256
 from benchmarks.corpus import Corpus
-from benchmarks.errors import UserError
-from benchmarks.fingerprint import folder_sha256
 from benchmarks.registry import Benchmark, DataReference, DatasetCard
-from methods.models.checkpoint_links import checkpoints_named
-from methods.models.weights import weights_hash
+from methods.models.weights import checkpoints_named, weights_hash
 from methods.pipeline import Composition
 from methods.registry import Component
-from ragmeter.provenance import provenance
-from results import blessed, checkpoints
+from ragmeter.run.provenance import provenance
+from results import checkpoints
 from results.checkpoints import CARD, describe, register, verify
 from results.queries import RunRow
 from results.store import FINISHED, INTERRUPTED, Run, Store
@@ -65,7 +64,7 @@ def run_with(store: Store, name: str, weights: str | None, *, dataset: str = "d"
 
 
 def found_run(store: Store, text: str) -> RunRow:
-    return blessed.find_run(store, text)
+    return checkpoints.find_run(store, text)
 
 
 def test_the_hash_of_a_folder_is_what_sha256sum_says(tmp_path: Path) -> None:
@@ -189,12 +188,12 @@ def test_the_registry_keeps_what_the_card_says_and_moves_with_the_folder(store: 
 def test_a_checkpoint_is_found_by_hash_folder_and_name(store: Store, tmp_path: Path) -> None:
     made = describe(model(tmp_path / "ark-2"), method="ark", stage="s")
     with pytest.raises(UserError, match="not registered"):
-        blessed.find_checkpoint(store, str(tmp_path / "ark-2"))
+        checkpoints.find_checkpoint(store, str(tmp_path / "ark-2"))
     register(store, tmp_path / "ark-2")
     for text in (made.sha256, made.sha256[:6], "ark-2", str(tmp_path / "ark-2")):
-        assert blessed.find_checkpoint(store, text).sha256 == made.sha256
+        assert checkpoints.find_checkpoint(store, text).sha256 == made.sha256
     with pytest.raises(UserError, match="did you mean 'ark-2'"):
-        blessed.find_checkpoint(store, "ark-3")
+        checkpoints.find_checkpoint(store, "ark-3")
 
 
 def test_a_run_is_found_by_the_checkpoint_it_was_made_with(store: Store, tmp_path: Path) -> None:
@@ -207,7 +206,7 @@ def test_a_run_is_found_by_the_checkpoint_it_was_made_with(store: Store, tmp_pat
     newest = run_with(store, "newest", weights)
     run_with(store, "unfinished", weights, status=INTERRUPTED)
     run_with(store, "stranger", "0" * 64)
-    checkpoint = blessed.find_checkpoint(store, "m")
+    checkpoint = checkpoints.find_checkpoint(store, "m")
     assert [run.method for run in checkpoints.runs_with(store, checkpoint)] == ["unfinished", "newest", "older"]
     assert found_run(store, "m").run == newest
 
@@ -260,32 +259,32 @@ def test_a_checkpoints_run_is_sought_on_the_other_sides_benchmark(store: Store, 
     on_d = run_with(store, "d", made.sha256)
     run_with(store, "e", made.sha256, dataset="e")
     other, third = run_with(store, "other", None), run_with(store, "third", None, dataset="f")
-    checkpoint = blessed.find_checkpoint(store, "m")
-    assert blessed.run_of(store, checkpoint, found_run(store, other)).run == on_d
+    checkpoint = checkpoints.find_checkpoint(store, "m")
+    assert checkpoints.run_of(store, checkpoint, found_run(store, other)).run == on_d
     with pytest.raises(UserError, match="runs on several benchmarks"):
-        blessed.run_of(store, checkpoint)
+        checkpoints.run_of(store, checkpoint)
     with pytest.raises(UserError, match=r"no finished run .* on toy/f:test in corpus with seed 0"):
-        blessed.run_of(store, checkpoint, found_run(store, third))
+        checkpoints.run_of(store, checkpoint, found_run(store, third))
 
 
 def test_a_blessed_name_goes_first_and_moves(store: Store) -> None:
     one, two = run_with(store, "one", None), run_with(store, "two", None)
-    assert blessed.bless(store, "two", found_run(store, "one"), "the first") is None
+    assert checkpoints.bless(store, "two", found_run(store, "one"), "the first") is None
     assert found_run(store, "two").run == one
-    before = blessed.bless(store, "two", found_run(store, two))
+    before = checkpoints.bless(store, "two", found_run(store, two))
     assert before is not None
     assert (before.run, before.note) == (one, "the first")
     assert found_run(store, "two").run == two
-    assert [name.name for name in blessed.blessings(store)] == ["two"]
-    blessed.unbless(store, "two")
-    assert blessed.blessings(store) == []
+    assert [name.name for name in checkpoints.blessings(store)] == ["two"]
+    checkpoints.unbless(store, "two")
+    assert checkpoints.blessings(store) == []
     with pytest.raises(UserError, match="unknown blessed name"):
-        blessed.unbless(store, "two")
+        checkpoints.unbless(store, "two")
 
 
 def test_a_name_for_what_is_gone_says_so(store: Store) -> None:
     run = run_with(store, "one", None)
-    blessed.bless(store, "main", found_run(store, "one"))
+    checkpoints.bless(store, "main", found_run(store, "one"))
     run_with(store, "two", None)
     store.forget(run)
     with pytest.raises(UserError, match="does not hold any more"):
@@ -295,11 +294,11 @@ def test_a_name_for_what_is_gone_says_so(store: Store) -> None:
 def test_only_finished_runs_that_compete_are_blessed_under_names_that_can_be_typed(store: Store) -> None:
     run_with(store, "half", None, status=INTERRUPTED)
     with pytest.raises(UserError, match="not finished"):
-        blessed.bless(store, "main", found_run(store, "half"))
+        checkpoints.bless(store, "main", found_run(store, "half"))
     run_with(store, "whole", None)
     for name in ("", "-x", "a b", "a/b", "é", "x" * 101, "a\n"):
         with pytest.raises(UserError, match="cannot be a blessed name"):
-            blessed.bless(store, name, found_run(store, "whole"))
+            checkpoints.bless(store, name, found_run(store, "whole"))
 
 
 def test_what_means_a_run_and_a_checkpoint_is_asked_back(store: Store, tmp_path: Path) -> None:
@@ -307,7 +306,7 @@ def test_what_means_a_run_and_a_checkpoint_is_asked_back(store: Store, tmp_path:
     register(store, tmp_path / "twin")
     run_with(store, "twin", None)
     with pytest.raises(UserError, match="means 2 things"):
-        blessed.resolve(store, "twin")
-    blessed.bless(store, "main", blessed.find_checkpoint(store, "twin"))
+        checkpoints.resolve(store, "twin")
+    checkpoints.bless(store, "main", checkpoints.find_checkpoint(store, "twin"))
     with pytest.raises(UserError, match="did you mean 'main'"):
-        blessed.resolve(store, "mian")
+        checkpoints.resolve(store, "mian")

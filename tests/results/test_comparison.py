@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
-from benchmarks.errors import UserError
 from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from benchmarks.schema import Passage, Question, passage_id
 from methods.api import Evidence, Prediction, Usage
 from results import queries
-from results.attribution import attribution
-from results.comparison import compare
+from results.compare import compare
+from results.provenance import attribution
 from results.queries import RunRow
-from results.statistics import difference, holm
+from results.statistics.intervals import difference, holm
 from results.store import FINISHED, Run, Store
 
 CARD = DatasetCard(

@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from results.asked import told_by_name
 from results.contestants import Contestant, contestants, key_of
 from results.queries import RunRow
+from results.variants import told_by_name
 
 DAY = datetime(2026, 3, 1)
 

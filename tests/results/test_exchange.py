@@ -12,17 +12,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.errors import UserError
+from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage
-from judges.judging import AS_GIVEN, FIRST, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed, Score
+from judges.judge import AS_GIVEN, FIRST, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed, Score
 from methods.api import FAILED, Evidence, Prediction, Usage
-from results import exchange, judgements, queries, upkeep
+from results import exchange, judgements, queries
 from results.invariants import check_run, violations
-from results.judgements import Match
-from results.labelled import with_present
-from results.labelling import labels, standing
-from results.rows import insert
-from results.store import BY_RUN, FINISHED, RUNNING, Run, Store
+from results.judgements import Match, with_present
+from results.labels import labels, standing
+from results.store import BY_RUN, FINISHED, RUNNING, Run, Store, insert
 
 METRIC = "em(rules=squad)#v1"
 QUESTIONS = 6
@@ -174,7 +172,7 @@ def test_what_is_no_store_and_what_would_be_overwritten_is_refused(tmp_path: Pat
 def test_pruning_takes_a_run_with_what_only_it_needed(store: Store) -> None:
     fill(store, "r1", [1, 2])
     fill(store, "r2", [2, 3])
-    gone = upkeep.prune(store, ["r1"])
+    gone = exchange.prune(store, ["r1"])
     assert (gone.runs, gone.passages) == (1, 1)
     assert [run.run for run in queries.runs(store)] == ["r2"]
     assert [row[0] for row in rows(store, "passages")] == ["p2", "p3"]
@@ -187,7 +185,7 @@ def test_orphans_are_runs_that_nothing_names(store: Store) -> None:
     store.put_experiment("e", "name: e", None, None, None, ["shown"])
     with store.database.writing() as connection:
         connection.execute("INSERT INTO blessings VALUES ('main', 'blessed', NULL, NULL, now()::TIMESTAMP)")
-    assert [run.run for run in upkeep.orphans(store, queries.runs(store))] == ["lost"]
+    assert [run.run for run in exchange.orphans(store, queries.runs(store))] == ["lost"]
 
 
 def test_vacuum_shrinks_the_file_and_keeps_every_row(store: Store) -> None:
@@ -198,7 +196,7 @@ def test_vacuum_shrinks_the_file_and_keeps_every_row(store: Store) -> None:
     fill(store, "r1", range(QUESTIONS))
     store.forget("big")
     before_rows = content(store)
-    before, after = upkeep.vacuum(store.database)
+    before, after = exchange.vacuum(store.database)
     assert after < before / 2
     assert content(store) == before_rows
     fill(store, "r2", [1])
@@ -430,7 +428,7 @@ def test_a_violation_of_half_a_run_is_not_one_of_the_whole(tmp_path: Path) -> No
 
 def test_pruning_takes_what_was_said_of_a_run(judged: Judged, store: Store) -> None:
     judged(store)
-    upkeep.prune(store, ["r1"])
+    exchange.prune(store, ["r1"])
     assert rows(store, "battles") == rows(store, "battle_calls") == labels(store) == []
     assert standing(store) == (0, 2)  # people's work is kept
     assert judgements.judged_runs(store, str(MATCH)) == ["r2"]

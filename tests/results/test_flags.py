@@ -10,13 +10,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from judges.judging import Judge, JudgeCall, Parsed, Score
-from judges.registry import METRICS, register
-from ragmeter.render import show_board
+from judges.judge import Judge, JudgeCall, Parsed, Score
+from judges.metric import METRICS, register
+from ragmeter.console import show_board
 from results import judgements
-from results.added_columns import add_columns
-from results.board import boards
-from results.flags import wrongly_ranked
+from results.board import add_columns, boards, wrongly_ranked
 from results.store import Store
 
 CONTROLS = {

@@ -9,18 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
-from benchmarks.errors import UserError
 from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from benchmarks.schema import Question
-from judges.registry import parse
+from judges.metric import parse
 from methods.api import Prediction
 from results import queries
-from results.gate import Gate, ask
-from results.gate_history import history, record
-from results.margins import parse_margin, parse_margins
-from results.rare_losses import share_that_may, too_rare
-from results.statistics import non_inferiority
+from results.gate import Gate, ask, history, parse_margin, parse_margins, record, share_that_may, too_rare
+from results.statistics.gate import non_inferiority
 from results.store import FINISHED, INTERRUPTED, Run, Store
 
 CARD = DatasetCard(

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from judges.registry import METRICS, register
+from judges.metric import METRICS, register
 from methods.api import Services
 from ragmeter import experiment
-from ragmeter.render import show_board
-from ragmeter.run_loop import execute
-from ragmeter.tasks import states, tasks_of
+from ragmeter.console import show_board
+from ragmeter.run.loop import execute
+from ragmeter.run.tasks import states, tasks_of
 from results.board import boards
 from results.invariants import check_run, violations
 from results.store import Store

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from judges.judging import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed, Score
-from results import judgements, labelling
-from results.judge_cards import judge_card
+from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed, Score
+from results import judgements, labels
+from results.judge_card import judge_card
 from results.judgements import Match
 from results.queries import RunRow
-from results.statistics import cohen_kappa, prediction_powered_mean
+from results.statistics.judges import cohen_kappa, prediction_powered_mean
 from results.store import Store
 from results.tables import to_csv
 
@@ -60,7 +60,7 @@ def label(store: Store, path: Path, run: RunRow, annotator: str, said: dict[int,
     first = f"{run.run}+{other.run}" if other else run.run
     rows = [(f"{first}/q{n}", "overall" if other else "accuracy", text) for n, text in said.items()]
     path.write_text(to_csv(("item", "criterion", "label"), rows))
-    labelling.import_labels(store, path, annotator)
+    labels.import_labels(store, path, annotator)
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_a_corrected_mean_is_the_statistic_on_judged_values_and_labels(store: St
     judged(store, run, OTHER, values)
     label(store, tmp_path / "a.csv", run, "ann", said)
     (found,) = judge_card(store, str(OTHER)).corrected
-    human = [labelling.worth(said[n]) if n in said else math.nan for n in range(N)]
+    human = [labels.worth(said[n]) if n in said else math.nan for n in range(N)]
     assert (found.run, found.measure) == (run.run, "accuracy")
     expected = prediction_powered_mean(values, human)
     assert found.mean.corrected.value == pytest.approx(expected.corrected.value)

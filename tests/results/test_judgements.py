@@ -12,12 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from judges.judging import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed, Score
+from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed, Score
 from methods.api import Prediction
-from ragmeter.render import show_board
+from ragmeter.console import show_board
 from results import judgements, queries
-from results.added_columns import add_columns
-from results.board import boards, with_failures
+from results.board import add_columns, boards, with_failures
 from results.judgements import ONE, OTHER, Match
 from results.queries import RunRow
 from results.store import Store

@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.errors import UserError
+from benchmarks.core.errors import UserError
 from methods.api import Prediction
-from results import labelling, upkeep
-from results.judgements import ONE, OTHER
-from results.labelled import digest, with_present
-from results.labelling import COLUMNS, Imported, Label, export_items, import_labels, labels
-from results.rows import storable
-from results.statistics import krippendorff_alpha
-from results.store import Store
+from results import exchange
+from results import labels as labelling
+from results.judgements import ONE, OTHER, digest, with_present
+from results.labels import COLUMNS, Imported, Label, export_items, import_labels, labels
+from results.statistics.judges import krippendorff_alpha
+from results.store import Store, storable
 
 GOLDS = [f"gold{n}" for n in range(30)]
 SAID = {"secret-method": [f"mine {n}" for n in range(30)], "other-method": [f"=cmd|'/c calc'!A{n}" for n in range(30)]}
@@ -266,7 +265,7 @@ def test_people_have_not_worked_in_vain_when_a_run_is_forgotten(store: Store, ru
 def test_labels_survive_a_pruning_and_say_so(store: Store, runs: dict[str, Any], fill: Any, tmp_path: Path) -> None:
     labelled(store, single(store, runs, 1000), tmp_path)
     before = set(labels(store))
-    assert upkeep.prune(store, [run.run for run in runs.values()]).resting == len(before) == 60
+    assert exchange.prune(store, [run.run for run in runs.values()]).resting == len(before) == 60
     assert labels(store) == []
     fill(store, SAID, GOLDS, metrics=())
     assert set(labels(store)) == before

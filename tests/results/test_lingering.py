@@ -16,7 +16,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from benchmarks.errors import UserError
+from benchmarks.core.errors import UserError
 from results import database
 from results.database import _Shared
 from results.store import Store

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from results import queries
-from results.live import running
+from results.queries import running
 from results.store import INTERRUPTED, RUNNING, Store
 
 

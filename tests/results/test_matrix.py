@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, t
 
-from results import column_figures, invariants, method_record, queries
-from results.beside import beside, printed
+from results import contestants as column_figures
+from results import invariants, provenance, queries
 from results.board import boards, groups
-from results.budgets import quality_budget
-from results.column_figures import COSTS, Figures, Wanted
-from results.contestants import contestants, key_of, why_not_ranked
+from results.budget import quality_budget
+from results.contestants import COSTS, Figures, Wanted, contestants, key_of, why_not_ranked
 from results.matrix import Cell, Column, Matrix, _kin, matrix, ranked_cells
-from results.statistics import benjamini_hochberg, holm
+from results.published import beside, printed
+from results.statistics.intervals import benjamini_hochberg, holm
 from results.store import Store
 from results.tables import remarks
 
@@ -50,7 +50,7 @@ def read(store: Store, shown: list[Column]) -> dict[str, Figures]:
 
 def built(store: Store, shown: list[Column] | None = None, without: tuple[str, ...] = (), **options: Any) -> Matrix:
     shown = shown or columns(store)
-    cards = method_record.cards(store)
+    cards = provenance.cards(store)
     ids = [run.run for column in shown for run in column.runs]
     rows = contestants({column.key: column.runs for column in shown}, cards, {})
     rows = [row for row in rows if row.name not in without]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.errors import UserError
-from judges.registry import METRICS
-from judges.registry import parse as parse_metric
+from benchmarks.core.errors import UserError
+from judges.metric import METRICS
+from judges.metric import parse as parse_metric
 from methods.registry import METHODS
 from results import published
 from results.published import COLUMNS, KEYS, figures, find, read

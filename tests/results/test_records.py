@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarks import registry as datasets
+from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
-from benchmarks.errors import UserError
 from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from benchmarks.schema import Passage, Question, passage_id, sentence_id
-from judges.scoring import score
+from judges.score import score
 from methods.api import Evidence, Prediction
 from results import queries, records
 from results.store import Run, Store

@@ -14,7 +14,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Question
 from methods.api import FAILED, Prediction
-from results import queries, question_queries
+from results import queries
 from results.redaction import HIDDEN, names_secret, redacted, shareable, variable_is_secret, without_secrets
 from results.store import FAILED_RUN, Run, Store
 
@@ -232,8 +232,8 @@ def test_runs_and_answers_are_read_without_secrets(store: Store) -> None:
     store.append("ab" * 8, [Prediction("q0", "", notes={FAILED: f"401: {key}"})], {})
     store.end("ab" * 8, FAILED_RUN, f"Incorrect API key provided: {key}")
     (run,) = queries.runs(store)
-    (question,) = question_queries.questions(store, asked.fingerprint)
-    said = repr((run, question_queries.answers(store, question, [run.run])))
+    (question,) = queries.questions(store, asked.fingerprint)
+    said = repr((run, queries.answers(store, question, [run.run])))
     assert key not in said
     assert "hunter2" not in said
     assert run.error == f"Incorrect API key provided: {HIDDEN}"

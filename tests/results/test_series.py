@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
-from benchmarks.errors import UserError
 from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from benchmarks.schema import Passage, Question, passage_id
 from methods.api import Prediction, Usage
-from results.board import boards
-from results.series import seeded_name, stem
-from results.statistics import difference
+from results.board import boards, seeded_name, stem
+from results.statistics.intervals import difference
 from results.store import FINISHED, Run, Store
 from results.tables import remarks
 

@@ -13,18 +13,17 @@ import pytest
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from benchmarks.schema import Question
-from judges.registry import parse
+from judges.metric import parse
 from leaderboard.elements.formats import PERCENT
-from leaderboard.views.board_table import Order, ordered, table
-from leaderboard.views.budget_view import pareto_table
+from leaderboard.views.board import Order, ordered, table
+from leaderboard.views.budget import pareto_table
 from methods.api import FAILED, Prediction, Usage
 from results import queries
 from results.board import Board, boards
-from results.budgets import budget_curves, quality_budget, telling_axis
-from results.column_figures import Wanted, figures
-from results.contestants import contestants
+from results.budget import budget_curves, quality_budget, telling_axis
+from results.contestants import Wanted, contestants, figures
 from results.matrix import Column, ranked_cells
-from results.stated_costs import AS_STATED, NOT_STATED
+from results.queries import AS_STATED, NOT_STATED
 from results.store import FINISHED, Run, Store
 from results.tables import CSV_COLUMNS, tidy, to_csv
 

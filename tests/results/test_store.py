@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.errors import Broke, UserError
+from benchmarks.core.errors import Broke, UserError
 from benchmarks.schema import Passage
 from methods.api import FAILED, Evidence, Indexed, Prediction, Usage
 from results import queries

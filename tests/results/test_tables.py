@@ -175,7 +175,7 @@ def test_latex_compiles(board: Board, typeset: Callable[[str, Path], int], tmp_p
 def test_doubtful_intervals_are_marked_and_the_reasons_given_once(board: Board) -> None:
     from rich.console import Console
 
-    from ragmeter.render import show_board
+    from ragmeter.console import show_board
     from results.tables import doubts
 
     cells = [cell for row in board.rows for cell in row.cells.values()]

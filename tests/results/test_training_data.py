@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from results import checkpoints
-from results.asked import told_by_name
-from results.checkpoints import Checkpoint
+from results.checkpoints import Checkpoint, declared, known_checkpoints, references_of, trained_on
 from results.contestants import contaminated_by, contestants
 from results.queries import RunRow
 from results.store import Store
-from results.training_data import declared, known_checkpoints, references_of, trained_on
+from results.variants import told_by_name
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
 DAY = datetime(2026, 3, 1)

@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 
 from benchmarks import registry, settings
 from benchmarks.registry import Benchmark
-from judges.registry import parse as parse_metric
-from judges.scoring import score
+from judges.metric import parse as parse_metric
+from judges.score import score
 from methods.api import Evidence, Prediction
 from results import trec
-from results.submission.card import parse_card
-from results.submission.checks import Target, validate
+from results.submission.card import LIMITS, Limits, parse_card
 from results.submission.findings import Finding, Findings
-from results.submission.limits import LIMITS, Limits
+from results.submission.validate import Target, validate
 
 IDS = st.text(st.characters(codec="utf-8"), max_size=12)
 SCORES = st.floats(allow_nan=False, allow_infinity=False)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from judges.api import Batch, Parameter, Scores
-from judges.registry import register
+from judges.metric import Batch, Parameter, Scores, register
 
 
 @register(

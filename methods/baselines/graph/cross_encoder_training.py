@@ -6,24 +6,317 @@ of seeds that are for training. Its checkpoint is a `CrossEncoder` of sentence-t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
-from benchmarks.errors import UserError
+from benchmarks import registry
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import fingerprint
+from benchmarks.core.random import Draws
+from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import Benchmark, resolve
-from methods.baselines.graph.cross_encoder_card import write_card
-from methods.baselines.graph.cross_encoder_loss import GroupObjective
-from methods.baselines.graph.cross_encoder_rows import Group, asked_of, groups, load_graphs, load_training
-from methods.baselines.graph.cross_encoder_validation import validator
-from methods.baselines.graph.trained import without_load_report
+from benchmarks.schema import Question
+from benchmarks.worlds.world import require_training_seed
+from methods.api import Services
+from methods.baselines.graph.bm25 import verbalised
+from methods.baselines.graph.cross_encoder import without_load_report
 from methods.models.weights import loading, locate
-from methods.one_stage import Begun, Figures, train_stage
-from methods.torch_loop import Loop, LoopOptions, Schedule, accelerator
+from methods.registry import Component
 from methods.training import TrainedStage, TrainingConfig, Workshop, register_training
+from methods.training.loop import Figures, Loop, LoopOptions, Schedule, Validate, accelerator, backward, own, summed
+from methods.training.stages import Begun, train_stage
+
+# -- The README of a cross-encoder of triples --
+
+
+_CARD = """---
+library_name: sentence-transformers
+pipeline_tag: text-ranking
+tags:
+- sentence-transformers
+- cross-encoder
+- reranker
+---
+
+# A cross-encoder of questions and triples
+
+Base: `{base}`. Training data: {data}. Seed {seed}.
+
+It scores how well a triple of a knowledge graph, written in natural words, answers a question. It takes the place of a
+published cross-encoder in a hybrid of BM25 and dense retrieval where none is at hand; a row of a table with it is
+called `hybrid[worlds-ce]`.
+
+```python
+from sentence_transformers import CrossEncoder
+
+model = CrossEncoder("path/to/this/folder")
+scores = model.predict([("what does jamaican people speak?", "Jamaica location country languages spoken English")])
+```
+
+| | |
+|---|---|
+{rows}
+"""
+
+
+def write_card(folder: Path, base: str, seed: int, data: Sequence[str], facts: Mapping[str, object]) -> None:
+    """Write the card; it holds nothing that changes between equal trainings."""
+    rows = (f"| {name} | {f'{value:.6g}' if isinstance(value, float) else value} |" for name, value in facts.items())
+    text = _CARD.format(base=base, seed=seed, data=", ".join(f"`{one}`" for one in data), rows="\n".join(rows))
+    (folder / "README.md").write_text(text, "utf-8")
+
+
+# -- What a cross-encoder of triples is trained on: questions, each with a triple that proves its answer and others --
+
+
+Rows = NDArray[np.int64]
+WHERE = "data"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question with its graph.
+
+    Attributes:
+        question: What is asked.
+        corpus: The triples.
+        gold: Rows of the triples that prove the answer.
+        hard: Rows of the others that BM25 likes best, best first.
+        easy: Rows of all others of the graph.
+    """
+
+    question: Question
+    corpus: TripleCorpus
+    gold: Rows
+    hard: Rows
+    easy: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A row of training: one question, one triple that proves its answer, and some that do not.
+
+    Attributes:
+        question: The question's text.
+        texts: Triples in natural words, the right one first.
+    """
+
+    question: str
+    texts: tuple[str, ...]
+
+
+def load_training(references: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> list[Benchmark]:
+    """Load benchmarks that may be trained on.
+
+    Raises:
+        UserError: One holds no graphs, is a test split, or holds worlds that must not be trained on.
+    """
+    benchmarks = load_graphs(references, options)
+    for reference, benchmark in zip(references, benchmarks, strict=True):
+        if "test" in (benchmark.reference.split or "").split("+"):
+            raise UserError(f"{reference} is a test split, which must not be trained on", where=WHERE, try_this="a train split")
+        if benchmark.reference.name == "worlds":
+            for seed in sorted({question.metadata["seed"] for question in benchmark.questions}):
+                require_training_seed(seed)
+    return benchmarks
+
+
+def load_graphs(references: Sequence[str], options: Mapping[str, Mapping[str, Any]]) -> list[Benchmark]:
+    """Load benchmarks whose corpora are triples.
+
+    Raises:
+        UserError: One holds passages.
+    """
+    found = [registry.load(one, options.get(registry.resolve(one)[0].name, {})) for one in references]
+    for benchmark in found:
+        if not isinstance(benchmark.corpus, TripleCorpus):
+            raise UserError(f"{benchmark.reference} has no graphs", where=WHERE, try_this="data of graph QA: worlds/graph:train")
+    return found
+
+
+def asked_of(benchmarks: Sequence[Benchmark], pool: int) -> tuple[list[Asked], int]:
+    """Questions whose proof is in their graph, and how many were left out because it is not.
+
+    Args:
+        benchmarks: As `load_graphs` gives them.
+        pool: Hard triples kept for each question.
+
+    Raises:
+        UserError: No question is left.
+    """
+    found, without = [], 0
+    for benchmark in benchmarks:
+        corpus = benchmark.corpus
+        assert isinstance(corpus, TripleCorpus)
+        index = Component.of("bm25_triples").build(Services()).index(corpus)
+        for question in benchmark.questions:
+            one = _asked(question, corpus, index, pool)
+            if one is None:
+                without += 1
+            else:
+                found.append(one)
+    if not found:
+        raise UserError(
+            "no question comes with triples that prove its answer and others beside them",
+            where=WHERE,
+            try_this="data with reasoning triples: worlds/graph:train",
+        )
+    return found, without
+
+
+def _asked(question: Question, corpus: TripleCorpus, index: Any, pool: int) -> Asked | None:
+    candidates = question.candidates if question.candidates is not None else corpus.ids
+    rows = corpus.rows_of(candidates).astype(np.int64)
+    proof = set(question.triples)
+    triples = corpus.triples.take(rows)
+    gold = np.array([triple in proof for triple in triples], dtype=bool)
+    if not gold.any() or gold.all():
+        return None
+    ranking = index.retrieve([question.query()], pool + int(gold.sum()))[0]
+    right = set(rows[gold].tolist())
+    near = [row for row in map(corpus.row, ranking.ids) if row not in right]
+    return Asked(question, corpus, rows[gold], np.array(near[:pool], dtype=np.int64), rows[~gold])
+
+
+def groups(asked: Sequence[Asked], negatives: int, hard: int, *key: str | int) -> list[Group]:
+    """The rows of an epoch: one for each triple that proves an answer, in random order.
+
+    A text that reads like the right one is not held against it.
+
+    Args:
+        asked: The questions.
+        negatives: Other triples of each row, fewer where the graph has no more.
+        hard: How many of them are drawn from the hard ones.
+        key: What is drawn for: seed and epoch; equal keys give equal rows.
+    """
+    rows = [
+        _group(one, int(gold), negatives, hard, Draws("cross-encoder", *key, one.question.id, place))
+        for one in asked
+        for place, gold in enumerate(one.gold)
+    ]
+    Draws("cross-encoder", *key).shuffle(rows)
+    return rows
+
+
+def _group(asked: Asked, gold: int, negatives: int, hard: int, draws: Draws) -> Group:
+    near = draws.sample(asked.hard.tolist(), hard)
+    # More than are needed: some may be among the near ones, or read like the right one.
+    far = [int(asked.easy[draws.below(len(asked.easy))]) for _ in range(2 * negatives)]
+    right, *others = verbalised(asked.corpus.triples, np.array([gold, *dict.fromkeys((*near, *far))]))
+    proofs = {right, *verbalised(asked.corpus.triples, asked.gold)}
+    wrong = [text for text in dict.fromkeys(others) if text not in proofs]
+    return Group(asked.question.text, (right, *wrong[:negatives]))
+
+
+# -- The loss of a cross-encoder over groups: of a question's triples the right one should score highest --
+# L = mean over groups of −log( exp(s_right) / Σ over the group's triples exp(s) )
+
+
+class GroupObjective:
+    """Adds the gradient of a batch's loss to the parameters of a cross-encoder.
+
+    Groups are gone through a few at a time; the loss is a mean over groups, so nothing changes.
+
+    Args:
+        model: A `CrossEncoder` of sentence-transformers.
+        part: Pairs that fit.
+        accelerator: Of `accelerate`; None: one process in the model's own precision.
+    """
+
+    def __init__(self, model: Any, part: int, accelerator: Any = None) -> None:
+        self.model, self.part, self.accelerator = model, part, accelerator
+
+    def backward(self, batch: Sequence[Group], seed: Sequence[str | int]) -> float:
+        """Add the gradient; each process adds that of its own groups.
+
+        Args:
+            batch: The groups.
+            seed: What dropout is drawn from: seed, step …
+
+        Returns:
+            The loss.
+        """
+        import torch
+
+        total = 0.0
+        for number, group in own(list(enumerate(self._parts(batch))), self.accelerator):
+            torch.manual_seed(int(fingerprint(*seed, number), 16) % 2**63)
+            loss = self._loss(group) / len(batch)
+            total += float(loss.detach())
+            backward(loss, self.accelerator)
+        return summed(total, self.accelerator, self.model.device)
+
+    def scores(self, pairs: Sequence[tuple[str, str]]) -> Any:
+        """Raw scores of questions and triples: shape (pairs,)."""
+        tokenizer = self.model.tokenizer
+        questions, triples = map(list, zip(*pairs, strict=True))
+        features = tokenizer(questions, triples, truncation=True, max_length=self.model.max_seq_length, padding=True, return_tensors="pt")
+        with nullcontext() if self.accelerator is None else self.accelerator.autocast():
+            found = self.model(dict(features.to(self.model.device)))["scores"]
+        return found.float().reshape(len(pairs))
+
+    def _parts(self, batch: Sequence[Group]) -> list[list[Group]]:
+        """Groups in parts of at most so many pairs, at least one group each."""
+        parts: list[list[Group]] = []
+        room = 0
+        for group in batch:
+            if not parts or room < len(group.texts):
+                parts.append([])
+                room = self.part
+            parts[-1].append(group)
+            room -= len(group.texts)
+        return parts
+
+    def _loss(self, part: Sequence[Group]) -> Any:
+        """The summed loss of some groups."""
+        scores = self.scores([(group.question, text) for group in part for text in group.texts])
+        ends = np.cumsum([len(group.texts) for group in part]).tolist()
+        starts = [0, *ends[:-1]]
+        losses = [scores[start:end].logsumexp(0) - scores[start] for start, end in zip(starts, ends, strict=True)]
+        return sum(losses)
+
+
+# -- How well a cross-encoder in training ranks the triples that prove the answers of held-out questions --
+
+
+def validator(objective: GroupObjective, asked: Sequence[Asked], k: int) -> Validate:
+    """Recall of a question's reasoning triples among the k best of its graph, over all questions.
+
+    Args:
+        objective: Scores pairs.
+        asked: The questions.
+        k: As said.
+    """
+
+    def validate() -> Figures:
+        return {f"validation_triple_recall@{k}": float(np.mean([_recall(objective, one, k) for one in asked]))}
+
+    return validate
+
+
+def _recall(objective: GroupObjective, asked: Asked, k: int) -> float:
+    import torch
+
+    rows = np.concatenate([asked.easy, asked.gold])
+    texts = verbalised(asked.corpus.triples, rows)
+    pairs = [(asked.question.text, text) for text in texts]
+    with torch.inference_mode():
+        parts = [objective.scores(pairs[start : start + objective.part]) for start in range(0, len(pairs), objective.part)]
+    # Gold comes last, so that equal scores do not favour it.
+    best = np.argsort(-torch.cat(parts).cpu().numpy(), kind="stable")[:k]
+    return float((best >= len(asked.easy)).sum() / len(asked.gold))
+
+
+# -- `ragmeter train graph_cross_encoder`: a cross-encoder that tells which triple of a graph answers a question --
+
 
 STAGE = "reranker"
 

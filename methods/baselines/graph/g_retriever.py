@@ -17,11 +17,11 @@ from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Query
 from methods.api import Index, Ranking, Services
-from methods.baselines.graph.encoded import ROBERTA, EncodedNames, GraphEncoderConfig
 from methods.baselines.graph.pcst import best_tree, edge_cost, edge_prizes, node_prizes
-from methods.baselines.graph.triples import TripleScope, triple_corpus
+from methods.baselines.graph.question_graph import ROBERTA, EncodedNames, GraphEncoderConfig
 from methods.models.encoder import Encoder, Vectors
 from methods.registry import register
+from methods.retrieval.triples import TripleScope, triple_corpus
 
 NOTE = "g_retriever"
 """Key in `notes`: how many triples and entities were chosen, and of how many."""

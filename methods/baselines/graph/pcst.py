@@ -6,15 +6,213 @@ node in the middle of two free edges, and the difference is that node's prize.
 
 from __future__ import annotations
 
+import heapq
+from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.baselines.graph.prize_collecting import prize_collecting_tree
-from methods.baselines.graph.question_graph import Places, QuestionGraph
+from methods.baselines.graph.question_graph import QuestionGraph
 
+# -- The prize-collecting Steiner tree by the algorithm of Goemans and Williamson, without a root --
+# Around every node with a prize a moat grows. Where moats fill an edge, the two clusters become one; a cluster whose
+# moats have used up its prizes stops, until a growing one reaches it. When one cluster at most still grows, its edges are
+# the answer, less what was reached only after it had stopped and leads nowhere else (their pruning, "gw"). What the tree
+# costs and the prizes it misses are together at most twice the least possible.
+#
+# The library `pcst_fast` does the same, in Hegde, Indyk and Schmidt's formulation, and cannot be used: its last release
+# (1.0.10) was built for NumPy 1, and under NumPy 2 all items of its answer are one number.
+
+
+Places = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+TIGHT = 1e-12
+"""Rounding by as much does not keep an edge from being full."""
+STOPS, FILLS = 0, 1
+"""Kinds of events; at the same time a cluster stops before an edge is filled."""
+
+
+def prize_collecting_tree(ends: Places, prizes: Floats, costs: Floats) -> tuple[Places, Places]:
+    """A connected part of a graph whose prizes, less the costs of its edges, are large.
+
+    Args:
+        ends: The two nodes of each edge, shape (edges, 2); parallel edges and loops are possible.
+        prizes: Of each node, none negative.
+        costs: Of each edge, none negative.
+
+    Returns:
+        The places of nodes and edges, ascending: a tree; one node alone where no edge pays; none without a prize.
+    """
+    growth = _Growth(ends.tolist(), prizes.tolist(), costs.tolist())
+    growth.run()
+    nodes, edges = growth.pruned()
+    return np.array(sorted(nodes), np.int64), np.array(sorted(edges), np.int64)
+
+
+class _Growth:
+    """Clusters of nodes: first every node alone, then what came of each merging, in order.
+
+    Attributes:
+        left: How long each cluster may grow from when it began.
+        grown: How long it did, once it does not grow any more.
+        merged: Of each merging its edge, and the cluster that had stopped with the end of the edge in it, or −1, −1.
+    """
+
+    def __init__(self, ends: list[list[int]], prizes: list[float], costs: list[float]) -> None:
+        size = len(prizes)
+        self.ends, self.costs = ends, costs
+        self.at: dict[int, list[int]] = defaultdict(list)
+        for edge, (one, other) in enumerate(ends):
+            if one != other:
+                self.at[one].append(edge)
+                self.at[other].append(edge)
+        self.time = 0.0
+        self.left = prizes
+        self.since = [0.0] * size
+        self.grown = [0.0] * size
+        self.growing = [prize > 0 for prize in prizes]
+        self.parent = [-1] * size
+        self.members = [[node] for node in range(size)]
+        self.merged: list[tuple[int, int, int]] = []
+        # Short ways up: a cluster around this one, and what was grown from this one on to below that one.
+        self.above = list(range(size))
+        self.below = [0.0] * size
+        self.events: list[tuple[float, int, int]] = []
+
+    def run(self) -> None:
+        """Grow until one cluster at most does."""
+        active = [node for node, growing in enumerate(self.growing) if growing]
+        for node in active:
+            self._begin(node, [node])
+        number = len(active)
+        while number > 1:
+            self.time, kind, what = heapq.heappop(self.events)
+            if kind == FILLS:
+                number -= self._fill(what)
+            elif self.growing[what]:
+                self._stop(what)
+                number -= 1
+
+    def _begin(self, cluster: int, anew: list[int]) -> None:
+        """Note when a growing cluster will stop, and when the edges will be full at nodes that did not grow before."""
+        heapq.heappush(self.events, (self.time + self.left[cluster], STOPS, cluster))
+        for node in anew:
+            for edge in self.at[node]:
+                self._note(edge)
+
+    def _note(self, edge: int) -> None:
+        full = self._full(edge)
+        if full is not None:
+            heapq.heappush(self.events, (max(full, self.time), FILLS, edge))
+
+    def _full(self, edge: int) -> float | None:
+        """When an edge will be full, as clusters grow now; None if never."""
+        (one, moat), (other, opposite) = map(self._moat, self.ends[edge])
+        rate = self.growing[one] + self.growing[other]
+        if one == other or not rate:
+            return None
+        return self.time + (self.costs[edge] - moat - opposite) / rate
+
+    def _moat(self, node: int) -> tuple[int, float]:
+        """The outermost cluster of a node, and how far the moats around the node reach."""
+        way, cluster = [], node
+        while self.above[cluster] != cluster:
+            way.append(cluster)
+            cluster = self.above[cluster]
+        total = 0.0
+        for inner in reversed(way):
+            total += self.below[inner]
+            self.above[inner], self.below[inner] = cluster, total
+        return cluster, total + (self.time - self.since[cluster] if self.growing[cluster] else self.grown[cluster])
+
+    def _fill(self, edge: int) -> int:
+        """Merge the clusters at an edge if it is full now; returns how many fewer grow then."""
+        full = self._full(edge)
+        if full is None:
+            return 0
+        if full > self.time + TIGHT:
+            # A cluster stopped since this was foreseen.
+            heapq.heappush(self.events, (full, FILLS, edge))
+            return 0
+        one, other = (self._moat(node)[0] for node in self.ends[edge])
+        both = self.growing[one] and self.growing[other]
+        stopped, inner = (one, self.ends[edge][0]) if self.growing[other] else (other, self.ends[edge][1])
+        self.merged.append((edge, -1, -1) if both else (edge, stopped, inner))
+        anew = [] if both else self.members[stopped].copy()
+        for side in (one, other):
+            if self.growing[side]:
+                self._stop(side)
+        self._begin(self._union(one, other), anew)
+        return int(both)
+
+    def _stop(self, cluster: int) -> None:
+        self.grown[cluster] = self.time - self.since[cluster]
+        self.left[cluster] -= self.grown[cluster]
+        self.growing[cluster] = False
+
+    def _union(self, one: int, other: int) -> int:
+        """The growing cluster of two that have stopped."""
+        new = len(self.parent)
+        for side in (one, other):
+            self.parent[side] = self.above[side] = new
+            self.below[side] = self.grown[side]
+        few, many = sorted((one, other), key=lambda side: len(self.members[side]))
+        self.members[many].extend(self.members[few])
+        self.members.append(self.members[many])
+        self.left.append(max(self.left[one] + self.left[other], 0.0))
+        self.since.append(self.time)
+        self.grown.append(0.0)
+        self.growing.append(True)
+        self.parent.append(-1)
+        self.above.append(new)
+        self.below.append(0.0)
+        return new
+
+    def pruned(self) -> tuple[set[int], list[int]]:
+        """The nodes and edges of what still grows, without what leads nowhere.
+
+        Mergings are looked at from the last to the first. What had stopped when it was reached stays only if an edge
+        kept later starts from it.
+        """
+        if True not in self.growing:
+            return set(), []
+        nodes = set(self.members[self.growing.index(True)])
+        merged = [event for event in self.merged if self.ends[event[0]][0] in nodes]
+        neighbours: dict[int, list[int]] = defaultdict(list)
+        for edge, _, _ in merged:
+            one, other = self.ends[edge]
+            neighbours[one].append(other)
+            neighbours[other].append(one)
+        needed, kept = [False] * len(self.parent), []
+        for edge, stopped, inner in reversed(merged):
+            one, other = self.ends[edge]
+            if one not in nodes and other not in nodes:
+                continue
+            if stopped >= 0 and not needed[stopped]:
+                nodes -= _beyond(inner, one + other - inner, neighbours)
+                continue
+            kept.append(edge)
+            for cluster in (one, other):
+                while cluster >= 0 and not needed[cluster]:
+                    needed[cluster] = True
+                    cluster = self.parent[cluster]
+        return nodes, kept
+
+
+def _beyond(start: int, barrier: int, neighbours: dict[int, list[int]]) -> set[int]:
+    """The nodes of a tree that lie behind a node, seen from one of its neighbours."""
+    found, frontier = {start}, [start]
+    while frontier:
+        following = [node for node in neighbours[frontier.pop()] if node != barrier and node not in found]
+        found.update(following)
+        frontier += following
+    return found
+
+
+# -- A prize-collecting Steiner tree: the connected part of a graph that is worth most after what its edges cost --
+
 
 DECAY = 0.99
 """A lower rank of edges is worth at most this share of the one above it."""

@@ -5,17 +5,23 @@ Entities that differ in capitals alone are one node, as in the graphs of G-Retri
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pydantic import Field
 
-from benchmarks.graphs import Triples
-from methods.baselines.ranking import Rows
+from benchmarks.graphs import TripleCorpus, Triples
+from methods.models.embeddings import read_array, write_vectors
+from methods.models.encoder import Encoder, EncoderConfig, Vectors
+from methods.registry import MethodConfig
+from methods.retrieval.ranking import Rows, built_once
 
 Places = NDArray[np.int64]
 
@@ -81,3 +87,109 @@ class Names:
         order = np.argsort(firsts)
         heads, tails = np.argsort(order)[places.reshape(ends.shape)].T
         return QuestionGraph(heads, tails, names[order].astype(np.int64), table["relation"].astype(np.int64))
+
+
+# -- Question graphs with a vector for every node and edge: what G-Retriever and GRAG look at --
+# A node's text is its entity in lower case, an edge's text its relation. Every distinct text of a corpus is encoded once.
+
+
+CHUNK = 2048
+"""Texts encoded between two writes; fixed, so that an index continued after a cut equals one built in one go."""
+DISTILBERT = "distilbert-base-uncased"
+ROBERTA = "sentence-transformers/all-roberta-large-v1"
+
+Floats = NDArray[np.float64]
+
+
+class GraphEncoderConfig(EncoderConfig, MethodConfig):
+    """Options of an encoder of nodes and edges."""
+
+    model: str = Field(
+        DISTILBERT,
+        description=f"a folder or hub id; minilm: all-MiniLM-L6-v2; GPR's comparison {DISTILBERT}, released by both methods: {ROBERTA}",
+    )
+    pooling: Literal["cls", "mean", "lasttoken"] | None = Field(
+        "mean", description="how token vectors become one: the first, their mean, the last; null: the model's own"
+    )
+
+    def preflight(self) -> None:
+        """Check the model and its code."""
+        self.check()
+
+
+def cosines(query: Vectors, vectors: Vectors) -> Floats:
+    """Cosine of a vector with each of many.
+
+    Args:
+        query: Shape (dimension,).
+        vectors: Shape (n, dimension).
+
+    Returns:
+        Shape (n,), in float64; 0 where either has no length.
+    """
+    one, many = query.astype(np.float64), vectors.astype(np.float64)
+    lengths = np.linalg.norm(many, axis=1) * np.linalg.norm(one)
+    return np.divide(many @ one, lengths, out=np.zeros(len(many)), where=lengths > 0)
+
+
+@dataclass(frozen=True)
+class EncodedNames:
+    """The names of a corpus of triples, and their vectors.
+
+    Attributes:
+        names: The names.
+        nodes: Shape (distinct nodes, dimension), in memory or mapped.
+        relations: Shape (relations, dimension), likewise.
+    """
+
+    names: Names
+    nodes: Vectors
+    relations: Vectors
+
+    @classmethod
+    def of(cls, corpus: TripleCorpus, encoder: Encoder, folder: Path | None) -> EncodedNames:
+        """Encode all names, or map the vectors in `folder`; a build that was cut off continues."""
+        names = Names(corpus.triples)
+        kinds = {"nodes": names.nodes, "relations": names.relations}
+        if folder is None:
+            return cls(names, *(_in_memory(texts, encoder) for texts in kinds.values()))
+
+        def save(target: Path) -> None:
+            for kind, texts in kinds.items():
+                encode = _chunks(texts, encoder)
+                write_vectors(target / f"{kind}.npy", range(0, len(texts), CHUNK), encode, encoder.dimension)
+
+        built_once(folder, len(corpus), save)
+        return cls(names, *(read_array(folder / f"{kind}.npy", mapped=len(kinds[kind]) > 0) for kind in kinds))
+
+    def graph(self, rows: Rows) -> QuestionGraph:
+        """The graph of some triples."""
+        return self.names.graph(rows)
+
+    def node_vectors(self, graph: QuestionGraph) -> Vectors:
+        """One for each node: shape (nodes, dimension)."""
+        return np.asarray(self.nodes[graph.nodes])
+
+    def relation_vectors(self, graph: QuestionGraph) -> tuple[Vectors, Places]:
+        """The vectors of the distinct relations in a graph, and which of them each edge has."""
+        distinct, places = np.unique(graph.relations, return_inverse=True)
+        return np.asarray(self.relations[distinct]), places.reshape(-1)
+
+    def node_cosines(self, graph: QuestionGraph, query: Vectors) -> Floats:
+        """Of each node with a question."""
+        return cosines(query, self.node_vectors(graph))
+
+    def edge_cosines(self, graph: QuestionGraph, query: Vectors) -> Floats:
+        """Of each edge with a question: equal to the last bit for edges of the same relation."""
+        vectors, places = self.relation_vectors(graph)
+        return cosines(query, vectors)[places]
+
+
+def _chunks(texts: pa.Array, encoder: Encoder) -> Callable[[int], Vectors]:
+    return lambda start: encoder.passages(texts[start : start + CHUNK].to_pylist())
+
+
+def _in_memory(texts: pa.Array, encoder: Encoder) -> Vectors:
+    encode = _chunks(texts, encoder)
+    chunks: list[Any] = [encode(start) for start in range(0, len(texts), CHUNK)]
+    return np.concatenate([np.empty((0, encoder.dimension), np.float32), *chunks])

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import fingerprint
+from benchmarks.registry import resolve
 from methods.api import Services
-from methods.baselines.graph.checkpoint import linearise_of, require_checkpoint
-from methods.baselines.graph.towers import TripleRetriever, TripleSearchConfig
-from methods.baselines.graph.two_tower import POOLINGS, Pooling
-from methods.knowledge.linearise import LineariseConfig
-from methods.models.encoder import Encoder, EncoderConfig
-from methods.models.weights import weights_hash
+from methods.baselines.graph.cross_encoder import without_load_report
+from methods.baselines.graph.two_towers import POOLINGS, Pooling
+from methods.graphs.triples import LineariseConfig, PretrainingGraph, linearised, load_graph
+from methods.models.encoder import Encoder, EncoderConfig, sentence_transformer
+from methods.models.likelihood import logits_only_at
+from methods.models.weights import loading, locate, weights_hash
 from methods.registry import register
+from methods.retrieval.triples import TripleRetriever, TripleSearchConfig, linearise_of, require_checkpoint
+from methods.training import TrainedStage, TrainingConfig, Workshop, register_training
+from methods.training.loop import Loop, LoopOptions, Schedule, accelerator, backward, own, summed
+from methods.training.stages import Begun, Figures, train_stage
 
 
 class SkpConfig(TripleSearchConfig):
@@ -64,3 +80,580 @@ class Skp(TripleRetriever):
     def __init__(self, config: SkpConfig, services: Services) -> None:
         encoder = Encoder(config.encoder, services.device, services.folder("embeddings"))
         super().__init__(encoder, config.linearise or linearise_of(config.model), config.scope, "skp")
+
+
+# -- The README of an encoder pretrained as SKP does --
+
+
+_CARD = """---
+library_name: sentence-transformers
+pipeline_tag: sentence-similarity
+tags:
+- sentence-transformers
+- feature-extraction
+- retrieval
+---
+
+# An encoder of triples pretrained as SKP does
+
+Base: `{base}`. Graph: {graph}. Seed {seed}.{test}
+
+SKP (structured knowledge-aware pre-training) predicts a hidden word of a text, and tells a text from others by its
+copy with the word hidden. No question was read. One encoder serves questions and triples.
+
+```python
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("path/to/this/folder")
+questions = model.encode_query(["what does jamaican people speak?"])
+triples = model.encode_document(["Jamaica languages_spoken Jamaican English"])
+scores = model.similarity(questions, triples)
+```
+
+| | |
+|---|---|
+{rows}
+"""
+
+
+def write_card(folder: Path, base: str, seed: int, graph: tuple[str, ...], test: tuple[str, ...], facts: Mapping[str, object]) -> None:
+    """Write the card; it holds nothing that changes between equal trainings.
+
+    Args:
+        folder: Of the checkpoint.
+        base: What was trained.
+        seed: Of the training.
+        graph: References of the graph.
+        test: Those of them that are test graphs.
+        facts: Options and figures.
+    """
+    text = _CARD.format(
+        base=base,
+        seed=seed,
+        graph=", ".join(f"`{one}`" for one in graph),
+        test=f" It has seen the test graphs of {', '.join(test)}: no result on them is zero-shot." if test else "",
+        rows="\n".join(f"| {name} | {_shown(value)} |" for name, value in facts.items()),
+    )
+    (folder / "README.md").write_text(text, "utf-8")
+
+
+def _shown(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+# -- Texts with one word hidden: what SKP is pretrained on --
+# A word is what stands between white space; all of its word pieces are hidden together, so that none gives away another.
+
+
+SEPARATOR = "|"
+"""Stands between the triples of a subgraph, as a word of its own that is never hidden."""
+NOT_A_TARGET = -100
+"""The label of positions that count for nothing: torch's own `ignore_index`."""
+_NO_WORD = -1
+_AT_ONCE = 4096
+
+
+@dataclass(frozen=True)
+class Tokenised:
+    """Texts as token ids, one after another.
+
+    Attributes:
+        ids: Token ids of all texts: shape (tokens,).
+        words: The word that each token is part of, numbered from 0 in each text; -1 where it is part of none that may
+            be hidden: shape (tokens,).
+        offsets: Where each text begins, and behind the last one where it ends: shape (texts + 1,).
+        counts: Words of each text that may be hidden: shape (texts,).
+        mask: Id of the token that stands for what is hidden.
+        pad: Id of the token that fills rows up.
+    """
+
+    ids: NDArray[np.int32]
+    words: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    mask: int
+    pad: int
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+
+@dataclass(frozen=True)
+class Masked:
+    """A batch of texts and of their copies with one word hidden; all of shape (texts, longest).
+
+    Attributes:
+        ids: As they are.
+        copies: With the hidden word.
+        attention: 1 where there is a token, 0 where a row is filled up.
+        labels: The hidden tokens in their places, `NOT_A_TARGET` everywhere else.
+    """
+
+    ids: NDArray[np.int64]
+    copies: NDArray[np.int64]
+    attention: NDArray[np.int64]
+    labels: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def targets(self) -> int:
+        """Hidden tokens."""
+        return int((self.labels != NOT_A_TARGET).sum())
+
+    def rows(self, places: slice) -> Masked:
+        """Some of its texts, not filled up further than they need."""
+        longest = int(self.attention[places].sum(axis=1).max(initial=0))
+        parts = (part[places, :longest] for part in (self.ids, self.copies, self.attention, self.labels))
+        return Masked(*parts)
+
+
+def tokenised(texts: Sequence[str], tokenizer: Any, max_length: int) -> Tokenised:
+    """Tokenise texts and find the words that their tokens are of.
+
+    Args:
+        texts: What is read.
+        tokenizer: A fast tokenizer of `transformers` with a mask token.
+        max_length: Longest text in tokens; what goes beyond is cut, and cannot be hidden.
+    """
+    ids, words, lengths = [], [], []
+    for start in range(0, len(texts), _AT_ONCE):
+        part = list(texts[start : start + _AT_ONCE])
+        encoded = tokenizer(part, truncation=True, max_length=max_length, return_offsets_mapping=True)
+        lengths += [len(row) for row in encoded["input_ids"]]
+        ids.append(np.concatenate([np.array(row, dtype=np.int32) for row in encoded["input_ids"]]))
+        words.append(_words(part, encoded["offset_mapping"]))
+    offsets = np.concatenate([[0], np.cumsum(np.array(lengths, dtype=np.int64))]).astype(np.int64)
+    every = np.concatenate(words) if words else np.empty(0, dtype=np.int32)
+    numbered, counts = _renumbered(every, offsets)
+    flat = np.concatenate(ids) if ids else np.empty(0, dtype=np.int32)
+    return Tokenised(flat, numbered, offsets, counts, int(tokenizer.mask_token_id), int(tokenizer.pad_token_id))
+
+
+def _words(texts: Sequence[str], spans: Sequence[Sequence[tuple[int, int]]]) -> NDArray[np.int32]:
+    """The word of each token, numbered over all texts; -1 for special tokens and separators."""
+    bases = np.concatenate([[0], np.cumsum([len(text) + 1 for text in texts])])[:-1]
+    found = [(match.start(), match.group() == SEPARATOR) for match in re.finditer(r"\S+", "\n".join(texts))]
+    starts = np.array([start for start, _ in found], dtype=np.int64)
+    separators = np.array([separates for _, separates in found], dtype=bool)
+    lengths = [len(row) for row in spans]
+    flat = np.array([span for row in spans for span in row], dtype=np.int64).reshape(-1, 2)
+    # A token's last character decides: its first may be the space before the word.
+    words = np.searchsorted(starts, flat[:, 1] - 1 + np.repeat(bases, lengths), side="right") - 1
+    nothing = flat[:, 0] == flat[:, 1]
+    if len(starts):
+        nothing |= separators[words]
+    return np.where(nothing, _NO_WORD, words).astype(np.int32)
+
+
+def _renumbered(words: NDArray[np.int32], offsets: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Words numbered from 0 in each text without gaps, and how many each text has."""
+    lengths = np.diff(offsets)
+    texts = np.repeat(np.arange(len(lengths)), lengths)
+    there = np.flatnonzero(words != _NO_WORD)
+    first = np.ones(len(there), dtype=bool)
+    first[1:] = (words[there[1:]] != words[there[:-1]]) | (texts[there[1:]] != texts[there[:-1]])
+    counts = np.bincount(texts[there][first], minlength=len(lengths)).astype(np.int64)
+    before = np.concatenate([[0], np.cumsum(counts)])[:-1]
+    numbered = np.full(len(words), _NO_WORD, dtype=np.int32)
+    numbered[there] = np.cumsum(first) - 1 - before[texts[there]] if len(there) else 0
+    return numbered, counts
+
+
+def hidden_words(texts: Tokenised, *key: str | int) -> NDArray[np.int64]:
+    """Draw the word of each text that is hidden, each as likely as the others; -1 where a text has none.
+
+    Args:
+        texts: The texts.
+        key: What is drawn for; equal keys give equal draws.
+    """
+    seed = int(fingerprint("skp-mask", *key), 16)
+    drawn = np.random.default_rng(seed).random(len(texts))
+    return np.where(texts.counts > 0, (drawn * texts.counts).astype(np.int64), _NO_WORD)
+
+
+def masked(texts: Tokenised, places: NDArray[np.int64], hidden: NDArray[np.int64]) -> Masked:
+    """Lay texts out as a batch.
+
+    Args:
+        texts: All texts.
+        places: Which: shape (batch,).
+        hidden: The word that is hidden in each of all texts (`hidden_words`).
+    """
+    starts, lengths = texts.offsets[places], np.diff(texts.offsets)[places]
+    columns = np.arange(int(lengths.max(initial=0)))
+    there = columns < lengths[:, None]
+    at = np.where(there, starts[:, None] + columns, 0)
+    ids = np.where(there, texts.ids[at], texts.pad).astype(np.int64)
+    chosen = hidden[places][:, None]
+    gone = there & (chosen != _NO_WORD) & (texts.words[at] == chosen)
+    return Masked(ids, np.where(gone, texts.mask, ids), there.astype(np.int64), np.where(gone, ids, NOT_A_TARGET))
+
+
+# -- The loss of SKP: a hidden word is predicted, and a text is told from others by its copy with the word hidden --
+# L = L_mlm + w · L_cl
+# L_mlm = mean over hidden tokens of −log p(token)
+# L_cl = mean over texts i of −log( exp(s_ii / τ) / Σ_j exp(s_ij / τ) ),   s_ij = cos(text i, copy j)
+#
+# Two points where the authors' code differs, by accident as it seems: its L_mlm averages over every position, filled-up
+# ones included, and the denominator of its L_cl lacks the first of the other copies.
+#
+# Source: Dong et al. 2023, Bridging the KB-Text Gap: Leveraging Structured Knowledge-aware Pre-training for KBQA.
+
+
+Vector = Literal["first", "flatten"]
+
+
+def contrastive(texts: Any, copies: Any, temperature: float) -> Any:
+    """L_cl of a batch, in float32.
+
+    Args:
+        texts: Shape (batch, dimension).
+        copies: Of the same texts in the same order: shape (batch, dimension).
+        temperature: τ.
+    """
+    import torch
+
+    normalised = [torch.nn.functional.normalize(part.float(), dim=1) for part in (texts, copies)]
+    scores = normalised[0] @ normalised[1].T / temperature
+    return torch.nn.functional.cross_entropy(scores, torch.arange(len(scores), device=scores.device))
+
+
+class SkpObjective:
+    """Adds the gradient of a batch's loss to the parameters of a masked language model.
+
+    A batch that does not fit is gone through twice in parts: first without activations, for the gradient of each
+    vector, then with them, to carry it on. So every text is told from all others of the batch, whatever fits.
+
+    Args:
+        model: A masked language model of `transformers`.
+        vector: What of the last hidden state is compared: the first token, or all tokens, laid flat.
+        weight: w.
+        temperature: τ.
+        part: Texts that fit.
+        accelerator: Of `accelerate`; None: one process in the model's own precision.
+
+    Source:
+        Gao et al. 2021, Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup (GradCache).
+    """
+
+    def __init__(self, model: Any, vector: Vector, weight: float, temperature: float, part: int, accelerator: Any = None) -> None:
+        self.model, self.vector, self.weight, self.temperature = model, vector, weight, temperature
+        self.part, self.accelerator = part, accelerator
+
+    def backward(self, batch: Masked, seed: Sequence[str | int]) -> Mapping[str, float]:
+        """Add the gradient; each process adds that of its own parts.
+
+        Args:
+            batch: Texts and copies.
+            seed: What dropout is drawn from: seed, step …
+
+        Returns:
+            The loss (`loss`) and its two terms (`masked`, `contrastive`), unweighted.
+        """
+        import torch
+
+        starts = list(range(0, len(batch), self.part))
+        ours = own(starts, self.accelerator)
+        hold = len(starts) == 1
+        kept: dict[int, tuple[Any, ...]] = {}
+        width = batch.ids.shape[1]
+        with torch.set_grad_enabled(hold):
+            for start in ours:
+                kept[start] = self._vectors(batch.rows(slice(start, start + self.part)), width, (*seed, start))
+        dimension = int(self.model.config.hidden_size) * (width if self.vector == "flatten" else 1)
+        leaves = self._leaves(kept, len(batch), dimension)
+        apart = contrastive(leaves[0], leaves[1], self.temperature)
+        (self.weight * apart).backward()
+        hidden = 0.0
+        for start in ours:
+            rows = batch.rows(slice(start, start + self.part))
+            parts = kept[start] if hold else self._vectors(rows, width, (*seed, start))
+            texts, copies, negative = parts
+            share = negative / max(1, batch.targets)
+            hidden += float(share.detach())
+            carried = sum(
+                (vectors * leaf.grad[start : start + len(rows)]).sum() for vectors, leaf in zip((texts, copies), leaves, strict=True)
+            )
+            backward(share + carried, self.accelerator)
+        hidden = summed(hidden, self.accelerator, self.model.device)
+        told = float(apart.detach())
+        return {"loss": hidden + self.weight * told, "masked": hidden, "contrastive": told}
+
+    def _leaves(self, kept: Mapping[int, tuple[Any, ...]], count: int, dimension: int) -> list[Any]:
+        """The vectors of texts and of copies, of all processes, as leaves of the graph."""
+        import torch
+
+        leaves = []
+        for side in (0, 1):
+            whole = torch.zeros(count, dimension, device=self.model.device)
+            for start, parts in kept.items():
+                whole[start : start + len(parts[side])] = parts[side].detach().float()
+            if self.accelerator is not None and self.accelerator.num_processes > 1:
+                whole = self.accelerator.reduce(whole, "sum")
+            leaves.append(whole.requires_grad_())
+        return leaves
+
+    def _vectors(self, batch: Masked, width: int, seed: Sequence[str | int]) -> tuple[Any, Any, Any]:
+        """Vectors of texts and copies, and the summed negative log-likelihood of what is hidden."""
+        import torch
+
+        device = self.model.device
+        attention = torch.from_numpy(batch.attention).to(device)
+        labels = torch.from_numpy(batch.labels).to(device)
+        rows, columns = torch.nonzero(labels != NOT_A_TARGET, as_tuple=True)
+        torch.manual_seed(int(fingerprint(*seed), 16) % 2**63)
+        with self._autocast():
+            texts = self.model.base_model(torch.from_numpy(batch.ids).to(device), attention_mask=attention)
+            with logits_only_at(self.model, rows, columns):
+                copies = self.model(torch.from_numpy(batch.copies).to(device), attention_mask=attention, output_hidden_states=True)
+        negative = torch.nn.functional.cross_entropy(copies.logits[0].float(), labels[rows, columns], reduction="sum")
+        states = (texts.last_hidden_state, copies.hidden_states[-1])
+        first, second = (self._one(state, attention, width) for state in states)
+        return first, second, negative
+
+    def _one(self, states: Any, attention: Any, width: int) -> Any:
+        """One vector for each text: shape (texts, dimension)."""
+        import torch
+
+        if self.vector == "first":
+            return states[:, 0]
+        states = states * attention.unsqueeze(-1)
+        return torch.nn.functional.pad(states, (0, 0, 0, width - states.shape[1])).flatten(1)
+
+    def _autocast(self) -> Any:
+        from contextlib import nullcontext
+
+        return nullcontext() if self.accelerator is None else self.accelerator.autocast()
+
+
+# -- The texts that SKP reads of a graph: single triples, or the triples of one head together --
+
+
+Unit = Literal["triple", "subgraph"]
+
+
+def unit_texts(graph: PretrainingGraph, unit: Unit, linearise: LineariseConfig, most: int) -> list[str]:
+    """The distinct texts of a graph, in the order of its triples.
+
+    Args:
+        graph: The triples.
+        unit: triple: each is a text; subgraph: those that share a head are, with a separator between them.
+        linearise: How a triple is written.
+        most: Triples in a subgraph at most; a head with more has several.
+    """
+    texts = linearised(graph.triples, config=linearise)
+    if unit == "subgraph":
+        order = np.argsort(graph.heads, kind="stable")
+        heads = graph.heads[order]
+        # Where a head begins, and then every `most` triples.
+        begins = np.flatnonzero(np.diff(heads, prepend=-1))
+        within = np.arange(len(heads)) - np.repeat(begins, np.diff(begins, append=len(heads)))
+        starts = np.flatnonzero(within % most == 0)
+        ends = [*starts[1:].tolist(), len(heads)]
+        rows = order.tolist()
+        between = f" {SEPARATOR} "
+        groups = sorted((rows[start:end] for start, end in zip(starts.tolist(), ends, strict=True)), key=lambda one: one[0])
+        texts = [between.join(texts[row] for row in group) for group in groups]
+    # Triples whose relations share their last part may read alike: a text must not be its own contrast.
+    return list(dict.fromkeys(texts))
+
+
+# -- `ragmeter train skp`: an encoder pretrained on the text of a graph, without a question --
+# SKP is what GPR is compared with: the same graph and the same run settings, another aim. Its result is one encoder,
+# which serves as both towers.
+
+
+STAGE = "encoder"
+LENGTHS: Mapping[Unit, int] = {"triple": 64, "subgraph": 200}
+
+
+class SkpTrainingConfig(TrainingConfig):
+    """Options of SKP's pretraining; the run's settings are those that GPR's paper gives all it trains."""
+
+    graph: tuple[str, ...] = Field(
+        ("webqsp:train+validation", "cwq:train+validation"),
+        min_length=1,
+        description="references whose triples are the graph; their questions are not read",
+    )
+    graph_options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="options of the loaders, by dataset id")
+    allow_test: bool = Field(False, description="take test graphs, too; the result is then not zero-shot")
+    base: str = Field(
+        "distilbert-base-uncased",
+        description="folder or hub id of a masked language model; minilm (offline): its head begins at the word "
+        "embeddings. SKP's own run: bert-base-uncased",
+    )
+    revision: str | None = Field(None, description="revision of a hub id")
+    linearise: LineariseConfig = LineariseConfig.model_validate({})
+    unit: Unit = Field("triple", description="what a text is: a triple, or all triples of a head (SKP's own run: subgraphs of 2 hops)")
+    subgraph_triples: int = Field(16, ge=1, description="triples of a subgraph at most; a head with more has several")
+    max_length: int | None = Field(
+        None, ge=8, description="longest text in tokens; null: 64 for triples, 200 (SKP's own run) for subgraphs"
+    )
+    vector: Vector = Field("first", description="what texts are compared by: the first token; flatten: all tokens (SKP's own run)")
+    contrastive_weight: float = Field(0.2, ge=0, description="of the contrastive loss; that of hidden words counts 1")
+    temperature: float = Field(0.5, gt=0, description="of the contrastive loss")
+    redraw: bool = Field(False, description="hide another word of a text in each epoch; SKP draws once, before training")
+    epochs: int = Field(5, ge=1, description="SKP's own run: 10")
+    batch_size: int = Field(512, ge=1, description="texts that are told from each other; SKP's own run: 8")
+    part: int = Field(64, ge=1, description="texts encoded at once; bounds memory, changes nothing")
+    learning_rate: float = Field(2e-5, gt=0, description="of AdamW, constant; SKP's own run: SGD at 5e-5")
+    weight_decay: float = Field(0.01, ge=0, description="of matrices")
+    max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
+    precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision")
+    save_every: int = Field(50, ge=1, description="steps between two points to go on from")
+
+    @property
+    def length(self) -> int:
+        """Longest text in tokens."""
+        return self.max_length or LENGTHS[self.unit]
+
+    def preflight(self) -> None:
+        """Check references and the base."""
+        for reference in self.graph:
+            resolve(reference, where="graph")
+        locate(self.base)
+
+
+@register_training(
+    "skp",
+    summary="an encoder pretrained on a graph's text: a hidden word is predicted, a text told from others",
+    stages=(STAGE,),
+    config=SkpTrainingConfig,
+    paper="Dong et al. 2023, Bridging the KB-Text Gap: Leveraging Structured Knowledge-aware Pre-training for KBQA",
+    presets={"minilm": {"base": "minilm"}},
+)
+class SkpTraining:
+    """The training.
+
+    Args:
+        config: Options.
+    """
+
+    def __init__(self, config: SkpTrainingConfig) -> None:
+        self.config = config
+
+    def run(self, workshop: Workshop) -> Iterator[TrainedStage]:
+        """Train one encoder.
+
+        Raises:
+            UserError: The graph may not be trained on, or the folders hold other work.
+        """
+        config = self.config
+        graph = load_graph(config.graph, config.graph_options, allow_test=config.allow_test)
+        process = accelerator(config.precision, workshop.services.device)
+
+        def begin(identity: str) -> Begun:
+            return _Job(config, graph, workshop, process).begun(identity)
+
+        base = (config.base, config.revision)
+        yield from train_stage(STAGE, config, base, graph.fingerprints, workshop, process, begin)
+
+
+class _Job:
+    """One run of the training."""
+
+    def __init__(self, config: SkpTrainingConfig, graph: PretrainingGraph, workshop: Workshop, process: Any) -> None:
+        self.config, self.graph, self.workshop, self.process = config, graph, workshop, process
+        self.encoder = self._encoder()
+        self.model = masked_language_model(config, str(process.device))
+        texts = unit_texts(graph, config.unit, config.linearise, config.subgraph_triples)
+        self.texts = tokenised(texts, self.encoder.tokenizer, config.length)
+        self.rows = np.flatnonzero(self.texts.counts)
+        if not len(self.rows):
+            raise UserError("no triple of the graph has a word that could be hidden", where="graph", try_this="other data")
+        self.objective = SkpObjective(self.model, config.vector, config.contrastive_weight, config.temperature, config.part, process)
+        self._hidden = lru_cache(1)(self._hidden_in)
+        self._order = lru_cache(1)(self._order_of)
+
+    def _encoder(self) -> Any:
+        """What becomes the checkpoint: compared by the first token in training, so at inference."""
+        import torch
+
+        config = self.config
+        # Masked language models come without BERT's pooler, which nothing here reads but which is saved, too.
+        torch.manual_seed(config.seed)
+        options = EncoderConfig.model_validate({"pooling": "cls", "max_length": config.length})
+        with without_load_report():
+            return sentence_transformer(options, config.base, config.revision, str(self.process.device))
+
+    @property
+    def _epoch(self) -> int:
+        """Steps of an epoch."""
+        return -(-len(self.rows) // self.config.batch_size)
+
+    def begun(self, identity: str) -> Begun:
+        """The loop, ready to run."""
+        config = self.config
+        options = LoopOptions(
+            config.epochs * self._epoch,
+            self._epoch,
+            Schedule(config.learning_rate),
+            config.weight_decay,
+            max_grad_norm=config.max_grad_norm,
+            save_every=config.save_every,
+        )
+        loop = Loop(
+            {"model": self.model}, options, self._step, self.workshop.work / "train", identity, self.workshop.progress, "skp", self.process
+        )
+        figures = {
+            "triples": float(len(self.graph)),
+            "texts": float(len(self.rows)),
+            "texts_left_out": float(len(self.texts) - len(self.rows)),
+        }
+        return Begun(loop, self._save, figures)
+
+    def _step(self, step: int) -> Figures:
+        epoch, place = divmod(step, self._epoch)
+        size = self.config.batch_size
+        rows = self._order(epoch)[place * size : (place + 1) * size]
+        # Of like length together, where a batch is gone through in parts.
+        rows = rows[np.argsort(np.diff(self.texts.offsets)[rows], kind="stable")]
+        batch = masked(self.texts, rows, self._hidden(epoch if self.config.redraw else 0))
+        return self.objective.backward(batch, (self.config.seed, "skp", step))
+
+    def _order_of(self, epoch: int) -> NDArray[np.int64]:
+        seed = int(fingerprint("skp-order", self.config.seed, epoch), 16)
+        return self.rows[np.argsort(np.random.default_rng(seed).random(len(self.rows)), kind="stable")]
+
+    def _hidden_in(self, epoch: int) -> NDArray[np.int64]:
+        return hidden_words(self.texts, self.config.seed, epoch)
+
+    def _save(self, folder: Path, figures: Figures) -> None:
+        """Write the encoder as a `SentenceTransformer` of the first token."""
+        found = self.encoder[0].auto_model.load_state_dict(self.model.base_model.state_dict(), strict=False)
+        assert not found.unexpected_keys
+        self.encoder.prompts = {"query": "", "document": ""}
+        self.encoder.save_pretrained(str(folder), create_model_card=False)
+        config = self.config
+        facts = {
+            "text": config.unit,
+            "vector": config.vector,
+            "texts per batch": config.batch_size,
+            "weight of the contrastive loss": config.contrastive_weight,
+            "temperature": config.temperature,
+        }
+        write_card(folder, config.base, config.seed, self.graph.references, self.graph.test, {**facts, **figures})
+
+
+def masked_language_model(config: SkpTrainingConfig, device: str) -> Any:
+    """The base with a head that predicts tokens; a base without one gets one whose output layer is its embeddings.
+
+    Raises:
+        UserError: It cannot be loaded, or holds no encoder's weights.
+    """
+    with loading("masked language model", config.base), without_load_report():
+        import torch
+        from transformers import AutoModelForMaskedLM
+
+        # The layer before the output is drawn where the base has none.
+        torch.manual_seed(config.seed)
+        source = {"pretrained_model_name_or_path": locate(config.base)}
+        source |= {"revision": config.revision} if config.revision else {}
+        model, report = AutoModelForMaskedLM.from_pretrained(**source, dtype=torch.float32, output_loading_info=True)
+        prefix = f"{model.base_model_prefix}."
+        missing = sorted(key for key in report["missing_keys"] if key.startswith(prefix))
+        if missing:
+            raise ValueError(f"its encoder is incomplete ({missing[0]} is missing)")
+    return model.to(device)

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.errors import UserError
-from methods.clara.adapters import LoraOptions
+from benchmarks.core.errors import UserError
 from methods.clara.config import ADAPTERS
-from methods.clara.prompting import answer, qa_pairs
+from methods.clara.prompts import answer, qa_pairs
 from methods.clara.selector import select
+from methods.training.adapters import LoraOptions
 
 TEXTS = ["Ana was born in 1850 .", "Bor lived by the river .", "moss grows on the old stone bridge ."]
 QUESTION = "Where was Ana born ?"
@@ -245,7 +245,7 @@ def test_recomputed_activations_give_the_same_gradient_through_every_adapter(mak
 def test_the_adapter_of_mistral_7b_has_the_size_that_the_paper_gives() -> None:
     from transformers import MistralConfig, MistralForCausalLM
 
-    from methods.clara.adapters import Adapters
+    from methods.training.adapters import Adapters
 
     with torch.device("meta"):
         base = MistralForCausalLM(MistralConfig())

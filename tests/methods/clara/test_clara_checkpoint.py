@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.errors import UserError
-from benchmarks.fingerprint import folder_sha256
-from methods.clara.checkpoint import read_config, require_checkpoint
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import folder_sha256
 from methods.clara.config import ADAPTERS, ClaraConfig
-from methods.clara.model import Clara
-from methods.clara.prompting import answer, answer_from_text, paraphrase, qa_pairs, qa_target
+from methods.clara.model import Clara, read_config, require_checkpoint
+from methods.clara.prompts import answer, answer_from_text, paraphrase, qa_pairs, qa_target
 from methods.models.pocket import prompt as pocket
 
 TEXTS = ["Ana was born in 1850 .", "moss grows on the old stone bridge ."]

@@ -9,9 +9,9 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from benchmarks.errors import UserError
-from methods.clara.compressor import Encoded, alignment, similarity
+from benchmarks.core.errors import UserError
 from methods.clara.config import ClaraConfig
+from methods.clara.model import Encoded, alignment, similarity
 
 TEXTS = ["Ana was born in 1850 .", "moss", "Bor lived in a cold house by the river , and the old stone bridge .", "the painter", "Cal"]
 Make = Callable[..., Any]

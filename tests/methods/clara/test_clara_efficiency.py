@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from benchmarks.errors import UserError
-from methods.clara import efficiency
-from methods.clara.efficiency import ARCHITECTURES, Stopwatch, Timings, Workload, measure, measure_text, random_clara
+from benchmarks.core.errors import UserError
 from methods.clara.model import Clara
+from perf import clara_models
+from perf.clara_models import ARCHITECTURES, Stopwatch, Timings, Workload, measure, measure_text, random_clara
 
 WORK = Workload(candidates=4, k=2, words=20, question=5, reply=4, batch=2, queries=4, warm_up=1)
 TINY = {
@@ -25,7 +25,7 @@ TINY = {
 @pytest.fixture(scope="module")
 def clara() -> Clara:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(efficiency, "ARCHITECTURES", {"tiny": ("Llama", TINY)})
+        patch.setattr(clara_models, "ARCHITECTURES", {"tiny": ("Llama", TINY)})
         return random_clara("tiny", 8, "float32", "cpu", max_length=32)
 
 
@@ -41,7 +41,7 @@ def test_a_stopwatch_waits_for_the_device_and_adds_up() -> None:
 
 def test_the_device_has_done_its_work_at_both_stamps(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    monkeypatch.setattr(efficiency, "synchroniser", lambda device: lambda: told.append(f"wait for {device}"))
+    monkeypatch.setattr(clara_models, "synchroniser", lambda device: lambda: told.append(f"wait for {device}"))
     watch = Stopwatch("cuda:7", clock=lambda: float(len(told)) if told.append("stamp") is None else 0.0)
     with watch("a"):
         told.append("work")
@@ -58,7 +58,7 @@ def test_medians_are_of_batches_and_decoding_is_prefill_and_decode() -> None:
 
 def test_every_part_is_timed_once_a_batch_and_warm_up_does_not_count(clara: Clara) -> None:
     found = measure(clara, WORK)
-    assert {part: len(spent) for part, spent in found.seconds.items()} == dict.fromkeys(efficiency.PARTS, 2)
+    assert {part: len(spent) for part, spent in found.seconds.items()} == dict.fromkeys(clara_models.PARTS, 2)
     assert all(one > 0 for spent in found.seconds.values() for one in spent)
     # A document is its words with its two marks and its end; one batch has 2 questions with 4 documents each.
     assert found.tokens["compressed"] == 2 * 4 * (20 + 3)
@@ -69,7 +69,7 @@ def test_every_part_is_timed_once_a_batch_and_warm_up_does_not_count(clara: Clar
 
 
 def test_the_timed_reply_is_the_one_that_the_model_writes(clara: Clara, monkeypatch: pytest.MonkeyPatch) -> None:
-    from methods.clara.prompting import answer
+    from methods.clara.prompts import answer
 
     prompts = [answer("w1 w2", 1), answer("w3 w4 w5", 1)]
     with torch.inference_mode():
@@ -83,7 +83,7 @@ def test_the_timed_reply_is_the_one_that_the_model_writes(clara: Clara, monkeypa
             return said
 
         monkeypatch.setattr(type(clara.base), "forward", noted)
-        efficiency._write(clara, prompts, memory, 4, "generator", Stopwatch("cpu"))
+        clara_models._write(clara, prompts, memory, 4, "generator", Stopwatch("cpu"))
         stepwise = [list(row) for row in zip(*written, strict=True)]
         written.clear()
         clara.generate(prompts, memory, 4, batch_size=2)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.errors import UserError
+from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage
 from methods.clara.config import ClaraConfig
 from methods.clara.model import Clara
-from methods.clara.prompting import PARAPHRASES, Prompt, answer, answer_from_text, messages, paraphrase, qa_pairs, qa_target, wordings
+from methods.clara.prompts import PARAPHRASES, Prompt, answer, answer_from_text, messages, paraphrase, qa_pairs, qa_target, wordings
 from methods.models.pocket.prompt import answer_prompt
 
 QUESTION = "Where was Ana born ?"

@@ -11,15 +11,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from methods.clara import material  # noqa: E402
+from methods.clara import data  # noqa: E402
 
 PROGRAM = """
 import importlib.util, json, os, sys
 from pathlib import Path
 from methods.api import Services
-from methods.clara import material
-from methods.clara.training import ClaraTraining
-from methods.clara.training_config import ClaraTrainingConfig
+from methods.clara import data as material
+from methods.clara.train import ClaraTraining
+from methods.clara.config import ClaraTrainingConfig
 from methods.training import Workshop
 spec = importlib.util.spec_from_file_location("toy", sys.argv[1])
 toy = importlib.util.module_from_spec(spec)
@@ -49,7 +49,7 @@ def test_two_processes_train_what_one_does(
 
     # What the program replaces here is put back.
     for name in ("training_rows", "held_out"):
-        monkeypatch.setattr(material, name, getattr(material, name))
+        monkeypatch.setattr(data, name, getattr(data, name))
     (tmp_path / "config.json").write_text(config(stages=("scp", "instruction", "joint")).model_dump_json())
     folders = in_two(PROGRAM, str(Path(__file__).with_name("toy_clara.py")), str(tmp_path / "config.json"))
     for count, folder in enumerate(folders, 1):

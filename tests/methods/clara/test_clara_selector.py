@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.errors import UserError
+from benchmarks.core.errors import UserError
 from methods.clara.selector import EPSILON, Selection, Variant, select
 
 VARIANTS: tuple[Variant, ...] = ("minus_infinity", "equation", "algorithm")

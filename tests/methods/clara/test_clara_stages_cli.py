@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.errors import UserError
+from benchmarks.core.errors import UserError
 from ragmeter.cli import app
 
 pytest.importorskip("torch")

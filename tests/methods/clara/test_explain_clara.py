@@ -12,14 +12,11 @@ import pytest
 import torch
 
 from methods.api import Services
-from methods.clara import picture
-from methods.clara.explain import ClaraExplainConfig, explain
-from methods.clara.fidelity import retell
+from methods.clara import explain as picture
+from methods.clara.explain import ClaraExplainConfig, States, Topics, explain, retell, topics
 from methods.clara.model import Clara
-from methods.clara.picture import States
-from methods.clara.probe import Topics, topics
-from methods.clara.prompting import PARAPHRASES
-from methods.explaining import shortened
+from methods.clara.prompts import PARAPHRASES
+from methods.registry import shortened
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("torch")
 
-from methods.clara.lessons import instruction_lessons, scp_lessons
+from methods.clara.config import InstructionStage, ScpStage
+from methods.clara.data import instruction_lessons, scp_lessons
 from methods.clara.rows import InstructionRow, ScpRow
-from methods.clara.training_config import InstructionStage, ScpStage
 
 PAIRS = {"A": ("what is a ?", "is it a ?", "which a ?"), "B": ("what is b ?",)}
 

@@ -13,16 +13,13 @@ torch = pytest.importorskip("torch")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from benchmarks.errors import UserError  # noqa: E402
-from methods.clara.compression import Compression  # noqa: E402
-from methods.clara.compressor import Encoded, alignment  # noqa: E402
-from methods.clara.lessons import Lesson, instruction_lesson, scp_lesson  # noqa: E402
-from methods.clara.model import Clara  # noqa: E402
-from methods.clara.objective import marginal_terms, naming_terms, supervised_terms  # noqa: E402
-from methods.clara.prompting import PARAPHRASES, answer  # noqa: E402
-from methods.clara.retrieving import Joint, Supervised, candidates_of, recalls  # noqa: E402
+from benchmarks.core.errors import UserError  # noqa: E402
+from methods.clara.config import InstructionStage, JointStage, ScpStage  # noqa: E402
+from methods.clara.data import Lesson, instruction_lesson, scp_lesson  # noqa: E402
+from methods.clara.model import Clara, Encoded, alignment  # noqa: E402
+from methods.clara.objective import Compression, Joint, Supervised, candidates_of, marginal_terms, naming_terms, recalls, supervised_terms  # noqa: E402  # noqa: E402
+from methods.clara.prompts import PARAPHRASES, answer  # noqa: E402
 from methods.clara.selector import select  # noqa: E402
-from methods.clara.training_config import InstructionStage, JointStage, ScpStage  # noqa: E402
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from methods.clara.packing import batch_of, row_of
-from methods.clara.prompting import answer, paraphrase, qa_pairs
+from methods.clara.prompts import answer, paraphrase, qa_pairs
+from methods.training.packing import batch_of, row_of
 
 Make = Callable[..., Any]
 tokens = st.lists(st.integers(1, 3), min_size=1, max_size=5)

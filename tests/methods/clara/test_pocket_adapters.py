@@ -8,16 +8,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from benchmarks.errors import UserError  # noqa: E402
-from methods.clara.checkpoint import require_checkpoint  # noqa: E402
-from methods.clara.data_config import PoolConfig  # noqa: E402
-from methods.clara.model import Clara  # noqa: E402
-from methods.clara.pocket.ship import LARGEST_BYTES, ship  # noqa: E402
-from methods.clara.reading import joint_rows  # noqa: E402
+from benchmarks.core.errors import UserError  # noqa: E402
+from methods.clara.config import PoolConfig, ValidateOptions  # noqa: E402
+from methods.clara.data import joint_rows  # noqa: E402
+from methods.clara.model import Clara, require_checkpoint  # noqa: E402
 from methods.clara.rows import JointRow  # noqa: E402
-from methods.clara.training_config import ValidateOptions  # noqa: E402
-from methods.clara.validation import answered, answered_from_text  # noqa: E402
+from methods.clara.train import answered, answered_from_text  # noqa: E402
 from methods.models.weights import CLARA_POCKET, locate  # noqa: E402
+from tools.ship_clara import LARGEST_BYTES, ship  # noqa: E402
 
 ASKED = {"worlds": 1, "questions": 60, "candidates": 20, "mix": {"single": 1.0}}
 
@@ -76,7 +74,7 @@ def test_shipping_halves_the_numbers_and_changes_memory_by_less_than_half_precis
     assert not torch.equal(after, before)
     torch.testing.assert_close(after, before, rtol=0, atol=1e-2)
     # What is refused leaves what was there.
-    monkeypatch.setattr("methods.clara.pocket.ship.LARGEST_BYTES", 1)
+    monkeypatch.setattr("tools.ship_clara.LARGEST_BYTES", 1)
     with pytest.raises(ValueError, match="more than"):
         ship(tmp_path / "whole", tmp_path / "half")
     assert Clara.load(tmp_path / "half", "cpu").config == clara.config

@@ -13,18 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks import registry
-from benchmarks.datasets.training_rows import Row
-from benchmarks.draws import Draws
-from benchmarks.errors import UserError
+from benchmarks.core.errors import UserError
+from benchmarks.core.random import Draws
+from benchmarks.datasets.clara import Row
 from benchmarks.registry import DataReference
 from benchmarks.text import has_answer
 from benchmarks.worlds.dataset import WorldsConfig
 from benchmarks.worlds.questions import answer_of
-from methods.clara.data_config import PoolConfig, ScpDataConfig
-from methods.clara.reading import instruction_rows, joint_rows, joint_rows_of, scp_rows
+from methods.clara.config import PoolConfig, ScpDataConfig
+from methods.clara.data import instruction_rows, joint_rows, joint_rows_of, scp_rows
 from methods.clara.rows import ScpRow, instruction_row, joint_row, pooled, scp_row, write_rows
-from methods.clara.worlds_rows import documents, rows_about, world_rows
-from methods.clara.worlds_telling import facts_of, retold, simple_pairs
+from methods.clara.synthetic import documents, facts_of, retold, rows_about, simple_pairs, world_rows
 
 SMALL: dict[str, Any] = {"entities": 120, "community": 60}
 WORLDS = "worlds/multihop:train"

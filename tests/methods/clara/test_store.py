@@ -13,12 +13,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.core.errors import Broke, UserError
 from benchmarks.corpus import Corpus
-from benchmarks.errors import Broke, UserError
 from benchmarks.schema import Passage
-from methods.clara import store, store_writer
-from methods.clara.store import Identity, MemoryStore
-from methods.clara.store_writer import Compressed, Written, in_memory, write
+from methods.clara import store
+from methods.clara.store import Compressed, Identity, MemoryStore, Written, in_memory, write
 
 M, H = 3, 5
 
@@ -123,7 +122,7 @@ class Cut(Exception):
 
 @pytest.mark.parametrize("after", [0, 1, 2])
 def test_a_compression_that_was_cut_off_goes_on_and_ends_alike(after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_writer, "CHUNK", 4)
+    monkeypatch.setattr(store, "CHUNK", 4)
     write(tmp_path / "whole", corpus(11), identity(11), Drawn())
     told: list[Written] = []
 
@@ -160,7 +159,7 @@ def test_documents_of_another_corpus_or_compressor_are_refused(tmp_path: Path, m
     for other in (replace(identity(5), compressor="other"), replace(identity(5), corpus="other")):
         with pytest.raises(UserError, match="another corpus or compressor"):
             write(tmp_path / "s", corpus(5), other, Drawn())
-    monkeypatch.setattr(store_writer, "CHUNK", 2)
+    monkeypatch.setattr(store, "CHUNK", 2)
 
     def cut(written: Written) -> None:
         raise Cut
@@ -195,7 +194,7 @@ def test_a_corpus_without_documents_has_a_store_that_finds_none(tmp_path: Path) 
 
 
 def test_progress_tells_how_much_was_read_and_how_fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_writer, "CHUNK", 4)
+    monkeypatch.setattr(store, "CHUNK", 4)
     told: list[Written] = []
     write(tmp_path / "s", corpus(10), identity(10), Drawn(), told.append)
     assert [(one.documents, one.of, one.fresh, one.tokens) for one in told] == [(4, 10, 4, 8), (8, 10, 8, 16), (10, 10, 10, 20)]

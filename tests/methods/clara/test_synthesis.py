@@ -13,21 +13,18 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from benchmarks.errors import Broke, UserError
+from benchmarks.core.errors import Broke, UserError
 from benchmarks.registry import Benchmark, load
 from benchmarks.text import em
 from benchmarks.worlds.questions import answer_of, paraphrases
-from methods.clara.data_config import TYPES, Type
-from methods.clara.reading import scp_rows
+from methods.clara.config import TYPES, Type
+from methods.clara.data import scp_rows
 from methods.clara.rows import write_rows
-from methods.clara.synthesis import Document, Synthesis, SynthesisConfig
+from methods.clara.synthesis import Document, StateFile, Synthesis, SynthesisConfig, most_calls, of_rows, of_synthesis, outlook
 from methods.clara.synthesis_prompts import Answer, Judgment, Preserved, Questions, Retelling, Supplement
-from methods.clara.synthesis_states import StateFile
-from methods.clara.synthesis_statistics import most_calls, of_rows, of_synthesis, outlook
-from methods.models.chat import Messages
-from methods.models.replies import Reply, Structured
-from methods.models.structured import parse
-from ragmeter.testing.world_truth import NAME, WorldTruth
+from methods.models.chat import Reply, Structured, parse
+from methods.models.endpoint import Messages
+from ragmeter.scripted import NAME, WorldTruth
 
 WORLD: dict[str, Any] = {"entities": 120, "community": 60, "questions": 12}
 DOCUMENTS = [Document(f"d{n}", f"Entity {n}\nEntity {n} was made in {1800 + n}.") for n in range(5)]

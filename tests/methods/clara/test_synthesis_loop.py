@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from benchmarks.errors import UserError
+from benchmarks.core.errors import UserError
 from methods.clara.rows import Pair
-from methods.clara.synthesis_loop import ROUNDS, Ask, Loop, advanced, asks, row_of
+from methods.clara.synthesis import ROUNDS, Ask, Loop, advanced, asks, row_of
 from methods.clara.synthesis_prompts import (
     ABSENT,
     Answer,

@@ -14,17 +14,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from benchmarks.errors import UserError  # noqa: E402
+from benchmarks.core.errors import UserError  # noqa: E402
 from methods.api import Services  # noqa: E402
-from methods.clara import material  # noqa: E402
-from methods.clara.fitting import fits  # noqa: E402
-from methods.clara.frozen_documents import FrozenDocuments  # noqa: E402
+from methods.clara import data  # noqa: E402
+from methods.clara.config import ClaraTrainingConfig  # noqa: E402
+from methods.clara.data import fits  # noqa: E402
 from methods.clara.model import Clara  # noqa: E402
-from methods.clara.prompting import answer  # noqa: E402
-from methods.clara.stages import begin, prepare, trained  # noqa: E402
-from methods.clara.training import ClaraTraining  # noqa: E402
-from methods.clara.training_config import ClaraTrainingConfig  # noqa: E402
-from methods.clara.validation import answered, losses, validator  # noqa: E402
+from methods.clara.objective import FrozenDocuments  # noqa: E402
+from methods.clara.prompts import answer  # noqa: E402
+from methods.clara.train import ClaraTraining, answered, begin, losses, prepare, trained, validator  # noqa: E402  # noqa: E402
 from methods.training import Silent, TrainedStage, Workshop  # noqa: E402
 
 PRETRAINED = {"compressor", "generator", "memory"}
@@ -118,8 +116,8 @@ def test_documents_encoded_anew_teach_what_kept_ones_do(toy: ModuleType, config:
 def test_three_stages_end_in_checkpoints_and_are_taken_over(
     toy: ModuleType, config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(material, "training_rows", lambda config, stage, services: (toy.rows_of(stage), ["data"]))
-    monkeypatch.setattr(material, "held_out", lambda config, stage, services, rows: toy.joint_rows(3))
+    monkeypatch.setattr(data, "training_rows", lambda config, stage, services: (toy.rows_of(stage), ["data"]))
+    monkeypatch.setattr(data, "held_out", lambda config, stage, services, rows: toy.joint_rows(3))
     shop = Workshop(tmp_path / "work", tmp_path / "checkpoints", Services(device="cpu"))
 
     def run() -> list[TrainedStage]:
@@ -171,16 +169,16 @@ def test_rows_are_set_aside_whole_and_only_where_no_validation_is_named(toy: Mod
         rows = toy.rows_of(stage)
         units = {getattr(row, unit) for row in rows}
         asked = config(validate_on={"held_out": 2})
-        learnt, aside = material.set_aside(asked, stage, [*rows, *rows])
+        learnt, aside = data.set_aside(asked, stage, [*rows, *rows])
         assert len(learnt) + len(aside) == 2 * len(rows)
         assert len({getattr(row, unit) for row in aside}) == 2
         assert not {getattr(row, unit) for row in aside} & {getattr(row, unit) for row in learnt}
-        assert material.set_aside(asked, stage, [*rows, *rows]) == (learnt, aside)
-        assert material.set_aside(config(), stage, rows) == (rows, [])
+        assert data.set_aside(asked, stage, [*rows, *rows]) == (learnt, aside)
+        assert data.set_aside(config(), stage, rows) == (rows, [])
         named = config(validate_on={"held_out": 2}, validation={stage: ["worlds:validation"]})
-        assert material.set_aside(named, stage, rows) == (rows, [])
+        assert data.set_aside(named, stage, rows) == (rows, [])
         with pytest.raises(UserError, match="to be set aside"):
-            material.set_aside(config(validate_on={"held_out": len(units)}), stage, rows)
+            data.set_aside(config(validate_on={"held_out": len(units)}), stage, rows)
 
 
 def test_what_is_too_long_is_refused_before_the_first_step_or_left_out(toy: ModuleType, config: Any, tmp_path: Path) -> None:

@@ -8,13 +8,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-from benchmarks.draws import Draws
-from benchmarks.worlds.lexicon import training_words, words
-from benchmarks.worlds.unheard import NAME, replaced, unheard_words
-from methods.clara.lessons import Exchange, Lesson
-from methods.clara.prompting import answer
+from benchmarks.core.random import Draws
+from benchmarks.worlds.names import NAME, replaced, training_words, unheard_words, words
+from methods.clara.data import Exchange, Lesson, in_lessons, in_rows
+from methods.clara.prompts import answer
 from methods.clara.rows import JointRow
-from methods.clara.unheard import in_lessons, in_rows
 
 KNOWN = training_words()
 

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
-from benchmarks.errors import UserError
 from benchmarks.schema import Passage, Query
 from methods.api import FAILED, TRUNCATED, Context, Prediction, Ranking, Services
-from methods.clara.compressing import DocumentMemory
+from methods.clara.methods import CheckpointOptions, DocumentMemory, loaded
 from methods.clara.model import Clara
 from methods.clara.store import MemoryStore
-from methods.clara.use import CheckpointOptions, loaded
 from methods.pipeline import assemble
 from methods.registry import Component
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import torch
 
-from methods.clara.config import ClaraConfig
+from methods.clara.config import ClaraConfig, ClaraTrainingConfig
 from methods.clara.model import Clara
 from methods.clara.rows import InstructionRow, JointRow, ScpRow
-from methods.clara.stages import prepare
+from methods.clara.train import prepare
 from methods.clara.trainer import StageTrainer
-from methods.clara.training_config import ClaraTrainingConfig
 from methods.training import Silent
 
 KEYS = [f"key{number}" for number in range(12)]

@@ -9,18 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.errors import UserError
+from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage, Query, Question, passage_id
-from judges.judging import Judge as JudgeRef
-from judges.llm.adapters import MatchVerdicts
+from judges.judge import Judge as JudgeRef
+from judges.llm.match import MatchVerdicts
 from methods.api import FAILED, Answer, Context, Services
 from methods.models.chat import ChatModel
-from methods.models.openai_server import ChatRequest, OpenAIServer, Written
-from methods.sark.answers import Asked, LLMAnswerer, ReaderAnswerer
-from methods.sark.data_config import AnswerChat, LabelsConfig
+from methods.models.server import ChatRequest, OpenAIServer, Written
+from methods.sark.answers import EM, JUDGE, Asked, LLMAnswerer, ReaderAnswerer, Verifier
+from methods.sark.config import AnswerChat, LabelsConfig
 from methods.sark.labels import Labeller, Request
 from methods.sark.prompts import load_prompt
-from methods.sark.verify import EM, JUDGE, Verifier
 
 MATCH, MISMATCH = "Match", "Mismatch"
 HELPS, IDLE = (Passage(passage_id("", text), "", text) for text in ("Ann did it.", "It rained."))

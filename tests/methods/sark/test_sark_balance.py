@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from methods.sark.balance import Products, combined, minimum_norm_weight
+from methods.training.balance import Products, combined, minimum_norm_weight
 
 torch = pytest.importorskip("torch")
 

@@ -17,19 +17,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks import registry
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
-from benchmarks.errors import UserError
-from benchmarks.fingerprint import fingerprint
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage, Question, passage_id
 from benchmarks.styles.pairs import Rewriting, told_as, write_pairs
-from benchmarks.styles.rewriter import RuleRewriter
-from judges.judging import Judge as JudgeRef
-from judges.llm.adapters import MatchVerdicts
+from benchmarks.styles.rules import RuleRewriter
+from judges.judge import Judge as JudgeRef
+from judges.llm.match import MatchVerdicts
 from methods.api import Services
-from methods.models.openai_server import ChatRequest, OpenAIServer, Refused, Written
+from methods.models.server import ChatRequest, OpenAIServer, Refused, Written
+from methods.sark.config import PAPER_DATA, SarkDataConfig
 from methods.sark.data import SarkData, data_of
-from methods.sark.data_config import PAPER_DATA, SarkDataConfig
 from methods.sark.rows import Mined, SarkRow, batches, read_rows, rows_of, write_rows
 
 

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from benchmarks import registry
-from benchmarks.errors import UserError
-from benchmarks.styles.rewriter import RuleRewriter
-from benchmarks.styles.sark_layouts import write_sark
+from benchmarks.core.errors import UserError
+from benchmarks.styles.rules import RuleRewriter
+from benchmarks.styles.sark_files import write_sark
 from methods.api import Services
+from methods.sark.config import PAPER_DATA, WORLDS_DATA, SarkDataConfig
 from methods.sark.data import data_of, training_benchmarks
-from methods.sark.data_config import PAPER_DATA, WORLDS_DATA, SarkDataConfig
-from methods.sark.pairs import formal_of
 from methods.sark.rows import SarkRow
+from methods.sark.style_pairs import formal_of
 
 # --- without a model ------------------------------------------------------------------------------------------
 

@@ -15,11 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.errors import UserError
+from benchmarks.core.errors import UserError
 from benchmarks.registry import load
 from methods.api import Ranking, Services
 from methods.registry import Component
-from methods.sark.efficiency import (
+from perf import reranking
+from perf.reranker_models import (
     ARCHITECTURES,
     StandIn,
     Timing,
@@ -31,7 +32,6 @@ from methods.sark.efficiency import (
     stand_in,
     windows,
 )
-from perf import reranking
 
 TINY = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 SMALL = Workload(candidates=25, pair_tokens=12, passage_tokens=3, batch=8, answer_tokens=2)

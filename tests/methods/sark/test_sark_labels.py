@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.errors import Broke, UserError
+from benchmarks.core.errors import Broke, UserError
 from benchmarks.schema import Passage, Question, passage_id
-from methods.sark.answers import Asked
-from methods.sark.data_config import LabelsConfig
-from methods.sark.journal import Journal
+from methods.sark.answers import BLANK, EM, JUDGE, Asked, Verifier, exact_match, verifier_of
+from methods.sark.config import LabelsConfig
 from methods.sark.labels import Attempt, Labeller, Request, Tried, label_of
-from methods.sark.verify import BLANK, EM, JUDGE, Verifier, exact_match, verifier_of
+from methods.training.journal import Journal
 
 MATCH, PARTIAL, MISMATCH = "Match", "Partial", "Mismatch"
 

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks import registry
-from benchmarks.errors import Broke
+from benchmarks.core.errors import Broke
 from benchmarks.schema import Passage, Question, passage_id
 from methods.models.chat import ChatModel
-from methods.models.openai_server import ChatRequest, OpenAIServer, Refused, Written
-from methods.sark.data_config import OrderChat
+from methods.models.server import ChatRequest, OpenAIServer, Refused, Written
+from methods.sark.config import OrderChat
 from methods.sark.lists import EvidenceOrderer, Lister, ListRequest, LLMOrderer, parse_order, sampled, sampled_ranks, worth
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from methods.sark.model import encoder_of
-from methods.sark.trainer import SarkTrainer
-from methods.torch_loop import accelerator
+from methods.sark.train import SarkTrainer
+from methods.training.loop import accelerator
 
 torch = pytest.importorskip("torch")
 
@@ -151,7 +151,7 @@ def test_two_processes_end_with_the_weights_of_one(toy: ModuleType, base: str, i
 import importlib.util, sys
 from pathlib import Path
 import torch
-from methods.torch_loop import accelerator
+from methods.training.loop import accelerator
 spec = importlib.util.spec_from_file_location("here", {toy.__file__!r})
 here = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(here)

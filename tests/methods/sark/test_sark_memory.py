@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.errors import Broke
-from methods.sark.objective import FORMAL, INFORMAL, groups_of
-from methods.sark.trainer import SarkTrainer
+from benchmarks.core.errors import Broke
+from methods.sark.train import FORMAL, INFORMAL, SarkTrainer, groups_of
 
 torch = pytest.importorskip("torch")
 

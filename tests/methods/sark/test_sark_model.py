@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.errors import UserError
+from benchmarks.core.errors import UserError
 from methods.sark.config import SarkTrainingConfig
 from methods.sark.model import encoder_of, last_layer, new_reranker, one_score, save
 

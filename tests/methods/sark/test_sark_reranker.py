@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import CHECKPOINT_CARD
 from benchmarks.corpus import Corpus
-from benchmarks.errors import UserError
-from benchmarks.fingerprint import CHECKPOINT_CARD
 from benchmarks.schema import Passage, Query, passage_id
 from methods.api import Ranking, Reranker, Services
 from methods.registry import METHODS, Component

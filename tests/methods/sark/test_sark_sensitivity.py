@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
-from benchmarks.errors import UserError
 from benchmarks.registry import Benchmark, load
 from benchmarks.schema import Passage, Query
 from benchmarks.styles.mix import styled
 from benchmarks.styles.pairs import StylePairs
 from methods.api import Ranking, Services
-from methods.baselines.pointwise import PointwiseReranker
 from methods.registry import Component
-from methods.sark.sensitivity import ToldTwice, kendall_tau, sensitivity, told_twice
+from methods.retrieval.ranking import PointwiseReranker
+from methods.sark.reranker import ToldTwice, kendall_tau, sensitivity, told_twice
 
 
 class ByRule(PointwiseReranker):

@@ -12,17 +12,16 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from benchmarks.errors import UserError
-from benchmarks.fingerprint import folder_sha256
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import folder_sha256
 from benchmarks.registry import Benchmark, DataReference
-from judges.judging import JUDGES
+from judges.judge import JUDGES
 from methods.api import Services
-from methods.sark import training as training_module
+from methods.sark import train as training_module
 from methods.sark.config import SarkTrainingConfig
-from methods.sark.data import SarkData
-from methods.sark.material import Material, load_material
+from methods.sark.data import Material, SarkData, load_material
 from methods.sark.rows import SarkRow
-from methods.sark.training import SarkTraining
+from methods.sark.train import SarkTraining
 from methods.training import TRAININGS, TrainedStage, Workshop
 
 pytest.importorskip("torch")

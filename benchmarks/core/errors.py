@@ -1,0 +1,209 @@
+"""The one error that a user's mistake becomes: what is wrong, where, and what to do about it."""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+
+class UserError(Exception):
+    """A mistake in what ragmeter was given; shown without a traceback.
+
+    Args:
+        what: One sentence that says what is wrong.
+        where: The place: a file with its line, a field, a flag.
+        try_this: What to do about it.
+    """
+
+    exit_code = 2
+    """What the command exits with: 2 for wrong usage or input."""
+
+    def __init__(self, what: str, *, where: str | None = None, try_this: str | None = None) -> None:
+        self.what = what
+        self.where = where
+        self.try_this = try_this
+        super().__init__("\n".join(self.lines()))
+
+    def lines(self) -> list[str]:
+        """The message, one aspect a line."""
+        lines = [self.what]
+        if self.where:
+            lines.append(f"  where: {self.where}")
+        if self.try_this:
+            lines.append(f"  try:   {self.try_this}")
+        return lines
+
+    def also_at(self, place: str) -> None:
+        """Name a further place, before the one that is named: the line that asked for what is wrong there."""
+        self.where = f"{place}; {self.where}" if self.where else place
+        self.args = ("\n".join(self.lines()),)
+
+    def also_try(self, hint: str) -> None:
+        """Add a second thing to do about it, after the first."""
+        self.try_this = f"{self.try_this}; {hint}" if self.try_this else hint
+        self.args = ("\n".join(self.lines()),)
+
+
+class Broke(UserError):
+    """What was asked for is right and could not be done: the disk is full, an endpoint dead, a method at fault."""
+
+    exit_code = 1
+
+
+class MissingPackage(UserError):
+    """An optional package that this piece of work needs is not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs the package {package!r}, which is not installed", try_this=f"pip install 'ragmeter[{extra}]'")
+
+
+_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
+"""What a disk does, whatever place one names."""
+
+
+def unwritable(error: OSError, where: object = None, *, what: str = "this file", try_this: str | None = None) -> UserError:
+    """The error for a place that cannot be written to: another may be named, unless the disk is at fault.
+
+    Args:
+        error: What the system said.
+        where: The place, as it was named; None: the one that the system names.
+        what: What was to be written.
+        try_this: What to do about it.
+    """
+    return refused(error, where, what=f"{what} cannot be written", try_this=try_this)
+
+
+def refused(error: OSError, where: object = None, *, what: str, try_this: str | None = None) -> UserError:
+    """The error for what the system refused (arguments as of `unwritable`; `what` is what could not be done)."""
+    kind = Broke if error.errno in _DISK else UserError
+    place = error.filename if where is None else where
+    said = f"{what}: {error.strerror or error}"
+    return kind(said, where=None if place is None else str(place), try_this=try_this)
+
+
+def make_folder(folder: Path, where: object = None) -> None:
+    """Make a folder that something will be written to, before work for it begins.
+
+    Raises:
+        UserError: It cannot be made, or holds no new files.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+    except OSError as error:
+        raise unwritable(error, folder if where is None else where, what="this folder") from None
+
+
+def require_writable(file: Path, *, what: str = "this file") -> None:
+    """Check that a file can be made or added to, before work for it begins; its folder is made.
+
+    Raises:
+        UserError: It cannot.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not os.access(file if file.exists() else file.parent, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise unwritable(error, file, what=what) from None
+
+
+def nearest(wrong: str, known: Iterable[str]) -> str | None:
+    """The known name closest to a mistyped one, or None where nothing is close."""
+    found = difflib.get_close_matches(wrong, list(known), n=1, cutoff=0.5)
+    return found[0] if found else None
+
+
+_LISTED = 12
+
+
+def unknown_name(noun: str, wrong: str, known: Iterable[str], *, where: str | None = None) -> UserError:
+    """The error for a name that nobody registered, with the nearest one that exists, or the first dozen of all."""
+    names = sorted(set(known))
+    guess = nearest(wrong, names)
+    more = f", … ({len(names)} in all)" if len(names) > _LISTED else ""
+    listed = f"known: {', '.join(names[:_LISTED])}{more}" if names else f"there is no {noun} yet"
+    hint = f"did you mean {guess!r}?" if guess else listed
+    return UserError(f"unknown {noun} {wrong!r}", where=where, try_this=hint)
+
+
+# -- A number with its noun --
+
+
+def counted(number: int, noun: str, several: str | None = None) -> str:
+    """`1 task`, `2 tasks`, `1,000 tasks`; `several` is the plural that is not made with an s."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {several or noun + 's'}"
+
+
+# -- What pydantic has against a value, in the words of everything else that is said to people --
+
+
+_WANTED: Mapping[str, str] = {
+    **dict.fromkeys(("model_type", "model_attributes_type", "dataclass_type", "dict_type", "mapping_type"), "a mapping of keys"),
+    **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type", "iterable_type"), "a list"),
+    **dict.fromkeys(("string_type", "string_unicode"), "a text"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float", "int_parsing_size"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    "finite_number": "a finite number",
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    "none_required": "null",
+}
+"""By kind of error, what is wanted in place of what was given."""
+_MUST: Mapping[str, str] = {
+    "greater_than": "must be more than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+    "multiple_of": "must be a multiple of {multiple_of}",
+    "string_too_short": "must be at least {min_length} characters long",
+    "string_too_long": "must be at most {max_length} characters long",
+    "string_pattern_mismatch": "must be of the form {pattern}",
+    "too_short": "its length must be at least {min_length}, and is {actual_length}",
+    "too_long": "its length must be at most {max_length}, and is {actual_length}",
+    "literal_error": "must be one of {expected}",
+    "enum": "must be one of {expected}",
+    "value_error": "{error}",
+    "assertion_error": "{error}",
+    "json_invalid": "this is not JSON: {error}",
+    "missing": "is missing",
+    "extra_forbidden": "is no known key",
+}
+"""By kind of error, what is said of what was given, with the words of its context."""
+
+
+def in_words(error: Mapping[str, Any]) -> str:
+    """What is wrong: `a list is wanted`, `must be at least 1`; a kind that is not known here keeps pydantic's words.
+
+    Args:
+        error: One of `ValidationError.errors()`.
+    """
+    kind, message = error["type"], str(error["msg"])
+    if kind in _WANTED:
+        return f"{_WANTED[kind]} is wanted"
+    if kind in _MUST:
+        try:
+            return _MUST[kind].format_map(error.get("ctx", {}))
+        except KeyError:
+            return message
+    return message.replace("Input should ", "must ", 1)
+
+
+def first_error(error: ValidationError) -> Any:
+    """The error to tell of: an unknown key where there is one, as a mistyped key is the likely cause of the others."""
+    found = error.errors(include_url=False)
+    return min(found, key=lambda one: one["type"] != "extra_forbidden")
+
+
+def told_of(error: ValidationError) -> tuple[str, str]:
+    """Where in the document the error to tell of is (`method.name`; empty: all of it), and what is wrong there."""
+    first = first_error(error)
+    return ".".join(map(str, first["loc"])), in_words(first)

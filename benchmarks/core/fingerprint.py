@@ -1,0 +1,109 @@
+"""Fingerprints: equal fingerprints mean that work can be reused, so they depend on content alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from benchmarks.core.errors import UserError
+
+LENGTH = 16
+"""Hex digits of a fingerprint (64 bits)."""
+
+
+def fingerprint(*parts: Any) -> str:
+    """Hash JSON-like values in their canonical form.
+
+    Args:
+        parts: Anything `json` can write; mappings are compared without regard to key order.
+
+    Returns:
+        Sixteen hex digits, equal on every machine for equal parts.
+
+    Raises:
+        TypeError: A part is not JSON-like; a fingerprint of `repr` would differ between runs.
+    """
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=LENGTH // 2).hexdigest()
+
+
+def content_hash(chunks: Iterable[str]) -> str:
+    """Hash a stream of texts without holding it; the boundaries between texts count."""
+    digest = hashlib.blake2b(digest_size=LENGTH // 2)
+    for chunk in chunks:
+        digest.update(framed(chunk))
+    return digest.hexdigest()
+
+
+def framed(text: str) -> bytes:
+    """A text as `content_hash` takes it: the number of its bytes, and the bytes."""
+    raw = text.encode("utf-8", "surrogatepass")
+    return len(raw).to_bytes(8, "little") + raw
+
+
+def framed_hash(frames: bytes) -> bytes:
+    """What `content_hash` spells in hexadecimal, of texts that are framed already and joined: eight bytes."""
+    return hashlib.blake2b(frames, digest_size=LENGTH // 2).digest()
+
+
+def content_id(prefix: str, *texts: str) -> str:
+    """An opaque id that says nothing but "same content, same id": a letter and sixteen hex digits."""
+    return prefix + content_hash(texts)
+
+
+CHECKPOINT_CARD = "ragmeter.json"
+"""Says in a checkpoint folder how it was trained; it holds the folder's hash, so it is not hashed itself."""
+
+
+def folder_sha256(folder: Path) -> str:
+    """Hash a folder by its files' names and contents, the card of a checkpoint (`ragmeter.json`) left out.
+
+    It is what `sha256sum` says of its own output over the files in the byte order of their paths:
+    `find * -type f ! -path ragmeter.json | LC_ALL=C sort | xargs sha256sum | sha256sum`, hidden files included.
+
+    Returns:
+        64 hex digits; times, owners and permissions do not count.
+
+    Raises:
+        UserError: There is no such folder, it holds no file, or something in it has no content of its own to hash.
+    """
+    if not folder.is_dir():
+        raise UserError("there is no such folder", where=str(folder))
+    names: list[str] = []
+    for root, folders, files in os.walk(folder):
+        here = Path(root)
+        for name in folders:
+            if (here / name).is_symlink():
+                raise UserError("a link to a folder cannot be hashed", where=str(here / name), try_this="copy it here")
+        for name in files:
+            path = here / name
+            if not path.is_file():
+                raise UserError("this is neither a file nor a folder", where=str(path), try_this="remove it")
+            if "\n" in name or "\\" in name:
+                raise UserError(f"the name {name!r} holds a line break or backslash", where=str(here))
+            names.append(path.relative_to(folder).as_posix())
+    names = sorted((name for name in names if name != CHECKPOINT_CARD), key=os.fsencode)
+    if not names:
+        raise UserError("this folder holds no file", where=str(folder))
+    total = hashlib.sha256()
+    for name in names:
+        total.update(f"{file_sha256(folder / name)}  ".encode() + os.fsencode(name) + b"\n")
+    return total.hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file's content as 64 hex digits; an unchanged file is read once per process."""
+    stat = path.stat()
+    return _file_sha256(str(path), stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=4096)
+def _file_sha256(path: str, size: int, modified: int) -> str:
+    """Hash of a file; size and time of change are there to make the cache notice a change."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,140 @@
+"""Registries that fill themselves: decorators in a package's own modules, entry points in other packages.
+
+Discovery imports only modules whose source holds a registration mark (`@register`), so that listing methods
+does not import the training code beside them. A module with a registration keeps heavy imports (torch,
+transformers …) inside functions.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from benchmarks.core.errors import UserError, unknown_name
+
+MARK = b"\n@register"
+_WRITTEN = re.compile(r'^@(register\w*)\(\s*"([^"\n]+)"', re.MULTILINE)
+
+
+class Entry(Protocol):
+    """What a registry holds: something with an id."""
+
+    @property
+    def id(self) -> str: ...
+
+
+E = TypeVar("E", bound=Entry)
+
+
+class Registry(Generic[E]):
+    """Entries by id, discovered on first use.
+
+    Args:
+        noun: What an entry is called in messages ("method").
+        package: The package whose modules register entries ("methods").
+        group: The entry-point group through which other packages add theirs ("ragmeter.methods"). An entry
+            point names a module (or an object in one); loading it must run its registrations.
+    """
+
+    def __init__(self, noun: str, package: str, group: str) -> None:
+        self.noun = noun
+        self.package = package
+        self.group = group
+        self.broken: dict[str, str] = {}
+        """Plug-ins that could not be loaded, with the reason; `ragmeter doctor` shows them."""
+        self._entries: dict[str, E] = {}
+        self._sources: dict[str, str] = {}
+        self._complete = False
+
+    def add(self, entry: E, source: str) -> None:
+        """Register an entry.
+
+        Args:
+            entry: The entry.
+            source: The module that registers it; registering again from the same module replaces.
+
+        Raises:
+            UserError: Another module has taken this id.
+        """
+        taken = self._sources.get(entry.id)
+        if taken is not None and taken != source:
+            raise UserError(f"two {self.noun}s are called {entry.id!r}", where=f"{taken} and {source}", try_this="rename one of them")
+        self._entries[entry.id] = entry
+        self._sources[entry.id] = source
+
+    def get(self, identifier: str, *, where: str | None = None) -> E:
+        """The entry with this id.
+
+        Raises:
+            UserError: Nobody registered it; the message names the nearest id, and plug-ins that could not be loaded.
+        """
+        if identifier not in self._entries:
+            self._discover()
+        if identifier not in self._entries:
+            error = unknown_name(self.noun, identifier, self._entries, where=where)
+            if self.broken:
+                names = ", ".join(sorted(self.broken))
+                error.also_try(f"`ragmeter doctor` says why these plug-ins could not be loaded: {names}")
+            raise error
+        return self._entries[identifier]
+
+    def __contains__(self, identifier: object) -> bool:
+        self._discover()
+        return identifier in self._entries
+
+    def __iter__(self) -> Iterator[E]:
+        self._discover()
+        return iter([self._entries[name] for name in sorted(self._entries)])
+
+    def source(self, identifier: str) -> str:
+        """The module that registered an entry."""
+        return self._sources[identifier]
+
+    def _discover(self) -> None:
+        if self._complete:
+            return
+        self._complete = True
+        for module, _ in _registering_modules(self.package):
+            importlib.import_module(module)
+        for point in entry_points(group=self.group):
+            # A stranger's broken package must not take the whole command down; doctor names it.
+            try:
+                point.load()
+            except Exception as error:
+                self.broken[point.name] = f"{type(error).__name__}: {error}"
+
+
+def written_ids(package: str, decorator: str) -> dict[str, str]:
+    """Ids that a package's own modules register, each with its module, read from their source: nothing is imported.
+
+    For who waits while a word is completed; what other packages register is not among them (`has_plugins`).
+
+    Args:
+        package: The package whose modules register ("methods").
+        decorator: By which they do ("register", "register_training").
+    """
+    return {
+        identifier: module
+        for module, path in _registering_modules(package)
+        for found, identifier in _WRITTEN.findall(path.read_text("utf-8"))
+        if found == decorator
+    }
+
+
+def has_plugins(group: str) -> bool:
+    """Whether other packages register through an entry-point group."""
+    return bool(entry_points(group=group))
+
+
+def _registering_modules(package: str) -> Iterator[tuple[str, Path]]:
+    """The package's modules that hold a registration, by name and file, in a fixed order."""
+    root = importlib.import_module(package)
+    for folder in root.__path__:
+        for path in sorted(Path(folder).rglob("*.py")):
+            if MARK in path.read_bytes():
+                parts = (package, *path.relative_to(folder).with_suffix("").parts)
+                yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path

@@ -1,0 +1,83 @@
+"""What a file says, with the line of every key and item, so that an error can say where in the file it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from benchmarks.core.errors import UserError
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Located:
+    """A parsed document.
+
+    Attributes:
+        name: The file, as shown in errors.
+        value: What it says.
+        lines: 1-based line by path.
+    """
+
+    name: str
+    value: Any
+    lines: dict[Path, int]
+
+    def where(self, path: Sequence[str | int] = ()) -> str:
+        """`file:line (dotted.path)` of the deepest part of a path that the document has."""
+        known = tuple(path)
+        while known and known not in self.lines:
+            known = known[:-1]
+        dotted = ".".join(map(str, path))
+        return f"{self.name}:{self.lines.get(known, 1)}" + (f" ({dotted})" if dotted else "")
+
+
+_WRITTEN = "check the indentation, brackets and quotes there and in the line before it"
+
+
+def not_yaml(error: yaml.YAMLError, name: str) -> UserError:
+    """The error for a file that is no YAML, with its line where the parser tells one."""
+    if isinstance(error, yaml.reader.ReaderError):
+        sign = error.character if isinstance(error.character, int) else ord(error.character[:1])
+        said = f"this is not YAML: character {error.position + 1:,} of it is U+{sign:04X}, which no text has"
+        return UserError(said, where=name, try_this="name a text file, or remove the character")
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return UserError(f"this is not YAML: {error}", where=name, try_this=_WRITTEN)
+    mark = error.problem_mark or error.context_mark
+    where = f"{name}:{mark.line + 1 if mark else 1}"
+    return UserError(f"this is not YAML: {error.problem}", where=where, try_this=_WRITTEN)
+
+
+def line_numbers(node: yaml.Node | None, name: str) -> dict[Path, int]:
+    """1-based lines of every key and item below a composed document.
+
+    Args:
+        node: As `yaml.compose` gives it; None for an empty document.
+        name: The file, as shown in errors.
+
+    Raises:
+        UserError: A mapping has a key twice.
+    """
+    lines: dict[Path, int] = {}
+    if node is not None:
+        _collect(node, (), lines, name)
+    return lines
+
+
+def _collect(node: yaml.Node, path: Path, lines: dict[Path, int], name: str) -> None:
+    lines.setdefault(path, node.start_mark.line + 1)
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            child = (*path, key.value)
+            line = key.start_mark.line + 1
+            if child in lines:
+                raise UserError(f"key {key.value!r} occurs twice", where=f"{name}:{line}", try_this="keep one of them")
+            lines[child] = line
+            _collect(value, child, lines, name)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            _collect(value, (*path, index), lines, name)

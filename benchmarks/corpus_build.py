@@ -1,0 +1,581 @@
+"""From a dump to a corpus folder: streaming, in bounded memory, and going on where an earlier build was cut off.
+
+    FOLDER/passages-00000.arrow …   the passages, `SHARD_RECORDS` of the dump's records in each, repetitions left out
+    FOLDER/ids.{keys,places}.npy    from passage id to row (`id_index`)
+    FOLDER/natives.arrow            from the dump's own ids to rows; natives.{keys,places}.npy find an id in it
+    FOLDER/corpus.json              counts, fingerprint and source; written last
+    FOLDER/unfinished/              what a build needs to go on; gone when it is done
+
+A shard counts once its state is written, so a build that was killed starts its last shard again and ends with the same
+bytes. Memory holds one batch of passages, and eight bytes for every passage seen (in the last step 30).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from filelock import FileLock
+
+from benchmarks.core.errors import UserError, unknown_name, unwritable
+from benchmarks.core.files import whole_text
+from benchmarks.core.fingerprint import content_hash
+from benchmarks.corpus import BATCH_ROWS as CORPUS_BATCH_ROWS
+from benchmarks.corpus import (
+    CARD,
+    FORMAT,
+    SCHEMA,
+    Corpus,
+    IdIndex,
+    Keys,
+    KeySet,
+    keys_of,
+    mapped,
+    natives_path,
+    read_card,
+    shard_path,
+    table_of,
+)
+from benchmarks.io.files import open_bytes
+from benchmarks.io.records import cut_off, fields, is_parquet, numbered_lines
+from benchmarks.schema import Passage, passage_id
+from benchmarks.sources import BadRecord, Record
+
+# -- The passages of a dump, one after another, from any record on --
+# | layout | a record |
+# | --- | --- |
+# | `dpr` | a line `id TAB text TAB title` with a header (`psgs_w100.tsv`); texts in quotes are unquoted |
+# | `atlas` | a JSON line `{id, title, section, text}`; as in Atlas, the section joins the title: `title: section` |
+# | `jsonl` | a JSON line `{id or _id?, title?, text}` |
+# | `parquet` | a row with the columns `text`, `title`? and `id`? (others are not read) |
+
+
+SUFFIXES = (".tsv", ".jsonl", ".parquet")
+"""Names of files that are taken from a folder; `.gz` may follow."""
+
+BATCH_ROWS = 1024
+"""Parquet rows made into Python objects at a time."""
+
+_DPR = ("id", "text", "title")
+_REPAIR = "repair the file, or skip bad records (each is counted and named)"
+
+
+class Entry(NamedTuple):
+    """A passage as a dump gives it."""
+
+    native_id: str | None
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What stands at one place of a file.
+
+    Attributes:
+        entry: The passage, or the error that describes what is there instead; None for a header.
+        place: Lines or rows read up to and including this one: where reading goes on.
+        size: Bytes read for it; 0 where that is not known.
+    """
+
+    entry: Entry | BadRecord | None
+    place: int
+    size: int = 0
+
+
+def layout_of(path: Path) -> str:
+    """The layout of a dump, by its content.
+
+    Raises:
+        UserError: It is none of those known.
+    """
+    if is_parquet(path):
+        return "parquet"
+    _, line = next(iter(numbered_lines(path)))
+    if line.lstrip().startswith(b"{"):
+        return "atlas" if b'"section"' in line else "jsonl"
+    try:
+        fields(line, _DPR)
+    except ValueError as error:
+        raise UserError(
+            "this is no dump of passages that is known here",
+            where=f"{path}, line 1",
+            try_this="DPR's tab-separated lines, JSON Lines {id, title, text}, or Parquet with the column text",
+        ) from error
+    return "dpr"
+
+
+def dump_files(source: Path) -> list[Path]:
+    """A dump's files: the file itself, or those in a folder, by name.
+
+    Raises:
+        UserError: There is none.
+    """
+    if not source.is_dir():
+        if not source.exists():
+            raise UserError("there is no such file or folder", where=str(source))
+        return [source]
+    found = sorted(f for f in source.iterdir() if f.is_file() and f.name.removesuffix(".gz").endswith(SUFFIXES))
+    if not found:
+        raise UserError("this folder holds no dump of passages", where=str(source), try_this=f"files that end in {', '.join(SUFFIXES)}")
+    return found
+
+
+def read(path: Path, layout: str, skip: int = 0) -> Iterator[Read]:
+    """What a file holds behind its first `skip` lines or rows.
+
+    Raises:
+        UserError: There is no such layout, or the file cannot be read.
+    """
+    if layout not in LAYOUTS:
+        raise unknown_name("layout of a dump", layout, LAYOUTS)
+    return LAYOUTS[layout](path, skip)
+
+
+def _dpr(path: Path, skip: int) -> Iterator[Read]:
+    order = [0, 1, 2]
+    if skip:
+        # The header says where the columns are, wherever reading goes on.
+        order = _record_columns(fields(next(iter(numbered_lines(path)))[1], _DPR)) or order
+    for number, raw in numbered_lines(path, skip):
+        entry: Entry | BadRecord | None
+        try:
+            found = fields(raw, _DPR)
+            header = _record_columns(found) if number == 1 else None
+            if header is not None:
+                order, entry = header, None
+            else:
+                native, text, title = (found[column] for column in order)
+                entry = Entry(native, title, text)
+        except ValueError as error:
+            entry = _bad(path, f"line {number}", f"{error}{cut_off(raw)}")
+        yield Read(entry, number, len(raw))
+
+
+def _record_columns(names: list[str]) -> list[int] | None:
+    """Where id, text and title stand, if these are the fields of a header."""
+    return [names.index(name) for name in _DPR] if sorted(names) == sorted(_DPR) else None
+
+
+def _json_lines(path: Path, skip: int, sections: bool = False) -> Iterator[Read]:
+    for number, raw in numbered_lines(path, skip):
+        entry: Entry | BadRecord
+        try:
+            value = json.loads(raw.decode("utf-8"), strict=False)
+            if not isinstance(value, dict):
+                raise ValueError(f"a record must be an object, not {type(value).__name__}")
+            entry = _entry(Record(value, path, f"line {number}"), sections)
+            if b"\\u" in raw:
+                "".join(filter(None, entry)).encode("utf-8")
+        except BadRecord as error:
+            entry = error
+        except UnicodeEncodeError:
+            entry = _bad(path, f"line {number}", "half of a surrogate pair stands for a character")
+        except UnicodeDecodeError as error:
+            entry = _bad(path, f"line {number}", f"byte 0x{raw[error.start]:02x} is not UTF-8")
+        except (ValueError, RecursionError) as error:
+            what = f"this is not JSON: {error}" if raw.strip() else "the line is empty"
+            entry = _bad(path, f"line {number}", f"{what}{cut_off(raw) if raw.strip() else ''}")
+        yield Read(entry, number, len(raw))
+
+
+def _atlas(path: Path, skip: int) -> Iterator[Read]:
+    return _json_lines(path, skip, sections=True)
+
+
+def _entry(record: Record, sections: bool) -> Entry:
+    name = "id" if "id" in record.fields else "_id"
+    native = record.fields.get(name)
+    if type(native) is int:
+        native = str(native)
+    elif native is not None:
+        native = record.text(name)
+    title, text = record.text("title", ""), record.text("text")
+    section = record.text("section", "") if sections else ""
+    return Entry(native, f"{title}: {section}" if section else title, text)
+
+
+def _parquet(path: Path, skip: int) -> Iterator[Read]:
+    import pyarrow.parquet as pq
+
+    with open_bytes(path) as source, _damage(path), pq.ParquetFile(source, pre_buffer=False) as file:
+        names = set(file.schema_arrow.names)
+        if "text" not in names:
+            raise UserError(
+                f"this Parquet file has no column text, only {', '.join(sorted(names))}",
+                where=str(path),
+                try_this="rename the column that holds the passages",
+            )
+        wanted = [name for name in ("id", "_id", "title", "text") if name in names]
+        groups, start = _groups_from(file, skip)
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, row_groups=groups, columns=wanted):
+            for row in batch.to_pylist():
+                start += 1
+                if start > skip:
+                    yield Read(_row(row, path, start), start)
+
+
+def _groups_from(file: Any, skip: int) -> tuple[list[int], int]:
+    """The row groups that hold the rows behind the first `skip`, and how many rows stand before them."""
+    start = 0
+    for group in range(file.num_row_groups):
+        rows = file.metadata.row_group(group).num_rows
+        if start + rows > skip:
+            return list(range(group, file.num_row_groups)), start
+        start += rows
+    return [], start
+
+
+def _row(row: dict[str, Any], path: Path, number: int) -> Entry | BadRecord:
+    try:
+        return _entry(Record(row, path, f"row {number}"), sections=False)
+    except BadRecord as error:
+        return error
+
+
+@contextmanager
+def _damage(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        raise UserError(
+            f"this Parquet file is damaged or cut off: {str(error).splitlines()[0]}", where=str(path), try_this="fetch it again"
+        ) from error
+
+
+def _bad(path: Path, place: str, what: str) -> BadRecord:
+    return BadRecord(what, where=f"{path}, {place}", try_this=_REPAIR)
+
+
+LAYOUTS: dict[str, Callable[[Path, int], Iterator[Read]]] = {"dpr": _dpr, "atlas": _atlas, "jsonl": _json_lines, "parquet": _parquet}
+"""By name: from a file and a number of lines or rows to leave out to what follows."""
+
+
+# -- From a dump to a corpus folder: streaming, in bounded memory, and going on where an earlier build was cut off --
+
+
+SHARD_RECORDS = 16 * CORPUS_BATCH_ROWS
+"""Records of the dump per shard: what a killed build does again at most."""
+SUFFIX = ".corpus"
+"""What is appended to a dump's name for the folder that it is built into."""
+
+_UNFINISHED = "unfinished"
+_PLAN = "plan.json"
+_LISTED = 100
+_RESOLVED = pa.schema([("native_id", pa.string()), ("row", pa.uint32())])
+_WAITING = pa.schema([("native_id", pa.string()), ("key", pa.uint64())])
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a build is.
+
+    Attributes:
+        records: Records of the dump read.
+        passages: Different passages among them.
+        share: Share of the dump's bytes read; None where it cannot be known (compressed files, Parquet).
+    """
+
+    records: int
+    passages: int
+    share: float | None
+
+
+@dataclass
+class _State:
+    """Where a build stands behind a shard; everything since the beginning."""
+
+    file: int = 0
+    place: int = 0
+    read: int = 0
+    records: int = 0
+    passages: int = 0
+    bad: int = 0
+    natives: bool = False
+    listed: list[str] = field(default_factory=list)
+
+
+def build_corpus(
+    source: Path, target: Path, *, layout: str | None = None, skip_bad: bool = False, progress: Callable[[Progress], None] | None = None
+) -> Corpus:
+    """Build a corpus folder of a dump and open it; one that is there already is opened at once.
+
+    Passages of equal title and text are one passage; its native ids all lead to it. Ids are 64-bit content hashes:
+    among 21 million passages two different ones share one with a probability of 1 in 80,000.
+
+    Args:
+        source: The dump: a file, or a folder of files (taken by name).
+        target: The folder to build; it may hold an unfinished build of the same dump, which is continued.
+        layout: One of `records.LAYOUTS`; None: by the first file's content.
+        skip_bad: Leave out records that cannot be read; the card counts them and names the first hundred.
+        progress: Told after every batch of records.
+
+    Raises:
+        UserError: The dump cannot be read, the target holds something else, or it cannot be written.
+        Broke: The disk is full.
+    """
+    files = dump_files(source)
+    layout = layout or layout_of(files[0])
+    plan = {
+        "format": FORMAT,
+        "layout": layout,
+        "skip_bad": skip_bad,
+        "source": [{"name": file.name, "bytes": file.stat().st_size} for file in files],
+    }
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{target}.lock"):
+            if (target / CARD).exists():
+                _check_same(target, plan)
+                shutil.rmtree(target / _UNFINISHED, ignore_errors=True)
+            else:
+                _Build(files, layout, skip_bad, target, progress).run(plan)
+    except OSError as error:
+        raise unwritable(
+            error,
+            target,
+            what="the corpus",
+            try_this="make room, or build it into another folder (ragmeter datasets corpus); a build that was cut off "
+            "goes on where it stopped",
+        ) from error
+    return Corpus.open(target)
+
+
+def open_corpus(path: Path, *, progress: Callable[[Progress], None] | None = None) -> Corpus:
+    """Open a corpus folder, an Arrow file of `Corpus.save`, or a dump: that is built first, beside itself.
+
+    Raises:
+        UserError: It is none of these, or the folder beside the dump cannot be written.
+        Broke: The disk is full.
+    """
+    if not path.exists():
+        raise UserError("there is no such corpus", where=str(path), try_this="correct the option corpus")
+    if (path / CARD).exists() or _is_arrow(path):
+        return Corpus.open(path)
+    if (path / _UNFINISHED).exists():
+        raise UserError(
+            "the corpus in this folder is not finished",
+            where=str(path),
+            try_this="run `ragmeter datasets corpus` again: it goes on where it was cut off",
+        )
+    return build_corpus(path, path.with_name(path.name + SUFFIX), progress=progress)
+
+
+def _is_arrow(path: Path) -> bool:
+    if path.is_dir():
+        return False
+    with open(path, "rb") as file:
+        return file.read(6) == b"ARROW1"
+
+
+def _check_same(target: Path, plan: dict[str, Any]) -> None:
+    card = read_card(target)
+    if {name: card.get(name) for name in plan} != plan:
+        raise UserError(
+            "this folder holds a corpus of another dump, or of other options",
+            where=str(target),
+            try_this="name another folder, or delete this one",
+        )
+
+
+class _Build:
+    """One build, from the first shard that is missing to the card."""
+
+    def __init__(
+        self, files: Sequence[Path], layout: str, skip_bad: bool, target: Path, progress: Callable[[Progress], None] | None
+    ) -> None:
+        self._files = files
+        self._layout = layout
+        self._skip_bad = skip_bad
+        self._target = target
+        self._work = target / _UNFINISHED
+        self._progress = progress
+        self._seen = KeySet()
+        self._state = _State()
+        self._shards = 0
+        compressed = layout == "parquet" or any(file.suffix == ".gz" for file in files)
+        self._bytes = None if compressed else sum(file.stat().st_size for file in files)
+
+    def run(self, plan: dict[str, Any]) -> None:
+        self._prepare(plan)
+        fingerprint = content_hash(self._ids())
+        if not self._state.records:
+            first = f": {self._state.listed[0]}" if self._state.listed else ""
+            raise UserError(f"the dump holds no passage that can be read{first}", where=str(self._files[0]))
+        index = IdIndex.of(self._all_keys(), lambda row: "")
+        index.save(self._target / "ids")
+        if self._state.natives:
+            self._save_natives(index)
+        card = {
+            **plan,
+            "passages": self._state.passages,
+            "records": self._state.records,
+            "repeated": self._state.records - self._state.passages,
+            "bad": self._state.bad,
+            "bad_listed": self._state.listed,
+            "fingerprint": fingerprint,
+            "shards": self._shards,
+        }
+        _write_json(self._target / CARD, card)
+        shutil.rmtree(self._work)
+
+    def _prepare(self, plan: dict[str, Any]) -> None:
+        """Make the folder, or take up the shards of a build of the same dump."""
+        held = self._work / _PLAN
+        if held.exists() and _read_json(held) == {**plan, "modified": self._modified()}:
+            while (state := self._work / f"state-{self._shards:05}.json").exists():
+                self._state = _State(**_read_json(state))
+                self._shards += 1
+            return
+        if self._work.exists():
+            # Of another dump, or of other options: nothing of it can be used.
+            shutil.rmtree(self._work)
+            for shard in self._target.glob(shard_path(self._target, 0).name.replace("00000", "*")):
+                shard.unlink()
+        elif self._target.exists() and any(self._target.iterdir()):
+            raise UserError(
+                "this folder holds other things", where=str(self._target), try_this="name a folder that is empty or does not exist"
+            )
+        self._work.mkdir(parents=True)
+        _write_json(held, {**plan, "modified": self._modified()})
+
+    def _modified(self) -> list[int]:
+        return [file.stat().st_mtime_ns for file in self._files]
+
+    def _ids(self) -> Iterator[str]:
+        """The id of every passage in order, while what is missing is being written."""
+        for number in range(self._shards):
+            for batch in _columns(shard_path(self._target, number), "id"):
+                self._seen.add(keys_of(batch))
+                yield from batch
+        batches = self._batches()
+        while first := next(batches, None):
+            for ids in self._shard(first, batches):
+                yield from ids
+
+    def _shard(self, first: list[Read], batches: Iterator[list[Read]]) -> Iterator[list[str]]:
+        """Write a shard; yields the ids of its passages."""
+        paths = shard_path(self._target, self._shards), self._work / f"natives-{self._shards:05}.arrow"
+        with _Writer(paths[0], SCHEMA) as passages, _Writer(paths[1], _WAITING) as natives:
+            for batch in (first, *islice(batches, SHARD_RECORDS // CORPUS_BATCH_ROWS - 1)):
+                entries = [one.entry for one in batch if isinstance(one.entry, Entry)]
+                found = [Passage(passage_id(title, text), title, text) for _, title, text in entries]
+                keys = keys_of([passage.id for passage in found])
+                new = [found[place] for place in np.flatnonzero(self._seen.add(keys))]
+                passages.write(table_of(new))
+                natives.write(_waiting(entries, keys))
+                self._advance(batch, entries, len(new))
+                yield [passage.id for passage in new]
+        _write_json(self._work / f"state-{self._shards:05}.json", asdict(self._state))
+        self._shards += 1
+
+    def _batches(self) -> Iterator[list[Read]]:
+        """What the dump holds from the state on, in batches that do not reach over files."""
+        for number in range(self._state.file, len(self._files)):
+            skip = self._state.place if number == self._state.file else 0
+            self._state.file, self._state.place = number, skip
+            reading = read(self._files[number], self._layout, skip)
+            while batch := list(islice(reading, CORPUS_BATCH_ROWS)):
+                yield batch
+
+    def _advance(self, batch: list[Read], entries: list[Entry], new: int) -> None:
+        state = self._state
+        for one in batch:
+            if isinstance(one.entry, BadRecord):
+                if not self._skip_bad:
+                    raise one.entry
+                state.bad += 1
+                if len(state.listed) < _LISTED:
+                    place = (one.entry.where or "").removeprefix(f"{self._files[state.file].parent}{os.sep}")
+                    state.listed.append(f"{place}: {one.entry.what}")
+        state.place = batch[-1].place
+        state.read += sum(one.size for one in batch)
+        state.records += len(entries)
+        state.passages += new
+        state.natives = state.natives or any(entry.native_id is not None for entry in entries)
+        if self._progress is not None:
+            self._progress(Progress(state.records, state.passages, state.read / self._bytes if self._bytes else None))
+
+    def _all_keys(self) -> Keys:
+        keys = np.empty(self._state.passages, dtype=np.uint64)
+        row = 0
+        for number in range(self._shards):
+            for batch in _columns(shard_path(self._target, number), "id"):
+                keys[row : row + len(batch)] = keys_of(batch)
+                row += len(batch)
+        return keys
+
+    def _save_natives(self, index: IdIndex) -> None:
+        """Native ids with the rows that they stand for, and where to find each."""
+        path = natives_path(self._target)
+        keys = []
+        with _Writer(path, _RESOLVED) as writer:
+            for number in range(self._shards):
+                for batch in mapped(self._work / f"natives-{number:05}.arrow").to_batches():
+                    rows = index.places_of(batch.column("key").to_numpy())
+                    writer.write(pa.table([batch.column("native_id"), pa.array(rows, pa.uint32())], schema=_RESOLVED))
+                    keys.append(keys_of(batch.column("native_id").to_pylist()))
+        table = mapped(path)
+        names, rows = table.column("native_id"), table.column("row")
+        natives = IdIndex.of(np.concatenate(keys), lambda place: "")
+        for one, other in natives.repeated():
+            if names[one] == names[other] and rows[one] != rows[other]:
+                path.unlink()
+                raise UserError(
+                    f"the id {names[one].as_py()!r} stands for two different passages",
+                    where=f"{self._files[0]}, passages {one + 1:,} and {other + 1:,} with an id",
+                    try_this="give one of them another id: gold passages are found by these ids",
+                )
+        natives.save(self._target / "natives")
+
+
+def _waiting(entries: Sequence[Entry], keys: Keys) -> pa.Table:
+    """Native ids with the keys of their passages, until rows are known."""
+    held = [place for place, entry in enumerate(entries) if entry.native_id is not None]
+    return pa.table([pa.array([entries[place].native_id for place in held], pa.string()), keys[held]], schema=_WAITING)
+
+
+def _columns(path: Path, name: str) -> Iterator[list[str]]:
+    """A column of a shard, a batch at a time."""
+    for batch in mapped(path).select([name]).to_batches():
+        yield batch.column(0).to_pylist()
+
+
+class _Writer:
+    """Writes tables into an Arrow file that appears whole or not at all."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self._path = path
+        self._partial = path.with_name(f"{path.name}.part")
+        self._sink = pa.OSFile(str(self._partial), "wb")
+        self._writer = pa.ipc.new_file(self._sink, schema)
+
+    def write(self, table: pa.Table) -> None:
+        self._writer.write_table(table, max_chunksize=CORPUS_BATCH_ROWS)
+
+    def __enter__(self) -> _Writer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        self._writer.close()
+        self._sink.close()
+        if kind is None:
+            os.replace(self._partial, self._path)
+
+
+def _write_json(path: Path, value: dict[str, Any]) -> None:
+    whole_text(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    value = json.loads(path.read_text("utf-8"))
+    return dict(value)

@@ -1,0 +1,341 @@
+"""CLaRa's training and evaluation data, stage by stage: compressor pretraining, instruction tuning, joint training.
+
+Source: He et al., 2025, https://huggingface.co/datasets/apple/CLaRa_multi_stage; file formats as released by the
+authors. `rows` streams what training reads, `load` brings the same rows together as a benchmark.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from pydantic import Field
+
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import content_id
+from benchmarks.core.random import Draws
+from benchmarks.corpus import CorpusBuilder
+from benchmarks.datasets.assembling import said
+from benchmarks.datasets.long_document import worded
+from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
+from benchmarks.schema import Passage, PassageIds, Question, passage_id
+from benchmarks.sources import Record, find_files, read_records, refuse_other_dataset
+
+# -- What sets made for training share: rows of documents with questions, streamed or gathered as a benchmark --
+
+
+MOST_QUESTIONS = 1_000_000
+"""A benchmark holds its questions in memory, about half a kilobyte each; larger sets are streamed or cut."""
+
+NOTES = {
+    "repeated_passages": "{n} documents stand twice in one row; each counts once as a candidate",
+    "positives_absent": "{n} positives are no document of their row; they stay in denominators and cannot be found",
+    "questions_without_positives": "{n} questions have no positive document: retrieval metrics leave them out",
+}
+"""What each count of `Benchmark.extra["counts"]` means, as it is said in `Benchmark.extra["notes"]`."""
+
+
+class RowsConfig(DatasetConfig):
+    """Options of the loaders of training rows."""
+
+    first: int | None = Field(None, ge=1, description="read no more than so many rows")
+    shuffle: bool = Field(True, description="put candidates whose positives the authors list first into an order drawn from the row's id")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row as training reads it.
+
+    Attributes:
+        id: Subset and place in the data.
+        kind: `qa` and `paraphrase` (one document, everything about it), or `answer` (one question, many documents).
+        docs: The documents, in the file's order.
+        pairs: Each question with its accepted answers, the first the usual one.
+        target: What is taught in place of the first answer, "" where it is that.
+        positives: Places of the documents that hold the answer, counted from 0; None where the row does not say.
+    """
+
+    id: str
+    kind: str
+    docs: tuple[str, ...]
+    pairs: tuple[tuple[str, tuple[str, ...]], ...]
+    target: str = ""
+    positives: tuple[int, ...] | None = None
+
+
+def stream_rows(
+    reference: DataReference, paths: Sequence[Path], config: RowsConfig, parse: Callable[[Record, str], Row], skipped: list[SkippedRecord]
+) -> Iterator[Row]:
+    """The rows of files, one at a time; memory does not grow with their number.
+
+    Args:
+        reference: What is loaded, subset set.
+        paths: The files, in order.
+        config: Its options.
+        parse: From a record and the id of its row to the row.
+        skipped: Receives what was left out.
+
+    Raises:
+        UserError: A file cannot be read.
+    """
+    name = reference.subset or reference.name
+
+    def each() -> Iterator[Row]:
+        for number, path in enumerate(paths):
+            prefix = f"{name}-{number:03d}" if len(paths) > 1 else name
+            yield from read_records(
+                path,
+                lambda record, prefix=prefix: parse(record, f"{prefix}-{_ordinal(record):07d}"),  # type: ignore[misc]
+                skip_bad=config.skip_bad,
+                skipped=skipped,
+            )
+
+    return islice(each(), config.first)
+
+
+def _ordinal(record: Record) -> int:
+    """The number that ends `line 3` or `line 1, record 3`; it does not change when others are skipped."""
+    return int(record.place.rpartition(" ")[2])
+
+
+def documents(record: Record, *names: str) -> tuple[str, ...]:
+    """The documents of a row, from the first of these fields that it has.
+
+    Raises:
+        BadRecord: There are none, or one is no string.
+    """
+    name = next((name for name in names if record.has(name)), names[0])
+    found = record.texts(name)
+    if not found:
+        raise record.problem(f"field {name!r} is empty", name)
+    return found
+
+
+def gather(
+    reference: DataReference, version: int, card: DatasetCard, rows: Iterable[Row], skipped: list[SkippedRecord], *, shuffle: bool
+) -> Benchmark:
+    """Bring rows together: a question for each of their pairs, their documents as candidates and corpus.
+
+    Args:
+        reference: What is loaded, subset and split set.
+        version: The loader's code version.
+        card: The dataset's card.
+        rows: The rows.
+        skipped: What was left out of them; complete once the rows are read.
+        shuffle: Whether candidates are put into an order drawn from the row's id.
+
+    Raises:
+        UserError: There are more than `MOST_QUESTIONS`.
+    """
+    builder, counts, questions = CorpusBuilder(), Counter[str](), list[Question]()
+    for row in rows:
+        passages = [Passage(passage_id("", text), "", text) for text in row.docs]
+        builder.add(passages)
+        candidates = list(dict.fromkeys(passage.id for passage in passages))
+        counts["repeated_passages"] += len(passages) - len(candidates)
+        evidence = _evidence(row, passages, counts)
+        if shuffle:
+            Draws("candidates", row.id).shuffle(candidates)
+        counts["questions_without_positives"] += len(row.pairs) * (not evidence)
+        questions += _questions(row, PassageIds(candidates), evidence)
+        if len(questions) > MOST_QUESTIONS:
+            raise UserError(
+                f"{reference} has more than {MOST_QUESTIONS:,} questions, too many to hold at once",
+                where=str(reference),
+                try_this="set first to a number of rows; training streams the rows and needs no limit",
+            )
+    return Benchmark(reference, version, card, questions, builder.build(), tuple(skipped), said(counts, NOTES))
+
+
+def _evidence(row: Row, passages: Sequence[Passage], counts: Counter[str]) -> tuple[str, ...]:
+    evidence = []
+    for place in row.positives or ():
+        present = 0 <= place < len(passages)
+        counts["positives_absent"] += not present
+        evidence.append(passages[place].id if present else content_id("p", "absent", row.id, str(place)))
+    return tuple(dict.fromkeys(evidence))
+
+
+def _questions(row: Row, candidates: PassageIds, evidence: tuple[str, ...]) -> Iterator[Question]:
+    alone = row.kind == "answer"  # then the question has the row's id
+    metadata = ({} if alone else {"row": row.id}) | ({"target": row.target} if row.target else {})
+    for number, (text, answers) in enumerate(row.pairs):
+        identifier = row.id if alone else f"{row.id}-{number:02d}"
+        yield Question(identifier, text, answers, evidence=evidence, type=row.kind, candidates=candidates, metadata=metadata)
+
+
+# -- CLaRa's training and evaluation data, stage by stage: compressor pretraining, instruction tuning, joint training --
+
+
+VERSION = 1
+
+PARAPHRASE = "Say the same as the passage in other words."
+"""Stands for the question of a paraphrase row, whose own is to be ignored."""
+
+_SETS = ("2wiki", "hotpotqa", "musique", "nq")
+_POOLS = ("with_pos", "no_pos")
+SPLITS = {
+    "pretraining": "train",
+    "instruction_tuning": "train",
+    **{f"inst_eval_{name}_{pool}": "test" for name in _SETS for pool in _POOLS},
+    **{f"e2e_training_{name}_{pool}": "train" for name in _SETS for pool in _POOLS},
+    **{f"e2e_eval_{name}_{pool}": "test" for name in _SETS for pool in _POOLS},
+}
+"""The only split of each subset, by the authors' names: with_pos is the oracle setting, no_pos the normal one."""
+_PAPER = {"nq": (58622, 6489), "hotpotqa": (90185, 7384), "musique": (168745, 2417), "2wiki": (167454, 12576)}
+_QUESTIONS = {
+    f"e2e_{part}_{name}_{pool}": size
+    for name, sizes in _PAPER.items()
+    for part, size in zip(("training", "eval"), sizes, strict=True)
+    for pool in _POOLS
+}
+_SOURCES = {"2wiki": ("2wikimultihopqa",), "hotpotqa": ("hotpotqa/distractor",), "musique": ("musique/ans",)}
+"""Whose questions the e2e sets ask, by the paper's numbers; nq's are a selection, and it does not say from where."""
+_MIXED = {"musique": tuple(one for sources in _SOURCES.values() for one in sources)}
+"""The same for training, where it differs: the paper trains for MuSiQue on a mix of all three."""
+
+
+def _same_questions() -> dict[str, tuple[str, ...]]:
+    """Both pools ask the same; the e2e sets ask the questions of the datasets that they are called after."""
+    found = {}
+    for subset, split in SPLITS.items():
+        if not subset.endswith(_POOLS):
+            continue
+        name = next(name for name in _SETS if f"_{name}_" in subset)
+        same = [f"clara_stages/{subset.removesuffix('no_pos')}with_pos:{split}"] if subset.endswith("no_pos") else []
+        if subset.startswith("e2e_training"):
+            same += [f"{source}:train" for source in _MIXED.get(name, _SOURCES.get(name, ()))]
+        elif subset.startswith("e2e_eval"):
+            same += [f"{source}:dev" for source in _SOURCES.get(name, ())]
+        found[f"{subset}:{split}"] = tuple(same)
+    return found
+
+
+CARD = DatasetCard(
+    title="CLaRa multi-stage",
+    task="training",
+    description="Rows that train and evaluate CLaRa. pretraining: a document with all its questions and answers, or "
+    "with its paraphrase; instruction_tuning: a question, five documents and a teacher's answer; e2e: a question, "
+    "twenty documents, its answers and the places of the positives among them.",
+    hub_id="apple/CLaRa_multi_stage",
+    revision=None,
+    licence="MIT by the dataset's card",
+    citation="@article{he2025clara, title={CLaRa: Bridging Retrieval and Generation with Continuous Latent Reasoning}, "
+    "author={He, Jie and Bai, Richard He and Williamson, Sinead and Pan, Jeff Z. and Jaitly, Navdeep and Zhang, "
+    "Yizhe}, journal={arXiv preprint arXiv:2511.18659}, year={2025}}",
+    languages=("en",),
+    splits={"train": None, "test": None},
+    subset_splits={subset: {split: _QUESTIONS.get(subset)} for subset, split in SPLITS.items()},
+    same_questions=_same_questions(),
+    metrics=("cover_em", "f1(rules=clara)", "em(rules=clara)"),
+    settings=("distractor", "closed_book"),
+    subset_settings={name: ("distractor", "gold_only", "closed_book") for name in SPLITS if name.endswith(("with_pos", "pretraining"))},
+    notes="Hub revision not pinned yet. Subsets have the authors' names and one split each: train for pretraining, "
+    "instruction_tuning and e2e_training_*, test for the others; numbers of questions of the e2e sets are the paper's. "
+    "A pretraining row is as many questions as it has, metadata['row'] says which belong together; a paraphrase row is "
+    "one. Rows have no ids of their own: the place in the file is the id. The authors put positives first: the "
+    "candidates of with_pos sets are put into an order drawn from the row's id, unless shuffle is off. "
+    "metadata['target'] is what training teaches, where it differs from the first gold answer.",
+)
+
+FOLDERS = ("clara", "clara_multi_stage")
+FILES: dict[str, tuple[str, ...]] = {
+    f"{subset}:{split}": (f"{subset}.jsonl", f"{subset}*.jsonl", f"{subset}*.parquet") for subset, split in SPLITS.items()
+}
+FILES["pretraining:train"] += ("pretrain_data*.jsonl",)
+HUB = {
+    f"{subset}:{split}": (
+        f"{subset}.jsonl",
+        f"{subset}*.jsonl",
+        f"{subset}/*.jsonl",
+        f"data/{subset}*.jsonl",
+        f"{subset}/*.parquet",
+        f"data/{subset}-*.parquet",
+    )
+    for subset, split in SPLITS.items()
+}
+
+
+@register("clara_stages", card=CARD, version=VERSION, config=RowsConfig, subsets=tuple(SPLITS), default_split="train")
+def load(reference: DataReference, config: RowsConfig) -> Benchmark:
+    """Read a stage's rows as questions over their documents (`training_rows.gather`).
+
+    Raises:
+        UserError: The file is not found, or is not what was asked for.
+    """
+    skipped: list[SkippedRecord] = []
+    shuffle = config.shuffle and (reference.subset or "").endswith("with_pos")
+    return gather(reference, VERSION, CARD, rows(reference, config, skipped), skipped, shuffle=shuffle)
+
+
+def rows(reference: DataReference, config: RowsConfig, skipped: list[SkippedRecord]) -> Iterator[Row]:
+    """Stream a stage's rows.
+
+    Args:
+        reference: Subset and split set (`benchmarks.registry.resolve`).
+        config: The options.
+        skipped: Receives what `skip_bad` leaves out.
+
+    Raises:
+        UserError: The file is not found, or is not what was asked for.
+    """
+    subset = reference.subset or "pretraining"
+    paths = find_files(reference, config, card=CARD, folders=FOLDERS, patterns=FILES, hub=HUB)
+    parse = _pretraining if subset == "pretraining" else _answered
+    return stream_rows(reference, paths, config, parse, skipped)
+
+
+def _pretraining(record: Record, identifier: str) -> Row:
+    refuse_other_dataset(record, "clara_stages")
+    kind = record.text("data_type")
+    docs = documents(record, "docs")
+    if len(docs) != 1:
+        raise record.problem(f"there are {len(docs)} documents", "docs", "a list of one document")
+    answers = record.texts("answers")
+    if kind == "paraphrase":
+        questions: tuple[str, ...] = (PARAPHRASE,)
+    elif kind == "qa":
+        questions = record.texts("question")
+    else:
+        raise record.problem(f"data_type {kind!r} is unknown", "data_type", "qa or paraphrase")
+    if not answers or len(questions) != len(answers):
+        what = f"there are {len(questions)} questions and {len(answers)} answers"
+        raise record.problem(what, "answers", "a list as long as question")
+    for name, texts in (("question", questions), ("answers", answers)):
+        blank = next((number for number, text in enumerate(texts) if not text.strip()), None)
+        if blank is not None:
+            raise record.problem(f"field '{name}[{blank}]' is blank", f"{name}[{blank}]")
+    pairs = tuple((question, (answer,)) for question, answer in zip(questions, answers, strict=True))
+    return Row(identifier, kind, docs, pairs, positives=(0,))
+
+
+def _answered(record: Record, identifier: str) -> Row:
+    """A row of instruction tuning, joint training or evaluation.
+
+    Its gold is the short answer where the row has one beside the text that is taught.
+    """
+    refuse_other_dataset(record, "clara_stages")
+    if record.has("data_type"):
+        raise UserError(
+            "this row is of pretraining: it has a data_type", where=record.where, try_this="ask for clara_stages/pretraining:train"
+        )
+    question = worded(record, "question")
+    name = next((name for name in ("gold_answer", "golden_answers", "answers", "answer") if record.has(name)), "answer")
+    golds = tuple(answer for answer in record.answers(name) if answer.strip())
+    if not golds:
+        raise record.problem(f"field {name!r} is blank", name)
+    taught = record.fields.get("answer")
+    target = taught if isinstance(taught, str) and taught.strip() and taught != golds[0] else ""
+    docs = documents(record, "docs", "context", "content")
+    return Row(identifier, "answer", docs, ((question, golds),), target, _positives(record))
+
+
+def _positives(record: Record) -> tuple[int, ...] | None:
+    given = record.fields.get("pos_index")
+    if given is None:
+        return None
+    places = given if isinstance(given, list) else [given]
+    return tuple(record.expect(place, f"pos_index[{i}]", int) for i, place in enumerate(places))

@@ -1,0 +1,249 @@
+"""Opens a data file for reading bytes, whatever it is wrapped in: plain, gzip, or a member of a zip archive.
+
+A member of an archive is written as a path with `!` in it: `data.zip!data/qasper.jsonl`. It is read where it lies;
+nothing is unpacked to disk.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import file_sha256
+
+MEMBER_MARK = "!"
+"""Between an archive and its member in a path."""
+
+_GZIP = b"\x1f\x8b"
+
+
+def archive_of(path: Path) -> tuple[Path, str] | None:
+    """The archive and the member that a path names; None for the path of an ordinary file."""
+    if path.exists():
+        return None
+    archive, mark, member = str(path).partition(MEMBER_MARK)
+    while mark and not Path(archive).is_file():
+        head, mark, member = member.partition(MEMBER_MARK)
+        archive = f"{archive}{MEMBER_MARK}{head}"
+    return (Path(archive), member) if mark and member else None
+
+
+def is_zip(path: Path) -> bool:
+    """Whether a file is a zip archive, by its content."""
+    return path.is_file() and zipfile.is_zipfile(path)
+
+
+def members(archive: Path) -> list[str]:
+    """The names of an archive's files, sorted.
+
+    Raises:
+        UserError: It is not a zip archive, or damaged.
+    """
+    with _reading(archive), zipfile.ZipFile(archive) as opened:
+        return sorted(entry.filename for entry in opened.infolist() if not entry.is_dir())
+
+
+def beside(path: Path, name: str) -> Path:
+    """The path of another file in the folder of a file or of a member of an archive."""
+    place = archive_of(path)
+    if place is None:
+        return path.with_name(name)
+    archive, member = place
+    folder, slash, _ = member.rpartition("/")
+    return Path(f"{archive}{MEMBER_MARK}{folder}{slash}{name}")
+
+
+def size_of(path: Path) -> int:
+    """The size of a file or of a member of an archive, in bytes as stored unpacked; 0 where there is none."""
+    place = archive_of(path)
+    if place is None:
+        return path.stat().st_size if path.is_file() else 0
+    archive, member = place
+    with _reading(archive), zipfile.ZipFile(archive) as opened:
+        return opened.getinfo(member).file_size if member in opened.namelist() else 0
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[BinaryIO]:
+    """Open a file or a member of an archive; gzip is undone, by content and not by name.
+
+    Args:
+        path: A file, or `archive.zip!member`.
+
+    Raises:
+        UserError: It cannot be opened or read, or its compression is damaged (also while it is being read).
+    """
+    place = archive_of(path)
+    with _reading(path):
+        if place is None:
+            with open(path, "rb") as raw:
+                yield from _plain(raw)
+            return
+        archive, member = place
+        with zipfile.ZipFile(archive) as opened:
+            if member not in opened.namelist():
+                raise UserError(
+                    f"the archive has no file {member!r}",
+                    where=str(archive),
+                    try_this="it holds " + ", ".join(sorted(opened.namelist())[:12]),
+                )
+            with _member(opened, member, path) as inner:
+                yield from _plain(inner)
+
+
+def _member(opened: zipfile.ZipFile, member: str, path: Path) -> BinaryIO:
+    try:
+        return cast(BinaryIO, opened.open(member))
+    except (RuntimeError, NotImplementedError) as error:
+        # zipfile's words for a password and for a method of compression that it does not know.
+        raise UserError(f"this member of the archive cannot be read: {error}", where=str(path)) from error
+
+
+def _plain(raw: BinaryIO) -> Iterator[BinaryIO]:
+    compressed = raw.read(2) == _GZIP
+    raw.seek(0)
+    if not compressed:
+        yield raw
+        return
+    with gzip.GzipFile(fileobj=raw) as plain:
+        yield cast(BinaryIO, plain)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile) as error:
+        raise UserError(
+            f"the compressed file is damaged or cut off: {error}",
+            where=str(path),
+            try_this="fetch it again; `gzip -t` (or `unzip -t`) tells when it is whole",
+        ) from error
+    except OSError as error:
+        raise UserError(f"this file cannot be read: {error.strerror or error}", where=str(path)) from error
+
+
+# -- Recorded hashes of files: what `sha256sum * > SHA256SUMS` writes beside them is held against what is read --
+
+
+SUMS = "SHA256SUMS"
+_LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
+
+
+def recorded(folder: Path) -> dict[str, str]:
+    """The hashes that a folder's SHA256SUMS records, by file name; empty without one.
+
+    Raises:
+        UserError: A line of it is not `HASH  NAME`.
+    """
+    sums = folder / SUMS
+    if not sums.is_file():
+        return {}
+    found = {}
+    for number, line in enumerate(sums.read_text("utf-8").splitlines(), 1):
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise UserError("this is no line of sha256sum", where=f"{sums}, line {number}", try_this=f"write it anew: sha256sum * > {SUMS}")
+        found[match[2].removeprefix("./")] = match[1].lower()
+    return found
+
+
+def check_recorded(paths: Iterable[Path]) -> None:
+    """Hold files against the SHA256SUMS beside each, where there is one that names it.
+
+    Args:
+        paths: Files, or members of archives, which stand for their archive.
+
+    Raises:
+        UserError: A file is not the one that was recorded; names both hashes.
+    """
+    for path in paths:
+        place = archive_of(path)
+        file = path if place is None else place[0]
+        wanted = recorded(file.parent).get(file.name)
+        if wanted is not None and file_sha256(file) != wanted:
+            raise UserError(
+                f"{file.name} is not the file that {SUMS} records: its SHA-256 is {file_sha256(file)}, recorded is {wanted}",
+                where=str(file),
+                try_this=f"fetch it again, or record it anew if the change is meant (sha256sum * > {SUMS})",
+            )
+
+
+# -- File name patterns as loaders write them, over the names in a folder, an archive or a repository --
+# `*` stays within a folder, letter case does not matter, `.gz` may follow, and `archive.zip!member` looks inside.
+
+
+# The hub's older shards have a hash of their own behind their number.
+_SHARD = re.compile(r"(.*-)(\d{3,})-of-(\d{3,})(?:-[0-9a-f]{16})?(.*)")
+
+
+def fits(name: str, pattern: str) -> bool:
+    """Whether a name (`folder/file.json.gz`) is what a pattern (`folder/*.json`) means."""
+    name, pattern = name.lower(), pattern.lower()
+    if name.count("/") != pattern.count("/"):
+        return False
+    return fnmatch(name, pattern) or fnmatch(name.removesuffix(".gz"), pattern)
+
+
+def best(names: Iterable[str], patterns: Sequence[str]) -> tuple[str, ...]:
+    """All names that the first pattern with any fits, sorted; of `archive.zip!member` the archive."""
+    known = sorted(names)
+    for pattern in patterns:
+        found = tuple(name for name in known if fits(name, pattern.partition(MEMBER_MARK)[0]))
+        if found:
+            return found
+    return ()
+
+
+def archived(path: Path, patterns: Sequence[str], name: str) -> tuple[Path, ...]:
+    """A file itself, or the members of an archive that the pattern which chose it means."""
+    for pattern in patterns:
+        outer, mark, inner = pattern.partition(MEMBER_MARK)
+        if fits(name, outer):
+            return matching(path, inner) if mark else (path,)
+    return (path,)
+
+
+def matching(place: Path, pattern: str) -> tuple[Path, ...]:
+    """The files that a pattern means in a folder or a zip archive, sorted.
+
+    In an archive, a pattern without a folder fits a member in any folder.
+    """
+    if place.is_file():
+        found = [m for m in members(place) if fits(m, pattern) or ("/" not in pattern and fits(_last(m), pattern))]
+        return tuple(Path(f"{place}{MEMBER_MARK}{member}") for member in found)
+    outer, mark, inner = pattern.partition(MEMBER_MARK)
+    deep = "/".join("*" * (outer.count("/") + 1))
+    files = sorted(path for path in place.glob(deep) if fits(path.relative_to(place).as_posix(), outer) and path.is_file())
+    if mark:
+        return tuple(member for archive in files for member in matching(archive, inner))
+    return tuple(files)
+
+
+def missing_shards(names: Sequence[str]) -> str:
+    """Which shards of `…-00000-of-00003…` are not among names that should be all of them; "" where none is."""
+    parts = [match for match in map(_SHARD.fullmatch, names) if match]
+    if not parts or len(parts) < len(names):
+        return ""
+    total = int(parts[0][3])
+    there = {int(match[2]) for match in parts}
+    lacking = sorted(set(range(total)) - there)
+    return f"shards {', '.join(map(str, lacking))} of {total}" if lacking else ""
+
+
+def is_sharded(names: Sequence[str]) -> bool:
+    """Whether several names are shards of one file (`train-00000-of-00002.parquet` …)."""
+    parts = [_SHARD.fullmatch(name) for name in names]
+    return all(parts) and len({(match[1], match[3], match[4]) for match in parts if match}) == 1
+
+
+def _last(name: str) -> str:
+    return name.rpartition("/")[2]

@@ -1,0 +1,755 @@
+"""Files of data repositories on the hub: pinned, verified, resumed, and offline from the cache alone.
+
+`huggingface_hub` carries the bytes (it is what `datasets` itself fetches with, and shares its cache, token and
+endpoint: HF_HOME, HF_TOKEN, HF_ENDPOINT). The loaders read the files as they are instead of calling `load_dataset`,
+which would convert them once more (twice the disk), give each column one type (real files mix them), fill missing
+fields with nulls, and forget the lines that errors must name.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from filelock import FileLock
+from yaml import YAMLError
+
+from benchmarks.core.errors import Broke, MissingPackage, UserError
+from benchmarks.core.fingerprint import file_sha256
+from benchmarks.io.files import archived, best, is_sharded, missing_shards
+
+# -- What can go wrong between here and the hub: tried again where that may help, and said in one sentence where not --
+
+
+T = TypeVar("T")
+
+TRIES = 5
+WAIT_S = 1.0
+"""Wait before the second try; doubled before each further one, unless the hub says how long (Retry-After)."""
+MOST_WAIT_S = 60.0
+PATIENCE_S = 20.0
+"""After so long no further try of what takes a moment where it works; transfers of files are taken up all the same."""
+CONNECT_S = 5.0
+"""How long a connection may take before the hub counts as unreachable."""
+KNOWN_S = 30.0
+"""How long it is remembered whether a hub could be reached."""
+
+_PASSING = {408, 429, 500, 502, 503, 504}
+_TRANSPORTS = {"httpx", "httpx2", "requests", "urllib3", "httpcore", "httpcore2"}
+"""Libraries that huggingface_hub has spoken HTTP with over its versions; their errors mean the connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked for, as errors name it: a repository at a revision of a hub, and which of its files, if one."""
+
+    repository: str
+    revision: str
+    endpoint: str
+    file: str | None = None
+
+
+def ask(call: Callable[[], T], wanted: Wanted) -> T:
+    """What a call to the hub returns; tried again while it fails in ways that pass.
+
+    Raises:
+        UserError: There is no such thing, or access to it must be asked for.
+        Broke: The hub cannot be reached or fails, or the disk is full.
+    """
+    _require_connection(wanted)
+    _announce(wanted)
+    began = time.monotonic()
+    for number in range(TRIES):
+        try:
+            with _quiet():
+                return call()
+        except Exception as error:
+            late = wanted.file is None and time.monotonic() - began > PATIENCE_S
+            if number == TRIES - 1 or late or not _passes(error):
+                said = _said(error, wanted)
+                if said is None:
+                    raise
+                raise said from error
+            wait = min(_wait(error, number), MOST_WAIT_S)
+        time.sleep(wait)
+    raise AssertionError("the last try returns or raises")
+
+
+def behind_proxy() -> bool:
+    """Whether requests go to a proxy, which then finds the hub or does not."""
+    from urllib.request import getproxies
+
+    return bool({"http", "https", "all"} & set(getproxies()))
+
+
+_reached: dict[str, tuple[float, OSError | None]] = {}
+"""By endpoint: when it was last tried to be reached, and what stood in the way."""
+_announced: set[str] = set()
+
+
+def _require_connection(wanted: Wanted) -> None:
+    """Stop where no connection comes about: the hub's own library would try for minutes, and say so each time."""
+    if behind_proxy():
+        return
+    when, problem = _reached.get(wanted.endpoint, (float("-inf"), None))
+    if time.monotonic() - when > KNOWN_S:
+        problem = _problem(wanted.endpoint)
+        _reached[wanted.endpoint] = (time.monotonic(), problem)
+    if problem is not None:
+        raise _unreachable(wanted, problem) from problem
+
+
+def _problem(endpoint: str) -> OSError | None:
+    try:
+        at = urlsplit(endpoint)
+        port = at.port or (80 if at.scheme == "http" else 443)
+    except ValueError as error:
+        return OSError(str(error))
+    for number in range(2):
+        try:
+            socket.create_connection((at.hostname or "", port), CONNECT_S).close()
+        except OSError as error:
+            problem = error
+            if isinstance(error, TimeoutError):
+                break
+            if number == 0:
+                time.sleep(WAIT_S)
+        else:
+            return None
+    return problem
+
+
+def _announce(wanted: Wanted) -> None:
+    """One line for each repository that is asked for: it may take a while."""
+    if wanted.repository in _announced or os.environ.get("HF_HUB_DISABLE_PROGRESS_BARS") == "1":
+        return
+    _announced.add(wanted.repository)
+    if sys.stderr.isatty():
+        sys.stderr.write(f"asking the hub for {wanted.repository} …\n")
+
+
+_LOGGERS = ("huggingface_hub", "httpx")
+_levels_lock = threading.Lock()
+_levels: list[dict[str, int]] = []
+"""What the libraries' loggers were set to, once for every call to the hub that is under way."""
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Inside, the hub's libraries say nothing of what they try again: what comes of it is said here."""
+    with _levels_lock:
+        loggers = [logging.getLogger(name) for name in _LOGGERS]
+        _levels.append(_levels[0] if _levels else {logger.name: logger.level for logger in loggers})
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        with _levels_lock:
+            before = _levels.pop()
+            if not _levels:
+                for name, level in before.items():
+                    logging.getLogger(name).setLevel(level)
+
+
+def _passes(error: BaseException) -> bool:
+    """Whether a second try may succeed."""
+    status = _status(error)
+    return status in _PASSING if status is not None else _is_connection(error)
+
+
+def _status(error: BaseException) -> int | None:
+    code = getattr(getattr(error, "response", None), "status_code", None)
+    return code if isinstance(code, int) else None
+
+
+def _is_connection(error: BaseException) -> bool:
+    if type(error).__module__.partition(".")[0] in _TRANSPORTS:
+        return True
+    # huggingface_hub hides a lost connection behind "not found in the cache", and a short answer in an OSError.
+    cause = error.__cause__
+    if cause is not None and type(error).__name__ == "LocalEntryNotFoundError":
+        return _passes(cause)
+    return "Consistency check failed" in str(error)
+
+
+def _wait(error: BaseException, number: int) -> float:
+    headers: Any = getattr(getattr(error, "response", None), "headers", {})
+    try:
+        return float(headers.get("Retry-After", ""))
+    except ValueError:
+        return WAIT_S * 2.0**number
+
+
+def _unreachable(wanted: Wanted, reason: object) -> Broke:
+    return Broke(
+        f"the hub cannot be reached for {wanted.file or wanted.repository}: {reason}",
+        where=f"{wanted.endpoint}/datasets/{wanted.repository}",
+        try_this="check the connection and HF_ENDPOINT; files that are here already need none (set path to them)",
+    )
+
+
+def _said(error: Exception, wanted: Wanted) -> UserError | None:
+    """The error to show, None for one that is not the hub's."""
+    repository, revision, file = wanted.repository, wanted.revision, wanted.file
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    page = f"{wanted.endpoint}/datasets/{repository}"
+    status = _status(error)
+    if "GatedRepoError" in kinds or status == 403:
+        return UserError(
+            f"access to {repository} must be asked for: it is gated",
+            where=page,
+            try_this="accept its terms on that page, then log in with `hf auth login`, or set HF_TOKEN",
+        )
+    if "RevisionNotFoundError" in kinds:
+        return UserError(f"{repository} has no revision {revision!r}", where=page, try_this="set revision to a commit, tag or branch")
+    if "RepositoryNotFoundError" in kinds or status == 401:
+        return UserError(
+            f"the hub has no data repository {repository!r}, or it is private",
+            where=page,
+            try_this="correct the id; for a private one log in with `hf auth login`, or set HF_TOKEN",
+        )
+    if "EntryNotFoundError" in kinds and "LocalEntryNotFoundError" not in kinds:
+        return UserError(f"{repository} has no file {file!r} at revision {revision}", where=page)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Broke(
+            f"the disk is full: {file or repository} could not be written",
+            where=error.filename or page,
+            try_this="make room there, or set HF_HOME to a folder on another disk",
+        )
+    if status == 429:
+        return Broke(
+            "the hub refuses further requests for now (429)",
+            where=page,
+            try_this="wait, or log in with `hf auth login`: known users are allowed more",
+        )
+    if status is not None:
+        return Broke(f"the hub fails with status {status}, after {TRIES} tries", where=page, try_this="try again later")
+    if _is_connection(error) or "OfflineModeIsEnabled" in kinds or "LocalEntryNotFoundError" in kinds:
+        reason = (str(error.__cause__ or error).strip() or type(error).__name__).splitlines()[0]
+        return _unreachable(wanted, reason)
+    if isinstance(error, OSError):
+        return Broke(f"{file or repository} could not be kept: {error.strerror or error}", where=error.filename or page)
+    if "HFValidationError" in kinds:
+        return UserError(f"{repository!r} is not the id of a repository: {str(error).splitlines()[0]}", where=page)
+    return None
+
+
+# -- Downloads that outlive the process: what came of a file stays under its hash, and the rest is asked for by Range --
+# huggingface_hub resumes within a process alone. What is half there is named by the hash that the hub states of the
+# whole: when the file changes on the hub its hash does, so that the beginning of one is never taken for that of another.
+
+
+WORTH_BYTES = 1 << 20
+"""Smaller files are fetched anew."""
+
+
+def part_of(folder: Path, digest: str) -> Path:
+    """Where the beginning of a file is kept until all of it is there.
+
+    Args:
+        folder: Of the repository in the cache.
+        digest: What the hub states of the file: its blob's name in the cache.
+    """
+    return folder / "ragmeter" / "parts" / digest
+
+
+def bring(library: Any, url: str, folder: Path, digest: str, size: int, is_whole: Callable[[Path], bool]) -> None:
+    """Put a file among a repository's blobs, where the cache finds it; go on where an earlier process was.
+
+    Files that the hub serves in chunks of its own (Xet) are left to the library, which fetches them so.
+
+    Args:
+        library: huggingface_hub.
+        url: Of the file.
+        folder, digest: As of `part_of`.
+        size: Bytes of the whole.
+        is_whole: Whether a file is what the hub states.
+    """
+    blob, part = folder / "blobs" / digest, part_of(folder, digest)
+    metadata = library.get_hf_file_metadata(url)
+    if metadata.etag != digest or (metadata.xet_file_data is not None and library.utils.is_xet_available()):
+        return
+    part.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{part}.lock"):
+        if blob.exists():
+            return
+        began = _held(part, size)
+        _complete(library, url, part, size)
+        if began and not is_whole(part):
+            # Beginning and end are not of one file, whoever spoilt it.
+            part.unlink()
+            _complete(library, url, part, size)
+        blob.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(part, blob)
+
+
+def _held(part: Path, size: int) -> int:
+    """Bytes that are there; a part that is longer than the whole goes."""
+    held = part.stat().st_size if part.exists() else 0
+    if held > size:
+        part.unlink()
+        return 0
+    return held
+
+
+def _complete(library: Any, url: str, part: Path, size: int) -> None:
+    """Fetch what is missing; a server that ignores what was asked for sends all, which then takes the part's place."""
+    part.touch()
+    with part.open("r+b") as file:
+        held = file.seek(0, os.SEEK_END)
+        if held < size:
+            headers = library.utils.build_hf_headers()
+            library.file_download.http_get(url, file, resume_size=held, headers=headers, expected_size=size)
+
+
+# -- Files of data repositories on the hub: pinned, verified, resumed, and offline from the cache alone --
+
+
+OFFLINE_VARIABLES = ("RAGMETER_OFFLINE", "HF_HUB_OFFLINE")
+"""Environment variables that forbid the network; the second is huggingface_hub's own."""
+
+MAIN = "main"
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_TRUE = {"1", "on", "yes", "true"}
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """What the hub states of a file.
+
+    Attributes:
+        size: Bytes.
+        sha256: Of its content, for files in large-file storage; None for those in git.
+        git: Its git object id: of the content where `sha256` is None.
+    """
+
+    size: int
+    sha256: str | None
+    git: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Files of a repository, in the cache.
+
+    Attributes:
+        repository: Its id.
+        revision: The commit that they are of.
+        pinned: The revision that was asked for; None where none was, and the commit is what `main` was.
+        paths: The files, in order; members of an archive as `archive.zip!member`.
+        files: SHA-256 of each file by its name in the repository.
+    """
+
+    repository: str
+    revision: str
+    pinned: str | None
+    paths: tuple[Path, ...]
+    files: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """What a repository holds at a commit; `whole` is false where only what the cache has of it is known."""
+
+    commit: str
+    files: Mapping[str, Stated]
+    whole: bool = True
+
+
+_recorded: ContextVar[list[Fetched] | None] = ContextVar("fetched", default=None)
+
+
+@contextmanager
+def recording() -> Iterator[list[Fetched]]:
+    """Collect everything that is fetched inside, so that no loader has to hand on where its files came from."""
+    fetched: list[Fetched] = []
+    token = _recorded.set(fetched)
+    try:
+        yield fetched
+    finally:
+        _recorded.reset(token)
+
+
+def offline() -> bool:
+    """Whether the network is forbidden: only what is in the cache may be used."""
+    return any(os.environ.get(name, "").lower() in _TRUE for name in OFFLINE_VARIABLES)
+
+
+def go_offline() -> None:
+    """Forbid the network to this process and those that it starts, models' libraries included."""
+    for name in OFFLINE_VARIABLES:
+        os.environ[name] = "1"
+    constants = sys.modules.get("huggingface_hub.constants")
+    if constants is not None:
+        # It read the environment when it was imported.
+        constants.HF_HUB_OFFLINE = True  # type: ignore[attr-defined]
+
+
+_switching = threading.Lock()
+_switched: list[bool] = []
+"""What the hub's library was set to before, once for every block inside which it is offline."""
+
+
+@contextmanager
+def offline_where_unreachable() -> Iterator[None]:
+    """Inside, use the cache alone where the hub's name has no address: its own libraries go on trying for a minute."""
+    from huggingface_hub import constants
+
+    if _has_address():
+        yield
+        return
+    with _switching:
+        _switched.append(constants.HF_HUB_OFFLINE)
+        constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        with _switching:
+            # The first that went in found what holds outside; blocks of other threads may end in any order.
+            before = _switched.pop()
+            if not _switched:
+                constants.HF_HUB_OFFLINE = before
+
+
+def _has_address() -> bool:
+    if behind_proxy():
+        # Then names are the proxy's to resolve.
+        return True
+    at = urlsplit(endpoint())
+    try:
+        return bool(socket.getaddrinfo(at.hostname, at.port or 443))
+    except (OSError, ValueError):
+        return False
+
+
+def be_quiet() -> None:
+    """Fetch without a progress display."""
+    os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+    utils = sys.modules.get("huggingface_hub.utils")
+    if utils is not None:
+        utils.disable_progress_bars()
+
+
+def endpoint() -> str:
+    """The address of the hub."""
+    return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
+
+
+def cache_folder() -> Path:
+    """The folder of huggingface_hub's cache."""
+    named = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
+    if named:
+        return Path(os.path.expandvars(named)).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    home = os.environ.get("HF_HOME") or os.path.join(base, "huggingface")
+    return Path(os.path.expandvars(home)).expanduser() / "hub"
+
+
+def fetch(repository: str, patterns: Sequence[str], revision: str | None = None) -> Fetched:
+    """Files of a data repository, from the cache or the hub, verified against what the hub states of them.
+
+    Args:
+        repository: Its id, `owner/name`.
+        patterns: Names in the repository, with `*`; the first pattern that fits anything decides, and all that it
+            fits are taken, in order. `data.zip!data/*.jsonl` means members of an archive.
+        revision: A commit, tag or branch; None reads the commit that `main` is now, and says so.
+
+    Raises:
+        UserError: The repository, the revision or the file does not exist, access to it must be asked for, it is
+            not in the cache and the network is forbidden, or its content is not what the hub states.
+        Broke: The hub cannot be reached or fails, or the disk is full.
+        MissingPackage: huggingface_hub is not installed.
+    """
+    listing = _listing(repository, revision or MAIN)
+    commit = listing.commit
+    names = _chosen(repository, patterns, listing)
+    _check_room(repository, commit, {name: listing.files[name] for name in names})
+    paths: list[Path] = []
+    files: dict[str, str] = {}
+    for name in names:
+        path = _file(repository, commit, name, listing.files[name])
+        files[name] = file_sha256(path)
+        paths.extend(archived(path, patterns, name))
+    fetched = Fetched(repository, commit, revision, tuple(paths), files)
+    recorded = _recorded.get()
+    if recorded is not None:
+        recorded.append(fetched)
+    return fetched
+
+
+def cached(repository: str, patterns: Sequence[str], revision: str | None = None) -> tuple[Path, ...] | None:
+    """Where the files that `fetch` gives lie in the cache; None where not all do. Asks nobody and verifies nothing."""
+    try:
+        commit = _remembered_commit(repository, revision or MAIN)
+        files = _cached_files(repository, commit, commit)
+    except UserError:
+        return None
+    snapshot = _folder(repository) / "snapshots" / commit
+    names = best(files, patterns)
+    missing = missing_shards(names)
+    return tuple(p for n in names for p in archived(snapshot / n, patterns, n)) if names and not missing else None
+
+
+def source(fetched: Sequence[Fetched]) -> dict[str, Any]:
+    """Where data came from, as runs keep it: `hub`, `revision`, `pinned`, and `files` with their SHA-256.
+
+    Args:
+        fetched: Of one load, not empty; further repositories stand under `others`.
+    """
+    united: dict[tuple[str, str], dict[str, Any]] = {}
+    for one in fetched:
+        entry = {"hub": one.repository, "revision": one.revision, "pinned": one.pinned is not None, "files": {}}
+        united.setdefault((one.repository, one.revision), entry)["files"].update(one.files)
+    first, *others = united.values()
+    return {**first, "others": others} if others else first
+
+
+def notes(fetched: Sequence[Fetched]) -> tuple[str, ...]:
+    """What a reader of scores should know of where the data came from."""
+    loose = dict.fromkeys((one.repository, one.revision) for one in fetched if one.pinned is None)
+    return tuple(
+        f"{repository} is not pinned: its main branch was read, which was commit {commit}; "
+        f"set revision to that commit to read the same again"
+        for repository, commit in loose
+    )
+
+
+def _chosen(repository: str, patterns: Sequence[str], listing: _Listing) -> tuple[str, ...]:
+    names = best(listing.files, patterns)
+    where = f"{repository} at {listing.commit}"
+    if not names and not listing.whole:
+        raise _not_cached(f"{' or '.join(patterns)} of {where}", repository)
+    if not names:
+        held = ", ".join(sorted(listing.files)[:12])
+        raise UserError(
+            f"the repository {repository} has no file {' or '.join(patterns)}",
+            where=where,
+            try_this=f"it holds {held}" if held else "it is empty at this revision",
+        )
+    missing = missing_shards(names)
+    if missing and not listing.whole:
+        raise _not_cached(f"{names[0]} is there, but {missing} of {where}", repository)
+    if missing:
+        raise UserError(f"the repository lacks {missing} of {names[0]}", where=where, try_this="ask its owner")
+    if not listing.whole and not is_sharded(names) and names[0] not in patterns:
+        raise UserError(
+            f"offline it cannot be told whether {', '.join(names)} is all that {where} has of it",
+            where=str(_folder(repository)),
+            try_this="load it once without --offline: what the repository holds is remembered then",
+        )
+    return names
+
+
+def _listing(repository: str, revision: str) -> _Listing:
+    """The commit of a revision and its files; a commit never changes, so its listing is asked for once."""
+    known = offline() or _COMMIT.fullmatch(revision)
+    commit = _remembered_commit(repository, revision) if known else _current_commit(repository, revision)
+    record = _folder(repository) / "ragmeter" / f"{commit}.json"
+    if record.is_file():
+        return _Listing(commit, {n: Stated(**stated) for n, stated in json.loads(record.read_text("utf-8")).items()})
+    if offline():
+        return _Listing(commit, _cached_files(repository, commit, revision), whole=False)
+    files = _asked_files(repository, commit)
+    fields = {name: {"size": one.size, "sha256": one.sha256, "git": one.git} for name, one in files.items()}
+    _remember(record, json.dumps(fields, indent=0, sort_keys=True))
+    return _Listing(commit, files)
+
+
+def _current_commit(repository: str, revision: str) -> str:
+    api, wanted = _api(), Wanted(repository, revision, endpoint())
+    commit = ask(lambda: str(api.dataset_info(repository, revision=revision).sha), wanted)
+    _remember(_folder(repository) / "refs" / revision, commit)
+    return commit
+
+
+def _asked_files(repository: str, commit: str) -> dict[str, Stated]:
+    api = _api()
+
+    def listed() -> dict[str, Stated]:
+        entries = api.list_repo_tree(repository, recursive=True, revision=commit, repo_type="dataset")
+        return {
+            entry.path: Stated(entry.size, entry.lfs.sha256 if entry.lfs else None, entry.blob_id)
+            for entry in entries
+            if hasattr(entry, "blob_id")
+        }
+
+    return ask(listed, Wanted(repository, commit, endpoint()))
+
+
+def _remembered_commit(repository: str, revision: str) -> str:
+    """The commit that a branch was when it was last asked for, as huggingface_hub's cache keeps it."""
+    if _COMMIT.fullmatch(revision):
+        return revision
+    reference = _folder(repository) / "refs" / revision
+    if not reference.is_file():
+        raise _not_cached(f"{repository} at revision {revision}", repository)
+    return reference.read_text("utf-8").strip()
+
+
+def _cached_files(repository: str, commit: str, revision: str) -> dict[str, Stated]:
+    """What the cache holds of a commit that other tools fetched: the name of a blob is its hash."""
+    snapshot = _folder(repository) / "snapshots" / commit
+    files = {}
+    for path in sorted(snapshot.rglob("*")):
+        if path.is_file():
+            blob = path.resolve().name
+            large = bool(re.fullmatch(r"[0-9a-f]{64}", blob))
+            files[path.relative_to(snapshot).as_posix()] = Stated(path.stat().st_size, blob if large else None, "" if large else blob)
+    if not files:
+        raise _not_cached(f"{repository} at revision {revision}", repository)
+    return files
+
+
+def _not_cached(what: str, repository: str) -> UserError:
+    return UserError(
+        f"{what} is not in the cache, and the network is forbidden (offline)",
+        where=str(_folder(repository)),
+        try_this="fetch it once without --offline (RAGMETER_OFFLINE, HF_HUB_OFFLINE), or set path to the authors' file",
+    )
+
+
+def _file(repository: str, commit: str, name: str, stated: Stated) -> Path:
+    path = _folder(repository) / "snapshots" / commit / name
+    fresh = not path.exists()
+    if fresh:
+        if offline():
+            raise _not_cached(f"{name} of {repository} at {commit}", repository)
+        path = _download(repository, commit, name, stated)
+    wrong = _difference(path, stated)
+    if wrong:
+        if fresh:
+            # Nothing else may take a bad download for the file.
+            path.resolve().unlink()
+            path.unlink(missing_ok=True)
+        raise UserError(
+            f"{name} is not the file that the hub states: {wrong}",
+            where=str(path),
+            try_this="fetch it again; if it stays so, the repository or the connection cannot be trusted"
+            if fresh
+            else "it was changed or damaged in the cache: remove it there and fetch it again",
+        )
+    return path
+
+
+def _download(repository: str, commit: str, name: str, stated: Stated) -> Path:
+    library = _library()
+    digest = stated.sha256 or stated.git
+
+    def downloaded() -> str:
+        if stated.size >= WORTH_BYTES and digest:
+            url = library.hf_hub_url(repository, name, repo_type="dataset", revision=commit, endpoint=endpoint())
+            bring(library, url, _folder(repository), digest, stated.size, lambda path: not _difference(path, stated))
+        found: str = library.hf_hub_download(
+            repository, name, repo_type="dataset", revision=commit, cache_dir=str(cache_folder()), endpoint=endpoint()
+        )
+        return found
+
+    return Path(ask(downloaded, Wanted(repository, commit, endpoint(), name)))
+
+
+def _difference(path: Path, stated: Stated) -> str | None:
+    """How a file differs from what is stated of it, None where it does not."""
+    if stated.sha256 is not None:
+        found = file_sha256(path)
+        return None if found == stated.sha256 else f"its SHA-256 is {found}, stated is {stated.sha256}"
+    if not _COMMIT.fullmatch(stated.git):
+        # A cache without links (Windows) that another tool filled: nothing is stated that could be compared.
+        return None
+    found = _git_hash(path)
+    return None if found == stated.git else f"its git hash is {found}, stated is {stated.git}"
+
+
+def _git_hash(path: Path) -> str:
+    digest = hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _check_room(repository: str, commit: str, wanted: Mapping[str, Stated]) -> None:
+    snapshot = _folder(repository) / "snapshots" / commit
+    needed = sum(stated.size for name, stated in wanted.items() if not (snapshot / name).exists())
+    folder = next(parent for parent in (snapshot, *snapshot.parents) if parent.exists())
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise Broke(
+            f"the disk is too full for {repository}: {needed:,} bytes are needed, {free:,} are free",
+            where=str(cache_folder()),
+            try_this="make room there, or set HF_HOME to a folder on another disk",
+        )
+
+
+def _folder(repository: str) -> Path:
+    return cache_folder() / f"datasets--{repository.replace('/', '--')}"
+
+
+def _remember(path: Path, text: str) -> None:
+    """Keep what the hub said for later; a cache that cannot be written (a shared one) works without."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.part")
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(text, "utf-8")
+        os.replace(partial, path)
+
+
+def _library() -> Any:
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise MissingPackage("huggingface_hub", "hub", "data from the hub") from error
+    return huggingface_hub
+
+
+def _api() -> Any:
+    return _library().HfApi(endpoint=endpoint())
+
+
+# -- What a repository of the hub says of itself in its README, read the way `datasets` reads it --
+
+
+README = "README.md"
+
+
+def stated_sizes(repository: str, revision: str | None = None) -> dict[str, dict[str, int]]:
+    """The numbers of rows that a repository states for its splits.
+
+    Args:
+        repository: Its id.
+        revision: As in `hub.fetch`.
+
+    Returns:
+        Rows by the hub's names of configuration and split (`distractor`, `validation`); empty where it states none.
+
+    Raises:
+        UserError: It has no README, or this is not one that `datasets` can read (also: what `fetch` raises).
+        MissingPackage: `datasets` is not installed.
+    """
+    try:
+        from datasets.info import DatasetInfosDict
+        from huggingface_hub import DatasetCard
+    except ImportError as error:
+        raise MissingPackage("datasets", "hub", "the sizes that a repository states") from error
+    (path,) = fetch(repository, [README], revision).paths
+    try:
+        infos = DatasetInfosDict.from_dataset_card_data(DatasetCard.load(path).data)
+    except (YAMLError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(f"what {repository} says of itself cannot be read: {str(error).splitlines()[0]}", where=str(path)) from error
+    return {config: {name: split.num_examples for name, split in info.splits.items()} for config, info in infos.items() if info.splits}

@@ -1,0 +1,441 @@
+"""JSON records one after another from a file of any size, each with the place where it stands.
+
+Reads JSON Lines and JSON arrays, plain, gzip-compressed or in a zip archive, without holding the file: a line at a
+time, or an array in pieces. A record that cannot be read is reported in its turn wherever the reading can go on behind
+it.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from benchmarks.core.errors import MissingPackage, UserError
+from benchmarks.io.files import open_bytes
+
+PIECE = 1 << 20
+"""Bytes of an array read at a time; a record that is longer makes the piece grow."""
+
+# Raw control characters inside strings (a NUL, a tab) do not make a record unreadable: strict=False keeps them.
+_DECODER = json.JSONDecoder(strict=False)
+_SPACE = re.compile(r"[ \t\n\r]*")
+_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+_MARKS = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32", codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A record of a file, or what is wrong with it.
+
+    Attributes:
+        value: The parsed value; None where there is a problem.
+        line: 1-based line on which it begins, or on which its fault lies.
+        number: 1-based number of the record in an array; None in JSON Lines.
+        problem: Why it cannot be read, None where it can.
+        column: 1-based column of the fault, None where there is none.
+    """
+
+    value: Any
+    line: int
+    number: int | None
+    problem: str | None = None
+    column: int | None = None
+
+    @property
+    def place(self) -> str:
+        """`line 3`, `line 1, column 812, record 7` …"""
+        column = f", column {self.column}" if self.column is not None else ""
+        return f"line {self.line}{column}" + (f", record {self.number}" if self.number is not None else "")
+
+
+def stream_json(path: Path, *, whole: bool = False) -> Iterator[Item]:
+    """Yield the records of a file in order; memory does not grow with the file.
+
+    Whether the file is an array or JSON Lines, and whether it is compressed, is read off its content: names lie.
+
+    Args:
+        path: The file, or a member of an archive (`open_file.open_bytes`).
+        whole: Whether one value that spreads over several lines may be the whole file; it is then held as one.
+
+    Raises:
+        UserError: The file cannot be opened, is empty, is not UTF-8 text, its compression is damaged, or an array
+            is broken in such a way that nothing behind the fault can be trusted.
+    """
+    with open_bytes(path) as source:
+        head = source.read(PIECE)
+        skip = _check_head(head, path)
+        source.seek(0)
+        source.read(skip)
+        first = head[skip:].lstrip()[:1]
+        if first == b"[":
+            yield from _array(source, path)
+        elif whole and not _complete(head[skip:].lstrip().partition(b"\n")[0]):
+            yield from _one(source)
+        else:
+            yield from _lines(source)
+
+
+def _check_head(head: bytes, path: Path) -> int:
+    """The length of a byte order mark to skip."""
+    for mark, name in _MARKS.items():
+        if head.startswith(mark):
+            raise UserError(f"this file is {name}, not UTF-8", where=str(path), try_this=f"iconv -f {name} -t UTF-8")
+    skip = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
+    if not head[skip:].strip():
+        raise UserError("this file is empty", where=f"{path}, line 1", try_this="fetch it again")
+    return skip
+
+
+def _complete(line: bytes) -> bool:
+    """Whether a line is a value of its own."""
+    try:
+        _DECODER.decode(line.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _one(source: BinaryIO) -> Iterator[Item]:
+    try:
+        value = _DECODER.decode(source.read().decode("utf-8", "surrogateescape"))
+    except json.JSONDecodeError as error:
+        yield Item(None, error.lineno, None, f"this is not JSON: {error.msg}", error.colno)
+    except (ValueError, RecursionError) as error:
+        yield Item(None, 1, None, f"this is not JSON that can be read: {error}")
+    else:
+        problem = _not_characters(value)
+        yield Item(value, 1, None) if problem is None else Item(None, 1, None, problem)
+
+
+def _lines(source: Iterable[bytes]) -> Iterator[Item]:
+    # Iterating bytes splits at \n alone, so U+2028 and its like stay inside their strings; \r is JSON white space.
+    for line, raw in enumerate(source, 1):
+        try:
+            text = raw.decode("utf-8")
+            value = _DECODER.decode(text)
+            if _SURROGATE_ESCAPE.search(text):
+                problem = _not_characters(value)
+                if problem:
+                    yield Item(None, line, None, problem)
+                    continue
+        except UnicodeDecodeError as error:
+            byte = raw[error.start]
+            yield Item(None, line, None, f"byte 0x{byte:02x} is not UTF-8", error.start + 1)
+        except json.JSONDecodeError as error:
+            if not text.strip():
+                yield Item(None, line, None, "the line is empty")
+            else:
+                cut = "" if raw.endswith(b"\n") else " (it is the last line and ends without a line break: cut off?)"
+                yield Item(None, line, None, f"this is not JSON: {error.msg}{cut}", error.pos + 1)
+        except (ValueError, RecursionError) as error:
+            yield Item(None, line, None, f"this is not JSON that can be read: {error}")
+        else:
+            yield Item(value, line, None)
+
+
+def _not_characters(value: Any) -> str | None:
+    """What is wrong where a value holds strings that no encoding can write."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        code = ord(error.object[error.start])
+        if 0xDC80 <= code <= 0xDCFF:
+            return f"byte 0x{code - 0xDC00:02x} is not UTF-8"
+        return f"\\u{code:04x} is half of a surrogate pair, not a character"
+    return None
+
+
+class _Window:
+    """The piece of an array's text that is held, and where in the file it lies."""
+
+    def __init__(self, source: BinaryIO) -> None:
+        self._source = source
+        self._decoder = codecs.getincrementaldecoder("utf-8")("strict")
+        self.text = ""
+        self.at = 0
+        self.began = 0
+        """Where the last value began; `at` is where it ended."""
+        self.ended = False
+        self.suspicious = False
+        """Whether bytes that are not UTF-8 have been met: from then on every record is checked."""
+        self._line, self._counted, self._line_start = 1, 0, 0
+
+    def more(self) -> None:
+        """Drop what is behind, read on; at least twice what is left, so that long records cost no more."""
+        self.locate(self.at)
+        self.text, self._counted = self.text[self.at :], 0
+        self._line_start -= self.at
+        self.at = 0
+        raw = self._source.read(max(PIECE, len(self.text)))
+        self.ended = not raw
+        try:
+            self.text += self._decoder.decode(raw, self.ended)
+        except UnicodeDecodeError:
+            self._decoder.errors = "surrogateescape"
+            self.suspicious = True
+            self.text += self._decoder.decode(raw, self.ended)
+
+    def locate(self, position: int) -> tuple[int, int]:
+        """Line and column (1-based) of a position in the held text, at or behind the last one asked for."""
+        self._line += self.text.count("\n", self._counted, position)
+        newline = self.text.rfind("\n", self._counted, position)
+        if newline >= 0:
+            self._line_start = newline + 1
+        self._counted = max(self._counted, position)
+        return self._line, position - self._line_start + 1
+
+    def skip_space(self) -> str:
+        """The next character that is not white space, "" at the end of the file."""
+        while True:
+            self.at = _SPACE.match(self.text, self.at).end()  # type: ignore[union-attr]  # it matches the empty string
+            if self.at < len(self.text):
+                return self.text[self.at]
+            if self.ended:
+                return ""
+            self.more()
+
+
+def _array(source: BinaryIO, path: Path) -> Iterator[Item]:
+    window = _Window(source)
+    window.skip_space()
+    window.at += 1
+    number = 0
+    closed = window.skip_space() == "]"
+    window.at += closed
+    while not closed:
+        number += 1
+        window.skip_space()
+        line, _ = window.locate(window.at)
+        try:
+            value = _value(window)
+        except json.JSONDecodeError as error:
+            yield _fault(window, error, number, path)
+            return
+        escaped = _SURROGATE_ESCAPE.search(window.text, window.began, window.at)
+        problem = _not_characters(value) if window.suspicious or escaped else None
+        yield Item(value, line, number) if problem is None else Item(None, line, number, problem)
+        following = window.skip_space()
+        if following not in (",", "]"):
+            fault = json.JSONDecodeError("Expecting ',' delimiter", window.text, window.at)
+            yield _fault(window, fault, number + 1, path)
+            return
+        window.at += 1
+        closed = following == "]"
+    if window.skip_space():
+        line, column = window.locate(window.at)
+        raise UserError(
+            "there is text behind the end of the array",
+            where=f"{path}, line {line}, column {column}",
+            try_this="a file holds one array, or one record a line",
+        )
+
+
+def _value(window: _Window) -> Any:
+    """Parse the value at the window's position and step behind it."""
+    while True:
+        try:
+            value, end = _DECODER.raw_decode(window.text, window.at)
+        except RecursionError as error:
+            raise json.JSONDecodeError("nested too deeply", window.text, window.at) from error
+        except json.JSONDecodeError as error:
+            if window.ended or _certain(error, len(window.text)):
+                raise
+        else:
+            window.began, window.at = window.at, end
+            return value
+        window.more()
+
+
+def _certain(error: json.JSONDecodeError, length: int) -> bool:
+    """Whether an error would stay one with more text behind it."""
+    return error.pos < length - 16 and not error.msg.startswith("Unterminated string")
+
+
+def _fault(window: _Window, error: json.JSONDecodeError, number: int, path: Path) -> Item:
+    """The last record of an array that is cut off; nothing behind it can be lost.
+
+    Raises:
+        UserError: The array is broken before its end: what follows cannot be told apart.
+    """
+    length = len(window.text.rstrip())
+    cut = window.ended and (
+        error.pos >= length or error.msg.startswith("Unterminated string") or (error.pos > length - 8 and window.text[length - 1] != "]")
+    )
+    line, column = window.locate(error.pos)
+    if cut:
+        problem = "the file is cut off here: this record and all that should follow are missing"
+        return Item(None, line, number, problem, column)
+    raise UserError(
+        f"this is not JSON: {error.msg}",
+        where=f"{path}, line {line}, column {column}, record {number}",
+        try_this="repair the file: behind a fault in an array no record can be trusted, so skip_bad does not help here",
+    )
+
+
+# -- Rows of a Parquet file one after another, a row group at a time, so that memory does not grow with the file --
+
+
+MAGIC = b"PAR1"
+BATCH_ROWS = 256
+"""Rows made into Python objects at a time, at most."""
+BATCH_BYTES = 1 << 20
+"""Bytes made into Python objects at a time, as encoded in the file: a graph's triples grow tenfold and more."""
+
+_PLAIN = {"Value", "List", "LargeList", "Sequence", "ClassLabel"}
+"""Feature types of `datasets` whose stored values are the values themselves."""
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a file is Parquet, by its first bytes.
+
+    Raises:
+        UserError: It cannot be read.
+    """
+    with open_bytes(path) as source:
+        return source.read(len(MAGIC)) == MAGIC
+
+
+def rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a Parquet file as dicts, in order.
+
+    The hub's files say in their schema which `datasets` features their columns are. Where one of them stores
+    something other than its value (`Json` stores text), `datasets` itself decodes the rows.
+
+    Args:
+        path: The file, or a member of an archive (`open_file.open_bytes`).
+
+    Raises:
+        UserError: The file is cut off or damaged.
+        MissingPackage: Its columns must be decoded by `datasets`, which is not installed.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with open_bytes(path) as source:
+        try:
+            with pq.ParquetFile(source, pre_buffer=False) as file:
+                decode = _decoder(file.schema_arrow)
+                for batch in file.iter_batches(batch_size=_batch_rows(file.metadata)):
+                    for row in batch.to_pylist():
+                        yield decode(row) if decode else row
+        except (pa.ArrowInvalid, OSError) as error:
+            raise UserError(
+                f"this Parquet file is damaged or cut off: {str(error).splitlines()[0]}", where=str(path), try_this="fetch it again"
+            ) from error
+
+
+def _batch_rows(metadata: Any) -> int:
+    """How many rows to read at a time, by their mean size."""
+    encoded = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
+    return max(1, min(BATCH_ROWS, BATCH_BYTES * int(metadata.num_rows) // max(1, encoded)))
+
+
+def _decoder(schema: Any) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
+    """How `datasets` makes a row of what is stored; None where what is stored is the row."""
+    stated = (schema.metadata or {}).get(b"huggingface")
+    if stated is None or _types(json.loads(stated)) <= _PLAIN:
+        return None
+    try:
+        from datasets import Features
+    except ImportError as error:
+        raise MissingPackage("datasets", "hub", "a file with decoded columns") from error
+    decode: Callable[[dict[str, Any]], dict[str, Any]] = Features.from_arrow_schema(schema).decode_example
+    return decode
+
+
+def _types(stated: Any) -> set[str]:
+    """Every feature type that a schema's metadata names."""
+    if isinstance(stated, dict):
+        own = {stated["_type"]} if isinstance(stated.get("_type"), str) else set()
+        return own.union(*map(_types, stated.values()))
+    if isinstance(stated, list):
+        return set().union(*map(_types, stated))
+    return set()
+
+
+# -- Tab-separated lines as DPR writes them: one record a line, a field that holds a double quote in doubled quotes --
+# Lines are independent: a quote that is not closed spoils its own line and never swallows those that follow.
+
+
+# Quoted, with quotes inside doubled; or plain, where a quote that is not the first character is one like any other.
+_FIELD = re.compile(r'(?:"([^"]*(?:""[^"]*)*)"|([^\t"][^\t]*|))(?=\t|\Z)')
+
+
+def numbered_lines(path: Path, skip: int = 0) -> Iterator[tuple[int, bytes]]:
+    r"""The lines of a file with their 1-based numbers; they end at \n alone, which stays on them.
+
+    Args:
+        path: A file, gzip or not, or a member of an archive.
+        skip: Lines to leave out at the beginning.
+
+    Raises:
+        UserError: The file cannot be read or is empty.
+    """
+    with open_bytes(path) as source:
+        empty = True
+        for number, raw in enumerate(islice(source, skip, None), skip + 1):
+            empty = False
+            yield number, raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
+        if empty and not skip:
+            raise UserError("this file is empty", where=f"{path}, line 1", try_this="fetch it again")
+
+
+def stream_tabs(path: Path, names: Sequence[str]) -> Iterator[Item]:
+    """The fields of each line (`Item.value`, a list of strings), or what is wrong with it.
+
+    Args:
+        path: A file, gzip or not, or a member of an archive.
+        names: What the fields are.
+
+    Raises:
+        UserError: The file cannot be read or is empty.
+    """
+    for number, raw in numbered_lines(path):
+        try:
+            yield Item(fields(raw, names), number, None)
+        except ValueError as error:
+            yield Item(None, number, None, f"{error}{cut_off(raw)}")
+
+
+def cut_off(raw: bytes) -> str:
+    """What to add to the problem of a line that has no end."""
+    return "" if raw.endswith(b"\n") else " (it is the last line and ends without a line break: cut off?)"
+
+
+def fields(raw: bytes, names: Sequence[str]) -> list[str]:
+    """The fields of one line.
+
+    Raises:
+        ValueError: It is empty, not UTF-8, its quotes are not closed, or it has more or fewer fields than names.
+    """
+    found = _fields(raw)
+    if len(found) != len(names):
+        raise ValueError(f"the line has {len(found)} tab-separated fields, not {len(names)} ({', '.join(names)})")
+    return found
+
+
+def _fields(raw: bytes) -> list[str]:
+    try:
+        line = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte 0x{raw[error.start]:02x} (column {error.start + 1}) is not UTF-8") from error
+    line = line.removesuffix("\n").removesuffix("\r")
+    if not line.strip():
+        raise ValueError("the line is empty")
+    if '"' not in line:
+        return line.split("\t")
+    found, at = [], 0
+    while at <= len(line):
+        match = _FIELD.match(line, at)
+        if match is None:
+            raise ValueError(f"the quote that opens column {at + 1} does not close before the next tab or line end")
+        quoted, plain = match.groups()
+        found.append(plain if quoted is None else quoted.replace('""', '"'))
+        at = match.end() + 1
+    return found

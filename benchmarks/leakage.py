@@ -1,0 +1,637 @@
+"""How much of an evaluation set stands in training files: overlap of 13-grams of normalised words, by question.
+
+| part of a question | what of it is looked for |
+| --- | --- |
+| its text | every 13 consecutive words; a question of fewer words as a whole |
+| its gold answers | every 13 consecutive words; shorter answers are not looked for: "yes" stands in every file |
+| its contexts, on request | the same, in its positive passages, or where it names none in its document or candidates |
+
+Words are those of the squad normalisation (lower case, no punctuation, no articles). The training files are streamed;
+memory holds the evaluation side alone.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import time
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, repeat
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.core.errors import UserError
+from benchmarks.io.files import archive_of, open_bytes
+from benchmarks.io.records import is_parquet, rows, stream_json
+from benchmarks.registry import Benchmark
+from benchmarks.schema import Question
+from benchmarks.text_batch import normalise_all
+
+# -- Which word sequences of some texts occur in a stream of other texts: exact, in memory that the stream does not touch --
+# Words are numbered; a sequence's key is a polynomial of its words' random numbers modulo 2⁶⁴, so that the keys of all
+# sequences of a length come from one cumulative sum. A key that is met is compared word by word, and where two sequences
+# share a key by chance the words are numbered anew: what is found is what is there.
+
+
+BATCH_WORDS = 1 << 17
+"""Words of the stream that are looked at together."""
+NOWHERE = np.iinfo(np.int64).max
+
+_BITS = 22
+"""Keys are first looked for in a table of so many bits: nearly all are not there."""
+
+Keys = NDArray[np.uint64]
+Places = NDArray[np.int64]
+
+
+class NgramIndex:
+    """The n-grams of some texts, and where in a stream each was first met.
+
+    Args:
+        texts: Words of each text, taken one at a time. One shorter than n is a single gram: the whole of it; one
+            without words has none.
+        n: Words of a gram.
+
+    Attributes:
+        first: The place of each gram's first occurrence, `NOWHERE` before it has one. Shape (grams,).
+    """
+
+    def __init__(self, texts: Iterable[Sequence[str]], n: int) -> None:
+        self.n = n
+        self._numbers: dict[str, int] = {}
+        number = self._numbers.setdefault
+        # Number 0 is every word that no text has.
+        held, ends = array("i"), array("q", [0])
+        for text in texts:
+            held.extend([number(word, len(self._numbers) + 1) for word in text])
+            ends.append(len(held))
+        self._words = np.array(held, dtype=np.int32)
+        lengths = np.diff(np.array(ends, dtype=np.int64))
+        begins = np.cumsum(lengths) - lengths
+        sizes = np.minimum(lengths, n)
+        windows = np.where(lengths > 0, np.maximum(lengths - n, 0) + 1, 0)
+        self._ends = np.cumsum(windows)
+        within = np.arange(windows.sum()) - np.repeat(self._ends - windows, windows)
+        starts, width = np.repeat(begins, windows) + within, np.repeat(sizes, windows)
+        self._gram = np.empty(len(starts), dtype=np.int64)
+        self._tables: list[_Table] = []
+        seed = 0
+        while not self._build(starts, width, seed):
+            seed += 1
+        self._powers = _Powers()  # as many as the stream's batches need
+        self.first = np.full(sum(len(table.starts) for table in self._tables), NOWHERE)
+
+    def _build(self, starts: Places, width: Places, seed: int) -> bool:
+        """Make the tables of keys; False where two different grams share one."""
+        self._random = np.random.default_rng(seed).integers(1, 1 << 64, len(self._numbers) + 1, dtype=np.uint64)
+        self._powers = _Powers()
+        self._tables, base = [], 0
+        sums = self._sums(self._words)
+        for size in sorted(set(width.tolist())):
+            chosen = np.flatnonzero(width == size)
+            keys = self._keys(sums, starts[chosen], size)
+            unique, where, inverse = np.unique(keys, return_index=True, return_inverse=True)
+            of_key = starts[chosen][where]
+            if not _equal(self._words, starts[chosen], self._words, of_key[inverse], size).all():
+                return False
+            self._gram[chosen] = base + inverse
+            self._tables.append(_Table(size, unique, of_key, base, self._words, len(self._numbers)))
+            base += len(unique)
+        return True
+
+    def _sums(self, words: NDArray[np.int32]) -> Keys:
+        """For each place the sum of what stands before it, each word times the base to the power of its place."""
+        terms = self._random[words] * self._powers.upto(len(words))
+        return np.concatenate(([np.uint64(0)], np.cumsum(terms, dtype=np.uint64)))
+
+    def _keys(self, sums: Keys, starts: Places, size: int) -> Keys:
+        return (sums[starts + size] - sums[starts]) * self._powers.inverse(starts)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The lengths of grams that there are, in words."""
+        return [table.size for table in self._tables]
+
+    def numbered(self, words: Iterable[str]) -> list[int]:
+        """The words of a text of the stream, as the index knows them."""
+        return list(map(self._numbers.get, words, repeat(0)))
+
+    def meet(self, words: NDArray[np.int32], place_of: Callable[[Places], Places]) -> None:
+        """Look at a piece of the stream.
+
+        Args:
+            words: As `numbered` gives them; a 0 stands between texts. Shape (words,).
+            place_of: From positions in the piece to places in the stream, which grow.
+        """
+        held = np.concatenate(([0], np.cumsum(words == 0)))
+        sums: Keys | None = None
+        for table in self._tables:
+            starts = np.flatnonzero(table.begins[words[: max(0, len(words) - table.size + 1)]])
+            starts = starts[held[starts + table.size] == held[starts]]
+            if not len(starts):
+                continue
+            sums = self._sums(words) if sums is None else sums
+            keys = self._keys(sums, starts, table.size)
+            maybe = table.bits[keys >> np.uint64(64 - _BITS)]
+            starts, keys = starts[maybe], keys[maybe]
+            row = np.minimum(np.searchsorted(table.keys, keys), len(table.keys) - 1)
+            known = table.keys[row] == keys
+            starts, row = starts[known], row[known]
+            same = _equal(words, starts, self._words, table.starts[row], table.size)
+            grams, once = np.unique(table.base + row[same], return_index=True)
+            new = self.first[grams] == NOWHERE
+            self.first[grams[new]] = place_of(starts[same][once[new]])
+
+    def counts(self) -> tuple[Places, Places, Places]:
+        """Of each text how many of its grams were met, how many it has, and the place of the first (`NOWHERE`)."""
+        first = self.first[self._gram]
+        met = np.concatenate(([0], np.cumsum(first != NOWHERE)))
+        begins = np.concatenate(([0], self._ends[:-1])) if len(self._ends) else self._ends
+        total = self._ends - begins
+        earliest = np.full(len(total), NOWHERE)
+        some = total > 0
+        if some.any():
+            earliest[some] = np.minimum.reduceat(first, begins[some])
+        return met[self._ends] - met[begins], total, earliest
+
+
+class _Table:
+    """The grams of one length, by key."""
+
+    def __init__(self, size: int, keys: Keys, starts: Places, base: int, words: NDArray[np.int32], vocabulary: int) -> None:
+        self.size, self.keys, self.starts, self.base = size, keys, starts, base
+        self.bits = np.zeros(1 << _BITS, dtype=bool)
+        self.bits[keys >> np.uint64(64 - _BITS)] = True
+        self.begins = np.zeros(vocabulary + 1, dtype=bool)
+        self.begins[words[starts]] = True
+
+
+class _Powers:
+    """Powers of an odd base modulo 2⁶⁴, and of its inverse; as many as were ever needed."""
+
+    _BASE = 0x9E3779B97F4A7C15
+
+    def __init__(self) -> None:
+        self._powers = np.ones(1, dtype=np.uint64)
+        self._inverse = np.ones(1, dtype=np.uint64)
+
+    def upto(self, count: int) -> Keys:
+        self._grow(count)
+        return self._powers[:count]
+
+    def inverse(self, exponents: Places) -> Keys:
+        return self._inverse[exponents]
+
+    def _grow(self, count: int) -> None:
+        if count > len(self._powers):
+            self._powers = _powers(self._BASE, count)
+            self._inverse = _powers(pow(self._BASE, -1, 1 << 64), count)
+
+
+def _powers(base: int, count: int) -> Keys:
+    factors = np.full(count, base, dtype=np.uint64)
+    factors[0] = 1
+    return np.cumprod(factors, dtype=np.uint64)
+
+
+def _equal(left: NDArray[np.int32], at: Places, right: NDArray[np.int32], there: Places, size: int) -> NDArray[np.bool_]:
+    """Whether two arrays say the same over so many places from each pair of places on."""
+    same = np.ones(len(at), dtype=bool)
+    for offset in range(size):
+        same &= left[at + offset] == right[there + offset]
+    return same
+
+
+# -- The texts of any training file, one after another with the place where each stands --
+# JSON (Lines, an array, one object), CSV and TSV, Parquet, and plain text; each may be gzip-compressed or a member of a
+# zip archive. Every string of a record counts, however deep it lies and whatever its field is called.
+
+
+SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".txt", ".md", ".parquet")
+"""Names of files that are taken from a folder; `.gz` may follow."""
+
+_TABLES = {".csv": ",", ".tsv": "\t"}
+_PLAIN = (".txt", ".md")
+_LONGEST_FIELD = 1 << 30
+_HEAD = 4096
+
+
+class Text(NamedTuple):
+    """A text of a training file.
+
+    Attributes:
+        text: As it stands there.
+        number: 1-based number of its line, record or row (`unit`).
+        joined: Whether it goes on where the text before it ended: a line of plain text, an item of a list of strings.
+    """
+
+    text: str
+    number: int
+    joined: bool
+
+
+def training_files(given: Path) -> list[Path]:
+    """A file itself, or the training files in a folder and its folders, by name.
+
+    Raises:
+        UserError: There is no such file or folder, or none in it.
+    """
+    if not given.is_dir():
+        if archive_of(given) is None and not given.exists():
+            raise UserError("there is no such training file or folder", where=str(given))
+        return [given]
+    found = sorted(f for f in given.rglob("*") if f.is_file() and f.name.lower().removesuffix(".gz").endswith(SUFFIXES))
+    if not found:
+        raise UserError("this folder holds no training file", where=str(given), try_this=f"files that end in {', '.join(SUFFIXES)}")
+    return found
+
+
+def unit(path: Path) -> str:
+    """What the texts of a file are numbered by: `line`, `record` or `row`."""
+    kind = _kind(path)
+    return "row" if kind == "parquet" else "record" if kind == "array" else "line"
+
+
+def texts(path: Path, *, skip_bad: bool = False, skipped: list[str] | None = None) -> Iterator[Text]:
+    """The texts of a file, in order.
+
+    Args:
+        path: The file, or `archive.zip!member`.
+        skip_bad: Leave out records that cannot be read instead of stopping.
+        skipped: Receives their places.
+
+    Raises:
+        UserError: The file cannot be read, or a record is bad and `skip_bad` is off.
+    """
+    kind = _kind(path)
+    if kind == "parquet":
+        for number, row in enumerate(rows(path), 1):
+            yield from _strings(row, number)
+    elif kind in _TABLES:
+        yield from _table(path, _TABLES[kind])
+    elif kind == "text":
+        with open_bytes(path) as source:
+            for number, line in enumerate(source, 1):
+                yield Text(line.decode("utf-8", "replace"), number, number > 1)
+    else:
+        for item in stream_json(path, whole=kind == "object"):
+            if item.problem is None:
+                yield from _strings(item.value, item.line if item.number is None else item.number)
+            elif not skip_bad:
+                raise UserError(
+                    item.problem, where=f"{path}, {item.place}", try_this="repair the file, or skip bad records (each is counted)"
+                )
+            elif skipped is not None:
+                skipped.append(f"{path}, {item.place}")
+
+
+def _kind(path: Path) -> str:
+    """`parquet`, `.csv`, `.tsv`, `text`, `array`, `object` or `lines`: by content, then by name."""
+    suffix = Path(path.name.lower().removesuffix(".gz")).suffix
+    if is_parquet(path):
+        return "parquet"
+    if suffix in _TABLES:
+        return suffix
+    with open_bytes(path) as source:
+        head = source.read(_HEAD).removeprefix(b"\xef\xbb\xbf").lstrip()
+    if suffix in _PLAIN or head[:1] not in (b"{", b"[", b'"'):
+        return "text"
+    if head[:1] == b"[":
+        return "array"
+    # One object that spreads over several lines is read as a whole, so it is not looked for in what is JSON Lines.
+    return "object" if suffix == ".json" or head.split(b"\n", 1)[0].strip() == b"{" else "lines"
+
+
+def _strings(value: Any, number: int, joined: bool = False) -> Iterator[Text]:
+    if isinstance(value, str):
+        yield Text(value, number, joined)
+    elif isinstance(value, dict):
+        for inner in value.values():
+            yield from _strings(inner, number)
+    elif isinstance(value, list):
+        for place, inner in enumerate(value):
+            # Sentences of a paragraph are one text.
+            yield from _strings(inner, number, joined=place > 0 and isinstance(inner, str))
+
+
+def _table(path: Path, delimiter: str) -> Iterator[Text]:
+    csv.field_size_limit(_LONGEST_FIELD)
+    with open_bytes(path) as source:
+        lines = io.TextIOWrapper(source, "utf-8-sig", "replace", newline="")
+        reader = csv.reader(lines, delimiter=delimiter)
+        try:
+            for cells in reader:
+                for cell in cells:
+                    yield Text(cell, reader.line_num, False)
+        except csv.Error as error:
+            raise UserError(f"this is no table: {error}", where=f"{path}, line {reader.line_num}") from error
+
+
+# -- How much of an evaluation set stands in training files: overlap of 13-grams of normalised words, by question --
+
+
+N = 13
+"""Words of a gram."""
+QUESTION, ANSWERS, CONTEXTS = "question", "answers", "contexts"
+PARTS = (QUESTION, ANSWERS, CONTEXTS)
+
+_LINES = 1 << 40
+_BATCH_TEXTS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """How much of a question stands in the training files.
+
+    Attributes:
+        reference: Of which evaluation set.
+        question_id: Its id.
+        text: Its text.
+        words: Its normalised words.
+        found, grams: By part, how many of its grams were met, and how many it has.
+        first: `file:number` of the line, record or row where the first of them was met; None where none was.
+    """
+
+    reference: str
+    question_id: str
+    text: str
+    words: int
+    found: Mapping[str, int]
+    grams: Mapping[str, int]
+    first: str | None
+
+    @property
+    def whole(self) -> bool:
+        """Whether the question was looked for as a whole, being shorter than a gram."""
+        return self.words < N
+
+    @property
+    def share(self) -> float:
+        """Share of all its grams that were met; 0 where it has none."""
+        return sum(self.found.values()) / max(1, sum(self.grams.values()))
+
+    def share_of(self, part: str) -> float | None:
+        """Share of a part's grams that were met; None where the part has none."""
+        return self.found[part] / self.grams[part] if self.grams.get(part) else None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a check found.
+
+    Attributes:
+        overlaps: One of each question, in the order of the sets.
+        files: Training files by name, with the number of texts in each.
+        words: Normalised words read.
+        seconds: Time spent on reading and comparing.
+        skipped: Places of records that could not be read.
+    """
+
+    overlaps: tuple[Overlap, ...]
+    files: Mapping[str, int]
+    words: int
+    seconds: float
+    skipped: tuple[str, ...] = ()
+
+
+@dataclass
+class _Units:
+    """The texts that are looked for, and the least number of words from which they are."""
+
+    texts: list[str | Callable[[], str]] = field(default_factory=list)
+    least: list[int] = field(default_factory=list)
+    of_passage: dict[str, int] = field(default_factory=dict)
+    lengths: array[int] = field(default_factory=lambda: array("q"))
+
+    def add(self, text: str | Callable[[], str], least: int) -> int:
+        self.texts.append(text)
+        self.least.append(least)
+        return len(self.texts) - 1
+
+    def words(self) -> Iterator[list[str]]:
+        """The normalised words of each; none of one that is too short to be looked for."""
+        for start in range(0, len(self.texts), _BATCH_TEXTS):
+            some = [text if isinstance(text, str) else text() for text in self.texts[start : start + _BATCH_TEXTS]]
+            for normal, least in zip(normalise_all(some), self.least[start:], strict=False):
+                words = normal.split()
+                self.lengths.append(len(words))
+                yield words if len(words) >= least else []
+
+
+def contamination(
+    benchmarks: Sequence[Benchmark],
+    files: Sequence[Path],
+    *,
+    contexts: bool = False,
+    skip_bad: bool = False,
+    progress: Callable[[Path, int], None] | None = None,
+) -> Report:
+    """Look for every question of evaluation sets in training files.
+
+    Args:
+        benchmarks: The evaluation sets.
+        files: The training files.
+        contexts: Whether passages are looked for too.
+        skip_bad: Leave out records that cannot be read.
+        progress: Told the file and the words read in all, after every batch.
+
+    Raises:
+        UserError: A training file cannot be read.
+    """
+    units = _Units()
+    asked = [
+        (benchmark, question, _parts(question, benchmark, units, contexts)) for benchmark in benchmarks for question in benchmark.questions
+    ]
+    index = NgramIndex(units.words(), N)
+    scan = _Scan(index)
+    skipped: list[str] = []
+    started = time.perf_counter()
+    read: dict[str, int] = {}
+    for number, file in enumerate(files):
+        read[str(file)] = scan.file(number, texts(file, skip_bad=skip_bad, skipped=skipped), file, progress)
+    found, total, first = index.counts()
+    named = [unit(file) for file in files]
+    overlaps = tuple(
+        Overlap(
+            str(benchmark.reference),
+            question.id,
+            question.text,
+            units.lengths[parts[QUESTION][0]],
+            {part: int(found[places].sum()) for part, places in parts.items()},
+            {part: int(total[places].sum()) for part, places in parts.items()},
+            _place(first, [place for places in parts.values() for place in places], files, named),
+        )
+        for benchmark, question, parts in asked
+    )
+    return Report(overlaps, read, scan.words, time.perf_counter() - started, tuple(skipped))
+
+
+def _parts(question: Question, benchmark: Benchmark, units: _Units, contexts: bool) -> dict[str, list[int]]:
+    """The units of a question's parts."""
+    parts = {QUESTION: [units.add(question.text, 1)], ANSWERS: [units.add(gold, N) for gold in question.golds]}
+    if contexts:
+        parts[CONTEXTS] = [_passage(identifier, benchmark, units) for identifier in _contexts(question, benchmark)]
+    return parts
+
+
+def _contexts(question: Question, benchmark: Benchmark) -> Iterable[str]:
+    given: Iterable[str] = question.evidence
+    if not given and question.document_id is not None:
+        given = benchmark.corpus.by_document.get(question.document_id, ())
+    elif not given:
+        given = question.candidates or ()
+    return (identifier for identifier in given if identifier in benchmark.corpus)
+
+
+def _passage(identifier: str, benchmark: Benchmark, units: _Units) -> int:
+    # Questions share passages; an id is a hash of the content, the same in every set.
+    place = units.of_passage.get(identifier)
+    if place is None:
+        # Read when it is its turn: a corpus may lie on disk.
+        place = units.add(lambda: benchmark.corpus.get([identifier])[0].text, N)
+        units.of_passage[identifier] = place
+    return place
+
+
+def _place(first: Places, places: Sequence[int], files: Sequence[Path], named: Sequence[str]) -> str | None:
+    code = int(first[places].min())
+    if code == NOWHERE:
+        return None
+    file, number = divmod(code, _LINES)
+    return f"{files[file]}:{number}" if named[file] == "line" else f"{files[file]}, {named[file]} {number}"
+
+
+class _Scan:
+    """Hands the words of training files to an index, a batch at a time."""
+
+    def __init__(self, index: NgramIndex) -> None:
+        self._index = index
+        self._longest = max(index.sizes, default=1)
+        self.words = 0
+        self._clear()
+
+    def _clear(self) -> None:
+        self._batch = array("i")
+        self._starts: list[int] = []
+        self._places: list[int] = []
+
+    def file(self, number: int, read: Iterator[Text], path: Path, progress: Callable[[Path, int], None] | None) -> int:
+        """Read a file; returns the number of its texts."""
+        count = 0
+        while some := list(islice(read, _BATCH_TEXTS)):
+            count += len(some)
+            for text, normal in zip(some, normalise_all([one.text for one in some]), strict=True):
+                self._add(normal.split(), number * _LINES + text.number, text.joined)
+                if len(self._batch) >= BATCH_WORDS:
+                    self._flush()
+                    if progress is not None:
+                        progress(path, self.words)
+        self._flush()
+        self._clear()
+        return count
+
+    def _add(self, words: list[str], place: int, joined: bool) -> None:
+        if not joined:
+            self._batch.append(0)
+        self._starts.append(len(self._batch))
+        self._places.append(place)
+        self._batch.extend(self._index.numbered(words))
+        self.words += len(words)
+
+    def _flush(self) -> None:
+        """Look at the batch, and keep its end: the next text may go on there."""
+        words = np.array(self._batch, dtype=np.int32)
+        starts, places = np.array(self._starts, dtype=np.int64), np.array(self._places, dtype=np.int64)
+        self._index.meet(words, lambda at: places[np.searchsorted(starts, at, side="right") - 1])
+        kept = max(0, len(words) - self._longest + 1)
+        begins = np.searchsorted(starts, kept, side="right") - 1 if len(starts) else 0
+        self._clear()
+        self._batch.extend(words[kept:].tolist())
+        self._starts.extend(np.maximum(starts[max(0, begins) :] - kept, 0).tolist())
+        self._places.extend(places[max(0, begins) :].tolist())
+
+
+# -- Questions that say nearly the same, found exactly: every pair above a threshold, and no other --
+# Two questions are as similar as the words that they share: the weighted Jaccard index of their sets of normalised words,
+# each weighed by how rare it is (log of n over the number of questions that hold it, plus one), so that "who directed X"
+# and "who directed Y" are far apart. The order of words does not count.
+#
+# Source: the prefix filter of Chaudhuri et al. (2006) and Bayardo et al. (2007), for weights.
+
+
+THRESHOLD = 0.8
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """Two texts that say nearly the same: their places in the two sequences, and how similar they are."""
+
+    first: int
+    second: int
+    similarity: float
+
+
+def near_duplicates(first: Sequence[str], second: Sequence[str], threshold: float = THRESHOLD) -> list[Alike]:
+    """Every pair of a text of one sequence and a text of the other that is similar enough.
+
+    What two similar texts share weighs at least the threshold's share of each. So they share one of the rarest words
+    of each, and only texts that do are compared.
+
+    Args:
+        first, second: Texts; those that normalise to nothing are like no other.
+        threshold: Least similarity, above 0 and at most 1.
+
+    Returns:
+        The pairs, by their places.
+    """
+    left, right = (list(map(_words, normalise_all(texts))) for texts in (first, second))
+    weights = word_weights([*left, *right])
+    order = {word: rank for rank, word in enumerate(sorted(weights, key=lambda word: (-weights[word], word)))}
+    index: dict[str, list[int]] = {}
+    totals = [_weight(words, weights) for words in left]
+    for place, words in enumerate(left):
+        for word in _rarest(words, order, weights, totals[place], threshold):
+            index.setdefault(word, []).append(place)
+    found = []
+    for place, words in enumerate(right):
+        total = _weight(words, weights)
+        rarest = _rarest(words, order, weights, total, threshold)
+        for other in sorted({candidate for word in rarest for candidate in index.get(word, ())}):
+            shared = _weight(words & left[other], weights)
+            similarity = shared / (total + totals[other] - shared)
+            if similarity >= threshold - _ROUNDING:
+                found.append(Alike(other, place, similarity))
+    return sorted(found, key=lambda pair: (pair.first, pair.second))
+
+
+def word_weights(texts: Sequence[frozenset[str]]) -> Mapping[str, float]:
+    """How much a word counts, by how rare it is among all texts."""
+    held = Counter(word for words in texts for word in words)
+    return {word: 1 + math.log(len(texts) / times) for word, times in held.items()}
+
+
+def _words(normal: str) -> frozenset[str]:
+    return frozenset(normal.split())
+
+
+def _weight(words: frozenset[str], weights: Mapping[str, float]) -> float:
+    # Sums of floats depend on their order, sets have none: fsum does not.
+    return math.fsum(weights[word] for word in words)
+
+
+def _rarest(words: frozenset[str], order: Mapping[str, int], weights: Mapping[str, float], total: float, threshold: float) -> Iterator[str]:
+    """The rarest words of a text, so many that the others weigh less than the threshold's share of it."""
+    left = total
+    for word in sorted(words, key=order.__getitem__):
+        if left < threshold * total - _ROUNDING:
+            return
+        yield word
+        left -= weights[word]

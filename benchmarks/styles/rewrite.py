@@ -1,0 +1,226 @@
+"""Rewriting all candidates of a benchmark into a file of pairs; what was killed goes on where it was."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import IO
+
+from benchmarks.core.errors import UserError
+from benchmarks.registry import Benchmark
+from benchmarks.schema import Passage
+from benchmarks.styles.pairs import Key, Rewriting, header, line, read_header, read_pairs
+from benchmarks.styles.rules import Outcome, Rewriter
+
+BATCH = 64
+"""Passages handed to a rewriter at a time; a killed rewriting loses at most these."""
+
+
+@dataclass
+class Summary:
+    """What became of a rewriting.
+
+    Attributes:
+        pairs: Pairs in the file that can be used.
+        given_up: Pairs in the file whose rewriting failed for good.
+        asked: Passages that this call had rewritten.
+        tries: Failed tries, also of passages that came out well in the end, by what failed.
+    """
+
+    pairs: int = 0
+    given_up: int = 0
+    asked: int = 0
+    tries: Counter[str] = field(default_factory=Counter)
+
+    def add(self, one: Rewriting) -> None:
+        """Count a line of the file."""
+        self.pairs += one.told is not None
+        self.given_up += one.told is None
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What a rewriting would still ask for.
+
+    Attributes:
+        passages: By style.
+        total: Passages in all, once for each style; those that are done among them.
+    """
+
+    passages: Mapping[str, Sequence[Passage]]
+    total: int
+
+    @property
+    def count(self) -> int:
+        """How many passages."""
+        return sum(map(len, self.passages.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    passage: Passage
+    style: str
+    questions: tuple[str, ...]
+
+
+def pending(benchmark: Benchmark, rewriter: Rewriter, styles: Sequence[str], path: Path, *, retry_failed: bool = False) -> Pending:
+    """What `rewrite_candidates` would ask for, without asking; a file that is not there is not begun.
+
+    Raises:
+        UserError: As there.
+    """
+    there = path.exists()
+    done = _done(path, _header(benchmark, rewriter), Summary(), retry_failed) if there else set()
+    jobs = _jobs(benchmark, styles, done)
+    written = _written_in_part(path, jobs, done)
+    lacking = [job for job in jobs if job.questions and (job.passage.id, job.style) not in written]
+    return Pending({style: [job.passage for job in lacking if job.style == style] for style in dict.fromkeys(styles)}, len(jobs))
+
+
+def rewrite_candidates(
+    benchmark: Benchmark,
+    rewriter: Rewriter,
+    styles: Sequence[str],
+    path: Path,
+    *,
+    retry_failed: bool = False,
+    batch: int = BATCH,
+    progress: Callable[[int, int], None] | None = None,
+) -> Summary:
+    """Tell every candidate of every question in every style, and keep the pairs in a file.
+
+    A passage that is a candidate of several questions is rewritten once; each question gets its own line. The file
+    grows by whole batches that are on disk before the next is asked for; a line that was cut off is dropped when the
+    rewriting goes on. A killed rewriting ends with the same file as one that was not, where equal requests get equal
+    replies.
+
+    Args:
+        benchmark: Questions with candidates, as a setting or the dataset gives them.
+        rewriter: What rewrites.
+        styles: The styles.
+        path: The file; when it is there, the rewriting goes on.
+        retry_failed: Whether passages are asked for again whose rewriting failed for good.
+        batch: Passages handed to the rewriter at a time.
+        progress: Told after each batch how many passages are done, and of how many.
+
+    Raises:
+        UserError: No question has candidates, or the file was made by another rewriter or from another benchmark.
+    """
+    summary = Summary()
+    done = _open(path, _header(benchmark, rewriter), summary, retry_failed)
+    jobs = _jobs(benchmark, styles, done)
+    written = _written_in_part(path, jobs, done)
+    waiting = [job for job in jobs if job.questions]
+    finished = len(jobs) - len(waiting)
+    with path.open("a", encoding="utf-8") as file:
+        for style in styles:
+            for some in _batches([job for job in waiting if job.style == style], batch):
+                _do(some, style, rewriter, written, file, summary)
+                finished += len(some)
+                if progress is not None:
+                    progress(finished, len(jobs))
+    return summary
+
+
+def _header(benchmark: Benchmark, rewriter: Rewriter) -> dict[str, object]:
+    return header(rewriter.id, f"{benchmark.reference} {benchmark.fingerprint}")
+
+
+def _do(
+    jobs: Sequence[_Job], style: str, rewriter: Rewriter, written: dict[tuple[str, str], Outcome], file: IO[str], summary: Summary
+) -> None:
+    new = [job.passage for job in jobs if (job.passage.id, style) not in written]
+    found = dict(zip((one.id for one in new), rewriter.outcomes(new, style) if new else (), strict=True))
+    lines = []
+    for job in jobs:
+        outcome = found.get(job.passage.id) or written[job.passage.id, style]
+        for question in job.questions:
+            one = Rewriting(question, job.passage, style, outcome.passage, outcome.by, outcome.failed)
+            summary.add(one)
+            lines.append(line(one.to_json()))
+    summary.asked += len(new)
+    summary.tries.update(reason.partition(":")[0] for one in found.values() for reason in one.failed)
+    file.write("".join(lines))
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _jobs(benchmark: Benchmark, styles: Sequence[str], done: set[Key]) -> list[_Job]:
+    """Every passage in every style with the questions that lack it, in the order of the questions."""
+    asking: dict[str, list[str]] = {}
+    for question in benchmark.questions:
+        for candidate in dict.fromkeys(question.candidates or ()):
+            asking.setdefault(candidate, []).append(question.id)
+    if not asking:
+        raise UserError(
+            f"{benchmark.reference} has no candidates to rewrite",
+            try_this="a setting that gives candidates, e.g. corpus(retriever=bm25,n=50)",
+        )
+    passages = benchmark.corpus.get(asking)
+    return [
+        _Job(passage, style, tuple(q for q in asking[passage.id] if (q, passage.id, style) not in done))
+        for style in dict.fromkeys(styles)
+        for passage in passages
+    ]
+
+
+def _open(path: Path, wanted: dict[str, object], summary: Summary, retry_failed: bool) -> set[Key]:
+    """Begin a file, or read which of its pairs are done."""
+    if path.exists():
+        return _done(path, wanted, summary, retry_failed)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(line(wanted), "utf-8")
+    return set()
+
+
+def _done(path: Path, wanted: dict[str, object], summary: Summary, retry_failed: bool) -> set[Key]:
+    """Which pairs of a file are done; it must be of the same rewriter and benchmark."""
+    _drop_cut_line(path)
+    found = read_header(path)
+    for name in ("rewriter", "made from"):
+        if found.get(name) != wanted[name]:
+            raise UserError(
+                f"this file was begun otherwise: {name} is {found.get(name)!r}, now it would be {wanted[name]!r}",
+                where=str(path),
+                try_this="another file: texts of two rewriters must not mix",
+            )
+    done: dict[Key, bool] = {}
+    for one in read_pairs(path):
+        done[one.key] = done.get(one.key, False) or one.told is not None
+    summary.pairs = sum(done.values())
+    summary.given_up = 0 if retry_failed else len(done) - summary.pairs
+    return {key for key, told in done.items() if told or not retry_failed}
+
+
+def _drop_cut_line(path: Path) -> None:
+    """Cut a file behind its last line break: a killed process may leave a part of a line."""
+    with path.open("rb+") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end:
+            start = max(0, end - 65536)
+            file.seek(start)
+            place = file.read(end - start).rfind(b"\n")
+            if place >= 0:
+                file.truncate(start + place + 1)
+                return
+            end = start
+    raise UserError("this is not a file of style pairs: it has no complete line", where=str(path), try_this="remove the file")
+
+
+def _written_in_part(path: Path, jobs: Sequence[_Job], done: set[Key]) -> dict[tuple[str, str], Outcome]:
+    """Outcomes of passages that some of their questions have already, so that all get the same text."""
+    asked = {(job.passage.id, job.style) for job in jobs if job.questions}
+    partial = {(passage, style) for _, passage, style in done if (passage, style) in asked}
+    if not partial:
+        return {}
+    return {one.key[1:]: Outcome(one.told, one.by, one.failed) for one in read_pairs(path) if one.key in done and one.key[1:] in partial}
+
+
+def _batches(jobs: Sequence[_Job], size: int) -> Iterator[list[_Job]]:
+    rest = iter(jobs)
+    while some := list(islice(rest, size)):
+        yield some

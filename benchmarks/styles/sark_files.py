@@ -1,0 +1,258 @@
+"""The two layouts in which SARK's code keeps data: labelled rows for training, ranked lists for testing.
+
+| layout | a record |
+| --- | --- |
+| `labels` | `{query, passage, label, candidate_passages}`: a label 0 or 1, and the query's passages, best first |
+| `ranked` | `{question, answers, rank_list}`: passages in the order of retrieval |
+
+A passage is one string there, `"title" text` as Pyserini's Wikipedia index has it, and nothing has an id: questions
+get a hash of their text. The same data in another style is a second file with the same rows in the same order.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from benchmarks.core.errors import UserError
+from benchmarks.core.files import whole_text
+from benchmarks.core.fingerprint import content_id
+from benchmarks.registry import Benchmark, SkippedRecord
+from benchmarks.schema import Passage, passage_id
+from benchmarks.sources import BadRecord, Record, read_records, records, refuse_other_dataset
+from benchmarks.styles.pairs import Rewriting
+
+Layout = Literal["labels", "ranked"]
+LABELS: Layout = "labels"
+RANKED: Layout = "ranked"
+_FIELDS = {LABELS: ("query", "passage", "label", "candidate_passages"), RANKED: ("question", "answers", "rank_list")}
+_TITLED = re.compile(r'"([^\n]+?)" (.*)', re.DOTALL)
+
+
+@dataclass(slots=True)
+class Asked:
+    """A question of SARK's files.
+
+    Attributes:
+        id: A hash of its text.
+        text: The question.
+        answers: Gold answers; none in `labels`.
+        passages: The list, in the file's order: best first in `labels`, as retrieved in `ranked`.
+        labels: Of `labels`: 1 or 0 by labelled passage.
+        place: Where it stands first.
+    """
+
+    id: str
+    text: str
+    answers: tuple[str, ...]
+    passages: tuple[Passage, ...]
+    labels: dict[Passage, int] = field(default_factory=dict)
+    place: str = ""
+
+
+def contents(passage: Passage) -> str:
+    """A passage as one string: `"title" text`, or the text where there is no title."""
+    return f'"{passage.title}" {passage.text}' if passage.title else passage.text
+
+
+def passage_of(text: str, *, titled: bool = True) -> Passage:
+    """The passage that a string is; `titled`: what stands in quotes at its beginning is the title."""
+    match = _TITLED.fullmatch(text) if titled else None
+    title, body = (match[1], match[2]) if match else ("", text)
+    return Passage(passage_id(title, body), title, body)
+
+
+def layout_of(path: Path) -> Layout:
+    """The layout of a file, by its first record.
+
+    Raises:
+        UserError: It is neither.
+    """
+    for record in records(path):
+        if isinstance(record, BadRecord):
+            continue
+        for layout, names in _FIELDS.items():
+            if set(names) <= record.fields.keys():
+                return layout
+        refuse_other_dataset(record, "sark")
+        raise UserError(
+            f"this is no record of SARK's: it has the fields {', '.join(record.fields)}",
+            where=record.where,
+            try_this=" or ".join(", ".join(names) for names in _FIELDS.values()),
+        )
+    return RANKED  # nothing can be read: `read_records` says why
+
+
+def read_sark(
+    path: Path, layout: Layout | None = None, *, titled: bool = True, skip_bad: bool = False, skipped: list[SkippedRecord] | None = None
+) -> list[Asked]:
+    """The questions of a file in either layout; the rows of one query are one question.
+
+    Raises:
+        UserError: A record cannot be read, rows of one query differ in their lists or in a passage's label, or a ranked
+            question occurs twice.
+    """
+    layout = layout or layout_of(path)
+    left_out = [] if skipped is None else skipped
+    found: dict[str, Asked] = {}
+    parse = _labelled if layout == LABELS else _ranked
+    for record, one in read_records(path, lambda record: (record, parse(record, titled)), skip_bad=skip_bad, skipped=left_out):
+        known = found.setdefault(one.id, one)
+        if known is one:
+            continue
+        if layout == RANKED:
+            raise UserError(
+                f"the question {one.text!r} occurs twice",
+                where=f"{path}, {known.place} and {one.place}",
+                try_this="remove one of the records: a question's text is its id here",
+            )
+        if known.passages != one.passages:
+            raise record.problem(f"its list of passages is not that of {known.place}", "candidate_passages")
+        for passage, label in one.labels.items():
+            if known.labels.setdefault(passage, label) != label:
+                raise record.problem("this passage of the query has another label above", "label")
+    return list(found.values())
+
+
+def import_sark(formal: Path, told: Path, style: str, *, titled: bool = True, by: str = "") -> Iterator[Rewriting]:
+    """The pairs of two files of SARK's with the same rows, one formal, one in another style.
+
+    The files have no ids, so this is the one place where rows are matched by their order; every row must be of the
+    same question, with as many passages. A blank text is no pair.
+
+    Raises:
+        UserError: The files are not of one layout, or their rows do not match.
+    """
+    layout = layout_of(formal)
+    if layout_of(told) != layout:
+        raise UserError(f"one file has the layout {layout}, the other not", where=f"{formal} and {told}")
+    seen = set()
+    for one, other in _matched(formal, told):
+        asked = "query" if layout == LABELS else "question"
+        if one.text(asked) != other.text(asked):
+            raise UserError("these rows are of different questions", where=f"{one.where} and {other.where}", try_this=_SAME_ROWS)
+        identifier = question_id(one.text(asked))
+        texts, retold = _texts(one, layout), _texts(other, layout)
+        if len(texts) != len(retold):
+            raise UserError(
+                f"these rows have {len(texts)} and {len(retold)} passages", where=f"{one.where} and {other.where}", try_this=_SAME_ROWS
+            )
+        for text, new in zip(texts, retold, strict=True):
+            source = passage_of(text, titled=titled)
+            told_passage = passage_of(new, titled=titled)
+            key = (identifier, source.id)
+            if new.strip() and text.strip() and key not in seen:
+                seen.add(key)
+                yield Rewriting(identifier, source, style, told_passage, by)
+
+
+_SAME_ROWS = "two files with the same rows in the same order"
+
+
+def question_id(text: str) -> str:
+    """The id of a question that has none."""
+    return content_id("n", text)
+
+
+def write_sark(
+    benchmark: Benchmark,
+    path: Path,
+    layout: Layout = RANKED,
+    *,
+    labels: Mapping[str, Mapping[str, int]] | None = None,
+    orders: Mapping[str, Sequence[str]] | None = None,
+    overwrite: bool = False,
+) -> int:
+    """Write a benchmark's questions with their candidates in a layout of SARK's.
+
+    Args:
+        benchmark: Questions with candidates.
+        path: The file; an array in `labels`, JSON Lines in `ranked`.
+        layout: Which.
+        labels: For `labels`: by question id, 1 or 0 by passage id; None: `Question.metadata["labels"]`.
+        orders: For `labels`: by question id, the passages best first; None: `Question.metadata["order"]`.
+        overwrite: Whether a file that is there may be replaced.
+
+    Returns:
+        How many records were written.
+
+    Raises:
+        UserError: A question has no candidates, labels or order, or a file is in the way.
+    """
+    if path.exists() and not overwrite:
+        raise UserError("a file is in the way", where=str(path), try_this="another name, or overwrite")
+    rows: list[dict[str, Any]] = []
+    for question in benchmark.questions:
+        if layout == RANKED:
+            if question.candidates is None:
+                raise _lacks(question.id, "candidates", "a setting that gives candidates")
+            texts = [contents(passage) for passage in benchmark.corpus.get(question.candidates)]
+            rows.append({"question": question.text, "answers": list(question.golds), "rank_list": texts})
+            continue
+        label = (labels or {}).get(question.id) or question.metadata.get("labels")
+        order = (orders or {}).get(question.id) or question.metadata.get("order")
+        if not label or not order:
+            raise _lacks(question.id, "labels and an order", "give them as labels and orders")
+        texts = [contents(passage) for passage in benchmark.corpus.get(order)]
+        for passage in benchmark.corpus.get(label):
+            row = {"query": question.text, "passage": contents(passage), "label": label[passage.id]}
+            rows.append({**row, "candidate_passages": texts})
+    whole_text(path, _dumped(rows, layout))
+    return len(rows)
+
+
+def _dumped(rows: Sequence[Mapping[str, Any]], layout: Layout) -> str:
+    if layout == LABELS:
+        return json.dumps(rows, ensure_ascii=False, indent=4) + "\n"
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def _lacks(question: str, what: str, remedy: str) -> UserError:
+    return UserError(f"question {question!r} has no {what} to write", try_this=remedy)
+
+
+def _labelled(record: Record, titled: bool) -> Asked:
+    text = record.text("query")
+    label = record.field("label", int)
+    if label not in (0, 1):
+        raise record.problem(f"the label is {label}", "label", "0 or 1")
+    passages = _passages(record, "candidate_passages", titled)
+    passage = passage_of(record.text("passage"), titled=titled)
+    return Asked(question_id(text), text, (), passages, {passage: label}, record.place)
+
+
+def _ranked(record: Record, titled: bool) -> Asked:
+    text = record.text("question")
+    return Asked(question_id(text), text, record.answers("answers"), _passages(record, "rank_list", titled), place=record.place)
+
+
+def _passages(record: Record, name: str, titled: bool) -> tuple[Passage, ...]:
+    found = tuple(passage_of(text, titled=titled) for text in record.texts(name))
+    if not found:
+        raise record.problem(f"field {name!r} is empty", name)
+    return found
+
+
+def _texts(record: Record, layout: Layout) -> tuple[str, ...]:
+    if layout == LABELS:
+        return (record.text("passage"), *record.texts("candidate_passages"))
+    return record.texts("rank_list")
+
+
+def _matched(formal: Path, told: Path) -> Iterable[tuple[Record, Record]]:
+    first, second = records(formal), records(told)
+    while True:
+        one, other = next(first, None), next(second, None)
+        if one is None and other is None:
+            return
+        for found in (one, other):
+            if isinstance(found, BadRecord):
+                raise found
+        if not isinstance(one, Record) or not isinstance(other, Record):
+            shorter = formal if one is None else told
+            raise UserError("this file has fewer rows than the other", where=str(shorter), try_this=_SAME_ROWS)
+        yield one, other

@@ -1,0 +1,279 @@
+"""The texts of a world: short articles about single entities, and long documents cut into chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from benchmarks.core.fingerprint import content_id
+from benchmarks.core.random import Draws
+from benchmarks.schema import Passage, passage_id, sentence_id
+from benchmarks.worlds.world import Entity, Fact, Relation, World, relations_of
+
+# -- From facts to sentences: which template, and by which name the subject and the tail are called --
+
+
+NO_FACT = -1
+_VOWELS = frozenset("aeiou")
+
+
+class Telling(BaseModel):
+    """How plainly a text speaks: the knobs of difficulty."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    alias: float = Field(default=0.45, ge=0, le=1, description="share of first mentions by a shorter name instead of the full one")
+    pronoun: float = Field(default=0.6, ge=0, le=1, description="share of later mentions by a pronoun")
+    epithet: float = Field(default=0.5, ge=0, le=1, description="share of passages that introduce and use an epithet, where there is one")
+    tail_alias: float = Field(default=0.1, ge=0, le=1, description="share of tails called by a shorter name")
+    decoys: float = Field(default=0.3, ge=0, description="sentences in the words of a question that do not answer it, per fact")
+
+
+class Sentence(NamedTuple):
+    """A sentence, with the index of the fact it states (`NO_FACT` for none) and of its subject."""
+
+    text: str
+    fact: int
+    subject: int
+
+
+class Mention(NamedTuple):
+    """A way to refer to a subject, by its place in the sentence."""
+
+    subject: str
+    object: str
+    possessive: str
+
+
+def named(text: str) -> Mention:
+    """The mention by a name."""
+    return Mention(text, text, text + "'s")
+
+
+def state(template: str, mention: Mention, tail: str) -> str:
+    """Fill a statement template (or a decoy) and begin it with a capital."""
+    if tail[:1] in _VOWELS and " a {t}" in template:
+        template = template.replace(" a {t}", " an {t}")
+    text = template.format(h=mention.subject, o=mention.object, p=mention.possessive, t=tail)
+    return text[0].upper() + text[1:]
+
+
+def statements(fact: Fact) -> list[str]:
+    """Every plain way to state a fact, by the full names."""
+    tail = fact.tail.text if fact.tail else fact.text
+    return [state(template, named(fact.head.text), tail) for template in fact.relation.says]
+
+
+def tell(entity: Entity, items: Iterable[Fact | Relation], telling: Telling, draws: Draws) -> list[Sentence]:
+    """A few sentences about one entity that can be understood on their own.
+
+    The first sentence calls the entity by its name or an unambiguous shorter one; later ones may use a pronoun or
+    an epithet that the first sentence introduced.
+
+    Args:
+        entity: The subject.
+        items: Facts to state, and relations to skirt with a decoy sentence.
+        telling: Difficulty.
+        draws: The source of chance.
+    """
+    chance = draws.random
+    plain = named(entity.text)
+    shorter = [named(alias) for alias in entity.aliases]
+    pronoun = Mention(*entity.pronouns)
+    epithet = named(entity.epithet) if entity.epithet and chance() < telling.epithet else None
+    mention, first = (draws.pick(shorter) if shorter and chance() < telling.alias else plain), True
+    sentences: list[Sentence] = []
+    for item in items:
+        if isinstance(item, Fact):
+            relation, number = item.relation, item.row
+            tail = _tail(item, telling, draws)
+            pool: Sequence[str] = relation.says
+        else:
+            relation, number, tail = item, NO_FACT, ""
+            pool = relation.decoys
+        if not first:
+            draw = chance()
+            # "The mother tongue of her" is no English: an object is called by its name.
+            fit = relation.says_pronoun if number != NO_FACT else [text for text in pool if "{o}" not in text]
+            if fit and draw < telling.pronoun:
+                mention, pool = pronoun, fit
+            elif epithet and draw < telling.pronoun + 0.2:
+                mention = epithet
+            else:
+                mention = draws.pick(shorter) if shorter and chance() < telling.alias else plain
+        elif epithet:
+            # Only a subject can be followed by "called …".
+            pool = [template for template in pool if template.startswith("{h} ")] or pool
+            if pool[0].startswith("{h} "):
+                text = f"{mention.subject}, called {epithet.subject},"
+                mention = Mention(text, mention.object, mention.possessive)
+            else:
+                epithet = None
+        first = False
+        sentences.append(Sentence(state(draws.pick(pool), mention, tail), number, entity.index))
+    return sentences
+
+
+def _tail(fact: Fact, telling: Telling, draws: Draws) -> str:
+    tail = fact.tail
+    if tail is None:
+        return fact.text
+    aliases = tail.aliases
+    if aliases and draws.random() < telling.tail_alias:
+        return draws.pick(aliases)
+    return tail.text
+
+
+# -- The texts of a world: short articles about single entities, and long documents cut into chunks --
+
+
+CHUNK_WORDS = 90
+"""A chunk is closed by the first segment that brings it to this many words."""
+_ASPECTS = ("background", "legacy", "notes", "miscellany", "sources", "reception")
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A passage with what each of its sentences states.
+
+    Attributes:
+        passage: The passage.
+        facts: Per sentence the index of the fact it states, or `surface.NO_FACT`.
+        subjects: Per sentence the index of the entity it is about.
+    """
+
+    passage: Passage
+    facts: tuple[int, ...]
+    subjects: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Library:
+    """Texts that state each of their facts exactly once.
+
+    Attributes:
+        texts: In reading order.
+    """
+
+    texts: tuple[Text, ...]
+
+    @cached_property
+    def where(self) -> dict[int, tuple[int, int]]:
+        """Where each fact is stated: index of the text, number of the sentence."""
+        return {fact: (row, number) for row, text in enumerate(self.texts) for number, fact in enumerate(text.facts) if fact != NO_FACT}
+
+    @cached_property
+    def about(self) -> dict[int, list[int]]:
+        """Indices of the texts in which an entity is the subject of a sentence."""
+        found: dict[int, list[int]] = {}
+        for row, text in enumerate(self.texts):
+            for subject in dict.fromkeys(text.subjects):
+                found.setdefault(subject, []).append(row)
+        return found
+
+    def evidence(self, facts: Iterable[Fact]) -> tuple[str, ...]:
+        """Ids of the passages that state these facts, in the facts' order."""
+        rows = dict.fromkeys(self.where[fact.row][0] for fact in facts)
+        return tuple(self.texts[row].passage.id for row in rows)
+
+    def supporting(self, facts: Iterable[Fact]) -> tuple[str, ...]:
+        """Ids of the sentences that state these facts, in the facts' order."""
+        places = (self.where[fact.row] for fact in facts)
+        return tuple(dict.fromkeys(sentence_id(self.texts[row].passage.id, number) for row, number in places))
+
+
+def articles(world: World, telling: Telling | None = None) -> Library:
+    """One or more short passages about every entity, titled like an encyclopedia's."""
+    telling = telling or Telling()
+    draws = Draws("articles", world.seed)
+    texts: list[Text] = []
+    for entity in world.entities:
+        facts = list(world.by_head.get(entity.index, ()))
+        if not facts:
+            continue
+        draws.shuffle(facts)
+        groups = _split(facts, 3, 4, draws)
+        aspects = draws.sample(_ASPECTS, len(groups))
+        for number, items in enumerate(_with_decoys(entity, groups, world, telling, draws)):
+            title = entity.name if number == 0 else f"{entity.name} ({aspects[number % len(aspects)]})"
+            texts.append(_text(title, tell(entity, items, telling, draws), None))
+    return Library(tuple(texts))
+
+
+def document(world: World, community: int, telling: Telling | None = None) -> Library:
+    """The long document of one community: what is known about an entity is spread over distant chunks.
+
+    Args:
+        world: The world.
+        community: Number of the community, below `world.communities`.
+        telling: Difficulty.
+
+    Returns:
+        Chunks of about a hundred words, in reading order; each can be understood without the others.
+    """
+    telling = telling or Telling()
+    draws = Draws("document", world.seed, community)
+    segments: list[list[Sentence]] = []
+    for entity in world.entities:
+        if entity.community != community:
+            continue
+        facts = list(world.by_head.get(entity.index, ()))
+        if not facts:
+            continue
+        draws.shuffle(facts)
+        groups = _split(facts, 2, 3, draws)
+        segments += [tell(entity, items, telling, draws) for items in _with_decoys(entity, groups, world, telling, draws)]
+    draws.shuffle(segments)
+    title = document_title(world, community)
+    identifier = content_id("d", "worlds", str(world.seed), str(community))
+    chunks: list[list[Sentence]] = [[]]
+    words = 0
+    for segment in segments:
+        if words >= CHUNK_WORDS:
+            chunks.append([])
+            words = 0
+        chunks[-1] += segment
+        words += sum(sentence.text.count(" ") + 1 for sentence in segment)
+    return Library(tuple(_text(title, chunk, identifier) for chunk in chunks))
+
+
+def document_title(world: World, community: int) -> str:
+    """The title of a community's long document."""
+    region = next(e for e in world.entities if e.community == community and e.kind == "region")
+    return f"Chronicle of {region.text}"
+
+
+def _split(facts: Sequence[Fact], low: int, high: int, draws: Draws) -> list[list[Fact]]:
+    groups: list[list[Fact]] = []
+    start = 0
+    while start < len(facts):
+        size = draws.between(low, high)
+        groups.append(list(facts[start : start + size]))
+        start += size
+    return groups
+
+
+def _with_decoys(entity: Entity, groups: list[list[Fact]], world: World, telling: Telling, draws: Draws) -> list[list[Fact | Relation]]:
+    """Put decoys into groups that do not answer the question they sound like."""
+    mixed: list[list[Fact | Relation]] = [list(group) for group in groups]
+    relations = relations_of(entity.kind, world.config.unseen_relations)
+    for group, items in zip(groups, mixed, strict=True):
+        stated = {fact.relation.id for fact in group}
+        for _ in group:
+            if draws.random() < telling.decoys:
+                relation = draws.pick(relations)
+                if relation.decoys and relation.id not in stated:
+                    stated.add(relation.id)
+                    items.insert(draws.below(len(items) + 1), relation)
+    return mixed
+
+
+def _text(title: str, sentences: Sequence[Sentence], document_id: str | None) -> Text:
+    texts, facts, subjects = zip(*sentences, strict=True)
+    text = " ".join(texts)
+    passage = Passage(passage_id(title, text, document_id), title, text, texts, document_id)
+    return Text(passage, facts, subjects)

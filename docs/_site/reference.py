@@ -1,0 +1,492 @@
+"""Options of a config class as a table: name, type, default, what they mean, and what the presets make of them."""
+
+from __future__ import annotations
+
+import json
+import re
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, Union, get_args, get_origin
+
+import yaml
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from benchmarks.registry import DATASETS, DatasetEntry
+from judges.judge import JUDGES, JudgeEntry
+from judges.metric import METRICS, NEEDS, MetricEntry, Parameter, written
+from methods.registry import METHODS as REGISTERED
+from methods.registry import MethodEntry
+from methods.training import TRAININGS, TrainingEntry
+from ragmeter.experiment import BenchmarkSpec, ComponentSpec, ExperimentSpec, JudgeSpec, MethodSpec
+from ragmeter.trainings import TrainingSpec
+
+# -- Small pieces of Markdown --
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table; columns in which no row says anything are left out. "" where there are no rows."""
+    body = [[_cell(cell) for cell in row] for row in rows]
+    if not body:
+        return ""
+    kept = [column for column in range(len(head)) if any(row[column] for row in body)]
+    lines = [[head[column] for column in kept], ["---"] * len(kept), *([row[c] for c in kept] for row in body)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def code(text: str) -> str:
+    """Text as inline code; "" stays ""."""
+    fence = "``" if "`" in text else "`"
+    return f"{fence}{text}{fence}" if text else ""
+
+
+def codes(texts: Iterable[str]) -> str:
+    """Several of them, with commas."""
+    return ", ".join(map(code, texts))
+
+
+def page(title: str, lead: str, parts: Iterable[str], *, wide: bool = False) -> str:
+    """A page: its title, what it is about, and its parts; a wide one has no table of contents beside it."""
+    head = "---\nhide: [toc]\n---\n\n" if wide else ""
+    return head + "\n\n".join(filter(None, (f"# {title}", lead, *parts))) + "\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+# -- Options of a config class as a table: name, type, default, what they mean, and what the presets make of them --
+
+
+OF_PAPERS = ("paper", "released")
+"""Presets that have a column each: what the paper says, and what the released code does."""
+
+LONGEST_ROW = 8
+"""Values of a preset that a row of a table holds; longer presets are folded."""
+
+_WORDS = {str: "text", int: "whole number", float: "number", bool: "true / false", type(None): "null", Any: "anything"}
+_BOUNDS = {Ge: ("ge", "≥"), Gt: ("gt", ">"), Le: ("le", "≤"), Lt: ("lt", "<")}
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option.
+
+    Attributes:
+        name: That of one within another has dots.
+        field: How it is declared.
+        above: The default of the part that it stands in, None where that part has none.
+    """
+
+    name: str
+    field: FieldInfo
+    above: BaseModel | None = None
+
+    @property
+    def type(self) -> str:
+        """Type and bounds, in words."""
+        bounds = (
+            f"{sign} {_number(getattr(mark, name))}"
+            for mark in self.field.metadata
+            for kind, (name, sign) in _BOUNDS.items()
+            if isinstance(mark, kind)
+        )
+        return ", ".join((words(self.field.annotation), *bounds))
+
+    @property
+    def default(self) -> str:
+        """As an experiment file writes it, or that there is none."""
+        given = self.given
+        return "*required*" if given is ... else code(value(given))
+
+    @property
+    def given(self) -> Any:
+        """The default, `...` where there is none."""
+        if self.above is not None:
+            return getattr(self.above, self.name.rpartition(".")[2])
+        return ... if self.field.is_required() else self.field.get_default(call_default_factory=True)
+
+
+def options_of(config: type[BaseModel], prefix: str = "", above: BaseModel | None = None) -> Iterator[Option]:
+    """The options of a class, and of the classes within it, in their order."""
+    for name, field in config.model_fields.items():
+        option = Option(prefix + name, field, above)
+        inner = field.annotation
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            yield option
+            continue
+        if field.description:
+            yield option
+        default = option.given
+        yield from options_of(inner, f"{prefix}{name}.", default if isinstance(default, inner) else None)
+
+
+def option_table(config: type[BaseModel], presets: Mapping[str, Mapping[str, Any]] | None = None) -> str:
+    """The table of a class's options; with a column each for the presets of `OF_PAPERS` that there are."""
+    columns = [name for name in OF_PAPERS if name in (presets or {})]
+    set_by = [_flat((presets or {})[name]) for name in columns]
+    found = list(options_of(config))
+    parts = {o.name.rpartition(".")[0] for o in found}
+    rows = [
+        (
+            code(o.name),
+            o.type,
+            "" if o.name in parts else o.default,
+            *("" if o.name in parts else _set_by(values, o.name) for values in set_by),
+            o.field.description or "",
+        )
+        for o in found
+    ]
+    return table(("option", "type", "default", *columns, "meaning"), rows) or "It has no options."
+
+
+def preset_table(presets: Mapping[str, Mapping[str, Any]]) -> str:
+    """The presets that have no column of their own, with what they set: a table of short ones, long ones folded."""
+    rest = {name: values for name, values in presets.items() if name not in OF_PAPERS}
+    flat = {name: _flat(values) for name, values in rest.items()}
+    rows = [
+        (code(name), codes(f"{key}: {value(one)}" for key, one in values.items()))
+        for name, values in flat.items()
+        if len(values) <= LONGEST_ROW
+    ]
+    long = [_folded(name, rest[name]) for name, values in flat.items() if len(values) > LONGEST_ROW]
+    return "\n\n".join(filter(None, (table(("preset", "sets"), rows), *long)))
+
+
+def _folded(name: str, values: Mapping[str, Any]) -> str:
+    text = yaml.safe_dump(json.loads(json.dumps(values, default=str)), sort_keys=False, default_flow_style=None)
+    return "\n".join([f'??? note "preset {name}"', "    ```yaml", *(f"    {line}" for line in text.splitlines()), "    ```"])
+
+
+def value(given: Any) -> str:
+    """A value as an experiment file writes it."""
+    if isinstance(given, BaseModel):
+        given = given.model_dump(mode="json")
+    text = given if isinstance(given, str) and given else json.dumps(given, default=str, ensure_ascii=False)
+    return " ".join(text.split())
+
+
+def words(annotation: Any) -> str:
+    """A type in words: `Literal["a", "b"] | None` is "`a`, `b` or null"."""
+    origin, inside = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return codes(map(value, inside))
+    if origin in (Union, types.UnionType):
+        *first, last = [words(one) for one in inside]
+        return f"{', '.join(first)} or {last}"
+    if origin in (list, tuple, set, frozenset) or annotation in (list, tuple):
+        kinds = list(dict.fromkeys(words(one) for one in inside if one is not Ellipsis))
+        return f"list of {' and '.join(map(_several, kinds))}" if kinds else "list"
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+        return "mapping"
+    if annotation in _WORDS:
+        return _WORDS[annotation]
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return "mapping"
+    if hasattr(annotation, "__metadata__"):
+        return words(annotation.__origin__)
+    return "mapping" if annotation is dict else str(getattr(annotation, "__name__", annotation))
+
+
+def _number(bound: float) -> str:
+    power = int(bound).bit_length() - 1
+    return f"2^{power}" if power > 16 and bound == 2**power else f"{bound:,}"
+
+
+def _several(kind: str) -> str:
+    """More than one of a kind of value: `texts`, `texts or mappings`."""
+    return re.sub(r"\b(text|whole number|number|mapping)\b(?! number)", r"\1s", kind)
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, one in values.items():
+        found |= _flat(one, f"{prefix}{key}.") if isinstance(one, Mapping) and one else {prefix + key: one}
+    return found
+
+
+def _set_by(values: Mapping[str, Any], name: str) -> str:
+    """What a preset says of an option, or of keys within it where the option takes a mapping."""
+    if name in values:
+        return code(value(values[name]))
+    return codes(f"{key[len(name) + 1 :]}: {value(one)}" for key, one in values.items() if key.startswith(f"{name}."))
+
+
+# -- Pages of datasets and of the keys of an experiment file --
+
+
+PARTS = "[readers](readers.md), [rerankers](rerankers.md), [compressors](compressors.md)"
+METHODS = "[retrievers](retrievers.md), [whole systems](systems.md), [controls](controls.md)"
+KEYS = (
+    ("The file", ExperimentSpec, ""),
+    ("benchmarks", BenchmarkSpec, "One benchmark in one setting. Options: [datasets](datasets.md)."),
+    ("methods", MethodSpec, f"One method. Options: {METHODS}."),
+    ("reader, rerankers, compressor", ComponentSpec, f"A part; a bare name is `{{id: name}}`. Options: {PARTS}."),
+    ("judges", JudgeSpec, "A judge; a bare name is `{id: name}`. Options: [judges](judges.md)."),
+    ("trainings", TrainingSpec, "What is trained before methods run. Options: [trainings](trainings.md)."),
+)
+
+
+def experiment_page() -> str:
+    """Every key of an experiment file."""
+    lead = (
+        "Every key that an experiment file may have. How to write one: [Experiments](../experiments.md). "
+        "Unknown keys and wrong types are errors that name the line."
+    )
+    parts = (part for title, spec, said in KEYS for part in (f"## {title}", said, option_table(spec)))
+    return page("Experiment files", lead, parts)
+
+
+def datasets_page() -> str:
+    """Every dataset."""
+    lead = (
+        "Every dataset as it is registered. Layouts of the files, and what to know of each: "
+        "[Datasets](../datasets.md). `ragmeter datasets` says which of them are on your machine."
+    )
+    overview = table(("id", "task", "licence"), [(f"[{code(e.id)}](#{e.id})", e.card.task, e.card.licence) for e in DATASETS])
+    return page("Datasets", lead, (overview, *map(_dataset, DATASETS)))
+
+
+def _dataset(entry: DatasetEntry) -> str:
+    card = entry.card
+    facts = {
+        "title": card.title,
+        "on the hub": f"{code(card.hub_id)}{f' at {code(card.revision[:12])}' if card.revision else ''}" if card.hub_id else "",
+        "licence": card.licence,
+        "subsets": codes(entry.subsets),
+        "splits": ", ".join(f"{code(name)}{'' if n is None else f' ({n:,})'}" for name, n in card.splits.items()),
+        "settings": codes(card.settings),
+        "metrics": codes(card.metrics),
+        "languages": ", ".join(card.languages),
+        "code version": str(entry.version),
+    }
+    told = "\n".join(f"- {name}: {what}" for name, what in facts.items() if what)
+    return "\n\n".join(filter(None, (f"## {entry.id}", card.description, told, card.notes, option_table(entry.config))))
+
+
+# -- The page of the command line --
+
+
+EVERYWHERE = ("store", "as_json", "quiet", "verbose")
+"""Options that every command has, told once."""
+
+
+def commands_page() -> str:
+    """Every command with its arguments and options."""
+    from typer.main import get_command
+
+    from ragmeter.cli import app
+
+    lead = (
+        "Every command, as `ragmeter COMMAND --help` prints it too. All take `--store FOLDER`, `--json`, `--quiet` and "
+        "`--verbose`; `NO_COLOR=1` takes the colours off. Exit codes: 0 fine, 1 something broke, 2 wrong usage or "
+        "input, 130 interrupted; `gate` adds 100 (regressed) and 101 (too few questions to tell)."
+    )
+    return page("Command line", lead, (_section(path, one) for path, one in _walk("ragmeter", get_command(app))))
+
+
+def _walk(path: str, command: Any) -> Iterator[tuple[str, Any]]:
+    """Commands that do something, depth first, with the words that call them."""
+    inner: dict[str, Any] = getattr(command, "commands", {})
+    if not inner or command.invoke_without_command:
+        yield path, command
+    for name in sorted(inner):
+        yield from _walk(f"{path} {name}", inner[name])
+
+
+def _section(path: str, command: Any) -> str:
+    shown = [p for p in command.params if p.name not in (*EVERYWHERE, "help") and not getattr(p, "hidden", False)]
+    context = command.make_context(path, [], resilient_parsing=True)
+    usage = " ".join([path, *(piece for p in shown for piece in p.get_usage_pieces(context))])
+    records = (p.get_help_record(context) for p in shown)
+    rows = [(code(name), " ".join(said.split())) for name, said in filter(None, records)]
+    help_text = " ".join((command.help or "").split())
+    parts = (f"## {path}", help_text, f"```text\n{usage}\n```", table(("", "meaning"), rows))
+    return "\n\n".join(filter(None, parts))
+
+
+# -- Pages of methods, by kind, and of what can be trained --
+
+
+KINDS = {
+    "retriever": ("Retrievers", "They find passages, or triples of a graph, for a question. A reader completes them."),
+    "reranker": ("Rerankers", "They put what was retrieved into another order: `rerankers: [{id: …}]` of a method."),
+    "compressor": ("Compressors", "They shorten what the reader is given: `compressor: {id: …}` of a method."),
+    "reader": ("Readers", "They answer from what they are given: `reader: {id: …}` of a method."),
+    "method": ("Whole systems", "They answer by themselves and take no other parts."),
+    "control": (
+        "Controls",
+        "Their place is known beforehand: they show what a metric can tell. They see the gold, are marked on every table and never ranked.",
+    ),
+}
+APPROACHES = ("ark", "gpr", "sark", "clara")
+"""Methods with a page of their own."""
+
+
+def methods_page(kind: str) -> str:
+    """All methods of a kind."""
+    title, lead = KINDS[kind]
+    found = [entry for entry in REGISTERED if entry.kind == kind]
+    overview = table(("id", ""), [(f"[{code(e.id)}](#{e.id})", e.summary) for e in found])
+    return page(title, lead, (overview, *map(_method, found)))
+
+
+def trainings_page() -> str:
+    """Everything that `ragmeter train` trains."""
+    lead = (
+        "What `ragmeter train NAME` takes: as `--set OPTION=VALUE`, as a file with `--config`, or as the `config` of a "
+        "training in an [experiment](../experiments.md#training-what-methods-need)."
+    )
+    overview = table(("id", ""), [(f"[{code(e.id)}](#{e.id})", e.summary) for e in TRAININGS])
+    return page("Trainings", lead, (overview, *map(_training, TRAININGS)), wide=True)
+
+
+def _method(entry: MethodEntry) -> str:
+    facts = [
+        ("paper", entry.paper or ""),
+        ("page", _approach(entry.id)),
+        ("needs", code(f"pip install 'ragmeter[{entry.extra}]'") if entry.extra else ""),
+        ("trained on", codes(entry.training_data)),
+        ("code version", str(entry.version)),
+    ]
+    return _method_section(entry, facts)
+
+
+def _training(entry: TrainingEntry) -> str:
+    facts = [
+        ("stages", codes(entry.stages)),
+        ("paper", entry.paper or ""),
+        ("page", _approach(entry.id)),
+        ("code version", str(entry.version)),
+    ]
+    return _method_section(entry, facts)
+
+
+def _approach(identifier: str) -> str:
+    name = identifier.partition("_")[0]
+    return f"[{name.upper()}](../methods/{name}.md)" if name in APPROACHES else ""
+
+
+def _method_section(entry: MethodEntry | TrainingEntry, facts: Iterable[tuple[str, str]]) -> str:
+    summary = entry.summary[:1].upper() + entry.summary[1:].rstrip(".") + "."
+    told = "\n".join(f"- {name}: {what}" for name, what in facts if what)
+    parts = (f"## {entry.id}", summary, told, option_table(entry.config, entry.presets), preset_table(entry.presets))
+    return "\n\n".join(filter(None, parts))
+
+
+# -- Pages of metrics and of judges --
+
+
+GROUPS = {
+    "answer": "Answers",
+    "text": "Texts",
+    "graph": "Graph answers",
+    "retrieval": "Rankings",
+    "support": "Support",
+    "triples": "Reasoning triples",
+    "joint": "Answer and support together",
+}
+
+
+def metrics_page() -> str:
+    """Every metric, by group."""
+    lead = (
+        "Every metric as its code defines it. How to choose, and how an id reads: [Metrics](../metrics.md). "
+        "Metrics that a language model decides are [judges](judges.md)."
+    )
+    groups = dict.fromkeys([*GROUPS, *(entry.group for entry in METRICS)])
+    parts = [part for group in groups for part in _group(group)]
+    needs = table(("word", "what is read"), [(code(need), meaning) for need, meaning in NEEDS.items()])
+    return page("Metrics", lead, (*parts, "## What they read", needs))
+
+
+def judges_page() -> str:
+    """Every judge."""
+    lead = "Every judge as its code defines it. How to use them, and how far to trust them: [Judges](../judges.md)."
+    return page("Judges", lead, map(_judge, JUDGES))
+
+
+def signature(entry: MetricEntry) -> str:
+    """The name as an id writes it: `recall@k`, `rouge(type=rouge1/rouge2/rougeL,stem=true/false)`."""
+    named = [p for p in entry.parameters if p.name != "k"]
+    shown = [f"{p.name}={'/'.join(map(written, p.choices)) or written(p.default)}" for p in named if not p.quiet]
+    at = "@k" if len(named) < len(entry.parameters) else ""
+    return entry.id + at + (f"({','.join(shown)})" if shown else "")
+
+
+def span(low: float | None, high: float | None, higher_is_better: bool) -> str:
+    """A range in words."""
+    ends = f"{'−∞' if low is None else f'{low:g}'} – {'∞' if high is None else f'{high:g}'}"
+    return ends + ("" if higher_is_better else ", less is better")
+
+
+def _group(group: str) -> list[str]:
+    entries = sorted((entry for entry in METRICS if entry.group == group), key=lambda entry: entry.id)
+    return [f"## {GROUPS.get(group, group.capitalize())}", *map(_metric, entries)] if entries else []
+
+
+def _metric(entry: MetricEntry) -> str:
+    missing = {"empty": "what an empty answer scores", "unscorable": "nothing: it is left out and counted"}
+    shown = "" if entry.unit == "fraction" else "; shown as it is, not × 100"
+    facts = {
+        "range": span(entry.low, entry.high, entry.higher_is_better) + shown,
+        "without an answer": missing.get(str(entry.missing)) or f"{entry.missing:g}",
+        "reads": codes(entry.needs),
+        "source": entry.source,
+        "code version": str(entry.version),
+    }
+    told = "\n".join(f"- {name}: {what}" for name, what in facts.items())
+    head = f"### {code(signature(entry))} {{ #{entry.id} }}"
+    return "\n\n".join(filter(None, (head, entry.definition, told, _parameters(entry.parameters))))
+
+
+def _parameters(parameters: tuple[Parameter, ...]) -> str:
+    rows = [
+        (code(p.name), "*required*" if p.default is None else code(written(p.default)), codes(map(written, p.choices)), p.help)
+        for p in parameters
+        if p.name != "k"
+    ]
+    return table(("parameter", "default", "values", "meaning"), rows)
+
+
+def _judge(entry: JudgeEntry) -> str:
+    what = "gives every answer a number" if entry.kind == "point" else "compares two answers"
+    facts = {
+        "kind": f"{entry.kind}: {what}",
+        "reads": codes(entry.needs),
+        "criteria": codes(entry.criteria),
+        "source": entry.source,
+        "code version": str(entry.version),
+    }
+    told = "\n".join(f"- {name}: {said}" for name, said in facts.items() if said)
+    rows = [(code(m.name), span(m.low, m.high, m.higher_is_better), m.definition) for m in entry.measures]
+    measures = table(("measure", "range", "definition"), rows)
+    parts = (f"## {entry.id}", entry.definition, told, measures, option_table(entry.config))
+    return "\n\n".join(filter(None, parts))
+
+
+# -- All reference pages, by the path that they have in the documentation --
+
+
+PAGES: Mapping[str, Callable[[], str]] = {
+    "reference/experiment.md": experiment_page,
+    "reference/retrievers.md": partial(methods_page, "retriever"),
+    "reference/rerankers.md": partial(methods_page, "reranker"),
+    "reference/compressors.md": partial(methods_page, "compressor"),
+    "reference/readers.md": partial(methods_page, "reader"),
+    "reference/systems.md": partial(methods_page, "method"),
+    "reference/controls.md": partial(methods_page, "control"),
+    "reference/trainings.md": trainings_page,
+    "reference/datasets.md": datasets_page,
+    "reference/metrics.md": metrics_page,
+    "reference/judges.md": judges_page,
+    "reference/commands.md": commands_page,
+}
+
+
+def pages() -> dict[str, str]:
+    """Every page as Markdown, by its path below `docs/`."""
+    return {path: write() for path, write in PAGES.items()}

@@ -1,0 +1,372 @@
+"""What a judge is: a model (or a rule), its prompts, a parser and a policy, all of them part of its id.
+
+A judge works in three steps that can be done apart. `ask` makes the calls; `parse` reads one raw reply; `score` (of a
+point judge) or `verdicts` (of a pair judge) makes numbers of what was read. The store keeps each call's key in the
+cache of replies, so that the last two steps can be done again, with another rule, without a single call.
+
+*Unscored* is a state with a reason (no reply, a refusal, a reply that could not be read): never a number and never a
+tie. It is not *unscorable*, which says that the question has no gold to judge by.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from benchmarks.core.fingerprint import fingerprint
+from benchmarks.core.plugins import Registry
+from benchmarks.schema import Passage, Question
+from methods.api import Prediction, Services
+
+RULE = "rule"
+"""What stands in the place of a model's name where rules judge."""
+
+FIRST, SECOND, TIE, NONE = "first", "second", "tie", "none"
+"""Verdicts of a pair judge, about the answers in the order in which they were shown; none: both are disqualified."""
+
+AS_GIVEN, SWAPPED = "as given", "swapped"
+"""Parts of a pair judge's calls: which of the two answers was shown first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An answer to be judged.
+
+    Attributes:
+        question: With its gold.
+        prediction: The answer.
+        passages: What the answer was read from, best first.
+    """
+
+    question: Question
+    prediction: Prediction
+    passages: tuple[Passage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two answers to the same question.
+
+    Attributes:
+        question: With its gold.
+        one, other: The two answers, in the order of the runs' fingerprints.
+        passages: Positive passages of the question, where a judge wants the gold document.
+    """
+
+    question: Question
+    one: Prediction
+    other: Prediction
+    passages: tuple[Passage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What was read out of a reply, or why nothing could be: exactly one of the two is given."""
+
+    value: Mapping[str, Any] | None
+    unscored: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeCall:
+    """One call of a judge, as the store keeps it.
+
+    Attributes:
+        part: Which of the judge's prompts, or which claim; for pair judges `AS_GIVEN` or `SWAPPED`.
+        repetition: 0, 1 …
+        key: Of the reply in the cache; None where no model was asked (a rule, or a case that needs no opinion).
+        parsed: What was read out of it.
+        model: As the endpoint names it; `RULE` for rules, "" where none was asked.
+        prompt_tokens, completion_tokens, seconds, cost_usd: What it took.
+    """
+
+    part: str
+    repetition: int
+    key: str | None
+    parsed: Parsed
+    model: str = ""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0
+    cost_usd: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A question's value on a measure: a number; or a reason for its lack; or neither, where it is unscorable."""
+
+    value: float | None
+    unscored: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A number that a judge gives a question.
+
+    Attributes:
+        name: As in metric ids (`accuracy`).
+        definition: One paragraph.
+        low, high: Its range.
+        higher_is_better: Direction.
+        ranks: Whether it says how good an answer is, so that controls have a known place on it.
+    """
+
+    name: str
+    definition: str
+    low: float | None = 0.0
+    high: float | None = 1.0
+    higher_is_better: bool = True
+    ranks: bool = True
+
+
+class JudgeConfig(BaseModel):
+    """Base of every judge's options: frozen, and unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    policy: ClassVar[frozenset[str]] = frozenset()
+    """Options that say what replies count and nothing of what is asked: those that a replay may change."""
+
+    beside: ClassVar[frozenset[str]] = frozenset()
+    """Options that are no part of the judge's identity: prices, and names of files whose content `identity` hashes."""
+
+    @property
+    def label(self) -> str:
+        """The model's name in ids."""
+        return RULE
+
+    def preflight(self) -> None:
+        """Check, without calling anything, that these options can work here.
+
+        Raises:
+            UserError: Something is missing; the message says how to get it.
+        """
+
+    def reach(self, cache: Path | None) -> None:
+        """Make one short call to the judge's endpoint, unless replies of its model are kept.
+
+        Raises:
+            Broke: It does not answer; the message says why.
+        """
+
+
+class PointJudge(Protocol):
+    """A judge of single answers."""
+
+    def ask(self, items: Sequence[Item]) -> list[list[JudgeCall]]:
+        """For each item the calls made for it, every repetition of every part.
+
+        Raises:
+            Broke: No further call could succeed.
+        """
+        ...
+
+    def parse(self, part: str, reply: str) -> Parsed:
+        """Read a raw reply to one of the judge's prompts."""
+        ...
+
+    def score(self, item: Item, calls: Sequence[JudgeCall]) -> Mapping[str, Score]:
+        """A score for each of the judge's measures from the calls made for an item; repetitions are averaged."""
+        ...
+
+
+class PairJudge(Protocol):
+    """A judge of two answers to one question."""
+
+    def ask(self, pairs: Sequence[Pair]) -> list[list[JudgeCall]]:
+        """For each pair the calls made for it: both orders of presentation, every repetition.
+
+        Raises:
+            Broke: No further call could succeed.
+        """
+        ...
+
+    def parse(self, part: str, reply: str) -> Parsed:
+        """Read a raw reply."""
+        ...
+
+    def verdicts(self, call: JudgeCall) -> Mapping[str, str | None]:
+        """For each criterion `FIRST`, `SECOND`, `TIE` or `NONE`, by the order shown; None where it is unscored."""
+        ...
+
+
+JudgeKind = Literal["point", "pair"]
+
+
+@dataclass(frozen=True)
+class JudgeEntry:
+    """A registered judge.
+
+    Attributes:
+        id: The name in experiment files.
+        kind: `point` judges give every answer a number, `pair` judges compare two answers.
+        version: Of parser, policy and arithmetic; the prompts are hashed on their own.
+        summary: One line.
+        definition: One paragraph: what is asked, what counts, what is unscored.
+        factory: From options and services to a `PointJudge` or `PairJudge`.
+        config: The class of its options.
+        measures: What a point judge measures, main one first.
+        criteria: What a pair judge compares by, main one first.
+        needs: What of a question and answer it reads.
+        source: Paper or library that defines it.
+        identity: From a config to whatever else decides what it says: hashes of prompts, versions of libraries.
+    """
+
+    id: str
+    kind: JudgeKind
+    version: int
+    summary: str
+    definition: str
+    factory: Callable[[Any, Services], Any]
+    config: type[JudgeConfig]
+    measures: tuple[Measure, ...]
+    criteria: tuple[str, ...]
+    needs: tuple[str, ...]
+    source: str
+    identity: Callable[[Any], Mapping[str, str]]
+
+
+JUDGES: Registry[JudgeEntry] = Registry("judge", "judges", "ragmeter.judges")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def register_judge(
+    identifier: str,
+    *,
+    kind: JudgeKind,
+    summary: str,
+    source: str,
+    needs: Sequence[str],
+    config: type[JudgeConfig],
+    measures: Sequence[Measure] = (),
+    criteria: Sequence[str] = (),
+    version: int = 1,
+    identity: Callable[[Any], Mapping[str, str]] = lambda config: {},
+) -> Callable[[F], F]:
+    """Declare a judge; decorates its factory `(config, services)`, whose docstring is the definition."""
+
+    def decorate(factory: F) -> F:
+        definition = " ".join((factory.__doc__ or "").split("Args:")[0].split())
+        if not definition:
+            raise ValueError(f"judge {identifier!r} has no definition: write its docstring")
+        entry = JudgeEntry(
+            identifier,
+            kind,
+            version,
+            summary,
+            definition,
+            factory,
+            config,
+            tuple(measures),
+            tuple(criteria),
+            tuple(needs),
+            source,
+            identity,
+        )
+        JUDGES.add(entry, factory.__module__)
+        return factory
+
+    return decorate
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A registered judge with its options: what can be named, described and built."""
+
+    entry: JudgeEntry
+    config: JudgeConfig
+    _made: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, identifier: str, config: Mapping[str, Any] | None = None, *, where: str | None = None) -> Judge:
+        """Look a judge up and validate its options.
+
+        Raises:
+            UserError: There is no such judge.
+            pydantic.ValidationError: An option is unknown or of the wrong type.
+        """
+        entry = JUDGES.get(identifier, where=where)
+        return cls(entry, entry.config.model_validate(dict(config or {})))
+
+    @property
+    def rule(self) -> bool:
+        """Whether rules judge, and no model."""
+        return self.config.label == RULE
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """Everything that decides what it says, and nothing else: options that do not are as if they were not set."""
+        kind = type(self.config)
+        unset = {name: kind.model_fields[name].get_default(call_default_factory=True) for name in kind.beside}
+        return {
+            "judge": self.entry.id,
+            "version": self.entry.version,
+            "config": self.config.model_dump(mode="json") | unset,
+            "also": dict(self.entry.identity(self.config)),
+        }
+
+    @property
+    def short(self) -> str:
+        """Eight hex digits of the identity: what tells two judges with the same model apart."""
+        if "short" not in self._made:
+            self._made["short"] = fingerprint(self.identity)[:8]
+        return self._made["short"]
+
+    def _named(self, name: str) -> str:
+        model = re.sub(r"[(),=#\s]", "_", self.config.label)
+        return f"{name}(model={model},as={self.short})#v{self.entry.version}"
+
+    def __str__(self) -> str:
+        """The id: `match(model=gpt-4.1,as=3fa9c1d2)#v1`."""
+        return self._named(self.entry.id)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def metric(self, measure: str) -> str:
+        """The metric id of one of its measures: `accuracy(model=gpt-4.1,as=3fa9c1d2)#v1`."""
+        return self._named(measure)
+
+    @property
+    def metrics(self) -> dict[str, str]:
+        """Metric ids by measure."""
+        return {measure.name: self.metric(measure.name) for measure in self.entry.measures}
+
+    def build(self, services: Services) -> Any:
+        """Make the judge itself."""
+        return self.entry.factory(self.config, services)
+
+    def describe(self) -> dict[str, Any]:
+        """The card as the store keeps it."""
+        entry = self.entry
+        return {
+            **self.identity,
+            "config": self.config.model_dump(mode="json"),
+            "id": str(self),
+            "kind": entry.kind,
+            "model": self.config.label,
+            "rule": self.rule,
+            "summary": entry.summary,
+            "definition": entry.definition,
+            "source": entry.source,
+            "needs": list(entry.needs),
+            "criteria": list(entry.criteria),
+            "measures": [
+                {
+                    "metric": self.metric(m.name),
+                    "name": m.name,
+                    "definition": m.definition,
+                    "low": m.low,
+                    "high": m.high,
+                    "higher_is_better": m.higher_is_better,
+                    "group": "judge" if m.ranks else "judge share",
+                }
+                for m in entry.measures
+            ],
+        }

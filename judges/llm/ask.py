@@ -1,0 +1,582 @@
+"""Reading what a judge wrote: one word of a few, or a JSON object with a verdict for each criterion.
+
+Tolerant in form (thoughts before it, fences, markdown, talk around an object, a comma too many), never in substance:
+what was not offered, what is given twice over and what breaks off is unscored, and the reason says so.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import chain
+from pathlib import Path
+from statistics import fmean
+from string import Template
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, Field
+
+from benchmarks.core.errors import MissingPackage, UserError
+from benchmarks.core.fingerprint import content_hash
+from benchmarks.schema import Question
+from judges.judge import JudgeCall, JudgeConfig, Parsed, Score
+from methods.api import Services
+from methods.models.chat import ChatModel, Reply, reach_model
+from methods.models.endpoint import ChatConfig, Estimate, Messages
+from methods.models.prompt_files import template_text
+
+# -- Judged text is put between tags; here it is made unable to end them, or to pass for a verdict --
+# Nothing is deleted: what looks like one of our tags, a chat template's mark, a verdict line or a key of our JSON
+# stays readable, with `‹ ›` where the brackets or the colon were, and what cannot be seen becomes `�`.
+
+
+VERSION = 1
+"""Of these rules; part of every judge's identity, since a judge sees what they make of a text."""
+
+TAGS = ("question", "gold", "answer", "reference", "text", "source", "rewritten")
+"""Tags that our templates use; those of one's own templates are added to them."""
+_CHAT_TAGS = ("think", "system", "user", "assistant", "human", "start_of_turn", "end_of_turn", "bos", "eos", "tool")
+_KEYS = r"(?:faithfulness|conciseness|overall(?:[\s_-]*winner)?|winner|(?:final[\s_-]*)?verdict|judge?ment|label|reasoning)"
+_QUOTE = r"\\?[\"'`“”‘’]"
+
+# What cannot be seen, changes the direction of writing, or is no character at all.
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]")
+_JSON_KEY = re.compile(rf"{_QUOTE}\s*{_KEYS}\s*{_QUOTE}\s*(:)")
+_VERDICT_LINE = re.compile(rf"^[^a-z0-9\n]{{0,20}}{_KEYS}[^a-z0-9\n:=‹]{{0,20}}([:=])", re.MULTILINE)
+_CHAT_MARK = re.compile(r"(<)(?=\s*(?:\||<\s*/?\s*sys))|(?:\||sys\s*>)\s*(>)|(<)\s*/?\s*s\s*(>)|(\[)\s*/?\s*inst\s*(\])")
+_SHOWN = {"<": "‹", ">": "›", "[": "⟦", "]": "⟧", ":": "‹:›", "=": "‹=›"}
+
+
+def neutralised(text: str, tags: Iterable[str] = ()) -> str:
+    """A text that can stand between tags without ending them.
+
+    Look-alikes that a model reads as the same (other cases, full-width letters, invisible characters in between) count
+    as well.
+
+    Args:
+        text: Anything.
+        tags: Further tags, beside `TAGS`.
+
+    Returns:
+        The text, of which no line, key or tag can be taken for one of ours.
+    """
+    text = _UNSEEN.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
+    folded, origins = _folded(text)
+    marks: dict[int, str] = {}
+    for pattern in (_tag_pattern(frozenset(tags)), _CHAT_MARK, _JSON_KEY, _VERDICT_LINE):
+        for match in pattern.finditer(folded):
+            for group, found in enumerate(match.groups(), start=1):
+                if found is not None:
+                    marks[origins[match.start(group)]] = _SHOWN[found]
+    return "".join(marks.get(at, char) for at, char in enumerate(text)) if marks else text
+
+
+def cut(text: str, most: int) -> str:
+    """The beginning of a text, which says where it was cut."""
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}\n[… cut: {most:,} of {len(text):,} characters are shown]"
+
+
+@lru_cache(maxsize=64)
+def _tag_pattern(further: frozenset[str]) -> re.Pattern[str]:
+    """Opening and closing tags, complete or not, of names that begin as ours do."""
+    names = "|".join(re.escape(name.casefold()) for name in sorted({*TAGS, *_CHAT_TAGS, *further}))
+    return re.compile(rf"(<)[\s/\\⁄∕]*(?:{names})(?:[^<>\n]{{0,80}}(>))?")
+
+
+def _folded(text: str) -> tuple[str, range | list[int]]:
+    """A text as a lenient reader sees it, with the place in the text that each character comes from."""
+    if text.isascii():
+        return text.lower(), range(len(text))
+    pieces: list[str] = []
+    origins: list[int] = []
+    for at, char in enumerate(text):
+        seen = _seen(char)
+        pieces.append(seen)
+        origins.extend([at] * len(seen))
+    return "".join(pieces), origins
+
+
+@lru_cache(maxsize=1 << 16)
+def _seen(char: str) -> str:
+    """A character without case and width; nothing where it has no width at all."""
+    return "" if unicodedata.category(char) == "Cf" else unicodedata.normalize("NFKC", char).casefold()
+
+
+# -- Prompts of judges: templates as text files, into which judged text is put so that it cannot break out --
+# A template is two parts with a line `---` between them, the system message and the user message. Placeholders are
+# written `$answer`, a dollar sign of one's own `$$`; judged text belongs between tags (`<answer>` … `</answer>`).
+
+
+EMPTY = "(empty)"
+"""What stands between the tags where there is nothing to judge."""
+_TAG = re.compile(r"</?([A-Za-z][\w-]*)>")
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """A prompt that ships with a judge.
+
+    Attributes:
+        name: Of its file in `templates`, without `.txt`.
+        needs: Placeholders that a template of one's own must have as well.
+        offers: Further placeholders that it may have.
+    """
+
+    name: str
+    needs: frozenset[str]
+    offers: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A template in its two parts.
+
+    Attributes:
+        system, user: Templates.
+        tags: The tags that they use.
+    """
+
+    system: str
+    user: str
+    tags: frozenset[str]
+
+    def messages(self, **texts: str) -> Messages:
+        """The conversation; what is put in is neutralised, and not searched for placeholders again."""
+        values = {name: neutralised(text, self.tags).strip() or EMPTY for name, text in texts.items()}
+        messages = [{"role": "user", "content": Template(self.user).substitute(values)}]
+        if not self.system:
+            return messages
+        return [{"role": "system", "content": Template(self.system).substitute(values)}, *messages]
+
+
+def load_prompt(path: str | None, shipped: Shipped) -> Prompt:
+    """Read a template: one's own file, or the one that ships.
+
+    Raises:
+        UserError: The file cannot be read, lacks a placeholder, or names one that does not exist.
+    """
+    text = template_text("judges.llm", shipped.name, path)
+    system, mark, user = text.partition("\n---\n")
+    if not mark:
+        system, user = "", text
+    prompt = Prompt(system.strip(), user.strip(), frozenset(_TAG.findall(text)))
+    _check(prompt, shipped, path or f"{shipped.name}.txt")
+    return prompt
+
+
+def prompt_hash(path: str | None, shipped: Shipped) -> str:
+    """A hash of the template's text, so that a judge with a changed prompt is another judge."""
+    return content_hash([template_text("judges.llm", shipped.name, path)])
+
+
+def _check(prompt: Prompt, shipped: Shipped, where: str) -> None:
+    known = shipped.needs | shipped.offers
+    names = " and ".join(f"${name}" for name in sorted(known))
+    used: set[str] = set()
+    for part in (prompt.system, prompt.user):
+        template = Template(part)
+        found = set(template.get_identifiers()) if template.is_valid() else {"$"}
+        if found - known:
+            raise UserError(
+                f"the prompt template holds the unknown placeholder {min(found - known)!r}",
+                where=where,
+                try_this=f"use {names}, and $$ for a dollar sign",
+            )
+        used |= found
+    if shipped.needs - used:
+        raise UserError(f"the prompt template lacks ${min(shipped.needs - used)}", where=where, try_this=f"put in {names}")
+
+
+# -- Options that all judges share that ask a language model --
+
+
+class EndpointJudgeConfig(ChatConfig, JudgeConfig):
+    """Options of an endpoint that judges, and of how often it is asked."""
+
+    beside: ClassVar[frozenset[str]] = frozenset(("usd_per_million_prompt_tokens", "usd_per_million_completion_tokens"))
+
+    repetitions: int = Field(1, ge=1, description="replies drawn to each prompt; more than one tells most with a temperature above 0")
+
+    @property
+    def label(self) -> str:
+        """The model's name in ids."""
+        return self.model
+
+    def preflight(self) -> None:
+        """Check the key."""
+        self.key()
+
+    def reach(self, cache: Path | None) -> None:
+        """Make one short call to the endpoint, unless replies of this model are kept."""
+        reach_model(self, cache)
+
+
+class LLMJudgeConfig(EndpointJudgeConfig):
+    """Options of a judge whose prompt is a template of ours."""
+
+    beside: ClassVar[frozenset[str]] = EndpointJudgeConfig.beside | {"prompt"}  # its text is hashed: `prompt_identity`
+
+    template: ClassVar[Shipped]
+    """The prompt that ships."""
+
+    prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
+    max_answer_chars: int = Field(8_000, ge=1, description="longest judged text shown, in characters; what is cut is marked")
+
+    def preflight(self) -> None:
+        """Check the key and the template."""
+        super().preflight()
+        self.load()
+
+    def load(self) -> Prompt:
+        """The prompt.
+
+        Raises:
+            UserError: The template cannot be read or used.
+        """
+        return load_prompt(self.prompt, self.template)
+
+
+def prompt_identity(config: LLMJudgeConfig) -> Mapping[str, Any]:
+    """What beside its options decides what a judge is shown: the template's text and the rules of fencing."""
+    return {"prompt": prompt_hash(config.prompt, config.template), "fences": str(VERSION)}
+
+
+# -- Putting cases before a language model: every repetition of every prompt, and what needs no opinion without a call --
+
+
+NO_REPLY = "no reply"
+"""How the reason of a call begins that brought none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One thing to be judged.
+
+    Attributes:
+        part: Which of the judge's prompts.
+        messages: What is asked; None where the case is settled.
+        settled: What holds without an opinion.
+    """
+
+    part: str
+    messages: Messages | None = None
+    settled: Parsed | None = None
+
+    @classmethod
+    def ruled(cls, part: str, by: str, **value: object) -> Case:
+        """A case that a rule settles; `by` says which."""
+        return cls(part, settled=Parsed({**value, "by": by}))
+
+
+class Asker:
+    """Asks a judge's model.
+
+    The client is made when first needed: reading kept replies again takes neither a key nor an endpoint.
+
+    Args:
+        config: Options.
+        services: Of them the cache of replies.
+        parse: From a part and a raw reply to what it says.
+        shape: The JSON that replies are asked to be, None for text.
+
+    Attributes:
+        batch_size: Cases that keep the endpoint busy when given at once.
+    """
+
+    def __init__(
+        self, config: LLMJudgeConfig, services: Services, parse: Callable[[str, str], Parsed], shape: type[BaseModel] | None = None
+    ) -> None:
+        self.config = config
+        self.batch_size = 4 * config.concurrency
+        self._cache = services.cache
+        self._parse = parse
+        self._shape = shape
+
+    def ask(self, items: Sequence[Sequence[Case]]) -> list[list[JudgeCall]]:
+        """For each item the calls of its cases, repetition by repetition; no case, no call.
+
+        Raises:
+            Broke: No further call could succeed.
+        """
+        asked = [case.messages for case in chain.from_iterable(items) if case.messages is not None]
+        calls: list[list[JudgeCall]] = [[] for _ in items]
+        for repetition in range(self.config.repetitions):
+            replies = iter(self._complete(asked, repetition) if asked else ())
+            for made, cases in zip(calls, items, strict=True):
+                made.extend(self._call(case, repetition, replies) for case in cases)
+        return calls
+
+    def estimate(self, items: Sequence[Sequence[Case]]) -> Estimate:
+        """What asking would take, without asking."""
+        asked = [case.messages for case in chain.from_iterable(items) if case.messages is not None]
+        each = [self._model.estimate(asked, repetition=number) for number in range(self.config.repetitions)]
+        return Estimate(
+            sum(one.calls for one in each),
+            sum(one.cached for one in each),
+            sum(one.prompt_tokens for one in each),
+            sum(one.completion_tokens for one in each),
+            sum(one.usd for one in each),
+            each[0].counted_by,
+        )
+
+    @cached_property
+    def _model(self) -> ChatModel:
+        return ChatModel(self.config, role="judge", cache=self._cache)
+
+    def _complete(self, asked: Sequence[Messages], repetition: int) -> list[Reply]:
+        if self._shape is None:
+            return self._model.complete(asked, repetition=repetition)
+        # The shape is a request. What came back is read by the judge's own parser, now and when it is read again.
+        return [one.reply for one in self._model.complete_structured(asked, self._shape, repetition=repetition)]
+
+    def _call(self, case: Case, repetition: int, replies: Iterator[Reply]) -> JudgeCall:
+        if case.settled is not None:
+            return JudgeCall(case.part, repetition, None, case.settled)
+        reply = next(replies)
+        failed = reply.failed is not None
+        return JudgeCall(
+            case.part,
+            repetition,
+            reply.key,
+            Parsed(None, f"{NO_REPLY}: {reply.failed}") if failed else self._parse(case.part, reply.text),
+            reply.model,
+            reply.prompt_tokens,
+            reply.completion_tokens,
+            reply.seconds,
+            reply.cost_usd,
+        )
+
+
+# -- From the calls made for an item to its scores: the mean over the calls that were read --
+
+
+def mean_scores(calls: Sequence[JudgeCall], values: Mapping[str, Mapping[str, float | None]]) -> dict[str, Score]:
+    """A score for each measure.
+
+    Args:
+        calls: Made for one item; none where it is unscorable.
+        values: For each measure what a verdict counts; None leaves the call out, as one that could not be read.
+
+    Returns:
+        The mean over the calls that count; without any, the first reason; without a call, neither.
+    """
+    return {measure: _mean(calls, worth) for measure, worth in values.items()}
+
+
+def _mean(calls: Sequence[JudgeCall], worth: Mapping[str, float | None]) -> Score:
+    if not calls:
+        return Score(None)
+    counted: list[float] = []
+    reasons: list[str] = []
+    for call in calls:
+        if call.parsed.value is None:
+            reasons.append(call.parsed.unscored or "unscored")
+            continue
+        verdict = call.parsed.value["verdict"]
+        value = worth[verdict]
+        if value is None:
+            reasons.append(f"{verdict}: left out by the judge's policy")
+        else:
+            counted.append(value)
+    return Score(fmean(counted)) if counted else Score(None, reasons[0])
+
+
+# -- A question's gold as judges are shown it, and which questions can be judged by it at all --
+
+
+Golds = Literal["all", "first"]
+"""Every accepted wording, or the first answer alone."""
+
+ONE = "The gold is the right answer."
+ANY = "The gold lists accepted answers, separated by |: one of them suffices."
+ALL = "The gold is a set of answers, separated by |, each with other wordings in brackets: the answer must name all."
+
+
+def has_gold(question: Question) -> bool:
+    """Whether there is an answer to judge by; questions that the evidence does not answer have none."""
+    return question.answerable and any(gold.strip() for gold in question.golds)
+
+
+def gold_text(question: Question, golds: Golds) -> str:
+    """The gold in one line; of a set of answers always all."""
+    if question.answer_set:
+        return " | ".join(_with_wordings(answer, question.aliases.get(answer, ())) for answer in question.answers)
+    return next(gold for gold in question.golds if gold.strip()) if golds == "first" else " | ".join(question.golds)
+
+
+def gold_rule(question: Question, golds: Golds) -> str:
+    """The sentence that says how the gold is meant, as `gold_text` writes it."""
+    if question.answer_set:
+        return ALL
+    return ANY if golds == "all" and len(question.golds) > 1 else ONE
+
+
+def _with_wordings(answer: str, wordings: tuple[str, ...]) -> str:
+    return f"{answer} ({'; '.join(wordings)})" if wordings else answer
+
+
+# -- Reading what a judge wrote: one word of a few, or a JSON object with a verdict for each criterion --
+
+
+LONGEST = 20_000
+"""Characters of a reply that are read, from its end."""
+_THOUGHT = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
+_THINKING = re.compile(r"<think(?:ing)?>", re.IGNORECASE)
+_FENCE = re.compile(r"^\s*```[\w-]*[ \t]*\n")
+_REFUSAL = re.compile(
+    r"\W*(?:(?:i['’]?m|i am)(?: \w+)? sorry|sorry\b|as an ai\b|unfortunately,? i\b"
+    r"|i (?:can['’]?t|can ?not|won['’]?t|am unable|am not able|must decline)|i['’]m (?:unable|not able))",
+    re.IGNORECASE,
+)
+_BETWEEN = r"\W*(?:/|\||,|&|\bor\b|\band\b)\W*"
+
+
+def read_word(reply: str, offered: Sequence[str]) -> Parsed:
+    """The verdict of a reply whose first word, without punctuation, must be one of those offered.
+
+    The word must be equal, not begin or end alike: "Mismatch" is not a Match, nor "Informal" Formal.
+
+    Returns:
+        `{"verdict": …}` as offered.
+    """
+    text, unfinished = _after_thinking(reply)
+    if unfinished:
+        return Parsed(None, unfinished)
+    plain = _FENCE.sub("", text).casefold()
+    words = [word for part in plain.split() if (word := re.sub(r"[\W_]+", "", part))]
+    verdicts = {word.casefold(): word for word in offered}
+    named = "|".join(map(re.escape, sorted(verdicts, key=len, reverse=True)))
+    listed = re.match(rf"\W*({named}){_BETWEEN}({named})\b", plain)
+    only = set(words) - {"or", "and"}
+    if (listed and listed[1] != listed[2]) or (len(only) > 1 and only <= verdicts.keys()):
+        return Parsed(None, f"more than one verdict: {_short(text)}")
+    if words and words[0] in verdicts:
+        return Parsed({"verdict": verdicts[words[0]]})
+    return Parsed(None, _unreadable(text, f"no verdict of {', '.join(offered)}"))
+
+
+def read_criteria(reply: str, criteria: Sequence[str], offered: Sequence[str]) -> Parsed:
+    """The verdicts of a reply that must hold a JSON object with one for each criterion; the last complete one counts.
+
+    Complete means that each criterion is a field, flat (`"overall": "Tie"`) or nested (`"Overall Winner": {"Winner":
+    "Tie"}`). An object that breaks off is none.
+
+    Returns:
+        For each criterion the verdict as offered, or None where it is none of them; then `unscored` says why.
+    """
+    text, unfinished = _after_thinking(reply)
+    if unfinished:
+        return Parsed(None, unfinished)
+    for found in chain(reversed(_objects(text)), _mended(text)):
+        fields = _fields(found, criteria)
+        if fields is not None:
+            return _verdicts(fields, criteria, offered)
+    return Parsed(None, _unreadable(text, "no complete JSON object with " + ", ".join(criteria)))
+
+
+def _verdicts(fields: Mapping[str, Any], criteria: Sequence[str], offered: Sequence[str]) -> Parsed:
+    read = {criterion: _verdict(fields[criterion], offered) for criterion in criteria}
+    reasons = {criterion: reason for criterion, (verdict, reason) in read.items() if verdict is None}
+    if len(reasons) == len(criteria):
+        return Parsed(None, "; ".join(dict.fromkeys(reasons.values())))
+    value: dict[str, Any] = {criterion: verdict for criterion, (verdict, _) in read.items()}
+    return Parsed({**value, "unscored": reasons} if reasons else value)
+
+
+def _after_thinking(reply: str) -> tuple[str, str | None]:
+    """What follows the last thought, or why nothing does."""
+    text = _THOUGHT.split(reply)[-1].strip()
+    if _THINKING.search(text):
+        return "", "the reply ends while it still thinks"
+    return text[-LONGEST:], None if text else "the reply is empty"
+
+
+def _unreadable(text: str, lacks: str) -> str:
+    return f"refusal: {_short(text)}" if _REFUSAL.match(text) else f"{lacks}: {_short(text)}"
+
+
+def _short(text: str) -> str:
+    flat = " ".join(text.split())
+    return repr(flat if len(flat) <= 80 else f"{flat[:79]}…")
+
+
+# -- JSON --
+
+
+class _Given(list[Any]):
+    """What a field holds that is given more than once, differently."""
+
+
+def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        found[key] = value if key not in found or found[key] == value else _Given([found[key], value])
+    return found
+
+
+def _objects(text: str) -> list[dict[str, Any]]:
+    """Complete JSON objects in order, outermost ones only."""
+    decoder = json.JSONDecoder(object_pairs_hook=_unique)
+    found = []
+    at = text.find("{")
+    while at >= 0:
+        try:
+            value, end = decoder.raw_decode(text, at)
+            found.append(value)
+        except (ValueError, RecursionError):
+            end = at + 1
+        at = text.find("{", end)
+    return found
+
+
+def _mended(text: str) -> Iterator[dict[str, Any]]:
+    """Objects that are complete but not plain JSON (a comma too many, single quotes), last one first."""
+    start, stop = text.find("{"), text.rfind("}")
+    if not 0 <= start < stop:
+        return
+    try:
+        import json_repair
+    except ImportError as error:
+        raise MissingPackage("json-repair", "llm", "reading a verdict that is not plain JSON") from error
+    try:
+        mended = json_repair.loads(text[start : stop + 1])
+    except RecursionError:
+        return
+    for value in reversed(mended if isinstance(mended, list) else [mended]):
+        if isinstance(value, dict):
+            yield value
+
+
+def _fields(found: Mapping[str, Any], criteria: Sequence[str]) -> dict[str, Any] | None:
+    """A criterion's value by criterion, None where one is missing; an object around the object is looked through."""
+    for candidate in (found, *(value for value in found.values() if isinstance(value, dict))):
+        named = _unique((_plain(str(key)).removesuffix("winner"), value) for key, value in candidate.items())
+        if all(criterion in named for criterion in criteria):
+            return named
+    return None
+
+
+def _verdict(value: Any, offered: Sequence[str]) -> tuple[str | None, str]:
+    if isinstance(value, dict):
+        named = {_plain(str(key)): item for key, item in value.items()}
+        value = next((named[key] for key in ("winner", "verdict") if key in named), None)
+    verdicts = {_plain(word): word for word in offered}
+    if isinstance(value, str):
+        plain = _plain(value)
+        if plain in verdicts:
+            return verdicts[plain], ""
+        if sum(word in plain for word in verdicts) > 1:
+            return None, f"more than one verdict: {_short(value)}"
+    if isinstance(value, list) and len(value) > 1:
+        return None, f"more than one verdict: {_short(str(list(value)))}"
+    return None, f"not an offered verdict: {_short(str(value))}"
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[\W_]+", "", text).casefold()

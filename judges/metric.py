@@ -1,0 +1,365 @@
+"""What a metric is: a parameterised, versioned value that scores a batch of predictions, one number a question.
+
+A metric is a pure function of (questions, predictions). It returns one float per question; NaN says that the
+question is unscorable for this metric (its gold normalises to nothing, it has no positives, …) and is never used
+for a bad answer: a missing or failed answer scores what `missing` declares, 0 unless stated.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.core.errors import UserError, unknown_name
+from benchmarks.core.plugins import Registry
+from benchmarks.graphs import TripleCorpus
+from benchmarks.registry import Benchmark
+from benchmarks.schema import SENTENCE_MARK, Question, Triple
+from methods.api import Prediction
+
+# -- What metrics may know of the graphs that questions are asked over: their nodes, and what ranked triples say --
+
+
+@dataclass(frozen=True)
+class QuestionGraphs:
+    """The graphs of a benchmark's questions.
+
+    Attributes:
+        graphs: Each question's own graph, by question id; a question that is not there has none.
+        corpus: Where triples are found by id; None where no question has a graph.
+    """
+
+    graphs: Mapping[str, Sequence[Triple]] = field(default_factory=dict)
+    corpus: TripleCorpus | None = None
+
+    @classmethod
+    def of(cls, benchmark: Benchmark) -> QuestionGraphs:
+        """Those that a benchmark brings, in whatever setting it is asked; without graphs an object without any."""
+        graphs = benchmark.extra.get("graphs")
+        if not graphs or not isinstance(benchmark.corpus, TripleCorpus):
+            return cls()
+        return cls(graphs, benchmark.corpus)
+
+    def nodes(self, question_id: str) -> set[str]:
+        """Heads and tails of a question's own graph; none where it has no graph."""
+        graph = self.graphs.get(question_id, ())
+        return {name for head, _, tail in graph for name in (head, tail)}
+
+    def triples(self, identifiers: Sequence[str]) -> list[Triple]:
+        """The triples with these ids, in their order.
+
+        Raises:
+            UserError: There is no such triple.
+        """
+        if self.corpus is None:
+            return []
+        try:
+            return self.corpus.triples.take(self.corpus.rows_of(identifiers))
+        except KeyError as error:
+            raise UserError(
+                f"the corpus has no triple {error.args[0]!r}",
+                where="evidence of a prediction",
+                try_this="check that the predictions were made on this corpus",
+            ) from None
+
+
+# -- What a metric is: a parameterised, versioned value that scores a batch of predictions, one number a question --
+
+
+Scores = NDArray[np.float64]
+"""Shape (questions,), NaN where unscorable."""
+
+Missing = float | Literal["empty", "unscorable"]
+"""What a question without an answer scores: a number, what an empty answer would score, or nothing (NaN)."""
+
+NEEDS: Mapping[str, str] = {
+    "answer": "the text of the answer",
+    "ranking": "the ranked evidence",
+    "texts": "the texts of the ranked passages",
+    "support": 'claimed passages or sentences, `notes["support"]`',
+    "triples": 'claimed reasoning triples, `notes["triples"]`',
+    "graph": "ranked triples, and the graph that they come from",
+    "usage": "tokens, calls and seconds",
+    "model": "a local model, loaded once per process",
+    "verdict": "a judge's verdict",
+    "claims": "the claims that a judge finds in a text",
+}
+"""The words with which a metric or a judge says what it reads; registration refuses others."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Questions with their predictions, row by row; what every metric is handed.
+
+    Attributes:
+        questions, predictions: One of each a row.
+        corpus_text: From the id of a passage (or triple) to its text, None where texts are not at hand.
+        memo: What `once` keeps.
+        graphs: The questions' graphs, None where it is not known whether they have any.
+
+    Work that several metrics need (which ranks hold positives, normalised texts, a model's reading) is done once per
+    batch: see `once`.
+    """
+
+    questions: Sequence[Question]
+    predictions: Sequence[Prediction]
+    corpus_text: Callable[[str], str] | None = None
+    memo: dict[Any, Any] = field(default_factory=dict)
+    graphs: QuestionGraphs | None = None
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+    def once(self, key: Any, make: Callable[[], T]) -> T:
+        """What `make` returns, made by the first metric that asks under this key and kept for the others."""
+        if key not in self.memo:
+            self.memo[key] = make()
+        found: T = self.memo[key]
+        return found
+
+    @cached_property
+    def answers(self) -> list[str]:
+        """Predicted answers."""
+        return [prediction.answer for prediction in self.predictions]
+
+    @cached_property
+    def golds(self) -> list[tuple[str, ...]]:
+        """Accepted strings per question."""
+        return [question.golds for question in self.questions]
+
+    @cached_property
+    def rankings(self) -> list[list[str]]:
+        """Ranked passage (or triple) ids per question: sentence ids reduced to their passage, first mention kept."""
+        return [list(dict.fromkeys(item.id.partition(SENTENCE_MARK)[0] for item in prediction.evidence)) for prediction in self.predictions]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a metric.
+
+    Attributes:
+        name: As written in the id; `k` is written `@k`.
+        kind: `int`, `float`, `str` or `bool`, which is written `true` or `false`.
+        default: Used where the id does not say; None makes it required.
+        choices: Allowed values, empty for any.
+        help: What it means.
+        quiet: Whether an id leaves it out where it has its default: for parameters that came later, so that the ids
+            in people's stores stay what they are.
+        check: From a value to what is wrong with it, None where nothing is.
+    """
+
+    name: str
+    kind: type
+    default: Any
+    choices: tuple[Any, ...] = ()
+    help: str = ""
+    quiet: bool = False
+    check: Callable[[Any], str | None] | None = None
+
+
+@dataclass(frozen=True)
+class MetricEntry:
+    """A registered metric: its definition for people and its function for batches.
+
+    Attributes:
+        id: The bare name.
+        version: Part of every printed id; a changed definition is a new version.
+        definition: One paragraph: normalisation, aggregation over golds, what is unscorable.
+        compute: From a batch and the parameters to scores.
+        parameters: In the order in which they print.
+        low, high: The declared range; None is unbounded.
+        higher_is_better: Direction.
+        needs: What it reads, in the words of `NEEDS`.
+        source: Paper, official script or library that defines it.
+        group: "answer", "retrieval", "support", … for listing.
+        missing: What a question without prediction scores.
+        exact: Whether the value is exact (fit for invariants) or a model's opinion.
+        unit: `fraction` (shown × 100) or `number` (shown as it is: a count, a perplexity).
+    """
+
+    id: str
+    version: int
+    definition: str
+    compute: Callable[..., Scores]
+    parameters: tuple[Parameter, ...]
+    low: float | None
+    high: float | None
+    higher_is_better: bool
+    needs: tuple[str, ...]
+    source: str
+    group: str
+    missing: Missing = 0.0
+    exact: bool = True
+    unit: Literal["fraction", "number"] = "fraction"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric with its parameters: what an id such as `recall@5#v1` denotes."""
+
+    entry: MetricEntry
+    values: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        """The canonical id: `name[@k][(param=value,…)]#version`, parameters in their declared order."""
+        at = f"@{self.values['k']}" if "k" in self.values else ""
+        shown = [
+            f"{parameter.name}={written(self.values[parameter.name])}"
+            for parameter in self.entry.parameters
+            if parameter.name != "k" and not (parameter.quiet and self.values[parameter.name] == parameter.default)
+        ]
+        return f"{self.entry.id}{at}{'(' + ','.join(shown) + ')' if shown else ''}#v{self.entry.version}"
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def compute(self, batch: Batch) -> Scores:
+        """Score a batch.
+
+        Returns:
+            Shape (len(batch),), NaN where unscorable.
+        """
+        scores = np.asarray(self.entry.compute(batch, **self.values), dtype=np.float64)
+        if scores.shape != (len(batch),):
+            raise ValueError(f"{self} returned shape {scores.shape} for {len(batch)} questions")
+        return scores
+
+
+def written(value: Any) -> str:
+    """A parameter's value as ids write it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# -- How a metric is declared, and how its id prints and parses back to itself --
+
+
+METRICS: Registry[MetricEntry] = Registry("metric", "judges", "ragmeter.judges")
+
+F = TypeVar("F", bound=Callable[..., Scores])
+
+_ID = re.compile(r"(?P<name>\w+)(?:@(?P<k>\d+))?(?:\((?P<parameters>[^()]*)\))?(?:#v(?P<version>\d+))?")
+
+
+def register(
+    identifier: str,
+    *,
+    source: str,
+    group: str,
+    needs: Sequence[str],
+    version: int = 1,
+    parameters: Sequence[Parameter] = (),
+    low: float | None = 0.0,
+    high: float | None = 1.0,
+    higher_is_better: bool = True,
+    missing: Missing = 0.0,
+    exact: bool = True,
+    unit: Literal["fraction", "number"] = "fraction",
+) -> Callable[[F], F]:
+    """Declare a metric; decorates its function `(batch, **parameters) -> Scores`, whose docstring is the definition.
+
+    Raises:
+        ValueError: There is no definition, or `needs` is empty or says something that is not in `NEEDS`.
+    """
+    unknown = [need for need in needs if need not in NEEDS]
+    if unknown or not needs:
+        said = f"needs {unknown[0]!r}, which nobody provides" if unknown else "does not say what it needs"
+        raise ValueError(f"metric {identifier!r} {said}; known: {', '.join(NEEDS)}")
+
+    def decorate(compute: F) -> F:
+        definition = " ".join((compute.__doc__ or "").split())
+        if not definition:
+            raise ValueError(f"metric {identifier!r} has no definition: write its docstring")
+        entry = MetricEntry(
+            identifier,
+            version,
+            definition,
+            compute,
+            tuple(parameters),
+            low,
+            high,
+            higher_is_better,
+            tuple(needs),
+            source,
+            group,
+            missing,
+            exact,
+            unit,
+        )
+        METRICS.add(entry, compute.__module__)
+        return compute
+
+    return decorate
+
+
+def parse(text: str, *, where: str | None = None) -> Metric:
+    """The metric that an id denotes; parameters and version may be left out where they have defaults.
+
+    Raises:
+        UserError: The id does not parse, or names a metric, parameter, value or version that does not exist.
+    """
+    match = _ID.fullmatch(text.strip())
+    if not match:
+        raise UserError(
+            f"{text!r} is not a metric id",
+            where=where,
+            try_this="write name[@k][(param=value,…)][#v1], e.g. recall@5 or f1(rules=hotpotqa)",
+        )
+    entry = METRICS.get(match["name"], where=where)
+    if match["version"] and int(match["version"]) != entry.version:
+        raise UserError(
+            f"{entry.id} is at version {entry.version}, not {match['version']}",
+            where=where,
+            try_this=f"{entry.id}#v{entry.version}, or the ragmeter release that had version {match['version']}",
+        )
+    given: dict[str, str] = {"k": match["k"]} if match["k"] else {}
+    for part in filter(None, (match["parameters"] or "").split(",")):
+        name, separator, value = map(str.strip, part.partition("="))
+        if not separator:
+            raise UserError(f"{part!r} in {text!r} lacks its value", where=where, try_this="write param=value")
+        if name in given:
+            raise UserError(f"{text!r} gives {name} twice", where=where, try_this="write each parameter once")
+        given[name] = value
+    known = {parameter.name: parameter for parameter in entry.parameters}
+    for name in given:
+        if name not in known:
+            raise unknown_name(f"parameter of {entry.id}", name, known, where=where)
+    return Metric(entry, {p.name: _value(entry, p, given.get(p.name), where) for p in entry.parameters})
+
+
+def _value(entry: MetricEntry, parameter: Parameter, raw: str | None, where: str | None) -> Any:
+    if raw is None:
+        if parameter.default is None:
+            example = f"{entry.id}@5" if parameter.name == "k" else f"{entry.id}({parameter.name}=…)"
+            raise UserError(f"{entry.id} needs {parameter.name}", where=where, try_this=f"write {example}")
+        return parameter.default
+    try:
+        value = _READ.get(parameter.kind, parameter.kind)(raw)
+    except ValueError:
+        expected = parameter.kind.__name__
+        raise UserError(f"{parameter.name}={raw!r} of {entry.id} is not of type {expected}", where=where) from None
+    if parameter.choices and value not in parameter.choices:
+        raise unknown_name(f"{parameter.name} of {entry.id}", str(value), map(str, parameter.choices), where=where)
+    if parameter.name == "k" and value < 1:
+        raise UserError(f"k of {entry.id} must be at least 1", where=where)
+    wrong = parameter.check(value) if parameter.check else None
+    if wrong:
+        raise UserError(f"{parameter.name}={raw!r} of {entry.id} {wrong}", where=where)
+    return value
+
+
+def _truth(raw: str) -> bool:
+    if raw not in ("true", "false"):
+        raise ValueError(raw)
+    return raw == "true"
+
+
+_READ: dict[type, Callable[[str], Any]] = {bool: _truth}
+"""Kinds of parameters that are not read by calling them."""

@@ -1,0 +1,421 @@
+"""BERTScore by the package `bert-score`: likeness of two texts by the vectors of their tokens."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache, partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.core.errors import MissingPackage, UserError, unknown_name
+from benchmarks.text import common_tokens
+from judges.metric import Batch, Parameter, Scores, register
+from judges.metrics.answer import GOLDS, pairs
+from methods.models.weights import device_of, loading, locate
+
+# -- Models that metrics name in their ids: by a name that means the same on every machine, never by a path --
+
+
+MODELS = "RAGMETER_MODELS"
+"""Environment variable: a folder with models under their names (`bert-base-uncased/`, `BAAI/bge-m3/` …)."""
+
+
+def path_like(name: str) -> str | None:
+    """What is wrong with a model's name in a metric id; None where nothing is."""
+    if not name:
+        return "names no model"
+    if name.startswith(("/", ".", "~")) or "\\" in name:
+        return (
+            "is a path, which means something else on every machine: "
+            f"write the model's name, and put its folder into the one that {MODELS} names"
+        )
+    return None
+
+
+def source_of(model: str) -> str:
+    """Where to load a model from.
+
+    Args:
+        model: A folder; or a name: that of a folder in `RAGMETER_MODELS`, else what `methods.models` knows (`pocket`),
+            else a hub id.
+
+    Raises:
+        UserError: It is a path, and nothing is there.
+    """
+    root = os.environ.get(MODELS)
+    if root and not path_like(model) and (Path(root).expanduser() / model).is_dir():
+        return str(Path(root).expanduser() / model)
+    return locate(model)
+
+
+# -- BERTScore by the package `bert-score`: likeness of two texts by the vectors of their tokens --
+
+
+_ENCODER = Parameter("model", str, "bert-base-uncased", help="an encoder, by name", check=path_like)
+_LAYER = Parameter(
+    "layer", int, 12, help="the layer whose vectors are compared", check=lambda layer: None if layer >= 1 else "must be at least 1"
+)
+_RESCALE = Parameter("rescale", bool, False, (True, False), "by bert-score's English baseline of model and layer")
+
+SLICE = 4096
+"""Pairs handed to `bert-score` at a time: it holds the vectors of all their tokens."""
+UNBOUNDED = 100_000
+"""Lengths above this are what tokenizers state that know no limit."""
+
+
+@register(
+    "bertscore",
+    source="bert-score 0.3.13; Zhang et al. 2020; SARK (bert-base-uncased, layer 12)",
+    group="text",
+    needs=("answer", "model"),
+    parameters=(_ENCODER, _LAYER, _RESCALE, GOLDS),
+    low=None,
+    missing="empty",
+    exact=False,
+)
+def bertscore(batch: Batch, model: str, layer: int, rescale: bool, golds: str) -> Scores:
+    """BERTScore F1 of the answer against the gold, the maximum over the golds.
+
+    Without idf weights; model, layer and rescaling are part of the id, as values under others are no likeness of these.
+    An empty answer has the raw value 0, which rescaling turns into a negative one; so has a missing answer. Where
+    precision and recall differ in sign, which untrained models manage, the raw value is 0. A set of answers is one
+    text, a line each. A question without a gold of visible characters, or unanswerable, is unscorable.
+    """
+    found = pairs(batch, golds, _visible)
+    raw = batch.once(("bertscore", model, layer, golds), lambda: bertscore_of_pairs(found.answers, found.references, model, layer=layer))
+    return found.best(_rescaled(raw, model, layer) if rescale else raw)
+
+
+def bertscore_of_pairs(
+    predictions: Sequence[str],
+    references: Sequence[str],
+    model: str = "bert-base-uncased",
+    *,
+    layer: int = 12,
+    rescale: bool = False,
+    device: str | None = None,
+    batch_size: int = 64,
+) -> Scores:
+    """BERTScore F1 of each prediction against its reference.
+
+    Args:
+        predictions, references: One text a pair each.
+        model: A name as `source_of` takes it, or a folder.
+        layer: The layer whose vectors are compared.
+        rescale: Whether values are rescaled by the package's English baseline, which it has for some models.
+        device: Where to compute; None chooses.
+        batch_size: Texts read at once.
+
+    Returns:
+        Shape (pairs,), at most 1; raw values are at least -1, and 0 where one side is empty.
+
+    Raises:
+        MissingPackage: bert-score is not installed.
+        UserError: The model cannot be loaded, has fewer layers, or no baseline.
+    """
+    scores = np.zeros(len(predictions))
+    # bert-score itself fails on an empty text; its value for one is 0.
+    full = [row for row, pair in enumerate(zip(predictions, references, strict=True)) if all(map(_visible, pair))]
+    for start in range(0, len(full), SLICE):
+        rows = full[start : start + SLICE]
+        sides = ([texts[row] for row in rows] for texts in (predictions, references))
+        found = _scorer(model, layer, device_of(device)).score(*sides, batch_size=batch_size)
+        scores[rows] = _f1(*(part.double().numpy() for part in found[:2]))
+    return _rescaled(scores, model, layer) if rescale else scores
+
+
+def _f1(precision: Scores, recall: Scores) -> Scores:
+    """The harmonic mean, 0 where the two differ in sign; float32 cosines exceed 1 by rounding, F1 does not."""
+    alike = precision * recall > 0
+    f1 = 2 * precision * recall / np.where(alike, precision + recall, 1)
+    return np.clip(np.where(alike, f1, 0.0), -1.0, 1.0)
+
+
+def _visible(text: str) -> bool:
+    return bool(text.strip())
+
+
+def _rescaled(raw: Scores, model: str, layer: int) -> Scores:
+    baseline = _baseline(model, layer)
+    return (raw - baseline) / (1 - baseline)
+
+
+@lru_cache
+def _baseline(model: str, layer: int) -> float:
+    """The F1 of unrelated sentences, as `bert-score` measured it."""
+    bert_score = _package()
+    folder = Path(bert_score.__file__).parent / "rescale_baseline" / "en"
+    path = folder / f"{model}.tsv"
+    rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines())) if path.is_file() else []
+    found = [float(row["F"]) for row in rows if row["LAYER"] == str(layer)]
+    if not found:
+        known = sorted(p.relative_to(folder).with_suffix("").as_posix() for p in folder.rglob("*.tsv"))
+        raise UserError(
+            f"bert-score has no baseline for layer {layer} of {model!r}",
+            try_this=f"rescale=false, or a model that has one: {', '.join(known[:8])}, …",
+        )
+    return found[0]
+
+
+@lru_cache(maxsize=2)
+def _scorer(model: str, layer: int, device: str) -> Any:
+    bert_score = _package()
+    with loading("encoder", model), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            scorer = bert_score.BERTScorer(model_type=_Source(source_of(model)), num_layers=layer, device=device, nthreads=0)
+        except AssertionError as error:  # its way of saying that there are fewer layers
+            raise UserError(str(error), where=f"bertscore of {model!r}", try_this="a smaller layer=") from None
+    _limit(scorer._tokenizer, scorer._model.config)
+    return scorer
+
+
+class _Source(str):
+    """Where a model is. `bert-score` takes it for a T5 if "t5" is in it, which in a path says nothing of the model."""
+
+    __slots__ = ()
+
+    def __contains__(self, part: object) -> bool:
+        return str(part) in Path(str(self)).name
+
+
+def _limit(tokenizer: Any, config: Any) -> None:
+    """State how much the model reads, where its tokenizer does not: bert-score cuts texts by that alone."""
+    positions = getattr(config, "max_position_embeddings", None)
+    if tokenizer.model_max_length > UNBOUNDED and positions:
+        # RoBERTa and its kin count positions from behind the padding id.
+        taken = config.pad_token_id + 1 if "roberta" in config.model_type else 0
+        tokenizer.model_max_length = positions - taken
+
+
+def _package() -> Any:
+    try:
+        import bert_score
+    except ImportError as error:
+        raise MissingPackage("bert-score", "metrics", "BERTScore") from error
+    return bert_score
+
+
+# -- Perplexity of texts under a local causal language model: how fluent they are to it, whatever they say --
+
+
+_LANGUAGE_MODEL = Parameter("model", str, "gpt2", help="a causal language model, by name", check=path_like)
+
+Item = tuple[list[int], list[int]]
+"""Token ids of what is given, and of what is scored after it."""
+
+
+@register(
+    "perplexity",
+    source="evaluate's perplexity, add_start_token; SARK's fluency (GPT-2)",
+    group="text",
+    needs=("answer", "model"),
+    parameters=(_LANGUAGE_MODEL,),
+    low=1.0,
+    high=None,
+    higher_is_better=False,
+    missing="unscorable",
+    exact=False,
+    unit="number",
+)
+def perplexity(batch: Batch, model: str) -> Scores:
+    """exp of the mean negative log-likelihood per token of the answer; reported is the mean of these over questions.
+
+    The text starts after the model's begin token where it has one (else its first token is not scored). Texts longer
+    than the model's context are read in windows that overlap by half of it, each token scored once. A text without a
+    token to score, a missing answer among them, has no perplexity: unscorable, so read it beside the number scored.
+    """
+    return batch.once(("perplexity", model), lambda: perplexity_of_texts(batch.answers, model))
+
+
+def perplexity_of_texts(texts: Sequence[str], model: str = "gpt2", *, device: str | None = None) -> Scores:
+    """exp of the mean negative log-likelihood per token, text by text.
+
+    Args:
+        texts: Any texts.
+        model: A name as `source_of` takes it, or a folder.
+        device: Where to compute; None chooses.
+
+    Returns:
+        Shape (texts,); NaN where a text has no token to score.
+
+    Raises:
+        UserError: The model cannot be loaded.
+    """
+    from methods.models.likelihood import ScoringConfig
+
+    loaded = _load(source_of(model), device_of(device))
+    begin = loaded.tokenizer.bos_token_id
+    owners: list[int] = []
+    items: list[Item] = []
+    ids = loaded.tokenizer(list(texts), add_special_tokens=False)["input_ids"] if texts else []
+    for number, row in enumerate(ids):
+        found = windows(list(row), begin, loaded.length)
+        items += found
+        owners += [number] * len(found)
+    totals, counts = np.zeros(len(texts)), np.zeros(len(texts))
+    for number, values in zip(owners, loaded.logprobs(items, ScoringConfig()), strict=True):
+        totals[number] -= math.fsum(values)
+        counts[number] += len(values)
+    with np.errstate(invalid="ignore"):
+        return np.exp(np.where(counts > 0, totals / np.where(counts > 0, counts, 1), np.nan))
+
+
+def windows(ids: list[int], begin: int | None, length: int) -> list[Item]:
+    """Cut a text into what a model reads at once, so that each token is scored once.
+
+    Args:
+        ids: The text's token ids.
+        begin: The model's begin token, None where it has none.
+        length: Tokens that the model takes in all.
+
+    Returns:
+        What is given and what is scored, window by window; later windows are given half a context.
+    """
+    given, rest = ([begin], ids) if begin is not None else (ids[:1], ids[1:])
+    found: list[Item] = []
+    # The last token scored is no input, so one more fits.
+    room = length
+    while rest:
+        found.append((given, rest[:room]))
+        given, rest = (given + rest[:room])[-(length // 2) :], rest[room:]
+        room = length - len(given) + 1
+    return found
+
+
+@lru_cache(maxsize=2)
+def _load(source: str, device: str) -> Any:
+    from methods.models.causal import CausalConfig, CausalModel
+
+    return CausalModel(CausalConfig.model_validate({"model": source, "max_new_tokens": 1}), device)
+
+
+# -- ROUGE by the definition of the package `rouge-score`, equal to it to the last digit and many times faster --
+# Words are cut and stemmed as that package does it, each distinct word stemmed once; the longest common subsequence comes
+# from rapidfuzz, which compares many words at a time. Tests hold both against `rouge-score` itself.
+
+
+TYPES = ("rouge1", "rouge2", "rougeL")
+
+_TYPE = Parameter("type", str, "rougeL", TYPES, "common words, common pairs of words, longest common subsequence")
+_STEM = Parameter("stem", bool, True, (True, False), "Porter stems of words longer than three letters")
+
+_LETTERS = bytes(code if chr(code) in "abcdefghijklmnopqrstuvwxyz0123456789" else ord(" ") for code in range(256))
+_SHORT = 3
+"""Up to so many letters a word is its own stem."""
+
+
+@register("rouge", source="rouge-score 0.1.2; Lin 2004", group="text", needs=("answer",), parameters=(_TYPE, _STEM, GOLDS))
+def rouge(batch: Batch, type: str, stem: bool, golds: str) -> Scores:
+    """ROUGE F-measure of the answer against the gold, the maximum over the golds.
+
+    Lower-cased runs of the letters a-z and digits, Porter-stemmed unless stem=false. rouge1: words in common as
+    multisets; rouge2: pairs of neighbouring words; rougeL: longest common subsequence of words. A set of answers is one
+    text, a line each. A gold without such words (rouge2: with fewer than two), whatever its script, can only score
+    0 and is left out; a question with none left, or an unanswerable one, is unscorable.
+    """
+    found = pairs(batch, golds)
+    predictions, wanted = batch.once(("rouge", stem, golds), partial(_both, found.answers, found.references, stem))
+    scores = _f_measures(predictions, wanted, type)
+    fit = [" " in words if type == "rouge2" else words != "" for words in wanted]
+    return found.best(np.where(fit, scores, np.nan))
+
+
+def rouge_of_pairs(predictions: Sequence[str], references: Sequence[str], type: str = "rougeL", *, stem: bool = True) -> Scores:
+    """ROUGE F-measure of each prediction against its reference, as `rouge_score.RougeScorer` gives it.
+
+    Args:
+        predictions, references: One text a pair each.
+        type: `rouge1`, `rouge2` or `rougeL`.
+        stem: Whether words are stemmed; `evaluate`'s ROUGE does not by default.
+
+    Returns:
+        Shape (pairs,), 0 where one side has no words.
+
+    Raises:
+        MissingPackage: rapidfuzz (for rougeL) or nltk (for stems) is not installed.
+        UserError: There is no such type.
+    """
+    return _f_measures(*_both(predictions, references, stem), type)
+
+
+def rouge_words(texts: Sequence[str], stem: bool) -> list[str]:
+    """The words of each text as ROUGE sees them, with single spaces between.
+
+    Strings, as lists of words in their hundreds of thousands keep the garbage collector busier than the scoring does.
+    """
+    kept = lru_cache(maxsize=None)(partial(_words, stem=stem))  # a prediction recurs beside each of its references
+    return [kept(text) for text in texts]
+
+
+def _both(predictions: Sequence[str], references: Sequence[str], stem: bool) -> tuple[list[str], list[str]]:
+    return rouge_words(predictions, stem), rouge_words(references, stem)
+
+
+def _words(text: str, stem: bool) -> str:
+    # Lower-casing comes before the cut to ASCII: the Kelvin sign becomes a k. What is not ASCII becomes a question mark
+    # and then, as whatever else is no letter or digit, a space.
+    words = text.lower().encode("ascii", "replace").translate(_LETTERS).decode("ascii").split()
+    if stem:
+        stem_of = _stems()
+        words = [stem_of(word) if len(word) > _SHORT else word for word in words]
+    return " ".join(words)
+
+
+@cache
+def _stems() -> Callable[[str], str]:
+    """The stemmer that `rouge-score` uses, remembering what it has stemmed."""
+    try:
+        from nltk.stem.porter import PorterStemmer
+    except ImportError as error:
+        raise MissingPackage("rouge-score", "metrics", "ROUGE with stems") from error
+    return lru_cache(maxsize=1 << 20)(PorterStemmer().stem)
+
+
+def _f_measures(predictions: Sequence[str], references: Sequence[str], type: str) -> Scores:
+    """F-measures from words, in the very operations of `rouge_score.scoring.fmeasure`."""
+    if type not in TYPES:
+        raise unknown_name("type of ROUGE", type, TYPES)
+    count = _subsequence() if type == "rougeL" else _common_pairs if type == "rouge2" else _common_words
+    counts = (count(*map(str.split, pair)) for pair in zip(predictions, references, strict=True))
+    common, said, wanted = np.fromiter(counts, np.dtype((np.float64, 3)), len(references)).T
+    precision, recall = common / np.maximum(said, 1), common / np.maximum(wanted, 1)
+    total = precision + recall
+    return np.where(total > 0, 2 * precision * recall / np.where(total > 0, total, 1), 0.0)
+
+
+Counts = tuple[int, int, int]
+"""What two texts have in common, what the first has of it and what the second has."""
+
+
+def _common_words(prediction: list[str], reference: list[str]) -> Counts:
+    return common_tokens(prediction, reference), len(prediction), len(reference)
+
+
+def _common_pairs(prediction: list[str], reference: list[str]) -> Counts:
+    said, wanted = list(pairwise(prediction)), list(pairwise(reference))
+    return common_tokens(said, wanted), len(said), len(wanted)
+
+
+def _subsequence() -> Callable[[list[str], list[str]], Counts]:
+    try:
+        from rapidfuzz.distance.LCSseq import similarity
+    except ImportError as error:
+        raise MissingPackage("rapidfuzz", "metrics", "ROUGE-L") from error
+
+    def longest(prediction: list[str], reference: list[str]) -> Counts:
+        # Numbers in place of words: rapidfuzz compares hashes, and those of small numbers are the numbers themselves.
+        # Words that the reference lacks are in no common subsequence.
+        numbers = dict(zip(reference, range(len(reference)), strict=True))
+        said = [numbers[word] for word in prediction if word in numbers]
+        length = similarity(said, [numbers[word] for word in reference]) if len(said) > 1 else len(said)
+        return length, len(prediction), len(reference)
+
+    return longest

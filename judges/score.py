@@ -1,0 +1,217 @@
+"""Score a run: from questions and predictions to one number per question and metric, and check what must hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise, permutations
+
+import numpy as np
+
+from benchmarks.core.errors import UserError
+from benchmarks.schema import Question
+from judges.metric import Batch, Metric, QuestionGraphs, Scores, parse
+from methods.api import FAILED, Prediction
+
+TOLERANCE = 1e-9
+"""Differences up to this are rounding, not violations."""
+
+
+def score(
+    questions: Sequence[Question],
+    predictions: Sequence[Prediction | None] | Mapping[str, Prediction],
+    metrics: Iterable[Metric | str],
+    corpus_text: Callable[[str], str] | None = None,
+    graphs: QuestionGraphs | None = None,
+) -> dict[str, Scores]:
+    """Score predictions under several metrics; what metrics share is computed once.
+
+    Every question counts. One without prediction, and for metrics that read the answer also one whose prediction says
+    that it failed (`notes["failed"]`), scores what the metric declares as `missing`, unless its gold makes it
+    unscorable. The answer of a failed prediction is not read; evidence that it did return is scored.
+
+    Args:
+        questions: The questions of the task.
+        predictions: One per question in the same order, None where there is none; or by question id (as methods know
+            it, or the dataset's own).
+        metrics: Metrics or their ids.
+        corpus_text: From the id of a passage (or triple) to its text, for metrics that read texts.
+        graphs: The questions' graphs, for metrics that look at them (`QuestionGraphs.of(benchmark)`).
+
+    Returns:
+        By canonical metric id, shape (questions,), NaN where unscorable.
+
+    Raises:
+        UserError: A metric id is unknown, or a prediction belongs to another question.
+    """
+    wanted = [parse(metric) if isinstance(metric, str) else metric for metric in metrics]
+    aligned = _aligned(questions, predictions)
+    absent = np.array([prediction is None for prediction in aligned], dtype=bool)
+    failed = np.array([bool(prediction and prediction.notes.get(FAILED)) for prediction in aligned], dtype=bool)
+    batch = Batch(questions, list(map(_said, questions, aligned)), corpus_text, graphs=graphs)
+    results: dict[str, Scores] = {}
+    for metric in wanted:
+        scores = metric.compute(batch).copy()
+        missing = metric.entry.missing
+        if missing != "empty":  # what an empty answer scores stands there already
+            lost = absent | failed if "answer" in metric.entry.needs else absent
+            scores[lost & ~np.isnan(scores)] = np.nan if missing == "unscorable" else missing
+        results[str(metric)] = scores
+    return results
+
+
+def _said(question: Question, prediction: Prediction | None) -> Prediction:
+    """What is scored of a prediction: no answer where there is none, or where it says that it failed."""
+    if prediction is None:
+        return Prediction(question.query_id, "")
+    return replace(prediction, answer="") if prediction.notes.get(FAILED) else prediction
+
+
+def _aligned(questions: Sequence[Question], predictions: Sequence[Prediction | None] | Mapping[str, Prediction]) -> list[Prediction | None]:
+    """One prediction or None per question, each checked to belong to it."""
+    if isinstance(predictions, Mapping):
+        names = {name for question in questions for name in (question.id, question.query_id)}
+        for name in predictions:
+            if name not in names:
+                raise UserError(
+                    f"there is a prediction for {name!r}, which is not one of the questions",
+                    try_this="score it against the split that it was made on",
+                )
+        return [predictions.get(question.query_id, predictions.get(question.id)) for question in questions]
+    if len(predictions) != len(questions):
+        raise UserError(
+            f"{len(predictions)} predictions for {len(questions)} questions",
+            try_this="give one per question, None where there is none, or a mapping by question id",
+        )
+    for question, prediction in zip(questions, predictions, strict=True):
+        if prediction is not None and prediction.question_id not in (question.id, question.query_id):
+            raise UserError(
+                f"the prediction for {prediction.question_id!r} stands where that for {question.query_id!r} belongs",
+                where=f"question {question.id!r}",
+                try_this="put the predictions in the order of the questions, or give a mapping by question id",
+            )
+    return list(predictions)
+
+
+def check_invariants(scores: Mapping[Metric, Scores], reported: Mapping[Metric, float] | None = None) -> list[str]:
+    """What must hold between the scores of one run, over its scorable questions.
+
+    - Every value is finite and within its metric's declared range.
+    - What is the same by definition is equal: mrr@1, precision@1 and hit@1; has_answer_mrr@1 and
+      has_answer@1; rog_accuracy and rog_recall.
+    - What cannot exceed another does not: recall (also that of answer entities), hit, all, mrr, map, has_answer
+      and has_answer_mrr their own values at a larger k; all, recall and hit one another in this order, and so on
+      (`_NEVER_ABOVE`); em the values of f1, answer_precision, answer_recall and cover_em under rules that normalise
+      alike; cover_em of whole words its other readings; rougeL rouge1.
+    - Metrics that are compared so leave the same questions unscored.
+    - A reported value is the mean of the values of the questions.
+
+    Args:
+        scores: Shape (questions,) per metric, NaN where unscorable.
+        reported: The value that is shown for a metric, where there is one.
+
+    Returns:
+        One sentence per violation, with the number of questions and the first of them; empty where all is well.
+    """
+    found: list[str] = []
+    for metric, values in scores.items():
+        low, high = metric.entry.low, metric.entry.high
+        if low is not None:
+            _note(found, values < low - TOLERANCE, f"{metric} is below its lowest value {low:g}")
+        if high is not None:
+            _note(found, values > high + TOLERANCE, f"{metric} is above its highest value {high:g}")
+        _note(found, np.isinf(values), f"{metric} is infinite")
+    for smaller, larger in _ordered(list(scores)):
+        _note(found, scores[smaller] > scores[larger] + TOLERANCE, f"{smaller} is greater than {larger}")
+        _same_scorable(found, smaller, larger, scores)
+    for same in _EQUAL:
+        for left, right in pairwise(metric for metric in scores if _bare(metric) in same):
+            _note(found, np.abs(scores[left] - scores[right]) > TOLERANCE, f"{left} and {right} differ")
+            _same_scorable(found, left, right, scores)
+    for metric, value in (reported or {}).items():
+        mean = mean_of(scores[metric])
+        if not np.isclose(value, mean, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
+            found.append(f"{metric} is reported as {value:g}, and the mean of its questions is {mean:g}")
+    return found
+
+
+def mean_of(values: Scores) -> float:
+    """The mean over scorable questions, NaN where there are none."""
+    scorable = values[~np.isnan(values)]
+    return float(scorable.mean()) if scorable.size else float("nan")
+
+
+_EQUAL = (
+    frozenset(("mrr@1", "precision@1", "hit@1")),
+    frozenset(("has_answer_mrr@1", "has_answer@1")),
+    frozenset(("rog_accuracy", "rog_recall")),
+)
+_NEVER_ABOVE = frozenset(
+    (
+        ("all", "recall"),
+        ("recall", "hit"),
+        ("precision", "hit"),
+        ("mrr", "hit"),
+        ("map", "recall"),
+        ("ndcg", "hit"),
+        ("has_answer_mrr", "has_answer"),
+        ("rog_hit1", "rog_hit"),
+        ("rog_recall", "rog_hit"),
+        ("strict_matched", "strict_lines"),
+        ("strict_matched", "strict_golds"),
+        ("sp_em", "sp_f1"),
+        ("support_em", "support_f1"),
+        ("evidence_em", "evidence_f1"),
+        ("joint_em", "joint_f1"),
+    )
+)
+"""Metrics of which the first never exceeds the second where the parameters that both have are the same."""
+_GROWING = ("recall", "hit", "all", "mrr", "map", "has_answer", "has_answer_mrr", "answer_entity_recall")
+_OVERLAPS = ("f1", "answer_precision", "answer_recall")
+_SAME_GOLD = {"squad": ("squad", "hotpotqa", "musique", "longbench"), "squad_v2": ("squad_v2",), "clara": ("clara",)}
+"""Rules of em, and the rules of f1 that normalise the same way and score the same questions."""
+
+
+def _bare(metric: Metric) -> str:
+    """The name with its k and without parameters."""
+    return f"{metric.entry.id}@{metric.values['k']}" if "k" in metric.values else metric.entry.id
+
+
+def _ordered(metrics: Sequence[Metric]) -> list[tuple[Metric, Metric]]:
+    """Pairs of metrics of which the first can never exceed the second."""
+    pairs = [pair for pair in permutations(metrics, 2) if _never_above(*pair)]
+    for name in _GROWING:
+        pairs += pairwise(sorted((m for m in metrics if m.entry.id == name), key=lambda metric: int(metric.values["k"])))
+    return pairs
+
+
+def _never_above(one: Metric, other: Metric) -> bool:
+    names = one.entry.id, other.entry.id
+    if names in _NEVER_ABOVE:
+        return _agree(one, other)
+    if names[0] == "em" and names[1] in _OVERLAPS:
+        return _agree(one, other, "rules") and other.values["rules"] in _SAME_GOLD.get(one.values["rules"], ())
+    if names == ("em", "cover_em"):
+        return _agree(one, other, "rules") and one.values["rules"] == "squad"
+    if names == ("cover_em", "cover_em"):
+        return _agree(one, other, "match") and one.values["match"] == "word"
+    if names == ("rouge", "rouge"):
+        return _agree(one, other, "type") and (one.values["type"], other.values["type"]) == ("rougeL", "rouge1")
+    return False
+
+
+def _agree(one: Metric, other: Metric, but: str = "") -> bool:
+    """Whether the parameters that both have are the same, but for one."""
+    return all(one.values[name] == other.values[name] for name in one.values.keys() & other.values.keys() - {but})
+
+
+def _same_scorable(found: list[str], one: Metric, other: Metric, scores: Mapping[Metric, Scores]) -> None:
+    differ = np.isnan(scores[one]) != np.isnan(scores[other])
+    _note(found, differ, f"{one} and {other} differ in what is unscorable")
+
+
+def _note(found: list[str], violated: np.ndarray, what: str) -> None:
+    rows = np.flatnonzero(violated)
+    if rows.size:
+        noun = "question" if rows.size == 1 else "questions"
+        found.append(f"{what} for {rows.size} {noun}, first in row {rows[0]}")

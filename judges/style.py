@@ -1,0 +1,429 @@
+"""How good rewritten texts are: do they have the style, do they keep the content, do they read well.
+
+Values are per pair of texts; `StyleQuality` gives their number, mean and spread, and the arrays themselves to whoever
+wants intervals.
+
+| measure | of a pair |
+| --- | --- |
+| `informal`, `informal_source` | verdict of a style classifier: 1 Informal, 0 Formal (strength) |
+| `bertscore` | BERTScore F1 of source and rewriting (content) |
+| `entities` | share of the source's names and numbers that the rewriting has too (content) |
+| `numbers` | share of the source's numbers that the rewriting has too; none where it has no number (content) |
+| `answer_kept` | whether a gold answer string stands in the rewriting, where one stands in the source (content) |
+| `unchanged` | whether the rewriting is the source, white space aside |
+| `words` | words of the rewriting / words of the source |
+| `perplexity`, `perplexity_source` | exp of the mean negative log-likelihood per token (fluency) |
+| `sentiment`, `sentiment_source`, `sentiment_shift` | polarity, and the difference to the source's |
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from benchmarks.core.errors import UserError
+from benchmarks.registry import Benchmark
+from benchmarks.styles.pairs import Rewriting
+from benchmarks.text_batch import has_answer_all
+from judges.judge import Judge, JudgeCall
+from judges.llm.style import INFORMAL, KEPT
+from judges.metric import Scores
+from judges.metrics.entities import RULE, entity_preservation_of_pairs
+from judges.metrics.generation import bertscore_of_pairs, perplexity_of_texts
+from methods.api import Services
+
+# -- Polarity of texts by a list of English words: enough to see a shift from one set of texts to another --
+
+
+_POSITIVE = """
+adorable adore adored affection affectionate amazing amused amusing applause ardour awesome beautiful beloved best
+better blessed bless bliss brave bright brilliant celebrate celebrated charm charming cheer cheerful cherish cherished
+comfort cool dear dearest delight delighted delightful devoted devotedly dream dreaming eager easy elegant embrace
+embraced enchant enchanted enchanting enchants enjoy enjoyed enjoys excellent excited exciting fabulous famous fantastic
+favourite favorite fine fond fondly friend friendly fun funny gallant gentle gently glad glorious glory good gorgeous
+grace graceful grand grateful great grinning happily happy heart hearts heartfelt hero honour honor hope hopeful
+impressive incredible joy joyful kind kindly kiss laugh laughed laughter love loved lovely lover lovers loves loving
+lovingly lucky magic magical magnificent marvellous marvelous merry nice passion passionate peace perfect pleasant
+pleased pleasure praise praised precious pretty prize promise proud rapture remarkable rich romance romantic rose roses
+smile smiled smiling splendid stunning success successful super sweet sweetest sweethearts sweetness tender tenderly
+terrific thrilled thrilling treasure triumph triumphant warm warmly warmth welcome win winner winning wise won wonder
+wonderful wondrous wow yay
+"""
+_NEGATIVE = """
+abandoned abuse accident afraid aggressive agony alas angry annoyance annoyed annoying anxious awful bad banned battle
+bitter bitterly blame blamed bleak boring broken brutal burden clumsy collapse complain cruel crime crisis cry crying
+damage damaged danger dangerous dead deadly death defeat defeated despair despised destroyed destruction devastating
+die died dies difficult dire disappointed disappointing disaster disease disgrace disgusting dismal distress dreadful
+dull embarrassing enemy evil fail failed fails failure false fear feared fearful fight foul fraud furious gloomy goner
+grave greed grief grim guilty harm harmful harsh hate hated hates hatred horrible horrific horror hostile hurt ill
+illness infamous injured jealous kill killed lonely lose loses losing loss lost mad mean mess miserable misery mistake
+mourn murder murdered nasty negative nightmare odd pain painful panic plague poor prison problem punished rage regret
+reject rejected ridiculous rude ruin ruined sad sadly sadness scandal scared serious shame shameful shock sick sigh
+sinister sorrow sorry startled stupid suffer suffered suffering terrible terrified terror threat tragedy tragic trouble
+ugly unfortunate unfortunately unhappy upset victim violence violent war wars weak weary weep wept worse worst wound
+wounded wretched wrong
+"""
+_NEGATIONS = frozenset(["not", "no", "never", "neither", "nor", "nobody", "nothing", "without", "hardly", "cannot"])
+
+_SIGN = {**dict.fromkeys(_POSITIVE.split(), 1), **dict.fromkeys(_NEGATIVE.split(), -1)}
+_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
+REACH = 2
+"""How many words after a negation are turned round by it."""
+
+
+def polarity(text: str) -> float:
+    """(positive − negative) / (positive + negative) words of a text, in [-1, 1]; 0 where there are none.
+
+    A word counts by fixed lists of English words, with the other sign where one of the two words before it is a
+    negation (not, never, no, …, anything that ends in n't). Case does not count. This is not TextBlob's polarity, which
+    SARK reports: only shifts can be compared, and only roughly.
+    """
+    positive = negative = 0
+    negated = 0
+    for match in _WORD.finditer(text.lower().replace("’", "'")):
+        word = match[0]
+        if word in _NEGATIONS or word.endswith("n't"):
+            negated = REACH
+            continue
+        sign = _SIGN.get(word, 0)
+        if negated:
+            sign, negated = -sign, negated - 1
+        positive += sign > 0
+        negative += sign < 0
+    return (positive - negative) / (positive + negative) if positive + negative else 0.0
+
+
+def polarities(texts: Sequence[str]) -> Scores:
+    """`polarity` of every text. Shape (texts,)."""
+    return np.array([polarity(text) for text in texts], dtype=np.float64)
+
+
+# -- What a rewriter may be held to: judges of style and of content, and a count of names and numbers --
+
+
+class TextJudge(Protocol):
+    """A judge of single texts (`style`, `rule_style`)."""
+
+    def ask_texts(self, texts: Sequence[str]) -> list[list[JudgeCall]]:
+        """For each text the calls made for it; none for a blank one."""
+        ...
+
+
+class PairJudge(Protocol):
+    """A judge of sources and their rewritings (`content`)."""
+
+    def ask_texts(self, pairs: Sequence[tuple[str, str]]) -> list[list[JudgeCall]]:
+        """For each pair the calls made for it."""
+        ...
+
+
+class StyleValidator:
+    """Objects to informal texts that are not judged Informal; other styles are none of its business.
+
+    Args:
+        judge: `style` or `rule_style`.
+        id: What the judge is.
+        styles: The styles that must read as Informal.
+    """
+
+    def __init__(self, judge: TextJudge, id: str, styles: Sequence[str] = ("informal",)) -> None:
+        self._judge = judge
+        self.id = f"style {id} of {','.join(styles)}"
+        self._styles = tuple(styles)
+
+    @classmethod
+    def of(cls, judge: Judge, services: Services, styles: Sequence[str] = ("informal",)) -> StyleValidator:
+        """By a registered judge."""
+        return cls(_texts(judge, services), str(judge), styles)
+
+    def objections(self, sources: Sequence[str], told: Sequence[str], style: str) -> list[str | None]:
+        if style not in self._styles:
+            return [None] * len(told)
+        return [_objection("style", calls, INFORMAL) for calls in self._judge.ask_texts(list(told))]
+
+
+class ContentValidator:
+    """Objects to texts that are not judged to keep everything their source says.
+
+    Args:
+        judge: `content`.
+        id: What the judge is.
+    """
+
+    def __init__(self, judge: PairJudge, id: str) -> None:
+        self._judge = judge
+        self.id = f"content {id}"
+
+    @classmethod
+    def of(cls, judge: Judge, services: Services) -> ContentValidator:
+        """By a registered judge."""
+        return cls(_texts(judge, services), str(judge))
+
+    def objections(self, sources: Sequence[str], told: Sequence[str], style: str) -> list[str | None]:
+        asked = self._judge.ask_texts(list(zip(sources, told, strict=True)))
+        return [_objection("content", calls, KEPT) for calls in asked]
+
+
+class EntityValidator:
+    """Objects to texts that keep too few of the names and numbers of their source; needs no model.
+
+    Args:
+        least: Smallest share that must be kept.
+        extractor: As in `entity_preservation`.
+    """
+
+    def __init__(self, least: float = 1.0, extractor: str = RULE) -> None:
+        self.id = f"entities {extractor} {least:g}"
+        self._least = least
+        self._extractor = extractor
+
+    def objections(self, sources: Sequence[str], told: Sequence[str], style: str) -> list[str | None]:
+        kept = entity_preservation_of_pairs(sources, told, self._extractor)
+        return [None if share >= self._least else f"entities: {share:.0%} of the names and numbers are kept" for share in kept.tolist()]
+
+
+def verdicts(calls: Sequence[JudgeCall]) -> list[str]:
+    """What the calls made for one text say, those that could not be read left out."""
+    return [str(call.parsed.value["verdict"]) for call in calls if call.parsed.value is not None]
+
+
+def share_of(verdict: str, asked: Sequence[Sequence[JudgeCall]]) -> Scores:
+    """For each text the share of its verdicts that are this one. Shape (texts,), NaN where none could be read."""
+    found = [verdicts(calls) for calls in asked]
+    return np.array([row.count(verdict) / len(row) if row else np.nan for row in found], dtype=np.float64)
+
+
+def _objection(what: str, calls: Sequence[JudgeCall], wanted: str) -> str | None:
+    """Half of the verdicts and more must be the one wanted; a text that nobody judged has not passed."""
+    found = verdicts(calls)
+    if not found:
+        reason = next((call.parsed.unscored for call in calls if call.parsed.unscored), "nothing to judge")
+        return f"{what} not judged: {reason}"
+    other = [verdict for verdict in found if verdict != wanted]
+    return f"{what}: judged {other[0]}, not {wanted}" if len(other) * 2 > len(found) else None
+
+
+def _texts(judge: Judge, services: Services) -> Any:
+    built = judge.build(services)
+    if not hasattr(built, "ask_texts"):
+        raise UserError(f"the judge {judge.entry.id!r} judges answers, not texts", try_this="style, rule_style or content")
+    return built
+
+
+# -- How good rewritten texts are: do they have the style, do they keep the content, do they read well --
+
+
+_NUMBER = re.compile(r"\d+(?:[.,:/]\d+)*")
+
+Sentiment = Callable[[Sequence[str]], Scores]
+"""From texts to a polarity each."""
+
+
+@dataclass(frozen=True, slots=True)
+class StyleText:
+    """A text and its rewriting.
+
+    Attributes:
+        style: The other style.
+        source, told: The two texts, without titles.
+        golds: Gold answers of the question that the pair belongs to; () where it belongs to none.
+    """
+
+    style: str
+    source: str
+    told: str
+    golds: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Values of one measure over the pairs of one style.
+
+    Attributes:
+        values: Shape (pairs,); NaN where a pair has none.
+    """
+
+    values: Scores
+
+    @property
+    def n(self) -> int:
+        """How many pairs have a value."""
+        return int(np.isfinite(self.values).sum())
+
+    @property
+    def mean(self) -> float | None:
+        """Over those; None where there are none."""
+        return float(np.nanmean(self.values)) if self.n else None
+
+    @property
+    def sd(self) -> float | None:
+        """Standard deviation (n − 1); None where fewer than two pairs have a value."""
+        return float(np.nanstd(self.values, ddof=1)) if self.n > 1 else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Number, mean and spread; `missing`: pairs without a value."""
+        return {"n": self.n, "missing": len(self.values) - self.n, "mean": self.mean, "sd": self.sd}
+
+
+@dataclass(frozen=True)
+class StyleQuality:
+    """How good the texts of one style are.
+
+    Attributes:
+        style: Which.
+        pairs: How many there are.
+        failed: Rewritings that were given up.
+        measures: By name, those that were asked for.
+    """
+
+    style: str
+    pairs: int
+    failed: int
+    measures: Mapping[str, Measured]
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        measures = {name: measured.to_json() for name, measured in self.measures.items()}
+        return {"style": self.style, "pairs": self.pairs, "failed": self.failed, "measures": measures}
+
+
+def texts_of(rewritings: Iterable[Rewriting], benchmark: Benchmark | None = None) -> list[StyleText]:
+    """Pairs as texts, with the gold answers of their questions where the benchmark is given; failed ones left out."""
+    golds = {question.id: question.golds for question in benchmark.questions} if benchmark else {}
+    return [StyleText(one.style, one.formal.text, one.told.text, golds.get(one.question, ())) for one in rewritings if one.told is not None]
+
+
+def style_quality(
+    texts: Sequence[StyleText],
+    *,
+    strength: TextJudge | None = None,
+    bertscore: str | None = None,
+    layer: int = 12,
+    extractor: str = RULE,
+    perplexity: str | None = None,
+    sentiment: Sentiment | None = polarities,
+    failed: Mapping[str, int] | None = None,
+    device: str | None = None,
+) -> list[StyleQuality]:
+    """Measure rewritten texts, style by style.
+
+    What needs a model is measured where one is named: texts that stand in several pairs are shown to it once.
+
+    Args:
+        texts: The pairs.
+        strength: A judge of style: `style` or `rule_style`, built.
+        bertscore: An encoder (SARK: `bert-base-uncased`); None: not measured.
+        layer: The encoder's layer (SARK: 12).
+        extractor: As in `entity_preservation`.
+        perplexity: A causal language model (SARK: `gpt2`); None: not measured.
+        sentiment: From texts to polarities; None: not measured.
+        failed: Rewritings that were given up, by style.
+        device: Where models compute; None chooses.
+
+    Returns:
+        One per style, in the order of first appearance.
+
+    Raises:
+        UserError: A model cannot be loaded, or there is no such extractor.
+    """
+    work = _Work(texts, strength, bertscore, layer, extractor, perplexity, sentiment, device)
+    measured = work.measured()
+    styles = np.array([text.style for text in texts], dtype=object)
+    given_up = dict(failed or {})
+    found = []
+    for style in dict.fromkeys([*(text.style for text in texts), *given_up]):
+        rows = styles == style
+        values = {name: Measured(column[rows]) for name, column in measured.items()} if rows.any() else {}
+        found.append(StyleQuality(style, int(rows.sum()), given_up.get(style, 0), values))
+    return found
+
+
+def rows(report: Iterable[StyleQuality]) -> list[dict[str, Any]]:
+    """The report as rows of a table: style, measure, n, missing, mean, sd."""
+    return [{"style": one.style, "measure": name, **measured.to_json()} for one in report for name, measured in one.measures.items()]
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What is to be measured, of what."""
+
+    texts: Sequence[StyleText]
+    strength: TextJudge | None
+    bertscore: str | None
+    layer: int
+    extractor: str
+    perplexity: str | None
+    sentiment: Sentiment | None
+    device: str | None
+
+    def measured(self) -> dict[str, Scores]:
+        """Values by measure, each of shape (pairs,)."""
+        sources, told = [text.source for text in self.texts], [text.told for text in self.texts]
+        found: dict[str, Scores] = {}
+        judge = self.strength
+        if judge is not None:
+            found |= self._both("informal", sources, told, lambda some: share_of(INFORMAL, judge.ask_texts(some)))
+        if self.bertscore is not None:
+            found["bertscore"] = _once_per_pair(told, sources, self._bertscore)
+        found["entities"] = _once_per_pair(sources, told, lambda one, other: entity_preservation_of_pairs(one, other, self.extractor))
+        found["numbers"] = _numbers_kept(sources, told)
+        found["answer_kept"] = _answers_kept(self.texts)
+        found["unchanged"] = _floats(one.split() == other.split() for one, other in zip(sources, told, strict=True))
+        found["words"] = _floats(map(_length_ratio, sources, told))
+        model = self.perplexity
+        if model is not None:
+            found |= self._both("perplexity", sources, told, lambda some: perplexity_of_texts(some, model, device=self.device))
+        if self.sentiment is not None:
+            found |= self._both("sentiment", sources, told, self.sentiment)
+            found["sentiment_shift"] = found["sentiment"] - found["sentiment_source"]
+        return found
+
+    def _bertscore(self, told: Sequence[str], sources: Sequence[str]) -> Scores:
+        assert self.bertscore is not None
+        return bertscore_of_pairs(told, sources, self.bertscore, layer=self.layer, device=self.device)
+
+    @staticmethod
+    def _both(name: str, sources: Sequence[str], told: Sequence[str], measure: Callable[[Sequence[str]], Scores]) -> dict[str, Scores]:
+        """A measure of single texts, of the rewritings and of their sources; each text is measured once."""
+        distinct = list(dict.fromkeys([*told, *sources]))
+        measured = np.asarray(measure(distinct) if distinct else (), np.float64)
+        values = dict(zip(distinct, measured.tolist(), strict=True))
+        return {name: _floats(map(values.get, told)), f"{name}_source": _floats(map(values.get, sources))}
+
+
+def _once_per_pair(one: Sequence[str], other: Sequence[str], measure: Callable[[Sequence[str], Sequence[str]], Scores]) -> Scores:
+    pairs = list(zip(one, other, strict=True))
+    distinct = list(dict.fromkeys(pairs))
+    if not distinct:
+        return _floats(())
+    values = dict(zip(distinct, measure(*map(list, zip(*distinct, strict=True))).tolist(), strict=True))
+    return _floats(values[pair] for pair in pairs)
+
+
+def _numbers_kept(sources: Sequence[str], told: Sequence[str]) -> Scores:
+    def kept(source: str, text: str) -> float:
+        wanted = set(_NUMBER.findall(source))
+        return len(wanted.intersection(_NUMBER.findall(text))) / len(wanted) if wanted else math.nan
+
+    return _floats(map(kept, sources, told))
+
+
+def _answers_kept(texts: Sequence[StyleText]) -> Scores:
+    golds = [text.golds for text in texts]
+    had = has_answer_all([text.source for text in texts], golds)
+    has = has_answer_all([text.told for text in texts], golds)
+    return np.where(had, has.astype(np.float64), np.nan)
+
+
+def _length_ratio(source: str, told: str) -> float:
+    words = len(source.split())
+    return len(told.split()) / words if words else math.nan
+
+
+def _floats(values: Iterable[Any]) -> Scores:
+    return np.fromiter(values, dtype=np.float64)

@@ -1,0 +1,174 @@
+"""The text of a passage on a page: gold sentences and answers marked, long texts folded around the first of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from leaderboard.elements.nodes import Node, el
+from results import records
+
+WHOLE = 1500
+"""Characters that are shown at once; of a longer text the rest is folded."""
+MOST = 60_000
+"""Characters of a passage that reach the browser, and are looked through for answers."""
+_LEAD = 400
+"""Characters that are shown before the first mark of a folded text."""
+_SNAP = 40
+"""So far a cut moves to lie between words."""
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PassageText:
+    """A passage's text with what is marked in it.
+
+    Attributes:
+        text: As it is shown, from the first character to the last that the browser is sent.
+        length: Characters that the passage has in all.
+        sentences: Where each sentence is; empty where the dataset does not split its passages.
+        gold: Which of the sentences support the answer.
+        returned: The one that was returned alone, None where all were.
+        answers: Where accepted answers stand.
+    """
+
+    text: str
+    length: int
+    sentences: tuple[Span, ...]
+    gold: frozenset[int]
+    returned: int | None
+    answers: tuple[Span, ...]
+
+    @property
+    def holds_answer(self) -> bool:
+        """Whether an answer stands in what was returned."""
+        if self.returned is None or self.returned >= len(self.sentences):
+            return bool(self.answers)
+        start, end = self.sentences[self.returned]
+        return any(start <= first and last <= end for first, last in self.answers)
+
+    def drawn(self, key: str) -> Node:
+        """The text as elements; what is folded opens on demand.
+
+        Args:
+            key: Unique within the page, and the same in its next run.
+        """
+        start, end = self.window()
+        shown = el("p", *self._pieces(start, end), cls="text")
+        left_out = self.length - len(self.text)
+        if (start, end) == (0, len(self.text)) and not left_out:
+            return shown
+        before = self._folded(0, start, "before", key)
+        after = self._folded(end, len(self.text), "more", key)
+        rest = el("p", f"… and {left_out:,} characters that are not shown here", cls="aside") if left_out else None
+        return el("div", before, el("p", *self._pieces(start, end)), after, rest, cls="text")
+
+    def window(self) -> Span:
+        """What is shown at once: the beginning, or, where the first mark lies beyond it, that mark with what is around
+        it."""
+        size = len(self.text)
+        if size <= WHOLE:
+            return 0, size
+        sentences = [
+            span for number, span in enumerate(self.sentences) if (number in self.gold or number == self.returned) and span[1] <= size
+        ]
+        first = min([*sentences, *self.answers], default=(0, 0))
+        start = self._between(first[0] - _LEAD, 0, first[0]) if first[1] > WHOLE else 0
+        end = self._between(start + WHOLE, first[1], size)
+        # A fold of a line or two hides less than it takes.
+        return start, size if size - end < _LEAD // 2 else end
+
+    def _between(self, place: int, low: int, high: int) -> int:
+        """The end of the first white space at a place or a little after it, within bounds; the place itself without."""
+        place = min(max(place, low), high)
+        gap = next((at for at in range(place, min(place + _SNAP, high)) if self.text[at].isspace()), None)
+        return place if gap is None or place == low else gap + 1
+
+    def _folded(self, start: int, end: int, where: str, key: str) -> Node | None:
+        if start >= end:
+            return None
+        marks = sum(start <= first < end for first, _ in self.answers)
+        told = f", the answer {marks:,} times" if marks > 1 else ", the answer once" if marks else ""
+        return el(
+            "details",
+            el("summary", f"… {end - start:,} characters {where}{told}"),
+            el("p", *self._pieces(start, end)),
+            cls="fold",
+            key=f"{key}-{where}",
+        )
+
+    def _pieces(self, start: int, end: int) -> Iterator[Node | str]:
+        """What stands from one character to another, with its marks."""
+        done = start
+        for number, (first, last) in enumerate(self.sentences):
+            first, last = max(first, start), min(last, end)
+            if first >= last or (number not in self.gold and number != self.returned):
+                continue
+            yield from marked(self.text, self.answers, done, first)
+            inner = marked(self.text, self.answers, first, last)
+            if number in self.gold:
+                yield el("mark", *inner, title="gold sentence")
+            else:
+                yield el("em", *inner, title="the sentence that was returned")
+            done = last
+        yield from marked(self.text, self.answers, done, end)
+
+
+def passage_text(
+    text: str, sentences: Sequence[str], golds: tuple[str, ...], gold: Collection[int] = (), returned: int | None = None
+) -> PassageText:
+    """Look a passage through.
+
+    Args:
+        text: The passage, where it has no sentences.
+        sentences: Its sentences, or none.
+        golds: The answers to look for, as `gold_answers.sought` gives them.
+        gold: Indices of its supporting sentences.
+        returned: Index of the sentence that was returned alone.
+    """
+    spans: list[Span] = []
+    parts: list[str] = []
+    size = 0
+    for sentence in sentences:
+        spans.append((size, size + len(sentence)))
+        parts.append(sentence if sentence.endswith((" ", "\n")) else f"{sentence} ")
+        size += len(parts[-1])
+    whole = "".join(parts) if sentences else text
+    sent = whole[:MOST]
+    return PassageText(sent, len(whole), tuple(spans), frozenset(gold), returned, records.places(sent, golds) if golds else ())
+
+
+def marked(text: str, answers: Sequence[Span], start: int, end: int) -> Iterator[Node | str]:
+    """A stretch of a text with the answers in it marked.
+
+    Args:
+        text: The whole text.
+        answers: Places in it, in order and apart.
+        start, end: The stretch.
+    """
+    for first, last in answers:
+        first, last = max(first, start), min(last, end)
+        if first >= last:
+            continue
+        if start < first:
+            yield text[start:first]
+        yield el("mark", text[first:last], cls="answer", title="gold answer")
+        start = last
+    if start < end:
+        yield text[start:end]
+
+
+def key(*, sentences: bool, answers: bool) -> Node | None:
+    """What the marks mean; None where nothing can be marked.
+
+    Args:
+        sentences: Whether the question has supporting sentences.
+        answers: Whether it has answers that are looked for.
+    """
+    parts = [
+        el("span", el("mark", "gold sentence"), ": the dataset names it as support", cls="fact") if sentences else None,
+        el("span", el("mark", "gold answer", cls="answer"), ": the words of an accepted answer, in any case", cls="fact")
+        if answers
+        else None,
+    ]
+    return el("p", *parts, cls="facts note") if sentences or answers else None

@@ -1,0 +1,79 @@
+"""The leaderboard: `streamlit run` starts here; which store it shows is said by `read.STORE_VARIABLE`.
+
+It stands among the pages, because Streamlit makes a menu of its own of a folder `pages` beside the file that it starts.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import threading
+from pathlib import Path
+
+import streamlit as st
+
+import ragmeter  # noqa: F401  # So that no folder of the user's is taken for one of our packages.
+from leaderboard.server import submit_command
+from leaderboard.widgets import style, tell_missing
+
+PAGES = (
+    ("board", "Board", "leaderboard", ""),
+    ("method", "Methods", "science", "methods"),
+    ("compare", "Compare", "compare_arrows", "compare"),
+    ("question", "Questions", "quiz", "questions"),
+    ("style", "Styles", "style", "styles"),
+    ("budget", "Budget", "savings", "budget"),
+    ("judge", "Judges", "gavel", "judges"),
+    ("dataset", "Datasets", "database", "datasets"),
+    ("run", "Runs", "history", "runs"),
+    ("submit", "Submit", "upload", "submit"),
+)
+"""File, title, icon and address of each page; the first is where a visit begins."""
+_LIBRARIES = ("altair", "pandas", "pyarrow", "scipy.stats")
+
+
+def main() -> None:
+    """Set the page up and run the one that the URL names."""
+    assets = Path(__file__).parents[1] / "assets"
+    # A file of our own: browsers fetch the icon of a page that names a Material symbol from Google.
+    st.set_page_config(page_icon=str(assets / "icon.svg"), layout="wide")
+    st.logo(str(assets / "logo.svg"), size="medium")
+    shown = PAGES if submit_command() is not None else PAGES[:-1]
+    pages = [
+        st.Page(f"{file}.py", title=title, icon=f":material/{icon}:", url_path=address or None, default=not address)
+        for file, title, icon, address in shown
+    ]
+    style()
+    page = st.navigation(pages, position="top")
+    st.set_page_config(page_title=f"{page.title} · ragmeter")
+    top = st.container()
+    page.run()
+    # A page knows what it lacks when it has asked for everything; its reader should know first.
+    with top:
+        tell_missing()
+    # Last: whoever opens the first page does not wait for those that nobody has asked for.
+    preload()
+
+
+@st.cache_resource(show_spinner=False)
+def preload() -> threading.Thread:
+    """Start the imports that pages need beside whatever the server does, once in its life: SciPy and pandas take a second."""
+    # Not a daemon: a library that is cut off while it loads takes the whole process down noisily.
+    thread = threading.Thread(target=_import_all, name="preloading")
+    thread.start()
+    return thread
+
+
+def _import_all() -> None:
+    for name in (*_LIBRARIES, *(f"leaderboard.pages.{file}" for file, *_ in PAGES[:-1])):
+        importlib.import_module(name)
+    # Altair checks every mark against its schema when it is made: a third of the Budget page's time. Tests check
+    # whole charts.
+    importlib.import_module("altair.utils.schemapi").disable_debug_mode()
+    # What was imported stays: looking through it again and again for garbage stops a page for up to 0.3 s.
+    gc.collect()
+    gc.freeze()
+
+
+if __name__ == "__main__":
+    main()

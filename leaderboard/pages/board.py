@@ -1,0 +1,164 @@
+"""The board page: methods against all benchmarks (`matrix.py`), or one benchmark as a sortable table with every
+metric, and a chart of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from leaderboard import read, state
+from leaderboard.elements import charts, formats
+from leaderboard.elements.formats import MAIN, higher_is_better
+from leaderboard.elements.nodes import Node, el
+from leaderboard.pages import matrix
+from leaderboard.read import Source
+from leaderboard.views import board as board_table
+from leaderboard.views.board import Order, published_table, svg_file
+from leaderboard.widgets import (
+    NO_REFERENCE,
+    Chosen,
+    bar,
+    choose,
+    default_reference,
+    draw,
+    experiment_of,
+    offer,
+    permalink,
+    refresh_while_running,
+    segments,
+    show,
+)
+from results.board import Board, Row
+from results.queries import UserError
+from results.tables import render as render_boards
+
+QUESTIONS_PAGE = "question.py"
+MATRIX, BENCHMARK = "matrix", "benchmark"
+VIEWS = {MATRIX: "All benchmarks", BENCHMARK: "One benchmark"}
+
+
+def render() -> None:
+    """Draw the page."""
+    state.begin("board")
+    show(el("h1", "Leaderboard", cls="page"), "title")
+    at = read.source()
+    if _view(at) == MATRIX:
+        matrix.render(at)
+    else:
+        _benchmark()
+
+
+def _view(at: Source) -> str:
+    """Which view the URL asks for; where there is one benchmark, or nothing to show, there is nothing to choose."""
+    try:
+        groups = read.run_groups(at, experiment_of(at)) if at.stamp else []
+    except UserError:
+        groups = []
+    if not groups:
+        return BENCHMARK
+    usual = BENCHMARK if len(groups) == 1 or state.read("board") else MATRIX
+    return segments("View", "view", VIEWS, usual, resets=("board", "sort", "order"))
+
+
+def _benchmark() -> None:
+    """One benchmark: every metric, and intervals that are resampled."""
+    chosen = choose()
+    if chosen is None:
+        return
+    focus_column, family_column, reference_column = bar("shown", 3)
+    with family_column:
+        names = list(chosen.families)
+        family = state.select("Columns", "columns", names, MAIN, show=lambda name: f"{name} metrics")
+    with focus_column:
+        focus = state.select(
+            "Ranked by", "metric", chosen.metrics, chosen.families[MAIN][0], show=formats.metric_label, resets=("sort", "order")
+        )
+    with reference_column:
+        reference = state.select(
+            "Compared with",
+            "reference",
+            [*chosen.methods, NO_REFERENCE],
+            default_reference(chosen),
+            show=lambda name: "nothing" if name == NO_REFERENCE else name,
+        )
+    metrics = chosen.families[family]
+    shown = (focus, *(metric for metric in metrics if metric != focus))
+    base = None if reference == NO_REFERENCE else reference
+    board = read.board_of(chosen.at, chosen.experiment, chosen.group, base, shown)
+    column = state.pick("sort", board_table.sort_columns(board), "rank")
+    first = "desc" if column in board.metrics and higher_is_better(column, chosen.definitions) else "asc"
+    order = Order(column, state.pick("order", ("asc", "desc"), first) == "desc")
+
+    bands = read.places_of(chosen.at, chosen.experiment, chosen.group, base, focus, higher_is_better(focus, chosen.definitions))
+    show(_summary(board), "summary")
+    rows = board_table.ordered(board, focus, order, chosen.definitions)
+    show(
+        board_table.table(board, focus, order, chosen.definitions, bands, opens=True),
+        "board",
+        state.act(("sort", "order"), {"method": matrix.METHODS_PAGE}),
+    )
+    show(_legend(board, ranked=bool(bands)), "legend")
+    show(el("h2", f"{formats.metric_label(focus)} with 95 % intervals", cls="section"), "chart-title")
+    show(charts.key(board, rows, focus), "chart-key")
+    draw(
+        charts.intervals(board, rows, focus, chosen.definitions),
+        alt=f"{formats.metric_label(focus)} of each run with its 95 % interval; the numbers are in the table above",
+    )
+    beside = published_table(board)
+    if beside is not None:
+        show(el("h2", "Published figures beside ours", cls="section"), "published-title")
+        show(beside, "published")
+    _links(chosen, board, rows, focus)
+    refresh_while_running(chosen.at, chosen.runs)
+
+
+def _summary(board: Board) -> Node:
+    controls = sum(row.control for row in board.rows)
+    running = sum(row.run.status == "running" for row in board.rows)
+    parts = [
+        f"{board.questions:,} questions",
+        f"{len(board.rows) - controls} methods",
+        f"{controls} control{'s' * (controls != 1)}" if controls else "",
+        f"{running} still running" if running else "",
+        f"differences to {board.reference}" if board.reference is not None else "no reference chosen",
+    ]
+    return el("p", *(el("span", part, cls="fact") for part in parts if part), cls="facts")
+
+
+def _legend(board: Board, *, ranked: bool) -> Node:
+    units = "documents, because questions share them" if board.clustered else "questions"
+    text = f"Brackets: 95 % bootstrap interval over {units}. A column's head sorts by it."
+    if any(cell.estimate.doubt for row in board.rows for cell in row.cells.values()):
+        text += " † may not cover as often as it says; point at the cell for the reason."
+    if board.reference is not None:
+        text = f"▲ ▼ significantly better or worse than {board.reference} (Holm-corrected, 5 %). {text}"
+    flagged = [
+        f"⚑ {formats.metric_label(metric)} {'; '.join(wrong)}: it measures something else than right answers."
+        for metric, wrong in board.flags.items()
+    ]
+    return el("div", *(el("p", line, cls="note") for line in (*([board_table.PLACES] if ranked else []), text, *flagged)))
+
+
+def _links(chosen: Chosen, board: Board, rows: list[Row], focus: str) -> None:
+    drawing = board_table.intervals(board, rows, focus, chosen.definitions)
+    texts: dict[str, Callable[[], str]] = {
+        ending: lambda form=form: render_boards([board], form)  # type: ignore[misc]
+        for ending, form in (("csv", "csv"), ("md", "markdown"), ("tex", "latex"))
+    }
+    if drawing is not None:
+        texts["svg"] = lambda: svg_file(drawing)
+    left, right = st.columns([4, 1], vertical_alignment="bottom")
+    with right:
+        offer("ragmeter-benchmark", texts)
+    shared = {name: value for name, value in state.view().items() if name in ("experiment", "board", "metric")}
+    with left:
+        st.page_link(QUESTIONS_PAGE, label="Look at single questions", icon=":material/quiz:", query_params=shared)
+        permalink()
+
+
+if __name__ == "__main__":
+    # Streamlit runs this file; what it holds is imported once.
+    from leaderboard.pages import board as page
+
+    page.render()

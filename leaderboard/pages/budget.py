@@ -1,0 +1,89 @@
+"""The budget page: what quality costs in tokens, seconds or money, and what compression keeps of it."""
+
+from __future__ import annotations
+
+from leaderboard import read, state
+from leaderboard.elements import charts, formats
+from leaderboard.elements.formats import MAIN, higher_is_better, scale_of
+from leaderboard.elements.nodes import el, message
+from leaderboard.views import budget
+from leaderboard.views.budget import CURVE_AXES
+from leaderboard.widgets import Chosen, bar, choose, draw, permalink, show
+from results.board import Board
+from results.budget import Axis, budget_curves, quality_budget, read_in_full, telling_axis
+
+
+def render() -> None:
+    """Draw the page."""
+    state.begin("budget")
+    show(el("h1", "Quality and budget", cls="page"), "title")
+    chosen = choose()
+    if chosen is None:
+        return
+    left, right = bar("axes", 2)
+    with left:
+        metric = state.select("Quality", "metric", chosen.metrics, chosen.families[MAIN][0], show=formats.metric_label)
+    board = read.board_of(chosen.at, chosen.experiment, chosen.group, None, (metric,))
+    with right:
+        axes: dict[str, Axis] = {name: name for name in budget.AXES}
+        axis = axes[state.select("Cost", "cost", list(axes), telling_axis(board), show=lambda name: budget.AXES[axes[name]])]
+    _front(chosen, board, metric, axis)
+    _curves(chosen, board, metric)
+    permalink()
+
+
+def _front(chosen: Chosen, board: Board, metric: str, axis: Axis) -> None:
+    scale = scale_of(metric, chosen.definitions)
+    rows = quality_budget(board, metric, axis, higher_is_better=higher_is_better(metric, chosen.definitions))
+    if not rows:
+        show(message("No run has a value", "Choose another metric."), "message")
+        return
+    show(el("h2", "What quality costs", cls="section"), "pareto-title")
+    draw(
+        budget.pareto_chart(rows, axis, metric, scale),
+        alt="Quality of each run against its cost, with the Pareto front; the numbers are in the table below",
+    )
+    show(budget.pareto_table(rows, axis, metric, scale), "pareto")
+    note = (
+        "The front is what can be had at each price: whoever is not on it is beaten by a method that is at least as "
+        "good and as cheap. Unfinished runs are on no front, and controls stand in the table alone."
+    )
+    show(el("p", note, cls="note"), "pareto-note")
+
+
+def _curves(chosen: Chosen, board: Board, metric: str) -> None:
+    show(el("h2", "What compression keeps", cls="section"), "compression-title")
+    full = read_in_full(board)
+    curves = budget_curves(board, metric)
+    if not curves:
+        show(
+            message(
+                "Nothing is delivered to a reader here",
+                "Compression shows with methods whose reader is a model: the same one at several ratios or budgets, "
+                "named alike but for the number at the end, as in CLaRa 4x and CLaRa 16x.",
+                ("ragmeter experiments", "ragmeter run EXPERIMENT.yaml"),
+            ),
+            "compression-none",
+        )
+        return
+    able = [name for name in CURVE_AXES if any(getattr(point, name) > 0 for curve in curves for point in curve.points)]
+    axis = state.select("Over", "over", able, able[0], show=lambda name: CURVE_AXES[name])
+    scale = scale_of(metric, chosen.definitions)
+    points = budget.curve_points(curves, axis, scale)
+    chart = charts.curves(
+        points,
+        CURVE_AXES[axis],
+        f"{formats.metric_name(metric)[0]}, {scale.unit}",
+        logarithmic=budget.logarithmic([point.x for point in points]),
+    )
+    draw(
+        chart, key="compression-chart", alt="Quality against delivered tokens, a curve for each method; the numbers are in the table below"
+    )
+    show(budget.curve_table(curves, metric, scale, full.run.method if full else None), "compression")
+
+
+if __name__ == "__main__":
+    # Streamlit runs this file; what it holds is imported once.
+    from leaderboard.pages import budget as page
+
+    page.render()

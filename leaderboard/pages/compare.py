@@ -1,0 +1,185 @@
+"""The comparison page: two to six runs of one board, question by question."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from leaderboard import read, state
+from leaderboard.elements import formats
+from leaderboard.elements.formats import MAIN, Scale, higher_is_better, scale_of
+from leaderboard.elements.nodes import el, message
+from leaderboard.views import compare
+from leaderboard.widgets import Chosen, bar, choose, permalink, several, show
+from results.compare import Comparison
+from results.queries import RunRow
+
+QUESTIONS_PAGE = "question.py"
+LEAST, MOST = 2, 6
+AT_FIRST = 3
+PAGE = 15
+"""Questions listed at a time."""
+
+
+def render() -> None:
+    """Draw the page."""
+    state.begin("compare")
+    show(el("h1", "Compare", cls="page"), "title")
+    chosen = choose()
+    if chosen is None:
+        return
+    runs, metric = _choices(chosen)
+    if len(runs) < LEAST:
+        show(
+            message(
+                "Choose two runs at least",
+                "Up to six runs of one board can be held against each other. Controls are left out: they see the gold.",
+                ("ragmeter run EXPERIMENT.yaml",) if len(_able(chosen)) < LEAST else (),
+            ),
+            "message",
+        )
+        return
+    found = read.compared(chosen.at, tuple(run.run for run in runs), metric, tuple(runs))
+    shown, better = scale_of(metric, chosen.definitions), higher_is_better(metric, chosen.definitions)
+    _values(found, shown, better=better)
+    if not found.pairs:
+        show(
+            message(
+                "No question in common",
+                f"No two of these runs have a value of {formats.metric_label(metric)} on "
+                "the same question yet. Choose another metric, or let them finish.",
+                ("ragmeter resume",),
+            ),
+            "message",
+        )
+        return
+    _scatter(found, shown)
+    _kinds(found, shown, zeros=better and shown is formats.PERCENT)
+    _apart(found, shown)
+    if better and shown is formats.PERCENT:
+        _stages(chosen, found, metric, shown)
+    permalink()
+
+
+def _able(chosen: Chosen) -> list[RunRow]:
+    return [run for run in chosen.runs if run.kind != "control"]
+
+
+def _choices(chosen: Chosen) -> tuple[list[RunRow], str]:
+    able = {run.run: run for run in _able(chosen)}
+    called = [run.method for run in able.values()]
+    labels = {run.run: f"{run.method} ({run.run[:8]})" if called.count(run.method) > 1 else run.method for run in able.values()}
+    finished = [run for run in able if able[run].status == "finished"] or list(able)
+    left, right = st.columns([2, 1])
+    with left:
+        names = several(
+            "Runs", "runs", list(able), finished[:AT_FIRST], least=LEAST, most=MOST, show=lambda run: labels[run], resets=("x", "y", "from")
+        )
+    with right:
+        metric = state.select("Metric", "metric", chosen.metrics, chosen.families[MAIN][0], show=formats.metric_label, resets=("from",))
+    return [able[name] for name in names], metric
+
+
+def _values(found: Comparison, shown: Scale, *, better: bool) -> None:
+    show(compare.values(found, shown), "values")
+    if not found.pairs:
+        return
+    units = "documents, because questions share them" if found.clustered else "questions"
+    text = (
+        f"Intervals: 95 % bootstrap over {units}. ▲ ▼ significantly better or worse (Holm-corrected over the pairs "
+        "shown, 5 %). † may not cover as often as it says; point at the cell for the reason."
+    )
+    show(
+        el(
+            "div",
+            el("h2", "Paired differences", cls="section"),
+            compare.pairs(found, shown, higher_is_better=better),
+            el("p", text if better else f"{text} Of this metric, less is better.", cls="note"),
+            compare.outcomes(),
+            compare.shares(found, higher_is_better=better),
+            cls="stack",
+        ),
+        "pairs",
+    )
+
+
+def _scatter(found: Comparison, shown: Scale) -> None:
+    show(el("h2", "Question by question", cls="section"), "scatter-title")
+    called = dict(zip((run.run for run in found.runs), compare.names(found), strict=True))
+    left, right = bar("axes", 2)
+    with left:
+        x = state.select("Along", "x", list(called), found.runs[0].run, show=lambda run: called[run])
+    others = [run for run in called if run != x]
+    with right:
+        y = state.select("Against", "y", others, others[0], show=lambda run: called[run])
+    places = list(called)
+    drawn = compare.points(found, places.index(x), places.index(y), shown)
+    if not drawn:
+        show(el("p", "These two have no scored question in common yet.", cls="note"), "scatter")
+        return
+    sides = {side: sum(one.questions for one in drawn if one.side == side) for side in ("above", "on", "below")}
+    parts = (
+        f"▲ {sides['above']:,} questions above the line, where {called[y]} scores more",
+        f"● {sides['on']:,} on it",
+        f"▼ {sides['below']:,} below it, where {called[x]} scores more",
+        "area: number of questions",
+    )
+    note = el("p", *(el("span", part, cls="fact") for part in parts), cls="facts note")
+    show(el("div", compare.scatter(drawn, called[x], called[y], shown), note, cls="stack"), "scatter")
+
+
+def _kinds(found: Comparison, shown: Scale, *, zeros: bool) -> None:
+    parts = [(found.by_type, "Question type"), (found.by_evidence, "Gold passages")]
+    tables = [compare.slices(found, slices, what, shown, zeros=zeros) for slices, what in parts if slices]
+    if tables:
+        show(el("div", el("h2", "Where each fails", cls="section"), *tables, cls="stack"), "kinds")
+
+
+def _apart(found: Comparison, shown: Scale) -> None:
+    places = found.apart()
+    title = el("h2", "Only where they differ", cls="section")
+    if not places:
+        same = el("p", "They score the same on every question that two of them were scored on.", cls="note")
+        show(el("div", title, same, cls="stack"), "apart")
+        return
+    text = state.read("from", "0")
+    start = int(text) if text.isdecimal() and len(text) < 9 else 0
+    start = min(start, len(places) - 1) // PAGE * PAGE
+    state.settle("from", str(start) if start else "")
+    listed = places[start : start + PAGE]
+    place = el(
+        "p",
+        f"{start + 1:,}–{start + len(listed):,} of {len(places):,} questions, the widest gap first; {len(found.questions):,} in all",
+        cls="note",
+    )
+
+    def opened(action: dict[str, str | None]) -> None:
+        if (question := action.get("open")) and question in {row.question for row in found.questions}:
+            shared = {name: value for name, value in state.view().items() if name in ("experiment", "board", "metric")}
+            state.open_page(QUESTIONS_PAGE, {**shared, "question": question})
+
+    tree = el("div", title, place, compare.apart(found, listed, shown), cls="stack")
+    show(tree, "apart", opened)  # type: ignore[arg-type]
+    with st.container(horizontal=True):
+        st.button("Earlier", key="earlier", disabled=not start, on_click=_turn, args=(start - PAGE,))
+        st.button("Later", key="later", disabled=start + PAGE >= len(places), on_click=_turn, args=(start + PAGE,))
+
+
+def _turn(start: int) -> None:
+    state.write(**{"from": str(start) if start > 0 else None})
+
+
+def _stages(chosen: Chosen, found: Comparison, metric: str, shown: Scale) -> None:
+    ceiling = chosen.definitions.get(metric, {}).get("high")
+    if ceiling is None:
+        return
+    parts = [read.attributed(chosen.at, run.run, metric, float(ceiling), run) for run in found.runs]
+    called = compare.names(found)
+    table, missing = compare.stages(parts, called, shown), compare.unattributed(parts, called)
+    show(el("div", el("h2", "Which stage loses it", cls="section"), table, missing, cls="stack"), "stages")
+
+
+if __name__ == "__main__":
+    # Streamlit runs this file; what it holds is imported once.
+    from leaderboard.pages import compare as page
+
+    page.render()

@@ -1,0 +1,68 @@
+"""The datasets page: what the questions are, where they come from, and who has seen them before."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from leaderboard import read, state
+from leaderboard.elements.nodes import el, message
+from leaderboard.read import Source
+from leaderboard.views import dataset as dataset_view
+from leaderboard.widgets import enter, permalink, show
+from results.provenance import DatasetFacts
+
+SAMPLES = 5
+"""Questions shown at a time."""
+
+
+def render() -> None:
+    """Draw the page."""
+    at = enter("datasets", "Datasets")
+    if at is None:
+        return
+    found = read.dataset_facts(at)
+    if not found:
+        show(
+            message(
+                "The store has no dataset yet",
+                "A dataset is stored with the first run over it.",
+                ("ragmeter demo", "ragmeter datasets list"),
+            ),
+            "message",
+        )
+        return
+    keys = [dataset_view.dataset_key(dataset) for dataset in found]
+    names = {key: dataset.name for key, dataset in zip(keys, found, strict=True)}
+    chosen = state.pick("dataset", keys, keys[0], lambda key: names[key])
+    show(dataset_view.overview(found, chosen), "datasets", state.act(("dataset", "start")))
+    dataset = found[keys.index(chosen)]
+    left, right = st.columns([1, 1], gap="medium")
+    with left:
+        show(dataset_view.card(dataset), "card")
+        show(dataset_view.contamination(dataset), "contamination")
+    with right:
+        _samples(at, dataset)
+    permalink()
+
+
+def _samples(at: Source, dataset: DatasetFacts) -> None:
+    asked = state.read("start", "0")
+    start = int(asked) % max(1, dataset.questions) if asked.isascii() and asked.isdecimal() and len(asked) < 9 else 0
+    state.settle("start", str(start) if start else "")
+    show(el("h2", "Some of its questions", cls="section"), "samples-title")
+    rows = read.samples(at, dataset.fingerprint, SAMPLES, start)
+    show(dataset_view.sampled(rows), "samples")
+    if dataset.questions > SAMPLES:
+        st.button(
+            "Others",
+            key="others",
+            on_click=lambda: state.write(start=str(start + 1)),
+            help="The sample moves one question on, everywhere in the dataset",
+        )
+
+
+if __name__ == "__main__":
+    # Streamlit runs this file; what it holds is imported once.
+    from leaderboard.pages import dataset as page
+
+    page.render()

@@ -1,0 +1,163 @@
+"""The judges page: whether a judge can be trusted, and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from leaderboard import read, state
+from leaderboard.elements.nodes import el, message
+from leaderboard.read import Source
+from leaderboard.views import battles
+from leaderboard.views import judge as judge_view
+from leaderboard.widgets import draw, enter, permalink, show
+from results.battles import BattleBoard
+from results.board import Board
+from results.judge_card import JudgeCard
+
+_CONTROLS = "Does it place the controls where they belong?"
+
+
+def render() -> None:
+    """Draw the page."""
+    at = enter("judges", "Judges")
+    if at is None:
+        return
+    known = read.judges(at)
+    if not known:
+        show(
+            message(
+                "No judge has judged yet",
+                "A judge reads stored answers. Rules cost nothing; models answer through any OpenAI-compatible endpoint.",
+                ("ragmeter judge list", "ragmeter judge run rule_pairwise --experiment NAME --all-pairs"),
+            ),
+            "message",
+        )
+        return
+    judge = state.select("Judge", "judge", list(known), next(iter(known)), resets=("board", "criterion"))
+    found = read.judge_card(at, judge)
+    if found.card["kind"] == "pair":
+        _battles(at, judge)
+    else:
+        _controls(at, judge)
+    _trust(at, found)
+    permalink()
+
+
+def _trust(at: Source, found: JudgeCard) -> None:
+    show(judge_view.card(found), "card")
+    habits = judge_view.habits(found)
+    if habits is not None:
+        show(el("h2", "Habits", cls="section"), "habits-title")
+        show(habits, "habits")
+    show(el("h2", "Agreement", cls="section"), "agreement-title")
+    show(judge_view.agreement(found), "agreement")
+    runs = [run for group in read.run_groups(at, None) for run in group]
+    corrected = judge_view.corrected(found.corrected, {run.run: f"{run.method} on {run.dataset}" for run in runs})
+    if corrected is not None:
+        show(el("h2", "In the eyes of people", cls="section"), "corrected-title")
+        show(corrected, "corrected")
+
+
+def _controls(at: Source, judge: str) -> None:
+    measures = {one["metric"]: one["name"] for one in read.judges(at)[judge]["measures"]}
+    definitions = read.definitions(at)
+    show(el("h2", _CONTROLS, cls="section"), "controls-title")
+    boards = read.judged_boards(at, judge)
+    drawn = [(board, table) for board in boards if (table := judge_view.controls(board, definitions, measures)) is not None]
+    for number, (board, table) in enumerate(drawn):
+        show(el("p", _on(board), cls="note"), f"on-{number}")
+        show(table, f"controls-{number}")
+    if not drawn:
+        _no_controls()
+
+
+def _on(board: Board | BattleBoard) -> str:
+    return f"{board.dataset} · {board.setting} · {board.questions:,} questions"
+
+
+def _no_controls() -> None:
+    show(
+        message(
+            "No control was judged",
+            "Add the controls to an experiment, and judge it again: an empty, a "
+            "shuffled and the gold answer show what a judge's figures are worth.",
+            ("ragmeter methods --kind control", "ragmeter run EXPERIMENT.yaml"),
+        ),
+        "controls-none",
+    )
+
+
+def _battles(at: Source, judge: str) -> None:
+    corrected_for_length = state.read("length") == "1"
+    boards = read.battles(at, judge, corrected_for_length)
+    if not boards:
+        show(
+            message(
+                "It has compared nothing yet",
+                "The judge is known, but no pair of answers was judged.",
+                ("ragmeter judge run JUDGE --experiment NAME --all-pairs",),
+            ),
+            "message",
+        )
+        return
+    keys = {f"{board.dataset}~{board.setting}~{board.seed}~{number}": board for number, board in enumerate(boards)}
+    left, right = st.columns([2, 1])
+    with left:
+        chosen = keys[
+            state.select(
+                "Benchmark · setting · seed",
+                "board",
+                list(keys),
+                next(iter(keys)),
+                resets=("criterion",),
+                show=lambda key: f"{keys[key].dataset} · {keys[key].setting} · seed {keys[key].seed}",
+            )
+        ]
+    with right:
+        known = battles.criteria(chosen)
+        criterion = state.select("Criterion", "criterion", known, known[0]) if known else None
+    if criterion is None:
+        show(message("Nothing can be judged here", "No question of this benchmark has something to judge by."), "none")
+        return
+    _placed(chosen, [board for board in boards if board is not chosen], criterion)
+    show(el("h2", f"Who beats whom, by {criterion}", cls="section"), "matrix-title")
+    show(battles.rates(chosen, criterion), "matrix")
+    show(el("p", f"{chosen.questions:,} questions. {battles.MATRIX_NOTE}", cls="note"), "matrix-note")
+    _strengths(chosen, criterion)
+
+
+def _placed(chosen: BattleBoard, others: Sequence[BattleBoard], criterion: str) -> None:
+    """Controls of the board in view, and below them those of the judge's other boards."""
+    show(el("h2", f"{_CONTROLS[:-1]}, by {criterion}?", cls="section"), "controls-title")
+    here = battles.controls(chosen, criterion)
+    there = battles.elsewhere([(f"{_on(board)} · seed {board.seed}", board) for board in others], criterion)
+    if here is None and there is None:
+        _no_controls()
+        return
+    show(el("p", _on(chosen) + ("" if here is not None else ": no control was judged"), cls="note"), "on-here")
+    if here is not None:
+        show(here, "controls-here")
+    if there is not None:
+        show(there, "controls-elsewhere")
+    show(el("p", battles.CONTROLS_NOTE, cls="note"), "controls-note")
+
+
+def _strengths(board: BattleBoard, criterion: str) -> None:
+    rows = board.strengths.get(criterion)
+    show(el("h2", "Strengths (Bradley–Terry)", cls="section"), "strengths-title")
+    if rows is None:
+        show(el("p", "Strengths say more than win rates from three methods on; fewer have met here.", cls="note"), "strengths-none")
+        return
+    state.switch("Without what length gains", "length", help="Strengths with the effect of a longer answer taken off")
+    draw(battles.strength_chart(rows), alt="Elo of each method with its 95 % interval; the numbers are in the table below")
+    show(battles.strengths(rows, board.controls), "strengths")
+    show(el("p", battles.STRENGTHS_NOTE, cls="note"), "strengths-note")
+
+
+if __name__ == "__main__":
+    # Streamlit runs this file; what it holds is imported once.
+    from leaderboard.pages import judge as page
+
+    page.render()

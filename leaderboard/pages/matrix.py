@@ -1,0 +1,168 @@
+"""The board page's first view: methods against benchmarks, filtered, sorted, compared and exported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from leaderboard import read, state, widgets
+from leaderboard.elements.formats import ALL_RUNS
+from leaderboard.elements.nodes import Node, el, message
+from leaderboard.matrix import exports
+from leaderboard.matrix.exports import Export, picture
+from leaderboard.matrix.rows import PAGE, Order, Printed, default_order, drawn, first_direction, papers_of, sort_columns
+from leaderboard.matrix.table import Shown, compared_with, legend, pager, table, unstated
+from leaderboard.read import Source
+from leaderboard.views.board import svg_file
+from leaderboard.widgets import NO_REFERENCE, bar, experiment_box, offer, refresh_while_running, show
+from results.board import is_called
+from results.contestants import COSTS
+from results.matrix import Correction, Matrix
+
+ACTS = ("view", "board", "metric", "sort", "order", "first", "pin", "hide", *widgets.FILTERS)
+"""What clicks in the table may change."""
+METHODS_PAGE = "method.py"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the first widgets chose."""
+
+    at: Source
+    experiment: str | None
+    setting: str
+    family: str
+    measure: str
+
+    @property
+    def scope(self) -> tuple[Source, str | None, str, str, str]:
+        """As `matrix_source` is asked."""
+        return self.at, self.experiment, self.setting, self.family, self.measure
+
+
+def render(at: Source) -> None:
+    """Draw the matrix of a store that is not empty."""
+    first, second = bar("shown", [3, 3, 2, 3]), bar("compared", [3, 3, 3, 2, 2], align="bottom")
+    with first[0]:
+        experiment = experiment_box(at)
+    with first[1]:
+        setting = widgets.choose_setting(read.settings(at, experiment))
+    known, definitions = read.setting_of(at, experiment, setting), read.definitions(at)
+    if not known.metrics:
+        show(
+            message(
+                "Nothing is scored yet",
+                "No run has a finished question. Reload in a moment, or continue them.",
+                ("ragmeter runs", "ragmeter resume"),
+            ),
+            "message",
+        )
+        return
+    with first[2]:
+        family = widgets.choose_family(known.metrics, definitions)
+    with first[3]:
+        measure = widgets.choose_measure(family, known.metrics, definitions)
+    asked = Asked(at, experiment, setting, family, measure)
+    able = [row.name for row in read.entrants(*asked.scope).rows if not row.control]
+    with second[0]:
+        reference = widgets.choose_reference(able, _default_reference(at, experiment, able))
+    with second[1]:
+        correction = widgets.choose_correction()
+    _below(asked, reference, correction, second[2:])
+    refresh_while_running(at, known.running)
+
+
+def _default_reference(at: Source, experiment: str | None, able: Sequence[str]) -> str:
+    asked = {row.name: row.reference for row in read.experiments(at)}.get(experiment or ALL_RUNS)
+    return next((name for name in able if asked and is_called(name, asked)), NO_REFERENCE)
+
+
+def _below(asked: Asked, reference: str | None, correction: Correction, bar: Sequence[Any]) -> None:
+    """Search, filters, exports, and the table."""
+    with bar[0]:
+        words = state.search("Find", "find", placeholder="method or reader", resets=("first",))
+    found, names = read.entrants(*asked.scope), read.setting_of(*asked.scope[:3]).names
+    filters = widgets.filters_asked(found.choices)
+    labels = {key: " · ".join(filter(None, name)) for key, name in names.items()}
+    datasets = widgets.datasets_asked(labels)
+    with bar[1]:
+        papers = widgets.draw_filters(labels, found.choices, filters.active + (len(datasets) < len(labels)))
+    board = read.matrix_of(*asked.scope, tuple(datasets), filters.key, filters, reference, correction)
+    definitions = {**read.definitions(asked.at), **COSTS}
+    shown = Shown(board, names, definitions, read.published(*asked.scope))
+    order = _order(board)
+    pinned, hidden = _keys("pin"), _keys("hide")
+    first = state.settle("first", state.read("first"))
+    part = drawn(board, order, pinned, hidden, words, int(first) if first.isdecimal() and len(first) < 9 else 0)
+    printed = papers_of(board.columns) if papers else []
+    whole = drawn(board, order, pinned, hidden, words, 0, page=len(board.rows) or 1)
+    export = Export(shown, (*whole.pinned, *whole.rows, *whole.controls), printed, _title(asked.experiment, shown))
+    with bar[2]:
+        offer(
+            "ragmeter-board",
+            {
+                "csv": lambda: exports.csv(export),
+                "md": lambda: exports.markdown(export),
+                "tex": lambda: exports.latex(export),
+                "svg": lambda: svg_file(picture(export)),
+            },
+        )
+    show(_summary(board, len(found.rows) - len(board.rows), printed), "summary")
+    if filters.active and all(row.control for row in board.rows):
+        _nobody()
+        return
+    if not board.cells:
+        text = "None of these benchmarks was scored on what was chosen. Choose other metrics above."
+        show(message("No result of this kind", text), "message")
+        return
+    if not (part.pinned or part.rows or part.controls):
+        text = f"{len(board.rows):,} compete; none has these words in its name, or all that do are hidden."
+        show(message("No method matches", text), "message")
+    else:
+        show(table(shown, part, order, printed), "matrix", state.act(ACTS, {"method": METHODS_PAGE}))
+    turning = pager(part, PAGE)
+    if turning is not None:
+        show(turning, "pager", state.act(ACTS))
+    if papers and not printed:
+        show(el("p", "No paper that is kept here prints these metrics on these benchmarks.", cls="note"), "no-papers")
+    show(legend(shown), "legend")
+
+
+def _order(board: Matrix) -> Order:
+    usual = default_order(board)
+    column = state.pick("sort", sort_columns(board), usual.column)
+    first = first_direction(board, column)
+    return Order(column, state.pick("order", ("asc", "desc"), first) == "desc")
+
+
+def _keys(name: str) -> list[str]:
+    """Keys of rows that the URL names; those that do not exist mean nothing."""
+    return [key for key in state.settle(name, state.read(name)).split(",") if key]
+
+
+def _title(experiment: str | None, shown: Shown) -> str:
+    settings = dict.fromkeys(column.first.setting for column in shown.board.columns)
+    return f"{experiment or 'All runs'}, setting {', '.join(settings)}"
+
+
+def _summary(board: Matrix, left_out: int, papers: Sequence[Printed]) -> Node:
+    controls = sum(row.control for row in board.rows)
+    apart = sum(bool(cell.apart) and cell.run.kind != "control" for cell in board.cells.values())
+    parts = [
+        f"{len(board.columns):,} benchmark{'s' * (len(board.columns) != 1)}",
+        f"{len(board.rows) - controls:,} method{'s' * (len(board.rows) - controls != 1)}",
+        f"{controls:,} control{'s' * (controls != 1)}" if controls else "",
+        f"{left_out:,} filtered out" if left_out else "",
+        f"{apart:,} result{'s' * (apart != 1)} not comparable" if apart else "",
+        compared_with(board),
+        *unstated(board, papers),
+    ]
+    return el("p", *(el("span", part, cls="fact") for part in parts if part), cls="facts")
+
+
+def _nobody() -> None:
+    """Say that the filters leave no method, and how to be rid of them."""
+    text = "No method meets all filters. Those whose size or weights nobody states pass only as not stated."
+    clear = el("button", "clear the filters", cls="turn", key="clear", action=dict.fromkeys(widgets.FILTERS))
+    show(el("section", el("h2", "No method competes"), el("p", text), el("p", clear), cls="message"), "message", state.act(ACTS))

@@ -1,0 +1,179 @@
+"""The method page: what a method is, and all that the store knows of it."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from leaderboard import read as source
+from leaderboard import state
+from leaderboard.elements import charts, formats
+from leaderboard.elements.formats import MAIN, families, scale_of
+from leaderboard.elements.nodes import el, message
+from leaderboard.read import Source, store_of
+from leaderboard.views import method as history_view
+from leaderboard.views import submission
+from leaderboard.widgets import draw, enter, explain, permalink, show
+from results import checkpoints, gate, provenance
+from results.checkpoints import Checkpoint
+from results.contestants import contaminated_by
+from results.gate import Decided
+from results.provenance import Result
+from results.queries import RunRow, UserError
+
+_CURVES = 6
+"""Checkpoints whose curves are drawn together."""
+_FIRST = ("loss",)
+"""Figures that are drawn first where there are several."""
+
+
+@st.cache_data(show_spinner=False, max_entries=4)
+def _methods(at: Source) -> list[str]:
+    return provenance.method_ids(store_of(at))
+
+
+@st.cache_data(show_spinner=False, max_entries=32)
+def _runs(at: Source, method: str) -> list[RunRow]:
+    return provenance.runs_of(store_of(at), method)
+
+
+@st.cache_data(show_spinner=False, max_entries=32)
+def _results(at: Source, method: str, metrics: tuple[str, ...]) -> list[Result]:
+    return provenance.results_of(store_of(at), _runs(at, method), metrics)
+
+
+@st.cache_data(show_spinner=False, max_entries=4)
+def _decisions(at: Source) -> list[Decided]:
+    return gate.history(store_of(at))
+
+
+def render() -> None:
+    """Draw the page."""
+    at = enter("methods", "Method")
+    if at is None:
+        return
+    try:
+        _render(at)
+    except UserError as error:
+        explain(error, "This store cannot be read")
+
+
+def _render(at: Source) -> None:
+    known = _methods(at)
+    if not known:
+        show(
+            message(
+                "No method has run yet", f"{at.folder} has no runs and no checkpoints.", ("ragmeter demo", "ragmeter run EXPERIMENT.yaml")
+            ),
+            "message",
+        )
+        return
+    cards = source.method_cards(at)
+    left, right = st.columns([1, 2])
+    with left:
+        method = state.select("Method", "method", known, known[0], resets=("family", "figure"))
+    runs = _runs(at, method)
+    if method not in cards and any(run.card for run in runs):
+        show(submission.cards(method, runs), "card")
+    else:
+        trained = any(one.method == method for one in source.known_checkpoints(at))
+        show(history_view.card(method, cards.get(method), checkpoints=trained), "card")
+    definitions = source.definitions(at)
+    metrics = source.metric_ids(at, tuple(run.run for run in runs)) if runs else []
+    groups = families(metrics, definitions, ()) if metrics else {MAIN: []}
+    with right:
+        family = state.select("Metrics", "family", list(groups), MAIN, show=lambda name: f"{name} metrics")
+    _show_results(at, method, runs, tuple(groups[family]))
+    _show_checkpoints(at, method, runs)
+    permalink()
+
+
+def _show_results(at: Source, method: str, runs: list[RunRow], metrics: tuple[str, ...]) -> None:
+    show(el("h2", "Results on every board", cls="section"), "results-title")
+    if not runs:
+        show(message("It has not run yet", "Only checkpoints of it are registered.", ("ragmeter run EXPERIMENT.yaml",)), "message")
+        return
+    found = _results(at, method, metrics)
+    learnt = source.method_cards(at), source.checkpoints_by_hash(at)
+    contaminated = {run.run: contaminated_by(run, *learnt) for run in runs}
+    show(history_view.results(found, metrics, source.definitions(at), contaminated), "results")
+    note = (
+        "Brackets: 95 % bootstrap interval. † may not cover as often as it says; point at the cell for the reason. "
+        "Lines are not comparable with each other: data, settings and parts differ."
+    )
+    show(el("p", note, cls="note"), "results-note")
+    spent = history_view.costs(found)
+    if spent is not None:
+        show(el("h2", "What a question took", cls="section"), "costs-title")
+        show(spent, "costs")
+    options = history_view.options(runs)
+    if options is not None:
+        title = el("summary", el("span", "Options of its runs, of all parts", cls="name"))
+        show(el("details", title, options, cls="evidence", key="options-fold"), "options")
+
+
+def _show_checkpoints(at: Source, method: str, runs: list[RunRow]) -> None:
+    own = [one for one in source.known_checkpoints(at) if one.method == method]
+    if own:
+        show(el("h2", "Checkpoints", cls="section"), "checkpoints-title")
+        every = {run.run: run for group in source.run_groups(at, None) for run in group}.values()
+        used = {one.sha256: [run for run in every if checkpoints.made_with(run, one.sha256)] for one in own}
+        show(history_view.checkpoints(own, used), "checkpoints")
+        _show_history(at, own, used)
+        _show_curves(own)
+    mine = {run.run for run in runs}
+    decided = [one for one in _decisions(at) if mine & {one.baseline, one.candidate}]
+    if decided:
+        show(el("h2", "Decisions of the gate", cls="section"), "gate-title")
+        named = {run.run: run for group in source.run_groups(at, None) for run in group}
+        show(history_view.decisions(decided, named, source.definitions(at)), "gate")
+
+
+def _show_history(at: Source, own: list[Checkpoint], used: dict[str, list[RunRow]]) -> None:
+    """What each checkpoint was worth where it was run, oldest first; nothing where none was."""
+    runs = list({run.run: run for each in used.values() for run in each}.values())
+    metrics = source.metric_ids(at, tuple(run.run for run in runs)) if runs else []
+    if not metrics:
+        return
+    definitions = source.definitions(at)
+    show(el("h2", "Over its checkpoints", cls="section"), "history-title")
+    metric = state.select("Measured by", "over", metrics, families(metrics, definitions, ())[MAIN][0], show=formats.metric_label)
+    values = {found.run.run: found.values for found in provenance.results_of(store_of(at), runs, [metric])}
+    rows = history_view.stands(own, used, values, metric, _decisions(at))
+    drawn = history_view.points(rows, metric, definitions)
+    if len({point.x for point in drawn}) > 1:
+        draw(
+            charts.curves(
+                drawn,
+                "checkpoint, in the order in which they were registered",
+                f"{formats.metric_label(metric)}, {scale_of(metric, definitions).unit}",
+            ),
+            alt="The metric over the method's checkpoints, a curve for each board; its values are in the table below",
+        )
+    show(history_view.history(rows, metric, definitions), "history")
+
+
+def _show_curves(own: list[Checkpoint]) -> None:
+    """Training curves that lie in the checkpoints' registered folders; nothing where there are none."""
+    read = {f"{one.stage} {one.sha256[:8]}": provenance.curve(one.path) for one in own[:_CURVES]}
+    read = {name: figures for name, figures in read.items() if figures}
+    if not read:
+        return
+    names = list(dict.fromkeys(figure for figures in read.values() for figure in figures))
+    show(el("h2", "Training curves", cls="section"), "curves-title")
+    first = next((name for name in _FIRST if name in names), names[0])
+    figure = state.select("Figure", "figure", names, first, show=lambda name: name.replace("_", " "))
+    curves = {name: figures[figure] for name, figures in read.items() if figure in figures}
+    draw(
+        history_view.curve_chart(curves, figure),
+        alt="The figure over the steps of each training; first, least, largest and last values are in the table below",
+    )
+    show(history_view.curve_ends(curves), "curves")
+    if len(own) > _CURVES:
+        show(el("p", f"Of the {_CURVES} newest of {len(own):,} checkpoints.", cls="note"), "curves-note")
+
+
+if __name__ == "__main__":
+    # Streamlit runs this file; what it holds is imported once.
+    from leaderboard.pages import method as page
+
+    page.render()

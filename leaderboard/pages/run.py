@@ -1,0 +1,208 @@
+"""The runs page: what goes on, all runs, where one's numbers come from, and what differs between two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import streamlit as st
+
+from leaderboard import read, state
+from leaderboard.elements import formats
+from leaderboard.elements.formats import ALL_RUNS
+from leaderboard.elements.nodes import el, message
+from leaderboard.read import Source, store_of
+from leaderboard.views import run as diff_view
+from leaderboard.views.run import Sightings
+from leaderboard.widgets import bar, enter, explain, permalink, show
+from results import checkpoints
+from results.compare import Diff, diff
+from results.database import now
+from results.queries import RunRow, UserError, running
+from results.store import Store
+
+ANY = "any"
+NONE = "-"
+PAGE = 25
+"""Runs listed at a time."""
+EVERY_S = 2.0
+"""How often what goes on is looked at."""
+IDLE_S = 10.0
+"""How often it is looked whether something has begun."""
+APART = 8
+"""Questions shown on which two runs differ most."""
+NEAREST = 300
+"""Other runs offered for a comparison; the browser is sent all of their names with every change."""
+
+
+@st.cache_resource(show_spinner=False, max_entries=16)
+def _runs(at: Source, experiment: str | None) -> list[RunRow]:
+    """Runs of an experiment, or of the store, each once, the newest first; shared, not to be changed."""
+    found = {run.run: run for group in read.run_groups(at, experiment) for run in group}
+    return sorted(found.values(), key=lambda run: run.started_at, reverse=True)
+
+
+@st.cache_data(show_spinner="Comparing …", max_entries=32)
+def _diff(at: Source, first: str, second: str, _pair: tuple[RunRow, RunRow]) -> Diff:
+    """What differs; `first` and `second` are the fingerprints of the pair, which is not hashed."""
+    return diff(store_of(at), *_pair, questions=APART)
+
+
+@st.cache_resource(show_spinner=False)
+def _sightings() -> Sightings:
+    return Sightings()
+
+
+def render() -> None:
+    """Draw the page."""
+    at = enter("runs", "Runs")
+    if at is None:
+        return
+    try:
+        _render(at)
+    except UserError as error:
+        explain(error, "This store cannot be read")
+
+
+def _render(at: Source) -> None:
+    every = _runs(at, None)
+    if not every:
+        show(
+            message(
+                "No run yet",
+                f"{at.folder} holds none. Run the demo, or an experiment of your own.",
+                ("ragmeter demo", "ragmeter run EXPERIMENT.yaml"),
+            ),
+            "message",
+        )
+        return
+    _live(at)
+    run = _list(at, every)
+    if run is None:
+        return
+    show(el("h2", f"Where the numbers of {run.method} come from", cls="section"), "made-title")
+    show(diff_view.made(run, read.index_cost(at, run.run)), "made")
+    used = diff_view.weights([one for one in read.known_checkpoints(at) if checkpoints.made_with(run, one.sha256)])
+    if used is not None:
+        show(used, "weights")
+    for number, fold in enumerate(diff_view.folds(run)):
+        show(fold, f"fold-{number}")
+    _differences(at, run, every)
+    permalink()
+
+
+def _live(at: Source) -> None:
+    """What goes on; looks again by itself, and seldom while nothing does."""
+    show(el("h2", "Running now", cls="section"), "live-title")
+    active = bool(running(store_of(at)))
+    st.fragment(_look, run_every=EVERY_S if active else IDLE_S)(at.folder, active)
+
+
+def _look(folder: str, active: bool) -> None:
+    try:
+        found = running(Store(Path(folder)))
+    except UserError as error:
+        # Where it looks by itself, nobody around it says so.
+        show(el("p", f"What is running cannot be read now: {error.what}.", cls="note"), "live-none")
+        return
+    paces = _sightings().look(found, now())
+    if bool(found) != active:
+        # The list below has changed, and it is time to look more often, or seldom.
+        st.rerun(scope="app")
+    if not found:
+        note = f"Nothing is running. What you start shows here by itself, within {IDLE_S:g} s."
+        show(el("p", note, cls="note"), "live-none")
+        return
+    show(diff_view.live(found, paces), "live")
+    note = f"Looks again every {EVERY_S:g} s. A run whose process was killed stays here until it is resumed."
+    show(el("p", note, cls="note"), "live-note")
+
+
+def _list(at: Source, every: Sequence[RunRow]) -> RunRow | None:
+    """Draw the filters and the list; the run that is chosen, None where no run passes."""
+    show(el("h2", "All runs", cls="section"), "list-title")
+    left, right = bar("filter", 2)
+    names = [row.name for row in read.experiments(at)]
+    with left:
+        experiment = state.select(
+            "Experiment",
+            "experiment",
+            [ALL_RUNS, *names],
+            ALL_RUNS,
+            resets=("from", "run"),
+            show=lambda name: "All runs in the store" if name == ALL_RUNS else name,
+        )
+    with right:
+        states = [ANY, *dict.fromkeys(run.status for run in every)]
+        wanted = state.select("State", "state", states, ANY, resets=("from", "run"), show=lambda name: "any state" if name == ANY else name)
+    members = every if experiment == ALL_RUNS else _runs(at, experiment)
+    found = [run for run in members if wanted in (ANY, run.status)]
+    if not found:
+        show(message("No run is like this", "Choose another experiment or state."), "message")
+        return None
+    ids = [run.run for run in found]
+    chosen = state.pick("run", ids, ids[0], lambda run: run[:8])
+    start = _start(len(found), ids.index(chosen))
+    show(diff_view.listing(found[start : start + PAGE], chosen), "list", state.act(("run",)))
+    _turn(start, len(found))
+    return found[ids.index(chosen)]
+
+
+def _start(count: int, chosen: int) -> int:
+    """Where the listed page begins: as the URL says, else where the chosen run is."""
+    text = state.read("from")
+    start = int(text) if text.isdecimal() and len(text) < 9 else chosen
+    start = min(start, count - 1) // PAGE * PAGE
+    state.settle("from", str(start))
+    return start
+
+
+def _turn(start: int, count: int) -> None:
+    if count <= PAGE:
+        return
+    with st.container(horizontal=True, vertical_alignment="center"):
+        for name, to in (("Newer", start - PAGE), ("Older", start + PAGE)):
+            st.button(name, key=name.lower(), disabled=not 0 <= to < count, on_click=lambda to=to: state.write(**{"from": str(to)}))
+    show(el("p", f"{start + 1:,}–{min(start + PAGE, count):,} of {count:,}", cls="note"), "place")
+
+
+def _differences(at: Source, run: RunRow, every: Sequence[RunRow]) -> None:
+    show(el("h2", "What differs from another run", cls="section"), "diff-title")
+    near, asked = _nearest(run, every), state.read("with")
+    # Any run may be asked for by the address.
+    others = {one.run: one for place, one in enumerate(near) if place < NEAREST or one.run == asked}
+    labels = {name: f"{one.method} · {one.dataset} · {one.setting} · seed {one.seed} · {name[:8]}" for name, one in others.items()}
+    second = state.select("Other run", "with", [NONE, *others], NONE, show=lambda name: labels.get(name, "choose a run"))
+    if second == NONE:
+        show(el("p", "Settings, numbers and answers of both will stand side by side.", cls="note"), "diff-none")
+        return
+    found = _diff(at, run.run, second, (run, others[second]))
+    show(el("p", f"First: {run.method} ({run.run[:8]}). Second: {others[second].method} ({second[:8]}).", cls="note"), "diff-who")
+    show(diff_view.settings(found.settings), "settings")
+    definitions = read.definitions(at)
+    if found.unpaired:
+        show(el("p", f"The numbers are not paired: {found.unpaired}.", cls="note"), "unpaired")
+    if found.numbers:
+        show(diff_view.numbers(found, definitions), "numbers")
+    if found.by is not None and found.questions:
+        more = f", {len(found.questions)} of {found.apart:,}" if found.apart > len(found.questions) else ""
+        show(el("h3", f"Where they differ most on {formats.metric_label(found.by)}{more}"), "apart-title")
+        show(diff_view.questions(found, definitions), "apart")
+    show(el("p", el("span", f"ragmeter diff {run.run[:8]} {second[:8]}", cls="command")), "diff-command")
+
+
+def _nearest(run: RunRow, every: Sequence[RunRow]) -> list[RunRow]:
+    """The other runs, those of the same board before those over the same data before the rest."""
+    place = (run.dataset_fingerprint, run.setting, run.seed)
+    others = [one for one in every if one.run != run.run]
+    return sorted(
+        others,
+        key=lambda one: ((one.dataset_fingerprint, one.setting, one.seed) != place, one.dataset_fingerprint != run.dataset_fingerprint),
+    )
+
+
+if __name__ == "__main__":
+    # Streamlit runs this file; what it holds is imported once.
+    from leaderboard.pages import run as page
+
+    page.render()

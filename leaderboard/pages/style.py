@@ -1,0 +1,96 @@
+"""The style page: what it costs methods when the same candidates are told in another style."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from leaderboard import read, state
+from leaderboard.elements import charts, formats
+from leaderboard.elements.formats import higher_is_better
+from leaderboard.elements.nodes import el, message
+from leaderboard.read import Source
+from leaderboard.views import style
+from leaderboard.widgets import bar, draw, enter, explain, permalink, show
+from results.queries import UserError
+from results.style import CurveTable, DropTable, Over
+
+OVER: dict[Over, str] = {"formal": "Value by the share of formal candidates", "k": "Value by how many passages the reader gets"}
+
+
+def render() -> None:
+    """Draw the page."""
+    at = enter("styles", "Style robustness")
+    if at is None:
+        return
+    names = read.styled_experiments(at)
+    if not names:
+        show(
+            message(
+                "No experiment asks in another style",
+                "Run one over the same questions with their candidates told formally and otherwise: a benchmark `styled` "
+                "over one base, with mix {informal: 0} and {informal: 1}.",
+                ("ragmeter experiments", "ragmeter run EXPERIMENT.yaml"),
+            ),
+            "message",
+        )
+        return
+    left, right = bar("shown", 2)
+    with left:
+        experiment = state.select("Experiment", "experiment", names, names[0], resets=("metric", "board"))
+    try:
+        tables = read.style_drops(at, experiment)
+    except UserError as error:
+        explain(error, "Nothing to compare yet")
+        tables = []
+    with right:
+        metric = _metric(at, experiment, tables)
+    _drops([table for table in tables if table.metric == metric], higher_is_better(metric, read.definitions(at)))
+    for over in OVER:
+        _curves(read.style_curves(at, experiment, over), metric, over)
+    if tables:
+        show(el("h2", "Sensitivity", cls="section"), "sensitivity-title")
+        show(style.sensitivity_note([table.base for table in tables], experiment), "sensitivity")
+    permalink()
+
+
+def _metric(at: Source, experiment: str, tables: Sequence[DropTable]) -> str:
+    curves = [table for over in OVER for table in read.style_curves(at, experiment, over)]
+    known = list(dict.fromkeys([table.metric for table in tables] + [table.metric for table in curves]))
+    if not known:
+        return ""
+    return state.select("Metric", "metric", known, known[0], show=formats.metric_label)
+
+
+def _drops(tables: Sequence[DropTable], upwards: bool) -> None:
+    for number, table in enumerate(tables):
+        seed = f" · seed {table.seed}" if table.seed else ""
+        show(el("h2", f"What style costs on {table.base} · {table.setting}{seed}", cls="section"), f"drop-title-{number}")
+        show(style.average(table), f"average-{number}")
+        draw(
+            style.drop_chart(table),
+            key=f"drop-chart-{number}",
+            alt="Drop of each method in each style with its 95 % interval; the numbers are in the table below",
+        )
+        show(style.drops(table, higher_is_better=upwards), f"drops-{number}")
+        show(el("p", style.drops_note(table), cls="note"), f"drop-note-{number}")
+
+
+def _curves(tables: Sequence[CurveTable], metric: str, over: Over) -> None:
+    shown = [table for table in tables if table.metric == metric]
+    if shown:
+        show(el("h2", OVER[over], cls="section"), f"curve-title-{over}")
+    for number, table in enumerate(shown):
+        show(el("p", table.title, cls="note"), f"curve-name-{over}-{number}")
+        draw(
+            charts.curves(style.curve_points(table), *style.curve_titles(table)),
+            key=f"curve-chart-{over}-{number}",
+            alt=f"{OVER[over]}, a curve for each method with 95 % intervals; the numbers are in the table below",
+        )
+        show(style.curve_table(table, f"curve-scroll-{over}-{number}"), f"curve-{over}-{number}")
+
+
+if __name__ == "__main__":
+    # Streamlit runs this file; what it holds is imported once.
+    from leaderboard.pages import style as page
+
+    page.render()

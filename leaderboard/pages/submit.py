@@ -1,0 +1,205 @@
+"""The submit page: send predictions, read what the check found, see the board with them on it, then store them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from leaderboard import read, server
+from leaderboard.elements.formats import ALL_RUNS, MAIN, board_key, families
+from leaderboard.elements.nodes import el, message, prose
+from leaderboard.read import Source, store_of
+from leaderboard.server import Draft, Verdict
+from leaderboard.views import submission
+from leaderboard.widgets import enter, explain, show
+from results.board import board
+from results.queries import UserError
+from results.submission.storing import beside
+
+BOARD_PAGE = "board.py"
+_CHECKED, _CHANGED, _STORED = "submission-checked", "submission-changed", "submission-stored"
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """A submission that was checked and not stored: which uploads, the files, and what was found."""
+
+    uploads: tuple[str, ...]
+    draft: Draft
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """Files that are no submission: which uploads, and why."""
+
+    uploads: tuple[str, ...]
+    error: UserError
+
+
+def render() -> None:
+    """Draw the page."""
+    at = enter("submit", "Submit")
+    if at is None:
+        return
+    if server.submit_command() is None:
+        show(
+            message(
+                "This server is read-only",
+                "Whoever keeps it can let submissions in, or take the files by hand.",
+                ("ragmeter serve --allow-submissions", "ragmeter submit PREDICTIONS.jsonl --card card.yaml"),
+            ),
+            "message",
+        )
+        return
+    stored = st.session_state.get(_STORED)
+    if stored is not None:
+        _thanks(at, *stored)
+        return
+    show(submission.how(), "how")
+    uploads = _uploads()
+    checked = st.session_state.get(_CHECKED)
+    if checked is not None and checked.uploads != _ids(uploads):
+        _forget()
+        # Another file in a box draws the page twice: without the old one, then with the new one.
+        st.session_state[_CHANGED] = True
+    if st.button("Check and preview", key="check", type="primary", disabled=uploads[0] is None):
+        _check(at, *uploads)
+    checked = st.session_state.get(_CHECKED)
+    if isinstance(checked, _Refused):
+        explain(checked.error, "It cannot be read as a submission")
+    elif checked is not None:
+        _result(at, checked)
+    elif _CHANGED in st.session_state and uploads[0] is not None:
+        show(el("p", "The files are others than those that were checked: check them again.", cls="note"), "changed")
+
+
+def _uploads() -> tuple[Any, Any]:
+    """Draw the boxes for files; the uploads, None where there is none."""
+    left, right = st.columns(2)
+    with left:
+        predictions = st.file_uploader("Predictions (.jsonl) or bundle (.zip)", key="upload-predictions")
+    with right:
+        card = st.file_uploader("Card (.yaml); a bundle brings its own", key="upload-card", max_upload_size=1)
+    return predictions, card
+
+
+def _ids(uploads: tuple[Any, Any]) -> tuple[str, ...]:
+    return tuple(one.file_id for one in uploads if one is not None)
+
+
+def _check(at: Source, predictions: Any, card: Any) -> None:
+    _forget()
+    st.session_state.pop(_CHANGED, None)
+    ids, draft = _ids((predictions, card)), None
+    try:
+        draft = Draft(predictions.getvalue(), None if card is None else card.getvalue())
+        with st.spinner("Checking and scoring …"):
+            verdict = server.hand_over(draft, Path(at.folder), keep=False)
+    except UserError as error:
+        if draft is not None:
+            draft.discard()
+        st.session_state[_CHECKED] = _Refused(ids, error.with_traceback(None))
+        return
+    st.session_state[_CHECKED] = _Checked(ids, draft, verdict)
+
+
+def _forget() -> None:
+    """Drop what was checked and not stored."""
+    checked = st.session_state.pop(_CHECKED, None)
+    if isinstance(checked, _Checked):
+        checked.draft.discard()
+
+
+def _result(at: Source, checked: _Checked) -> None:
+    report = checked.verdict.report
+    show(submission.verdict(report), "verdict")
+    found = submission.findings(report)
+    if found is not None:
+        show(found, "findings")
+    if checked.verdict.notes:
+        show(el("ul", *(el("li", *prose(note)) for note in checked.verdict.notes), cls="note"), "notes")
+    if not checked.verdict.ok:
+        return
+    metric = _preview(at, checked.verdict)
+    note = (
+        "What is stored is shown to everybody, with its card, marked as submitted. It cannot be changed here: "
+        "something changed asks for a new version in the card."
+    )
+    show(el("p", note, cls="note"), "store-note")
+    if st.button("Store it on the board", key="store"):
+        _store(at, checked, metric)
+
+
+def _preview(at: Source, verdict: Verdict) -> str | None:
+    """Draw the board with the submission on it; the metric that it is ranked by, None where none was scored."""
+    if not verdict.preview:
+        show(el("p", "No metric can be computed from it here, so there is no place on the board to preview.", cls="note"), "preview-note")
+        return None
+    report = verdict.report
+    rows = beside(
+        [run for group in read.run_groups(at, None) for run in group], report["dataset_fingerprint"], report["setting"], report["seed"]
+    )
+    card = read.datasets(at).get(report["dataset_fingerprint"], {}).get("card", {})
+    definitions, scored = read.definitions(at), read.metric_ids(at, tuple(run.run for run in rows))
+    # What the others were not scored on cannot be compared, and must not rank.
+    shared = [metric for metric in verdict.preview if metric in scored]
+    metrics = families(shared or list(verdict.preview), definitions, card.get("metrics", ()))[MAIN]
+    there = board(store_of(at), rows, metrics=[metric for metric in metrics if metric in scored])
+    show(el("h2", "How it would stand", cls="section"), "preview-title")
+    label = f"{report['method']}@{report['version']}"
+    leaked = bool(report.get("contamination"))
+    show(submission.preview(label, verdict.preview, there, metrics, definitions, contaminated=leaked), "preview")
+    note = (
+        f"{report['dataset']} · {report['setting']} · seed {report['seed']}. Brackets: 95 % bootstrap interval. "
+        "† may not cover as often as it says; point at the cell for the reason."
+    )
+    show(el("p", note, cls="note"), "preview-note")
+    return metrics[0]
+
+
+def _store(at: Source, checked: _Checked, metric: str | None) -> None:
+    try:
+        with st.spinner("Checking once more, and storing …"):
+            kept = server.hand_over(checked.draft, Path(at.folder), keep=True)
+    except UserError as error:
+        explain(error, "It was not stored")
+        return
+    if kept.run is None:
+        # Between the two checks the data or the board have changed.
+        st.session_state[_CHECKED] = _Checked(checked.uploads, checked.draft, kept)
+    else:
+        _forget()
+        st.session_state[_STORED] = (kept.run, metric)
+    st.rerun()
+
+
+def _thanks(at: Source, stored: str, metric: str | None) -> None:
+    run = next((one for group in read.run_groups(at, None) for one in group if one.run == stored), None)
+    if run is None:
+        del st.session_state[_STORED]
+        st.rerun()
+        return
+    show(
+        message(
+            f"{run.method} is on the board",
+            f"Run {run.run[:8]}: {run.done:,} questions of {run.dataset}, marked as {run.origin} until somebody here has run it too.",
+            (f"ragmeter submit --verify {run.run[:8]}",),
+        ),
+        "stored",
+    )
+    place = {"experiment": ALL_RUNS, "board": board_key(run)} | ({} if metric is None else {"metric": metric})
+    st.page_link(BOARD_PAGE, label="Open the board", icon=":material/leaderboard:", query_params=place)
+    if st.button("Send another one", key="another"):
+        del st.session_state[_STORED]
+        st.rerun()
+
+
+if __name__ == "__main__":
+    # Streamlit runs this file; what it holds is imported once.
+    from leaderboard.pages import submit as page
+
+    page.render()

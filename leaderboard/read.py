@@ -1,0 +1,493 @@
+"""What the matrix reads, remembered as long as the store's file stays the same; shared, so not to be changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import streamlit as st
+from numpy.typing import NDArray
+
+from leaderboard.matrix import rows as filters
+from leaderboard.matrix.exports import closest_printed
+from leaderboard.matrix.rows import ALL_SETTINGS, Choices, Filters, columns_of, labels, metrics_of, settings_of, wanted_of
+from results import battles as battle_board
+from results import board as boards
+from results import checkpoints, compare, invariants, judgements, provenance, queries, style
+from results import contestants as column_figures
+from results import judge_card as judge_cards
+from results import judgements as judged
+from results import provenance as attributions
+from results import style as curves_of
+from results import style as drops_of
+from results.battles import BattleBoard
+from results.board import Board, board, folded_costs, folded_runs, groups, places, series_of
+from results.checkpoints import Checkpoint, Checkpoints
+from results.compare import Comparison
+from results.contestants import Contestant, Figures, contestants
+from results.judge_card import JudgeCard
+from results.judgements import Conversation, Verdict
+from results.matrix import Cell, Column, Correction, Key, Matrix, matrix, ranked_cells
+from results.provenance import Attribution, DatasetFacts, Sample
+from results.published import Comparison as PublishedComparison
+from results.queries import AnswerRow, ExperimentRow, IndexCost, Passage, QuestionRow, RunRow, UserError
+from results.statistics.closed_form import Band
+from results.store import Store
+from results.style import CurveTable, DropTable, Over
+
+# -- What pages read, remembered as long as the store's file stays the same --
+# Small results (one metric's board column) are cached by value; lists of runs and of questions are shared between readers
+# and must not be changed. The store's folder comes from whoever started the server, never from a URL.
+
+
+STORE_VARIABLE = "RAGMETER_STORE"
+DEFAULT_FOLDER = "ragmeter-store"
+DEPTH = 20
+"""Ranks of evidence shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A store as it is now: its folder, and what changes whenever something is written."""
+
+    folder: str
+    stamp: tuple[int, ...]
+
+
+def source() -> Source:
+    """The store that the server was started for."""
+    store = Store(Path(os.environ.get(STORE_VARIABLE) or DEFAULT_FOLDER).resolve())
+    stamp: list[int] = []
+    for path in (store.database.path, store.database.path.with_suffix(".duckdb.wal")):
+        try:
+            found = path.stat()
+        except OSError:
+            continue
+        stamp += [found.st_mtime_ns, found.st_size]
+    return Source(str(store.folder), tuple(stamp))
+
+
+@st.cache_resource(show_spinner=False, max_entries=4)
+def store_of(at: Source) -> Store:
+    """The store itself; of one state of its file it is opened and checked once."""
+    return Store(Path(at.folder))
+
+
+@st.cache_data(show_spinner=False, max_entries=8)
+def experiments(at: Source) -> list[ExperimentRow]:
+    """Stored experiments, newest first."""
+    return queries.experiments(store_of(at))
+
+
+@st.cache_data(show_spinner=False, max_entries=8)
+def has_runs(at: Source) -> bool:
+    """Whether anything has started there."""
+    return queries.has_runs(store_of(at))
+
+
+@st.cache_resource(show_spinner=False, max_entries=16)
+def run_groups(at: Source, experiment: str | None) -> list[list[RunRow]]:
+    """An experiment's runs (or all of the store's), split into those that may share a board; shared, not to be
+    changed."""
+    return groups(queries.runs(store_of(at), experiment))
+
+
+def index_cost(at: Source, run: str) -> IndexCost | None:
+    """What preparing for a run's questions took; None where nothing is known."""
+    return queries.index_costs(store_of(at), [run]).get(run)
+
+
+@st.cache_data(show_spinner=False, max_entries=8)
+def definitions(at: Source) -> dict[str, dict[str, Any]]:
+    """Metric definitions by id."""
+    return queries.definitions(store_of(at))
+
+
+@st.cache_data(show_spinner=False, max_entries=8)
+def datasets(at: Source) -> dict[str, dict[str, Any]]:
+    """Stored datasets by fingerprint."""
+    return queries.datasets(store_of(at))
+
+
+@st.cache_data(show_spinner=False, max_entries=32)
+def metric_ids(at: Source, runs: tuple[str, ...]) -> list[str]:
+    """Metrics that any of these runs was scored on."""
+    return queries.metric_ids(store_of(at), runs)
+
+
+@st.cache_data(show_spinner=False, max_entries=512)
+def _column(at: Source, experiment: str | None, group: int, reference: str | None, metric: str) -> Board:
+    return board(
+        store_of(at),
+        run_groups(at, experiment)[group],
+        reference=reference,
+        metrics=[metric],
+        learnt=(method_cards(at), checkpoints_by_hash(at)),
+    )
+
+
+@st.cache_resource(show_spinner=False, max_entries=4)
+def method_cards(at: Source) -> dict[str, dict[str, Any]]:
+    """Cards of methods and their parts by id; shared, not to be changed."""
+    return provenance.cards(store_of(at))
+
+
+@st.cache_resource(show_spinner=False, max_entries=4)
+def checkpoints_by_hash(at: Source) -> Checkpoints:
+    """Registered checkpoints by their hash; shared, not to be changed."""
+    return checkpoints.known_checkpoints(store_of(at))
+
+
+def board_of(at: Source, experiment: str | None, group: int, reference: str | None, metrics: tuple[str, ...]) -> Board:
+    """The board of one group of runs; each metric's column is computed once and kept.
+
+    Args:
+        at: The store.
+        experiment: None for all runs.
+        group: Position in `run_groups`.
+        reference: The method that differences are taken to.
+        metrics: At least one.
+    """
+    columns = [_column(at, experiment, group, reference, metric) for metric in metrics]
+    rows = tuple(
+        replace(rows[0], cells={metric: cell for row in rows for metric, cell in row.cells.items()})
+        for rows in zip(*(column.rows for column in columns), strict=True)
+    )
+    return replace(columns[0], metrics=metrics, rows=rows)
+
+
+@st.cache_data(show_spinner=False, max_entries=64)
+def places_of(
+    at: Source, experiment: str | None, group: int, reference: str | None, metric: str, higher_is_better: bool
+) -> dict[str, Band]:
+    """The places on the board of one group of runs, by run; the column with its `reference` is remembered."""
+    return places(store_of(at), _column(at, experiment, group, reference, metric), metric, higher_is_better=higher_is_better)
+
+
+@st.cache_resource(show_spinner=False, max_entries=8)
+def questions(at: Source, dataset_fingerprint: str) -> list[QuestionRow]:
+    """A dataset's questions; shared, not to be changed."""
+    return queries.questions(store_of(at), dataset_fingerprint)
+
+
+@st.cache_resource(show_spinner=False, max_entries=64)
+def scores(at: Source, dataset_fingerprint: str, runs: tuple[str, ...], metric: str) -> dict[str, NDArray[np.float64]]:
+    """One metric's score of every question by run, shape (questions,), NaN without score; shared, not to be changed."""
+    columns = queries.score_columns(store_of(at), dataset_fingerprint, runs, [metric]).values
+    return {run: column for (run, _), column in columns.items()}
+
+
+@st.cache_data(show_spinner=False, max_entries=128)
+def answers(at: Source, question: QuestionRow, runs: tuple[str, ...]) -> list[AnswerRow]:
+    """What runs said about one question."""
+    return queries.answers(store_of(at), question, runs, depth=DEPTH)
+
+
+@st.cache_data(show_spinner=False, max_entries=128)
+def verdicts(at: Source, question: str, first: RunRow, runs: tuple[str, ...]) -> list[Verdict]:
+    """What judges said about one question of the board that `first` is on."""
+    return judged.verdicts(store_of(at), question, first.dataset_fingerprint, first.setting, runs)
+
+
+def conversation(at: Source, call: str) -> Conversation | None:
+    """A kept call of a model."""
+    return judged.conversations(store_of(at), [call]).get(call)
+
+
+@st.cache_data(show_spinner=False, max_entries=128)
+def gold_passages(at: Source, question: QuestionRow) -> dict[str, Passage]:
+    """The positive passages of a question by id."""
+    return queries.passages(store_of(at), question.evidence)
+
+
+@st.cache_data(show_spinner=False, max_entries=4)
+def known_checkpoints(at: Source) -> list[Checkpoint]:
+    """Registered checkpoints, newest first."""
+    return checkpoints.checkpoints(store_of(at))
+
+
+# -- What the pages about datasets, judges, styles and budgets read, remembered as in `source.py` --
+
+
+@st.cache_data(show_spinner=False, max_entries=8)
+def dataset_facts(at: Source) -> list[DatasetFacts]:
+    """Stored datasets with what is known of them."""
+    return provenance.dataset_facts(store_of(at))
+
+
+@st.cache_data(show_spinner=False, max_entries=64)
+def samples(at: Source, fingerprint: str, number: int, start: int) -> list[Sample]:
+    """Some of a dataset's questions."""
+    return provenance.samples(store_of(at), fingerprint, number, start)
+
+
+@st.cache_data(show_spinner=False, max_entries=8)
+def judges(at: Source) -> dict[str, dict[str, Any]]:
+    """Cards of judges by id."""
+    return judgements.judges(store_of(at))
+
+
+@st.cache_data(show_spinner="Reading what the judge said …", max_entries=16)
+def judge_card(at: Source, judge: str) -> JudgeCard:
+    """What is known of a judge that the store knows."""
+    return judge_cards.judge_card(store_of(at), judge)
+
+
+@st.cache_data(show_spinner="Reading what the judge said …", max_entries=16)
+def battles(at: Source, judge: str, length: bool) -> list[BattleBoard]:
+    """A pair judge's boards; `length`: strengths with what a longer answer gains taken off."""
+    store = store_of(at)
+    return battle_board.battle_boards(store, queries.runs(store), length=length, judge=judge)
+
+
+@st.cache_data(show_spinner="Reading what the judge said …", max_entries=16)
+def judged_boards(at: Source, judge: str) -> list[Board]:
+    """Boards of the runs that a point judge has judged, with its measures as columns."""
+    store = store_of(at)
+    metrics = [measure["metric"] for measure in judges(at)[judge]["measures"]]
+    runs = set(judgements.judged_runs(store, judge))
+    groups = [[run for run in group if run.run in runs] for group in boards.groups(queries.runs(store))]
+    return [boards.board(store, group, metrics=metrics) for group in groups if group]
+
+
+@st.cache_data(show_spinner=False, max_entries=8)
+def styled_experiments(at: Source) -> list[str]:
+    """Experiments that ask about candidates told in more than one way, newest first."""
+    found = []
+    for row in experiments(at):
+        runs = [run for group in run_groups(at, row.name) for run in group]
+        # One telling in two settings is nothing to compare.
+        if any(len({side.told for side in sides}) > 1 for sides in style.sides(runs).values()):
+            found.append(row.name)
+    return found
+
+
+@st.cache_data(show_spinner="Comparing …", max_entries=16)
+def style_drops(at: Source, experiment: str) -> list[DropTable]:
+    """What each telling costs each method.
+
+    Raises:
+        UserError: No base is asked about both formally and otherwise.
+    """
+    return drops_of.style_drops(store_of(at), experiment)
+
+
+@st.cache_data(show_spinner="Comparing …", max_entries=16)
+def style_curves(at: Source, experiment: str, over: Over) -> list[CurveTable]:
+    """Curves of an experiment's methods; none where nothing has two points."""
+    try:
+        return curves_of.style_curves(store_of(at), experiment, over)
+    except UserError:
+        return []
+
+
+# -- What the comparison page reads, remembered as long as the store's file stays the same --
+
+
+@st.cache_resource(show_spinner=False, max_entries=32)
+def compared(at: Source, ids: tuple[str, ...], metric: str, _runs: tuple[RunRow, ...]) -> Comparison:
+    """A comparison; shared between readers, not to be changed. `ids` are those of the runs, which are not hashed."""
+    return compare.compare(store_of(at), _runs, metric)
+
+
+@st.cache_resource(show_spinner=False, max_entries=128)
+def attributed(at: Source, run: str, metric: str, ceiling: float, _row: RunRow) -> Attribution:
+    """What a run's stages lose; shared, not to be changed. `run` is the row's id, the row itself is not hashed."""
+    among = _runs_on(at, _row.dataset_fingerprint)
+    return attributions.attribution(store_of(at), _row, metric, ceiling=ceiling, among=among)
+
+
+@st.cache_resource(show_spinner=False, max_entries=8)
+def _runs_on(at: Source, data: str) -> list[RunRow]:
+    return queries.runs(store_of(at), dataset_fingerprint=data)
+
+
+# -- What the matrix reads, remembered as long as the store's file stays the same; shared, so not to be changed --
+
+
+PAIRS = 1_600_000
+"""Of methods whose differences are kept, at 48 bytes each."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The boards of an experiment in a setting.
+
+    Attributes:
+        options: All settings that can be chosen.
+        groups: Runs by board.
+        metrics: That any of the runs has values of.
+        series: By run, the runs of all training seeds of a method, for which it stands.
+        names: Name and small print of the boards' columns by key.
+        running: Whether a run is in progress.
+    """
+
+    options: list[str]
+    groups: list[list[RunRow]]
+    metrics: list[str]
+    series: Mapping[str, tuple[str, ...]]
+    names: Mapping[str, tuple[str, str]]
+    running: tuple[RunRow, ...]
+
+
+@dataclass(frozen=True)
+class Entrants:
+    """Columns with their metrics, all contestants, and what these can be filtered by."""
+
+    columns: list[Column]
+    rows: list[Contestant]
+    choices: Choices
+
+
+def _ids(at: Source, experiment: str | None) -> list[str]:
+    return [run.run for group in run_groups(at, experiment) for run in group]
+
+
+@st.cache_resource(show_spinner=False, max_entries=8)
+def _scored(at: Source, experiment: str | None) -> dict[str, list[str]]:
+    return column_figures.scored_metrics(store_of(at), _ids(at, experiment))
+
+
+@st.cache_resource(show_spinner=False, max_entries=8)
+def _costs(at: Source, experiment: str | None) -> dict[str, queries.Cost]:
+    found = queries.costs(store_of(at), _ids(at, experiment))
+    if experiment is not None:
+        for runs in run_groups(at, experiment):
+            found |= folded_costs(found, runs)
+    return found
+
+
+@st.cache_resource(show_spinner=False, max_entries=8)
+def _violations(at: Source, experiment: str | None) -> Mapping[str, Sequence[str]]:
+    return invariants.violations(store_of(at), _ids(at, experiment))
+
+
+@st.cache_resource(show_spinner=False, max_entries=8)
+def settings(at: Source, experiment: str | None) -> list[str]:
+    """Settings that can be chosen."""
+    return settings_of(run_groups(at, experiment)) or [ALL_SETTINGS]
+
+
+@st.cache_resource(show_spinner=False, max_entries=16)
+def setting_of(at: Source, experiment: str | None, setting: str) -> Setting:
+    """The boards in one of the settings; within an experiment all seeds of a method are one row of it.
+
+    Over experiments they are not: trainings of other options may bear the same name there.
+    """
+    groups = [runs for runs in run_groups(at, experiment) if setting in (ALL_SETTINGS, runs[0].setting)]
+    series: dict[str, tuple[str, ...]] = {}
+    if experiment is not None:
+        for runs in groups:
+            every = series_of(runs).items()
+            series |= {first: tuple(run.run for run in members) for first, members in every if len(members) > 1}
+        groups = [folded_runs(runs) for runs in groups]
+    scored = _scored(at, experiment)
+    metrics = dict.fromkeys(one for runs in groups for one in metrics_of(runs, scored))
+    running = tuple(run for runs in groups for run in runs if run.status == "running")
+    return Setting(settings(at, experiment), groups, list(metrics), series, labels(groups, setting), running)
+
+
+@st.cache_resource(show_spinner=False, max_entries=16)
+def entrants(at: Source, experiment: str | None, setting: str, family: str, measure: str) -> Entrants:
+    """Who competes on what, in which metric."""
+    groups = setting_of(at, experiment, setting).groups
+    columns = columns_of(groups, _scored(at, experiment), definitions(at), datasets(at), family, measure)
+    rows = contestants({column.key: column.runs for column in columns}, method_cards(at), checkpoints_by_hash(at))
+    return Entrants(columns, rows, filters.choices(rows))
+
+
+@st.cache_resource(show_spinner=False, max_entries=2)
+def _columns_kept(at: Source) -> dict[Any, Figures]:
+    """Figures by a column's content, the newest last: other settings and experiments show many of the same columns."""
+    return {}
+
+
+@st.cache_resource(show_spinner="Comparing …", max_entries=8)
+def _figures(at: Source, experiment: str | None, setting: str, family: str, measure: str) -> dict[str, Figures]:
+    columns = entrants(at, experiment, setting, family, measure).columns
+    wanted = wanted_of(columns, setting_of(at, experiment, setting).series)
+    kept, contents = _columns_kept(at), {column.key: column.content for column in wanted}
+    # Other visitors put in and take out at the same time.
+    figures = {key: found for key, content in contents.items() if (found := kept.get(content)) is not None}
+    figures |= column_figures.figures(store_of(at), [column for column in wanted if column.key not in figures])
+    for key, content in contents.items():
+        kept.pop(content, None)
+        kept[content] = figures[key]
+    pairs = 0
+    for content, column in reversed(list(kept.items())):
+        pairs += len(column.runs) ** 2
+        if pairs > PAIRS:
+            kept.pop(content, None)
+    return figures
+
+
+@dataclass(frozen=True)
+class _Field:
+    """Who is left on what is shown, each ranked."""
+
+    columns: list[Column]
+    rows: list[Contestant]
+    cells: Mapping[Key, Cell]
+
+
+@st.cache_resource(show_spinner=False, max_entries=16)
+def _field(
+    at: Source, experiment: str | None, setting: str, family: str, measure: str, datasets: tuple[str, ...], asked: str, _filters: Filters
+) -> _Field:
+    found = entrants(at, experiment, setting, family, measure)
+    columns = [column for column in found.columns if column.key in datasets]
+    rows = [row for row in found.rows if _filters.admits(row) and any(column.key in row.runs for column in columns)]
+    figures = _figures(at, experiment, setting, family, measure)
+    broken = dict(_violations(at, experiment))
+    for first, members in setting_of(at, experiment, setting).series.items():
+        if what := list(dict.fromkeys(one for run in members for one in broken.get(run, ()))):
+            broken[first] = what
+    cells = ranked_cells(columns, rows, figures, cards=method_cards(at), known=checkpoints_by_hash(at), violations=broken)
+    return _Field(columns, rows, cells)
+
+
+@st.cache_resource(show_spinner=False, max_entries=32)
+def matrix_of(
+    at: Source,
+    experiment: str | None,
+    setting: str,
+    family: str,
+    measure: str,
+    datasets: tuple[str, ...],
+    asked: str,
+    _filters: Filters,
+    reference: str | None,
+    correction: Correction,
+) -> Matrix:
+    """The matrix of those who compete.
+
+    Args:
+        at: The store.
+        experiment, setting, family, measure: As chosen.
+        datasets: Keys of the columns.
+        asked: What the filters ask for, as a text of its own.
+        _filters: The same, which is not part of what is remembered.
+        reference: Name of the method to compare with.
+        correction: Of p-values.
+    """
+    left = _field(at, experiment, setting, family, measure, datasets, asked, _filters)
+    return matrix(
+        left.columns,
+        left.rows,
+        _figures(at, experiment, setting, family, measure),
+        left.cells,
+        costs=_costs(at, experiment),
+        reference=reference,
+        correction=correction,
+    )
+
+
+@st.cache_resource(show_spinner=False, max_entries=8)
+def published(at: Source, experiment: str | None, setting: str, family: str, measure: str) -> dict[tuple[str, str], PublishedComparison]:
+    """The printed figure whose setting is the closest, by the column's key and the run."""
+    columns = entrants(at, experiment, setting, family, measure).columns
+    return closest_printed(columns, _figures(at, experiment, setting, family, measure))

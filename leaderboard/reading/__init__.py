@@ -1,1 +1,0 @@
-"""What pages read from the store, remembered as long as its file stays the same."""

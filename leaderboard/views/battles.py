@@ -1,0 +1,322 @@
+"""Pairwise verdicts as page elements: who beats whom how often, and the strengths that explain it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from leaderboard.elements import formats
+from leaderboard.elements.charts import data_of
+from leaderboard.elements.formats import PERCENT
+from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, plain_table
+from results import battles
+from results.battles import BattleBoard, Pairing, Placed
+from results.board import BEST, WORTHLESS
+from results.statistics.bradley_terry import Strength
+
+if TYPE_CHECKING:
+    import altair
+
+
+MATRIX_NOTE = (
+    "A tie counts half, 50 is even; where both answers are disqualified neither gets anything. Brackets: 95 % "
+    "bootstrap interval of the pair alone. ▲ ▼ surely won more or fewer questions than it lost (tests of all pairs in "
+    "the table, Holm-corrected, 5 %)."
+)
+STRENGTHS_NOTE = (
+    "Rank: one more than the methods that are surely stronger, to the number that are not surely weaker (tests of all "
+    "pairs, Holm-corrected, 5 %). Equal ranges do not make two methods equal, and whether two intervals overlap says "
+    "little about the pair. * Won or lost everything: its distance is the prior's word, not the battles'."
+)
+CONTROLS_NOTE = (
+    "By the tests of all pairs that mark the win rates (Holm-corrected, 5 %). Not told apart: neither surely won more "
+    "questions; too few were judged, or the judge does not see the difference, or there is none, as between an empty "
+    "answer and a method that says nothing."
+)
+CONTROL_TIP = "Sees the gold; it is here to check the judge"
+_PLACED = (Head("Belongs", "beside whom it met"), Head("Placed"), Head("Found", wide=True))
+_ROW_PIXELS = 32
+
+
+def criteria(board: BattleBoard) -> list[str]:
+    """What its answers were compared by, in the judge's order."""
+    return list(dict.fromkeys(one.criterion for one in board.pairings))
+
+
+def names(board: BattleBoard, criterion: str) -> list[str]:
+    """Methods, strongest first; where strengths are not known, in the order met."""
+    ranked = [name for name, _ in board.strengths.get(criterion, ())]
+    met = [name for one in board.pairings if one.criterion == criterion for name in (one.method, one.opponent)]
+    return list(dict.fromkeys([*ranked, *met]))
+
+
+def matrix(board: BattleBoard, criterion: str) -> Node:
+    """Share of the questions that the row's method wins against the column's, a tie counting half."""
+    order = names(board, criterion)
+    known = {(one.method, one.opponent): one for one in board.pairings if one.criterion == criterion}
+    heads = [Head("Wins of … against")] + [
+        Head(name, "control · × 100" if name in board.controls else "× 100", number=True) for name in order
+    ]
+    lines = [_line(name, [_pairing(name, other, known) for other in order], board.controls) for name in order]
+    return plain_table(f"Win rates by {criterion}", heads, lines, "matrix-scroll")
+
+
+def rates(board: BattleBoard, criterion: str) -> Node:
+    """Win rates as a matrix; where all have met one method alone, as a list of the others against it."""
+    rivals = [{one.method, one.opponent} for one in board.pairings if one.criterion == criterion]
+    common = set.intersection(*rivals) if len(rivals) > 1 else set()
+    return against(board, criterion, common.pop()) if len(common) == 1 else matrix(board, criterion)
+
+
+def against(board: BattleBoard, criterion: str, rival: str) -> Node:
+    """Share of the questions that each method wins against one, a tie counting half, with what it consists of."""
+    known = {(one.method, one.opponent): one for one in board.pairings if one.criterion == criterion}
+    heads = [
+        Head(f"Wins against {rival}"),
+        Head("Share", "× 100", "Questions won, a tie counting half, of all that were judged", number=True),
+        Head("Won", "questions", number=True),
+        Head("Tied", "questions", number=True),
+        Head("Lost", "questions", number=True),
+        Head("Neither", "questions", "Both answers were disqualified", number=True),
+        Head("p", "Holm-corrected", "That both win equally often, corrected for all pairs of the table", number=True),
+        Head(
+            "Order decides",
+            "%",
+            "Where both orders of two answers named a winner, how often they named different ones; such a question is a tie",
+            number=True,
+        ),
+    ]
+    lines = []
+    for name in names(board, criterion):
+        side = _side(name, rival, known)
+        if side is None:
+            continue
+        one, won, lost = side
+        flips = f"{100 * one.rate.flips.rate:.0f}" if one.rate.flips.rate == one.rate.flips.rate else formats.NOTHING
+        lines.append(
+            _line(
+                name,
+                [
+                    _pairing(name, rival, known),
+                    f"{won:,}",
+                    f"{one.rate.ties:,}",
+                    f"{lost:,}",
+                    f"{one.rate.none:,}",
+                    formats.NOTHING if math.isnan(one.corrected) else formats.p_value(one.corrected),
+                    flips,
+                ],
+                board.controls,
+            )
+        )
+    return plain_table(f"Win rates against {rival} by {criterion}", heads, lines, "matrix-scroll")
+
+
+def _line(name: str, cells: Sequence[Cell | Node | str], controls: Collection[str]) -> Line:
+    return Line(_named(name, controls), cells, "control" if name in controls else "")
+
+
+def _named(name: str, controls: Collection[str]) -> Node:
+    mark = badge("control", "control", CONTROL_TIP) if name in controls else None
+    return el("span", el("span", name, cls="method"), mark)
+
+
+def _side(name: str, other: str, known: Mapping[tuple[str, str], Pairing]) -> tuple[Pairing, int, int] | None:
+    """What two methods' verdicts are, and how many questions the first one won and lost; None if they never met."""
+    one = known.get((name, other))
+    if one is not None:
+        return one, one.rate.wins, one.rate.losses
+    one = known.get((other, name))
+    return None if one is None else (one, one.rate.losses, one.rate.wins)
+
+
+def _pairing(name: str, other: str, known: Mapping[tuple[str, str], Pairing]) -> Cell:
+    if name == other:
+        return Cell("·")
+    side = _side(name, other, known)
+    if side is None or math.isnan(side[0].rate.with_ties.value):
+        return Cell(formats.NOTHING, tip="They were not compared")
+    one, wins, losses = side
+    rate, swapped = one.rate, one.method != name
+    # Where both answers are disqualified neither wins: then the two shares do not sum to 1.
+    share = rate.with_ties_opponent if swapped else rate.with_ties
+    value, low, high = share.value, share.low, share.high
+    sure = "" if one.won is None else "won" if one.won is not swapped else "lost"
+    counts = [f"{wins:,} won, {rate.ties:,} tied, {losses:,} lost of {rate.n:,} questions"]
+    counts += [f"{rate.none:,} with both disqualified"] if rate.none else []
+    counts += [f"{rate.unscored:,} the judge failed on"] if rate.unscored else []
+    counts += [f"{one.unscorable:,} that cannot be judged"] if one.unscorable else []
+    counts += [f"{one.pending:,} not judged yet"] if one.pending else []
+    counts += [f"orders contradict each other on {100 * rate.flips.rate:.0f} %"] if rate.flips.flips else []
+    counts += [f"{formats.p_value(one.corrected)} after correction"] if not math.isnan(one.corrected) else []
+    counts += [f"† {share.doubt}"] if share.doubt else []
+    mark = {"won": "▲ ", "lost": "▼ ", "": ""}[sure] + PERCENT.value(value) + ("†" if share.doubt else "")
+    return Cell(mark, PERCENT.interval(low, high), "; ".join(counts), sure)
+
+
+def controls(board: BattleBoard, criterion: str) -> Node | None:
+    """Where the judge places the controls of a board, and what speaks against it; None where none was judged."""
+    found = battles.placed(board, criterion)
+    others = battles.not_placed(board, criterion)
+    if not found and not others:
+        return None
+    heads = [Head("Control"), *_PLACED]
+    lines = [Line(_named(one.control, board.controls), _placed(one), "control") for one in found]
+    return el(
+        "div",
+        *_against_the_judge(board, criterion),
+        plain_table(f"Controls by {criterion}", heads, lines, "controls-scroll") if found else None,
+        el("p", f"Not checked, nothing is known beforehand of their place here: {', '.join(others)}.", cls="note") if others else None,
+        cls="stack",
+    )
+
+
+def elsewhere(boards: Sequence[tuple[str, BattleBoard]], criterion: str) -> Node | None:
+    """Controls of the judge's other boards, folded, and what speaks against it there; None where none was judged.
+
+    Args:
+        boards: What to call each board, and the board.
+        criterion: By which the answers were compared.
+    """
+    found = [(name, board, one) for name, board in boards for one in battles.placed(board, criterion)]
+    if not found:
+        return None
+    number = len({name for name, _, _ in found})
+    wrong = sum(bool(one.wrong) for _, _, one in found)
+    lines = [Line(name, [_named(one.control, board.controls), *_placed(one)], "control") for name, board, one in found]
+    return el(
+        "div",
+        *(warning for name, board in boards for warning in _against_the_judge(board, criterion, name)),
+        el(
+            "details",
+            el(
+                "summary",
+                el("span", f"Controls on {number:,} other board{'s' * (number != 1)}", cls="name"),
+                el("span", f"{wrong:,} of {len(found):,} placed wrongly", cls="aside"),
+            ),
+            plain_table(f"Controls on other boards by {criterion}", [Head("Board"), Head("Control"), *_PLACED], lines, "elsewhere-scroll"),
+            cls="evidence",
+            key="elsewhere",
+        ),
+        cls="stack",
+    )
+
+
+def _against_the_judge(board: BattleBoard, criterion: str, name: str = "") -> list[Node]:
+    """A line for each name that stands above what it must not; `name`: of the board, where it is another one."""
+    on = f", on {name}" if name else ""
+    found = []
+    for winner, losers in battles.misplaced(board, criterion).items():
+        beaten = ", ".join(_called(loser, board) for loser in losers)
+        said = f"⚑ {criterion} ranks {_called(winner, board)} surely above {beaten}{on}"
+        found.append(el("p", el("span", said), badge("speaks against the judge", "failed")))
+    return found
+
+
+def _placed(one: Placed) -> list[Cell | Node | str]:
+    alone = "judged by this rival alone, it met no other" if one.rivals == 1 else ""
+    return ["above" if one.above else "below", _verdict(one), Cell(_found(one), alone)]
+
+
+def _verdict(one: Placed) -> Node | str:
+    if one.wrong:
+        return badge("wrongly", "failed")
+    return "not told apart" if one.level else badge("where it belongs", "verified")
+
+
+def _found(one: Placed) -> str:
+    right, wrong = ("surely above", "surely below") if one.above else ("surely below", "surely above")
+    parts = ((wrong, one.wrong), ("not told apart from", one.level), (right, one.right))
+    return "; ".join(f"{said} {_listed(rivals)}" for said, rivals in parts if rivals)
+
+
+def _listed(rivals: Sequence[str]) -> str:
+    return rivals[0] if len(rivals) == 1 else f"{len(rivals):,}: {', '.join(rivals)}"
+
+
+def _called(name: str, board: BattleBoard) -> str:
+    kind = board.controls.get(name)
+    if kind == BEST:
+        return f"{name} (the gold answer)"
+    return f"{name} (says nothing or the wrong thing)" if kind in WORTHLESS else name
+
+
+def strengths(rows: Sequence[tuple[str, Strength]], controls: Collection[str] = ()) -> Node:
+    """Bradley-Terry strengths, strongest first, with the ranks that the tests of all pairs leave open.
+
+    Args:
+        rows: As the board has them.
+        controls: Names of those that are controls, which are marked.
+    """
+    heads = [
+        Head("Method"),
+        Head("Elo", "[95 %]", "400 points are odds of 10 to 1; 1500 is the mean of the methods that have met", number=True),
+        Head("Log-odds", "[95 %]", "Bradley–Terry strength, fitted to all battles at once", number=True),
+        Head(
+            "Rank",
+            "possible",
+            "One more than the methods that are surely stronger, to the number that are not "
+            "surely weaker: tests of all pairs, Holm-corrected, 5 %",
+            number=True,
+        ),
+        Head("Battles", "scored", number=True),
+        Head("Questions", number=True),
+    ]
+    lines = [
+        _line(
+            name,
+            [
+                _elo(one),
+                Cell(
+                    formats.PLAIN.value(one.logit.value) + ("†" if one.logit.doubt else ""),
+                    formats.PLAIN.interval(one.logit.low, one.logit.high),
+                    f"† {one.logit.doubt}" if one.logit.doubt else "",
+                ),
+                one.places,
+                f"{one.battles:,}",
+                f"{one.logit.n:,}",
+            ],
+            controls,
+        )
+        for name, one in rows
+    ]
+    return plain_table("Bradley–Terry strengths", heads, lines, "strengths-scroll")
+
+
+def _elo(one: Strength) -> Cell:
+    value, low, high = one.elo
+    bounds = formats.NOTHING if math.isnan(low) else f"[{low:,.0f}, {high:,.0f}]"
+    tip = "It won or lost everything that links it to the rest: how far away it stands is the prior's word" if one.separated else ""
+    return Cell(f"{value:,.0f}" + ("*" if one.separated else ""), bounds, tip)
+
+
+def strength_chart(rows: Sequence[tuple[str, Strength]]) -> altair.LayerChart:
+    """Elo with its interval per method, strongest on top; a dashed line at the mean."""
+    import altair as alt
+
+    data = [
+        {
+            "method": name,
+            "line": f"{number}\x1f{name}",
+            "value": value,
+            "low": low,
+            "high": high,
+            "shown": f"{value:,.0f} [{low:,.0f}, {high:,.0f}]",
+        }
+        for number, (name, one) in enumerate(rows)
+        for value, low, high in [one.elo]
+        if not math.isnan(value)
+    ]
+    axis = alt.Axis(title=None, labelLimit=150, labelExpr=r"split(datum.label, '\u001f')[1]", ticks=False, domain=False, labelPadding=8)
+    base = alt.Chart().encode(
+        y=alt.Y("line:N", sort=None, axis=axis), tooltip=[alt.Tooltip("method:N", title="Method"), alt.Tooltip("shown:N", title="Elo")]
+    )
+    scale = alt.Scale(zero=False, nice=True)
+    x_axis = alt.Axis(title="Elo (1500: the mean)", tickCount=6, domain=False)
+    rule = base.mark_rule(strokeWidth=2.5, opacity=0.75, color="#2a87c8").encode(
+        x=alt.X("low:Q", scale=scale, axis=x_axis), x2=alt.X2("high:Q")
+    )
+    dots = base.mark_point(filled=True, size=90, opacity=1, color="#2a87c8").encode(x=alt.X("value:Q", scale=scale, axis=x_axis))
+    mean = alt.Chart(data_of([{"value": 1500}])).mark_rule(strokeDash=[4, 4], color="#8a8f98")
+    layers = alt.layer(mean.encode(x=alt.X("value:Q")), rule, dots, data=data_of(data))
+    return layers.properties(height=max(2, len(data)) * _ROW_PIXELS).configure_view(strokeWidth=0)

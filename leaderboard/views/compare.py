@@ -1,0 +1,391 @@
+"""Tables of the comparison page: values, paired differences, values by question kind, losses by stage."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from leaderboard.elements import formats
+from leaderboard.elements.formats import Scale
+from leaderboard.elements.nodes import Node, badge, el
+from leaderboard.views.board import ticks
+from results.compare import Comparison, Slice
+from results.provenance import Attribution
+from results.statistics.core import Difference, Estimate
+
+ALPHA = 0.05
+_STAGES = {
+    "retrieval": "Gained when the evidence that retrieval missed is put among the candidates",
+    "reranking": "Gained further when everything but the evidence is taken away: what distracts or is ranked too low",
+    "compression": "Gained further when the evidence is read in full instead of compressed",
+    "reading": "What is missing even with the evidence alone",
+}
+
+
+def names(found: Comparison) -> list[str]:
+    """What each run is called; runs of one name are told apart by their fingerprint."""
+    methods = [run.method for run in found.runs]
+    return [f"{run.method} ({run.run[:8]})" if methods.count(run.method) > 1 else run.method for run in found.runs]
+
+
+def values(found: Comparison, shown: Scale) -> Node:
+    """Each run's value with its interval."""
+    lines = []
+    for run, name, one in zip(found.runs, names(found), found.estimates, strict=True):
+        state = (
+            None
+            if run.status == "finished"
+            else badge(f"{run.status} {run.done:,}/{run.questions:,}", run.status if run.status in ("running", "failed") else "")
+        )
+        notes = [f"{one.unscorable:,} unscorable"] if one.unscorable else []
+        lines.append(
+            el(
+                "tr",
+                el("th", el("span", name, cls="method"), state, scope="row", cls="stick"),
+                value_cell(one, shown),
+                el("td", f"{one.n:,}", *(el("span", note, cls="interval") for note in notes), cls="number"),
+            )
+        )
+    heads = [
+        head("Run", cls="stick"),
+        head("Value", f"{shown.unit}, 95 % interval", cls="number"),
+        head("Questions", "scored", cls="number"),
+    ]
+    return table("Values of the runs compared", heads, lines, "values")
+
+
+def pairs(found: Comparison, shown: Scale, *, higher_is_better: bool) -> Node:
+    """Every pair with its difference, interval, corrected p-value, and questions won, tied and lost."""
+    called = names(found)
+    lines = []
+    for pair in found.pairs:
+        one = pair.difference
+        won, lost = (one.wins, one.losses) if higher_is_better else (one.losses, one.wins)
+        lines.append(
+            el(
+                "tr",
+                el(
+                    "th",
+                    el("span", called[pair.first], cls="method"),
+                    el("span", f"against {called[pair.second]}", cls="aside"),
+                    scope="row",
+                    cls="stick",
+                ),
+                difference_cell(one, shown, pair.p_holm, higher_is_better=higher_is_better),
+                el("td", formats.p_value(pair.p_holm), el("span", f"{formats.p_value(one.p)} alone", cls="interval"), cls="number"),
+                *(
+                    el("td", f"{count:,}", el("span", f"{count / one.n:.0%}", cls="interval"), cls="number")
+                    for count in (won, one.ties, lost)
+                ),
+            )
+        )
+    heads = [
+        head("Pair", cls="stick"),
+        head(
+            "Difference",
+            shown.difference_unit,
+            cls="number",
+            tip="First minus second on the questions that both have a value on, with its 95 % bootstrap interval",
+        ),
+        head("p", "Holm-corrected", cls="number", tip="Sign-flip permutation test, corrected over all pairs shown"),
+        head("Better", "questions", cls="number", tip="The first scores better"),
+        head("Equal", "questions", cls="number"),
+        head("Worse", "questions", cls="number", tip="The first scores worse"),
+    ]
+    return table("Paired differences", heads, lines, "pairs")
+
+
+def slices(found: Comparison, parts: Sequence[Slice], what: str, shown: Scale, *, zeros: bool) -> Node:
+    """Values by question kind, one column a run.
+
+    Args:
+        found: The comparison.
+        parts: Its slices.
+        what: What they are slices by.
+        shown: The metric's scale.
+        zeros: Whether a zero is a failure, which is then counted.
+    """
+    lines = []
+    for part in parts:
+        cells = [
+            value_cell(one, shown, f"{zero:,} of {part.questions:,} at zero" if zeros else "")
+            for one, zero in zip(part.estimates, part.zeros, strict=True)
+        ]
+        name = part.name or "no type given"
+        lines.append(
+            el(
+                "tr",
+                el("th", el("span", name, cls="method"), scope="row", cls="stick"),
+                el("td", f"{part.questions:,}", cls="number"),
+                *cells,
+            )
+        )
+    heads = [head(what, cls="stick"), head("Questions", cls="number"), *(head(name, shown.unit, cls="number") for name in names(found))]
+    return table(f"Values by {what.lower()}", heads, lines, f"by-{what.lower().replace(' ', '-')}")
+
+
+def apart(found: Comparison, places: Sequence[int], shown: Scale) -> Node:
+    """Questions with each run's score; a click on one asks for its page.
+
+    Args:
+        found: The comparison.
+        places: Positions of the questions to list.
+        shown: The metric's scale.
+    """
+    lines = []
+    for place in places:
+        row = found.questions[place]
+        opener = el("button", row.text, cls="turn", action={"open": row.question}, key=f"open-{place}")
+        gold = " · ".join(row.answers) or "none"
+        lines.append(
+            el(
+                "tr",
+                el("th", opener, el("span", f"gold: {gold}", cls="aside"), scope="row", cls="wide"),
+                *(el("td", shown.value(float(value)), cls="number") for value in found.values[:, place]),
+            )
+        )
+    heads = [head("Question", "opens its page", cls="wide"), *(head(name, shown.unit, cls="number") for name in names(found))]
+    return table("Questions on which the runs differ", heads, lines, "apart", cls="board answers")
+
+
+def stages(found: Sequence[Attribution], called: Sequence[str], shown: Scale) -> Node | None:
+    """What each stage loses, one line a run; None where no run has all that it takes."""
+    known = [(name, one, one.losses) for name, one in zip(called, found, strict=True) if one.losses is not None]
+    if not known:
+        return None
+    compressed = any(losses.compression for _, _, losses in known)
+    columns = [stage for stage in _STAGES if stage != "compression" or compressed]
+    lines = []
+    for name, one, losses in known:
+        shares = losses.shares
+        cells = [value_cell(losses.normal, shown)]
+        for stage in columns:
+            part = getattr(losses, stage)
+            share = shares.get(stage)
+            note = "" if formats.missing(share) else f"{share:.0%} of the loss"
+            cells.append(loss_cell(part, shown, note))
+        cells += [loss_cell(losses.evidence_gain, shown, ""), el("td", f"{one.questions:,}", cls="number")]
+        lines.append(el("tr", el("th", el("span", name, cls="method"), scope="row", cls="stick"), *cells))
+    heads = [
+        head("Run", cls="stick"),
+        head("As it is", shown.unit, cls="number"),
+        *(head(f"Lost in {stage}", shown.difference_unit, cls="number", tip=_STAGES[stage]) for stage in columns),
+        head("Gained by evidence", shown.difference_unit, cls="number", tip="The run as it is minus closed book"),
+        head("Questions", cls="number", tip="Scored in all of the settings"),
+    ]
+    return table("Losses by stage", heads, lines, "stages")
+
+
+def unattributed(found: Sequence[Attribution], called: Sequence[str]) -> Node | None:
+    """What is missing for the runs whose losses cannot be split; None where nothing is."""
+    lines = []
+    for name, one in zip(called, found, strict=True):
+        if one.obstacle:
+            lines.append(el("li", el("span", f"{name}: ", cls="method"), one.obstacle))
+        elif one.missing:
+            needed = [el("span", setting, cls="command") for setting in one.missing]
+            lines.append(el("li", el("span", f"{name} ", cls="method"), "still needs a run of the same pipeline in ", *needed))
+    if not lines:
+        return None
+    text = "Add these settings to those of the experiment and run it again; finished runs are not repeated."
+    steps = el("p", text, cls="note") if any(one.missing for one in found) else None
+    return el("section", el("ul", *lines), steps, cls="note")
+
+
+def outcomes() -> Node:
+    """What the colours of the bars mean, which also stand in this order."""
+    kinds = (("method", "left: the first is better"), ("unfinished", "middle: equal"), ("control", "right: the first is worse"))
+    parts = (el("span", el("span", "■", cls=f"key-{kind}"), f" {text}", cls="fact") for kind, text in kinds)
+    return el("p", *parts, cls="facts note")
+
+
+# -- parts ---------------------------------------------------------------------------------------------------------
+
+
+def head(name: str, unit: str = "", *, cls: str = "", tip: str = "") -> Node:
+    """A column's head with its unit beneath."""
+    return el("th", el("span", name, cls="name", tip=tip), el("span", unit, cls="unit") if unit else None, scope="col", cls=cls)
+
+
+def table(caption: str, heads: Sequence[Node], lines: Sequence[Node], key: str, cls: str = "board") -> Node:
+    """A table that scrolls sideways by itself, with a caption for those who cannot see it."""
+    inner = el("table", el("caption", caption, cls="unseen"), el("thead", el("tr", *heads)), el("tbody", *lines), cls=cls)
+    return el("div", inner, cls="scroll", key=f"{key}-scroll", role="region", label=caption)
+
+
+def value_cell(one: Estimate, shown: Scale, note: str = "") -> Node:
+    """A value with its interval beneath, and † where the interval deserves doubt."""
+    if formats.missing(one.value):
+        return el("td", formats.NOTHING, cls="number")
+    bracket = el("span", shown.interval(one.low, one.high), "†" if one.doubt else None, cls="interval")
+    return el(
+        "td",
+        el("span", shown.value(one.value), cls="value"),
+        bracket,
+        el("span", note, cls="interval") if note else None,
+        cls="number",
+        tip=one.doubt,
+    )
+
+
+def loss_cell(one: Difference | Estimate | None, shown: Scale, note: str) -> Node:
+    """A loss, signed: a stage that does harm when it is made perfect is negative."""
+    if one is None or formats.missing(one.value):
+        return el("td", formats.NOTHING, cls="number")
+    return el(
+        "td",
+        el("span", shown.difference(one.value), cls="value"),
+        el("span", shown.differences(one.low, one.high), "†" if one.doubt else None, cls="interval"),
+        el("span", note, cls="interval") if note else None,
+        cls="number",
+        tip=one.doubt,
+    )
+
+
+def difference_cell(one: Difference, shown: Scale, p_holm: float, *, higher_is_better: bool) -> Node:
+    """A difference with its interval, ▲ or ▼ where the corrected test rejects."""
+    mark = None
+    if not formats.missing(p_holm) and p_holm < ALPHA:
+        better = (one.value > 0) == higher_is_better
+        mark = el(
+            "span",
+            "▲" if better else "▼",
+            cls="mark-better" if better else "mark-worse",
+            role="img",
+            label=f"significantly {'better' if better else 'worse'}",
+        )
+    return el(
+        "td",
+        el("span", mark, el("span", shown.difference(one.value), cls="value"), cls="top"),
+        el("span", shown.differences(one.low, one.high), "†" if one.doubt else None, cls="interval"),
+        cls="number",
+        tip=one.doubt,
+    )
+
+
+# -- Charts of the comparison page: questions won, tied and lost, and one run's scores against another's --
+# Drawn as page elements: loading a chart library took longer than all else that the page does before it stands there.
+
+
+OUTCOMES = ("won", "tied", "lost")
+_SAID = {"won": "first better", "tied": "equal", "lost": "second better"}
+_ROOM = 0.04
+"""Share of a bar from which on its count fits in."""
+_LEAST, _LARGEST = 60.0, 900.0
+"""Square pixels of a mark of one question, and of the mark of the most."""
+_EXAMPLE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A pair of scores that occurs, as shown.
+
+    Attributes:
+        x, y: The scores of one run and of the other.
+        questions: On how many questions they occur.
+        example: One of those.
+        side: Of the diagonal: `above`, `on` or `below`.
+    """
+
+    x: float
+    y: float
+    questions: int
+    example: str
+    side: str
+
+
+def shares(found: Comparison, *, higher_is_better: bool) -> Node:
+    """One bar a pair: the shares of questions on which the first is better, equal, or worse, with their counts."""
+    called, lines = names(found), []
+    for pair in found.pairs:
+        one = pair.difference
+        won, lost = (one.wins, one.losses) if higher_is_better else (one.losses, one.wins)
+        parts = []
+        for outcome, count in zip(OUTCOMES, (won, one.ties, lost), strict=True):
+            share = count / one.n
+            told = f"{_SAID[outcome]}: {count:,} of {one.n:,} questions in common"
+            parts.append(el("span", f"{count:,}" if share > _ROOM else None, cls=f"{outcome} hover", numbers={"share": share}, tip=told))
+        lines.append(
+            el(
+                "div",
+                el("span", f"{called[pair.first]} / {called[pair.second]}", cls="bar-name"),
+                el("span", *parts, cls="bar"),
+                cls="bar-line",
+            )
+        )
+    marks = [el("span", f"{percent}%", numbers={"at": percent / 100}) for percent in (0, 25, 50, 75, 100)]
+    axis = el("div", el("span", "share of questions", cls="bar-name"), el("span", *marks, cls="bar-axis"), cls="bar-line")
+    alt = "Shares of questions on which the first run of each pair is better, equal or worse; the numbers are in the table above"
+    return el("div", *lines, axis, cls="bars", role="img", label=alt)
+
+
+def scatter(drawn: Sequence[Point], first: str, second: str, shown: Scale) -> Node:
+    """One mark for each pair of scores that occurs; its area says on how many questions.
+
+    Args:
+        drawn: What `points` found; what is infinite has no place.
+        first: The run along the x axis, by name.
+        second: The run along the y axis.
+        shown: The metric's scale.
+    """
+    placed = [point for point in drawn if math.isfinite(point.x) and math.isfinite(point.y)]
+    ends = [value for point in placed for value in (point.x, point.y)] or [0.0, 1.0]
+    low, high = min(ends), max(ends)
+    high = high if high > low else low + 1
+    most = max((point.questions for point in placed), default=1)
+
+    def place(value: float) -> float:
+        return (value - low) / (high - low)
+
+    grid: list[Node] = []
+    for tick in ticks(low, high):
+        label = f"{tick:,.10g}".replace("-", "−")
+        grid += [el("span", el("span", label), cls=f"grid-{axis}", numbers={"at": place(tick)}) for axis in "xy"]
+    marks = [
+        el(
+            "span",
+            cls=f"point {point.side} hover",
+            tip=_told(point, first, second),
+            numbers={"x": place(point.x), "y": place(point.y), "size": _width(point, most)},
+        )
+        # Those of few questions last: they would vanish behind the others.
+        for point in sorted(placed, key=lambda point: -point.questions)
+    ]
+    inner = el("div", *grid, el("span", cls="diagonal"), *marks, cls="plot-inner")
+    return el(
+        "div",
+        el("span", f"{second}, {shown.unit}", cls="plot-y"),
+        el("div", inner, cls="plot-area"),
+        el("span", f"{first}, {shown.unit}", cls="plot-x"),
+        cls="plot",
+        role="img",
+        label="Scores of one run against the other's, one mark for each pair of scores that occurs",
+    )
+
+
+def _told(point: Point, first: str, second: str) -> str:
+    text = point.example if len(point.example) <= _EXAMPLE else f"{point.example[:_EXAMPLE]}…"
+    questions = "1 question" if point.questions == 1 else f"{point.questions:,} questions"
+    return f"{questions}: {first} {point.x:.1f}, {second} {point.y:.1f}. For example: {text}"
+
+
+def _width(point: Point, most: int) -> float:
+    """Pixels; a circle and a triangle of the same questions have the same area."""
+    area = max(_LEAST, _LARGEST * point.questions / most)
+    return math.sqrt(4 * area / math.pi) if point.side == "on" else math.sqrt(2 * area)
+
+
+def points(found: Comparison, first: int, second: int, shown: Scale) -> list[Point]:
+    """Every pair of scores that occurs, with the number of questions, an example, and its side of the diagonal."""
+    scored = [
+        (float(x), float(y), row.text)
+        for x, y, row in zip(found.values[first], found.values[second], found.questions, strict=True)
+        if not formats.missing(x) and not formats.missing(y)
+    ]
+    examples = {(x, y): text for x, y, text in reversed(scored)}
+    return [
+        Point(x * shown.factor, y * shown.factor, count, examples[x, y], "above" if y > x else "below" if y < x else "on")
+        for (x, y), count in Counter((x, y) for x, y, _ in scored).items()
+    ]

@@ -1,0 +1,372 @@
+"""A judge as page elements: its card, its habits, whom it agrees with, and how it places the controls."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from leaderboard.elements import formats
+from leaderboard.elements.formats import PERCENT, Scale, scale_of
+from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, message, plain_table, prose
+from results.board import Board, Row, checked
+from results.judge_card import Corrected, JudgeCard
+from results.judgements import Conversation, Verdict
+from results.queries import AnswerRow, RunRow
+from results.statistics.core import Estimate
+from results.statistics.judges import Agreement
+
+KAPPA = Scale(1.0, 2, "", "")
+
+
+def interval(estimate: Estimate, scale: Scale = PERCENT, *, tip: str = "") -> Cell:
+    """A value with its 95 % interval beneath; † where the interval may not cover as often as it says."""
+    if math.isnan(estimate.value):
+        return Cell(formats.NOTHING, tip=tip)
+    doubt = "†" if estimate.doubt else ""
+    said = "; ".join(part for part in (tip, f"† {estimate.doubt}" if doubt else "") if part)
+    return Cell(scale.value(estimate.value) + doubt, scale.interval(estimate.low, estimate.high), said)
+
+
+def card(found: JudgeCard) -> Node:
+    """Who the judge is, what it was asked, and what that took."""
+    said, work = found.card, found.work
+    rows: list[tuple[str, Node | str]] = [
+        ("Kind", "compares two answers" if said["kind"] == "pair" else "judges one answer"),
+        ("Model", "rules, no model" if said["rule"] else str(said["model"])),
+        ("Answered as", ", ".join(f"{name} ({count:,} calls)" for name, count in work.models.items() if name)),
+        ("Options", ", ".join(f"{name} = {value}" for name, value in {**said["config"], **said["also"]}.items())),
+        ("Criteria", ", ".join(said["criteria"]) or ", ".join(one["name"] for one in said["measures"])),
+        ("Source", str(said.get("source", ""))),
+        ("Calls", f"{work.calls:,}" if work.calls else "none: nothing was asked of a model"),
+    ]
+    if work.calls:
+        unusable = sum(work.unscored.values())
+        reasons = el("ul", *(el("li", f"{number:,} × {reason}") for reason, number in work.unscored.items()))
+        rows += [
+            ("Unusable replies", el("div", f"{unusable:,} ({100 * work.failure_rate:.1f} %)", reasons if work.unscored else None)),
+            (
+                "Per call",
+                f"{formats.duration(work.seconds)}, {work.prompt_tokens:,.0f} prompt + {work.completion_tokens:,.0f} completion tokens",
+            ),
+            ("Price of all calls", f"US$ {formats.dollars(work.cost_usd)}" if work.cost_usd else "no price configured"),
+        ]
+    return el("section", el("h2", str(said["id"])), el("p", *prose(str(said["definition"]))), facts(rows), cls="stack")
+
+
+def habits(found: JudgeCard) -> Node | None:
+    """How far its verdicts depend on chance, place and length; None where nothing was asked twice."""
+    lines = list(_habits(found))
+    if not lines:
+        return None
+    heads = [
+        Head("By"),
+        Head("Habit", wide=True),
+        Head("Share", "× 100 [95 %]", "Intervals resample questions, never single verdicts", number=True),
+        Head("Without it", "× 100", "What a judge without the habit would show", number=True),
+        Head("Verdicts", "counted", number=True),
+    ]
+    return plain_table("Habits of the judge", heads, lines, "habits-scroll")
+
+
+def _habits(found: JudgeCard) -> Iterator[Line]:
+    for by, one in found.repetitions.items():
+        if one.pairs:
+            yield Line(by, ["differs when it is asked the same again", interval(one.differing), "0", f"{one.pairs:,}"])
+    for by, flips in found.flips.items():
+        if flips.n:
+            yield Line(by, ["names another winner when the order is swapped", interval(flips), "0", f"{flips.n:,}"])
+    for by, first in found.first_shown.items():
+        if first.n:
+            yield Line(by, ["the answer shown first wins", interval(first), "50", f"{first.n:,}"])
+    for by, longer in found.longer.items():
+        if longer.decided:
+            slope = longer.per_doubling.value
+            tip = (
+                ""
+                if math.isnan(slope)
+                else (
+                    f"An answer twice as long gains {formats.PLAIN.difference(slope)} log-odds once the strengths of the "
+                    "methods are taken out; the share alone does not, a longer answer may well be the better one"
+                )
+            )
+            yield Line(by, ["the longer answer wins", interval(longer.longer_wins, tip=tip), formats.NOTHING, f"{longer.decided:,}"])
+
+
+def agreement(found: JudgeCard) -> Node:
+    """Whom it agrees with."""
+    lines = [
+        *(_agreement(by, name, "judge", one) for by, all_ in found.with_judges.items() for name, one in all_.items()),
+        *(_agreement(by, name, "person", one) for by, all_ in found.with_people.items() for name, one in all_.items()),
+        *(_agreement(by, "people among themselves", "", one) for by, one in found.between_people.items()),
+    ]
+    if not lines:
+        return message(
+            "Nobody else has judged the same answers",
+            "Agreement needs labels by people, or a second judge on the same runs. Draw items to label at random, "
+            "have them labelled, and take the labels in.",
+            ("ragmeter annotate export items.csv --criterion NAME", "ragmeter annotate import items.csv --annotator NAME"),
+        )
+    heads = [
+        Head("By"),
+        Head("Agreement with"),
+        Head("Equal", "× 100 [95 %]", "Share of items that both judge alike", number=True),
+        Head(
+            "Kappa",
+            "[95 %]",
+            "Agreement beyond chance: 1 is perfect, 0 chance. Cohen's κ with a judge or a person, Krippendorff's α among people",
+            number=True,
+        ),
+        Head("Items", "judged by both", number=True),
+    ]
+    return plain_table("Agreement", heads, lines, "agreement-scroll")
+
+
+def _agreement(by: str, name: str, kind: str, one: Agreement) -> Line:
+    who = el("span", el("span", name, cls="method"), badge(kind) if kind else None)
+    return Line(by, [who, interval(one.raw), interval(one.corrected, KAPPA), f"{one.raw.n:,}"])
+
+
+def corrected(rows: Sequence[Corrected], names: Mapping[str, str]) -> Node | None:
+    """Means of runs in the eyes of people; None without labels.
+
+    Args:
+        rows: As the card has them.
+        names: What to call runs.
+    """
+    if not rows:
+        return None
+    heads = [
+        Head("Run"),
+        Head("Measure"),
+        Head("As judged", "× 100", "Mean of the judge's values over all items", number=True),
+        Head(
+            "Corrected by people",
+            "× 100 [95 %]",
+            "Prediction-powered mean: right only where the labelled items were drawn at random, as `annotate export` draws them",
+            number=True,
+        ),
+        Head("People alone", "× 100 [95 %]", number=True),
+        Head("Labels", number=True),
+        Head("Worth", "labels", "As many labels as it would take to be as sure without the judge", number=True),
+    ]
+    lines = [
+        Line(
+            names.get(one.run, one.run[:8]),
+            [
+                one.measure,
+                PERCENT.value(one.mean.judged),
+                interval(one.mean.corrected),
+                interval(one.mean.labelled),
+                f"{one.mean.corrected.n:,}",
+                formats.NOTHING if math.isinf(one.mean.worth) else f"{one.mean.worth:,.0f}",
+            ],
+        )
+        for one in rows
+    ]
+    return plain_table("Means corrected by people", heads, lines, "corrected-scroll")
+
+
+def controls(board: Board, definitions: Mapping[str, Mapping[str, Any]], measures: Mapping[str, str]) -> Node | None:
+    """How the judge places the controls of a board, and its best method; None where no control was judged.
+
+    Args:
+        board: With the judge's measures as columns.
+        definitions: Metric definitions by id.
+        measures: What to call each column.
+    """
+    judged = [row for row in board.rows if row.control and row.cells]
+    if not judged:
+        return None
+    best = _best(board, definitions)
+    heads = [Head("Control")] + [
+        Head(
+            measures.get(metric, metric) + (" ⚑" if metric in board.flags else ""),
+            f"{scale_of(metric, definitions).unit} [95 %]",
+            "; ".join(board.flags.get(metric, ())),
+            number=True,
+        )
+        for metric in board.metrics
+    ]
+    lines = [Line(_named(row, "control"), _cells(row, board, definitions), "control") for row in judged]
+    if best is not None:
+        lines.append(Line(_named(best, "best method"), _cells(best, board, definitions)))
+    return el(
+        "div",
+        plain_table(f"Controls on {board.dataset}", heads, lines, f"controls-{board.dataset_fingerprint}"),
+        *(el("p", f"⚑ {measures.get(metric, metric)} {'; '.join(wrong)}.", cls="note") for metric, wrong in board.flags.items()),
+        None if board.flags else el("p", checked({row.run.method_id for row in judged}), cls="note"),
+        cls="stack",
+    )
+
+
+def _best(board: Board, definitions: Mapping[str, Mapping[str, Any]]) -> Row | None:
+    first = board.metrics[0]
+    sign = 1 if definitions.get(first, {}).get("higher_is_better", True) else -1
+    scored = [row for row in board.rows if not row.control and first in row.cells and not math.isnan(row.cells[first].estimate.value)]
+    return max(scored, key=lambda row: sign * row.cells[first].estimate.value, default=None)
+
+
+def _named(row: Row, mark: str) -> Node:
+    return el("span", el("span", row.run.method, cls="method"), badge(mark, "control" if row.control else "reference"))
+
+
+def _cells(row: Row, board: Board, definitions: Mapping[str, Mapping[str, Any]]) -> list[Cell | Node | str]:
+    return [
+        interval(row.cells[metric].estimate, scale_of(metric, definitions)) if metric in row.cells else formats.NOTHING
+        for metric in board.metrics
+    ]
+
+
+# -- What judges said of one question, and the kept conversation behind an answer or a verdict --
+
+
+CALL = "call"
+"""In a prediction's notes and in the URL: the key of a kept conversation."""
+_KEY = re.compile(r"[0-9a-f]{32}")
+LONGEST = 20_000
+"""Characters of a message that are shown."""
+_HEADS = (
+    Head("Judged"),
+    Head("Shown", tip="Which of the judge's prompts; of two answers, in which order they were shown"),
+    Head("Verdict", tip="As read out of the reply; of two answers, by criterion, the order undone", wide=True),
+    Head("Model", tip="Who judged, as its endpoint names it"),
+    Head("Tokens", "prompt + completion", number=True),
+    Head("Time", number=True),
+    Head("Conversation", tip="Prompt and reply, where the store keeps them"),
+)
+
+
+def asked_here(answers: Sequence[AnswerRow], runs: Sequence[RunRow]) -> dict[str, str]:
+    """By run, the key of its reader's kept conversation.
+
+    Of runs made here alone: a submission's notes are its sender's text, and could name any conversation of the store.
+    """
+    made = {run.run for run in runs if run.origin == "run"}
+    keys = {answer.run: answer.notes.get(CALL) for answer in answers if answer.run in made}
+    return {run: key for run, key in keys.items() if isinstance(key, str) and _KEY.fullmatch(key)}
+
+
+def calls(answers: Sequence[AnswerRow], here: Mapping[str, str], found: Sequence[Verdict]) -> dict[str, str]:
+    """Keys of all conversations behind answers and verdicts, and whose each is: the method's or the judge's name.
+
+    Args:
+        answers: To a question.
+        here: `asked_here` of them.
+        found: Verdicts on them.
+    """
+    keys = {here[answer.run]: f"Reader of {answer.method}" for answer in answers if answer.run in here}
+    return keys | {one.call: f"Judge {one.judge}" for one in found if one.call is not None}
+
+
+def verdicts(found: Sequence[Verdict], names: Mapping[str, str], opened: str, question: str) -> list[Node]:
+    """A fold for each judge with a line for each of its calls.
+
+    Args:
+        found: Of one question.
+        names: Method names by run.
+        opened: Key of the conversation that is shown.
+        question: Its id, for keys.
+    """
+    judges = list(dict.fromkeys(one.judge for one in found))
+    return [_judge(judge, [one for one in found if one.judge == judge], names, opened, question) for judge in judges]
+
+
+def _judge(judge: str, made: Sequence[Verdict], names: Mapping[str, str], opened: str, question: str) -> Node:
+    unread = sum(one.unscored is not None for one in made)
+    tally = f"{len(made):,} call{'s' * (len(made) != 1)}" + (f", {unread:,} without a verdict" if unread else "")
+    lines = [
+        Line(
+            _judged(one, names),
+            [
+                one.part + (f", repetition {one.repetition}" if one.repetition else ""),
+                _said(one, names),
+                one.model or formats.NOTHING,
+                Cell(
+                    formats.count(one.prompt_tokens + one.completion_tokens),
+                    tip=f"prompt {one.prompt_tokens:,}, completion {one.completion_tokens:,}; US$ {formats.dollars(one.cost_usd)}",
+                ),
+                formats.duration(one.seconds) if one.seconds else formats.NOTHING,
+                _reads(one.call, opened, f"verdict-{judge}-{number}-{question}"),
+            ],
+        )
+        for number, one in enumerate(made)
+    ]
+    return el(
+        "details",
+        el("summary", el("span", judge, cls="method"), el("span", tally, cls="aside")),
+        plain_table(f"Verdicts of {judge}", _HEADS, lines, f"verdicts-{judge}-{question}"),
+        cls="evidence",
+        key=f"judge-{judge}-{question}",
+        open=any(one.call == opened for one in made if one.call is not None),
+    )
+
+
+def _judged(one: Verdict, names: Mapping[str, str]) -> Node:
+    against = None if one.other is None else el("span", f"against {names.get(one.other, one.other)}", cls="aside")
+    return el("span", el("span", names.get(one.run, one.run), cls="method"), against)
+
+
+def _said(one: Verdict, names: Mapping[str, str]) -> Node:
+    if one.unscored is not None:
+        return el("span", badge("no verdict", "failed"), el("span", one.unscored, cls="aside"))
+    if one.other is None:
+        words = [f"{name}: {_value(value)}" for name, value in one.said.items()]
+    else:
+        won = {"one": names.get(one.run, one.run), "other": names.get(one.other, one.other), "none": "neither", None: "no verdict"}
+        words = [f"{criterion}: {won.get(verdict, verdict)}" for criterion, verdict in one.said.items()]
+    return el("span", "; ".join(words) or formats.NOTHING)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_value(inner)}" for name, inner in value.items()) or "none"
+    if isinstance(value, list):
+        return ", ".join(map(_value, value)) or "none"
+    if value is None or isinstance(value, bool):
+        return "none" if value is None else "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _reads(call: str | None, opened: str, key: str) -> Node:
+    """The button that shows a conversation, or puts it away."""
+    if call is None:
+        return el("span", "no model was asked", cls="aside")
+    shown = call == opened
+    return el(
+        "button", "close" if shown else "read", cls="turn", pressed=str(shown).lower(), key=key, action={CALL: None if shown else call}
+    )
+
+
+def readers(answers: Sequence[AnswerRow], here: Mapping[str, str], opened: str, question: str) -> Node | None:
+    """A button for each run whose reader asked a model that replies over the network, to read what was said."""
+    asked = [answer for answer in answers if answer.run in here]
+    if not asked:
+        return None
+    return el(
+        "p",
+        el("span", "Prompts and replies of readers:", cls="aside"),
+        *(el("span", answer.method, _reads(here[answer.run], opened, f"reader-{answer.run}-{question}"), cls="fact") for answer in asked),
+        cls="facts",
+    )
+
+
+def conversation(found: Conversation | None, whose: str) -> Node:
+    """A kept conversation, or that it is not kept."""
+    if found is None:
+        text = "This store does not keep the conversation: it was pruned, was not sent along with the results, or cannot be read."
+        return el("section", el("h3", whose, cls="section"), el("p", text, cls="note"))
+    said = [(role or "message", text) for role, text in found.messages] + [("reply", found.reply)]
+    return el(
+        "section",
+        el("h3", whose, cls="section"),
+        el("dl", *(part for role, text in said for part in (el("dt", role), el("dd", _cut(text)))), cls="tape"),
+        label=f"Conversation: {whose}",
+        role="region",
+    )
+
+
+def _cut(text: str) -> str:
+    left = len(text) - LONGEST
+    return text if left <= 0 else f"{text[:LONGEST]}… [{left:,} more characters: `ragmeter cache tape` has them]"

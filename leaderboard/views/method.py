@@ -1,0 +1,386 @@
+"""What the method page shows: card, options, results, cost, checkpoints, curves, and what the gate decided."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from leaderboard.elements import formats
+from leaderboard.elements.charts import Point, data_of
+from leaderboard.elements.formats import explanation, scale_of
+from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, flat, link, plain_table, prose, shown
+from results.checkpoints import Checkpoint
+from results.contestants import CONTAMINATED
+from results.gate import Decided
+from results.provenance import Result, thinned
+from results.queries import RunRow
+from results.statistics.core import Estimate
+
+if TYPE_CHECKING:
+    import altair
+
+
+# -- A method over its checkpoints, oldest first: what each was worth on each board, and what the gate said of it --
+
+
+Definitions = Mapping[str, Mapping[str, Any]]
+OUTCOMES = {"pass": "verified", "regressed": "failed"}
+"""How a decision looks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """A run that was made with a checkpoint.
+
+    Attributes:
+        number: Of the checkpoint, from 1, as they were registered.
+        checkpoint: The checkpoint.
+        run: The run.
+        value: Of the metric.
+        decided: What the gate decided of it on this metric, newest first.
+    """
+
+    number: int
+    checkpoint: Checkpoint
+    run: RunRow
+    value: Estimate
+    decided: tuple[Decided, ...]
+
+    @property
+    def board(self) -> str:
+        """What was asked, and of whom."""
+        return f"{self.run.method} · {self.run.dataset} · {self.run.setting}"
+
+
+def stands(
+    own: Sequence[Checkpoint],
+    used: Mapping[str, Sequence[RunRow]],
+    values: Mapping[str, Mapping[str, Estimate]],
+    metric: str,
+    decisions: Sequence[Decided],
+) -> list[Stand]:
+    """Runs by the age of their checkpoint.
+
+    Args:
+        own: Checkpoints, newest first, as the store has them.
+        used: By hash, the runs made with each.
+        values: By run and metric.
+        metric: Which is shown.
+        decisions: Of the gate, newest first.
+    """
+    return [
+        Stand(
+            number,
+            one,
+            run,
+            values[run.run][metric],
+            tuple(each for each in decisions if each.candidate == run.run and each.metric == metric),
+        )
+        for number, one in enumerate(reversed(own), 1)
+        for run in used.get(one.sha256, ())
+        if metric in values.get(run.run, {})
+    ]
+
+
+def history(rows: Sequence[Stand], metric: str, definitions: Definitions) -> Node:
+    """The table."""
+    scale = scale_of(metric, definitions)
+    lines = []
+    for row in rows:
+        one = row.checkpoint
+        made = f"{one.added_at:%Y-%m-%d %H:%M}" if one.added_at else formats.NOTHING
+        outcomes = [
+            badge(each.outcome, OUTCOMES.get(each.outcome, ""), f"Decided {each.decided_at:%Y-%m-%d %H:%M} UTC") for each in row.decided
+        ]
+        lines.append(
+            Line(
+                el("span", f"{row.number}  {one.sha256[:8]}", cls="method"),
+                [
+                    Cell(one.stage, made),
+                    Cell(row.run.method, f"{row.run.dataset} · {row.run.setting}"),
+                    Cell(scale.value(row.value.value), scale.interval(row.value.low, row.value.high)),
+                    el("span", *outcomes) if outcomes else formats.NOTHING,
+                ],
+            )
+        )
+    heads = [
+        Head("Checkpoint", "oldest first"),
+        Head("Stage", "registered, UTC", wide=True),
+        Head("Run", wide=True),
+        Head(formats.metric_name(metric)[0], f"{scale.unit} [95 %]", number=True),
+        Head("Gate", tip="What the gate said of this run as candidate, on this metric"),
+    ]
+    return plain_table("The method over its checkpoints", heads, lines, "history")
+
+
+def points(rows: Sequence[Stand], metric: str, definitions: Definitions) -> list[Point]:
+    """Of the chart: a curve for each board, over the checkpoints' numbers."""
+    scale = scale_of(metric, definitions)
+    found = []
+    for row in rows:
+        value, low, high = (number * scale.factor for number in (row.value.value, row.value.low, row.value.high))
+        told = f"; gate: {row.decided[0].outcome}" if row.decided else ""
+        shown = f"{scale.value(row.value.value)} {scale.interval(row.value.low, row.value.high)}{told}"
+        found.append(Point(row.board, float(row.number), value, low, high, row.checkpoint.sha256[:8], shown))
+    return sorted(found, key=lambda point: (point.series, point.x))
+
+
+# -- What the method page shows: card, options, results, cost, checkpoints, curves, and what the gate decided --
+
+
+_NUMBER = r"(?P<number>(?:[0-9]{4}\.[0-9]{4,5}|[a-z-]{2,20}(?:\.[A-Z]{2})?/[0-9]{7})(?:v[0-9]{1,3})?)(?![\w-]|\.[0-9])"
+_ARXIV_NUMBER = re.compile(_NUMBER)
+_ARXIV = re.compile(
+    r"(?<![\w.-])(?:(?:https?://)?(?:www\.|export\.)?(?i:arxiv)\.org/(?:abs|pdf|html)/"
+    rf"|(?:10\.48550/)?(?i:arxiv)[:.\s]\s?){_NUMBER}"
+)
+"""An address of a paper's page or file, its DOI, or "arXiv:" and its number."""
+
+
+def card(method: str, known: Mapping[str, Any] | None, *, checkpoints: bool = False) -> Node:
+    """What the method says of itself, and what it was trained on; `checkpoints`: whether some are listed below it."""
+    if known is None:
+        return el("section", el("p", "The store has no card of this method.", cls="note"), cls="stack")
+    trained = known.get("training_data") or []
+    presets = known.get("presets") or {}
+    return el(
+        "section",
+        el("p", *prose(str(known.get("summary") or ""))),
+        facts(
+            [
+                ("Id", f"{method}, version {known.get('version')}"),
+                ("Kind", str(known.get("kind") or "")),
+                ("Paper", paper(known.get("paper")) or "none given"),
+                (
+                    "Trained on",
+                    ", ".join(map(str, trained)) or ("as each checkpoint below says" if checkpoints else "nothing that it declares"),
+                ),
+                ("Presets", "; ".join(f"{name}: {shown(values)}" for name, values in presets.items())),
+            ]
+        ),
+        cls="stack",
+    )
+
+
+def paper(text: str | None) -> Node | str:
+    """A paper, linked where it names an arXiv number or is one; empty where there is none."""
+    said = (text or "").strip()
+    found = _ARXIV.search(said) or _ARXIV_NUMBER.fullmatch(said)
+    return link(said, f"https://arxiv.org/abs/{found['number']}") if found else said
+
+
+def options(runs: Sequence[RunRow]) -> Node | None:
+    """Options of the runs: what all have in common, and what is set differently in some; None without any."""
+    rows = [dict(flat(run.description)) for run in runs]
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    if not keys:
+        return None
+    lines = []
+    for key in keys:
+        values: dict[str, list[str]] = {}
+        for run, row in zip(runs, rows, strict=True):
+            values.setdefault(shown(row[key]) if key in row else formats.NOTHING, []).append(run.method)
+        if len(values) == 1:
+            lines.append(Line(key, [next(iter(values)), "all runs"]))
+            continue
+        for value, where in values.items():
+            lines.append(Line(key, [value, ", ".join(dict.fromkeys(where))]))
+    heads = [Head("Option"), Head("Value", wide=True), Head("In", wide=True)]
+    return plain_table("Options of this method's runs", heads, lines, "options")
+
+
+def results(rows: Sequence[Result], metrics: Sequence[str], definitions: Definitions, contaminated: Mapping[str, Sequence[str]]) -> Node:
+    """One line a run: where it ran, and its values with their intervals.
+
+    Args:
+        rows: Runs with their values.
+        metrics: Ids.
+        definitions: Of metrics by id.
+        contaminated: By run, which of its training data cover what it is asked (`contestants.contaminated_by`).
+    """
+    heads = [Head("Dataset · setting · seed"), Head("Run as", wide=True)]
+    for metric in metrics:
+        name, details = formats.metric_name(metric)
+        unit = scale_of(metric, definitions).unit
+        heads.append(Head(name, f"{details + ' · ' if details else ''}{unit}", explanation(metric, definitions), True))
+    heads.append(Head("Questions", "answered", number=True))
+    lines = []
+    for row in rows:
+        cells: list[Cell | Node | str] = [_run_name(row.run, contaminated.get(row.run.run, ()))]
+        for metric in metrics:
+            one = row.values.get(metric)
+            if one is None or formats.missing(one.value):
+                cells.append(formats.NOTHING)
+                continue
+            scale = scale_of(metric, definitions)
+            doubt = "†" if one.doubt else ""
+            cells.append(Cell(scale.value(one.value), scale.interval(one.low, one.high) + doubt, one.doubt))
+        failed = f"{row.run.failed:,} failed" if row.run.failed else ""
+        cells.append(Cell(f"{row.run.done:,} of {row.run.questions:,}", failed))
+        lines.append(Line(f"{row.run.dataset} · {row.run.setting} · {row.run.seed}", cells))
+    return plain_table("All results of this method", heads, lines, "results")
+
+
+def _run_name(run: RunRow, contaminated: Sequence[str]) -> Node:
+    marks = [badge(run.origin, run.origin)] if run.origin != "run" else []
+    if contaminated:
+        marks.append(badge(CONTAMINATED, "failed", "; ".join(contaminated)))
+    if run.status != "finished":
+        marks.append(badge(run.status, run.status if run.status in ("running", "failed") else ""))
+    return el("span", run.method, *marks, el("span", run.experiment, cls="aside"))
+
+
+def costs(rows: Sequence[Result]) -> Node | None:
+    """What a question took, on average; None where nothing was measured."""
+    lines = []
+    for row in rows:
+        cost = row.cost
+        if cost is None:
+            continue
+        spent = sum(row.stages.values())
+        stages = "; ".join(
+            f"{name} {formats.duration(value)}" + (f" ({value / spent:.0%})" if spent else "")
+            for name, value in row.stages.items()
+            if not formats.missing(cost.seconds)
+        )
+        peak = f"{row.peak_memory_bytes / 2**20:,.0f}" if row.peak_memory_bytes else formats.NOTHING
+        lines.append(
+            Line(
+                f"{row.run.dataset} · {row.run.setting} · {row.run.seed}",
+                [
+                    row.run.method,
+                    formats.duration(cost.seconds) if cost.seconds > 0 else formats.NOTHING,
+                    stages,
+                    formats.count(cost.prompt_tokens),
+                    formats.count(cost.completion_tokens),
+                    formats.count(cost.memory_tokens),
+                    formats.count(cost.model_calls),
+                    peak,
+                    formats.dollars(cost.cost_usd),
+                ],
+            )
+        )
+    if not lines:
+        return None
+    heads = [
+        Head("Dataset · setting · seed"),
+        Head("Run as", wide=True),
+        Head("Time", "per question", number=True),
+        Head("By stage", "mean per question", wide=True),
+        Head("Prompt", "tokens / question", number=True),
+        Head("Completion", "tokens / question", number=True),
+        Head("Memory", "tokens / question", "Continuous memory tokens in place of text", True),
+        Head("Calls", "per question", number=True),
+        Head("Peak memory", "MiB", number=True),
+        Head("Cost", "US$ total", number=True),
+    ]
+    return plain_table("What a question took", heads, lines, "costs")
+
+
+def checkpoints(found: Sequence[Checkpoint], runs: Mapping[str, Sequence[RunRow]]) -> Node:
+    """One line a checkpoint.
+
+    Args:
+        found: The method's checkpoints, newest first.
+        runs: By hash, the runs made with it.
+    """
+    lines = []
+    for one in found:
+        used = runs.get(one.sha256, ())
+        parents = ", ".join(parent[:8] for parent in one.parents) or "none"
+        lines.append(
+            Line(
+                el("span", one.sha256[:12], cls="method"),
+                [
+                    Cell(one.stage, one.name),
+                    f"{one.added_at:%Y-%m-%d %H:%M}" if one.added_at else formats.NOTHING,
+                    parents,
+                    ", ".join(data[:8] for data in one.data) or "none named",
+                    f"{len(used):,}",
+                ],
+            )
+        )
+    heads = [
+        Head("Checkpoint", "SHA-256"),
+        Head("Stage", "folder", wide=True),
+        Head("Registered", "UTC"),
+        Head("Began from", tip="Checkpoints that training began from or used"),
+        Head("Training data", "fingerprints", wide=True),
+        Head("Runs", "made with it", number=True),
+    ]
+    return plain_table("Checkpoints", heads, lines, "checkpoints")
+
+
+def curve_chart(curves: Mapping[str, Sequence[tuple[float, float]]], figure: str) -> altair.Chart:
+    """One figure over the steps of a training, one line a checkpoint, told apart by dashes as well as by colour.
+
+    Args:
+        curves: By checkpoint's label, the points.
+        figure: What is drawn.
+    """
+    import altair as alt
+
+    data = [{"checkpoint": name, "step": step, "value": value} for name, points in curves.items() for step, value in thinned(points)]
+    colours = alt.Scale(range=["#2a87c8", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#8a8f98"])
+    lines = alt.Chart(data_of(data)).mark_line(strokeWidth=2)
+    return (
+        lines.encode(
+            x=alt.X("step:Q", axis=alt.Axis(title="step", tickCount=6, domain=False)),
+            y=alt.Y("value:Q", axis=alt.Axis(title=figure.replace("_", " "), domain=False), scale=alt.Scale(zero=False)),
+            color=alt.Color("checkpoint:N", scale=colours, legend=alt.Legend(title=None, orient="top")),
+            strokeDash=alt.StrokeDash("checkpoint:N", legend=None),
+            tooltip=[alt.Tooltip("checkpoint:N"), alt.Tooltip("step:Q"), alt.Tooltip("value:Q", format=".4g")],
+        )
+        .properties(height=300)
+        .configure_view(strokeWidth=0)
+    )
+
+
+def curve_ends(curves: Mapping[str, Sequence[tuple[float, float]]]) -> Node:
+    """The curves in numbers: where each begins, its least and its largest value, where it ends."""
+    lines = []
+    for name, points in curves.items():
+        values = [value for _, value in points]
+        ends = (values[0], min(values), max(values), values[-1])
+        lines.append(Line(name, [f"{len(values):,}", *(f"{value:.4g}" for value in ends)]))
+    heads = [Head("Checkpoint"), *(Head(name, number=True) for name in ("Points", "First", "Least", "Largest", "Last"))]
+    return plain_table("The curves in numbers", heads, lines, "curves")
+
+
+def decisions(found: Sequence[Decided], runs: Mapping[str, RunRow], definitions: Definitions) -> Node:
+    """What the gate decided, newest first."""
+    lines = []
+    for one in found:
+        scale = scale_of(one.metric, definitions)
+        lines.append(
+            Line(
+                f"{one.decided_at:%Y-%m-%d %H:%M}",
+                [
+                    badge(one.outcome, OUTCOMES.get(one.outcome, "")),
+                    _named(one.candidate, runs),
+                    _named(one.baseline, runs),
+                    formats.metric_label(one.metric),
+                    Cell(scale.difference(one.value), scale.differences(one.low, one.high)),
+                    scale.value(one.margin),
+                    f"{one.n:,}",
+                ],
+            )
+        )
+    heads = [
+        Head("Decided", "UTC"),
+        Head("Outcome"),
+        Head("Candidate", wide=True),
+        Head("Baseline", wide=True),
+        Head("Metric"),
+        Head("Change", "points, 95 % interval", "Candidate minus baseline", True),
+        Head("Margin", "tolerated loss", number=True),
+        Head("Questions", number=True),
+    ]
+    return plain_table("Decisions of the gate", heads, lines, "decisions")
+
+
+def _named(run: str, runs: Mapping[str, RunRow]) -> Cell:
+    row = runs.get(run)
+    return Cell(row.method, f"{row.dataset} · {run[:8]}") if row else Cell(run[:8], "no longer in the store")

@@ -1,0 +1,314 @@
+"""One question: its gold, what each run answered and returned, what that scored and cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from leaderboard.elements import formats
+from leaderboard.elements.formats import explanation, scale_of
+from leaderboard.elements.nodes import Node, badge, el
+from leaderboard.elements.passage import PassageText, key, marked, passage_text
+from results import records
+from results.queries import OURS, AnswerRow, EvidenceRow, Passage, QuestionRow, RunRow, gold_sentences
+
+Definitions = Mapping[str, Mapping[str, Any]]
+_BEGINNING = 80
+"""Characters that stand for the title of a passage that has none."""
+
+
+def question(row: QuestionRow) -> Node:
+    """Question, gold answer and other accepted wordings."""
+    others = [gold for gold in row.golds if gold not in row.answers]
+    answers = [el("span", answer or "(empty)", cls="gold-answer") for answer in row.answers]
+    return el(
+        "section",
+        el(
+            "div",
+            badge(row.type, "", "Question type") if row.type else None,
+            el("span", row.question, cls="aside", title="The dataset's id of this question"),
+            el("span", f"document {row.document_id}", cls="aside") if row.document_id else None,
+            cls="meta",
+        ),
+        el("h2", row.text, cls="question"),
+        el("div", el("span", "Gold answer", cls="kicker"), *answers or [el("span", "none", cls="aside")], cls="gold"),
+        el("p", "Also accepted: " + " · ".join(others), cls="aside") if others else None,
+    )
+
+
+def answer_table(
+    row: QuestionRow,
+    passages: Mapping[str, Passage],
+    answers: Sequence[AnswerRow],
+    runs: Sequence[RunRow],
+    metrics: Sequence[str],
+    definitions: Definitions,
+    depth: int,
+) -> Node:
+    """Each run's answer with its scores, where it ranked the gold passages, and what it took.
+
+    Args:
+        row: The question.
+        passages: Its gold passages, as far as the store holds them.
+        answers: What the runs said; a run without an answer has a line that says so.
+        runs: One line each.
+        metrics: Columns.
+        definitions: Metric definitions by id.
+        depth: How many ranks were read.
+    """
+    heads = [el("th", "Method", scope="col", cls="stick"), el("th", "Answer", scope="col", cls="wide")]
+    for metric in metrics:
+        name, details = formats.metric_name(metric)
+        unit = scale_of(metric, definitions).unit
+        heads.append(
+            el(
+                "th",
+                el("span", name, cls="name", tip=explanation(metric, definitions)),
+                el("span", f"{details + ' · ' if details else ''}{unit}", cls="unit"),
+                scope="col",
+                cls="number",
+            )
+        )
+    if row.evidence:
+        titles = "; ".join(passages[e].title or passages[e].text[:80] if e in passages else e for e in row.evidence)
+        tip = f"Ranks of the gold passages within the first {depth}, in this order: {titles}. – is not among them."
+        heads.append(el("th", el("span", "Gold at rank", cls="name", tip=tip), scope="col", cls="number"))
+    heads += [
+        el("th", el("span", "Time", cls="name", tip="Wall time by stage"), scope="col", cls="number"),
+        el("th", el("span", "Tokens", cls="name", tip="Prompt, completion and memory tokens"), scope="col", cls="number"),
+    ]
+    said = {answer.run: answer for answer in answers}
+    lines = [_answer_line(row, run, said.get(run.run), metrics, definitions) for run in runs]
+    return el(
+        "div",
+        el(
+            "table",
+            el("caption", "Answers and scores", cls="unseen"),
+            el("thead", el("tr", *heads)),
+            el("tbody", *lines),
+            cls="board answers",
+        ),
+        cls="scroll",
+        key="answers-scroll",
+        role="region",
+        label="Answers table",
+    )
+
+
+def _answer_line(row: QuestionRow, run: RunRow, answer: AnswerRow | None, metrics: Sequence[str], definitions: Definitions) -> Node:
+    control = badge("control", "control", "Sees the gold; never ranked") if run.kind == "control" else None
+    name = el("th", el("span", run.method, cls="method", title=run.method), control, scope="row", cls="stick")
+    if answer is None:
+        waiting = el("td", "not answered yet", colspan=str(len(metrics) + 3 + bool(row.evidence)), cls="aside")
+        return el("tr", name, waiting)
+    cells = [_answer_text(answer)]
+    for metric in metrics:
+        cells.append(_score(answer, metric, definitions))
+    if row.evidence:
+        ranks = [_rank(answer, identifier) for identifier in row.evidence]
+        shown = ", ".join(str(rank or formats.NOTHING) for rank in ranks) if answer.evidence else formats.NOTHING
+        cells.append(el("td", shown, cls="number full" if all(ranks) else "number"))
+    spent = sum(answer.stages.values())
+    stages = ", ".join(f"{stage} {formats.duration(seconds)}" for stage, seconds in answer.stages.items())
+    total = answer.prompt_tokens + answer.completion_tokens + answer.memory_tokens
+    # A submission need not say what it took.
+    tokens = formats.count(total) if total or run.origin == OURS else formats.NOTHING
+    parts = (
+        f"prompt {answer.prompt_tokens:,}, completion {answer.completion_tokens:,}, memory {answer.memory_tokens:,} "
+        f"tokens; {answer.model_calls:,} model calls; US$ {formats.dollars(answer.cost_usd)}"
+    )
+    cells += [
+        el("td", formats.duration(spent) if answer.stages else formats.NOTHING, cls="number", tip=stages),
+        el("td", tokens, cls="number", tip=parts if total or answer.model_calls else ""),
+    ]
+    return el("tr", name, *cells, cls="control" if run.kind == "control" else "")
+
+
+def _rank(answer: AnswerRow, passage: str) -> int | None:
+    """The first rank at which an answer's evidence names a passage or one of its sentences."""
+    return next((item.rank for item in answer.evidence if _owner(item.id) == passage), None)
+
+
+def _answer_text(answer: AnswerRow) -> Node:
+    if answer.failed is not None:
+        return el("td", badge("failed", "failed", "Counts as zero"), el("span", answer.failed, cls="aside"), cls="wide")
+    if not answer.answer:
+        return el("td", el("span", "empty answer", cls="aside"), cls="wide")
+    return el("td", answer.answer, cls="wide")
+
+
+def _score(answer: AnswerRow, metric: str, definitions: Definitions) -> Node:
+    if metric not in answer.scores:
+        return el("td", formats.NOTHING, cls="number")
+    value, reason = answer.scores[metric], answer.unscored.get(metric)
+    if reason is not None:
+        return el("td", el("span", "not scored", cls="aside", tip=f"The judge gave no value: {reason}"), cls="number")
+    if value is None:
+        return el(
+            "td",
+            el(
+                "span",
+                "unscorable",
+                cls="aside",
+                tip="The gold gives this metric nothing to compare with; the question is left out of its mean",
+            ),
+            cls="number",
+        )
+    known = definitions.get(metric, {})
+    cls = "number"
+    if known.get("low") == 0 and known.get("high") == 1:
+        cls = "number full" if value == 1 else "number zero" if value == 0 else "number"
+    return el("td", scale_of(metric, definitions).value(value), cls=cls)
+
+
+def gold_passages(row: QuestionRow, passages: Mapping[str, Passage]) -> Node | None:
+    """The gold passages themselves, to be opened."""
+    if not passages:
+        return None
+    golds = records.sought(row.golds)
+    shown = [
+        el(
+            "li",
+            el("div", el("strong", *_title(passage.title or "untitled", golds)), badge("gold", "gold"), cls="passage-head"),
+            passage_text(passage.text, passage.sentences, golds, gold_sentences(row, passage.id)).drawn(f"text-{row.question}-{number}"),
+            cls="passage is-gold",
+        )
+        for number, passage in enumerate(passages.values())
+    ]
+    return el(
+        "details",
+        el("summary", f"Read the gold passages ({len(shown)})"),
+        el("ol", *shown, cls="passages"),
+        cls="evidence",
+        key=f"gold-{row.question}",
+    )
+
+
+def marks(row: QuestionRow) -> Node | None:
+    """What is marked in the evidence, said in words; None where nothing can be."""
+    return key(sentences=bool(row.supporting_facts), answers=bool(records.sought(row.golds)))
+
+
+def evidence(row: QuestionRow, answer: AnswerRow, *, opened: bool) -> Node:
+    """A run's ranked evidence, gold sentences and answers marked.
+
+    Gold passages are open; where the dataset names none, the first one that holds an answer is.
+    """
+    golds = records.sought(row.golds)
+    found = sum(_is_gold(row, item) for item in answer.evidence)
+    wanted = len(row.evidence)
+    texts = [_looked_through(row, item, golds) for item in answer.evidence]
+    holding = [text.holds_answer or bool(records.places(item.title, golds)) for item, text in zip(answer.evidence, texts, strict=True)]
+    tally = f"{found} gold in {len(answer.evidence)} shown" + (f", {wanted} wanted" if wanted else "")
+    if golds:
+        tally += f"; an answer in {sum(holding):,}"
+    summary = el("summary", el("span", answer.method, cls="method"), el("span", tally if answer.evidence else "no evidence", cls="aside"))
+    first = holding.index(True) if not wanted and any(holding) else None
+    items = [
+        _item(row, answer.run, item, text, golds, holds=holds, opened=number == first)
+        for number, (item, text, holds) in enumerate(zip(answer.evidence, texts, holding, strict=True))
+    ]
+    return el(
+        "details", summary, el("ol", *items, cls="passages"), cls="evidence", open=opened, key=f"evidence-{answer.run}-{row.question}"
+    )
+
+
+def _is_gold(row: QuestionRow, item: EvidenceRow) -> bool:
+    return item.gold or _owner(item.id) in row.evidence
+
+
+def _looked_through(row: QuestionRow, item: EvidenceRow, golds: tuple[str, ...]) -> PassageText:
+    """An item's text with its supporting sentences, the one sentence that was returned alone, and the answers."""
+    owner, _, index = item.id.partition("#")
+    supporting = gold_sentences(row, owner) if _is_gold(row, item) else ()
+    returned = int(index) if index.isdecimal() and len(index) < 9 else None
+    return passage_text(item.text, item.sentences, golds, supporting, returned)
+
+
+def _item(row: QuestionRow, run: str, item: EvidenceRow, text: PassageText, golds: tuple[str, ...], *, holds: bool, opened: bool) -> Node:
+    gold = _is_gold(row, item)
+    at = f"{run}-{row.question}-{item.rank}"
+    head = [
+        el("span", str(item.rank), cls="rank"),
+        el("span", *(_title(item.title, golds) if item.title else _beginning(text) or [item.id]), cls="title"),
+        badge("✓ gold", "gold", "The dataset names this as evidence for the answer") if gold else None,
+        el("span", "has answer", cls="badge answer", title="An accepted answer stands in it") if holds else None,
+        el("span", f"{item.score:.4g}".replace("-", "−"), cls="score", title="The method's own score"),
+    ]
+    cls = "passage is-gold" if gold else "passage"
+    if not item.title and text.text and text.length <= _BEGINNING:
+        return el("li", el("div", *head, cls="passage-line"), cls=cls)  # a triple is all said in its line
+    shown = text.drawn(f"text-{at}") if text.text else el("p", "The store does not hold this passage.", cls="aside")
+    opens = el("details", el("summary", *head), shown, open=gold or opened, key=f"passage-{at}")
+    return el("li", opens, cls=cls)
+
+
+def _title(title: str, golds: tuple[str, ...]) -> list[Node | str]:
+    return list(marked(title, records.places(title, golds), 0, len(title)))
+
+
+def _beginning(text: PassageText) -> list[Node | str]:
+    """What a passage without a title begins with."""
+    return list(marked(text.text, text.answers, 0, min(_BEGINNING, len(text.text))))
+
+
+def question_list(
+    rows: Sequence[QuestionRow],
+    current: str,
+    scores: Mapping[str, Sequence[float | None]],
+    names: Mapping[str, str],
+    metric: str,
+    definitions: Definitions,
+    earlier: str | None = None,
+    later: str | None = None,
+) -> Node:
+    """Questions of one page of a filter, each a button that opens it.
+
+    Args:
+        rows: The questions.
+        current: The one that is open.
+        scores: By run, one score per question in `rows`' order.
+        names: Method name by run.
+        metric: What the scores are of.
+        definitions: Metric definitions by id.
+        earlier, later: Where the pages before and after begin, if there are any.
+    """
+    shown = scale_of(metric, definitions)
+    items = []
+    for number, row in enumerate(rows):
+        marks = []
+        for run, name in names.items():
+            value = scores[run][number]
+            level = -1.0 if value is None else min(1.0, max(0.0, value))
+            words = f"{name}: {shown.value(value)}"
+            cls = "dot" if level >= 0 else "dot none"
+            marks.append(el("span", cls=cls, numbers={"level": max(level, 0.0)}, role="img", label=words, title=words))
+        here = row.question == current
+        items.append(
+            el(
+                "li",
+                el(
+                    "button",
+                    el("span", row.text, cls="line"),
+                    el("span", *marks, cls="dots"),
+                    cls="pick",
+                    pressed="true" if here else "false",
+                    action={"question": row.question},
+                    key=f"pick-{row.question}",
+                ),
+            )
+        )
+    if earlier is not None:
+        items.insert(0, _turn("↑ Earlier questions", earlier))
+    if later is not None:
+        items.append(_turn("↓ More questions", later))
+    return el("div", el("ol", *items, cls="picks"), cls="list", key=f"list-{rows[0].question}")
+
+
+def _turn(text: str, question: str) -> Node:
+    return el("li", el("button", text, cls="pick turn", action={"question": question}, key=f"turn-{text}"))
+
+
+def _owner(identifier: str) -> str:
+    """The passage of a sentence id; any other id is its own."""
+    return identifier.partition("#")[0]

@@ -1,0 +1,383 @@
+"""Runs as page elements: those that go on, the list of all, and where one's numbers come from."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from leaderboard.elements import formats
+from leaderboard.elements.formats import explanation, scale_of
+from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, flat, plain_table, shown
+from results.checkpoints import Checkpoint
+from results.compare import Apart, Diff, Number, Setting
+from results.queries import AnswerRow, IndexCost, Running, RunRow
+from results.statistics.core import Estimate
+
+# -- What differs between two runs, as page elements: how they were made, what they score, where they part --
+
+
+Definitions = Mapping[str, Mapping[str, Any]]
+ALPHA = 0.05
+_ANSWER = 300
+
+
+def settings(found: Sequence[Setting]) -> Node:
+    """How the two were made, where that differs."""
+    if not found:
+        return el("p", "The two were made alike: same data, settings, versions and machine.", cls="note")
+    lines = [Line(one.key, [_side(one.first, one.in_first), _side(one.second, one.in_second)]) for one in found]
+    heads = [Head("Setting"), Head("First", wide=True), Head("Second", wide=True)]
+    return plain_table("How the two were made", heads, lines, "settings-scroll")
+
+
+def _side(value: Any, there: bool) -> Cell | str:
+    return shown(value) if there else Cell(formats.NOTHING, tip="This run has no such entry")
+
+
+def numbers(found: Diff, definitions: Definitions) -> Node:
+    """Both runs on each metric, with the paired difference where they are about the same questions."""
+    heads = [
+        Head("Metric"),
+        Head("First", "95 % interval", number=True),
+        Head("Second", "95 % interval", number=True),
+        Head(
+            "Difference",
+            "second minus first",
+            "Paired, on the questions that both have a value on; 95 % bootstrap interval. ▲ better, ▼ worse at 5 %",
+            True,
+        ),
+        Head("p", "Holm-corrected", "Sign-flip permutation test, corrected over the metrics shown", True),
+        Head("Higher", "questions", number=True),
+        Head("Equal", "questions", number=True),
+        Head("Lower", "questions", number=True),
+    ]
+    lines = [_number(one, definitions) for one in found.numbers]
+    return plain_table("Both runs on each metric", heads, lines, "numbers-scroll")
+
+
+def _number(one: Number, definitions: Definitions) -> Line:
+    scale = scale_of(one.metric, definitions)
+    name = el("span", formats.metric_label(one.metric), el("span", scale.unit, cls="unit"), tip=explanation(one.metric, definitions))
+    apart = one.difference
+    if apart is None:
+        rest: list[Cell | Node | str] = [formats.NOTHING] * 5
+    else:
+        sure = one.p_holm is not None and one.p_holm < ALPHA and apart.value != 0
+        mark = ("▲ " if (apart.value > 0) == one.higher_is_better else "▼ ") if sure else ""
+        doubt = "†" if apart.doubt else ""
+        rest = [
+            Cell(mark + scale.difference(apart.value), scale.differences(apart.low, apart.high) + doubt, apart.doubt),
+            formats.p_value(one.p_holm),
+            f"{apart.wins:,}",
+            f"{apart.ties:,}",
+            f"{apart.losses:,}",
+        ]
+    return Line(name, [_estimate(one.first, scale), _estimate(one.second, scale), *rest])
+
+
+def _estimate(one: Estimate | None, scale: formats.Scale) -> Cell | str:
+    if one is None or formats.missing(one.value):
+        return formats.NOTHING
+    return Cell(scale.value(one.value), scale.interval(one.low, one.high) + ("†" if one.doubt else ""), one.doubt)
+
+
+def questions(found: Diff, definitions: Definitions) -> Node:
+    """The questions on which the two are furthest apart, with what both said."""
+    scale = scale_of(found.by or "", definitions)
+    heads = [
+        Head("Question"),
+        Head("First", scale.unit, number=True),
+        Head("said", wide=True),
+        Head("Second", scale.unit, number=True),
+        Head("said", wide=True),
+    ]
+    return plain_table("Where they differ most", heads, [_apart(one, scale) for one in found.questions], "apart-scroll")
+
+
+def _apart(one: Apart, scale: formats.Scale) -> Line:
+    gold = f"gold: {' · '.join(one.question.golds) or 'none'}"
+    return Line(
+        el("span", one.question.text, el("span", gold, cls="aside")),
+        [scale.value(one.first_value), _said(one.first), scale.value(one.second_value), _said(one.second)],
+    )
+
+
+def _said(one: AnswerRow) -> str:
+    text = f"failed: {one.failed}" if one.failed else one.answer or "(none)"
+    return text if len(text) <= _ANSWER else f"{text[:_ANSWER]}…"
+
+
+# -- How fast runs go: the store knows how many questions are answered, not when; whoever looks twice knows both --
+
+
+WINDOW = timedelta(minutes=2)
+"""What is older says little of the present pace."""
+_LEAST = timedelta(seconds=3)
+_ENOUGH = 5
+"""Writes come once a second: what was seen in a shorter time, or of fewer answers, is chance."""
+_LONG = timedelta(seconds=30)
+"""After so long, what was seen counts whatever it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """A run's progress over time.
+
+    Attributes:
+        per_second: Questions a second; None where it cannot be told yet.
+        remaining_s: Seconds until the last question at this pace; None where there is no pace.
+        quiet_s: Seconds for which no new answer was seen; 0.0 at the first look.
+    """
+
+    per_second: float | None
+    remaining_s: float | None
+    quiet_s: float
+
+
+@dataclass(slots=True)
+class _Seen:
+    looks: deque[tuple[datetime, int]] = field(default_factory=deque)
+    changed_at: datetime | None = None
+
+
+class Sightings:
+    """What was seen of running runs; shared by all readers of a server."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seen: dict[str, _Seen] = {}
+
+    def look(self, runs: Sequence[Running], now: datetime) -> dict[str, Pace]:
+        """Note how far runs are, and tell their pace; runs that are not among them are forgotten.
+
+        Args:
+            runs: All that run.
+            now: The present moment, UTC without a zone.
+        """
+        with self._lock:
+            self._seen = {run.run: self._seen.get(run.run, _Seen()) for run in runs}
+            return {run.run: _pace(run, self._seen[run.run], now) for run in runs}
+
+
+def _pace(run: Running, seen: _Seen, now: datetime) -> Pace:
+    looks = seen.looks
+    if looks and run.done < looks[-1][1]:
+        # Begun anew, or failed questions are asked again: what was seen before is of another execution.
+        looks.clear()
+    if not looks or run.done > looks[-1][1]:
+        seen.changed_at = now
+    looks.append((now, run.done))
+    while len(looks) > 2 and now - looks[1][0] > WINDOW:
+        looks.popleft()
+    rate = _rate(run, looks)
+    left = run.questions - run.done
+    quiet = (now - seen.changed_at).total_seconds() if seen.changed_at else 0.0
+    return Pace(rate, left / rate if rate else None, quiet)
+
+
+def _rate(run: Running, looks: deque[tuple[datetime, int]]) -> float | None:
+    (first, before), (last, done) = looks[0], looks[-1]
+    watched, answered = last - first, done - before
+    if (answered >= _ENOUGH and watched >= _LEAST) or watched >= _LONG:
+        return answered / watched.total_seconds() or None
+    spent = (last - run.begun_at).total_seconds()
+    # Of a resumed run nobody knows how much of it the present execution answered.
+    return done / spent if done and spent > 0 and not run.resumed else None
+
+
+# -- Runs as page elements: those that go on, the list of all, and where one's numbers come from --
+
+
+QUIET_S = 60.0
+"""After so long without an answer a page asks whether the run's process is still there."""
+_KINDS = {"running": "running", "failed": "failed"}
+
+
+def status(run: RunRow) -> Node | None:
+    """A badge for what is not simply finished."""
+    return None if run.status == "finished" else badge(run.status, _KINDS.get(run.status, ""), run.error or "")
+
+
+def live(runs: Sequence[Running], paces: Mapping[str, Pace]) -> Node:
+    """What goes on: how far each run is, how fast, and how long still."""
+    heads = [
+        Head("Run"),
+        Head("Answered", "questions"),
+        Head("Failed", "questions", number=True),
+        Head("Pace", "questions / s", "Over the last two minutes in which somebody watched", True),
+        Head("Remaining", "at this pace", number=True),
+        Head("Began", "UTC"),
+    ]
+    return plain_table("Runs that go on", heads, [_live(run, paces[run.run]) for run in runs], "live-scroll")
+
+
+def _live(run: Running, pace: Pace) -> Line:
+    share = run.done / run.questions if run.questions else 0.0
+    bar = el("span", cls="whisker", numbers={"low": 0.0, "high": share}, role="img", label=f"{share:.0%} answered")
+    where = f"{run.experiment} · {run.dataset} · {run.setting} · seed {run.seed}"
+    name = el("span", el("span", run.method, cls="method"), el("span", where, cls="aside"))
+    answered = el("span", el("span", f"{run.done:,} of {run.questions:,}", cls="top"), el("span", f"{share:.0%}", cls="interval"), bar)
+    again = f"first begun {run.started_at:%Y-%m-%d %H:%M}" if run.resumed else ""
+    return Line(
+        name,
+        [
+            answered,
+            f"{run.failed:,}" if run.failed else formats.NOTHING,
+            _speed(pace),
+            formats.NOTHING if pace.remaining_s is None else formats.span(pace.remaining_s),
+            Cell(f"{run.begun_at:%Y-%m-%d %H:%M}", again),
+        ],
+    )
+
+
+def _speed(pace: Pace) -> Cell:
+    silence = f"nothing new for {formats.span(pace.quiet_s)}" if pace.quiet_s >= QUIET_S else ""
+    tip = "Building and indexing take their time; a process that was killed answers no more" if silence else ""
+    return Cell(formats.NOTHING if pace.per_second is None else f"{pace.per_second:.3g}", silence, tip)
+
+
+def listing(runs: Sequence[RunRow], chosen: str) -> Node:
+    """One line a run; a click on its name asks for it.
+
+    Args:
+        runs: To list.
+        chosen: The fingerprint of the one that is shown below.
+    """
+    heads = [
+        Head("Run", "fingerprint"),
+        Head("Experiment"),
+        Head("Dataset", "setting · seed"),
+        Head("State"),
+        Head("Answered", "questions", number=True),
+        Head("Failed", "questions", number=True),
+        Head("Started", "UTC"),
+        Head("Ended", "UTC"),
+    ]
+    return plain_table("Runs", heads, [_listed(run, number, chosen) for number, run in enumerate(runs)], "runs-scroll")
+
+
+def _listed(run: RunRow, number: int, chosen: str) -> Line:
+    name = el(
+        "span",
+        el(
+            "button",
+            run.method,
+            cls="turn",
+            action={"run": run.run},
+            key=f"open-{number}",
+            pressed="true" if run.run == chosen else "false",
+        ),
+        el("span", run.run[:8], cls="aside"),
+    )
+    state = el("span", status(run) or "finished", *([badge(run.origin, run.origin)] if run.origin != "run" else []))
+    ended = formats.NOTHING if run.status == "running" else _moment(run.updated_at)
+    return Line(
+        name,
+        [
+            run.experiment,
+            Cell(run.dataset, f"{run.setting} · {run.seed}"),
+            state,
+            f"{run.done:,} of {run.questions:,}",
+            f"{run.failed:,}" if run.failed else formats.NOTHING,
+            _moment(run.started_at),
+            ended,
+        ],
+    )
+
+
+def _moment(when: datetime) -> Cell:
+    return Cell(f"{when:%Y-%m-%d}", f"{when:%H:%M}")
+
+
+def made(run: RunRow, indexing: IndexCost | None = None) -> Node:
+    """What a run is: identity, data, state, and what preparing for its questions took."""
+    prepared = [] if indexing is None else [("Indexing", f"{indexing.in_words()}; apart from what the questions took")]
+    return facts(
+        [
+            ("Run", run.run),
+            ("Called", f"{run.method}, in the experiment {run.experiment}" if run.experiment != "-" else run.method),
+            ("Method", f"{run.method_id} ({run.kind})"),
+            ("Origin", _ORIGINS.get(run.origin, run.origin)),
+            ("Dataset", run.dataset),
+            (
+                "Dataset fingerprint",
+                el("span", run.dataset_fingerprint, tip="Of questions, gold and corpus; runs share a board only where it is the same"),
+            ),
+            ("Setting", run.setting),
+            ("Seed", str(run.seed)),
+            ("Answered", f"{run.done:,} of {run.questions:,} questions" + (f", {run.failed:,} failed" if run.failed else "")),
+            ("State", run.status + (f": {run.error}" if run.error else "")),
+            (
+                "Time",
+                f"started {run.started_at:%Y-%m-%d %H:%M:%S} UTC"
+                + (f", ended {run.updated_at:%Y-%m-%d %H:%M:%S} UTC" if run.status != "running" else ""),
+            ),
+            *prepared,
+        ]
+    )
+
+
+_ORIGINS = {
+    "run": "run here",
+    "submitted": "submitted: predictions were sent in and scored here",
+    "verified": "verified: sent in, and confirmed by a run made here",
+}
+
+
+def weights(used: Sequence[Checkpoint]) -> Node | None:
+    """The registered checkpoints that a run was made with; None where it names none."""
+    if not used:
+        return None
+    heads = [Head("Checkpoint", "SHA-256"), Head("Method"), Head("Stage"), Head("Registered", "UTC")]
+    lines = [
+        Line(
+            el("span", one.sha256[:16], cls="method"),
+            [one.method, one.stage, f"{one.added_at:%Y-%m-%d %H:%M}" if one.added_at else formats.NOTHING],
+        )
+        for one in used
+    ]
+    return plain_table("Checkpoints", heads, lines, "weights-scroll")
+
+
+def folds(run: RunRow) -> list[Node]:
+    """What was stored of how the run was made, part by part, each to be opened; empty parts are left out."""
+    parts = [
+        ("Settings of the method, of all its parts", run.description, True),
+        ("Data, parts and metrics", run.provenance, False),
+        ("Machine, versions and code", run.environment, False),
+        ("Card of the submission", run.card or {}, False),
+    ]
+    return [_fold(title, value, number, opened=opened) for number, (title, value, opened) in enumerate(parts) if value]
+
+
+def sources(runs: Sequence[RunRow]) -> Node:
+    """Where the numbers of several runs come from, one fold a run; for a report, which has no other page."""
+    title = el(
+        "summary",
+        el("span", "Where the numbers come from", cls="name"),
+        el("span", "settings, data, versions and machine of each run", cls="aside"),
+    )
+    inner = [
+        el(
+            "details",
+            el("summary", el("span", run.method, cls="name"), el("span", run.run[:8], cls="aside")),
+            made(run),
+            *folds(run),
+            cls="evidence",
+            key=f"source-{run.run}",
+        )
+        for run in runs
+    ]
+    return el("details", title, *inner, cls="evidence", key="sources")
+
+
+def _fold(title: str, value: Mapping[str, object], number: int, *, opened: bool) -> Node:
+    rows: list[tuple[str, Node | str]] = [(key, shown(inner)) for key, inner in flat(value)]
+    head = el(
+        "summary", el("span", title, cls="name"), el("span", f"{len(rows):,} {'entry' if len(rows) == 1 else 'entries'}", cls="aside")
+    )
+    return el("details", head, facts(rows), cls="evidence", key=f"fold-{number}", open=opened)

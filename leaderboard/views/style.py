@@ -1,0 +1,245 @@
+"""What style costs, as page elements: drops by method and telling, and curves over the mix and over depth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from leaderboard.elements import formats
+from leaderboard.elements.charts import COLOURS, SHAPES, Point, data_of
+from leaderboard.elements.formats import PERCENT, PLAIN, Scale
+from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, plain_table
+from results.statistics.core import Difference, Estimate
+from results.style import CurveTable, Drop, DropTable, MethodDrops
+
+if TYPE_CHECKING:
+    import altair
+
+
+ALPHA = 0.05
+_ROW_PIXELS = 34
+_AROUND = 110
+"""Pixels that axis and legend take of a chart's height."""
+
+
+def scale_of(factor: float) -> Scale:
+    """How values that are multiplied by this factor are written."""
+    return PERCENT if factor == PERCENT.factor else PLAIN
+
+
+def signed(one: Estimate | Difference, scale: Scale, *, better: str = "", tip: str = "") -> Cell:
+    """A signed value with its interval beneath; † where the interval may not cover as often as it says."""
+    if math.isnan(one.value):
+        return Cell(formats.NOTHING, tip=tip)
+    doubt = "†" if one.doubt else ""
+    said = "; ".join(part for part in (tip, f"† {one.doubt}" if doubt else "") if part)
+    return Cell(f"{better}{scale.difference(one.value)}{doubt}", scale.differences(one.low, one.high), said)
+
+
+def drops(table: DropTable, *, higher_is_better: bool = True) -> Node:
+    """What each telling costs each method: formal minus style.
+
+    Args:
+        table: The drops on one metric.
+        higher_is_better: The metric's direction.
+    """
+    scale = scale_of(table.scale)
+    loss = "positive" if higher_is_better else "negative"
+    heads = [
+        Head("Method"),
+        Head("Style"),
+        Head("Formal", f"{scale.unit} [95 %]", "Value over formal candidates", number=True),
+        Head("Drop", f"{scale.difference_unit} [95 %]", f"Formal minus style on the same questions: {loss} is a loss. "
+             "▼ significantly worse, ▲ significantly better (sign flips, Holm-corrected over a method's styles, 5 %)",
+             number=True),
+        *([Head("Beyond", f"{scale.difference_unit} [95 %]", f"How much larger the drop is than that of "
+                f"{table.reference}, question by question. ▼ significantly larger, ▲ significantly smaller "
+                "(sign flips, Holm-corrected over the methods, 5 %)", number=True)] if table.reference else []),
+        Head("Relative", "% of formal", number=True),
+        Head("Questions", "worse · better", "How many questions the retelling moved, either way; the rest score the "
+             "same. A small drop may hide many moves", number=True),
+        Head("Answers kept", "% of passages", "Passages with a gold string that still have one after the retelling, as "
+             "a mean over questions", number=True),
+        Head("Content lost", "% of questions", "Questions whose gold string did not survive the retelling: none of "
+             "their evidence has it any more; where no evidence is known, a candidate lost it",
+             number=True),
+        Head("of which content", scale.difference_unit, "The part of the drop on those questions: no reranker can "
+             "bring back what is not there", number=True),
+        Head("Where it survived", f"{scale.difference_unit} [95 %]", "The drop over the other questions alone: what "
+             "style itself costs", number=True),
+    ]  # fmt: skip
+    held = table.reference is not None
+    lines = [_drop_line(row, drop, scale, higher_is_better, held) for row in table.rows for drop in row.drops]
+    return plain_table(f"Drops on {table.base}", heads, lines, "drops-scroll")
+
+
+def _drop_line(row: MethodDrops, drop: Drop, scale: Scale, higher_is_better: bool, held: bool) -> Line:
+    control = row.kind == "control"
+    found = drop.found
+    worse, better = (found.drop.wins, found.drop.losses) if higher_is_better else (found.drop.losses, found.drop.wins)
+    moved = f"{worse:,} · {better:,}"
+    mark = _marked(found.drop, found.p_holm, higher_is_better)
+    content: list[Cell | Node | str] = [formats.NOTHING] * 4
+    if drop.content_known:
+        content = [
+            PERCENT.value(drop.answers_kept.value),
+            PERCENT.value(found.content_lost.value),
+            scale.difference(found.from_content.value),
+            signed(found.drop_where_survived, scale),
+        ]
+    name = el("span", el("span", row.method, cls="method"), badge("control", "control") if control else None)
+    relative = formats.NOTHING if math.isnan(drop.relative) else PERCENT.difference(drop.relative)
+    formal = Cell(scale.value(row.formal.value), scale.interval(row.formal.low, row.formal.high))
+    tip = formats.p_value(found.p_holm) if not math.isnan(found.p_holm) else ""
+    beyond: list[Cell | Node | str] = []
+    if held and drop.beyond is None:
+        beyond = [formats.NOTHING]
+    elif held and drop.beyond is not None:
+        how = _marked(drop.beyond, drop.beyond_p, higher_is_better)
+        beyond = [signed(drop.beyond, scale, better=how, tip=formats.p_value(drop.beyond_p))]
+    dropped = signed(found.drop, scale, better=mark, tip=tip)
+    return Line(name, [drop.told.name, formal, dropped, *beyond, relative, moved, *content], "control" if control else "")
+
+
+def _marked(one: Difference, p: float, higher_is_better: bool) -> str:
+    """▼ for what is surely a loss, ▲ for what is surely a gain."""
+    if math.isnan(p) or p >= ALPHA:
+        return ""
+    return "▼ " if (one.value > 0) == higher_is_better else "▲ "
+
+
+def drops_note(table: DropTable) -> str:
+    """What the marks in a table of drops mean."""
+    every = [drop for row in table.rows for drop in row.drops]
+    note = "Formal minus style, paired by question. Brackets: 95 % bootstrap interval."
+    if any(drop.found.drop.doubt for drop in every):
+        note += " † may not cover as often as it says; point at the cell for the reason."
+    if not all(drop.content_known for drop in every):
+        note += " – under content: these questions were stored before ragmeter kept what a retelling lost."
+    return note
+
+
+def average(table: DropTable) -> Node:
+    """Mean drop over what can be ranked, by telling."""
+    scale = scale_of(table.scale)
+    parts = [el("span", f"{name} {scale.difference(value)}", cls="fact") for name, value in table.average.items()]
+    return el("p", el("span", "Mean drop of the methods", cls="fact"), *parts, cls="facts")
+
+
+def drop_chart(table: DropTable) -> altair.LayerChart:
+    """Drops with intervals: a line for each method, a mark for each telling; a dashed line at no drop."""
+    import altair as alt
+
+    scale = scale_of(table.scale)
+    data = []
+    for number, row in enumerate(table.rows):
+        for drop in row.drops:
+            one = drop.found.drop
+            if not math.isnan(one.value):
+                low, high = (None if math.isnan(bound) else bound * scale.factor for bound in (one.low, one.high))
+                data.append(
+                    {
+                        "line": f"{number}\x1f{row.method}",
+                        "method": row.method,
+                        "told": drop.told.name,
+                        "value": one.value * scale.factor,
+                        "low": low,
+                        "high": high,
+                        "shown": f"{scale.difference(one.value)} {scale.differences(one.low, one.high)}",
+                    }
+                )
+    told = list(dict.fromkeys(str(entry["told"]) for entry in data))
+    legend = alt.Legend(title=None, orient="bottom", columns=3, labelLimit=200)
+    colour = alt.Color(
+        "told:N", legend=legend, scale=alt.Scale(domain=told, range=[COLOURS[number % len(COLOURS)] for number in range(len(told))])
+    )
+    shape = alt.Shape(
+        "told:N", legend=legend, scale=alt.Scale(domain=told, range=[SHAPES[number % len(SHAPES)] for number in range(len(told))])
+    )
+    axis = alt.Axis(title=None, labelLimit=150, labelExpr=r"split(datum.label, '\u001f')[1]", ticks=False, domain=False, labelPadding=8)
+    x_axis = alt.Axis(title=f"Drop in {formats.metric_name(table.metric)[0]}, {scale.difference_unit}", tickCount=6, domain=False)
+    base = alt.Chart().encode(
+        y=alt.Y("line:N", sort=None, axis=axis),
+        yOffset=alt.YOffset("told:N", sort=told),
+        color=colour,
+        tooltip=[alt.Tooltip("method:N", title="Method"), alt.Tooltip("told:N", title="Style"), alt.Tooltip("shown:N", title="Drop")],
+    )
+    x_scale = alt.Scale(nice=True)
+    rule = base.mark_rule(strokeWidth=2.5, opacity=0.75).encode(x=alt.X("low:Q", scale=x_scale, axis=x_axis), x2=alt.X2("high:Q"))
+    dots = base.mark_point(filled=True, size=80, opacity=1).encode(x=alt.X("value:Q", scale=x_scale, axis=x_axis), shape=shape)
+    zero = alt.Chart(data_of([{"value": 0}])).mark_rule(strokeDash=[4, 4], color="#8a8f98").encode(x=alt.X("value:Q"))
+    height = max(2, len(table.rows)) * max(_ROW_PIXELS, 16 * len(told)) + _AROUND
+    return alt.layer(zero, rule, dots, data=data_of(data)).properties(height=height).configure_view(strokeWidth=0)
+
+
+def curve_points(table: CurveTable) -> list[Point]:
+    """The points of a table of curves, in the units shown."""
+    scale = scale_of(table.scale)
+    shares = table.over == "formal"
+    return [
+        Point(
+            curve.method,
+            x * 100 if shares else x,
+            one.value * scale.factor,
+            one.low * scale.factor,
+            one.high * scale.factor,
+            curve.method,
+            f"{scale.value(one.value)} {scale.interval(one.low, one.high)}",
+        )
+        for curve in table.curves
+        for x, one in sorted(curve.points.items())
+    ]
+
+
+def curve_titles(table: CurveTable) -> tuple[str, str]:
+    """What the axes of a table of curves say."""
+    y = f"{formats.metric_name(table.metric)[0]}, {scale_of(table.scale).unit}"
+    return ("Formal candidates, %" if table.over == "formal" else "Passages handed to the reader, k"), y
+
+
+def curve_table(table: CurveTable, key: str) -> Node:
+    """The numbers of a table of curves, with the change from its first point to its last."""
+    scale = scale_of(table.scale)
+    places = [f"{100 * x:g} % formal" if table.over == "formal" else f"k = {x:g}" for x in table.places]
+    heads = [
+        Head("Method"),
+        *(Head(place, f"{scale.unit} [95 %]", number=True) for place in places),
+        Head("Change", f"{scale.difference_unit} [95 %]", "Last minus first point of the method, paired by question", number=True),
+    ]
+    lines = [
+        Line(
+            el("span", curve.method, cls="method"),
+            [*(_value(curve.points.get(x), scale) for x in table.places), signed(curve.change, scale, tip=formats.p_value(curve.change.p))],
+        )
+        for curve in table.curves
+    ]
+    return plain_table(table.title, heads, lines, key)
+
+
+def _value(one: Estimate | None, scale: Scale) -> Cell:
+    if one is None or math.isnan(one.value):
+        return Cell(formats.NOTHING)
+    return Cell(
+        scale.value(one.value) + ("†" if one.doubt else ""), scale.interval(one.low, one.high), f"† {one.doubt}" if one.doubt else ""
+    )
+
+
+def sensitivity_note(bases: Sequence[str], experiment: str) -> Node:
+    """How to measure what scores do not show: how far rerankers reorder the same candidates."""
+    command = f"ragmeter styles sensitivity {_base(bases)} --experiment {quote(experiment)}"
+    return el(
+        "div",
+        el(
+            "p",
+            "Scores show what a reordering cost. How far a reranker is moved at all (Kendall's τ of its two orders "
+            "of the same candidates, and the shift of its scores) needs its model, and is measured by a command:",
+        ),
+        el("p", el("span", command, cls="command")),
+        cls="stack",
+    )
+
+
+def _base(bases: Sequence[str]) -> str:
+    return quote(next(iter(bases))) if bases else "DATASET"

@@ -1,0 +1,293 @@
+"""What the submit page shows: what to send, what the check found, and the board with the submission on it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from leaderboard.elements import formats
+from leaderboard.elements.formats import explanation, higher_is_better, scale_of
+from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, flat, is_web_address, link, plain_table, prose, shown
+from leaderboard.server import UPLOAD_MIB
+from leaderboard.views.board import FINISHED
+from leaderboard.views.method import paper
+from results.board import Board, Row
+from results.queries import RunRow
+from results.submission.card import LIMITS
+from results.submission.storing import to_json
+
+# -- The cards of a method that was sent in: who sent what, what it was trained on, and what the check found --
+
+
+_METHOD = frozenset({"name", "version", "description", "authors", "url", "paper", "licence", "parameters", "open_weights"})
+"""What of a card's `method` is told in words."""
+_SEVERITIES = {"error": "failed", "warning": "failed", "note": ""}
+_NOT_STATED = "not stated"
+
+
+def cards(method: str, runs: Sequence[RunRow]) -> Node:
+    """What was sent with a method's runs: one card for all runs of which the same is told, the newest first.
+
+    Args:
+        method: Its id.
+        runs: Its runs; those without a card are left out.
+    """
+    told: dict[str, list[RunRow]] = {}
+    for run in sorted(runs, key=lambda run: run.updated_at, reverse=True):
+        if run.card:
+            same = (_part(run, "method"), run.card.get("contact"), run.card.get("training_data"))
+            told.setdefault(_key(same), []).append(run)
+    return el("div", *(_card(method, same) for same in told.values()), cls="stack")
+
+
+def _card(method: str, runs: Sequence[RunRow]) -> Node:
+    said, sent = _part(runs[0], "method"), runs[0].card or {}
+    name, version = (str(said.get(key) or "") for key in ("name", "version"))
+    paragraphs = [part for part in str(said.get("description") or "").split("\n\n") if part.strip()]
+    trained = [_training(one) for one in sent.get("training_data") or () if isinstance(one, Mapping)]
+    url = str(said.get("url") or "")
+    return el(
+        "section",
+        el("p", "Sent in; what it says of itself is the sender's word.", cls="note"),
+        *(el("p", *prose(part)) for part in paragraphs),
+        facts(
+            [
+                ("Name", f"{name or method}, version {version}" if version else name or method),
+                ("Sent in by", ", ".join(map(str, said.get("authors") or ())) or _NOT_STATED),
+                ("Contact", str(sent.get("contact") or "")),
+                ("URL", link(url, url) if is_web_address(url) else url),
+                ("Paper", paper(str(said.get("paper") or "")) or "none given"),
+                ("Parameters", _size(said)),
+                ("Licence", str(said.get("licence") or "")),
+                ("Trained on", el("ul", *trained) if trained else "nothing that it declares"),
+                ("Found by the check", _findings(runs)),
+            ]
+        ),
+        *(_rest(run, len(runs) > 1) for run in runs),
+        cls="stack",
+    )
+
+
+def _key(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _part(run: RunRow, key: str) -> Mapping[str, Any]:
+    part = (run.card or {}).get(key)
+    return part if isinstance(part, Mapping) else {}
+
+
+def _size(said: Mapping[str, Any]) -> str:
+    number, stated = said.get("parameters"), said.get("open_weights")
+    weights = "" if stated is None or number == 0 else "open weights" if stated else "closed weights"
+    return ", ".join(filter(None, (formats.parameters(number) if number is not None else _NOT_STATED, weights)))
+
+
+def _training(one: Mapping[str, Any]) -> Node:
+    name, url = str(one.get("reference") or one.get("name") or _NOT_STATED), str(one.get("url") or "")
+    asked = len(one.get("question_ids") or ())
+    more = [
+        str(one["name"]) if one.get("reference") and one.get("name") else "",
+        "" if is_web_address(url) else url,
+        f"seeds {one['seeds']}" if one.get("seeds") else "",
+        f"{asked:,} question{'s' * (asked != 1)} of it" if asked else "",
+        str(one.get("note") or ""),
+    ]
+    beside = "; ".join(filter(None, more))
+    return el("li", link(name, url) if is_web_address(url) else name, el("span", f" {beside}", cls="aside") if beside else None)
+
+
+def _findings(runs: Sequence[RunRow]) -> Node | str:
+    """The sentences of what the check found, each once for runs that share it."""
+    where: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
+    for run in runs:
+        for one in _part(run, "submission").get("findings") or ():
+            if isinstance(one, Mapping):
+                where.setdefault(_key(one), (one, []))[1].append(f"{run.dataset} · {run.setting}")
+    lines = [_finding(one, on if len(runs) > 1 else ()) for one, on in where.values()]
+    return el("ul", *lines) if lines else "nothing"
+
+
+def _finding(one: Mapping[str, Any], on: Sequence[str]) -> Node:
+    severity, count = str(one.get("severity") or ""), one.get("count") or 0
+    details = [str(place.get("detail") or "") for place in one.get("places") or () if isinstance(place, Mapping)]
+    beside = [f"{count:,} times" if count > 1 else "", *details, f"on {', '.join(on)}" if on else ""]
+    told = "; ".join(filter(None, beside))
+    return el(
+        "li",
+        el("span", str(one.get("what") or "")),
+        badge(severity, _SEVERITIES.get(severity, "")) if severity else None,
+        el("span", f" {told}", cls="aside") if told else None,
+        tip=str(one.get("try") or ""),
+    )
+
+
+def _rest(run: RunRow, several: bool) -> Node | None:
+    """What else was sent with a run, folded; None where nothing is left."""
+    card = run.card or {}
+    left = {key: value for key, value in card.items() if key not in ("method", "contact", "training_data")}
+    left["method"] = {key: value for key, value in _part(run, "method").items() if key not in _METHOD}
+    left["submission"] = {key: value for key, value in _part(run, "submission").items() if key != "findings"}
+    left["training_data"] = [
+        {"question_ids": one.get("question_ids")} for one in card.get("training_data") or () if isinstance(one, Mapping)
+    ]
+    rows: list[tuple[str, Node | str]] = [(key, shown(value)) for key, value in flat(left) if value != ""]
+    if not rows:
+        return None
+    title = f"All else that was sent for {run.dataset} · {run.setting}" if several else "All else that was sent"
+    head = el(
+        "summary", el("span", title, cls="name"), el("span", f"{len(rows):,} {'entry' if len(rows) == 1 else 'entries'}", cls="aside")
+    )
+    return el("details", head, facts(rows), cls="evidence", key=f"sent-{run.run}")
+
+
+# -- What the submit page shows: what to send, what the check found, and the board with the submission on it --
+
+
+Definitions = Mapping[str, Mapping[str, Any]]
+Worth = Mapping[str, Mapping[str, Any]]
+"""By metric id what `results.submission.storing` says of it."""
+_FINDING_TONES = {"error": "failed", "warning": "reference", "note": ""}
+
+
+def how() -> Node:
+    """What to send, and what happens to it."""
+    steps = (
+        "Predictions are a file of JSON lines, one question each, with a card in YAML; or a bundle, one zip of both.",
+        f"At most {UPLOAD_MIB} MiB for predictions or bundle, {LIMITS.card_bytes // 1024} KiB for the card. Scores are "
+        "computed here, never taken over.",
+        "First everything is checked and shown beside the runs that are here. Nothing is stored before you say so.",
+    )
+    commands = ("ragmeter submission template BENCHMARK --setting SETTING --out FOLDER", "ragmeter submission bundle RUN FILE.zip")
+    return el(
+        "section",
+        *(el("p", step, cls="note") for step in steps),
+        el("ul", *(el("li", el("span", one, cls="command")) for one in commands)),
+        cls="message",
+    )
+
+
+def verdict(report: Mapping[str, Any]) -> Node:
+    """What was checked, and whether it may be stored."""
+    kinds = [finding["severity"] for finding in report["findings"]]
+    counts = [f"{kinds.count(kind):,} {kind}{'s' * (kinds.count(kind) != 1)}" for kind in _FINDING_TONES]
+    facts = (
+        f"{report['method']}@{report['version']}",
+        f"{report['dataset']}, {report['setting']}",
+        f"{report['rows']:,} rows for {report['questions']:,} questions",
+        ", ".join(counts),
+    )
+    said = "Nothing keeps it out" if report["ok"] else "It cannot be stored: mend the errors and send it again"
+    return el("section", el("h2", said, cls="section"), el("p", *(el("span", one, cls="fact") for one in facts), cls="facts"), cls="stack")
+
+
+def findings(report: Mapping[str, Any]) -> Node | None:
+    """Every problem with its places in the file; None where nothing was found."""
+    if not report["findings"]:
+        return None
+    heads = [
+        Head("Kind"),
+        Head("What", wide=True),
+        Head("Where", "file:line", wide=True),
+        Head("Times", number=True),
+        Head("What to do", wide=True),
+    ]
+    lines = []
+    for one in report["findings"]:
+        lines.append(
+            Line(
+                badge(one["severity"], _FINDING_TONES[one["severity"]]),
+                [
+                    el("span", one["what"], el("span", one["code"], cls="aside")),
+                    _places(one, report["file"]),
+                    f"{one['count']:,}",
+                    one["try"] or formats.NOTHING,
+                ],
+            )
+        )
+    return plain_table("What the check found", heads, lines, "findings-scroll")
+
+
+def _places(finding: Mapping[str, Any], file: str) -> Node | str:
+    if not finding["places"]:
+        return formats.NOTHING
+    rows = []
+    for place in finding["places"]:
+        at = f"{file}:{place['line']}" if place["line"] is not None else ""
+        rows.append(el("li", ": ".join(filter(None, (at, place["detail"])))))
+    left = finding["count"] - len(finding["places"])
+    return el("ul", *rows, el("li", f"… and {left:,} more", cls="aside") if left > 0 else None)
+
+
+def preview(name: str, worth: Worth, board: Board, metrics: Sequence[str], definitions: Definitions, *, contaminated: bool = False) -> Node:
+    """The board as it would be: the submission among the runs, sorted by the first metric; controls last, unranked.
+
+    Args:
+        name: The submission's.
+        worth: By metric id: value, low, high, n, doubt.
+        board: The runs that are there.
+        metrics: The columns, the one that ranks first; at least one.
+        definitions: Metric definitions by id.
+        contaminated: Whether its training data cover what is asked: then it has no place.
+    """
+    first = metrics[0]
+    sign = -1 if higher_is_better(first, definitions) else 1
+    rows = [_mine(name, worth, metrics, definitions, contaminated), *(_theirs(row, metrics, definitions) for row in board.rows)]
+    ranked = sorted((row for row in rows if row.key is not None), key=lambda row: sign * (row.key or 0.0))
+    lines = []
+    for row in (*ranked, *(row for row in rows if row.key is None)):
+        better = [other for other in ranked if row.key is not None and sign * (other.key or 0.0) < sign * row.key]
+        place = formats.NOTHING if row.key is None else str(1 + len(better))
+        lines.append(Line(row.name, [place, *row.cells]))
+    heads = [
+        Head("Method"),
+        Head("#", tip=f"Place by {formats.metric_label(first)}: finished runs, controls never", number=True),
+        *(_head(metric, definitions) for metric in metrics),
+    ]
+    return plain_table("The board with the submission on it", heads, lines, "preview-scroll")
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A line before it is placed; `key` is the value that ranks it, None for what has no place."""
+
+    name: Node
+    key: float | None
+    cells: list[Cell | Node | str]
+
+
+def _mine(name: str, worth: Worth, metrics: Sequence[str], definitions: Definitions, contaminated: bool) -> _Entry:
+    marks = [badge("preview", "running", "Not stored yet")]
+    if contaminated:
+        marks.append(badge("contaminated", "failed", "Its training data cover what is asked here; not ranked"))
+    title = el("span", el("span", name, cls="method"), *marks)
+    cells = [_cell(worth.get(metric), scale_of(metric, definitions)) for metric in metrics]
+    return _Entry(title, None if contaminated else worth.get(metrics[0], {}).get("value"), cells)
+
+
+def _theirs(row: Row, metrics: Sequence[str], definitions: Definitions) -> _Entry:
+    marks = [badge("control", "control")] if row.control else []
+    if row.run.origin != "run":
+        marks.append(badge(row.run.origin, row.run.origin))
+    if row.run.status != FINISHED:
+        marks.append(badge(row.run.status, "running" if row.run.status == "running" else "failed"))
+    worth = to_json({metric: cell.estimate for metric, cell in row.cells.items()})
+    cells = [_cell(worth.get(metric), scale_of(metric, definitions)) for metric in metrics]
+    first = row.cells.get(metrics[0])
+    key = worth[metrics[0]]["value"] if first is not None and not first.apart and not row.control else None
+    return _Entry(el("span", el("span", row.run.method, cls="method"), *marks), key, cells)
+
+
+def _cell(worth: Mapping[str, Any] | None, scale: formats.Scale) -> Cell | Node | str:
+    if worth is None or worth["value"] is None:
+        return formats.NOTHING
+    doubt = "†" if worth["doubt"] else ""
+    return Cell(scale.value(worth["value"]), scale.interval(worth["low"], worth["high"]) + doubt, worth["doubt"])
+
+
+def _head(metric: str, definitions: Definitions) -> Head:
+    name, details = formats.metric_name(metric)
+    unit = scale_of(metric, definitions).unit
+    return Head(name, f"{details + ' · ' if details else ''}{unit}", explanation(metric, definitions), True)

@@ -1,0 +1,646 @@
+"""The matrix's widgets: what is shown, who competes. All of it is in the URL."""
+
+from __future__ import annotations
+
+import importlib.resources
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+import streamlit as st
+
+from leaderboard import read, state
+from leaderboard.elements import formats
+from leaderboard.elements.formats import ALL_RUNS, board_key, board_label, families
+from leaderboard.elements.nodes import Node, el, link, message
+from leaderboard.matrix.rows import (
+    ALL_SETTINGS,
+    ANY,
+    OWN,
+    SIZE_NAMES,
+    WEIGHT_NAMES,
+    Choices,
+    Definitions,
+    Filters,
+    known_families,
+    metrics_in,
+)
+from leaderboard.matrix.table import CORRECTIONS
+from leaderboard.read import Source
+from leaderboard.state import Miss
+from results.matrix import Correction
+from results.queries import RunRow, UserError
+
+if TYPE_CHECKING:
+    import altair
+
+
+# -- Rows of widgets above what they choose: side by side where there is room, two in a row on a phone --
+
+
+_PREFIX = "bar-"
+STYLE = (
+    f"@media (max-width: 640px) {{ [class*='st-key-{_PREFIX}'] [data-testid='stHorizontalBlock'] {{ gap: 0.6rem; }}"
+    f" [class*='st-key-{_PREFIX}'] [data-testid='stColumn'] {{ min-width: calc(50% - 0.3rem);"
+    " flex: 1 1 calc(50% - 0.3rem); } }"
+    " [data-testid='stMultiSelect'] [data-tag] :is(span, button), [data-testid='stMultiSelect'] [data-tag]"
+    " { color: light-dark(#ffffff, #10151b); }"
+)
+"""For Streamlit, which on a narrow screen gives every column a row of its own (nine widgets filled a phone's screen),
+and writes what is chosen in white on our light blue of dark mode."""
+
+
+def bar(key: str, shares: int | Sequence[float], *, align: Literal["top", "center", "bottom"] = "top") -> list[Any]:
+    """Places for widgets, one beside the other.
+
+    Args:
+        key: Unique within the page.
+        shares: How many, or how wide each is among them.
+        align: Where a lower widget stands among higher ones.
+    """
+    with st.container(key=f"{_PREFIX}{key}"):
+        return st.columns(shares, vertical_alignment=align)
+
+
+def style() -> None:
+    """What the page needs once for all of its bars."""
+    st.html(f"<style>{STYLE}</style>")
+
+
+# -- Mounts trees of `nodes` and charts in a Streamlit page, and hands clicks back as changes of the URL --
+
+
+NAME = "ragmeter_view"
+
+
+def show(node: Node, key: str, act: Callable[[Mapping[str, str | None]], None] | None = None) -> None:
+    """Draw a tree.
+
+    Args:
+        node: What to draw.
+        key: Unique within the page.
+        act: Called before the next run with the `action` of the element that was clicked.
+    """
+
+    def clicked() -> None:
+        action = st.session_state[key].get("action")
+        # The browser is not trusted either: only changes of text parameters get through.
+        if act is not None and isinstance(action, Mapping):
+            act({str(k): None if v is None else str(v) for k, v in action.items()})
+
+    _page_component()(key=key, data=node.to_json(), on_action_change=clicked)
+
+
+def draw(chart: altair.TopLevelMixin, *, alt: str, key: str | None = None) -> None:
+    """Draw a chart as wide as there is room.
+
+    Args:
+        chart: What to draw, with its data in it.
+        alt: What it shows, and where its numbers stand, for readers who do not see it.
+        key: Unique within the page; needed where equal charts may stand on it.
+    """
+    # As `st.altair_chart`, but without the schema's check in every rerun, which took half of a page's time.
+    spec = chart.to_dict(validate=False)
+    for side in ("continuousWidth", "continuousHeight"):
+        spec.get("config", {}).get("view", {}).pop(side, None)
+    st.vega_lite_chart(spec=spec, width="stretch", key=key, alt=alt)
+
+
+def _page_component():  # type: ignore[no-untyped-def]  # Streamlit's ComponentRenderer, whose module is imported lazily
+    """The component, registered anew where this Streamlit runtime does not know it yet."""
+    return st.components.v2.component(NAME, css=asset("view.css"), js=asset("view.js"))
+
+
+@cache
+def asset(name: str) -> str:
+    """A file of ours, read once: a page draws ten trees."""
+    return importlib.resources.files("leaderboard").joinpath("assets", name).read_text("utf-8")
+
+
+# -- How a page about the whole store begins, and what it says when there is nothing to show --
+
+
+def enter(page: str, title: str) -> Source | None:
+    """Start a page; None where there is no store, which has then been said.
+
+    Args:
+        page: Its name in the URL.
+        title: Its heading.
+    """
+    state.begin(page)
+    show(el("h1", title, cls="page"), "title")
+    at = read.source()
+    return None if without_store(at) else at
+
+
+def without_store(at: Source) -> bool:
+    """Say so where there is no store, and what to do."""
+    if at.stamp:
+        return False
+    show(
+        message(
+            "No results here yet",
+            f"The folder {at.folder} holds no store. Run the demo (minutes, no GPU, no keys), then reload this page; "
+            "or point the server at another folder.",
+            ("ragmeter demo", "ragmeter serve --store FOLDER"),
+        ),
+        "message",
+    )
+    return True
+
+
+def explain(error: UserError, title: str) -> None:
+    """Say why a page has nothing to show, and what to do."""
+    place = f" ({error.where})" if error.where else ""
+    text = f"{error.what[:1].upper()}{error.what[1:]}{place}."
+    show(message(title, text, (error.try_this,) if error.try_this else ()), "message")
+
+
+# -- The choices that pages share (experiment, board, reference), and what pages say when there is nothing to choose --
+
+
+NO_REFERENCE = "-"
+_OF_EXPERIMENT = (
+    "board",
+    "reference",
+    "question",
+    "type",
+    "datasets",
+    "pin",
+    "hide",
+    "first",
+    "sort",
+    "order",
+    "kinds",
+    "readers",
+    "untrained",
+)
+"""Parameters that lose their meaning with another experiment."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a page is about.
+
+    Attributes:
+        at: The store.
+        experiment: None for all runs.
+        group: Position of the board among the experiment's.
+        runs: The board's runs.
+        families: Metrics by family.
+        definitions: Metric definitions by id.
+    """
+
+    at: Source
+    experiment: str | None
+    group: int
+    runs: list[RunRow]
+    families: dict[str, list[str]]
+    definitions: dict[str, dict[str, Any]]
+
+    @property
+    def metrics(self) -> list[str]:
+        """All metric ids of the board."""
+        return self.families["all"]
+
+    @property
+    def methods(self) -> list[str]:
+        """Names of the methods that can be a reference."""
+        return list(dict.fromkeys(run.method for run in self.runs if run.kind != "control"))
+
+
+def choose() -> Chosen | None:
+    """Draw the shared choices; None where the store has nothing to show, which has then been said."""
+    at = read.source()
+    try:
+        return _choose(at)
+    except UserError as error:
+        steps = [error.try_this] if error.try_this else []
+        place = f"{error.where}. " if error.where else ""
+        show(message(f"{error.what[:1].upper()}{error.what[1:]}", f"{place}What to do:", tuple(steps)), "message")
+        return None
+
+
+def experiment_of(at: Source) -> str | None:
+    """The experiment that the URL names, None for all runs; nothing is drawn."""
+    options = [*(row.name for row in read.experiments(at)), ALL_RUNS]
+    name = state.pick("experiment", options, options[0])
+    return None if name == ALL_RUNS else name
+
+
+def experiment_box(at: Source) -> str | None:
+    """Draw the choice of an experiment; None for all runs.
+
+    Args:
+        at: A store that is not empty.
+    """
+    options = [*(row.name for row in read.experiments(at)), ALL_RUNS]
+    name = state.select(
+        "Experiment",
+        "experiment",
+        options,
+        options[0],
+        resets=_OF_EXPERIMENT,
+        show=lambda value: "All runs in the store" if value == ALL_RUNS else value,
+    )
+    return None if name == ALL_RUNS else name
+
+
+def nothing(at: Source) -> bool:
+    """Say that there is nothing to show, and what to do; False where there is something."""
+    if without_store(at):
+        return True
+    if not read.has_runs(at):
+        show(
+            message(
+                "The store is empty",
+                f"{at.folder} has no runs yet. Run the demo, or an experiment of your own.",
+                ("ragmeter demo", "ragmeter run EXPERIMENT.yaml"),
+            ),
+            "message",
+        )
+        return True
+    return False
+
+
+def _choose(at: Source) -> Chosen | None:
+    if nothing(at):
+        return None
+    left, right = st.columns([1, 2])
+    with left:
+        experiment = experiment_box(at)
+    found = read.run_groups(at, experiment)
+    if not found:
+        show(message("This experiment has no runs yet", "It was stored, but nothing has started.", ("ragmeter resume",)), "message")
+        return None
+    labels = {board_key(runs[0]): board_label(runs) for runs in found}
+    if len(set(labels.values())) < len(labels):
+        # One benchmark in two versions (another limit, other data): the fingerprint tells them apart.
+        labels = {key: f"{label} · {key.rpartition('~')[2]}" for key, label in labels.items()}
+    with right:
+        board = state.select(
+            "Benchmark · setting · seed",
+            "board",
+            list(labels),
+            next(iter(labels)),
+            resets=("question", "type"),
+            show=lambda key: labels[key],
+        )
+    group = list(labels).index(board)
+    runs = found[group]
+    definitions = read.definitions(at)
+    metrics = read.metric_ids(at, tuple(run.run for run in runs))
+    if not metrics:
+        show(
+            message(
+                "Nothing is scored yet",
+                f"{len(runs)} runs have started, none has a finished question. Reload in a moment, or continue them.",
+                ("ragmeter runs", "ragmeter resume"),
+            ),
+            "message",
+        )
+        return None
+    card = read.datasets(at).get(runs[0].dataset_fingerprint, {}).get("card", {})
+    return Chosen(at, experiment, group, runs, families(metrics, definitions, card.get("metrics", ())), definitions)
+
+
+def permalink() -> None:
+    """Draw the link that reproduces this view."""
+    address = state.permalink()
+    if address:
+        show(el("p", link("Permanent link to this view", address), cls="note"), "permalink")
+
+
+def default_reference(chosen: Chosen) -> str:
+    """The experiment's reference where it has a run here."""
+    for row in read.experiments(chosen.at):
+        if row.name == chosen.experiment and row.reference in chosen.methods:
+            return row.reference
+    return NO_REFERENCE
+
+
+# -- What a page shows, as files to download: made when they are asked for, never before --
+
+
+_MIMES = {"csv": "text/csv", "md": "text/markdown", "tex": "application/x-tex", "svg": "image/svg+xml"}
+_LABELS = {"csv": "CSV", "md": "Markdown", "tex": "LaTeX", "svg": "SVG"}
+
+
+def offer(name: str, texts: dict[str, Callable[[], str]]) -> None:
+    """Draw the menu of files, and the address of the view.
+
+    Args:
+        name: Of the files, without what follows the point; our own words.
+        texts: By the files' ending (csv, md, tex, svg), what writes them. An SVG can be had as PNG too.
+    """
+    with st.popover("Export", icon=":material/download:", width="stretch"):
+        for ending, text in texts.items():
+            st.download_button(
+                _LABELS[ending],
+                _encoded(text),
+                f"{name}.{ending}",
+                _MIMES[ending],
+                key=f"export-{ending}",
+                on_click="ignore",
+                width="stretch",
+            )
+        if "svg" in texts:
+            _png(f"{name}.png", texts["svg"])
+        address = state.permalink()
+        if address:
+            st.caption("Link to this view")
+            st.code(address, language=None, wrap_lines=True)
+
+
+def _encoded(text: Callable[[], str]) -> Callable[[], bytes]:
+    return lambda: text().encode("utf-8", "replace")
+
+
+def _png(name: str, svg: Callable[[], str]) -> None:
+    """A button that has the browser draw the picture: it has the fonts of whatever a method is called."""
+
+    def asked() -> None:
+        st.session_state["png-asked"] = True
+
+    wanted = st.session_state.pop("png-asked", False)
+    data = {"label": "PNG", "name": name, "svg": svg() if wanted else None}
+    _component()(key="export-png", data=data, on_asked_change=asked)
+
+
+def _component():  # type: ignore[no-untyped-def]  # as in `leaderboard.widgets`
+    assets = importlib.resources.files("leaderboard").joinpath("assets")
+    return st.components.v2.component(
+        "ragmeter_picture", css=assets.joinpath("picture.css").read_text("utf-8"), js=assets.joinpath("picture.js").read_text("utf-8")
+    )
+
+
+# -- A choice of several values that is kept in the URL, comma-separated --
+
+
+def several(
+    label: str,
+    name: str,
+    options: Sequence[str],
+    default: Sequence[str],
+    *,
+    least: int,
+    most: int,
+    show: Callable[[str], str] = str,
+    resets: Sequence[str] = (),
+) -> list[str]:
+    """A box in which several values are chosen, bound to a parameter.
+
+    Args:
+        label: What it chooses.
+        name: The parameter.
+        options: Its values; none holds a comma.
+        default: Where the URL names too few that exist.
+        least: How many make a choice; while fewer are chosen, they are returned as they are.
+        most: No more can be chosen.
+        show: From a value to what is shown.
+        resets: Parameters that lose their meaning when this one changes.
+    """
+    named = list(dict.fromkeys(filter(None, state.read(name).split(","))))
+    asked = [value for value in named if value in options][:most]
+    if unknown := [value for value in named if value not in options]:
+        state.miss(name, ", ".join(unknown))
+    key = f"choose-{name}"
+    unfinished = st.session_state.get(f"unfinished-{name}")
+    # While the reader takes one away to put another in, the box must not snap back.
+    value = asked if len(asked) >= least or (asked and unfinished == asked) else [*default][:most]
+    state.settle(name, ",".join(value))
+    st.session_state[key] = value
+
+    def changed() -> None:
+        st.session_state[f"unfinished-{name}"] = list(st.session_state[key])
+        state.write(**{name: ",".join(st.session_state[key])}, **dict.fromkeys(resets))
+
+    st.multiselect(label, options, key=key, format_func=show, max_selections=most, on_change=changed)
+    return list(value)
+
+
+# -- The matrix's widgets: what is shown, who competes. All of it is in the URL --
+
+
+_MOST = 50
+FILTERS = ("datasets", "kinds", "readers", "size", "weights", "untrained", "since", "until")
+"""Parameters of filters."""
+_ROWS = ("first",)
+_SORTED = ("first", "sort", "order")
+
+
+def choose_setting(options: Sequence[str]) -> str:
+    """Let the setting be chosen."""
+    return state.select(
+        "Setting",
+        "setting",
+        options,
+        options[0],
+        resets=("datasets", *_SORTED),
+        show=lambda name: "All settings" if name == ALL_SETTINGS else name,
+    )
+
+
+def choose_family(metrics: Sequence[str], definitions: Definitions) -> str:
+    """Let the family of metrics be chosen."""
+    options = known_families(metrics, definitions)
+    return state.select(
+        "Metrics",
+        "family",
+        options,
+        options[0],
+        resets=("measure", *_SORTED),
+        show=lambda name: f"{name} metrics" if name != "cost" else "cost per question",
+    )
+
+
+def choose_measure(family: str, metrics: Sequence[str], definitions: Definitions) -> str:
+    """Let the metric be chosen, one for all or each dataset's own."""
+    options = metrics_in(family, metrics, definitions)
+    if family == "cost":
+        return state.select("Metric", "measure", options, options[0], resets=_SORTED)
+    return state.select(
+        "Metric",
+        "measure",
+        [OWN, *options],
+        OWN,
+        resets=_SORTED,
+        show=lambda one: "each dataset's own" if one == OWN else formats.metric_label(one),
+    )
+
+
+def choose_reference(methods: Sequence[str], default: str) -> str | None:
+    """Let the method be chosen that differences are taken to."""
+    name = state.select(
+        "Compared with", "reference", [*methods, NO_REFERENCE], default, show=lambda one: "nothing" if one == NO_REFERENCE else one
+    )
+    return None if name == NO_REFERENCE else name
+
+
+def choose_correction() -> Correction:
+    """Let it be chosen for how many tests p-values are corrected."""
+    words = {str(name): text for name, text in CORRECTIONS.items()}
+    chosen = state.select("Tests corrected by", "correction", list(words), "column", show=lambda one: words[one])
+    return next(name for name in CORRECTIONS if name == chosen)
+
+
+def filters_asked(found: Choices) -> Filters:
+    """What the URL asks for, as far as it exists here; nothing is drawn."""
+    return Filters(
+        _keys("kinds", found.kinds),
+        _keys("readers", found.readers),
+        state.pick("size", list(SIZE_NAMES), ANY),
+        state.pick("weights", list(WEIGHT_NAMES), ANY),
+        frozenset(found.training[key] for key in _keys("untrained", found.training)),
+        _day("since"),
+        _day("until"),
+    )
+
+
+def datasets_asked(labels: Mapping[str, str]) -> list[str]:
+    """Columns that the URL asks for; all of them where it names none."""
+    return [key for key in labels if key in _keys("datasets", labels)] or list(labels)
+
+
+def _keys(name: str, known: Mapping[str, str]) -> frozenset[str]:
+    return frozenset(state.read(name).split(",")) & frozenset(known)
+
+
+def _day(name: str) -> date | None:
+    try:
+        return date.fromisoformat(state.settle(name, state.read(name)))
+    except ValueError:
+        state.settle(name, "")
+        return None
+
+
+def draw_filters(labels: Mapping[str, str], found: Choices, active: int) -> bool:
+    """Draw the filters; whether papers' figures are to stand below.
+
+    Args:
+        labels: Of all columns, by key.
+        found: What can be filtered by.
+        active: How many ask for something.
+    """
+    with st.popover(f"Filters ({active})" if active else "Filters", icon=":material/filter_list:", width="stretch"):
+        several("Datasets", "datasets", list(labels), (), least=0, most=_MOST, show=lambda key: labels[key], resets=_SORTED)
+        _several("Kind of method", "kinds", found.kinds)
+        _several("Reader", "readers", found.readers)
+        state.select("Size", "size", list(SIZE_NAMES), ANY, show=lambda one: SIZE_NAMES[one], resets=_ROWS)
+        state.select("Weights", "weights", list(WEIGHT_NAMES), ANY, show=lambda one: WEIGHT_NAMES[one], resets=_ROWS)
+        if not (found.sizes_known and found.weights_known):
+            st.caption(
+                "Sizes and weights are counted where a model ran here and stated on a submission's card; a "
+                "model behind an endpoint does not tell."
+            )
+        if found.training:
+            _several("Not trained on", "untrained", found.training)
+        else:
+            st.caption("No method here declares training data.")
+        left, right = st.columns(2)
+        with left:
+            _date("Run on or after", "since")
+        with right:
+            _date("Run on or before", "until")
+        papers = state.switch("Papers' own figures below", "papers")
+        st.button(
+            "Clear filters",
+            key="clear-filters",
+            disabled=not active,
+            width="stretch",
+            on_click=lambda: state.write(**dict.fromkeys((*FILTERS, "first"))),
+        )
+    return papers
+
+
+def _several(label: str, name: str, known: Mapping[str, str]) -> None:
+    several(label, name, list(known), (), least=0, most=_MOST, show=lambda key: known[key], resets=_ROWS)
+
+
+def _date(label: str, name: str) -> None:
+    key = f"choose-{name}"
+    st.session_state[key] = _day(name)
+
+    def changed() -> None:
+        day = st.session_state[key]
+        state.write(**{name: day.isoformat() if day else None}, **dict.fromkeys(_ROWS))
+
+    st.date_input(label, value=None, key=key, format="YYYY-MM-DD", on_change=changed)
+
+
+# -- What a page says at its top where the link that led there names what is not here --
+
+
+_LONGEST = 60
+_NOUNS = {
+    "board": "a benchmark", "criterion": "a criterion", "dataset": "a dataset", "datasets": "a dataset",
+    "experiment": "an experiment", "judge": "a judge", "kinds": "a kind of method", "measure": "a metric",
+    "method": "a method",
+    "metric": "a metric", "question": "a question", "readers": "a reader", "reference": "a method to compare with",
+    "run": "a run", "runs": "a run", "setting": "a setting", "type": "a type of question", "with": "a run",
+    "x": "a run", "y": "a run",
+}  # fmt: skip
+
+
+def tell_missing() -> None:
+    """At a page's end: say what the link names in vain, and what is shown instead."""
+    found = state.corrected()
+    if found:
+        show(el("div", *(el("p", _said(name, miss)) for name, miss in found.items()), cls="missing", role="status"), "missing")
+
+
+def _said(name: str, miss: Miss) -> str:
+    instead = f"{_shortened(miss.shown)} is shown" if miss.shown else "it is left out"
+    return f"This link names {_NOUNS.get(name, f'a value of {name}')} that is not here, {_shortened(miss.asked)}; {instead}."
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+# -- Pages over runs in progress draw themselves anew when something has been written --
+
+
+_REFRESH_S = 15.0
+
+
+def refresh_while_running(at: Source, runs: Iterable[RunRow]) -> None:
+    """Look from time to time whether the store has changed, while any of these runs is in progress."""
+    if not any(run.status == "running" for run in runs):
+        return
+
+    @st.fragment(run_every=_REFRESH_S)
+    def watch() -> None:
+        if read.source() != at:
+            st.rerun()
+
+    watch()
+
+
+# -- A choice of a few words side by side that is kept in the URL --
+
+
+def segments(label: str, name: str, options: Mapping[str, str], default: str, *, resets: Sequence[str] = ()) -> str:
+    """Draw it.
+
+    Args:
+        label: What it chooses; read aloud, not drawn.
+        name: The parameter.
+        options: Its values with our own words for them, which are read as Markdown.
+        default: Where the URL says nothing, or something that does not exist.
+        resets: Parameters that lose their meaning when this one changes.
+    """
+    value = state.pick(name, list(options), default, lambda one: options[one])
+    key = f"choose-{name}"
+    st.session_state[key] = value
+
+    def changed() -> None:
+        # A second click on what is chosen asks for nothing; it stays chosen.
+        state.write(**{name: st.session_state[key] or value}, **dict.fromkeys(resets))
+
+    st.segmented_control(
+        label, list(options), key=key, format_func=lambda one: options[one], on_change=changed, label_visibility="collapsed"
+    )
+    return value

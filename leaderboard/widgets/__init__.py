@@ -1,1 +1,0 @@
-"""What visitors choose by: widgets whose state is all in the URL, and what mounts elements in a page."""

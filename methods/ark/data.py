@@ -1,0 +1,296 @@
+"""The data of a training: documents in chunks and the questions about them, checked against what must stay unseen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from benchmarks import registry
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import content_id
+from benchmarks.core.random import Draws
+from benchmarks.corpus import Corpus
+from benchmarks.registry import Benchmark
+from benchmarks.schema import Passage, Question
+from benchmarks.worlds.world import require_training_seed
+from methods.ark.config import ArkTrainingConfig, TrainConfig
+from methods.graphs.chunking import ChunkConfig, chunk
+from methods.training.stages import write_lines
+
+# -- Training rows: a question, one positive and its negatives, by the ids of chunks, so that they can be checked --
+
+
+@dataclass(frozen=True, slots=True)
+class TrainRow:
+    """What one step of the loss is made of.
+
+    Attributes:
+        question_id: The dataset's id of the question.
+        document_id: The document that the chunks are of.
+        stage: `stage1` …; decides which documents of other rows are negatives too.
+        query: The question's text.
+        positive_id: One of the question's positives.
+        negative_ids: Chunks of the same document that are none of its positives.
+        positive_ids: All of the question's positives.
+    """
+
+    question_id: str
+    document_id: str
+    stage: str
+    query: str
+    positive_id: str
+    negative_ids: tuple[str, ...]
+    positive_ids: tuple[str, ...]
+
+
+def write_rows(path: Path, rows: Iterable[TrainRow]) -> None:
+    """Write rows as JSON Lines; the file appears whole or not at all."""
+    write_lines(path, (asdict(row) for row in rows))
+
+
+def check_rows(rows: Sequence[TrainRow], texts: Mapping[str, str]) -> None:
+    """Check that no negative of a row is one of its question's positives, by id or by text.
+
+    Args:
+        rows: The rows.
+        texts: Chunk texts by id.
+
+    Raises:
+        UserError: One is, or a chunk is not known.
+    """
+    for row in rows:
+        unknown = [chunk for chunk in (row.positive_id, *row.negative_ids) if chunk not in texts]
+        if unknown:
+            raise UserError(f"a row names the chunk {unknown[0]}, which is not among the chunks", where=row.question_id)
+        positives = {texts[chunk] for chunk in row.positive_ids}
+        if any(texts[chunk] in positives for chunk in row.negative_ids):
+            raise UserError("a positive is among the negatives of a row", where=row.question_id)
+
+
+# -- Which rows are contrasted with each other, epoch by epoch: drawn from the seed, so a resumed run finds the same --
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps of a stage.
+
+    Attributes:
+        steps: For each step of the optimiser its batches, each a list of places in the rows.
+    """
+
+    steps: tuple[tuple[tuple[int, ...], ...], ...]
+
+
+def plan(rows: Sequence[TrainRow], config: TrainConfig, epochs: int, *key: str | int) -> Plan:
+    """Draw the batches of all epochs.
+
+    Args:
+        rows: The rows of a stage.
+        config: Size and order of batches, and how many make a step.
+        epochs: Times that each row is used.
+        key: What the draws are for: seed and stage.
+    """
+    steps: list[tuple[tuple[int, ...], ...]] = []
+    for epoch in range(epochs):
+        batches = iter(_epoch(rows, config, Draws("batches", *key, epoch)))
+        while step := tuple(islice(batches, config.accumulation)):
+            steps.append(step)
+    return Plan(tuple(steps))
+
+
+def _epoch(rows: Sequence[TrainRow], config: TrainConfig, draws: Draws) -> list[tuple[int, ...]]:
+    groups: dict[str, list[int]] = {}
+    for place, row in enumerate(rows):
+        groups.setdefault(row.document_id if config.order == "by_document" else "", []).append(place)
+    batches: list[tuple[int, ...]] = []
+    for places in groups.values():
+        draws.shuffle(places)
+        starts = range(0, len(places), config.batch_size)
+        batches += [tuple(places[start : start + config.batch_size]) for start in starts]
+    if config.order == "by_document":
+        draws.shuffle(batches)
+    return batches
+
+
+# -- The data of a training: documents in chunks and the questions about them, checked against what must stay unseen --
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A chunk of a document.
+
+    Attributes:
+        id: Unique over documents.
+        index: Its place in the document.
+        text: What is scored and trained on.
+        start, end: Where it stands in the document's text.
+    """
+
+    id: str
+    index: int
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document, its chunks, and what is asked about it.
+
+    Attributes:
+        id: The dataset's id, or one made of the passages where a question brings its own.
+        passages: As the dataset has them, in order.
+        pieces: Its chunks.
+        questions: Those that have an answer.
+    """
+
+    id: str
+    passages: tuple[Passage, ...]
+    pieces: tuple[Piece, ...]
+    questions: tuple[Question, ...]
+
+    @cached_property
+    def text(self) -> str:
+        """The whole text."""
+        return document_text(self.passages)
+
+
+@dataclass(frozen=True)
+class Material:
+    """All documents of the training data, and the fingerprints of the benchmarks that they are of."""
+
+    documents: tuple[Document, ...]
+    fingerprints: tuple[str, ...]
+
+    @cached_property
+    def texts(self) -> dict[str, str]:
+        """Chunk texts by id."""
+        return {piece.id: piece.text for document in self.documents for piece in document.pieces}
+
+    @property
+    def questions(self) -> list[Question]:
+        """All questions."""
+        return [question for document in self.documents for question in document.questions]
+
+
+def load_benchmarks(references: Iterable[str], options: Mapping[str, Mapping[str, Any]]) -> list[Benchmark]:
+    """Load references, each dataset with its options."""
+    return [registry.load(one, options.get(registry.resolve(one)[0].name, {})) for one in references]
+
+
+def load_material(config: ArkTrainingConfig) -> Material:
+    """Load and cut the training data.
+
+    Raises:
+        UserError: It may not be trained on, shares a document or question with evaluation sets, or asks about no
+            document.
+    """
+    benchmarks = load_benchmarks(config.data, config.data_options)
+    for benchmark in benchmarks:
+        _require_training_worlds(benchmark)
+    for unseen, options in ((config.validation, config.validation_options), (config.evaluation, {})):
+        for other in load_benchmarks(unseen, options):
+            for benchmark in benchmarks:
+                require_disjoint(benchmark, other)
+    documents: dict[str, Document] = {}
+    for benchmark in benchmarks:
+        for document in documents_of(benchmark, config.chunks):
+            there = documents.get(document.id)
+            asked = (*there.questions, *document.questions) if there else document.questions
+            unique = tuple({question.id: question for question in asked}.values())
+            documents[document.id] = Document(document.id, document.passages, document.pieces, unique)
+    return Material(tuple(documents.values()), tuple(benchmark.fingerprint for benchmark in benchmarks))
+
+
+def documents_of(benchmark: Benchmark, chunks: ChunkConfig | str) -> list[Document]:
+    """The documents of a benchmark with their questions, in the order of the first question about each.
+
+    Questions without a gold answer are left out: nothing can be aligned with them.
+
+    Raises:
+        UserError: A question names neither a document nor passages of its own.
+    """
+    asked: dict[str, list[Question]] = {}
+    passages: dict[str, tuple[str, ...]] = {}
+    for question in benchmark.questions:
+        identifier, members = pool(question, benchmark.corpus, str(benchmark.reference))
+        passages[identifier] = members
+        if question.answerable and question.answers:
+            asked.setdefault(identifier, []).append(question)
+    found = []
+    for identifier, questions in asked.items():
+        texts = tuple(benchmark.corpus.get(passages[identifier]))
+        found.append(Document(identifier, texts, pieces_of(identifier, texts, chunks), tuple(questions)))
+    return found
+
+
+def pool(question: Question, corpus: Corpus, where: str) -> tuple[str, tuple[str, ...]]:
+    """The id of the document that a question is asked about, and the ids of its passages.
+
+    Raises:
+        UserError: It is asked about no document.
+    """
+    if question.document_id is not None:
+        return question.document_id, corpus.by_document[question.document_id]
+    if question.candidates:
+        members = tuple(question.candidates)
+        return content_id("d", *members), members
+    raise UserError(
+        f"question {question.id} is asked about a whole corpus, and ARK needs the document it is about",
+        where=where,
+        try_this="data of long documents (ultradomain, longbench, worlds/long), or with candidates",
+    )
+
+
+def pieces_of(document: str, passages: Sequence[Passage], chunks: ChunkConfig | str) -> tuple[Piece, ...]:
+    """Cut a document."""
+    if isinstance(chunks, ChunkConfig):
+        cut = chunk(document_text(passages), chunks)
+        return tuple(Piece(content_id("c", document, str(one.index), one.text), one.index, one.text, one.start, one.end) for one in cut)
+    pieces, at = [], 0
+    for index, passage in enumerate(passages):
+        pieces.append(Piece(passage.id, index, passage.full_text, at, at + len(passage.text)))
+        at += len(_joined(passage.text))
+    return tuple(pieces)
+
+
+def document_text(passages: Sequence[Passage]) -> str:
+    """The text of passages in their order, a line break where the white space between them is lost."""
+    return "".join(_joined(passage.text) for passage in passages)
+
+
+def _joined(text: str) -> str:
+    return text if text[-1:].isspace() else f"{text}\n"
+
+
+def _require_training_worlds(benchmark: Benchmark) -> None:
+    if benchmark.reference.name == "worlds":
+        for seed in sorted({question.metadata["seed"] for question in benchmark.questions}):
+            require_training_seed(seed)
+
+
+def require_disjoint(training: Benchmark, unseen: Benchmark) -> None:
+    """Check that two benchmarks share neither a passage nor a question.
+
+    Raises:
+        UserError: They do.
+    """
+    shared = next((one for one in unseen.corpus.ids if one in training.corpus), None)
+    if shared is not None:
+        raise _overlap(training, unseen, f"the passage {shared}")
+    asked = {" ".join(question.text.casefold().split()) for question in training.questions}
+    for question in unseen.questions:
+        if " ".join(question.text.casefold().split()) in asked:
+            raise _overlap(training, unseen, f"the question {question.id}")
+
+
+def _overlap(training: Benchmark, unseen: Benchmark, what: str) -> UserError:
+    return UserError(
+        f"{training.reference} and {unseen.reference} share {what}: what is evaluated must not be trained on",
+        where="data",
+        try_this="other splits or subsets",
+    )

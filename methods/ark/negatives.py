@@ -1,0 +1,246 @@
+"""Hard negatives: what augmented queries retrieve from the document and is none of the question's positives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.core.random import Draws
+from benchmarks.schema import Question
+from methods.api import Services
+from methods.ark.config import ArkTrainingConfig, MineConfig
+from methods.ark.data import Document, Piece, TrainRow
+from methods.graphs.augmented_queries import generator_of, graph_of, neighbourhoods_of, queries_of
+from methods.graphs.chunking import chunk
+from methods.graphs.extraction import chat_model, extractor_of
+from methods.graphs.knowledge_graph import KnowledgeGraph
+from methods.graphs.neighbourhood import GraphNamer, LLMNamer, Namer, Neighbourhood
+from methods.models.encoder import Encoder, EncoderConfig
+
+# -- What ARK asks of knowledge graphs: the augmented queries of a document's questions, large and small --
+
+
+@dataclass(frozen=True, slots=True)
+class Augmented:
+    """The queries made for a question from its large and its small neighbourhood; none where it has no seeds."""
+
+    question_id: str
+    large: tuple[str, ...]
+    small: tuple[str, ...]
+
+
+class QuerySource(Protocol):
+    """Makes augmented queries, and keeps what it made."""
+
+    def queries(self, document: Document, questions: Sequence[Question]) -> Mapping[str, Augmented]:
+        """The queries of questions about a document, by question id."""
+        ...
+
+
+# -- Augmented queries from knowledge graphs, as `methods.graphs` makes and keeps them --
+
+
+class LazyEncoder:
+    """An encoder that is loaded when it is asked for vectors.
+
+    Args:
+        config: Options.
+        services: Lends device and cache.
+    """
+
+    def __init__(self, config: EncoderConfig, services: Services) -> None:
+        self._config, self._services = config, services
+
+    @cached_property
+    def _encoder(self) -> Encoder:
+        return Encoder(self._config, self._services.device, self._services.folder("embeddings"))
+
+    def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Vectors of texts."""
+        return self._encoder.passages(texts)
+
+
+class GraphQueries:
+    """Makes graph, neighbourhoods and queries of a document, and keeps them in the folder of work.
+
+    Args:
+        config: Options.
+        work: The folder.
+        services: Lends device and caches.
+    """
+
+    def __init__(self, config: ArkTrainingConfig, work: Path, services: Services) -> None:
+        self._config, self._work = config, work
+        self._extractor = extractor_of(config.kg, services)
+        self._generator = generator_of(config.queries, services)
+        seeds = config.neighbourhood.seeds
+        asks = seeds.namer == "llm" and seeds.chat is not None
+        self._namer: Namer = GraphNamer()
+        if asks and seeds.chat is not None:
+            self._namer = LLMNamer(chat_model(seeds.chat, "seeds", services.cache), seeds.prompt)
+        self._encoder = LazyEncoder(config.kg.similarity.encoder, services)
+
+    def graph(self, document: Document) -> KnowledgeGraph:
+        """The graph of a document."""
+        chunks = chunk(document.text, self._config.kg.chunk)
+        return graph_of(document.id, chunks, self._extractor, self._work, self._config.kg.similarity, self._encoder)
+
+    def around(self, graph: KnowledgeGraph, questions: Sequence[Question]) -> list[Neighbourhood]:
+        """The neighbourhoods of questions."""
+        return neighbourhoods_of(graph, questions, self._config.neighbourhood, self._work, self._namer, self._encoder)
+
+    def queries(self, document: Document, questions: Sequence[Question]) -> Mapping[str, Augmented]:
+        """The queries of questions about a document, by question id."""
+        graph = self.graph(document)
+        made = queries_of(graph, questions, self.around(graph, questions), self._generator, self._work)
+        return {
+            question.id: Augmented(question.id, *(one[size].queries if size in one else () for size in ("large", "small")))
+            for question, one in zip(questions, made, strict=True)
+        }
+
+
+# -- Hard negatives: what augmented queries retrieve from the document and is none of the question's positives --
+
+
+class Embedder(Protocol):
+    """What mining needs of an encoder: `methods.models.encoder.Encoder` has it."""
+
+    def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Vectors of chunks: shape (texts, dimension)."""
+        ...
+
+    def queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Vectors of queries."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Mined:
+    """What was mined for a question.
+
+    Attributes:
+        question_id: The question.
+        stage: For which stage.
+        model: Hash of the encoder that retrieved.
+        queries: What was asked.
+        retrieved: Chunks found by any query, the best found first (by best rank, then by place).
+        negatives: Those that may be negatives.
+    """
+
+    question_id: str
+    stage: str
+    model: str
+    queries: tuple[str, ...]
+    retrieved: tuple[str, ...]
+    negatives: tuple[str, ...]
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Mined:
+        """From its JSON."""
+        lists = {name: tuple(fields[name]) for name in ("queries", "retrieved", "negatives")}
+        return cls(fields["question_id"], fields["stage"], fields["model"], **lists)
+
+
+def union(scores: NDArray[np.float32], top_k: int) -> list[int]:
+    """Places of the chunks that are among the best of any query: shape (queries, chunks) to places, best rank first."""
+    if not len(scores):
+        return []
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :top_k]
+    best: dict[int, int] = {}
+    for row in order.tolist():
+        for rank, place in enumerate(row):
+            best[place] = min(rank, best.get(place, rank))
+    return sorted(best, key=lambda place: (best[place], place))
+
+
+def eligible(places: Sequence[int], pieces: Sequence[Piece], positives: Sequence[str], drop_overlap: bool) -> list[int]:
+    """Places without positives and what has their text, each text once; on request without what overlaps one."""
+    gold = [piece for piece in pieces if piece.id in set(positives)]
+    taken = {piece.text for piece in gold}
+    found = []
+    for place in places:
+        piece = pieces[place]
+        if piece.text in taken:
+            continue
+        if drop_overlap and any(piece.start < one.end and one.start < piece.end for one in gold):
+            continue
+        taken.add(piece.text)
+        found.append(place)
+    return found
+
+
+def mine(
+    document: Document,
+    queries: Mapping[str, Sequence[str]],
+    positives: Mapping[str, Sequence[str]],
+    encoder: Embedder,
+    config: MineConfig,
+    stage: str,
+    model: str,
+) -> list[Mined]:
+    """Mine the negatives of a document's questions.
+
+    Args:
+        document: The document.
+        queries: What is asked for each question; a question without queries has no negatives.
+        positives: Of each question.
+        encoder: Retrieves.
+        config: Depth and filter.
+        stage, model: As in `Mined`.
+    """
+    asked = [question.id for question in document.questions if queries.get(question.id)]
+    chunks = encoder.passages([piece.text for piece in document.pieces])
+    flat = [query for one in asked for query in queries[one]]
+    vectors = encoder.queries(flat) if flat else np.empty((0, chunks.shape[1]), np.float32)
+    found, start = [], 0
+    for question in document.questions:
+        own = tuple(queries.get(question.id, ()))
+        scores = vectors[start : start + len(own)] @ chunks.T
+        start += len(own)
+        places = union(scores, config.top_k)
+        good = eligible(places, document.pieces, positives[question.id], config.drop_overlap)
+        names = [tuple(document.pieces[place].id for place in some) for some in (places, good)]
+        found.append(Mined(question.id, stage, model, own, names[0], names[1]))
+    return found
+
+
+def random_pool(document: Document, positives: Sequence[str], drop_overlap: bool) -> tuple[str, ...]:
+    """All chunks of a document that may be negatives of a question."""
+    places = eligible(range(len(document.pieces)), document.pieces, positives, drop_overlap)
+    return tuple(document.pieces[place].id for place in places)
+
+
+def rows_of(
+    document: Document, positives: Mapping[str, Sequence[str]], pools: Mapping[str, Sequence[str]], stage: str, sample: int, seed: int
+) -> tuple[list[TrainRow], int]:
+    """The training rows of a document's questions: one per positive, negatives drawn for each.
+
+    Args:
+        document: The document.
+        positives: Of each question.
+        pools: Where the negatives of each question are drawn from.
+        stage: The stage.
+        sample: Negatives of a row; 0: none, and then no pool is needed.
+        seed: Of the draws.
+
+    Returns:
+        The rows, and how many were left out for want of a negative.
+    """
+    rows: list[TrainRow] = []
+    skipped = 0
+    for question in document.questions:
+        pool = list(pools.get(question.id, ()))
+        for positive in positives[question.id]:
+            if sample and not pool:
+                skipped += 1
+                continue
+            drawn = Draws("negatives", seed, stage, question.id, positive).sample(pool, sample)
+            own = tuple(positives[question.id])
+            rows.append(TrainRow(question.id, document.id, stage, question.text, positive, tuple(drawn), own))
+    return rows, skipped

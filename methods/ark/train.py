@@ -1,0 +1,532 @@
+"""`ragmeter train ark`: from documents and questions to a tuned retriever, stage after stage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import CHECKPOINT_CARD, file_sha256, fingerprint, folder_sha256
+from methods.ark.alignment import AlignmentRow, Terms, aligned, positives, row_of
+from methods.ark.config import PRESETS, STAGES, ArkTrainingConfig
+from methods.ark.data import Document, Material, TrainRow, check_rows, documents_of, load_benchmarks, load_material, plan, write_rows
+from methods.ark.loss import batch_of
+from methods.ark.negatives import Augmented, Embedder, GraphQueries, Mined, QuerySource, mine, random_pool, rows_of
+from methods.ark.tower import Prompts, Tower, load_tower, prompts_of
+from methods.models.encoder import Encoder, EncoderConfig
+from methods.models.weights import locate, weights_hash
+from methods.training import Progress, TrainedStage, Workshop, register_training
+from methods.training.loop import Loop, LoopOptions, Schedule, Validate, accelerator
+from methods.training.stages import Manifest, StageRecord, file_id, read_json, read_lines, require_unchanged, saved, write_json, write_lines
+
+# -- The README of a tuned retriever --
+
+
+_CARD = """---
+library_name: sentence-transformers
+pipeline_tag: sentence-similarity
+tags:
+- sentence-transformers
+- feature-extraction
+- retrieval
+---
+
+# A retriever tuned with ARK ({stage})
+
+Base: `{base}`. Training data: {data}. Seed {seed}.
+
+ARK (answer-centric retriever tuning with a knowledge-graph curriculum) takes as positives the chunks of a document
+that make the answer most likely, and as negatives what queries built from the neighbourhood of the answer in the
+document's knowledge graph retrieve. Each stage goes on from the weights of the one before.
+
+```python
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("path/to/this/folder")
+questions = model.encode_query(["Who founded the town?"])
+chunks = model.encode_document(["The town was founded by ..."])
+scores = model.similarity(questions, chunks)
+```
+
+| | |
+|---|---|
+{rows}
+
+Vectors have length 1. Queries are preceded by {query}, documents by {passage}.
+"""
+
+
+def write_card(folder: Path, stage: str, config: ArkTrainingConfig, figures: Mapping[str, float], prompts: tuple[str, str]) -> None:
+    """Write the card; it holds nothing that changes between equal trainings."""
+    train = config.train
+    facts: dict[str, object] = {
+        "temperature": config.loss.temperature,
+        "rows per batch": train.batch_size,
+        "positives per question": config.score.positives,
+        "scorer": f"`{config.score.scorer}`",
+        "weights of forward, backward and vector score": ", ".join(
+            f"{part.weight:g}" for part in (config.score.f, config.score.b, config.score.v)
+        ),
+        **{name: f"{value:.6g}" for name, value in figures.items()},
+    }
+    text = _CARD.format(
+        stage=stage,
+        base=config.base,
+        data=", ".join(f"`{one}`" for one in config.data),
+        seed=config.seed,
+        rows="\n".join(f"| {name} | {value} |" for name, value in facts.items()),
+        query=f"`{prompts[0]!r}`" if prompts[0] else "nothing",
+        passage=f"`{prompts[1]!r}`" if prompts[1] else "nothing",
+    )
+    (folder / "README.md").write_text(text, "utf-8")
+
+
+# -- The training of one stage: what is contrasted in a step, in the loop that all trainings share --
+# Nothing random outlives a step: batches are drawn from (seed, stage, epoch) and dropout from (seed, stage, step).
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """What distinguishes a stage.
+
+    Attributes:
+        name: `stage1` …
+        rows: Its training rows.
+        epochs: Times that each row is used.
+        learning_rate: At its peak.
+        warm_up: Share of the steps below 1, else their number.
+    """
+
+    name: str
+    rows: Sequence[TrainRow]
+    epochs: int
+    learning_rate: float
+    warm_up: float
+
+
+def stage_plan(name: str, rows: Sequence[TrainRow], config: ArkTrainingConfig) -> StagePlan:
+    """A stage as the options say; of mixed stages the epochs are added up, and the first one's rate holds."""
+    train, place = config.train, STAGES.index(name)
+    if train.curriculum == "mixed":
+        return StagePlan(name, rows, sum(train.epochs), train.learning_rate[0], train.warm_up[0])
+    return StagePlan(name, rows, train.epochs[place], train.learning_rate[place], train.warm_up[place])
+
+
+class StageTrainer:
+    """Trains a stage.
+
+    Args:
+        tower: The encoder as the stage begins.
+        stage: Rows and rates.
+        texts: Chunk texts by id.
+        config: All options.
+        folder: Where the curve and the point to go on from are kept.
+        identity: Hash of everything that decides the result; a point of another training is not taken up.
+        progress: Told of steps.
+        validate: Called after each epoch.
+    """
+
+    def __init__(
+        self,
+        tower: Tower,
+        stage: StagePlan,
+        texts: Mapping[str, str],
+        config: ArkTrainingConfig,
+        folder: Path,
+        identity: str,
+        progress: Progress,
+        validate: Validate | None = None,
+    ) -> None:
+        self.tower, self.stage, self.texts, self.config = tower, stage, texts, config
+        self.plan = plan(stage.rows, config.train, stage.epochs, config.seed, stage.name)
+        self.loop = Loop(
+            {"encoder": tower.model},
+            self._options(),
+            lambda step: self._step(step),
+            folder,
+            identity,
+            progress,
+            stage.name,
+            tower.accelerator,
+            validate,
+        )
+
+    def _options(self) -> LoopOptions:
+        train, steps = self.config.train, len(self.plan.steps)
+        return LoopOptions(
+            steps,
+            max(1, steps // self.stage.epochs),
+            Schedule(self.stage.learning_rate, self.stage.warm_up, "cosine"),
+            weight_decay=train.weight_decay,
+            betas=(0.9, train.beta2),
+            max_grad_norm=train.max_grad_norm,
+            save_every=train.save_every,
+        )
+
+    @property
+    def curve(self) -> Path:
+        """The file of losses and figures."""
+        return self.loop.curve
+
+    def run(self) -> Mapping[str, float]:
+        """Train to the end.
+
+        Returns:
+            Steps, rows, the mean loss of the last epoch, and the last validation's figures.
+        """
+        figures = self.loop.run()
+        return {"steps": figures.pop("steps"), "rows": float(len(self.stage.rows)), **figures}
+
+    def forget(self) -> None:
+        """Delete the point to go on from: the stage is finished."""
+        self.loop.forget()
+
+    def _step(self, step: int) -> dict[str, float]:
+        """The gradient of one step of the optimiser."""
+        batches = self.plan.steps[step]
+        loss = 0.0
+        for number, places in enumerate(batches):
+            for part, share in self._parts([self.stage.rows[place] for place in places]):
+                batch = batch_of(part, self.texts, self.config.loss)
+                seed = (self.config.seed, self.stage.name, step, number, part[0].question_id)
+                weight = share / len(batches)
+                loss += weight * self.tower.backward(batch, self.config.loss.temperature, seed, weight)
+        return {"loss": loss}
+
+    def _parts(self, rows: list[TrainRow]) -> list[tuple[list[TrainRow], float]]:
+        """A batch in parts whose rows share no candidates, with the share of each in the mean loss."""
+        if any(self.config.loss.in_batch[STAGES.index(row.stage)] != "none" for row in rows):
+            return [(rows, 1.0)]
+        # Rows of one document share negatives, which are then encoded once.
+        rows = sorted(rows, key=lambda row: (row.document_id, row.question_id, row.positive_id))
+        parts: list[list[TrainRow]] = []
+        texts: set[str] = set()
+        for row in rows:
+            own = {row.query, row.positive_id, *row.negative_ids}
+            if not parts or len(texts | own) > self.config.train.held:
+                parts.append([])
+                texts = set()
+            parts[-1].append(row)
+            texts |= own
+        return [(part, len(part) / len(rows)) for part in parts]
+
+
+# -- What is made before anything is trained: chunks, scores, positives, augmented queries; each made once and kept --
+
+
+SIZES = {"stage2": "large", "stage3": "small"}
+
+
+@dataclass
+class Preparation:
+    """The work folder of a training.
+
+    Args:
+        config: Options.
+        material: Documents and questions.
+        work: The folder.
+        terms: Raw scores.
+        source: Augmented queries; None where none are wanted.
+        progress: Told of documents.
+    """
+
+    config: ArkTrainingConfig
+    material: Material
+    work: Path
+    terms: Terms
+    source: QuerySource | None
+    progress: Progress
+    positives: dict[str, list[str]] = field(default_factory=dict)
+    augmented: dict[str, Augmented] = field(default_factory=dict)
+
+    def run(self, manifest: Manifest) -> None:
+        """Make what is missing."""
+        chunks = (
+            {"role": "score", "document_id": document.id, **asdict(piece)}
+            for document in self.material.documents
+            for piece in document.pieces
+        )
+        write_lines(self.work / "chunks.jsonl", chunks)
+        self.progress.begin("scoring chunks", len(self.material.documents))
+        for document in self.material.documents:
+            for question_id, rows in self._scores(document).items():
+                self.positives[question_id] = positives(rows, self.config.score.positives)
+            self.progress.advance()
+        if self.source is not None:
+            self.progress.begin("graphs and queries", len(self.material.documents))
+            for document in self.material.documents:
+                self.augmented.update(self.source.queries(document, document.questions))
+                self.progress.advance()
+        manifest.counts |= {"documents": len(self.material.documents), "chunks": len(self.material.texts), "questions": len(self.positives)}
+        if self.source is not None:
+            without = sum(not (one.large or one.small) for one in self.augmented.values())
+            manifest.counts["questions_without_queries"] = without
+        manifest.save()
+
+    def _scores(self, document: Document) -> dict[str, list[AlignmentRow]]:
+        paths = {one.id: self.work / "scores" / f"{file_id(one.id)}.jsonl" for one in document.questions}
+        missing = [one for one in document.questions if not paths[one.id].exists()]
+        if missing:
+            tokens = self.terms.tokens(document) if self.config.penalises_short else None
+            ids = [piece.id for piece in document.pieces]
+            for question, raw in zip(missing, self.terms.raw(document, missing), strict=True):
+                rows = aligned(question.id, ids, raw, self.config.score, tokens)
+                write_lines(paths[question.id], map(asdict, rows))
+        return {identifier: [row_of(line) for line in read_lines(path)] for identifier, path in paths.items()}
+
+    # -- rows ------------------------------------------------------------------------------------------------------
+
+    def needs_mining(self, stage: str) -> bool:
+        """Whether an encoder is needed for the rows of a stage."""
+        return stage in SIZES and self.config.mine.source != "random"
+
+    def rows(self, stage: str, encoder: Embedder | None, model: str | None) -> tuple[list[TrainRow], int]:
+        """The rows of a stage, written to its file; and how many were left out for want of negatives.
+
+        Args:
+            stage: The stage.
+            encoder: Mines, where mining is needed.
+            model: Its hash.
+        """
+        found: list[TrainRow] = []
+        skipped = 0
+        sample = self.config.mine.sample if stage in SIZES else self.config.mine.stage1_random
+        for document in self.material.documents:
+            pools = self._pools(document, stage, encoder, model)
+            rows, without = rows_of(document, self.positives, pools, stage, sample, self.config.seed)
+            found += rows
+            skipped += without
+        check_rows(found, self.material.texts)
+        write_rows(self.work / "train" / f"{stage}.jsonl", found)
+        return found, skipped
+
+    def _pools(self, document: Document, stage: str, encoder: Embedder | None, model: str | None) -> Mapping[str, Sequence[str]]:
+        if not self.needs_mining(stage):
+            overlap = self.config.mine.drop_overlap
+            return {one.id: random_pool(document, self.positives[one.id], overlap) for one in document.questions}
+        assert encoder is not None
+        assert model is not None
+        paths = {one.id: self.work / "mined" / stage / f"{file_id(one.id)}.json" for one in document.questions}
+        there = {one: Mined.from_json(read_json(path)) for one, path in paths.items() if path.exists()}
+        # What another encoder mined is mined again: a stage before may have been trained anew.
+        if len(there) < len(paths) or any(one.model != model for one in there.values()):
+            made = mine(document, self._asked(document, stage), self.positives, encoder, self.config.mine, stage, model)
+            there = {one.question_id: one for one in made}
+            for identifier, one in there.items():
+                write_json(paths[identifier], asdict(one))
+        return {identifier: one.negatives for identifier, one in there.items()}
+
+    def _asked(self, document: Document, stage: str) -> dict[str, Sequence[str]]:
+        if self.config.mine.source == "question":
+            return {question.id: (question.text,) for question in document.questions}
+        return {question.id: getattr(self.augmented[question.id], SIZES[stage]) for question in document.questions}
+
+
+# -- How well an encoder in training finds the evidence of held-out questions --
+
+
+def validator(config: ArkTrainingConfig, model: Any, prompts: Prompts) -> Validate:
+    """Recall of evidence among the passages of its document, over the validation questions.
+
+    Raises:
+        UserError: No question of the validation data has evidence.
+    """
+    k = config.train.validate_k
+    benchmarks = load_benchmarks(config.validation, config.validation_options)
+    documents = [one for benchmark in benchmarks for one in documents_of(benchmark, "passages")]
+    if not any(question.evidence for document in documents for question in document.questions):
+        raise UserError(
+            "no validation question has evidence, so there is no recall",
+            where="validation",
+            try_this="data with evidence (worlds, hotpotqa), or none",
+        )
+
+    def validate() -> Mapping[str, float]:
+        found = [recall for document in documents for recall in _recalls(document, model, prompts, k)]
+        return {f"validation_recall@{k}": float(np.mean(found))}
+
+    return validate
+
+
+def _recalls(document: Document, model: Any, prompts: Prompts, k: int) -> list[float]:
+    asked = [question for question in document.questions if question.evidence]
+    options: dict[str, Any] = {"normalize_embeddings": True, "show_progress_bar": False}
+    passages = model.encode([piece.text for piece in document.pieces], prompt=prompts.passage or None, **options)
+    queries = model.encode([question.text for question in asked], prompt=prompts.query or None, **options)
+    best = np.argsort(-(queries @ passages.T), axis=1, kind="stable")[:, :k]
+    recalls = []
+    for question, places in zip(asked, best.tolist(), strict=True):
+        top = {document.pieces[place].id for place in places}
+        recalls.append(float(np.mean([one in top for one in question.evidence])))
+    return recalls
+
+
+# -- `ragmeter train ark`: from documents and questions to a tuned retriever, stage after stage --
+
+
+@register_training(
+    "ark",
+    summary="a retriever tuned on which chunks make the answer likely, against negatives from a knowledge graph",
+    stages=STAGES,
+    config=ArkTrainingConfig,
+    paper="ARK: answer-centric retriever tuning with a knowledge-graph curriculum (2025)",
+    presets=PRESETS,
+)
+class ArkTraining:
+    """The training.
+
+    Args:
+        config: Options.
+        source: Where augmented queries come from, in place of the one that the options name.
+    """
+
+    def __init__(self, config: ArkTrainingConfig, source: QuerySource | None = None) -> None:
+        self.config = config
+        self._source = source
+
+    def run(self, workshop: Workshop) -> Iterator[TrainedStage]:
+        """Prepare and train; only the main process of several reports stages.
+
+        Raises:
+            UserError: The data may not be trained on, or the folders hold other work.
+        """
+        job = _Job(self.config, workshop, self._source)
+        with job.accelerator.main_process_first():
+            job.prepare()
+        for stage in job.stages:
+            trained = job.stage(stage)
+            if job.accelerator.is_main_process:
+                yield trained
+
+
+@dataclass(frozen=True)
+class _Parent:
+    """The weights that a stage begins from."""
+
+    stage: str | None
+    config: EncoderConfig
+    sha256: str
+
+
+class _Job:
+    """One run of a training."""
+
+    def __init__(self, config: ArkTrainingConfig, workshop: Workshop, source: QuerySource | None) -> None:
+        self.config, self.workshop = config, workshop
+        self.accelerator = accelerator(config.train.precision, workshop.services.device)
+        self.device = str(self.accelerator.device)
+        self.material: Material = load_material(config)
+        identity = fingerprint(config.model_dump(mode="json"), self.material.fingerprints)
+        self.manifest = Manifest.open(workshop.work, identity, config.model_dump(mode="json"))
+        services = workshop.services
+        embeddings = services.folder("embeddings")
+        terms = Terms(config, self.device, services.folder("alignment"), embeddings)
+        self._preparation = Preparation(
+            config, self.material, workshop.work, terms, (source or self._graphs()) if config.augments else None, workshop.progress
+        )
+        self._parents = [_Parent(None, config.encoder, weights_hash(config.encoder.model, config.encoder.revision))]
+
+    def _graphs(self) -> QuerySource:
+        return GraphQueries(self.config, self.workshop.work, self.workshop.services)
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Stages that end in a checkpoint."""
+        return self.config.stages_of(STAGES)
+
+    def prepare(self) -> None:
+        """Everything before training."""
+        self._preparation.run(self.manifest)
+
+    def stage(self, name: str) -> TrainedStage:
+        """Train a stage, or take it over."""
+        parent = self._parents[-1]
+        if parent.stage is not None:
+            require_unchanged(parent.stage, Path(parent.config.model), parent.sha256)
+        folder = self.workshop.checkpoints / name
+        record = self.manifest.finished(name, folder, parent.sha256)
+        fresh = record is None
+        if record is None:
+            record = self._train(name, folder, parent)
+        self._parents.append(_Parent(name, self._encoder_of(folder), record.sha256))
+        return TrainedStage(name, folder, self._parent_hashes(parent), self.material.fingerprints, record.figures, fresh)
+
+    def _parent_hashes(self, parent: _Parent) -> tuple[str, ...]:
+        if parent.stage is not None:
+            return (parent.stage,)
+        # A base that is no checkpoint of ours has no hash of the kind that cards hold.
+        return (parent.sha256,) if (Path(locate(parent.config.model)) / CHECKPOINT_CARD).is_file() else ()
+
+    def _encoder_of(self, folder: Path) -> EncoderConfig:
+        return self.config.encoder.model_copy(update={"model": str(folder), "revision": None, "pooling": None})
+
+    def _train(self, name: str, folder: Path, parent: _Parent) -> StageRecord:
+        work = self.workshop.work
+        with self.accelerator.main_process_first():
+            rows, skipped, mined_with = self._rows(name, parent)
+        model = load_tower(parent.config, self.device)
+        instruction = self.config.train.query_instruction
+        evaluated = prompts_of(self.config.encoder, model)
+        longest = model.max_seq_length
+        tower = Tower(model, prompts_of(self.config.encoder, model, instruction), self.config.train, self.accelerator)
+        hashed = fingerprint([file_sha256(work / "train" / f"{one}.jsonl") for one in self._of(name)])
+        identity = fingerprint(self.manifest.identity, name, parent.sha256, hashed)
+        trainer = self._trainer(tower, stage_plan(name, rows, self.config), work / "train" / name, identity, evaluated)
+        figures = {**trainer.run(), "rows_left_out": float(skipped)}
+        model.max_seq_length = longest
+        model.prompts = {"query": evaluated.query, "document": evaluated.passage}
+        record = StageRecord("", parent.sha256, mined_with, hashed, figures)
+        if self.accelerator.is_main_process:
+            record = self._save(name, folder, model, record, evaluated)
+        self.accelerator.wait_for_everyone()
+        trainer.forget()
+        return record if record.sha256 else StageRecord(folder_sha256(folder), parent.sha256, mined_with, hashed, figures)
+
+    def _trainer(self, tower: Tower, stage: StagePlan, folder: Path, identity: str, evaluated: Prompts) -> StageTrainer:
+        validate: Validate | None = None
+        if self.config.validation:
+            validate = validator(self.config, tower.model, evaluated)
+        return StageTrainer(tower, stage, self.material.texts, self.config, folder, identity, self.workshop.progress, validate)
+
+    def _of(self, name: str) -> Sequence[str]:
+        """The stages whose rows a stage is trained on."""
+        return self.config.train.stages if self.config.train.curriculum == "mixed" else (name,)
+
+    def _rows(self, name: str, parent: _Parent) -> tuple[list[TrainRow], int, str | None]:
+        """Rows, how many were left out, and the hash of the encoder that mined."""
+        preparation = self._preparation
+        stages = self._of(name)
+        miner = self._parents[0] if self.config.mine.model == "base" else parent
+        encoder = None
+        if any(map(preparation.needs_mining, stages)):
+            update = {} if self.config.train.query_instruction else {"query_prompt": ""}
+            cache = self.workshop.services.folder("embeddings")
+            encoder = Encoder(miner.config.model_copy(update=update), self.device, cache)
+        rows: list[TrainRow] = []
+        skipped = 0
+        for stage in stages:
+            found, without = preparation.rows(stage, encoder, miner.sha256)
+            rows += found
+            skipped += without
+        if not rows:
+            raise _nothing_to_train(name)
+        return rows, skipped, miner.sha256 if encoder else None
+
+    def _save(self, name: str, folder: Path, model: Any, record: StageRecord, prompts: Prompts) -> StageRecord:
+        def save(draft: Path) -> None:
+            model.save_pretrained(str(draft), create_model_card=False)
+            write_card(draft, name, self.config, record.figures, (prompts.query, prompts.passage))
+
+        return saved(name, folder, self.manifest, record, save)
+
+
+def _nothing_to_train(name: str) -> UserError:
+    return UserError(
+        f"{name} has no training row: no question has a positive with a negative",
+        where="data",
+        try_this="more data; or mine.source: question, if the graph gives no queries",
+    )

@@ -1,0 +1,251 @@
+"""Coarse to fine: what BM25 and two towers find among triples is ranked anew by a cross-encoder.
+
+It is the only baseline of GPR's that brings supervision of its own: the published cross-encoder was trained on the
+questions and passages of MS MARCO. Where no hub is at hand, `ragmeter train graph_cross_encoder` trains one on worlds;
+a row of a table with that one is called `hybrid[worlds-ce]`.
+
+Source: Li et al. 2023, Graph Reasoning for Question Answering with Triplet Retrieval (arXiv:2305.18742).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import fingerprint
+from benchmarks.corpus import Corpus
+from benchmarks.graphs import TripleCorpus
+from benchmarks.schema import Query
+from methods.api import Index, Ranking, Services
+from methods.baselines.graph.bm25 import verbalised
+from methods.baselines.hybrid import Part, RetrieverPart, fuse
+from methods.models.cross_encoder import CrossEncoderConfig, CrossEncoderModel
+from methods.models.weights import loading, locate, weights_hash
+from methods.pipeline import index_folder
+from methods.registry import Component, MethodConfig, register
+from methods.retrieval.triples import triple_corpus
+from methods.training.stages import card_of
+
+# -- A cross-encoder whose score was learned: one with a head of random numbers ranks as well as dice does --
+
+
+@contextmanager
+def without_load_report() -> Iterator[None]:
+    """Let libraries say nothing of weights that a model's files lack: who loads it here expects that, or checks it."""
+    import logging
+
+    from transformers.utils import logging as reports
+
+    converting = logging.getLogger("sentence_transformers")
+    levels = reports.get_verbosity(), converting.level
+    reports.set_verbosity_error()
+    converting.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        reports.set_verbosity(levels[0])
+        converting.setLevel(levels[1])
+
+
+def require_card(config: CrossEncoderConfig, published: bool, where: str) -> None:
+    """Check, without loading anything, that a folder says what trained it.
+
+    Args:
+        config: Names the model; an id of the hub is taken as published.
+        published: Whether somebody else trained what the folder holds.
+        where: The option that names it.
+
+    Raises:
+        UserError: It is a folder without a card of ours and not said to be published.
+    """
+    folder = Path(locate(config.model))
+    if folder.is_dir() and not published and card_of(config.model) is None:
+        raise UserError(
+            f"nothing in {config.model!r} says that it was trained",
+            where=where,
+            try_this="a checkpoint of `ragmeter train graph_cross_encoder`, or published: true for a copy of a published cross-encoder",
+        )
+
+
+def require_head(config: CrossEncoderConfig, where: str) -> None:
+    """Check that a model's files hold every weight of its score.
+
+    Raises:
+        UserError: Some are missing, so that they would be random.
+    """
+    if _brings_modules(Path(locate(config.model))):
+        # Its head is a module of its own, which is loaded from its file or not at all.
+        return
+    with loading("cross-encoder", config.model), without_load_report():
+        from transformers import AutoModelForSequenceClassification
+
+        source: dict[str, Any] = {"pretrained_model_name_or_path": locate(config.model)}
+        source |= {"revision": config.revision} if config.revision else {}
+        _, report = AutoModelForSequenceClassification.from_pretrained(
+            **source, trust_remote_code=config.trust_remote_code, output_loading_info=True
+        )
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise UserError(
+            f"{config.model!r} is no trained cross-encoder: its files lack {missing[0]}, which would be random",
+            where=where,
+            try_this="a published cross-encoder, or one of `ragmeter train graph_cross_encoder`",
+        )
+
+
+def _brings_modules(folder: Path) -> bool:
+    """Whether a folder is a `CrossEncoder` whose score comes from a module behind the transformer.
+
+    Of any other folder with modules, such as an encoder's, a cross-encoder takes the transformer alone.
+    """
+    settings, modules = (_json(folder / name) for name in ("config_sentence_transformers.json", "modules.json"))
+    if not modules or not settings or settings.get("model_type") != "CrossEncoder":
+        return False
+    return any(one["type"].rpartition(".")[2] != "Transformer" for one in modules)
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text("utf-8")) if path.is_file() else None
+
+
+# -- Coarse to fine: what BM25 and two towers find among triples is ranked anew by a cross-encoder --
+
+
+BACKFILLED_FROM = "backfilled_from"
+"""Key in the `notes` of a ranking longer than what was read: from this place (from 0) on, BM25's order stands."""
+WHERE = "graph_hybrid, option model"
+
+
+class GraphHybridConfig(CrossEncoderConfig, MethodConfig):
+    """Options of the cross-encoder, and of what it is given to read."""
+
+    published: bool = Field(False, description="the folder holds a copy of a published cross-encoder, so it has no card of ours")
+    sparse: RetrieverPart = Field(Part(id="bm25_triples"), description="decides between equal scores, too; a bare name stands for {id: …}")
+    sparse_depth: int = Field(100, ge=1, description="triples taken from it")
+    dense: RetrieverPart = Field(Part(id="two_tower"), description="dpr_nq, gpr or skp instead; a bare name stands for {id: …}")
+    dense_depth: int = Field(100, ge=1, description="triples taken from it")
+    merge: Literal["union", "rrf"] = Field(
+        "union", description="what is read: all that either found; rrf: the best of both by reciprocal rank"
+    )
+    rrf_k: float = Field(60, gt=0, description="damps the weight of first ranks (merge: rrf)")
+    rrf_depth: int = Field(100, ge=1, description="triples read (merge: rrf)")
+
+    def preflight(self) -> None:
+        """Check the cross-encoder and both retrievers."""
+        self.check()
+        require_card(self, self.published, WHERE)
+        for part in (self.sparse, self.dense):
+            part.component.preflight()
+
+
+def _weights(config: GraphHybridConfig) -> str:
+    parts = (config.sparse.component.fingerprint, config.dense.component.fingerprint)
+    return fingerprint(weights_hash(config.model, config.revision), parts)
+
+
+@register(
+    "graph_hybrid",
+    kind="retriever",
+    summary="triples found by BM25 and two towers, ranked by a cross-encoder; the one baseline with supervision",
+    config=GraphHybridConfig,
+    paper="Li et al. 2023, Graph Reasoning for Question Answering with Triplet Retrieval (arXiv:2305.18742)",
+    extra="models",
+    checkpoint_hash=_weights,
+)
+class GraphHybrid:
+    """Retriever in two steps.
+
+    Args:
+        config: Options.
+        services: Handed to both retrievers, whose indexes are shared with runs of each alone.
+
+    Raises:
+        UserError: The cross-encoder's score was never trained.
+    """
+
+    over_triples = True
+
+    def __init__(self, config: GraphHybridConfig, services: Services) -> None:
+        self.config = config
+        config.check()
+        require_card(config, config.published, WHERE)
+        require_head(config, WHERE)
+        self.model = CrossEncoderModel(config, services.device)
+        self._services = services
+        self._components = (config.sparse.component, config.dense.component)
+        self._retrievers = [component.build(services) for component in self._components]
+
+    def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
+        """Build or reopen the index of both retrievers.
+
+        Raises:
+            UserError: The corpus is not one of triples.
+        """
+        triples = triple_corpus(corpus, "graph_hybrid")
+        sparse, dense = (
+            retriever.index(triples, self._folder(component, triples, folder))
+            for component, retriever in zip(self._components, self._retrievers, strict=True)
+        )
+        return GraphHybridIndex(self.config, triples, self.model, sparse, dense)
+
+    def _folder(self, component: Component, corpus: Corpus, folder: Path | None) -> Path | None:
+        own = index_folder(component, corpus, self._services)
+        return folder / component.id if own is None and folder is not None else own
+
+
+class GraphHybridIndex:
+    """Two indexes of a corpus of triples, and what reads their finds.
+
+    Args:
+        config: Options.
+        corpus: The triples.
+        model: Scores a question and a triple.
+        sparse, dense: The two indexes.
+    """
+
+    def __init__(self, config: GraphHybridConfig, corpus: TripleCorpus, model: CrossEncoderModel, sparse: Index, dense: Index) -> None:
+        self._config, self._corpus, self._model = config, corpus, model
+        self._sparse, self._dense = sparse, dense
+
+    def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
+        """Find, merge, and rank by the cross-encoder's score; equal scores by BM25's order."""
+        dense = self._dense.retrieve(queries, self._config.dense_depth)
+        return [self._rank(query, self._ordered(query, k), near, k) for query, near in zip(queries, dense, strict=True)]
+
+    def _ordered(self, query: Query, k: int) -> Ranking:
+        """BM25's order: of all triples of a query's own graph, of the whole corpus as far as it is needed."""
+        needed = len(query.candidates) if query.candidates is not None else max(k, self._config.sparse_depth)
+        return self._sparse.retrieve([query], needed)[0]
+
+    def _rank(self, query: Query, ordered: Ranking, near: Ranking, k: int) -> Ranking:
+        ids = self._merged(query, ordered.top(self._config.sparse_depth), near)
+        rows = np.array([self._corpus.row(identifier) for identifier in ids], dtype=np.int64)
+        scores = self._model.scores(query.text, verbalised(self._corpus.triples, rows))
+        ranks = self._ranks(query, ordered)
+        beyond = len(ranks)
+        order = sorted(range(len(ids)), key=lambda place: (-scores[place], ranks.get(ids[place], beyond), rows[place]))[:k]
+        read = set(ids)
+        rest = [identifier for identifier in ordered.ids if identifier not in read][: k - len(order)]
+        # What was not read stands below what was; only the order of scores means anything.
+        floor = float(scores.min()) if len(ids) else 0.0
+        ranked = (*(ids[place] for place in order), *rest)
+        values = (*(float(scores[place]) for place in order), *(floor - place for place in range(1, len(rest) + 1)))
+        return Ranking(query.id, ranked, values, ordered.usage + near.usage, {BACKFILLED_FROM: len(order)} if rest else {})
+
+    def _ranks(self, query: Query, ordered: Ranking) -> dict[str, int]:
+        """Places in BM25's order, as far as they do not depend on how long a ranking is asked for."""
+        ids = ordered.ids if query.candidates is not None else ordered.ids[: self._config.sparse_depth]
+        return {identifier: place for place, identifier in enumerate(ids)}
+
+    def _merged(self, query: Query, sparse: Ranking, dense: Ranking) -> tuple[str, ...]:
+        """The triples that are read, each once."""
+        if self._config.merge == "union":
+            return tuple(dict.fromkeys((*sparse.ids, *dense.ids)))
+        return fuse(query, (sparse, dense), self._config.rrf_depth, self._corpus, self._config.rrf_k).ids

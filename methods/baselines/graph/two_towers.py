@@ -1,0 +1,158 @@
+"""The towers of DPR over triples: trained on Natural Questions, on passages and not on graphs.
+
+Source: Karpukhin et al. 2020, Dense Passage Retrieval (arXiv:2004.04906); what it does to texts before encoding them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from pydantic import Field
+
+from methods.api import Services
+from methods.graphs.triples import LineariseConfig
+from methods.models.encoder import Encoder, EncoderConfig, Vectors
+from methods.models.weights import PRESETS
+from methods.registry import register
+from methods.retrieval.triples import TripleRetriever, TripleSearchConfig
+
+PUBLISHED = PRESETS["dpr-nq"]
+
+
+class DprTriplesConfig(TripleSearchConfig):
+    """Options of DPR's towers over triples."""
+
+    model: str = Field(PUBLISHED["model"], description="folder or hub id of the passage encoder")
+    revision: str | None = Field(None, description="revision of a hub id")
+    query_model: str = Field(PUBLISHED["query_model"], description="folder or hub id of the question encoder")
+    query_revision: str | None = Field(None, description="revision of query_model")
+    similarity: Literal["cosine", "dot"] = Field("dot", description="DPR was trained with the dot product")
+    max_length: int = Field(256, ge=8, description="longest text in tokens")
+    title: Literal["none", "head"] = Field(
+        "none", description="what the passage encoder is given as a triple's title: nothing, or the triple's head"
+    )
+    linearise: LineariseConfig = LineariseConfig.model_validate({})
+
+    @property
+    def encoder(self) -> EncoderConfig:
+        """The two towers as one encoder."""
+        return EncoderConfig.preset(
+            "dpr-nq",
+            model=self.model,
+            revision=self.revision,
+            query_model=self.query_model,
+            query_revision=self.query_revision,
+            max_length=self.max_length,
+            normalise=self.similarity == "cosine",
+            batch_size=self.batch_size,
+            dtype=self.dtype,
+        )
+
+    def preflight(self) -> None:
+        """Check the encoders."""
+        self.encoder.check()
+
+
+class DprEncoder(Encoder):
+    """DPR's encoders, given texts as its authors prepared them."""
+
+    def queries(self, texts: Sequence[str]) -> Vectors:
+        """Encode questions, their curly apostrophes made straight."""
+        return super().queries([text.replace("’", "'") for text in texts])
+
+    def passages(self, texts: Sequence[str], titles: Sequence[str] | None = None, *, cached: bool = True) -> Vectors:
+        """Encode texts without line breaks and without the quotation marks around them."""
+        return super().passages([_prepared(text) for text in texts], titles, cached=cached)
+
+
+def _prepared(text: str) -> str:
+    text = text.replace("\n", " ")
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
+
+
+@register(
+    "dpr_nq",
+    kind="retriever",
+    summary="triples by the two encoders of DPR, trained on Natural Questions; dot product",
+    config=DprTriplesConfig,
+    paper="Karpukhin et al. 2020, Dense Passage Retrieval (arXiv:2004.04906)",
+    training_data=("nq:train",),
+    extra="models",
+    checkpoint_hash=lambda config: config.encoder.weights(),
+)
+class DprTriples(TripleRetriever):
+    """Retriever of DPR's towers.
+
+    Args:
+        config: The encoders, and how to search.
+        services: Lends the device, and a folder where vectors are kept.
+    """
+
+    def __init__(self, config: DprTriplesConfig, services: Services) -> None:
+        encoder = DprEncoder(config.encoder, services.device, services.folder("embeddings"))
+        super().__init__(encoder, config.linearise, config.scope, "dpr_nq", titled=config.title == "head")
+
+
+# -- Two towers that nothing was trained on: what GPR's inference gives before any pretraining --
+# Both towers are copies of one encoder. First-token vectors of a language model that was never trained to compare texts
+# all lie close together, so `pooling: first`, which is GPR's own, is weak by construction; `mean` is the fairer row.
+
+
+Pooling = Literal["first", "mean"]
+POOLINGS: dict[Pooling, Any] = {"first": "cls", "mean": "mean"}
+"""As `EncoderConfig` calls them."""
+
+
+class TwoTowerConfig(TripleSearchConfig):
+    """Options of untrained towers."""
+
+    model: str = Field("distilbert-base-uncased", description="folder or hub id of an encoder; minilm is there without the hub")
+    revision: str | None = Field(None, description="revision of a hub id")
+    pooling: Pooling = Field("first", description="the vector of a text: its first token's (paper), or the tokens' mean")
+    max_length: int = Field(64, ge=8, description="longest text in tokens")
+    linearise: LineariseConfig = LineariseConfig.model_validate({})
+
+    @property
+    def encoder(self) -> EncoderConfig:
+        """Both towers as one encoder."""
+        return EncoderConfig.model_validate(
+            {
+                "model": self.model,
+                "revision": self.revision,
+                "pooling": POOLINGS[self.pooling],
+                "max_length": self.max_length,
+                "query_prompt": "",
+                "passage_prompt": "",
+                "normalise": self.similarity == "cosine",
+                "batch_size": self.batch_size,
+                "dtype": self.dtype,
+            }
+        )
+
+    def preflight(self) -> None:
+        """Check the encoder."""
+        self.encoder.check()
+
+
+@register(
+    "two_tower",
+    kind="retriever",
+    summary="triples by an encoder that was not trained on any graph; weak with first-token vectors, by construction",
+    config=TwoTowerConfig,
+    paper="Wang et al. 2025, GPR: Empowering Generation with Graph-Pretrained Retriever (baseline Two Tower)",
+    presets={"mean": {"pooling": "mean"}, "minilm": {"model": "minilm", "pooling": "mean"}},
+    extra="models",
+    checkpoint_hash=lambda config: config.encoder.weights(),
+)
+class TwoTower(TripleRetriever):
+    """Retriever of untrained towers.
+
+    Args:
+        config: The encoder, and how to search.
+        services: Lends the device, and a folder where vectors are kept.
+    """
+
+    def __init__(self, config: TwoTowerConfig, services: Services) -> None:
+        encoder = Encoder(config.encoder, services.device, services.folder("embeddings"))
+        super().__init__(encoder, config.linearise, config.scope, "two_tower")

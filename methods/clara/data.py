@@ -1,0 +1,582 @@
+"""Rows from data references: the authors' files, PISCO's, what was synthesised, worlds, or any benchmark.
+
+Files of rows are streamed by their loaders and taken as they are. Any other benchmark is loaded, and its questions get
+documents by `PoolConfig`: what a method may see decides which (candidates, or a retriever's), and gold decides only
+which positives are put among them for training, in an order that does not tell them apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache, lru_cache
+from itertools import islice
+from typing import Any, TypeVar
+
+from benchmarks import registry
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import fingerprint
+from benchmarks.core.random import Draws
+from benchmarks.datasets import clara, pisco
+from benchmarks.datasets.clara import Row as TrainingRow
+from benchmarks.datasets.clara import RowsConfig
+from benchmarks.registry import Benchmark, DataReference, DatasetConfig, SkippedRecord, resolve
+from benchmarks.schema import Question
+from benchmarks.worlds.dataset import WorldsConfig
+from benchmarks.worlds.names import NAME, replaced, training_words, unheard_words
+from methods.api import Services
+from methods.clara.config import ClaraTrainingConfig, DataOptions, InstructionStage, PoolConfig, ScpDataConfig, ScpStage, Stage
+from methods.clara.prompts import PARAPHRASES, Prompt, answer, paraphrase, qa_pairs, qa_target
+from methods.clara.rows import InstructionRow, JointRow, ScpRow, instruction_row, joint_row, pooled, scp_row
+from methods.clara.synthetic import world_rows
+from methods.training.candidates import retrieved
+
+# -- Rows as the model is taught them: documents that are read once, and what is asked about their memory --
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A prompt over the memory of a lesson's documents, and the reply that is taught."""
+
+    prompt: Prompt
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What is taught from one reading of some documents.
+
+    Attributes:
+        documents: Whose memory stands in every prompt.
+        exchanges: One in the paper; several where a reading is to serve them all.
+    """
+
+    documents: tuple[str, ...]
+    exchanges: tuple[Exchange, ...]
+
+
+def scp_lesson(row: ScpRow, wording: int) -> Lesson:
+    """A row of pretraining; a paraphrase is asked for in one of several wordings, counted on without end."""
+    if row.kind == "paraphrase":
+        return Lesson((row.document,), (Exchange(paraphrase(wording % PARAPHRASES), row.paraphrase),))
+    return Lesson((row.document,), (Exchange(qa_pairs(), qa_target(row.questions, row.answers)),))
+
+
+def instruction_lesson(row: InstructionRow, documents: int) -> Lesson:
+    """A row of instruction tuning, with its first so many documents."""
+    kept = row.documents[:documents]
+    return Lesson(kept, (Exchange(answer(row.question, len(kept)), row.answer),))
+
+
+def scp_lessons(rows: Sequence[ScpRow], options: ScpStage, seed: int) -> list[Lesson]:
+    """Rows of pretraining as they are taught: one lesson a row, or (`asked`, ours) one a document.
+
+    Args:
+        rows: Of one document, those of its types.
+        options: Of the stage.
+        seed: Of wordings, and of which questions are asked.
+    """
+    if options.asked is None:
+        return [scp_lesson(row, _number(seed, place)) for place, row in enumerate(rows)]
+    about: dict[str, list[ScpRow]] = {}
+    for row in rows:
+        about.setdefault(row.document, []).append(row)
+    found = []
+    for text, same in about.items():
+        pairs = [pair for row in same if row.kind == "qa" for pair in zip(row.questions, row.answers, strict=True)]
+        draws = Draws("clara asked", seed, text)
+        chosen = draws.sample(pairs, min(options.asked, len(pairs)))
+        asked = [Exchange(answer(question, 1), said) for question, said in chosen]
+        retold = [exchange for row in same if row.kind == "paraphrase" for exchange in scp_lesson(row, _number(seed, text)).exchanges]
+        found.append(Lesson((text,), (*asked, *retold)))
+    return found
+
+
+def instruction_lessons(rows: Sequence[InstructionRow], options: InstructionStage, seed: int) -> list[Lesson]:
+    """Rows of instruction tuning as they are taught: one a lesson, or (`together`, ours) with questions of other rows.
+
+    A row's documents are then asked about by rows whose evidence is among them, drawn from the seed; a row may be asked
+    in several lessons, and rows without known evidence only in their own.
+
+    Args:
+        rows: In any order.
+        options: Of the stage.
+        seed: Of which questions join.
+    """
+    if options.together == 1:
+        return [instruction_lesson(row, options.documents) for row in rows]
+    needs = [_evidence(row, options.documents) for row in rows]
+    about: dict[str, list[int]] = {}
+    for place, texts in enumerate(needs):
+        if texts:
+            about.setdefault(texts[0], []).append(place)
+    found = []
+    for place, row in enumerate(rows):
+        kept = row.documents[: options.documents]
+        others = {
+            rows[one].question: one
+            for text in kept
+            for one in about.get(text, ())
+            if set(needs[one]).issubset(kept) and rows[one].question != row.question
+        }
+        joining = list(others.values())
+        drawn = Draws("clara together", seed, place).sample(joining, min(options.together - 1, len(joining)))
+        exchanges = (Exchange(answer(rows[one].question, len(kept)), rows[one].answer) for one in (place, *drawn))
+        found.append(Lesson(kept, tuple(exchanges)))
+    return found
+
+
+def _evidence(row: InstructionRow, documents: int) -> tuple[str, ...]:
+    """What a row's answer stands in; empty where it is not known, or not among the documents that are read."""
+    if any(place >= documents for place in row.evidence):
+        return ()
+    return tuple(row.documents[place] for place in row.evidence)
+
+
+def _number(*parts: int | str) -> int:
+    return int(fingerprint(*parts), 16)
+
+
+# -- Rows that are too long for a prompt are found before the first step, not at whatever step would meet them --
+
+
+Item = TypeVar("Item")
+_SLACK = 16
+"""Tokens that may come of two texts touching."""
+
+
+def fits(generator: Any) -> Callable[[Prompt, str], bool]:
+    """Whether a prompt with its reply fits, which is counted only where it is not certain.
+
+    A text has at most as many tokens as bytes, so most rows need not be tokenised.
+
+    Args:
+        generator: Counts tokens, and knows how many fit.
+    """
+
+    @lru_cache(64)
+    def frame(prompt: Prompt) -> int:
+        return int(generator.length(prompt))
+
+    def decide(prompt: Prompt, target: str) -> bool:
+        texts = (prompt.question, *prompt.texts, target)
+        bound = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts) + _SLACK * len(texts)
+        empty = replace(prompt, question="", texts=("",) * len(prompt.texts))
+        return frame(empty) + bound <= generator.room or generator.length(prompt, target) <= generator.room
+
+    return decide
+
+
+def fitting_lessons(lessons: Sequence[Lesson], generator: Any, skip: bool) -> list[Lesson]:
+    """Lessons without what is too long; a lesson with nothing left to ask is left out.
+
+    Args:
+        lessons: As they would be taught.
+        generator: See `fits`.
+        skip: Whether what is too long is left out; otherwise it is refused.
+
+    Raises:
+        UserError: Something is too long and is not to be left out, or nothing is left.
+    """
+    decide = fits(generator)
+    every = [(one.prompt, one.target) for lesson in lessons for one in lesson.exchanges]
+    _require(every, decide, generator, skip)
+    kept = (replace(lesson, exchanges=tuple(one for one in lesson.exchanges if decide(one.prompt, one.target))) for lesson in lessons)
+    return _some([lesson for lesson in kept if lesson.exchanges])
+
+
+def fitting_rows(rows: Sequence[JointRow], generator: Any, k: int, skip: bool) -> list[JointRow]:
+    """Rows of joint training without those that are too long, answered from at most k documents.
+
+    Raises:
+        UserError: As `fitting_lessons`.
+    """
+    decide = fits(generator)
+
+    def asked(row: JointRow) -> tuple[Prompt, str]:
+        return answer(row.question, min(k, len(row.documents))), row.answer
+
+    _require([asked(row) for row in rows], decide, generator, skip)
+    return _some([row for row in rows if decide(*asked(row))])
+
+
+def held_out_that_fit(
+    lessons: Sequence[Lesson], questions: Sequence[JointRow], generator: Any, k: int | None, longest: int
+) -> tuple[list[Lesson], list[JointRow]]:
+    """Held-out rows without what is too long: a curve must not end a training.
+
+    Args:
+        lessons: As they would be taught.
+        questions: To be answered, from at most k documents (None: from all of them).
+        generator: See `fits`.
+        k: Documents that are chosen.
+        longest: Tokens that an answer may take.
+    """
+    decide = fits(generator)
+
+    def answered(row: JointRow) -> bool:
+        count = len(row.documents) if k is None else min(k, len(row.documents))
+        prompt = answer(row.question, count)
+        return decide(prompt, row.answer) and generator.length(prompt) + longest <= generator.room
+
+    kept = [lesson for lesson in lessons if all(decide(one.prompt, one.target) for one in lesson.exchanges)]
+    return kept, [row for row in questions if answered(row)]
+
+
+def _require(every: Iterable[tuple[Prompt, str]], decide: Callable[[Prompt, str], bool], generator: Any, skip: bool) -> None:
+    if skip:
+        return
+    long = [(prompt, target) for prompt, target in every if not decide(prompt, target)]
+    if long:
+        prompt, target = long[0]
+        raise UserError(
+            f"{len(long):,} prompts are too long with their replies; the first, of kind {prompt.kind}, takes "
+            f"{generator.length(prompt, target):,} tokens where {generator.room:,} fit",
+            where=(prompt.question or target)[:80],
+            try_this="a higher model.max_prompt, or skip_long=true, which leaves them out",
+        )
+
+
+def _some(kept: list[Item]) -> list[Item]:
+    if not kept:
+        raise UserError("no row fits the longest prompt", where="model.max_prompt", try_this="a higher one")
+    return kept
+
+
+# -- Rows from data references: the authors' files, PISCO's, what was synthesised, worlds, or any benchmark --
+
+
+STREAMED: Mapping[str, Callable[[DataReference, RowsConfig, list[SkippedRecord]], Iterator[TrainingRow]]] = {
+    "clara_stages": clara.rows,
+    "pisco": pisco.rows,
+}
+"""The datasets that are files of rows."""
+PRETRAINING = "pretraining"
+_OF_MIX = {"all": ("qa", "paraphrase"), "paraphrase": ("paraphrase",), "simple+complex": ("qa",)}
+"""Kinds of the rows of files, by mix: files do not say which questions are simple."""
+
+
+def scp_rows(reference: str, data: ScpDataConfig | None = None, options: Mapping[str, Any] | None = None) -> list[ScpRow]:
+    """Rows of pretraining: of worlds, or of `clara_stages/pretraining`, whose `path` may be a synthesised file.
+
+    Args:
+        reference: The data.
+        data: Which rows, of how many documents.
+        options: Of the dataset.
+
+    Raises:
+        UserError: The data is of another kind, or files of rows cannot give this mix.
+    """
+    data = data or ScpDataConfig()
+    if not data.types:
+        return []
+    found, config = _resolved(reference, options)
+    if isinstance(config, WorldsConfig):
+        parts = (replace(found, split=split) for split in (found.split or "").split("+"))
+        return [row for part in parts for row in world_rows(part, config, data)]
+    if found.name != "clara_stages" or found.subset != PRETRAINING:
+        raise UserError(
+            f"{found} holds no rows of pretraining",
+            where="data",
+            try_this="worlds/…:train, clara_stages/pretraining:train with its path, or ragmeter synthesise clara",
+        )
+    kinds = _OF_MIX.get(data.mix)
+    if kinds is None:
+        raise UserError(
+            "files of rows do not say which questions are simple",
+            where=f"mix: {data.mix}",
+            try_this="a file that ragmeter synthesise clara wrote with --mix simple, read with mix: simple+complex",
+        )
+    return _drawn([row for row in map(scp_row, _streamed(found, config)) if row.kind in kinds], data)
+
+
+def instruction_rows(
+    reference: str,
+    pool: PoolConfig | None = None,
+    options: Mapping[str, Any] | None = None,
+    services: Services | None = None,
+    *,
+    limit: int | None = None,
+) -> list[InstructionRow]:
+    """Rows of instruction tuning.
+
+    Args:
+        reference: The data.
+        pool: The documents of a question; of files of rows only `depth` counts.
+        options: Of the dataset.
+        services: What a retriever is built with.
+        limit: Only the first so many.
+
+    Raises:
+        UserError: The data does not allow it.
+    """
+    pool = pool or PoolConfig(depth=5)
+    found, config = _resolved(reference, options)
+    if found.name in STREAMED:
+        return [instruction_row(row, pool.depth) for row in islice(_streamed(found, config), limit)]
+    rows = joint_rows_of(registry.load(found, config).limited(limit), pool, services)
+    return [InstructionRow(row.question, row.documents, row.answer, row.golds[0], row.id, row.positives) for row in rows]
+
+
+def joint_rows(
+    reference: str,
+    pool: PoolConfig | None = None,
+    options: Mapping[str, Any] | None = None,
+    services: Services | None = None,
+    *,
+    limit: int | None = None,
+) -> list[JointRow]:
+    """Rows of joint training or evaluation; otherwise as `instruction_rows`, of files `seed` counts too."""
+    pool = pool or PoolConfig()
+    found, config = _resolved(reference, options)
+    if found.name in STREAMED:
+        return [joint_row(row, pool.depth, seed=pool.seed) for row in islice(_streamed(found, config), limit)]
+    return joint_rows_of(registry.load(found, config).limited(limit), pool, services)
+
+
+def joint_rows_of(benchmark: Benchmark, pool: PoolConfig, services: Services | None = None) -> list[JointRow]:
+    """The questions of a benchmark that have an answer, with their documents.
+
+    Raises:
+        UserError: There is no such question, or there are no candidates and no retriever is asked.
+    """
+    questions = [one for one in benchmark.questions if one.answerable and one.golds]
+    if not questions:
+        raise UserError(f"{benchmark.reference} has no question with an answer", where="data")
+    ranked = _ranked(benchmark, questions, pool, services or Services())
+    rows = []
+    for question in questions:
+        others = [passage.full_text for passage in benchmark.corpus.get(ranked[question.id])]
+        present = [one for one in dict.fromkeys(question.evidence) if one in benchmark.corpus]
+        positives = [passage.full_text for passage in benchmark.corpus.get(present)]
+        if pool.oracle:
+            documents, places = pooled(question.id, positives, others, pool.depth, seed=pool.seed)
+        else:
+            documents = tuple(dict.fromkeys(others))[: pool.depth]
+            places = tuple(place for place, text in enumerate(documents) if text in set(positives))
+        taught = _answer(question, [documents[place] for place in places])
+        rows.append(JointRow(question.id, question.text, documents, taught, places, question.golds))
+    return rows
+
+
+def _answer(question: Question, evidence: Sequence[str]) -> str:
+    """What is taught: the first answer, or all that are wanted; worded as the evidence has it, where it can be."""
+    if question.answer_set:
+        return ", ".join(question.answers)
+    stated = (gold for gold in sorted(question.golds, key=len, reverse=True) if any(gold in text for text in evidence))
+    first = question.answers[0]
+    return first if any(first in text for text in evidence) else next(stated, first)
+
+
+def _ranked(benchmark: Benchmark, questions: list[Question], pool: PoolConfig, services: Services) -> dict[str, tuple[str, ...]]:
+    """Ids of the documents that a question may have, best first."""
+    given = {one.id: tuple(one.candidates or ()) for one in questions if pool.source != "retriever"}
+    if pool.source == "record" and not any(given.values()):
+        raise UserError(f"{benchmark.reference} gives its questions no candidates", where="source: record", try_this="source: retriever")
+    if pool.source == "record":
+        return given
+    found = retrieved(benchmark, questions, pool.component, pool.depth, services)
+    return {one.id: (*given.get(one.id, ()), *found[one.id]) for one in questions}
+
+
+def _resolved(reference: str, options: Mapping[str, Any] | None) -> tuple[DataReference, DatasetConfig]:
+    found, entry = registry.resolve(reference, where="data")
+    return found, registry.options_of(entry, options or {})
+
+
+def _streamed(reference: DataReference, config: DatasetConfig) -> Iterable[TrainingRow]:
+    assert isinstance(config, RowsConfig)
+    skipped: list[SkippedRecord] = []
+    for split in (reference.split or "").split("+"):
+        yield from STREAMED[reference.name](replace(reference, split=split), config, skipped)
+
+
+def _drawn(rows: list[ScpRow], data: ScpDataConfig) -> list[ScpRow]:
+    """The rows of so many documents; a larger draw holds every smaller one of its seed."""
+    texts = list(dict.fromkeys(row.document for row in rows))
+    if data.documents is None or data.documents >= len(texts):
+        return rows
+    chosen = set(Draws("clara documents", data.seed).sample(texts, data.documents))
+    return [row for row in rows if row.document in chosen]
+
+
+# -- The rows of a stage, and held-out questions: nothing that is for testing, and no question on both sides --
+
+
+Row = ScpRow | InstructionRow | JointRow
+
+
+def training_rows(config: ClaraTrainingConfig, stage: Stage, services: Services) -> tuple[list[Row], list[str]]:
+    """What a stage is trained on.
+
+    Returns:
+        The rows, and a fingerprint for each reference.
+
+    Raises:
+        UserError: A reference is a test split, or gives no row.
+    """
+    parts = [_rows(config, config.data, stage, reference, services) for reference in config.references(stage)]
+    rows = [row for part in parts for row in part]
+    if stage == "supervised":
+        rows = [row for row in rows if isinstance(row, JointRow) and row.positives]
+    if not rows:
+        raise UserError(
+            f"{stage} has no row to train on",
+            where=f"data: {', '.join(config.references(stage))}",
+            try_this="a positive document for supervised; questions with answers and documents for the others",
+        )
+    return rows, [fingerprint([asdict(row) for row in part]) for part in parts]
+
+
+def held_out(config: ClaraTrainingConfig, stage: Stage, services: Services, rows: Sequence[Row]) -> list[JointRow]:
+    """Held-out questions with the documents that a stage answers from; none where none are named.
+
+    Pretraining reads one document at a time: its questions come with their evidence alone, where it is known.
+
+    Args:
+        config: All options.
+        stage: The stage.
+        services: What retrievers are built with.
+        rows: What is trained on: none of it may be among them.
+
+    Raises:
+        UserError: A question is trained on, too.
+    """
+    data, most = config.validation, config.validate_on.questions
+    alone = stage in ("scp", "instruction")
+    depth = config.instruction.documents if alone else data.pool.depth
+    found: list[JointRow] = []
+    for reference in data.instruction if alone else data.joint:
+        _require_no_test(reference, "validation")
+        pool = data.pool.model_copy(update={"depth": depth})
+        found += joint_rows(reference, pool, _options(data, reference), services, limit=most)
+    known = {(row.question, row.documents) for row in rows if not isinstance(row, ScpRow)}
+    for row in found:
+        if (row.question, row.documents) in known:
+            raise UserError(
+                f"the question {row.question!r} is held out and trained on", where="validation", try_this="another split for validation"
+            )
+    if stage == "scp":
+        found = [_alone(row) for row in found]
+    return found[:most]
+
+
+def _alone(row: JointRow) -> JointRow:
+    """A question with its evidence alone; as it is where that is not known."""
+    if not row.positives:
+        return row
+    texts = tuple(row.documents[place] for place in row.positives)
+    return replace(row, documents=texts, positives=tuple(range(len(texts))))
+
+
+def set_aside(config: ClaraTrainingConfig, stage: Stage, rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """Part a stage's rows into those it learns from and those its curve is drawn by.
+
+    Drawn from the seed are documents of pretraining and questions of the other stages; every row of one of them is set
+    aside with it. Nothing is where `validation` names something for the stage.
+
+    Raises:
+        UserError: Nothing would be left to learn from.
+    """
+    data, most = config.validation, config.validate_on.held_out
+    named = data.scp if stage == "scp" else data.instruction if stage == "instruction" else data.joint
+    if not most or named:
+        return list(rows), []
+
+    def unit(row: Row) -> str:
+        return row.document if isinstance(row, ScpRow) else row.question
+
+    every = list(dict.fromkeys(map(unit, rows)))
+    if most >= len(every):
+        raise UserError(
+            f"{stage} has {len(every)} documents or questions, and {most} are to be set aside",
+            where="validate_on.held_out",
+            try_this="a smaller number",
+        )
+    # By what it says and not by the stage: supervised and joint training may read the same questions.
+    aside = set(sorted(every, key=lambda text: fingerprint("clara set aside", config.seed, text))[:most])
+    return [row for row in rows if unit(row) not in aside], [row for row in rows if unit(row) in aside]
+
+
+def held_out_pretraining(config: ClaraTrainingConfig) -> list[ScpRow]:
+    """Held-out rows of pretraining; none where none are named."""
+    data = config.validation
+    for reference in data.scp:
+        _require_no_test(reference, "validation")
+    every = (row for reference in data.scp for row in scp_rows(reference, config.scp.rows, _options(data, reference)))
+    return list(islice(every, config.validate_on.questions))
+
+
+def _rows(config: ClaraTrainingConfig, data: DataOptions, stage: Stage, reference: str, services: Services) -> Iterable[Row]:
+    _require_no_test(reference, "data")
+    options = _options(data, reference)
+    if stage == "scp":
+        return scp_rows(reference, config.scp.rows, options)
+    if stage == "instruction":
+        pool: PoolConfig = data.pool.model_copy(update={"depth": config.instruction.documents})
+        return instruction_rows(reference, pool, options, services)
+    return joint_rows(reference, data.pool, options, services)
+
+
+def _options(data: DataOptions, reference: str) -> Mapping[str, Any]:
+    return resolve(reference)[0].options_in(data.options)
+
+
+def _require_no_test(reference: str, where: str) -> None:
+    if "test" in (resolve(reference)[0].split or "").split("+"):
+        raise UserError(f"{reference} is a test split, which a training must not see", where=where, try_this="train and validation splits")
+
+
+# -- Lessons about names that nobody has heard (ours): worlds to train on have none, worlds to be asked about do --
+# A word of the train worlds is one token, an unheard one is spelt in pieces, in documents, questions and answers alike.
+# The pocket model was trained to copy such pieces (`tools.tiny_lm.tasks`); memory must keep them, too.
+
+
+def in_lessons(lessons: Sequence[Lesson], share: float, seed: int) -> list[Lesson]:
+    """Lessons with a share of the names replaced, in each by a draw of its own.
+
+    Args:
+        lessons: Of worlds; text without words of train worlds stays as it is.
+        share: Of the words of names.
+        seed: Of the draws.
+    """
+    if not share:
+        return list(lessons)
+    return [_lesson(one, share, Draws("clara unheard", seed, place)) for place, one in enumerate(lessons)]
+
+
+def in_rows(rows: Sequence[JointRow], share: float, seed: int) -> list[JointRow]:
+    """Questions with a share of the names replaced, in all by one draw: documents that several share stay the same."""
+    if not share:
+        return list(rows)
+    swaps = unheard_words(training_words(), share, Draws("clara unheard", seed, "rows"))
+    return [
+        replace(
+            row,
+            question=replaced(row.question, swaps),
+            answer=replaced(row.answer, swaps),
+            documents=_all(row.documents, swaps),
+            golds=_all(row.golds, swaps),
+        )
+        for row in rows
+    ]
+
+
+def _lesson(lesson: Lesson, share: float, draws: Draws) -> Lesson:
+    texts = [*lesson.documents, *(one.prompt.question for one in lesson.exchanges)]
+    known = sorted({word for text in texts for word in NAME.findall(text)} & _known())
+    swaps = unheard_words(known, share, draws)
+    exchanges = (
+        Exchange(replace(one.prompt, question=replaced(one.prompt.question, swaps)), replaced(one.target, swaps))
+        for one in lesson.exchanges
+    )
+    return Lesson(_all(lesson.documents, swaps), tuple(exchanges))
+
+
+def _all(texts: Iterable[str], swaps: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(replaced(text, swaps) for text in texts)
+
+
+@cache
+def _known() -> frozenset[str]:
+    return frozenset(training_words())

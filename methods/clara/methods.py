@@ -1,0 +1,638 @@
+"""CLaRa as a reader: the base answers with documents' memory in its prompt, or with their text for comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import file_sha256, fingerprint
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Query
+from methods.api import FAILED, TRUNCATED, Answer, Context, Index, Ranking, Services, Usage
+from methods.clara.config import Adapter, ClaraConfig
+from methods.clara.model import CONFIG, ROWS, read_config, require_checkpoint
+from methods.clara.prompts import Prompt, answer, answer_from_text, paraphrase
+from methods.clara.store import Compressed, HalfType, Identity, MemoryStore, Scores, Told, cosines, in_memory, write
+from methods.models.weights import device_of, locate, weights_hash
+from methods.pipeline import DEPTH, Pipeline
+from methods.readers.prompts import longest_prefix
+from methods.registry import MethodConfig, register
+from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker, Rows, Scope, best_rows
+
+# -- A checkpoint in use: loaded once for all parts of a pipeline, and what decides the memory that it makes --
+
+
+VERSION = 2
+"""Of how documents are read; bump it when their memory may change."""
+PAPER = "He et al. 2025, CLaRa: Bridging Retrieval and Generation with Continuous Latent Reasoning (arXiv 2511.18659)"
+DType = Literal["float32", "bfloat16", "float16", "auto"]
+
+
+class CheckpointOptions(MethodConfig):
+    """Which checkpoint, and in what precision."""
+
+    model: str = Field(description="folder of a checkpoint that `ragmeter train clara` made, or `clara-pocket`, which ships")
+    dtype: DType | None = Field(None, description="of the base's weights; null: as the checkpoint says")
+
+    def preflight(self) -> None:
+        """Check that the model is a checkpoint of CLaRa, and its base the one that it was trained on."""
+        read_config(require_checkpoint(self.model, where="clara, option model"))
+
+
+class Loaded:
+    """A checkpoint in memory.
+
+    Args:
+        folder: The checkpoint.
+        dtype: Of the base's weights.
+        device: Where it computes.
+
+    Attributes:
+        clara: The model.
+        compressor: Hash of what decides a document's memory; equal for checkpoints that share their compressor.
+    """
+
+    def __init__(self, folder: Path, dtype: str | None, device: str) -> None:
+        from methods.clara.model import Clara
+
+        self.clara = Clara.load(folder, device, dtype)
+        config = self.clara.config
+        parts = folder / ROWS, folder / "compressor" / "adapter_model.safetensors"
+        # What only the generator, the selector and training read is left out.
+        reads = config.model_dump(mode="json", exclude={"base", "revision", "dtype", "max_prompt", "tau", "mask", "k"})
+        self.compressor = fingerprint(
+            VERSION, weights_hash(config.base, config.revision), str(self.clara.base.dtype), reads, [file_sha256(part) for part in parts]
+        )
+
+    def require(self, adapter: Adapter) -> None:
+        """Check that the checkpoint has an adapter.
+
+        Raises:
+            UserError: It has not.
+        """
+        if adapter not in self.clara.adapters.names:
+            raise UserError(
+                f"this checkpoint has no {adapter}: it has {', '.join(self.clara.adapters.names)}",
+                where="clara, option model",
+                try_this="a checkpoint of a later stage, or query_adapter: compressor",
+            )
+
+
+_LOADED: WeakValueDictionary[tuple[Any, ...], Loaded] = WeakValueDictionary()
+
+
+def loaded(options: CheckpointOptions, device: str | None) -> Loaded:
+    """The model of a checkpoint; parts of a pipeline that name the same one share it as long as one of them lives."""
+    folder = require_checkpoint(options.model, where="clara, option model")
+    key = (weights_hash(str(folder)), options.dtype, device_of(device))
+    found = _LOADED.get(key)
+    if found is None:
+        found = _LOADED[key] = Loaded(folder, options.dtype, key[2])
+    return found
+
+
+# -- Memory of documents: out of a store that holds a whole corpus, or made when it is asked for --
+
+
+STORES = "clara"
+"""Folder of stores below the artefacts."""
+
+
+class DocumentOptions(CheckpointOptions):
+    """A checkpoint, and when documents are compressed."""
+
+    offline: bool = Field(
+        False,
+        description="compress the whole corpus before the first question, and keep it; false: a question's documents, "
+        "each time it is asked",
+    )
+    memory_dtype: HalfType | None = Field(
+        None, description="in which memory is kept; null: bfloat16 where the base computes in it, else float16"
+    )
+
+
+class Documents:
+    """Memory of the documents of corpora.
+
+    Numbers are rounded to the type of stores wherever they come from, so that an answer is the same with a store.
+
+    Args:
+        loaded: The model.
+        options: When documents are compressed, and how they are kept.
+        services: Lends the folder of stores.
+    """
+
+    def __init__(self, loaded: Loaded, options: DocumentOptions, services: Services) -> None:
+        self._loaded, self._options, self._services = loaded, options, services
+        self._open: tuple[str, MemoryStore] | None = None
+
+    @property
+    def dtype(self) -> HalfType:
+        """In which type memory is kept."""
+        computes = str(self._loaded.clara.base.dtype).rpartition(".")[2]
+        return self._options.memory_dtype or ("bfloat16" if computes == "bfloat16" else "float16")
+
+    def identity(self, corpus: Corpus) -> Identity:
+        """What a store of this corpus is."""
+        clara = self._loaded.clara
+        return Identity(self._loaded.compressor, corpus.fingerprint, len(corpus), clara.memory_tokens, clara.hidden_size, self.dtype)
+
+    def folder(self, corpus: Corpus) -> Path | None:
+        """Where the store of a corpus lies; None where nothing is kept."""
+        return self._services.folder(STORES, self.identity(corpus).fingerprint)
+
+    def store(self, corpus: Corpus, folder: Path | None = None, told: Told | None = None) -> MemoryStore:
+        """The store of a whole corpus: opened, or finished, or made.
+
+        Args:
+            corpus: Whose documents.
+            folder: Where to keep it in place of the usual folder.
+            told: Hears of progress.
+        """
+        if self._open is None or self._open[0] != corpus.fingerprint:
+            folder = folder or self.folder(corpus)
+            identity = self.identity(corpus)
+            found = (
+                in_memory(corpus, identity, self._compress, told)
+                if folder is None
+                else write(folder, corpus, identity, self._compress, told)
+            )
+            self._open = corpus.fingerprint, found
+        return self._open[1]
+
+    def of(self, corpus: Corpus, ids: Sequence[str]) -> Any:
+        """Memory of some documents: a float32 tensor [n, M, h] on the CPU.
+
+        What is not in a store is compressed together, so it depends on these documents alone.
+        """
+        if self._options.offline:
+            store = self.store(corpus)
+            return store.memory(store.rows(ids))
+        import torch
+
+        made = self._compress([passage.full_text for passage in corpus.get(ids)]).memory
+        return made.cpu().to(getattr(torch, self.dtype)).float()
+
+    def _compress(self, texts: Sequence[str]) -> Compressed:
+        import torch
+
+        clara = self._loaded.clara
+        with torch.inference_mode():
+            memory = clara.encode(texts).memory
+        return Compressed(memory, sum(map(len, clara.compressor.ids(texts))))
+
+
+# -- CLaRa as a compressor: passages become a few vectors each, for its own reader --
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentMemory:
+    """What passes from the compressor to the reader.
+
+    Attributes:
+        vectors: float32 [k, M, h], in the order of the ranking.
+        compressor: Hash of what made them (`use.Loaded.compressor`).
+    """
+
+    vectors: Any
+    compressor: str
+
+    @property
+    def tokens(self) -> int:
+        """Memory tokens in all: k·M."""
+        return int(self.vectors.shape[0] * self.vectors.shape[1])
+
+
+class ClaraCompressorConfig(DocumentOptions):
+    """Options of the compressor."""
+
+
+@register(
+    "clara_compressor",
+    kind="compressor",
+    summary="each passage as a few memory tokens, which clara_reader answers from",
+    config=ClaraCompressorConfig,
+    paper=PAPER,
+    extra="models",
+    checkpoint_hash=lambda config: weights_hash(config.model),
+)
+class ClaraCompressor:
+    """Compressor of a checkpoint.
+
+    Args:
+        config: The checkpoint.
+        services: Lends the device, and the folder of stores.
+    """
+
+    def __init__(self, config: ClaraCompressorConfig, services: Services) -> None:
+        self._loaded = loaded(config, services.device)
+        self._documents = Documents(self._loaded, config, services)
+
+    def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
+        """Memory of each ranking's documents, of as many of the first as the budget holds."""
+        each = self._loaded.clara.memory_tokens
+        fitting = None if budget is None else budget // each
+        return [self._context(ranking, corpus, each, fitting) for ranking in rankings]
+
+    def _context(self, ranking: Ranking, corpus: Corpus, each: int, fitting: int | None) -> Context:
+        ids = ranking.ids[:fitting]
+        cut = len(ids) < len(ranking.ids)
+        notes = {TRUNCATED: {"unit": "tokens", "kept": len(ids) * each, "of": len(ranking.ids) * each}} if cut else {}
+        if not ids:
+            return Context(ranking.query_id, notes=notes)
+        memory = DocumentMemory(self._documents.of(corpus, ids), self._loaded.compressor)
+        return Context(ranking.query_id, memory=memory, notes=notes)
+
+
+# -- CLaRa as a reader: the base answers with documents' memory in its prompt, or with their text for comparison --
+
+
+TOO_LONG = "the question with the memory of its documents is longer than the longest prompt"
+TEXT_TOO_LONG = "the question alone is longer than the longest prompt"
+
+
+class WritingOptions(MethodConfig):
+    """How answers are written: greedily."""
+
+    max_new_tokens: int = Field(64, ge=1, description="longest answer; released 64, in the compression tables 128")
+    batch_size: int = Field(16, ge=1, description="prompts at once")
+
+
+class ClaraReaderConfig(WritingOptions, CheckpointOptions):
+    """Options of the reader from memory."""
+
+    task: Literal["answer", "paraphrase"] = Field(
+        "answer", description="paraphrase: tell the documents in other words, whatever is asked (Table 17)"
+    )
+
+
+@register(
+    "clara_reader",
+    kind="reader",
+    summary="answers from memory tokens; passages that come as text it compresses itself",
+    config=ClaraReaderConfig,
+    paper=PAPER,
+    extra="models",
+    checkpoint_hash=lambda config: weights_hash(config.model),
+)
+class ClaraReader:
+    """Reader of a checkpoint.
+
+    Args:
+        config: The checkpoint.
+        services: Lends the device.
+    """
+
+    def __init__(self, config: ClaraReaderConfig, services: Services) -> None:
+        self.config = config
+        self.batch_size = 2 * config.batch_size
+        self._loaded = loaded(config, services.device)
+        self._clara = self._loaded.clara
+
+    def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
+        """One answer per query; one that does not fit has its reason under `notes["failed"]`.
+
+        Raises:
+            UserError: The memory is of another compressor.
+        """
+        memory = [self._memory(context) for context in contexts]
+        asked = [self._prompt(query.text, len(one)) for query, one in zip(queries, memory, strict=True)]
+        room = self._clara.generator.room - self.config.max_new_tokens
+        fits = [prompt is not None and self._clara.generator.length(prompt) <= room for prompt in asked]
+        prompts = [prompt for prompt, fit in zip(asked, fits, strict=True) if prompt is not None and fit]
+        given = [one.to(self._clara.device) for one, fit in zip(memory, fits, strict=True) if fit]
+        written = iter(self._clara.generate(prompts, given, self.config.max_new_tokens, self.config.batch_size) if prompts else [])
+        answers = []
+        for one, prompt, fit in zip(memory, asked, fits, strict=True):
+            tokens = len(one) * self._clara.memory_tokens
+            if fit:
+                answers.append(answered(next(written), tokens))
+            else:
+                # Nothing to tell in other words is told as nothing; it is no failure.
+                answers.append(Answer("", notes={} if prompt is None else {FAILED: TOO_LONG}))
+        return answers
+
+    def _prompt(self, question: str, documents: int) -> Prompt | None:
+        if self.config.task == "answer":
+            return answer(question, documents)
+        return paraphrase(documents=documents) if documents else None
+
+    def _memory(self, context: Context) -> Any:
+        """Memory of a context's documents: [k, M, h]."""
+        import torch
+
+        if isinstance(context.memory, DocumentMemory):
+            if context.memory.compressor != self._loaded.compressor:
+                raise UserError(
+                    "the memory was made by another compressor than that of the reader",
+                    where="clara_reader",
+                    try_this="the same checkpoint for clara_compressor and clara_reader, with the same dtype",
+                )
+            return context.memory.vectors
+        if context.memory is not None:
+            raise UserError("this memory is not of clara_compressor", where="clara_reader")
+        with torch.inference_mode():
+            return self._clara.encode([passage.full_text for passage in context.passages]).memory
+
+
+class ClaraTextConfig(WritingOptions):
+    """Options of the reader from text."""
+
+    model: str = Field(description="a base: folder, hub id or `pocket`; or a checkpoint of CLaRa, whose base is taken")
+    revision: str | None = Field(None, description="revision of a hub id")
+    dtype: DType | None = Field(None, description="of the weights; null: float32 on CPU, the base's own elsewhere")
+    max_length: int = Field(256, ge=1, description="longest document in tokens, the rest is cut; a checkpoint's own wins")
+
+    def preflight(self) -> None:
+        """Check that the model is there."""
+        if self.is_checkpoint:
+            read_config(Path(locate(self.model)))
+
+    @property
+    def is_checkpoint(self) -> bool:
+        """Whether the model is a checkpoint of CLaRa."""
+        return (Path(locate(self.model)) / CONFIG).is_file()
+
+    @property
+    def base(self) -> ClaraConfig:
+        """The base and how it is asked."""
+        if self.is_checkpoint:
+            found, _ = read_config(Path(locate(self.model)))
+            return found.model_copy(update={"dtype": self.dtype}) if self.dtype else found
+        given = {"base": self.model, "revision": self.revision, "dtype": self.dtype, "max_length": self.max_length}
+        return ClaraConfig.model_validate({**given, "rate": self.max_length})
+
+
+def _text_weights(config: ClaraTextConfig) -> str:
+    base = config.base
+    return fingerprint(VERSION, weights_hash(base.base, base.revision), base.max_length, base.template, base.max_prompt)
+
+
+@register(
+    "clara_text",
+    kind="reader",
+    summary="the base of CLaRa without adapters, asked the same from documents as text, or from none",
+    config=ClaraTextConfig,
+    paper=PAPER,
+    extra="models",
+    checkpoint_hash=_text_weights,
+)
+class ClaraText:
+    """Reader whose prompt is CLaRa's, with text in the place of memory.
+
+    Args:
+        config: The base.
+        services: Lends the device.
+    """
+
+    def __init__(self, config: ClaraTextConfig, services: Services) -> None:
+        from methods.clara.model import Clara
+
+        self.config = config
+        self.batch_size = 2 * config.batch_size
+        self._clara = Clara.open(config.base, ("generator",), services.device)
+
+    def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
+        """One answer per query, from as many of its passages, best first, as fit."""
+        fitted = [self._fitted(query.text, context) for query, context in zip(queries, contexts, strict=True)]
+        prompts = [prompt for prompt, _ in fitted if prompt is not None]
+        limits = self.config.max_new_tokens, self.config.batch_size
+        written = iter(self._clara.generate(prompts, None, *limits, adapter=None) if prompts else [])
+        return [
+            Answer("", notes={FAILED: TEXT_TOO_LONG}) if prompt is None else answered(next(written), 0, notes) for prompt, notes in fitted
+        ]
+
+    def _fitted(self, question: str, context: Context) -> tuple[Prompt | None, dict[str, Any]]:
+        """The longest prompt that fits, None where even the question does not; and what is to be noted."""
+        texts = [passage.full_text for passage in context.passages]
+        room = self._clara.generator.room - self.config.max_new_tokens
+
+        def fits(count: int) -> bool:
+            return self._clara.generator.length(answer_from_text(question, texts[:count])) <= room
+
+        kept = len(texts) if fits(len(texts)) else longest_prefix(len(texts), fits)
+        if not kept and not fits(0):
+            return None, {}
+        notes = {TRUNCATED: {"unit": "passages", "kept": kept, "of": len(texts)}} if kept < len(texts) else {}
+        return answer_from_text(question, texts[:kept]), notes
+
+
+def answered(generation: Any, memory_tokens: int, notes: dict[str, Any] | None = None) -> Answer:
+    """An answer with what it took: text and memory tokens are counted apart."""
+    usage = Usage(generation.prompt_tokens - memory_tokens, generation.completion_tokens, memory_tokens, 1)
+    return Answer(generation.text.strip(), usage, notes or {})
+
+
+# -- CLaRa as a retriever: a question's memory against that of every document, or of its candidates --
+
+
+class QueryOptions(DocumentOptions):
+    """Which adapter reads questions."""
+
+    query_adapter: Literal["reasoner", "compressor"] = Field(
+        "reasoner", description="what makes a question's memory; compressor: what the reasoner begins as, for checkpoints without"
+    )
+
+
+class ClaraRetrieverConfig(QueryOptions):
+    """Options of the retriever."""
+
+    offline: bool = Field(
+        True,
+        description="compress the whole corpus before the first question, and keep it; false: a question's candidates "
+        "alone, each time it is asked",
+    )
+
+
+class Questions:
+    """Memory of questions, and how documents score for them.
+
+    Args:
+        loaded: The model.
+        options: Which adapter reads them.
+
+    Raises:
+        UserError: The checkpoint has no such adapter.
+    """
+
+    def __init__(self, loaded: Loaded, options: QueryOptions) -> None:
+        loaded.require(options.query_adapter)
+        self._clara, self._adapter = loaded.clara, options.query_adapter
+
+    def memory(self, queries: Sequence[Query]) -> list[Any]:
+        """float32 [M, h] of each, on the CPU; one by one, so that none depends on the others."""
+        import torch
+
+        with torch.inference_mode():
+            return [self._clara.encode([query.text], self._adapter).memory[0].cpu() for query in queries]
+
+
+@register(
+    "clara_retriever",
+    kind="retriever",
+    summary="passages by the cosine of compressed question and passage: a whole corpus, or candidates",
+    config=ClaraRetrieverConfig,
+    paper=PAPER,
+    extra="models",
+    checkpoint_hash=lambda config: weights_hash(config.model),
+)
+class ClaraRetriever:
+    """Retriever over compressed documents.
+
+    Args:
+        config: The checkpoint.
+        services: Lends the device, and the folder of stores.
+    """
+
+    def __init__(self, config: ClaraRetrieverConfig, services: Services) -> None:
+        model = loaded(config, services.device)
+        self.documents = Documents(model, config, services)
+        self.questions = Questions(model, config)
+        self._offline = config.offline
+        self._device = str(model.clara.device)
+
+    def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
+        """Compress the corpus, or go on with what lies there; without `offline` there is nothing to do."""
+        if self._offline:
+            # Stores are shared by checkpoints that share a compressor: `folder` is of one checkpoint alone.
+            self.documents.store(corpus, None if self.documents.folder(corpus) else folder)
+        return ClaraIndex(self, corpus, self._offline, self._device)
+
+
+class ClaraIndex:
+    """A corpus whose documents are compared in memory.
+
+    Args:
+        retriever: Makes and finds memory.
+        corpus: The documents.
+        offline: Whether all of them are compressed.
+        device: Where all are compared.
+    """
+
+    def __init__(self, retriever: ClaraRetriever, corpus: Corpus, offline: bool, device: str) -> None:
+        self._retriever, self._corpus, self._offline, self._device = retriever, corpus, offline, device
+        self._scope = Scope(corpus)
+
+    def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
+        """Rank by cosine (eq 3.1).
+
+        Raises:
+            UserError: A question has no candidates, and the corpus is not compressed.
+        """
+        asked = self._retriever.questions.memory(queries)
+        allowed = [self._scope.rows(query) for query in queries]
+        everywhere = [place for place, rows in enumerate(allowed) if rows is None]
+        if everywhere and not self._offline:
+            raise UserError(
+                "this question has no candidates, and the corpus is not compressed",
+                where=f"query {queries[everywhere[0]].id}",
+                try_this="offline: true",
+            )
+        found: dict[int, tuple[Rows, Scores]] = {}
+        if everywhere:
+            store = self._retriever.documents.store(self._corpus)
+            nearest = store.nearest([asked[place] for place in everywhere], k, self._device)
+            found.update(zip(everywhere, nearest, strict=True))
+        for place, rows in enumerate(allowed):
+            if rows is not None:
+                found[place] = self._among(asked[place], rows, k)
+        return [self._scope.ranking(query, *found[place]) for place, query in enumerate(queries)]
+
+    def _among(self, question: Any, rows: Rows, k: int) -> tuple[Rows, Scores]:
+        """The k best of some documents."""
+        if not len(rows):
+            return rows, np.empty(0)
+        if self._offline:
+            scores = self._retriever.documents.store(self._corpus).scores(question, rows)
+        else:
+            ids = [self._corpus.ids[int(row)] for row in rows]
+            scores = cosines(question, self._retriever.documents.of(self._corpus, ids))
+        best = best_rows(scores, k, rows)
+        return rows[best], scores[best]
+
+
+# -- CLaRa as a reranker: candidates by the cosine of their memory with the question's --
+
+
+class ClaraRerankerConfig(QueryOptions, PointwiseConfig):
+    """Options of the reranker."""
+
+
+@register(
+    "clara_reranker",
+    kind="reranker",
+    summary="candidates by the cosine of compressed question and passage",
+    config=ClaraRerankerConfig,
+    paper=PAPER,
+    extra="models",
+    checkpoint_hash=lambda config: weights_hash(config.model),
+)
+class ClaraReranker(PointwiseReranker):
+    """Reranker in compressed space.
+
+    Args:
+        config: The checkpoint.
+        services: Lends the device, and the folder of stores.
+    """
+
+    def __init__(self, config: ClaraRerankerConfig, services: Services) -> None:
+        super().__init__(config.depth)
+        model = loaded(config, services.device)
+        self._documents = Documents(model, config, services)
+        self._questions = Questions(model, config)
+
+    def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
+        """Cosines within [-1, 1]."""
+        if not ids:
+            return np.empty(0)
+        (question,) = self._questions.memory([query])
+        return cosines(question, self._documents.of(corpus, ids))
+
+
+# -- CLaRa whole: a question's memory finds documents, and the same model answers from theirs --
+
+
+class ClaraMethodConfig(ClaraRetrieverConfig, WritingOptions):
+    """Options of the whole."""
+
+    k: int | None = Field(None, ge=1, description="documents answered from; null: as the checkpoint was trained, 5")
+    depth: int = Field(DEPTH, ge=1, description="length of the ranking that is kept and scored")
+
+
+@register(
+    "clara",
+    kind="method",
+    summary="finds and reads compressed documents with one model: from the whole corpus, or among candidates",
+    config=ClaraMethodConfig,
+    paper=PAPER,
+    extra="models",
+    checkpoint_hash=lambda config: weights_hash(config.model),
+)
+def clara(config: ClaraMethodConfig, services: Services) -> Pipeline:
+    """The three parts on one model.
+
+    Args:
+        config: The checkpoint, and how much is read.
+        services: Lends the device, and the folder of stores.
+    """
+    given = config.model_dump()
+
+    def part(kind: type[CheckpointOptions]) -> dict[str, object]:
+        return {name: value for name, value in given.items() if name in kind.model_fields}
+
+    k = config.k or read_config(require_checkpoint(config.model, where="clara, option model"))[0].k
+    return Pipeline(
+        ClaraRetriever(ClaraRetrieverConfig.model_validate(part(ClaraRetrieverConfig)), services),
+        ClaraReader(ClaraReaderConfig.model_validate(part(ClaraReaderConfig)), services),
+        compressor=ClaraCompressor(ClaraCompressorConfig.model_validate(part(DocumentOptions)), services),
+        k=k,
+        depth=config.depth,
+    )

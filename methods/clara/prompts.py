@@ -1,0 +1,274 @@
+"""How prompts and replies are written for a base: in its chat template, as plain text, or as the pocket model has it.
+
+A layout writes text only; memory tokens are text too, and become vectors in `generator.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from string import Template
+from typing import Any, Literal, Protocol
+
+from benchmarks.core.errors import UserError
+from benchmarks.schema import Passage
+from methods.clara.config import ClaraConfig
+from methods.models.pocket import prompt as pocket
+from methods.models.weights import POCKET
+
+# -- What the generator is asked, with memory or text in the place of documents, and what it is taught to reply --
+# Three kinds: `qa_pairs` (all questions about a document with their answers), `paraphrase` (the document in other words;
+# thirteen wordings of the instruction) and `answer` (a question's answer). The texts are files in `prompts/`.
+#
+# Source: paper, Figures 9 to 17, for what each prompt asks; the wording is ours.
+
+
+Kind = Literal["qa_pairs", "paraphrase", "answer"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What is asked.
+
+    Attributes:
+        kind: What for.
+        documents: Documents whose memory stands in the prompt.
+        question: The question, where an answer is asked for.
+        texts: Documents as text in place of memory; `documents` is then 0.
+        wording: Number of the wording, from 0, where a paraphrase is asked for.
+    """
+
+    kind: Kind
+    documents: int
+    question: str = ""
+    texts: tuple[str, ...] = ()
+    wording: int = 0
+
+    def __post_init__(self) -> None:
+        if self.documents < 0 or (self.texts and self.documents):
+            raise ValueError("documents stand in a prompt as memory or as text, not as both")
+        if self.kind != "answer" and self.documents + len(self.texts) == 0:
+            raise ValueError(f"a {self.kind} prompt needs a document")
+        if not 0 <= self.wording < len(wordings("paraphrase")):
+            raise ValueError(f"there is no wording {self.wording} of the instruction to paraphrase")
+
+
+def qa_pairs(documents: int = 1) -> Prompt:
+    """Ask for all questions and answers about a document."""
+    return Prompt("qa_pairs", documents)
+
+
+def paraphrase(wording: int = 0, documents: int = 1) -> Prompt:
+    """Ask for the document in other words.
+
+    Args:
+        wording: Below `PARAPHRASES`; training draws one for each row.
+        documents: Documents, as a rule one.
+    """
+    return Prompt("paraphrase", documents, wording=wording)
+
+
+def answer(question: str, documents: int) -> Prompt:
+    """Ask a question about documents in memory; about none at all with `documents` 0."""
+    return Prompt("answer", documents, question)
+
+
+def answer_from_text(question: str, texts: Sequence[str]) -> Prompt:
+    """Ask a question about documents as text: what compression is compared with."""
+    return Prompt("answer", 0, question, tuple(texts))
+
+
+def qa_target(questions: Sequence[str], answers: Sequence[str]) -> str:
+    """What is taught of a document's questions and answers: two lines for each pair."""
+    return "\n".join(f"Question: {q}\nAnswer: {a}" for q, a in zip(questions, answers, strict=True))
+
+
+@cache
+def wordings(name: str) -> tuple[str, ...]:
+    """A file of `prompts/` without its first part: the user's messages."""
+    return _parts(name)[1:]
+
+
+@cache
+def _parts(name: str) -> tuple[str, ...]:
+    text = files("methods.clara").joinpath("prompts", f"{name}.txt").read_text("utf-8")
+    return tuple(part.strip() for part in text.split("\n---\n"))
+
+
+def messages(prompt: Prompt, background: str) -> tuple[str, str]:
+    """System and user message of a prompt.
+
+    Args:
+        prompt: What is asked.
+        background: What stands in the documents' place.
+    """
+    bare = prompt.kind == "answer" and not background
+    name = "closed_book" if bare else prompt.kind
+    user = Template(wordings(name)[prompt.wording]).substitute(background=background, question=prompt.question)
+    return _parts(name)[0], user
+
+
+PARAPHRASES = len(wordings("paraphrase"))
+"""Wordings of the instruction to paraphrase."""
+
+
+# -- How prompts and replies are written for a base: in its chat template, as plain text, or as the pocket model has it --
+
+
+_PROBE = "zebra"
+"""A reply by which it is seen what a chat template puts around replies."""
+
+
+class Layout(Protocol):
+    """Writes prompts and replies.
+
+    Attributes:
+        special: Whether the tokenizer is to add its special tokens to a prompt.
+        ending: Text of the token that ends a reply.
+    """
+
+    special: bool
+    ending: str
+
+    def document(self, text: str) -> str:
+        """A document or question as the compressor reads it."""
+        ...
+
+    def prompt(self, asked: Prompt, memory: str, between: str) -> str:
+        """The text of a prompt, up to where the reply begins.
+
+        Args:
+            asked: What is asked.
+            memory: Memory tokens of one document.
+            between: The token behind each memory.
+        """
+        ...
+
+    def reply(self, text: str) -> str:
+        """A reply as it continues a prompt, without its end."""
+        ...
+
+
+def layout_of(config: ClaraConfig, tokenizer: Any) -> Layout:
+    """The layout for a base.
+
+    Raises:
+        UserError: A chat template is asked for and there is none, or replies have no end.
+    """
+    kind = config.template
+    if kind == "auto":
+        chats = bool(getattr(tokenizer, "chat_template", None))
+        kind = "pocket" if config.base == POCKET else "chat" if chats else "plain"
+    if kind == "pocket":
+        return PocketLayout(tokenizer)
+    return ChatLayout(tokenizer) if kind == "chat" else PlainLayout(tokenizer)
+
+
+def _background(asked: Prompt, memory: str, between: str) -> str:
+    return "\n\n".join(asked.texts) if asked.texts else f"{memory}{between}" * asked.documents
+
+
+def _end(tokenizer: Any) -> str:
+    if tokenizer.eos_token is None:
+        raise UserError("the base has no token that ends a text", where="base", try_this="a base with an eos token")
+    return str(tokenizer.eos_token)
+
+
+class PlainLayout:
+    """System and user message one after the other, for bases that were not trained to chat."""
+
+    special = True
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.ending = _end(tokenizer)
+
+    def document(self, text: str) -> str:
+        """The text itself."""
+        return text
+
+    def prompt(self, asked: Prompt, memory: str, between: str) -> str:
+        system, user = messages(asked, _background(asked, memory, between))
+        return f"{system}\n\n{user}\n\nReply:"
+
+    def reply(self, text: str) -> str:
+        return f" {text}"
+
+
+class PocketLayout:
+    """The format that the pocket model was trained on, with each document's memory behind its number.
+
+    Nothing separates memories but what separates passages, and there is one wording to paraphrase.
+    """
+
+    special = True
+    ending = pocket.EOS
+
+    def __init__(self, tokenizer: Any) -> None:
+        if tokenizer.eos_token != pocket.EOS:
+            raise UserError("the base is not the pocket model", where="template", try_this="template: chat or plain for this base")
+
+    def document(self, text: str) -> str:
+        """Title and text on one line as the model reads passages, with the space that its first word is known with."""
+        title, _, body = text.partition("\n")
+        return pocket.entry(Passage("", title, body) if body.strip() else Passage("", "", text))
+
+    def prompt(self, asked: Prompt, memory: str, between: str) -> str:
+        blocks = [self.document(text) for text in asked.texts] or [memory] * asked.documents
+        context = "".join(f"{pocket.marker(n)}{block}{pocket.GAP}" for n, block in enumerate(blocks, start=1))
+        if asked.kind == "answer":
+            return context + pocket.asking(asked.question)
+        return context + (pocket.QUESTION if asked.kind == "qa_pairs" else pocket.PARAPHRASE)
+
+    def reply(self, text: str) -> str:
+        # The prompt for pairs ends with the first pair's `Question:`, as the model's prompts end with a colon.
+        return f" {text.removeprefix(f'{pocket.QUESTION} ')}"
+
+
+class ChatLayout:
+    """The base's chat template; a system message it refuses or drops goes to the head of the user's."""
+
+    special = False
+
+    def __init__(self, tokenizer: Any) -> None:
+        if not getattr(tokenizer, "chat_template", None):
+            raise UserError("the base has no chat template", where="template", try_this="template: plain")
+        self._tokenizer = tokenizer
+        turn = [{"role": "user", "content": "a"}]
+        head, _, tail = self._written([*turn, {"role": "assistant", "content": _PROBE}], False).rpartition(_PROBE)
+        before = self._written(turn, True)
+        self._lead = head.removeprefix(before) if head.startswith(before) else ""
+        self.ending = self._first_special(tail) or _end(tokenizer)
+
+    def _first_special(self, tail: str) -> str:
+        """What ends a turn: the first special token behind a reply."""
+        # Not all special tokens have one of the tokenizer's named parts.
+        special = {number for number, token in self._tokenizer.added_tokens_decoder.items() if token.special}
+        ids = self._tokenizer(tail, add_special_tokens=False)["input_ids"] if tail else []
+        found = next((one for one in ids if one in special), None)
+        return "" if found is None else str(self._tokenizer.convert_ids_to_tokens(found))
+
+    def document(self, text: str) -> str:
+        """The text itself."""
+        return text
+
+    def prompt(self, asked: Prompt, memory: str, between: str) -> str:
+        system, user = messages(asked, _background(asked, memory, between))
+        turn = {"role": "user", "content": user}
+        try:
+            text = self._written([{"role": "system", "content": system}, turn], True)
+            if system in text:
+                return text
+        except Exception as error:
+            # Templates refuse what they do not know by raising Jinja's error.
+            if type(error).__name__ not in {"TemplateError", "UndefinedError"}:
+                raise
+        return self._written([{**turn, "content": f"{system}\n\n{user}"}], True)
+
+    def reply(self, text: str) -> str:
+        return f"{self._lead}{text}"
+
+    def _written(self, turns: Sequence[dict[str, str]], asks: bool) -> str:
+        # Templates of models that think aloud leave that out; others do not know the word.
+        return str(self._tokenizer.apply_chat_template(list(turns), tokenize=False, add_generation_prompt=asks, enable_thinking=False))

@@ -1,0 +1,131 @@
+"""Rows of training: a question, its triple, a neighbour and a negative, as numbers, drawn anew in each epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from benchmarks.core.fingerprint import fingerprint
+from methods.gpr.config import GprTrainingConfig, ValidateConfig
+from methods.gpr.questions import QuestionSet
+from methods.gpr.sampling import TripleIndex
+from methods.graphs.triples import PretrainingGraph, linearised
+
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Numbers of questions and of triples: each of shape (rows,)."""
+
+    question: Numbers
+    anchor: Numbers
+    neighbour: Numbers
+    negative: Numbers
+
+    def __len__(self) -> int:
+        return len(self.question)
+
+    def take(self, which: Numbers | slice) -> Rows:
+        """Some of them."""
+        return Rows(self.question[which], self.anchor[which], self.neighbour[which], self.negative[which])
+
+    def parts(self, size: int) -> list[Rows]:
+        """So many at a time, those of one triple and of triples beside it together: they share texts."""
+        near = self.take(np.argsort(self.anchor, kind="stable"))
+        return [near.take(slice(start, start + size)) for start in range(0, len(near), size)]
+
+
+class Texts(NamedTuple):
+    """The distinct texts of some rows, and where each row finds its own.
+
+    Attributes:
+        questions, triples: Each text once.
+        question: Places in `questions`, shape (rows,).
+        anchor, neighbour, negative: Places in `triples`, each of shape (rows,).
+    """
+
+    questions: list[str]
+    triples: list[str]
+    question: Numbers
+    anchor: Numbers
+    neighbour: Numbers
+    negative: Numbers
+
+
+class Material:
+    """Questions about a graph, divided into those that are trained on and those that are only watched.
+
+    Args:
+        graph: The triples.
+        questions: The questions about them.
+        config: All options.
+
+    Raises:
+        UserError: No triple that is asked about has a neighbour, or one has no negative.
+    """
+
+    def __init__(self, graph: PretrainingGraph, questions: QuestionSet, config: GprTrainingConfig) -> None:
+        self.questions, self._config = questions, config
+        self._triples = pa.array(linearised(graph.triples, config=config.linearise), pa.large_string())
+        self._index = TripleIndex(graph.heads, graph.relations, graph.tails, graph.triples)
+        counts = self._index.neighbour_counts(questions.triples, config.sampling.nb_exclude_same_hr)
+        usable = np.flatnonzero(counts)
+        self.dropped = len(questions) - len(usable)
+        """Questions whose triple has no neighbour."""
+        watched = _watched(questions.triples[usable], config.validate_on, config.seed)
+        self._trained = np.repeat(usable[~watched], config.train.rows_per_question)
+        self._held_out = usable[watched][: config.validate_on.most]
+        # Says what is wrong with the graph before anything is loaded.
+        self.rows = lru_cache(1)(self._rows)
+        self.rows(0)
+
+    def __len__(self) -> int:
+        """Rows of an epoch."""
+        return len(self._trained)
+
+    def _rows(self, epoch: int) -> Rows:
+        """The rows of an epoch in their order."""
+        seed = self._config.seed
+        rows = self._drawn(self._trained, epoch if self._config.train.redraw else 0, seed)
+        rng = np.random.default_rng(int(fingerprint("gpr-order", seed, epoch), 16))
+        return rows.take(rng.permutation(len(rows)))
+
+    def held_out(self) -> Rows:
+        """The rows that are only watched: always the same."""
+        return self._drawn(self._held_out, 0, int(fingerprint("gpr-watched", self._config.seed), 16) % 2**32)
+
+    def _drawn(self, questions: Numbers, epoch: int, seed: int) -> Rows:
+        if not len(questions):
+            return Rows(*(np.empty(0, np.int64) for _ in range(4)))
+        drawn = self._index.draw(epoch, seed, self._config.sampling, self.questions.triples[questions])
+        return Rows(questions[drawn.rows], drawn.anchor, drawn.neighbour, drawn.negative)
+
+    def texts(self, rows: Rows) -> Texts:
+        """What some rows say, each text once."""
+        asked, question = _once([self.questions.texts[place] for place in rows.question.tolist()])
+        columns = np.concatenate([rows.anchor, rows.neighbour, rows.negative])
+        distinct, inverse = np.unique(columns, return_inverse=True)
+        # Relations of which only the last part is written may make two triples read alike.
+        triples, places = _once(self._triples.take(pa.array(distinct)).to_pylist())
+        return Texts(asked, triples, question, *places[inverse].reshape(3, len(rows)))
+
+
+def _once(texts: list[str]) -> tuple[list[str], Numbers]:
+    """The distinct ones of some texts, and the place of each among them."""
+    places: dict[str, int] = {}
+    found = np.array([places.setdefault(text, len(places)) for text in texts], np.int64)
+    return list(places), found
+
+
+def _watched(triples: Numbers, config: ValidateConfig, seed: int) -> NDArray[np.bool_]:
+    """Which questions are not trained on: all that are asked about some triples, drawn by the seed."""
+    distinct = np.unique(triples)
+    count = min(int(config.share * len(distinct)), config.most)
+    rng = np.random.default_rng(int(fingerprint("gpr-held-out", seed), 16))
+    return np.isin(triples, rng.choice(distinct, count, replace=False) if count else distinct[:0])

@@ -1,0 +1,435 @@
+"""What two towers in training are worth: on rows that are not trained on, and on questions over graphs not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import file_sha256, fingerprint
+from benchmarks.graphs import TripleCorpus
+from benchmarks.registry import Benchmark, load, resolve
+from benchmarks.schema import Question
+from methods.gpr.config import PRESETS, GprTrainingConfig
+from methods.gpr.data import Material, Texts
+from methods.gpr.loss import Cosines, cosines, row_losses
+from methods.gpr.questions import QuestionGenerator, QuestionSet, generator_of, questions_of
+from methods.graphs.triples import PretrainingGraph, linearise, linearised, load_graph
+from methods.models.encoder import Vectors, sentence_transformer
+from methods.models.weights import device_of
+from methods.retrieval.ranking import Rows, best_rows
+from methods.training import Progress, TrainedStage, Workshop, register_training
+from methods.training.loop import Loop, LoopOptions, Schedule, Validate, accelerator
+from methods.training.stages import Begun, train_stage
+
+# -- The README of two pretrained towers --
+
+
+_CARD = """---
+library_name: sentence-transformers
+pipeline_tag: sentence-similarity
+tags:
+- sentence-transformers
+- feature-extraction
+- retrieval
+- knowledge-graph
+---
+
+# Two towers pretrained on a graph with GPR
+
+Base: {base}. Graph: {graph}. Seed {seed}.{test}
+
+GPR (graph pretrained retriever) asks a question about every triple of a graph, with one of its entities hidden, and
+learns that the triple is nearer to its question than triples that share an entity with it, and those nearer than
+triples that share none. Questions were written by `{generator}`; no question of a dataset was read.
+
+```python
+from sentence_transformers import SentenceTransformer
+
+questions = SentenceTransformer("path/to/this/folder/question").encode(["what does jamaican people speak?"])
+triples = SentenceTransformer("path/to/this/folder/triple")
+scores = triples.similarity(questions, triples.encode(["{example}"]))
+```
+
+| | |
+|---|---|
+{rows}
+
+Triples are written as in the example; questions and triples are cut after {length} tokens; similarity is the cosine.
+"""
+EXAMPLE = ("Jamaica", "location.country.languages_spoken", "Jamaican English")
+
+
+def write_card(folder: Path, config: GprTrainingConfig, generator: str, test: tuple[str, ...], figures: Mapping[str, float]) -> None:
+    """Write the card; it holds nothing that changes between equal trainings.
+
+    Args:
+        folder: Of the checkpoint.
+        config: All options.
+        generator: Who wrote the questions.
+        test: References of test graphs that were trained on.
+        figures: What the training came to.
+    """
+    loss, train = config.loss, config.train
+    facts: dict[str, object] = {
+        "margins": f"{loss.g1:g}, {loss.g2:g}",
+        "rows per batch": train.batch_size,
+        "pooling": config.pooling,
+        **{f"without {name} (ablation)": "yes" for name in ("neighbours", "negatives") if not getattr(loss, name)},
+        **{name: f"{value:.6g}" for name, value in figures.items()},
+    }
+    bases = dict.fromkeys((config.base, config.triple_base or config.base))
+    text = _CARD.format(
+        base=" and ".join(f"`{one}`" for one in bases),
+        graph=", ".join(f"`{one}`" for one in config.graph),
+        seed=config.seed,
+        test=f" It has seen the test graphs of {', '.join(test)}: no result on them is zero-shot." if test else "",
+        generator=generator,
+        example=linearise(EXAMPLE, config.linearise.rel, config.linearise.underscores),
+        rows="\n".join(f"| {name} | {value} |" for name, value in facts.items()),
+        length=config.max_length,
+    )
+    (folder / "README.md").write_text(text, "utf-8")
+
+
+# -- What a checkpoint is: a folder with `question/` and `triple/`, each a plain `SentenceTransformer` --
+
+
+QUESTION, TRIPLE = "question", "triple"
+"""The towers' folders."""
+
+
+# -- The two towers in training: questions and triples to vectors with gradients. No weight is shared between them --
+
+
+Side = Literal["question", "triple"]
+ENCODED = 256
+"""Texts encoded at once where no gradient is wanted."""
+
+
+class Towers:
+    """Two encoders.
+
+    Args:
+        question, triple: `SentenceTransformer`s, in float32.
+        accelerator: Of `accelerate`, for mixed precision; None: the models' own.
+    """
+
+    def __init__(self, question: Any, triple: Any, accelerator: Any = None) -> None:
+        self.modules: Mapping[str, Any] = {"question": question, "triple": triple}
+        self.accelerator = accelerator
+
+    @classmethod
+    def load(cls, config: GprTrainingConfig, device: str | None, accelerator: Any = None) -> Towers:
+        """The towers as training begins; of one base each gets its own copy.
+
+        Raises:
+            UserError: One cannot be loaded.
+        """
+        chosen = device_of(device)
+        encoders = (config.question_encoder, config.triple_encoder)
+        question, triple = (sentence_transformer(one, one.model, one.revision, chosen) for one in encoders)
+        return cls(question, triple, accelerator)
+
+    def vectors(self, side: Side, texts: Sequence[str], seed: Sequence[str | int]) -> Any:
+        """Vectors with gradients: a float32 tensor of shape (texts, dimension).
+
+        Args:
+            side: Which tower.
+            texts: Each of them once.
+            seed: What dropout is drawn from.
+        """
+        import torch
+
+        model = self.modules[side]
+        features = model.preprocess(list(texts))
+        features = {name: value.to(model.device) if hasattr(value, "to") else value for name, value in features.items()}
+        torch.manual_seed(int(fingerprint(side, *seed), 16) % 2**63)
+        if self.accelerator is None:
+            return model(features)["sentence_embedding"].float()
+        with self.accelerator.autocast():
+            return model(features)["sentence_embedding"].float()
+
+    def encoded(self, side: Side, texts: Sequence[str]) -> Vectors:
+        """Unit vectors without gradients, of the tower as it is: shape (texts, dimension)."""
+        found: NDArray[np.float32] = self.modules[side].encode(
+            list(texts), batch_size=ENCODED, normalize_embeddings=True, show_progress_bar=False
+        )
+        return found
+
+    def save(self, question: Path, triple: Path) -> None:
+        """Write each tower as a `SentenceTransformer` folder."""
+        for model, folder in zip(self.modules.values(), (question, triple), strict=True):
+            model.prompts = {"query": "", "document": ""}
+            model.save_pretrained(str(folder), create_model_card=False)
+
+
+# -- Pretraining of the two towers, in the loop that all trainings share --
+# The loss is a mean over rows, so a batch in parts has the gradient of the whole: exactly, but for dropout, which is
+# drawn from the seed, the step and the part.
+
+
+class GprTrainer:
+    """Trains two towers.
+
+    Args:
+        towers: As training begins.
+        material: What is trained on.
+        config: All options.
+        folder: Where the curve and the point to go on from are kept.
+        identity: Hash of everything that decides the result; a point of another training is not taken up.
+        progress: Told of steps.
+        validate: Called after each epoch.
+    """
+
+    def __init__(
+        self,
+        towers: Towers,
+        material: Material,
+        config: GprTrainingConfig,
+        folder: Path,
+        identity: str,
+        progress: Progress,
+        validate: Validate | None = None,
+    ) -> None:
+        self.towers, self.material, self.config = towers, material, config
+        train = config.train
+        self._epoch = -(-len(material) // train.batch_size)
+        options = LoopOptions(
+            train.epochs * self._epoch,
+            self._epoch,
+            Schedule(train.learning_rate, train.warm_up, train.schedule),
+            train.weight_decay,
+            max_grad_norm=train.max_grad_norm,
+            save_every=train.save_every,
+        )
+        self.loop = Loop(towers.modules, options, self._step, folder, identity, progress, "gpr", towers.accelerator, validate)
+
+    def _step(self, step: int) -> dict[str, float]:
+        """The gradient of one batch; each process adds that of its own parts."""
+        epoch, place = divmod(step, self._epoch)
+        size, accelerator = self.config.train.batch_size, self.towers.accelerator
+        batch = self.material.rows(epoch).take(slice(place * size, (place + 1) * size))
+        parts = batch.parts(self.config.train.micro_batch)
+        first, ranks = (accelerator.process_index, accelerator.num_processes) if accelerator else (0, 1)
+        total = np.zeros(2)
+        for number in range(first, len(parts), ranks):
+            total += self._part(self.material.texts(parts[number]), (self.config.seed, step, number), len(batch))
+        if ranks > 1:
+            import torch
+
+            total = accelerator.reduce(torch.tensor(total, device=accelerator.device), "sum").cpu().numpy()
+        loss, ordered = (total / len(batch)).tolist()
+        return {"loss": loss, "ordered": ordered}
+
+    def _part(self, texts: Texts, seed: tuple[int, ...], rows: int) -> tuple[float, float]:
+        """Add the gradient of some rows of so many; returns the sum of their losses, and how many are in order."""
+        found = cosines_of(self.towers, texts, seed)
+        loss = row_losses(found, self.config.loss).sum()
+        scaled = loss / rows
+        if self.towers.accelerator is None:
+            scaled.backward()
+        else:
+            self.towers.accelerator.backward(scaled)
+        return float(loss.detach()), float(found.ordered().sum())
+
+
+def cosines_of(towers: Towers, texts: Texts, seed: tuple[int, ...]) -> Cosines:
+    """The cosines of some rows, with gradients; every distinct text is encoded once."""
+    import torch
+
+    asked = towers.vectors("question", texts.questions, seed)
+    triples = towers.vectors("triple", texts.triples, seed)
+
+    def at(vectors: Any, places: np.ndarray) -> Any:
+        return vectors[torch.from_numpy(places).to(vectors.device)]
+
+    return cosines(at(asked, texts.question), at(triples, texts.anchor), at(triples, texts.neighbour), at(triples, texts.negative))
+
+
+# -- What two towers in training are worth: on rows that are not trained on, and on questions over graphs not seen --
+
+
+def validator(config: GprTrainingConfig, towers: Towers, material: Material) -> Validate | None:
+    """What is asked after each epoch; None where there is nothing to ask.
+
+    Raises:
+        UserError: No question of the validation data has an answer in its graph.
+    """
+    rows = material.held_out()
+    graphs = [_Graphs(load(one, _options(one, config)), config) for one in config.validation]
+    if graphs and not any(one.asked for one in graphs):
+        raise UserError(
+            "no validation question has an answer in its graph, so there is no recall",
+            where="validation",
+            try_this="data of graph QA with its graphs, or none",
+        )
+    if not len(rows) and not graphs:
+        return None
+
+    def validate() -> Mapping[str, float]:
+        figures = _of_rows(config, towers, material) if len(rows) else {}
+        if graphs:
+            recalls = [recall for one in graphs for recall in one.recalls(towers)]
+            figures[f"validation_answer_recall@{config.validate_on.k}"] = float(np.mean(recalls))
+        return figures
+
+    return validate
+
+
+def _options(reference: str, config: GprTrainingConfig) -> dict[str, Any]:
+    return config.validation_options.get(resolve(reference)[0].name, {})
+
+
+def _of_rows(config: GprTrainingConfig, towers: Towers, material: Material) -> dict[str, float]:
+    """The loss of the rows that are watched, and the share whose cosines stand in order."""
+    import torch
+
+    texts = material.texts(material.held_out())
+    asked, triples = towers.encoded("question", texts.questions), towers.encoded("triple", texts.triples)
+    columns = (texts.anchor, texts.neighbour, texts.negative)
+    found = Cosines(*(torch.from_numpy((asked[texts.question] * triples[one]).sum(1)) for one in columns))
+    return {"validation_loss": float(row_losses(found, config.loss).mean()), "validation_ordered": float(found.ordered().float().mean())}
+
+
+class _Graphs:
+    """Questions with the graphs that hold their answers.
+
+    Raises:
+        UserError: The benchmark has no graphs.
+    """
+
+    def __init__(self, benchmark: Benchmark, config: GprTrainingConfig) -> None:
+        corpus = benchmark.corpus
+        if not isinstance(corpus, TripleCorpus):
+            raise UserError(
+                f"{benchmark.reference} has no graphs",
+                where="validation",
+                try_this="data of graph QA with its graphs: webqsp, cwq (layout rog), worlds/graph",
+            )
+        self._corpus, self._k, self._linearise = corpus, config.validate_on.k, config.linearise
+        self._names = [name.casefold() for name in corpus.triples.entities.to_pylist()]
+        questions = benchmark.questions[: config.validate_on.questions]
+        found = [(question.text, rows := self._rows(question), self._answers(question, rows)) for question in questions]
+        self.asked = [one for one in found if one[2]]
+
+    def _rows(self, question: Question) -> Rows:
+        if question.candidates is None:
+            return np.arange(len(self._corpus))
+        return self._corpus.rows_of(question.candidates).astype(np.int64)
+
+    def _answers(self, question: Question, rows: Rows) -> set[int]:
+        """Numbers of the entities of its graph that are answers."""
+        answers = {answer.casefold() for answer in question.answers}
+        return {number for number in self._entities(rows) if self._names[number] in answers}
+
+    def _entities(self, rows: Rows) -> set[int]:
+        part = self._corpus.triples.table[rows]
+        return {*part["head"].tolist(), *part["tail"].tolist()}
+
+    def recalls(self, towers: Towers) -> list[float]:
+        """Of each question, the share of its graph's answers that its best triples name."""
+        if not self.asked:
+            return []
+        needed = np.unique(np.concatenate([rows for _, rows, _ in self.asked]))
+        triples = towers.encoded("triple", linearised(self._corpus.triples, needed, self._linearise))
+        questions = towers.encoded("question", [text for text, _, _ in self.asked])
+        recalls = []
+        for asked, (_, rows, answers) in zip(questions, self.asked, strict=True):
+            best = best_rows(_products(triples, asked, np.searchsorted(needed, rows)), self._k)
+            recalls.append(len(answers & self._entities(rows[best])) / len(answers))
+        return recalls
+
+
+def _products(triples: NDArray[np.float32], asked: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
+    return triples[rows] @ asked
+
+
+# -- `ragmeter train gpr`: from a graph to two towers, by questions about its triples --
+
+
+STAGE = "towers"
+
+
+@register_training(
+    "gpr",
+    summary="two towers pretrained on a graph: triples near the questions about them, neighbours next, others far",
+    stages=(STAGE,),
+    config=GprTrainingConfig,
+    paper="Wang et al. 2025, GPR: Empowering Generation with Graph-Pretrained Retriever",
+    presets=PRESETS,
+)
+class GprTraining:
+    """The pretraining.
+
+    Args:
+        config: Options.
+        generator: Who writes questions, in place of the one that the options name.
+    """
+
+    def __init__(self, config: GprTrainingConfig, generator: QuestionGenerator | None = None) -> None:
+        self.config, self._generator = config, generator
+
+    def run(self, workshop: Workshop) -> Iterator[TrainedStage]:
+        """Write questions and train.
+
+        Raises:
+            UserError: The graph may not be trained on, or the folders hold other work.
+            Broke: The model that writes questions cannot be used.
+        """
+        config = self.config
+        graph = load_graph(config.graph, config.graph_options, allow_test=config.allow_test)
+        process = accelerator(config.train.precision, workshop.services.device)
+        models = [(one.model, one.revision) for one in (config.question_encoder, config.triple_encoder)]
+        yield from train_stage(
+            STAGE,
+            config,
+            models[0],
+            graph.fingerprints,
+            workshop,
+            process,
+            lambda identity: self._begun(graph, workshop, process, identity),
+            others=models[1:] if config.triple_base is not None else (),
+            inputs=_files(config),
+        )
+
+    def _begun(self, graph: PretrainingGraph, workshop: Workshop, process: Any, identity: str) -> Begun:
+        config = self.config
+        # The others find in its file what the main process was told.
+        with process.main_process_first():
+            questions = self._questions(graph, workshop)
+        material = Material(graph, questions, config)
+        towers = Towers.load(config, str(process.device), process)
+        same = fingerprint(identity, graph.fingerprint, questions.texts, questions.triples.tolist())
+        trainer = GprTrainer(
+            towers, material, config, workshop.work / "train", same, workshop.progress, validator(config, towers, material)
+        )
+
+        def save(folder: Path, figures: Mapping[str, float]) -> None:
+            towers.save(folder / QUESTION, folder / TRIPLE)
+            write_card(folder, config, questions.generator, graph.test, figures)
+
+        figures = {
+            "triples": float(len(graph)),
+            "questions": float(len(questions)),
+            "rows": float(len(material)),
+            "questions_without_neighbour": float(material.dropped),
+        }
+        return Begun(trainer.loop, save, figures)
+
+    def _questions(self, graph: PretrainingGraph, workshop: Workshop) -> QuestionSet:
+        generator = self._generator or generator_of(self.config.questions, workshop.services)
+        return questions_of(
+            graph, self.config.questions, generator, workshop.work / "questions.jsonl", seed=self.config.seed, progress=workshop.progress
+        )
+
+
+def _files(config: GprTrainingConfig) -> list[str]:
+    """Hashes of the files that options name."""
+    questions = config.questions
+    named = [questions.path if questions.generator == "cache" else None, questions.prompt]
+    return [file_sha256(Path(one).expanduser()) for one in named if one is not None]

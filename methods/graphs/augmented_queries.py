@@ -1,0 +1,406 @@
+"""Augmented queries: questions that are easily confused with a given one, written from its neighbourhood.
+
+They are never trained on; they are searched with, and what they find besides the evidence makes hard negatives.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import cycle, islice, zip_longest
+from pathlib import Path
+from typing import Any, Literal, Protocol, Self
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+
+from benchmarks.core.errors import Broke, UserError
+from benchmarks.core.fingerprint import content_hash, fingerprint
+from benchmarks.schema import Question
+from methods.api import Services
+from methods.graphs.chunking import Chunk
+from methods.graphs.extraction import FAILED, Extractor, chat_model, load_prompt, strings_in
+from methods.graphs.knowledge_graph import KnowledgeGraph, Node, SimilarityConfig, TextEncoder, clean_name, read_json, with_similarity_edges
+from methods.graphs.neighbourhood import SIZES, GraphNamer, Namer, Neighbourhood, NeighbourhoodConfig, neighbourhoods
+from methods.models.chat import ChatModel, Reply
+from methods.models.endpoint import ChatConfig
+from methods.training.stages import write_json
+
+MOST = 10
+"""Queries per question and size."""
+UNREADABLE = "the reply holds no list of queries"
+
+
+class QueriesChat(ChatConfig):
+    """The model that writes queries: long replies, and some variety."""
+
+    max_tokens: int = Field(2048, ge=1, description="longest reply")
+    temperature: float = Field(0.7, ge=0)
+
+
+class QueriesConfig(BaseModel):
+    """Who writes the queries, and how many."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    generator: Literal["template", "llm"] = Field(
+        "template", description="llm: ask `chat`; template: fill sentence patterns, without a model"
+    )
+    most: int = Field(MOST, ge=1, le=50, description="queries per question and size")
+    chat: QueriesChat | None = Field(None, description="the model of generator llm; paper: Gemini-2.5-Pro")
+    prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
+
+    @model_validator(mode="after")
+    def _has_a_model(self) -> Self:
+        if self.generator == "llm" and self.chat is None:
+            raise ValueError("generator llm needs chat: {model: …}")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRequest:
+    """What queries are written from.
+
+    Attributes:
+        question: With its gold; its first answer is the one that queries share.
+        entities: The cut neighbourhood, best first.
+        seeds: Names of the entities that the answer names.
+    """
+
+    question: Question
+    entities: tuple[Node, ...]
+    seeds: tuple[str, ...] = ()
+
+    @property
+    def answer(self) -> str:
+        """The first answer."""
+        return self.question.answers[0] if self.question.answers else ""
+
+
+@dataclass(frozen=True, slots=True)
+class AugmentedQueries:
+    """The queries of one question and size.
+
+    Attributes:
+        queries: Distinct, at most as many as asked for.
+        model: Who wrote them.
+        prompt: Hash of the prompt's template, "" where there was none.
+        failed: Why there are none.
+        lasting: Whether asking again would end alike: replies came, but could not be used. A call that failed is not.
+    """
+
+    queries: tuple[str, ...]
+    model: str
+    prompt: str = ""
+    failed: str | None = None
+    lasting: bool = True
+
+
+class QueryGenerator(Protocol):
+    """Writes queries."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Of all that decides what it writes."""
+        ...
+
+    def generate(self, requests: Sequence[QueryRequest]) -> list[AugmentedQueries]:
+        """One set of queries per request."""
+        ...
+
+
+class LLMQueries:
+    """Asks a model, and once more where its reply could not be used.
+
+    Args:
+        model: The model.
+        most: Queries per request.
+        prompt: A template file of one's own.
+    """
+
+    def __init__(self, model: ChatModel, most: int = MOST, prompt: str | None = None) -> None:
+        self._model = model
+        self._most = most
+        self._prompt = load_prompt("queries", prompt)
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint("llm", self._model.config.model_dump(mode="json"), self._prompt.hash, self._most)
+
+    def generate(self, requests: Sequence[QueryRequest]) -> list[AugmentedQueries]:
+        conversations = [self._prompt.messages(given=given(request), most=str(self._most)) for request in requests]
+        found = [self._read(reply) for reply in self._model.complete(conversations)]
+        again = [number for number, one in enumerate(found) if one.failed]
+        if again:
+            replies = self._model.complete([conversations[number] for number in again], repetition=1)
+            for number, reply in zip(again, replies, strict=True):
+                found[number] = self._read(reply)
+        return found
+
+    def _read(self, reply: Reply) -> AugmentedQueries:
+        model = reply.model or self._model.config.model
+        queries = read_queries(reply.text, self._most)
+        if queries:
+            return AugmentedQueries(queries, model, self._prompt.hash)
+        failed = reply.failed or UNREADABLE
+        return AugmentedQueries((), model, self._prompt.hash, failed, lasting=reply.failed is None)
+
+
+class TemplateQueries:
+    """Fills sentence patterns of all four kinds in turn with what is said of the neighbouring entities.
+
+    What names the question or its answer is left out as long as something else is left.
+
+    Args:
+        most: Queries per request.
+    """
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint("template", PATTERNS, self._most)
+
+    def generate(self, requests: Sequence[QueryRequest]) -> list[AugmentedQueries]:
+        return [self._written(request) for request in requests]
+
+    def _written(self, request: QueryRequest) -> AugmentedQueries:
+        facts = _told(request)
+        if not facts:
+            return AugmentedQueries((), "template", failed="no entity around the answer has a description")
+        names = list(dict.fromkeys(name for name, _ in facts))
+        # As many rounds as it takes for every fact to meet every pattern.
+        patterns = [pattern for kind in zip(*PATTERNS.values(), strict=True) for pattern in kind]
+        drafts = (
+            pattern.format(name=name.title(), other=_another(names, name, turn).title(), fact=text.rstrip("."), quote=text)
+            for turn, (pattern, (name, text)) in enumerate(
+                zip(islice(cycle(patterns), len(patterns) * len(facts)), islice(cycle(facts), len(patterns) * len(facts)), strict=True)
+            )
+        )
+        return AugmentedQueries(distinct(drafts, self._most), "template")
+
+
+PATTERNS = {
+    "comparison": (
+        "How does {name}, of whom it is said that {fact}, differ from {other}?",
+        "Which of {name} and {other} fits the words: {fact}?",
+    ),
+    "causal": ("What followed from it that {fact}, where {other} is concerned?", "What brought it about that {fact}?"),
+    "quotation": (
+        "“{quote}” – about what else do those speak who say this of {name}?",
+        "Where is it told in the words “{quote}” what became of {name}?",
+    ),
+    "perspective": (
+        "Seen from {other}, what is to be known about {name}, given that {fact}?",
+        "What would {name} have to tell of {other}, knowing that {fact}?",
+    ),
+}
+"""By kind; `name` and `other` are entities, `fact` and `quote` what is said of the first."""
+
+
+def generator_of(config: QueriesConfig, services: Services) -> QueryGenerator:
+    """The generator that options name."""
+    if config.generator == "template" or config.chat is None:
+        return TemplateQueries(config.most)
+    return LLMQueries(chat_model(config.chat, "augmented queries", services.cache), config.most, config.prompt)
+
+
+def given(request: QueryRequest) -> str:
+    """What a model is told of a question: JSON with its text, answer and entities; relations are not passed on."""
+    entities = [{"name": node.name, "type": node.type, "descriptions": list(node.descriptions)} for node in request.entities]
+    value = {"question": request.question.text, "answer": request.answer, "entities": entities}
+    return json.dumps(value, ensure_ascii=False, indent=1)
+
+
+def read_queries(reply: str, most: int = MOST) -> tuple[str, ...]:
+    """The queries of a reply, distinct and none empty, at most so many; none where it cannot be read."""
+    return distinct(strings_in(reply) or (), most)
+
+
+def distinct(texts: Iterable[str], most: int) -> tuple[str, ...]:
+    """The first so many texts that differ in more than letter case and white space."""
+    kept: dict[str, str] = {}
+    for text in texts:
+        flat = " ".join(text.split())
+        if flat:
+            kept.setdefault(flat.casefold(), flat)
+        if len(kept) == most:
+            break
+    return tuple(kept.values())
+
+
+def _told(request: QueryRequest) -> list[tuple[str, str]]:
+    """What is said of entities, in their order, one description of each, then the second …"""
+    answer, question = clean_name(request.answer), clean_name(request.question.text)
+    avoided = {*request.seeds, answer}
+    columns = [[(node.name, text) for text in node.descriptions] for node in request.entities]
+    facts = [pair for turn in zip_longest(*columns) for pair in turn if pair is not None]
+    free = [
+        (name, text) for name, text in facts if name not in avoided and name not in question and not (answer and answer in clean_name(text))
+    ]
+    return list({text: (name, text) for name, text in reversed(free or facts)}.values())[::-1]
+
+
+def _another(names: Sequence[str], name: str, turn: int) -> str:
+    others = [one for one in names if one != name]
+    return others[turn % len(others)] if others else name
+
+
+# -- What each step leaves in a folder of work, and how a later run takes it up: what lies there is not made again --
+# kg/DOCUMENT.json            a graph
+# subgraphs/QUESTION.json     seeds, scores and both cuts
+# queries/QUESTION.json       the queries of both sizes
+#
+# Ids in file names are hashed, since they may hold anything. Every file says what it was made from; one that was made
+# from something else (other options, another model, another text) is made anew, and replaces the old.
+
+
+def file_of(folder: Path, step: str, identifier: str, ending: str = "json") -> Path:
+    """The file of a document or question in a step."""
+    return folder / step / f"{content_hash((identifier,))}.{ending}"
+
+
+def graph_of(
+    document_id: str,
+    chunks: Sequence[Chunk],
+    extractor: Extractor,
+    folder: Path,
+    similarity: SimilarityConfig | None = None,
+    encoder: TextEncoder | None = None,
+) -> KnowledgeGraph:
+    """The graph of a document, from the folder or made and kept there.
+
+    A graph that lacks chunks, because calls failed, is kept, and made again when next asked for: kept replies make
+    that cheap.
+
+    Args:
+        document_id: The document.
+        chunks: Its chunks.
+        extractor: Makes the graph.
+        folder: The folder of work.
+        similarity: Which entities are joined besides; None: none.
+        encoder: Needed where `similarity` is enabled.
+
+    Raises:
+        Broke: Not one chunk could be read, because every call failed.
+        ValueError: `similarity` is enabled and there is no encoder.
+    """
+    joined = similarity if similarity is not None and similarity.enabled else None
+    if joined is not None and encoder is None:
+        raise ValueError("edges of similarity need an encoder")
+    made_of = fingerprint(
+        extractor.fingerprint,
+        content_hash(chunk.text for chunk in chunks),
+        {**joined.model_dump(mode="json"), "weights": joined.encoder.weights()} if joined else None,
+    )
+    path = file_of(folder, "kg", document_id)
+    if path.exists():
+        kept = KnowledgeGraph.load(path)
+        if kept.made_of == made_of and FAILED not in kept.counts:
+            return kept
+    graph = extractor.extract(document_id, chunks)
+    if chunks and graph.counts.get(FAILED, 0) == len(chunks):
+        raise Broke(
+            f"no graph for document {document_id!r}: all {len(chunks)} calls failed",
+            where="kg.chat",
+            try_this="try again when the endpoint answers; replies that came are kept",
+        )
+    if joined is not None and encoder is not None:
+        graph = with_similarity_edges(graph, joined, encoder)
+    graph = KnowledgeGraph(graph.document_id, graph.nodes, graph.edges, graph.counts, made_of)
+    graph.save(path)
+    return graph
+
+
+def neighbourhoods_of(
+    graph: KnowledgeGraph,
+    questions: Sequence[Question],
+    config: NeighbourhoodConfig,
+    folder: Path,
+    namer: Namer | None = None,
+    encoder: TextEncoder | None = None,
+) -> list[Neighbourhood]:
+    """The neighbourhoods of questions about one document, from the folder or made and kept there.
+
+    One whose names could not be had, because a call failed, is not kept.
+    """
+    namer = namer or GraphNamer()
+    base = fingerprint(graph.made_of or _graph_hash(graph), config.model_dump(mode="json"), namer.fingerprint)
+    keys = [fingerprint(base, one.id, one.text, list(one.answers[:1])) for one in questions]
+    paths = [file_of(folder, "subgraphs", one.id) for one in questions]
+    found = {n: kept for n, key in enumerate(keys) if (kept := _kept(paths[n], key, Neighbourhood)) is not None}
+    missing = [number for number in range(len(questions)) if number not in found]
+    made = neighbourhoods(graph, [questions[number] for number in missing], config, namer, encoder) if missing else []
+    for number, around in zip(missing, made, strict=True):
+        found[number] = around
+        if around.seeds.failed is None:
+            _keep(paths[number], keys[number], around)
+    return [found[number] for number in range(len(questions))]
+
+
+def queries_of(
+    graph: KnowledgeGraph, questions: Sequence[Question], around: Sequence[Neighbourhood], generator: QueryGenerator, folder: Path
+) -> list[dict[str, AugmentedQueries]]:
+    """The augmented queries of questions about one document by size, from the folder or made and kept there.
+
+    Args:
+        graph: The document's graph.
+        questions: The questions.
+        around: Their neighbourhoods, in the same order.
+        generator: Writes queries.
+        folder: The folder of work.
+
+    Returns:
+        Per question `large` and `small`; empty for a question that is left out.
+    """
+    found: list[dict[str, AugmentedQueries]] = [{} for _ in questions]
+    missing: list[tuple[int, str, QueryRequest]] = []
+    keys: list[str] = []
+    for number, (question, one) in enumerate(zip(questions, around, strict=True)):
+        requests = {size: QueryRequest(question, tuple(one.size(size).nodes(graph)), one.seeds.names) for size in SIZES if not one.skipped}
+        told = [[asdict(node) for node in request.entities] for request in requests.values()]
+        keys.append(fingerprint(generator.fingerprint, question.text, list(question.answers[:1]), told))
+        kept = _kept(file_of(folder, "queries", question.id), keys[-1], dict[str, AugmentedQueries])
+        if kept is not None:
+            found[number] = kept
+        else:
+            missing += [(number, size, request) for size, request in requests.items()]
+    made = generator.generate([request for _, _, request in missing]) if missing else []
+    for (number, size, _), queries in zip(missing, made, strict=True):
+        found[number][size] = queries
+    for number in dict.fromkeys(number for number, _, _ in missing):
+        if all(one.lasting for one in found[number].values()):
+            _keep(file_of(folder, "queries", questions[number].id), keys[number], found[number])
+    return found
+
+
+class _Kept(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    made_of: str
+    value: Any
+
+
+def _kept(path: Path, made_of: str, kind: Any) -> Any:
+    """What a file holds, None where there is none or it was made from something else."""
+    if not path.exists():
+        return None
+    kept = read_json(path, _Kept, "an artefact of a training")
+    if kept.made_of != made_of:
+        return None
+    try:
+        return TypeAdapter(kind).validate_python(kept.value)
+    except ValueError as error:
+        raise UserError(
+            f"this file does not hold what its folder is for: {error}", where=str(path), try_this="remove it, so that it is made anew"
+        ) from None
+
+
+def _keep(path: Path, made_of: str, value: Any) -> None:
+    plain = {size: asdict(one) for size, one in value.items()} if isinstance(value, dict) else asdict(value)
+    write_json(path, {"made_of": made_of, "value": plain}, nan=False)
+
+
+def _graph_hash(graph: KnowledgeGraph) -> str:
+    return fingerprint([asdict(node) for node in graph.nodes], [asdict(edge) for edge in graph.edges])

@@ -1,0 +1,155 @@
+"""Documents cut into chunks: windows of so many tokens, words or sentences, each sharing some with the one before."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from benchmarks.core.errors import MissingPackage, UserError
+from benchmarks.text import sentences
+from methods.models.weights import MINILM, locate
+
+Span = tuple[int, int]
+"""Where a unit begins and ends, in characters of the text."""
+TIKTOKEN = "tiktoken:"
+"""Begins the names of tokenizers that the package tiktoken has."""
+LONG_SENTENCE = 256
+"""Words beyond which a sentence is no sentence but a table or a list, and is divided at empty lines and rules."""
+
+_WORD = re.compile(r"\S+")
+_RULE = re.compile(r"\n\s*\n|\n\s*[-–—_=*]{3,}\s*\n")
+
+
+class ChunkConfig(BaseModel):
+    """How to cut: the sizes count `unit`s."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    unit: Literal["token", "word", "sentence"] = Field("token", description="what size and overlap count")
+    size: int = Field(512, ge=1, description="units of a chunk; the last may have fewer")
+    overlap: int = Field(12, ge=0, description="units that a chunk shares with the one before")
+    tokenizer: str = Field(
+        MINILM,
+        description="where unit is token: a folder or tokenizer.json of a model, or tiktoken:o200k_base, which the released code counts in",
+    )
+
+    @model_validator(mode="after")
+    def _moves_on(self) -> Self:
+        if self.overlap >= self.size:
+            raise ValueError("overlap must be less than size")
+        return self
+
+
+CHUNKS = {
+    role: ChunkConfig.model_validate(given)
+    for role, given in (("kg", {}), ("score", {}), ("eval", {"unit": "word"}), ("sentence", {"unit": "sentence", "size": 1, "overlap": 0}))
+}
+"""The chunkings of ARK by role; `sentence` is what the released code scores instead of `score`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of a document: its place among the others, its text, and where that stands in the document."""
+
+    index: int
+    text: str
+    start: int
+    end: int
+
+
+def chunk(text: str, config: ChunkConfig) -> list[Chunk]:
+    """Cut a text into windows.
+
+    Returns:
+        Chunks that begin and end with a unit, so without white space around; none for a text without a unit.
+    """
+    spans = unit_spans(text, config.unit, config.tokenizer)
+    stride = config.size - config.overlap
+    chunks: list[Chunk] = []
+    for first in range(0, len(spans), stride):
+        window = spans[first : first + config.size]
+        start, end = window[0][0], window[-1][1]
+        piece = text[start:end].strip()  # a token may begin with the space before its word
+        if piece:
+            start += len(text[start:end]) - len(text[start:end].lstrip())
+            chunks.append(Chunk(len(chunks), piece, start, start + len(piece)))
+        if first + config.size >= len(spans):
+            break
+    return chunks
+
+
+def unit_spans(text: str, unit: str, tokenizer: str = MINILM) -> list[Span]:
+    """Where the units of a text stand, in order.
+
+    Raises:
+        UserError: The tokenizer cannot be read.
+        MissingPackage: Its package is not installed.
+    """
+    if unit == "word":
+        return [match.span() for match in _WORD.finditer(text)]
+    if unit == "sentence":
+        return _sentence_spans(text)
+    return [span for span in _tokenizer(tokenizer)(text) if span[1] > span[0]]
+
+
+def _sentence_spans(text: str) -> list[Span]:
+    spans: list[Span] = []
+    at = 0
+    for sentence in sentences(text):
+        start = text.index(sentence, at)
+        at = start + len(sentence)
+        spans += _divided(text, start, at) if len(_WORD.findall(sentence)) > LONG_SENTENCE else [(start, at)]
+    return spans
+
+
+def _divided(text: str, start: int, end: int) -> list[Span]:
+    edges = [start, *(edge for rule in _RULE.finditer(text, start, end) for edge in rule.span()), end]
+    return [(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if text[a:b].strip()]
+
+
+@lru_cache(maxsize=4)
+def _tokenizer(name: str) -> Callable[[str], Sequence[Span]]:
+    if name.startswith(TIKTOKEN):
+        return _tiktoken(name.removeprefix(TIKTOKEN))
+    path = Path(locate(name))
+    path = path / "tokenizer.json" if path.is_dir() else path
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise MissingPackage("tokenizers", "models", "chunks of so many tokens") from error
+    try:
+        tokenizer: Any = Tokenizer.from_file(str(path))
+    except Exception as error:  # the package raises a bare Exception
+        raise UserError(
+            f"the tokenizer cannot be read: {error}", where=str(path), try_this="tokenizer: the folder of a model, or unit: word"
+        ) from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return lambda text: tokenizer.encode(text, add_special_tokens=False).offsets
+
+
+def _tiktoken(name: str) -> Callable[[str], Sequence[Span]]:
+    try:
+        import tiktoken
+    except ImportError as error:
+        raise MissingPackage("tiktoken", "llm", f"the tokenizer {TIKTOKEN}{name}") from error
+    try:
+        encoding = tiktoken.get_encoding(name)
+    except Exception as error:  # unknown names and failed downloads alike
+        raise UserError(
+            f"the tokenizer {name!r} cannot be read: {error}",
+            where="tokenizer",
+            try_this="o200k_base, which is fetched once from the net; or the folder of a model",
+        ) from None
+
+    def spans(text: str) -> list[Span]:
+        starts = encoding.decode_with_offsets(encoding.encode(text, disallowed_special=()))[1]
+        return list(zip(starts, [*starts[1:], len(text)], strict=True))
+
+    return spans

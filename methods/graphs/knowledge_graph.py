@@ -1,0 +1,509 @@
+"""The knowledge graph of a document: entities, how they are related, and in which chunks that stands."""
+
+from __future__ import annotations
+
+import html
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from benchmarks.core.errors import UserError, told_of
+from methods.models.encoder import EncoderConfig
+from methods.training.stages import write_json
+
+# -- The grammar in which a model writes down a graph, read tolerantly; nothing is dropped without being counted --
+# ("entity"<|>NAME<|>TYPE<|>DESCRIPTION)##
+# ("relationship"<|>SOURCE<|>TARGET<|>DESCRIPTION<|>STRENGTH)##
+# <|COMPLETE|>
+#
+# Source:
+# The grammar is GraphRAG's, which ARK took over.
+
+
+FIELD = "<|>"
+RECORD = "##"
+END = "<|COMPLETE|>"
+UNKNOWN = "UNKNOWN"
+"""Type of an entity that is only named as an end of a relation."""
+DEFAULT_STRENGTH = 1.0
+STRONGEST = 10.0
+
+_FIELDS = {"entity": 4, "relationship": 5}
+_START = re.compile(r"\(\s*[\"'“”]?(entity|relationship)[\"'“”]?\s*<\|>", re.IGNORECASE)
+_QUOTES = "\"'“”‘’„«»`"
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+_LEFTOVER = re.compile(r"[\s#`]*(?:json|text)?[\s`]*", re.IGNORECASE)
+
+
+class EntityRecord(NamedTuple):
+    """An entity as one chunk mentions it; name and type in capitals."""
+
+    name: str
+    type: str
+    description: str
+
+
+class RelationRecord(NamedTuple):
+    """A relation as one chunk states it; between two different names."""
+
+    source: str
+    target: str
+    description: str
+    strength: float
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """What a reply says.
+
+    Attributes:
+        entities, relations: In the reply's order.
+        malformed: What was lost or may be, by reason.
+        repaired: What was read although it was not as it should be, by reason.
+    """
+
+    entities: tuple[EntityRecord, ...] = ()
+    relations: tuple[RelationRecord, ...] = ()
+    malformed: Counter[str] = field(default_factory=Counter)
+    repaired: Counter[str] = field(default_factory=Counter)
+
+
+def parse(reply: str) -> Records:
+    """Read a reply. A record goes from its opening mark to the last bracket before the next one's."""
+    entities: list[EntityRecord] = []
+    relations: list[RelationRecord] = []
+    malformed: Counter[str] = Counter()
+    repaired: Counter[str] = Counter()
+    body, end, _ = reply.partition(END)
+    starts = list(_START.finditer(body))
+    if not body.strip() and not end:
+        malformed["empty reply"] += 1
+    elif not starts and _LEFTOVER.fullmatch(body) is None:
+        malformed["no record in the reply"] += 1
+    if not end and starts:
+        malformed["no end marker"] += 1
+    for number, start in enumerate(starts):
+        stop = starts[number + 1].start() if number + 1 < len(starts) else len(body)
+        inside, bracket, rest = body[start.end() : stop].rpartition(")")
+        if not bracket:
+            malformed["record not closed"] += 1
+            continue
+        # Behind the last record a model may say good-bye; between two, there is nothing to say.
+        if number + 1 < len(starts) and _LEFTOVER.fullmatch(rest) is None:
+            malformed["text between records"] += 1
+        try:
+            record = _record(start[1].lower(), inside.split(FIELD), repaired)
+        except _MalformedError as error:
+            malformed[str(error)] += 1
+            continue
+        if isinstance(record, EntityRecord):
+            entities.append(record)
+        else:
+            relations.append(record)
+    return Records(tuple(entities), tuple(relations), malformed, repaired)
+
+
+def render(entities: Iterable[EntityRecord], relations: Iterable[RelationRecord]) -> str:
+    """Records in the grammar."""
+    rows: list[tuple[str, ...]] = [("entity", *record) for record in entities]
+    rows += [("relationship", *record[:3], f"{record.strength:g}") for record in relations]
+    lines = [f'("{tag}"{FIELD}{FIELD.join(fields)})' for tag, *fields in rows]
+    return f"{RECORD}\n".join([*lines, END])
+
+
+def clean_name(name: str) -> str:
+    """A name as nodes have it: entities of HTML and control characters resolved, no quotes around it, capitals."""
+    return clean(name).strip(_QUOTES + " ").upper()
+
+
+def clean(text: str) -> str:
+    """A text on one line without entities of HTML and control characters."""
+    return " ".join(_CONTROL.sub(" ", html.unescape(text)).split())
+
+
+class _MalformedError(Exception):
+    """Why a record is lost."""
+
+
+def _record(tag: str, fields: list[str], repaired: Counter[str]) -> EntityRecord | RelationRecord:
+    found = len(fields) + 1
+    if found < _FIELDS[tag]:
+        raise _MalformedError(f"{tag} with too few fields")
+    if found > _FIELDS[tag]:
+        raise _MalformedError(f"{tag} with too many fields")
+    name = clean_name(fields[0])
+    if tag == "entity":
+        if not name:
+            raise _MalformedError("entity without a name")
+        return EntityRecord(name, clean_name(fields[1]) or UNKNOWN, clean(fields[2]))
+    target = clean_name(fields[1])
+    if not name or not target:
+        raise _MalformedError("relationship without an end")
+    if name == target:
+        raise _MalformedError("relationship of an entity to itself")
+    return RelationRecord(name, target, clean(fields[2]), _strength(fields[3], repaired))
+
+
+def _strength(text: str, repaired: Counter[str]) -> float:
+    try:
+        value = float(text.strip().strip(_QUOTES))
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        repaired["strength is no number"] += 1
+        return DEFAULT_STRENGTH
+    if not DEFAULT_STRENGTH <= value <= STRONGEST:
+        repaired["strength outside 1 to 10"] += 1
+    return min(max(value, DEFAULT_STRENGTH), STRONGEST)
+
+
+# -- The knowledge graph of a document: entities, how they are related, and in which chunks that stands --
+
+
+FORMAT = 1
+"""Layout of the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An entity.
+
+    Attributes:
+        name: In capitals, unique in its graph.
+        type: What most chunks take it for; `UNKNOWN` where it is only named as an end of relations.
+        descriptions: What is said of it, distinct and sorted.
+        chunks: Indices of the chunks that mention it, ascending.
+    """
+
+    name: str
+    type: str
+    descriptions: tuple[str, ...] = ()
+    chunks: tuple[int, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Name and descriptions as one text, for an encoder."""
+        return " ".join((self.name, *self.descriptions))
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """How two entities are related: stated in chunks, similar in their vectors, or both.
+
+    Attributes:
+        source, target: Names; `source` comes first in order, the edge has no direction.
+        strength: Sum over what the chunks state; 0 for an edge of similarity alone.
+        descriptions: What is stated, distinct and sorted.
+        chunks: Indices of the chunks that state it, ascending.
+        similarity: Cosine, None where it was not above the threshold.
+    """
+
+    source: str
+    target: str
+    strength: float = 0.0
+    descriptions: tuple[str, ...] = ()
+    chunks: tuple[int, ...] = ()
+    similarity: float | None = None
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """`extracted`, `similarity` or both."""
+        return ("extracted",) * (self.strength > 0) + ("similarity",) * (self.similarity is not None)
+
+    @property
+    def weight(self) -> float:
+        """Strength and similarity together: two kinds are two parallel edges, whose weights add."""
+        return self.strength + max(self.similarity or 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class KnowledgeGraph:
+    """A document's graph.
+
+    Attributes:
+        document_id: The document.
+        nodes: By name, ascending.
+        edges: By source and target, ascending.
+        counts: What the extraction met: malformed and repaired records by reason, failed calls.
+        made_of: A fingerprint of everything that it was made from, "" where nobody keeps it.
+    """
+
+    document_id: str
+    nodes: tuple[Node, ...] = ()
+    edges: tuple[Edge, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+    made_of: str = ""
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Index of each node by name."""
+        return {node.name: place for place, node in enumerate(self.nodes)}
+
+    def adjacency(self, *, weighted: bool = False) -> Any:
+        """The symmetric adjacency matrix.
+
+        Args:
+            weighted: Edges by `Edge.weight`; otherwise every edge is 1.
+
+        Returns:
+            `scipy.sparse.csr_array` of shape (nodes, nodes), float64, with sorted indices and an empty diagonal.
+        """
+        from scipy.sparse import coo_array
+
+        places, size = self.places, len(self.nodes)
+        ends = np.array([(places[e.source], places[e.target]) for e in self.edges], np.int32).reshape(-1, 2)
+        data = np.array([edge.weight if weighted else 1.0 for edge in self.edges])
+        rows, columns = np.concatenate([ends, ends[:, ::-1]]).T
+        matrix = coo_array((np.tile(data, 2), (rows, columns)), shape=(size, size)).tocsr()
+        matrix.sort_indices()
+        return matrix
+
+    def with_similarities(self, pairs: Iterable[tuple[int, int, float]]) -> KnowledgeGraph:
+        """The graph with edges of similarity; what is extracted keeps everything it has.
+
+        Args:
+            pairs: Indices of two different nodes and their cosine.
+        """
+        edges = {(edge.source, edge.target): edge for edge in self.edges}
+        for one, other, similarity in pairs:
+            key = _ends(self.nodes[one].name, self.nodes[other].name)
+            edges[key] = replace(edges.get(key, Edge(*key)), similarity=float(similarity))
+        return replace(self, edges=tuple(edges[key] for key in sorted(edges)))
+
+    # -- the file --
+
+    def save(self, path: Path) -> None:
+        """Write the graph as JSON; a file that is there is replaced at once or not at all."""
+        value = {
+            "format": FORMAT,
+            "document_id": self.document_id,
+            "made_of": self.made_of,
+            "counts": dict(self.counts),
+            "nodes": [{name: getattr(node, name) for name in Node.__slots__} for node in self.nodes],
+            "edges": [{**{name: getattr(edge, name) for name in Edge.__slots__}, "kinds": edge.kinds} for edge in self.edges],
+        }
+        write_json(path, value, nan=False)
+
+    @classmethod
+    def load(cls, path: Path) -> KnowledgeGraph:
+        """Read a graph that `save` wrote, or that somebody else made in its layout.
+
+        Raises:
+            UserError: The file is no graph; the message names the field.
+        """
+        read = read_json(path, _GraphFile, "a knowledge graph")
+        graph = cls(
+            read.document_id,
+            tuple(Node(n.name, n.type, tuple(n.descriptions), tuple(n.chunks)) for n in read.nodes),
+            tuple(Edge(*_ends(e.source, e.target), e.strength, tuple(e.descriptions), tuple(e.chunks), e.similarity) for e in read.edges),
+            read.counts,
+            read.made_of,
+        )
+        return graph._checked(str(path))
+
+    def _checked(self, where: str) -> KnowledgeGraph:
+        if len(self.places) < len(self.nodes):
+            name = Counter(node.name for node in self.nodes).most_common(1)[0][0]
+            raise UserError(f"the node {name!r} occurs twice", where=f"{where}: nodes", try_this=_ANEW)
+        seen: set[tuple[str, str]] = set()
+        for number, edge in enumerate(self.edges):
+            here = f"{where}: edges.{number}"
+            strangers = [name for name in (edge.source, edge.target) if name not in self.places]
+            if strangers:
+                raise UserError(f"the edge leads to {strangers[0]!r}, which is no node", where=here, try_this=_ANEW)
+            if edge.source == edge.target or (edge.source, edge.target) in seen:
+                what = "leads back to its node" if edge.source == edge.target else "occurs twice"
+                raise UserError(f"the edge of {edge.source!r} and {edge.target!r} {what}", where=here, try_this=_ANEW)
+            if not edge.kinds:
+                raise UserError("the edge is neither extracted nor of similarity", where=here, try_this=_ANEW)
+            seen.add((edge.source, edge.target))
+        ordered = replace(
+            self,
+            nodes=tuple(sorted(self.nodes, key=lambda node: node.name)),
+            edges=tuple(sorted(self.edges, key=lambda edge: (edge.source, edge.target))),
+        )
+        return self if ordered == self else ordered
+
+
+class GraphBuilder:
+    """Merges what chunks say; in whatever order they come, the graph is the same."""
+
+    def __init__(self) -> None:
+        self._types: dict[str, Counter[str]] = defaultdict(Counter)
+        self._descriptions: dict[str, set[str]] = defaultdict(set)
+        self._chunks: dict[str, set[int]] = defaultdict(set)
+        self._relations: dict[tuple[str, str], list[tuple[float, str, int]]] = defaultdict(list)
+        self._counts: Counter[str] = Counter()
+
+    def add(self, chunk: int, records: Records) -> None:
+        """Take in the records of one chunk."""
+        for name, kind, description in records.entities:
+            self._types[name][kind] += 1
+            self._descriptions[name].add(description)
+            self._chunks[name].add(chunk)
+        for source, target, description, strength in records.relations:
+            self._relations[_ends(source, target)].append((strength, description, chunk))
+        self._counts.update({f"malformed: {reason}": number for reason, number in records.malformed.items()})
+        self._counts.update({f"repaired: {reason}": number for reason, number in records.repaired.items()})
+
+    def count(self, what: str, number: int = 1) -> None:
+        """Count something else that was met."""
+        self._counts[what] += number
+
+    def build(self, document_id: str) -> KnowledgeGraph:
+        """The graph of everything taken in."""
+        edges = [
+            Edge(
+                *ends,
+                sum(sorted(strength for strength, _, _ in stated)),  # sorted: the last digit depends on the order
+                _distinct(text for _, text, _ in stated),
+                tuple(sorted({chunk for _, _, chunk in stated})),
+            )
+            for ends, stated in sorted(self._relations.items())
+        ]
+        descriptions, chunks = defaultdict(set, self._descriptions), defaultdict(set, self._chunks)
+        strangers = {name for ends in self._relations for name in ends if name not in self._types}
+        for edge in edges:
+            for name in strangers.intersection((edge.source, edge.target)):
+                descriptions[name] = descriptions[name] | set(edge.descriptions)
+                chunks[name] = chunks[name] | set(edge.chunks)
+        nodes = tuple(
+            Node(name, self._type(name), _distinct(descriptions[name]), tuple(sorted(chunks[name])))
+            for name in sorted({*self._types, *strangers})
+        )
+        return KnowledgeGraph(document_id, nodes, tuple(edges), dict(sorted(self._counts.items())))
+
+    def _type(self, name: str) -> str:
+        """The type most often given, the first in order among equals."""
+        types = self._types.get(name)
+        return min(types, key=lambda kind: (kind == UNKNOWN, -types[kind], kind)) if types else UNKNOWN
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _NodeRow(_Strict):
+    name: str = Field(min_length=1)
+    type: str
+    descriptions: list[str] = []
+    chunks: list[int] = []
+
+
+class _EdgeRow(_Strict):
+    source: str
+    target: str
+    strength: float = Field(ge=0, allow_inf_nan=False)
+    descriptions: list[str] = []
+    chunks: list[int] = []
+    similarity: float | None = Field(None, allow_inf_nan=False)
+    kinds: list[str] = []
+
+
+class _GraphFile(_Strict):
+    format: int = Field(ge=FORMAT, le=FORMAT)
+    document_id: str
+    made_of: str = ""
+    counts: dict[str, int] = {}
+    nodes: list[_NodeRow]
+    edges: list[_EdgeRow]
+
+
+_ANEW = "repair the file, or remove it, so that it is made anew"
+
+
+def read_json(path: Path, model: type[Any], what: str) -> Any:
+    """Read a JSON file of a given shape.
+
+    Raises:
+        UserError: It cannot be read, or does not fit.
+    """
+    try:
+        return model.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"the file cannot be read: {error}", where=str(path)) from None
+    except ValidationError as error:
+        place, fault = told_of(error)
+        raise UserError(f"this file is not {what}: {fault}", where=f"{path}: {place}" if place else str(path), try_this=_ANEW) from None
+
+
+def _ends(one: str, other: str) -> tuple[str, str]:
+    return (one, other) if one <= other else (other, one)
+
+
+def _distinct(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({text for text in texts if text}))
+
+
+# -- Edges between entities whose vectors are alike: the second half of how ARK makes its graph (Algorithm 2) --
+
+
+BLOCK = 1024
+"""Rows and columns compared at once: 4 MiB of cosines, however large the graph."""
+
+
+class SimilarityConfig(BaseModel):
+    """Which entities are alike."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    enabled: bool = Field(True, description="join entities that are alike")
+    threshold: float = Field(0.8, ge=-1, le=1, description="cosine from which two entities are joined (tau)")
+    inclusive: bool = Field(False, description="join at the threshold itself; paper: no, released: yes")
+    encoder: EncoderConfig = Field(
+        EncoderConfig.model_validate({}),
+        description="embeds name and descriptions; paper: BGE-M3, released: Qwen3-Embedding (see encoder presets)",
+    )
+
+
+class TextEncoder(Protocol):
+    """What of an encoder is needed here."""
+
+    def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Vectors of texts, shape (texts, dimension)."""
+        ...
+
+
+def with_similarity_edges(graph: KnowledgeGraph, config: SimilarityConfig, encoder: TextEncoder) -> KnowledgeGraph:
+    """The graph with an edge between every two entities that are alike."""
+    if not config.enabled or len(graph.nodes) < 2:
+        return graph
+    vectors = encoder.passages([node.text for node in graph.nodes])
+    return graph.with_similarities(similar_pairs(vectors, config.threshold, inclusive=config.inclusive))
+
+
+def similar_pairs(
+    vectors: NDArray[Any], threshold: float, *, inclusive: bool = False, block: int = BLOCK
+) -> Iterator[tuple[int, int, float]]:
+    """Pairs of rows whose cosine is above a threshold.
+
+    Args:
+        vectors: Shape (rows, dimension); a row of zeros is like nothing.
+        threshold: In [-1, 1].
+        inclusive: Whether the threshold itself suffices.
+        block: Rows compared at once.
+
+    Yields:
+        Two indices, the smaller first, and their cosine; by the blocks they lie in.
+    """
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit = np.divide(vectors, lengths, out=np.zeros_like(vectors, dtype=np.float32), where=lengths > 0)
+    something = lengths[:, 0] > 0
+    for top in range(0, len(unit), block):
+        for left in range(top, len(unit), block):
+            cosines = unit[top : top + block] @ unit[left : left + block].T
+            alike = cosines >= threshold if inclusive else cosines > threshold
+            alike &= something[top : top + block, None] & something[left : left + block]
+            rows, columns = np.nonzero(np.triu(alike, 1) if left == top else alike)
+            # Rounding may put a cosine a little beyond 1.
+            found = np.clip(cosines[rows, columns], -1, 1)
+            yield from zip((rows + top).tolist(), (columns + left).tolist(), found.tolist(), strict=True)

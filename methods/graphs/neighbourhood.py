@@ -1,0 +1,433 @@
+"""Where the search in a graph begins: the entities that a question's answer names, found among the graph's nodes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from benchmarks.core.fingerprint import fingerprint
+from benchmarks.schema import Question
+from methods.graphs.extraction import load_prompt, strings_in
+from methods.graphs.knowledge_graph import KnowledgeGraph, Node, TextEncoder, clean_name
+from methods.graphs.pagerank import Floats, PageRankConfig, scores_from_seeds
+from methods.models.chat import ChatModel
+from methods.models.endpoint import ChatConfig
+
+NEAREST = 5
+"""Nodes that take the place of names which no node has."""
+_WORD = re.compile(r"\w+(?:[.'’-]\w+)*")
+
+
+class NamesChat(ChatConfig):
+    """The model that names entities."""
+
+    max_tokens: int = Field(512, ge=1, description="longest reply")
+
+
+class SeedConfig(BaseModel):
+    """Which entities a question starts from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: Literal["answer", "question", "both"] = Field("answer", description="the text that names them")
+    fallback: Literal["jaccard5", "embedding", "none"] = Field(
+        "jaccard5",
+        description=f"where no name is a node's: the {NEAREST} nodes that share most words with one, the {NEAREST} "
+        "nearest by an encoder, or none, which leaves the question out",
+    )
+    namer: Literal["graph", "llm"] = Field(
+        "graph", description="who finds names in a text: llm asks `chat`; graph: the text itself and the nodes in it"
+    )
+    chat: NamesChat | None = Field(None, description="the model of namer llm")
+    prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
+
+    @model_validator(mode="after")
+    def _has_a_model(self) -> Self:
+        if self.namer == "llm" and self.chat is None:
+            raise ValueError("namer llm needs chat: {model: …}")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Seeds:
+    """Where one question starts.
+
+    Attributes:
+        names: Nodes, by name; empty where the question is left out.
+        found: How: `name`, `jaccard5`, `embedding`, or "" where it is left out.
+        asked: The names that were looked for.
+        failed: Why the names could not be had, where a call failed.
+    """
+
+    names: tuple[str, ...]
+    found: str
+    asked: tuple[str, ...]
+    failed: str | None = None
+
+
+class Namer(Protocol):
+    """Finds the entities that texts name."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Of all that decides what it finds."""
+        ...
+
+    def names(self, texts: Sequence[str], graph: KnowledgeGraph) -> list[tuple[str, ...] | str]:
+        """For each text its names, cleaned, or why there are none (a failed call)."""
+        ...
+
+
+class GraphNamer:
+    """A text is a name itself, and names every node that occurs in it, unless within the name of another."""
+
+    @property
+    def fingerprint(self) -> str:
+        return "graph"
+
+    def names(self, texts: Sequence[str], graph: KnowledgeGraph) -> list[tuple[str, ...] | str]:
+        by_words = {tuple(_words(node.name)): node.name for node in reversed(graph.nodes)}
+        by_words.pop((), None)
+        longest = max(map(len, by_words), default=0)
+        return [self._named(text, by_words, longest) for text in texts]
+
+    @staticmethod
+    def _named(text: str, by_words: dict[tuple[str, ...], str], longest: int) -> tuple[str, ...]:
+        words = _words(text)
+        found = [clean_name(text)]
+        start = 0
+        while start < len(words):
+            for length in range(min(longest, len(words) - start), 0, -1):
+                name = by_words.get(tuple(words[start : start + length]))
+                if name is not None:
+                    found.append(name)
+                    start += length - 1
+                    break
+            start += 1
+        return tuple(dict.fromkeys(name for name in found if name))
+
+
+class LLMNamer:
+    """Asks a model which entities a text names.
+
+    Args:
+        model: The model.
+        prompt: A template file of one's own.
+    """
+
+    def __init__(self, model: ChatModel, prompt: str | None = None) -> None:
+        self._model = model
+        self._prompt = load_prompt("names", prompt)
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint("llm", self._model.config.model_dump(mode="json"), self._prompt.hash)
+
+    def names(self, texts: Sequence[str], graph: KnowledgeGraph) -> list[tuple[str, ...] | str]:
+        distinct = list(dict.fromkeys(texts))
+        replies = self._model.complete([self._prompt.messages(text=text) for text in distinct])
+        found: dict[str, tuple[str, ...] | str] = {}
+        for text, reply in zip(distinct, replies, strict=True):
+            names = (clean_name(name) for name in strings_in(reply.text) or ())
+            found[text] = reply.failed or tuple(dict.fromkeys(name for name in names if name))
+        return [found[text] for text in texts]
+
+
+def seeds_of(
+    graph: KnowledgeGraph, questions: Sequence[Question], config: SeedConfig, namer: Namer, encoder: TextEncoder | None = None
+) -> list[Seeds]:
+    """The seeds of questions about one document.
+
+    Args:
+        graph: The document's graph.
+        questions: With their gold: the first answer is looked at.
+        config: Options.
+        namer: Finds names.
+        encoder: Needed where the fallback is `embedding`.
+
+    Raises:
+        ValueError: The fallback is `embedding`, and there is no encoder.
+    """
+    if config.fallback == "embedding" and encoder is None:
+        raise ValueError("the fallback 'embedding' needs an encoder")
+    texts = [_texts(question, config.source) for question in questions]
+    named = iter(namer.names([text for several in texts for text in several], graph))
+    finder = _Finder(graph, config.fallback, encoder)
+    return [finder.seeds([next(named) for _ in several]) for several in texts]
+
+
+class _Finder:
+    """Finds nodes for names."""
+
+    def __init__(self, graph: KnowledgeGraph, fallback: str, encoder: TextEncoder | None) -> None:
+        self._graph = graph
+        self._fallback = fallback
+        self._encoder = encoder
+        self._words = [frozenset(_words(node.name)) for node in graph.nodes] if fallback == "jaccard5" else []
+        self._vectors: np.ndarray | None = None
+
+    def seeds(self, named: Sequence[tuple[str, ...] | str]) -> Seeds:
+        failed = next((why for why in named if isinstance(why, str)), None)
+        asked = tuple(dict.fromkeys(name for names in named if not isinstance(names, str) for name in names))
+        exact = tuple(name for name in asked if name in self._graph.places)
+        if exact or not asked or not self._graph.nodes:
+            return Seeds(exact, "name" if exact else "", asked, failed)
+        near = self._nearest(asked)
+        return Seeds(near, self._fallback if near else "", asked, failed)
+
+    def _nearest(self, asked: Sequence[str]) -> tuple[str, ...]:
+        if self._fallback == "none":
+            return ()
+        scores = self._jaccard(asked) if self._fallback == "jaccard5" else self._cosines(asked)
+        # Nodes are in the order of their names, so that a stable sort breaks ties by name.
+        best = np.argsort(-scores, kind="stable")[:NEAREST]
+        return tuple(self._graph.nodes[place].name for place in best if scores[place] > 0)
+
+    def _jaccard(self, asked: Sequence[str]) -> np.ndarray:
+        wanted = [frozenset(_words(name)) for name in asked]
+        return np.array([max(_overlap(words, one) for one in wanted) for words in self._words])
+
+    def _cosines(self, asked: Sequence[str]) -> np.ndarray:
+        assert self._encoder is not None
+        if self._vectors is None:
+            self._vectors = _unit(self._encoder.passages([node.text for node in self._graph.nodes]))
+        return (self._vectors @ _unit(self._encoder.passages(list(asked))).T).max(axis=1)
+
+
+def _texts(question: Question, source: str) -> list[str]:
+    answer = [question.answers[0]] if question.answers else []
+    return {"answer": answer, "question": [question.text], "both": [*answer, question.text]}[source]
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.upper())
+
+
+def _overlap(one: frozenset[str], other: frozenset[str]) -> float:
+    return len(one & other) / len(one | other) if one or other else 0.0
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.where(lengths > 0, lengths, 1)
+
+
+# -- Where a ranking of entities is cut: just before its steepest fall (Algorithm 1 of ARK) --
+
+
+SIGNIFICANT = 12
+"""Digits of a score that count: nodes in equal positions differ in the last ones by rounding, not by rank."""
+
+
+class CutConfig(BaseModel):
+    """Where the fall is looked for: between positions `min_k` and `max_k` of the ranking."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    min_k: int = Field(ge=1, description="fewest entities, where there are as many")
+    max_k: int = Field(ge=1, description="most entities (k)")
+    inclusive_k: bool = Field(False, description="a fall right behind position max_k counts too; released: yes")
+    apply_eps: bool = Field(True, description="leave out scores below eps first; released: no, only zeros")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.max_k < self.min_k:
+            raise ValueError("max_k must not be less than min_k")
+        return self
+
+
+LARGE = CutConfig.model_validate({"min_k": 20, "max_k": 50})
+SMALL = CutConfig.model_validate({"min_k": 3, "max_k": 10})
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where a ranking is cut.
+
+    Attributes:
+        size: So many nodes are kept.
+        considered: Nodes of the prefix that entered (|V'|).
+        fall: The relative drop behind the last node kept, as the difference of logarithms; None where all are kept
+            for want of a place to cut.
+    """
+
+    size: int
+    considered: int
+    fall: float | None
+
+
+def ranked(scores: NDArray[Any], names: Sequence[str]) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """Nodes with a positive score, best first, ties by name.
+
+    Returns:
+        Their indices, and their scores to `SIGNIFICANT` digits.
+    """
+    found = np.flatnonzero(scores > 0)
+    values = rounded(np.asarray(scores, np.float64)[found])
+    alphabetical = np.argsort(np.array([names[place] for place in found.tolist()] or [""]), kind="stable")[: len(found)]
+    order = alphabetical[np.argsort(-values[alphabetical], kind="stable")]
+    return found[order], values[order]
+
+
+def rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Positive numbers to `SIGNIFICANT` digits."""
+    return np.array([float(f"{value:.{SIGNIFICANT - 1}e}") for value in values.tolist()], np.float64)
+
+
+def cut(scores: NDArray[np.float64], config: CutConfig, eps: float) -> Cut:
+    """Cut a ranking just before its largest relative drop.
+
+    With s_i = −log score_i and d_i = s_i − s_{i−1}, the first i that makes d_i largest among min_k ≤ i < min(max_k,
+    |V'|) is how many are kept; `inclusive_k` admits i = max_k. With fewer than min_k nodes all are kept, and where no
+    i lies in between the first max_k. Where all scores are equal the first admissible i is taken.
+
+    Args:
+        scores: Positive, not increasing.
+        config: Where to look.
+        eps: Scores below it are left out, if `apply_eps` says so.
+
+    Source:
+        Algorithm 1 of ARK; min_k is the released code's.
+    """
+    considered = int(np.count_nonzero(scores >= eps)) if config.apply_eps else len(scores)
+    last = min(config.max_k, considered - 1) if config.inclusive_k else min(config.max_k, considered) - 1
+    if last < config.min_k:
+        return Cut(min(config.max_k, considered), considered, None)
+    # The quotient has its maximum where the difference of the logarithms has, and scaling by 2 leaves it untouched.
+    falls = scores[config.min_k - 1 : last] / scores[config.min_k : last + 1]
+    steepest = int(np.argmax(falls))
+    return Cut(config.min_k + steepest, considered, float(np.log(falls[steepest])))
+
+
+# -- What lies around the answer of a question in its document's graph: seeds, scores, and the two cuts --
+
+
+SIZES = ("large", "small")
+SHOWN = 60
+"""Entities that a neighbourhood lists at least, those behind the cuts included, where there are as many."""
+
+
+class NeighbourhoodConfig(BaseModel):
+    """Options from seeds to cuts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    seeds: SeedConfig = SeedConfig.model_validate({})
+    ppr: PageRankConfig = PageRankConfig.model_validate({})
+    large: CutConfig = LARGE
+    small: CutConfig = SMALL
+    force_seeds: bool = Field(False, description="put seeds that a cut left out in front of it")
+
+
+PRESETS = {
+    "paper": {"ppr": {"teleport": 0.85, "dangling": "drop"}, "large": {"min_k": 1, "max_k": 200}, "small": {"min_k": 1, "max_k": 10}},
+    "released": {
+        "ppr": {"teleport": 0.15, "released_exact": True},
+        "large": {"min_k": 20, "max_k": 50, "inclusive_k": True, "apply_eps": False},
+        "small": {"min_k": 3, "max_k": 10, "inclusive_k": True, "apply_eps": False},
+    },
+}
+"""Where paper and released code depart from the defaults; the paper leaves the sizes of the small cut open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subgraph:
+    """A neighbourhood cut to one size.
+
+    Attributes:
+        entities: Names, best first (seeds that were forced in come before all others).
+        cut: How many of the ranking were kept.
+        considered: Entities that entered the cut (|V'|).
+        fall: The relative drop at the cut, as a difference of logarithms; None where there was no place to cut.
+    """
+
+    entities: tuple[str, ...]
+    cut: int
+    considered: int
+    fall: float | None
+
+    def nodes(self, graph: KnowledgeGraph) -> list[Node]:
+        """Its nodes, in order."""
+        return [graph.nodes[graph.places[name]] for name in self.entities]
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbourhood:
+    """What lies around the answer of a question.
+
+    Attributes:
+        question_id: The question.
+        seeds: Where the search began, and how these were found; without names the question is left out.
+        entities: Best first, `SHOWN` of them or as many as the large cut looked at.
+        scores: One per entity.
+        large, small: The two cuts; the small one is contained in the large.
+    """
+
+    question_id: str
+    seeds: Seeds
+    entities: tuple[str, ...] = ()
+    scores: tuple[float, ...] = ()
+    large: Subgraph = Subgraph((), 0, 0, None)
+    small: Subgraph = Subgraph((), 0, 0, None)
+
+    @property
+    def skipped(self) -> bool:
+        """Whether there is nothing to go on with."""
+        return not self.small.entities
+
+    def size(self, name: str) -> Subgraph:
+        """`large` or `small`."""
+        return {"large": self.large, "small": self.small}[name]
+
+
+def neighbourhoods(
+    graph: KnowledgeGraph,
+    questions: Sequence[Question],
+    config: NeighbourhoodConfig,
+    namer: Namer | None = None,
+    encoder: TextEncoder | None = None,
+) -> list[Neighbourhood]:
+    """The neighbourhoods of questions about one document, all scored together.
+
+    Args:
+        graph: The document's graph.
+        questions: With their gold.
+        config: Options.
+        namer: Finds names in answers and questions; None looks for the graph's nodes in them.
+        encoder: For the fallback `embedding`.
+
+    Returns:
+        One per question, in order; those without a seed are `skipped`.
+    """
+    seeds = seeds_of(graph, questions, config.seeds, namer or GraphNamer(), encoder)
+    started = [number for number, one in enumerate(seeds) if one.names]
+    found = [Neighbourhood(question.id, one) for question, one in zip(questions, seeds, strict=True)]
+    if started:
+        scores = scores_from_seeds(graph, [seeds[number].names for number in started], config.ppr)
+        for column, number in enumerate(started):
+            found[number] = _neighbourhood(questions[number].id, graph, seeds[number], scores[:, column], config)
+    return found
+
+
+def _neighbourhood(question_id: str, graph: KnowledgeGraph, seeds: Seeds, scores: Floats, config: NeighbourhoodConfig) -> Neighbourhood:
+    order, values = ranked(scores, [node.name for node in graph.nodes])
+    names = tuple(graph.nodes[place].name for place in order)
+    large, small = (_subgraph(names, cut(values, rule, config.ppr.eps), seeds, config.force_seeds) for rule in (config.large, config.small))
+    # Both are beginnings of one ranking; only a small cut that falls behind the large one's could break this.
+    if large.cut < small.cut:
+        small = _subgraph(names, Cut(large.cut, small.considered, large.fall), seeds, config.force_seeds)
+    assert set(small.entities) <= set(large.entities)
+    shown = max(SHOWN, config.large.max_k + 1, len(large.entities))
+    return Neighbourhood(question_id, seeds, names[:shown], tuple(values[:shown].tolist()), large, small)
+
+
+def _subgraph(names: Sequence[str], found: Cut, seeds: Seeds, force: bool) -> Subgraph:
+    kept = tuple(names[: found.size])
+    missing = tuple(name for name in seeds.names if name not in kept) if force else ()
+    return Subgraph(missing + kept, found.size, found.considered, found.fall)

@@ -1,0 +1,112 @@
+"""A neighbourhood drawn: entities in circles around the best, their relations, the seeds, and where it was cut."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from html import escape
+
+from methods.graphs.knowledge_graph import KnowledgeGraph
+from methods.graphs.neighbourhood import Neighbourhood
+from methods.registry import shortened
+
+SIZE = 760
+MOST = 40
+"""Entities that are drawn: beyond these nobody reads names."""
+RINGS = (1, 7, 14, 28)
+"""Entities of each ring from the middle outwards; the last takes what is left."""
+LABEL = 22
+
+_NO_XML = re.compile(r"[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")
+
+_STYLE = (
+    "text{font:11px sans-serif;fill:#222}"
+    ".edge{stroke:#999;stroke-width:1}.similarity{stroke-dasharray:4 3;stroke:#bbb}"
+    ".node{fill:#fff;stroke:#555;stroke-width:1.2}.small{fill:#9ecae1}.large{fill:#deebf7}"
+    ".seed{stroke:#d94801;stroke-width:3}.outside{fill:#f7f7f7;stroke:#bbb}.note{font-size:12px}"
+)
+
+
+def svg(graph: KnowledgeGraph, around: Neighbourhood, most: int = MOST) -> str:
+    """Draw a neighbourhood.
+
+    The best entity is in the middle, worse ones further out, so that the same neighbourhood always looks the same.
+
+    Args:
+        graph: The document's graph.
+        around: The neighbourhood.
+        most: Entities drawn at most.
+
+    Returns:
+        An SVG that stands alone; names in it are escaped.
+    """
+    names = list(around.entities[:most])
+    places = dict(zip(names, layout(len(names)), strict=True))
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {SIZE} {SIZE + 44}" role="img">',
+        "<title>Entities around the answer</title>",
+        f"<style>{_STYLE}</style>",
+        *_edges(graph, places),
+        *(_node(name, places[name], around, rank) for rank, name in enumerate(names)),
+        *_legend(around, len(names)),
+        "</svg>",
+    ]
+    return "\n".join(parts)
+
+
+def layout(count: int) -> list[tuple[float, float]]:
+    """Places of so many entities, best first: rings around the middle of the picture."""
+    places: list[tuple[float, float]] = []
+    ring = 0
+    while len(places) < count:
+        left = count - len(places)
+        last = ring == len(RINGS) - 1
+        here = left if last else min(left, RINGS[ring])
+        radius = ring * (SIZE / 2 - 50) / (len(RINGS) - 1)
+        for number in range(here):
+            angle = 2 * math.pi * (number / here) + 0.4 * ring - math.pi / 2
+            places.append((SIZE / 2 + radius * math.cos(angle), SIZE / 2 + radius * math.sin(angle)))
+        ring += 1
+    return places
+
+
+def _edges(graph: KnowledgeGraph, places: dict[str, tuple[float, float]]) -> list[str]:
+    lines = []
+    for edge in graph.edges:
+        if edge.source in places and edge.target in places:
+            (x1, y1), (x2, y2) = places[edge.source], places[edge.target]
+            kind = "edge" if "extracted" in edge.kinds else "edge similarity"
+            said = "; ".join(edge.descriptions) or f"similar: {edge.similarity or 0:.2f}"
+            lines.append(
+                f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"><title>{escaped(said)}</title></line>'
+            )
+    return lines
+
+
+def _node(name: str, place: tuple[float, float], around: Neighbourhood, rank: int) -> str:
+    x, y = place
+    inside = "small" if name in around.small.entities else "large" if name in around.large.entities else "outside"
+    kind = f"node {inside}" + (" seed" if name in around.seeds.names else "")
+    radius = 14 - min(rank, 30) * 0.25
+    title = f"{rank + 1}. {name}, score {around.scores[rank]:.4g}"
+    label = escaped(shortened(name, LABEL))
+    return (
+        f'<g><circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}"><title>{escaped(title)}</title>'
+        f'</circle><text x="{x:.1f}" y="{y + radius + 12:.1f}" text-anchor="middle">{label}</text></g>'
+    )
+
+
+def _legend(around: Neighbourhood, drawn: int) -> Sequence[str]:
+    falls = [
+        f"{size}: cut behind rank {one.cut}" + (f" (score falls to {math.exp(-one.fall):.0%})" if one.fall else "")
+        for size, one in (("small, dark", around.small), ("large, light", around.large))
+    ]
+    more = f"; {len(around.entities) - drawn} more not drawn" if len(around.entities) > drawn else ""
+    lines = ["; ".join(falls), f"ringed: seeds; white: beyond the cuts; dashed: similarity alone{more}"]
+    return [f'<text class="note" x="12" y="{SIZE + 16 + 18 * number}">{escaped(line)}</text>' for number, line in enumerate(lines)]
+
+
+def escaped(text: str) -> str:
+    """Text that may stand in XML: what XML cannot hold at all is left out."""
+    return escape(_NO_XML.sub("", text))

@@ -1,0 +1,223 @@
+"""The extractor for worlds: it knows the sentence patterns of their language, and nothing about any world.
+
+It takes the place of a language model where none is at hand. Like one, it sees the text alone: who is meant by a
+pronoun, a shorter name or an epithet it has to find out from the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
+
+from benchmarks.core.fingerprint import fingerprint
+from benchmarks.text import sentences
+from benchmarks.worlds.text import named, state
+from benchmarks.worlds.world import VALUES, Relation, relations
+from methods.graphs.chunking import Chunk
+from methods.graphs.knowledge_graph import EntityRecord, GraphBuilder, KnowledgeGraph, Records, RelationRecord, clean_name
+
+VERSION = 1
+UNRESOLVED = "malformed: statement about nobody known"
+STRENGTH = 8.0
+"""Of every relation: what a world states, it states plainly."""
+
+_NAME = r"(?:[Tt]he )?[A-Z][\w.]*(?: (?:(?:of|to|for|and|the) )?[A-Z][\w.]*)*"
+_SLOTS = {"h": f"(?P<head>{_NAME})", "o": f"(?P<head>{_NAME}|her|him|it)", "p": rf"(?P<head>{_NAME}'s|[Hh]er|[Hh]is|[Ii]ts)"}
+_PRONOUN = re.compile(r"she|he|it|her|him|his|its", re.IGNORECASE)
+_CALLED = re.compile(rf"(?P<name>{_NAME}), called (?P<epithet>the [A-Z]\w* [A-Z]\w*),")
+
+
+class _Pattern(NamedTuple):
+    """How something is said: the form of a sentence, with a group `head` and, for facts, `tail`."""
+
+    relation: Relation
+    template: str
+    sentence: re.Pattern[str]
+    literal: str
+    states: bool
+
+
+class _Told(NamedTuple):
+    """A fact as a sentence tells it; head and tail as the text has them, pronouns and epithets resolved."""
+
+    chunk: int
+    pattern: _Pattern
+    head: str
+    tail: str
+
+
+class WorldsExtractor:
+    """Reads the documents of worlds."""
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint("worlds", VERSION)
+
+    def extract(self, document_id: str, chunks: Sequence[Chunk]) -> KnowledgeGraph:
+        kinds = _kinds(sentence for chunk in chunks for sentence in sentences(chunk.text))
+        told, lost = _read(chunks, kinds)
+        names = _Names(told, kinds)
+        builder = GraphBuilder()
+        by_chunk: dict[int, list[_Told]] = defaultdict(list)
+        for fact in told:
+            by_chunk[fact.chunk].append(fact)
+        for chunk, facts in by_chunk.items():
+            builder.add(chunk, _records(facts, names))
+        if lost:
+            builder.count(UNRESOLVED, lost)
+        return builder.build(document_id)
+
+
+class _Names:
+    """The fullest name of each entity that a document tells of."""
+
+    def __init__(self, told: Iterable[_Told], kinds: Mapping[str, Counter[str]]) -> None:
+        self._kinds = kinds
+        mentioned = Counter(name for fact in told for name in _entities(fact))
+        self._articles = {_bare(name) for name in mentioned if name.startswith("the ")}
+        self._by_word: dict[str, set[str]] = defaultdict(set)
+        for name in {_bare(name) for name in mentioned}:
+            words = name.split(" ")
+            if len(words) > 1 and not words[0].endswith("."):
+                for word in words:
+                    self._by_word[word].add(name)
+
+    def full(self, name: str, kind: str) -> str:
+        """A name as the knowledge graph of its world spells it."""
+        bare = _bare(name)
+        words = bare.split(" ")
+        if len(words) == 1 or words[0].endswith("."):
+            candidates = [one for one in self._by_word[words[-1]] if self._means(words, one, kind)]
+            bare = candidates[0] if len(candidates) == 1 else bare
+        return f"The {bare}" if kind == "work" and name.startswith("The ") else bare
+
+    def text(self, full: str) -> str:
+        """A name as running text has it, with its article."""
+        return f"the {full}" if full in self._articles and not full.startswith("The ") else full
+
+    def _means(self, shorter: Sequence[str], full: str, kind: str) -> bool:
+        words = full.split(" ")
+        known = self._kinds.get(full)
+        if known and kind not in known:
+            return False
+        if len(shorter) == 1:
+            return True
+        return len(words) == len(shorter) and all(word.startswith(short[:-1]) for short, word in zip(shorter[:-1], words[:-1], strict=True))
+
+
+def _kinds(texts: Iterable[str]) -> dict[str, Counter[str]]:
+    """For each name the kinds that sentences with a single reading take it for."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for sentence in texts:
+        readings = [one for one in _readings(_CALLED.sub(r"\g<name>", sentence)) if one[0].states]
+        if len({(one[0].relation.head, one[0].relation.tail) for one in readings}) == 1:
+            pattern, head, tail = readings[0]
+            if not _PRONOUN.fullmatch(head):
+                found[_bare(head)][pattern.relation.head] += 1
+            if pattern.relation.to_entity:
+                found[_bare(tail)][pattern.relation.tail] += 1
+    return found
+
+
+def _read(chunks: Sequence[Chunk], kinds: Mapping[str, Counter[str]]) -> tuple[list[_Told], int]:
+    """What is told, chunk by chunk, and how much of it about somebody that no name was given for."""
+    told: list[_Told] = []
+    epithets: dict[str, str] = {}
+    subject: str | None = None
+    lost = 0
+    for chunk in chunks:
+        for sentence in sentences(chunk.text):
+            called = _CALLED.match(sentence)
+            if called:
+                epithets[called["epithet"].lower()] = called["name"]
+                sentence = _CALLED.sub(r"\g<name>", sentence, count=1)
+            readings = _readings(sentence)
+            if not readings:
+                continue
+            pattern, head, tail = max(readings, key=lambda one: _agreement(one, kinds))
+            if not _PRONOUN.fullmatch(head):
+                subject = epithets.get(head.lower(), head)
+            if pattern.states and subject is None:
+                lost += 1
+            elif pattern.states and subject is not None:
+                told.append(_Told(chunk.index, pattern, subject, tail))
+    return told, lost
+
+
+def _agreement(reading: tuple[_Pattern, str, str], kinds: Mapping[str, Counter[str]]) -> tuple[int, int, int]:
+    """How well a reading fits: plain values first, then what is known of the names, then the more literal."""
+    pattern, head, tail = reading
+    ends = [(head, pattern.relation.head)] + [(tail, pattern.relation.tail)] * pattern.relation.to_entity
+    fits = sum(1 if kind in known else -1 for name, kind in ends if (known := kinds.get(_bare(name))))
+    return (not pattern.relation.to_entity, fits, len(pattern.literal))
+
+
+def _readings(sentence: str) -> list[tuple[_Pattern, str, str]]:
+    """Every pattern that a sentence fits, with its head and tail."""
+    found = []
+    for pattern in _patterns():
+        if pattern.literal in sentence and (match := pattern.sentence.fullmatch(sentence)):
+            groups = match.groupdict()
+            head = groups["head"].removesuffix("'s")
+            found.append((pattern, head, groups.get("tail") or ""))
+    return found
+
+
+@cache
+def _patterns() -> tuple[_Pattern, ...]:
+    return tuple(
+        _pattern(relation, template, states)
+        for relation in relations()
+        for states, templates in ((True, relation.says), (False, relation.decoys))
+        for template in templates
+    )
+
+
+def _pattern(relation: Relation, template: str, states: bool) -> _Pattern:
+    slots = {**_SLOTS, "t": f"(?P<tail>{_tail(relation)})"}
+    parts = re.split(r"\{([hopt])\}", template)
+    parts[0] = parts[0][:1].upper() + parts[0][1:]
+    source = "".join(slots[part] if place % 2 else re.escape(part) for place, part in enumerate(parts))
+    source = source.replace(r"\ a\ (?P<tail>", r"\ an?\ (?P<tail>")
+    # "a" may have become "an", so that it does not belong to what must stand there.
+    literal = max((part.removesuffix(" a ") for part in parts[::2]), key=len)
+    return _Pattern(relation, template, re.compile(source), literal, states)
+
+
+def _tail(relation: Relation) -> str:
+    if relation.to_entity:
+        return _NAME
+    if relation.tail == "year":
+        return r"\d{3,4}"
+    if relation.tail == "number":
+        return rf"[\d,]+ {re.escape(relation.unit)}"
+    return "|".join(map(re.escape, VALUES[relation.tail]))
+
+
+def _records(facts: Iterable[_Told], names: _Names) -> Records:
+    entities: list[EntityRecord] = []
+    stated: list[RelationRecord] = []
+    for fact in facts:
+        relation = fact.pattern.relation
+        head = names.full(fact.head, relation.head)
+        tail = names.full(fact.tail, relation.tail) if relation.to_entity else fact.tail
+        text = state(fact.pattern.template, named(names.text(head)), names.text(tail))
+        ends = clean_name(head), clean_name(tail)
+        if ends[0] == ends[1]:
+            continue
+        kinds = relation.head.upper(), relation.tail.upper()
+        entities += [EntityRecord(name, kind, text) for name, kind in zip(ends, kinds, strict=True)]
+        stated.append(RelationRecord(*ends, text, STRENGTH))
+    return Records(tuple(entities), tuple(stated))
+
+
+def _entities(fact: _Told) -> list[str]:
+    return [fact.head, fact.tail] if fact.pattern.relation.to_entity else [fact.head]
+
+
+def _bare(name: str) -> str:
+    """A name without an article."""
+    return re.sub(r"^[Tt]he ", "", name)

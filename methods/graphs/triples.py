@@ -1,0 +1,222 @@
+"""The graph that a retriever is pretrained on: every triple of the graphs of some datasets, each once.
+
+Nothing of the datasets' questions and answers is looked at, which is what makes the retriever "zero-shot"; their graphs
+are. Test graphs are refused, since the test triples themselves would be seen, unless they are asked for by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from benchmarks import registry
+from benchmarks.core.errors import UserError
+from benchmarks.graphs import TripleCorpus, Triples, united
+from benchmarks.registry import Benchmark
+from benchmarks.schema import Triple
+from benchmarks.worlds.world import require_training_seed
+
+# -- The text of a triple: head, what the relation is called, tail, joined by single spaces --
+# The paper's figures show the last part of a dotted relation with its underscores (`Jamaica languages_spoken Jamaican
+# English`); that is the default.
+
+
+RelationText = Literal["last", "full"]
+Underscores = Literal["keep", "space"]
+
+
+class LineariseConfig(BaseModel):
+    """How triples are written."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rel: RelationText = Field(default="last", description="of a dotted relation: its last part (paper), or all of it")
+    underscores: Underscores = Field(default="keep", description="in relations: kept (paper), or written as spaces")
+
+
+def relation_text(relation: str, rel: RelationText = "last", underscores: Underscores = "keep") -> str:
+    """What a relation is called; one without dots is its own last part.
+
+    Args:
+        relation: As the graph names it (`location.country.languages_spoken`).
+        rel, underscores: As in `LineariseConfig`.
+    """
+    parts = [part for part in relation.split(".") if part.strip()]
+    text = parts[-1] if rel == "last" and parts else relation
+    return " ".join(text.replace("_", " ").split()) if underscores == "space" else text
+
+
+def linearise(triple: Triple, rel: RelationText = "last", underscores: Underscores = "keep") -> str:
+    """The text of one triple.
+
+    Args:
+        triple: Head, relation, tail.
+        rel, underscores: As in `LineariseConfig`.
+    """
+    head, relation, tail = triple
+    return f"{head} {relation_text(relation, rel, underscores)} {tail}"
+
+
+def linearised(triples: Triples, rows: NDArray[np.integer] | None = None, config: LineariseConfig | None = None) -> list[str]:
+    """The texts of many triples at once; every relation is worked out a single time.
+
+    Args:
+        triples: Where the rows are.
+        rows: Which ones, in which order; None: all.
+        config: How they are written.
+
+    Returns:
+        One text per row, what `linearise` gives.
+    """
+    config = config or LineariseConfig()
+    table = triples.table if rows is None else triples.table[rows]
+    relations = _renamed(triples.relations.to_pylist(), config)
+    columns = ((triples.entities, "head"), (relations, "relation"), (triples.entities, "tail"))
+    # Large strings: a million texts may pass the two gigabytes that 32-bit offsets reach.
+    parts = [texts.cast(pa.large_string()).take(pa.array(table[name])) for texts, name in columns]
+    joined: pa.Array = pc.binary_join_element_wise(*parts, pa.scalar(" ", pa.large_string()))
+    return joined.to_pylist()
+
+
+def _renamed(relations: Sequence[str], config: LineariseConfig) -> pa.Array:
+    return pa.array([relation_text(one, config.rel, config.underscores) for one in relations], pa.string())
+
+
+# -- The graph that a retriever is pretrained on: every triple of the graphs of some datasets, each once --
+
+
+UNNAMED = r"^[mg]\.[0-9a-z_]+$"
+"""Freebase ids, which stand for entities without a name."""
+
+
+@dataclass(frozen=True)
+class PretrainingGraph:
+    """Distinct triples with what they came from.
+
+    Attributes:
+        triples: By row; `triples.entities` and `triples.relations` are the names behind the numbers.
+        heads, relations, tails: Numbers of entities and relations, one per triple.
+        references: The data as it was loaded.
+        fingerprint: Of the triples alone.
+        fingerprints: Of the benchmarks, for the record; their questions count there.
+        test: Those of the references that hold test graphs, in which a result is not zero-shot.
+        counts: `triples`, `entities`, `relations`, `unnamed_entities`, `triples_with_unnamed`, `self_loops`, and under
+            each reference how many distinct triples it brought.
+    """
+
+    triples: Triples
+    heads: NDArray[np.int32]
+    relations: NDArray[np.int32]
+    tails: NDArray[np.int32]
+    references: tuple[str, ...]
+    fingerprint: str
+    fingerprints: tuple[str, ...]
+    test: tuple[str, ...]
+    counts: Mapping[str, int]
+
+    def __len__(self) -> int:
+        return len(self.heads)
+
+    @property
+    def names(self) -> pa.Array:
+        """Names of entities, by number."""
+        return self.triples.entities
+
+    @cached_property
+    def unnamed(self) -> NDArray[np.bool_]:
+        """Of each entity, by number, whether it has no name."""
+        return unnamed(self.names)
+
+    @cached_property
+    def nameable(self) -> NDArray[np.bool_]:
+        """Of each triple whether both its ends have a name, so that a question can be asked about it."""
+        return ~(self.unnamed[self.heads] | self.unnamed[self.tails])
+
+
+def unnamed(names: pa.Array) -> NDArray[np.bool_]:
+    """Which names are ids that stand for no name (`m.0abc`, `g.11x`)."""
+    found = pc.match_substring_regex(names, UNNAMED)
+    return np.asarray(found.to_numpy(zero_copy_only=False), bool)
+
+
+def load_graph(
+    references: Iterable[str], options: Mapping[str, Mapping[str, Any]] | None = None, *, allow_test: bool = False
+) -> PretrainingGraph:
+    """The union of the graphs of datasets.
+
+    Args:
+        references: Data references whose corpora are triples (`webqsp:train+validation`, `worlds/graph:train`).
+        options: Of datasets, by name.
+        allow_test: Take test splits, too; the graph then says so. Worlds of validation and test are never taken.
+
+    Raises:
+        UserError: A reference has no triples, is a test split, or holds worlds that must not be trained on; or there
+            is no triple in any of them.
+    """
+    given = options or {}
+    wanted = list(references)
+    if not wanted:
+        raise UserError("no graph is named to pretrain on", where="graph", try_this="webqsp:train+validation")
+    test = tuple(one for one in wanted if _is_test(one))
+    if test and not allow_test:
+        raise UserError(
+            f"{test[0]} holds test graphs, which must not be pretrained on",
+            where="graph",
+            try_this="train and validation splits, or allow_test: true, which every result then says",
+        )
+    benchmarks = [registry.load(one, given.get(registry.resolve(one)[0].name, {})) for one in wanted]
+    corpora = [_triples_of(benchmark) for benchmark in benchmarks]
+    return graph_of(benchmarks, corpora, test)
+
+
+def graph_of(benchmarks: Sequence[Benchmark], corpora: Sequence[TripleCorpus], test: tuple[str, ...]) -> PretrainingGraph:
+    """The union of corpora of triples.
+
+    Raises:
+        UserError: They hold no triple.
+    """
+    whole = corpora[0] if len(corpora) == 1 else united(corpora)
+    assert isinstance(whole, TripleCorpus)
+    references = tuple(str(benchmark.reference) for benchmark in benchmarks)
+    if not len(whole):
+        raise UserError(f"the graphs of {', '.join(references)} hold no triple", where="graph", try_this="other data")
+    triples = whole.triples
+    heads, relations, tails = (np.ascontiguousarray(triples.table[name]) for name in ("head", "relation", "tail"))
+    nameless = unnamed(triples.entities)
+    counts = {
+        "triples": len(heads),
+        "entities": len(triples.entities),
+        "relations": len(triples.relations),
+        "unnamed_entities": int(nameless.sum()),
+        "triples_with_unnamed": int((nameless[heads] | nameless[tails]).sum()),
+        "self_loops": int((heads == tails).sum()),
+        **{reference: len(corpus) for reference, corpus in zip(references, corpora, strict=True)},
+    }
+    fingerprints = tuple(benchmark.fingerprint for benchmark in benchmarks)
+    return PretrainingGraph(triples, heads, relations, tails, references, whole.fingerprint, fingerprints, test, counts)
+
+
+def _is_test(reference: str) -> bool:
+    split = registry.resolve(reference)[0].split or ""
+    return "test" in split.split("+")
+
+
+def _triples_of(benchmark: Benchmark) -> TripleCorpus:
+    """The corpus of a benchmark, if it is of triples that may be trained on."""
+    reference = str(benchmark.reference)
+    if not isinstance(benchmark.corpus, TripleCorpus):
+        raise UserError(
+            f"{reference} has no graphs", where="graph", try_this="data of graph QA with its graphs: webqsp, cwq (layout rog), worlds/graph"
+        )
+    if benchmark.reference.name == "worlds":
+        for seed in sorted({question.metadata["seed"] for question in benchmark.questions}):
+            require_training_seed(seed)
+    return benchmark.corpus

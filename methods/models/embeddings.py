@@ -1,0 +1,505 @@
+"""Search by inner product: exactly, by blocked matrix products, or approximately, by a FAISS index on disk.
+
+Both find a few rows that may be among the best; the caller decides between those in float64, where a result does not
+depend on what else was in the batch. Exact search misses none of the best: its margin is a bound on the rounding error
+of the product, whatever type it was computed in. Up to about a million vectors it is also the fastest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from functools import cached_property
+from itertools import count
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.core.errors import MissingPackage, UserError
+from methods.models.reply_cache import use_wal
+
+# -- Vectors kept on disk by (model fingerprint, text hash): what was encoded once is never encoded again --
+# One folder per model: `vectors.f32`, rows of float32 that are only ever appended, and `rows.sqlite`, which says which
+# text is in which row. A row counts once its entry is committed, and is written and flushed before that, so many
+# processes may use a folder at once and `kill -9` loses at most the batch in flight.
+
+
+Vectors = NDArray[np.float32]
+HASH_BYTES = 16
+ASKED_AT_ONCE = 4096
+"""Hashes per statement; SQLite allows 32,766."""
+WAIT_SECONDS = 300.0
+"""Longest wait for another writer; one holds the lock for as long as writing one batch takes."""
+
+
+def text_hash(text: str) -> bytes:
+    """The key of a text: 128 bits, so that a collision among 10^12 texts has a chance of 10^-15."""
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=HASH_BYTES).digest()
+
+
+class EmbeddingCache:
+    """The vectors of one model.
+
+    Args:
+        folder: Where caches live; this model's is a folder in it.
+        model: Fingerprint of everything that decides a text's vector.
+        dimension: Length of a vector.
+
+    Raises:
+        UserError: The folder is not such a cache, or one of vectors of another length.
+    """
+
+    def __init__(self, folder: Path, model: str, dimension: int) -> None:
+        self.folder = folder / model
+        self.dimension = dimension
+        self._bytes = 4 * dimension
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._vectors_path = self.folder / "vectors.f32"
+        with self._index() as index:
+            use_wal(index, WAIT_SECONDS)
+            index.execute("BEGIN IMMEDIATE")
+            index.execute("CREATE TABLE IF NOT EXISTS rows (hash BLOB PRIMARY KEY, row INTEGER) WITHOUT ROWID")
+            index.execute("CREATE TABLE IF NOT EXISTS size (dimension INTEGER, rows INTEGER)")
+            if index.execute("SELECT count(*) FROM size").fetchone()[0] == 0:
+                index.execute("INSERT INTO size VALUES (?, 0)", (dimension,))
+            found = index.execute("SELECT dimension FROM size").fetchone()[0]
+            index.execute("COMMIT")
+        if found != dimension:
+            raise UserError(
+                f"the cache holds vectors of {found} components where the model gives {dimension}",
+                where=str(self.folder),
+                try_this="delete this folder: it will be built again",
+            )
+
+    def __len__(self) -> int:
+        with self._index() as index:
+            return int(index.execute("SELECT rows FROM size").fetchone()[0])
+
+    def get(self, texts: Sequence[str]) -> tuple[NDArray[np.bool_], Vectors]:
+        """Look texts up.
+
+        Returns:
+            Which texts are there, shape (texts,), and their vectors in order, shape (found, dimension).
+
+        Raises:
+            UserError: The cache is damaged: rows that it lists are missing.
+        """
+        hashes = [text_hash(text) for text in texts]
+        with self._index() as index:
+            rows = self._rows(index, hashes)
+        places = np.array([rows.get(key, -1) for key in hashes], dtype=np.int64)
+        found = places >= 0
+        return found, self._read(places[found])
+
+    def put(self, texts: Sequence[str], vectors: Vectors) -> None:
+        """Keep vectors; durable when this returns. Texts that are there already keep the vector they have.
+
+        Args:
+            texts: The texts.
+            vectors: Shape (texts, dimension).
+        """
+        if vectors.shape != (len(texts), self.dimension):
+            raise ValueError(f"{len(texts)} texts need vectors of shape {(len(texts), self.dimension)}")
+        places = {text_hash(text): place for place, text in enumerate(texts)}
+        with self._index() as index:
+            # The lock makes the next free row ours; whatever a killed writer left beyond it is overwritten.
+            index.execute("BEGIN IMMEDIATE")
+            there = self._rows(index, list(places))
+            new = [key for key in places if key not in there]
+            first = int(index.execute("SELECT rows FROM size").fetchone()[0])
+            if new:
+                block = np.ascontiguousarray(vectors[[places[key] for key in new]], dtype="<f4")
+                self._write(first, block.tobytes())
+                index.executemany("INSERT INTO rows VALUES (?, ?)", zip(new, count(first), strict=False))
+                index.execute("UPDATE size SET rows = ?", (first + len(new),))
+            index.execute("COMMIT")
+
+    def vectors(self, texts: Sequence[str], encode: Callable[[Sequence[int]], Vectors]) -> Vectors:
+        """The vectors of texts, encoding only those that are new, each once.
+
+        Args:
+            texts: The texts.
+            encode: From places in `texts` to their vectors.
+
+        Returns:
+            Shape (texts, dimension).
+        """
+        first: dict[str, int] = {}
+        for place, text in enumerate(texts):
+            first.setdefault(text, place)
+        wanted = list(first)
+        found, known = self.get(wanted)
+        result = np.empty((len(wanted), self.dimension), dtype=np.float32)
+        result[found] = known
+        new = np.flatnonzero(~found)
+        if len(new):
+            result[new] = encode([first[wanted[place]] for place in new])
+            self.put([wanted[place] for place in new], result[new])
+        if len(wanted) == len(texts):
+            return result
+        rows = {text: row for row, text in enumerate(wanted)}
+        return result[[rows[text] for text in texts]]
+
+    @contextmanager
+    def _index(self) -> Iterator[sqlite3.Connection]:
+        """A connection of this call's own: safe across threads and forks, and cheap beside a batch."""
+        path = self.folder / "rows.sqlite"
+        try:
+            with closing(sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)) as connection:
+                yield connection
+        except sqlite3.DatabaseError as error:
+            locked = "locked" in str(error)
+            raise UserError(
+                f"the cache of embeddings cannot be used: {error}",
+                where=str(path),
+                try_this="try again when the other process has ended"
+                if locked
+                else "delete this folder if it is damaged: it will be built again",
+            ) from error
+
+    @staticmethod
+    def _rows(index: sqlite3.Connection, hashes: Sequence[bytes]) -> dict[bytes, int]:
+        rows: dict[bytes, int] = {}
+        for start in range(0, len(hashes), ASKED_AT_ONCE):
+            asked = hashes[start : start + ASKED_AT_ONCE]
+            marks = ",".join("?" * len(asked))
+            rows.update(index.execute(f"SELECT hash, row FROM rows WHERE hash IN ({marks})", asked))
+        return rows
+
+    def _write(self, first: int, raw: bytes) -> None:
+        descriptor = os.open(self._vectors_path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            offset, remaining = first * self._bytes, memoryview(raw)
+            while remaining:
+                written = os.pwrite(descriptor, remaining, offset)
+                offset, remaining = offset + written, remaining[written:]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _read(self, rows: NDArray[np.int64]) -> Vectors:
+        if not len(rows):
+            return np.empty((0, self.dimension), dtype=np.float32)
+        size = self._vectors_path.stat().st_size // self._bytes if self._vectors_path.exists() else 0
+        if int(rows.max()) >= size:
+            raise UserError(
+                f"the cache of embeddings is damaged: row {int(rows.max())} is listed, {size} rows are there",
+                where=str(self._vectors_path),
+                try_this="delete this folder: it will be built again",
+            )
+        mapped = np.memmap(self._vectors_path, dtype="<f4", mode="r", shape=(size, self.dimension))
+        return np.asarray(mapped[rows], dtype=np.float32)
+
+
+# -- Arrays of an index on disk: vectors written chunk by chunk, so that a build that was cut off continues --
+
+
+def write_vectors(path: Path, starts: Iterable[int], encode: Callable[[int], Vectors], dimension: int) -> None:
+    """Write vectors as one array file, unless it is there; each chunk is a file beside it until all are.
+
+    Args:
+        path: The file to write (`….npy`).
+        starts: Where the chunks begin: the same on every call.
+        encode: From where a chunk begins to its vectors, shape (rows, dimension).
+        dimension: Length of a vector.
+    """
+    if path.exists():
+        return
+    chunks = [(start, path.with_name(f"{path.stem}-{start}.chunk.npy")) for start in starts]
+    for start, chunk in chunks:
+        if not chunk.exists():
+            partial = chunk.with_suffix(".part")
+            with open(partial, "wb") as file:
+                np.save(file, encode(start))
+            os.replace(partial, chunk)
+    lengths = [len(np.load(chunk, mmap_mode="r")) for _, chunk in chunks]
+    partial = path.with_suffix(".part")
+    if sum(lengths):
+        vectors = np.lib.format.open_memmap(partial, mode="w+", dtype=np.float32, shape=(sum(lengths), dimension))
+        row = 0
+        for length, (_, chunk) in zip(lengths, chunks, strict=True):
+            vectors[row : row + length] = np.load(chunk)
+            row += length
+        vectors.flush()
+    else:
+        # An array without rows cannot be mapped.
+        with open(partial, "wb") as file:
+            np.save(file, np.empty((0, dimension), dtype=np.float32))
+    os.replace(partial, path)
+    for _, chunk in chunks:
+        chunk.unlink()
+
+
+def read_array(path: Path, *, mapped: bool) -> NDArray:
+    """Read an array of an index.
+
+    Args:
+        path: The file.
+        mapped: Whether it stays on disk; an array without rows cannot. What is written to it stays in memory.
+
+    Raises:
+        UserError: It is not there, or damaged.
+    """
+    try:
+        # "c": torch wraps only writable arrays.
+        return np.load(path, mmap_mode="c" if mapped else None)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"the vectors cannot be read: {error}", where=str(path.parent), try_this="delete this folder: it will be built again"
+        ) from error
+
+
+# -- Search by inner product: exactly, by blocked matrix products, or approximately, by a FAISS index on disk --
+
+
+Rows = NDArray[np.int64]
+Precision = Literal["float32", "bfloat16"]
+
+BLOCK = 65536
+"""Vectors multiplied at once: bounds memory at BLOCK × QUERIES scores."""
+QUERIES = 256
+"""Queries multiplied at once."""
+RESIDENT_BYTES = 2 << 30
+"""Largest bfloat16 copy kept in main memory."""
+EPSILON = float(np.finfo(np.float32).eps)
+ROUNDOFF = {"bfloat16": 2.0**-8, "tf32": 2.0**-11}
+"""Largest relative error of rounding a number to this type."""
+
+
+class Search(Protocol):
+    """Finds candidates."""
+
+    def near(self, queries: Vectors, k: int) -> list[Rows]:
+        """Per query the ascending rows that may be among the k with the largest inner product."""
+        ...
+
+
+def exact_scores(vectors: Vectors, query: NDArray, rows: Rows) -> NDArray[np.float64]:
+    """Inner products of some rows with a query in float64, each summed on its own: shape (rows,)."""
+    return (vectors[rows].astype(np.float64) * query.astype(np.float64)).sum(axis=1)
+
+
+class ExactSearch:
+    """Every vector compared with every query.
+
+    With d dimensions and float32's ε, a computed inner product is off by at most d · ε · |q| · max |v|, in whatever
+    order it was summed. In bfloat16 the rounding of query, vectors and result comes on top; how far the vectors are off
+    is measured, not estimated. Twice the sum of these separates what can still change places from what cannot.
+
+    Args:
+        vectors: Shape (n, d), in memory or mapped; writable or mapped with mode "c", as torch asks for.
+        device: Where to multiply. Vectors stay on an accelerator that has room for them.
+        precision: Type to multiply in. None is float32 but for processors that multiply bfloat16 in hardware (AMX) and
+            accelerators that only have room for that.
+    """
+
+    def __init__(self, vectors: Vectors, device: str = "cpu", precision: Precision | None = None) -> None:
+        self.vectors = vectors
+        self.device = device
+        self.precision: Precision = precision or _precision(vectors, device)
+        self._resident: list[Any] | None = None
+
+    @cached_property
+    def longest(self) -> float:
+        """Length of the longest vector, in one pass over them."""
+        return max((float(np.linalg.norm(block, axis=1).max()) for block in self._numpy_blocks()), default=0.0)
+
+    def near(self, queries: Vectors, k: int) -> list[Rows]:
+        """Rows that may be among the k best of each query: all whose score is within rounding of the k-th best.
+
+        Args:
+            queries: Shape (m, d).
+            k: Wanted.
+
+        Returns:
+            Per query at least min(k, n) ascending rows.
+        """
+        k = min(k, len(self.vectors))
+        if not len(queries) or k <= 0:
+            return [np.empty(0, dtype=np.int64) for _ in queries]
+        starts = range(0, len(queries), QUERIES)
+        return [rows for start in starts for rows in self._near(queries[start : start + QUERIES], k)]
+
+    def _near(self, queries: Vectors, k: int) -> list[Rows]:
+        import torch
+
+        exact = torch.tensor(queries, device=self.device)
+        wanted = exact.to(getattr(torch, self.precision))
+        blocks = self._blocks()
+        slack = 2 * self._error(exact, wanted)
+        top = torch.full((len(queries), k), -torch.inf, device=self.device)
+        found: list[tuple[NDArray, NDArray, NDArray]] = []
+        start = 0
+        for block in blocks:
+            block = block.to(self.device)
+            scores = (wanted @ block.T).float()
+            top = torch.cat([top, scores.topk(min(k, scores.shape[1]), dim=1).values], dim=1).topk(k, dim=1).values
+            which, row = (scores >= top[:, -1:] - slack).nonzero(as_tuple=True)
+            found.append((which.cpu().numpy(), row.cpu().numpy() + start, scores[which, row].cpu().numpy()))
+            start += len(block)
+        which, rows, scored = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        # Early blocks were cut at a threshold that later blocks raised.
+        kept = scored >= (top[:, -1] - slack[:, 0]).cpu().numpy()[which]
+        which, rows = which[kept], rows[kept]
+        order = np.lexsort((rows, which))
+        return np.split(rows[order], np.searchsorted(which[order], np.arange(1, len(queries))))
+
+    def _error(self, exact: Any, wanted: Any) -> Any:
+        """Bound on the error of a computed inner product with each query: shape (m, 1)."""
+        import torch
+
+        length = exact.norm(dim=1, keepdim=True) * self.longest
+        error = self.vectors.shape[1] * EPSILON * length
+        if self.precision == "bfloat16":
+            rounded = wanted.float()
+            error = 1.01 * error + (exact - rounded).norm(dim=1, keepdim=True) * self.longest
+            error = error + rounded.norm(dim=1, keepdim=True) * self._rounding
+            error = error + 1.01 * ROUNDOFF["bfloat16"] * length
+        elif self.device.startswith("cuda") and torch.get_float32_matmul_precision() != "highest":
+            error = error + 2.01 * ROUNDOFF["tf32"] * length
+        return error
+
+    @cached_property
+    def _rounding(self) -> float:
+        """How far rounding to bfloat16 moves the vector that it moves most."""
+        import torch
+
+        moved = (torch.from_numpy(block) for block in self._numpy_blocks())
+        lengths = (float((block - block.bfloat16().float()).norm(dim=1).max()) for block in moved)
+        return 1.0001 * max(lengths, default=0.0)
+
+    def _numpy_blocks(self) -> list[Vectors]:
+        return [self.vectors[start : start + BLOCK] for start in range(0, len(self.vectors), BLOCK)]
+
+    def _blocks(self) -> list[Any]:
+        """The vectors in blocks: kept where they will be multiplied if there is room, else as they are on disk."""
+        import torch
+
+        if self._resident is not None:
+            return self._resident
+        dtype = getattr(torch, self.precision)
+        blocks = [torch.from_numpy(block) for block in self._numpy_blocks()]
+        if self.device == "cpu" and self.precision == "float32":
+            return blocks
+        size = self.vectors.size * (2 if self.precision == "bfloat16" else 4)
+        if size <= _room(self.device):
+            self._resident = [block.to(self.device, dtype) for block in blocks]
+            return self._resident
+        return [_Later(block, dtype) for block in blocks]
+
+
+class _Later:
+    """A block that is converted when it is asked for, and not kept."""
+
+    def __init__(self, block: Any, dtype: Any) -> None:
+        self._block = block
+        self._dtype = dtype
+
+    def to(self, device: str) -> Any:
+        return self._block.to(device, self._dtype)
+
+
+def _room(device: str) -> int:
+    """Bytes that vectors may take on a device."""
+    import torch
+
+    if device.startswith("cuda"):
+        # The rest is for scores and for the models that share the device.
+        return int(torch.cuda.mem_get_info(torch.device(device))[0] * 0.5)
+    return RESIDENT_BYTES
+
+
+def _precision(vectors: Vectors, device: str) -> Precision:
+    """The type to multiply in where none is asked for."""
+    import torch
+
+    if device.startswith("cuda"):
+        room = _room(device)
+        return "bfloat16" if vectors.size * 2 <= room < vectors.size * 4 else "float32"
+    amx = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    return "bfloat16" if device == "cpu" and vectors.size * 2 <= RESIDENT_BYTES and amx() else "float32"
+
+
+class ApproximateSearch:
+    """A FAISS index, memory-mapped from disk: for more vectors than can be compared one by one.
+
+    Args:
+        path: A file that `build` wrote.
+        overfetch: Candidates per wanted row; the caller's float64 scores choose among them.
+
+    Raises:
+        MissingPackage: FAISS is not installed.
+        UserError: The file cannot be read.
+    """
+
+    def __init__(self, path: Path, overfetch: int = 10) -> None:
+        faiss = _faiss()
+        try:
+            self._index: Any = faiss.read_index(str(path), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
+        except RuntimeError as error:
+            raise UserError(
+                f"the vector index cannot be read: {str(error).splitlines()[0]}",
+                where=str(path),
+                try_this="delete its folder: it will be built again",
+            ) from error
+        self._overfetch = overfetch
+
+    @staticmethod
+    def build(vectors: Vectors, path: Path, kind: Literal["hnsw", "ivfpq"], seed: int = 0) -> None:
+        """Write an index.
+
+        Args:
+            vectors: Shape (n, d).
+            path: The file; it appears whole or not at all.
+            kind: hnsw: a graph over full vectors, the better recall; ivfpq: inverted lists of compressed vectors, a
+                tenth to a thirtieth of the size.
+            seed: Which vectors the compression is trained on.
+
+        Raises:
+            MissingPackage: FAISS is not installed.
+        """
+        faiss = _faiss()
+        count, dimension = vectors.shape
+        if kind == "hnsw":
+            index = faiss.IndexHNSWFlat(dimension, 32, faiss.METRIC_INNER_PRODUCT)
+            index.hnsw.efConstruction = 200
+        else:
+            lists = max(1, min(int(4 * count**0.5), count // 39))
+            codes = max(size for size in range(1, max(1, dimension // 4) + 1) if dimension % size == 0)
+            bits = 8 if count >= 256 * 39 else 4
+            index = faiss.index_factory(dimension, f"IVF{lists},PQ{codes}x{bits}", faiss.METRIC_INNER_PRODUCT)
+            sample = np.sort(np.random.default_rng(seed).permutation(count)[: max(256 * lists, 256 * 256)])
+            index.train(np.ascontiguousarray(vectors[sample]))
+        for start in range(0, count, BLOCK):
+            index.add(np.ascontiguousarray(vectors[start : start + BLOCK]))
+        partial = path.with_suffix(".part")
+        faiss.write_index(index, str(partial))
+        os.replace(partial, path)
+
+    def near(self, queries: Vectors, k: int) -> list[Rows]:
+        """Candidates for the k best of each query; some of the best may be missing."""
+        wanted = min(k * self._overfetch, self._index.ntotal)
+        if not len(queries) or wanted <= 0:
+            return [np.empty(0, dtype=np.int64) for _ in queries]
+        faiss = _faiss()
+        index = faiss.downcast_index(self._index)
+        if hasattr(index, "hnsw"):
+            index.hnsw.efSearch = max(64, wanted)
+        elif hasattr(index, "nprobe"):
+            index.nprobe = max(1, min(index.nlist, max(16, index.nlist // 32)))
+        # One by one: threads share a batch in FAISS, and a ranking must not depend on its company.
+        found: Sequence[Rows] = [index.search(np.ascontiguousarray(query[None]), wanted)[1][0] for query in queries]
+        return [np.sort(rows[rows >= 0]).astype(np.int64) for rows in found]
+
+
+def _faiss() -> Any:
+    try:
+        import faiss
+    except ImportError as error:
+        raise MissingPackage("faiss-cpu", "ann", "approximate vector search") from error
+    return faiss

@@ -1,0 +1,408 @@
+"""Replies of models, kept on disk under the content of what was asked, so that nothing is paid for twice.
+
+One SQLite file in WAL mode: any number of processes read and write it, and a reply is committed before its caller
+sees it, so that `kill -9` loses calls in flight at most. Values are JSON. Failed calls are never kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from benchmarks.core.errors import UserError
+from benchmarks.core.files import whole
+from methods.models.endpoint import Completion
+
+# -- SQLite's write-ahead log (WAL), switched on by processes that may start together --
+
+
+_PAUSE_S = 0.01
+
+
+def use_wal(connection: sqlite3.Connection, patience_s: float) -> None:
+    """Put a connection's file into WAL mode, in which readers and a writer do not wait for each other.
+
+    SQLite does not wait for the lock that setting the mode takes, whatever the connection's timeout, so processes
+    that open a new file together would refuse each other: here they wait.
+
+    Args:
+        connection: An open connection, outside a transaction.
+        patience_s: Longest wait for other processes, in seconds.
+
+    Raises:
+        sqlite3.OperationalError: The file was locked for all that time, or cannot be written.
+    """
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            # Setting the mode takes the lock even where it changes nothing.
+            if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+                connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE_S)
+
+
+# -- Replies of models, kept on disk under the content of what was asked, so that nothing is paid for twice --
+
+
+VERSION = 1
+"""Layout of the file."""
+BUSY_S = 60.0
+"""Longest wait for another process that writes."""
+_LOOKUP = 500
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS replies (
+    key TEXT PRIMARY KEY,
+    model TEXT NOT NULL,
+    request TEXT NOT NULL,
+    reply TEXT NOT NULL,
+    created REAL NOT NULL
+) WITHOUT ROWID
+"""
+
+
+@dataclass(frozen=True)
+class Call:
+    """What is asked: the content that a reply is addressed by.
+
+    Attributes:
+        endpoint: Base URL.
+        model: The model's name there.
+        messages: The conversation.
+        parameters: Everything else that a reply depends on.
+        repetition: 0, 1 … for further replies to the same conversation.
+    """
+
+    endpoint: str
+    model: str
+    messages: Sequence[Mapping[str, str]]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    repetition: int = 0
+
+    @cached_property
+    def request(self) -> str:
+        """The call as canonical JSON."""
+        value = {
+            "endpoint": self.endpoint,
+            "model": self.model,
+            "messages": [dict(message) for message in self.messages],
+            "parameters": dict(self.parameters),
+            "repetition": self.repetition,
+        }
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+    @cached_property
+    def key(self) -> str:
+        """Thirty-two hex digits (128 bits), equal for equal calls on every machine."""
+        return key_of(self.request)
+
+
+def key_of(request: str) -> str:
+    """The key of a request in canonical JSON."""
+    return hashlib.blake2b(request.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A kept reply with what was asked."""
+
+    key: str
+    request: str
+    reply: str
+    created: float
+
+
+class ResponseCache:
+    """Kept replies; safe for many threads and processes. `shared` gives one object per file and process.
+
+    Args:
+        path: The SQLite file; made with its folder when first used.
+
+    Attributes:
+        flights: By key, the call that is in flight on the chat loop; equal calls wait for it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.flights: dict[str, asyncio.Future[Any]] = {}
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._pid = 0
+
+    # -- what a model needs --
+
+    def get(self, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """Kept replies by key; keys that are not kept are left out."""
+        wanted = list(dict.fromkeys(keys))
+        found: dict[str, dict[str, Any]] = {}
+        with self._open() as connection:
+            for start in range(0, len(wanted), _LOOKUP):
+                chunk = wanted[start : start + _LOOKUP]
+                marks = ",".join("?" * len(chunk))
+                rows = connection.execute(f"SELECT key, reply FROM replies WHERE key IN ({marks})", chunk)
+                found.update((key, json.loads(reply)) for key, reply in rows)
+        return found
+
+    def put(self, call: Call, reply: Mapping[str, Any]) -> dict[str, Any]:
+        """Keep a reply; returns the one that is kept, which is another process's where that was first."""
+        text = _text(reply)
+        with self._open() as connection:
+            done = connection.execute(
+                "INSERT OR IGNORE INTO replies VALUES (?, ?, ?, ?, ?)",
+                (call.key, call.model, storable(call.request), storable(text), time.time()),
+            )
+            if done.rowcount == 0:
+                return self.get([call.key]).get(call.key, dict(reply))
+        return dict(reply)
+
+    # -- what an owner of the file needs --
+
+    def __len__(self) -> int:
+        with self._open() as connection:
+            return int(connection.execute("SELECT count(*) FROM replies").fetchone()[0])
+
+    def holds(self, model: str) -> bool:
+        """Whether any reply of a model is kept."""
+        with self._open() as connection:
+            return connection.execute("SELECT 1 FROM replies WHERE model = ? LIMIT 1", [model]).fetchone() is not None
+
+    def entries(self, keys: Iterable[str] | None = None) -> Iterator[Entry]:
+        """Entries by key, ascending; only those of `keys` where given."""
+        with self._open() as connection:
+            if keys is None:
+                last = ""
+                while rows := connection.execute(
+                    "SELECT key, request, reply, created FROM replies WHERE key > ? ORDER BY key LIMIT ?", (last, _LOOKUP)
+                ).fetchall():
+                    yield from (Entry(*row) for row in rows)
+                    last = rows[-1][0]
+                return
+            wanted = sorted(set(keys))
+            for start in range(0, len(wanted), _LOOKUP):
+                chunk = wanted[start : start + _LOOKUP]
+                marks = ",".join("?" * len(chunk))
+                rows = connection.execute(
+                    f"SELECT key, request, reply, created FROM replies WHERE key IN ({marks}) ORDER BY key", chunk
+                ).fetchall()
+                yield from (Entry(*row) for row in rows)
+
+    def add(self, entries: Iterable[Entry]) -> int:
+        """Add entries in one transaction; those that are kept stay as they are. Returns how many were new."""
+        rows = [(e.key, json.loads(e.request)["model"], e.request, e.reply, e.created) for e in entries]
+        with self._open() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                before = connection.total_changes
+                connection.executemany("INSERT OR IGNORE INTO replies VALUES (?, ?, ?, ?, ?)", rows)
+                added = connection.total_changes - before
+                connection.execute("COMMIT")
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+        return added
+
+    def prune(self, *, older_than_s: float | None = None, model: str | None = None, keep_bytes: int | None = None) -> int:
+        """Delete entries and give the space back; without a condition all of them.
+
+        Args:
+            older_than_s: Those kept longer ago than this.
+            model: Touch only this model's.
+            keep_bytes: The oldest, until what is left (requests and replies) is at most this large.
+
+        Returns:
+            How many were deleted.
+        """
+        among, which = ("AND model = ?", [model]) if model is not None else ("", [])
+        with self._open() as connection:
+            deleted = 0
+            if older_than_s is not None or keep_bytes is None:
+                before = time.time() - (older_than_s or 0.0)
+                deleted = connection.execute(f"DELETE FROM replies WHERE created <= ? {among}", [before, *which]).rowcount
+            if keep_bytes is not None:
+                # Newest first, what lies beyond the running total goes.
+                deleted += connection.execute(
+                    "DELETE FROM replies WHERE key IN (SELECT key FROM (SELECT key, sum(length(CAST(request AS BLOB)) "
+                    "+ length(CAST(reply AS BLOB))) OVER (ORDER BY created DESC, key) AS total "
+                    f"FROM replies WHERE true {among}) WHERE total > ?)",
+                    [*which, keep_bytes],
+                ).rowcount
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return deleted
+
+    def close(self) -> None:
+        """Close the file; it opens again when next used."""
+        with self._lock:
+            if self._connection is not None and self._pid == os.getpid():
+                self._connection.close()
+            self._connection = None
+
+    # -- the file --
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            try:
+                # A connection must not be used, or closed, in a forked child.
+                if self._pid != os.getpid():
+                    self._connection = None
+                    self.flights.clear()
+                if self._connection is None:
+                    self._connection = self._connect()
+                    self._pid = os.getpid()
+                yield self._connection
+            except sqlite3.Error as error:
+                raise self._explained(error) from error
+
+    def _connect(self) -> sqlite3.Connection:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"the cache's folder cannot be made: {error}", where=str(self.path)) from None
+        connection = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+        try:
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        use_wal(connection, BUSY_S)
+        # In WAL mode a commit then outlives the process, if not a power failure; the file stays sound in both.
+        connection.execute("PRAGMA synchronous = NORMAL")
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > VERSION:
+            raise UserError(
+                f"this cache was written by a newer ragmeter (layout {version}, known up to {VERSION})",
+                where=str(self.path),
+                try_this="upgrade ragmeter, or name another store",
+            )
+        if version == 0:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(_SCHEMA)
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+            connection.execute("COMMIT")
+
+    def _explained(self, error: sqlite3.Error) -> Exception:
+        text = str(error)
+        if "not a database" in text or "malformed" in text:
+            what, hint = "this file is no cache of replies, or damaged", "move it away; replies are then asked anew"
+        elif "full" in text:
+            what, hint = "the disk of the cache is full", "free some space; every reply kept so far is safe"
+        elif "unable to open" in text or "readonly" in text or "read-only" in text:
+            what, hint = "the cache of replies cannot be written", "check the permissions of file and folder"
+        elif "locked" in text or "busy" in text:
+            what, hint = f"another process kept the cache locked for {BUSY_S:.0f} s", "try again when it has ended"
+        else:
+            what, hint = f"the cache of replies broke: {text}", "move the file away; replies are then asked anew"
+        return UserError(what, where=str(self.path), try_this=hint)
+
+
+_shared: dict[Path, ResponseCache] = {}
+_shared_lock = threading.Lock()
+
+
+def shared(path: Path) -> ResponseCache:
+    """The cache of a file: one object per file and process, so that equal calls in flight find each other."""
+    path = Path(path).absolute()
+    with _shared_lock:
+        return _shared.setdefault(path, ResponseCache(path))
+
+
+def _text(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def storable(text: str) -> str:
+    """Lone surrogates, which UTF-8 and so SQLite cannot hold, as the escapes that JSON has for them."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"))
+    return text
+
+
+# -- Kept replies as a tape: a JSONL file that replays a run elsewhere without a single call --
+# A line is `{"key", "request": {endpoint, model, messages, parameters, repetition}, "reply": {…}, "created"}`.
+
+
+_BATCH = 1000
+
+
+def export_tape(cache: ResponseCache, path: Path, keys: Iterable[str] | None = None) -> int:
+    """Write entries, sorted by key, so that equal caches give equal tapes but for the times.
+
+    Args:
+        cache: Where from.
+        path: The file; complete or not there at all.
+        keys: Only these calls (those of a run); None for all.
+
+    Returns:
+        How many were written.
+    """
+
+    def write(partial: Path) -> int:
+        count = 0
+        with partial.open("w", encoding="utf-8") as file:
+            for entry in cache.entries(keys):
+                # Texts go out as their own JSON, so that a lone surrogate stays the escape that it came in as.
+                file.write(f'{{"key":"{entry.key}","request":{entry.request},"reply":{entry.reply},"created":{entry.created!r}}}\n')
+                count += 1
+        return count
+
+    return whole(path, write)
+
+
+def import_tape(cache: ResponseCache, path: Path) -> int:
+    """Add a tape's entries to a cache; those that are kept stay as they are. Returns how many were new.
+
+    Raises:
+        UserError: A line is no entry, or its key does not belong to its request.
+    """
+    added = 0
+    with path.open(encoding="utf-8", errors="strict") as file:
+        entries = _entries(file, path)
+        while batch := list(islice(entries, _BATCH)):
+            added += cache.add(batch)
+    return added
+
+
+def _entries(lines: Iterable[str], path: Path) -> Iterator[Entry]:
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            call = Call(**row["request"])
+            reply = row["reply"]
+            if not isinstance(reply, dict):
+                raise ValueError("its reply is no object")
+            Completion.from_json(reply)
+            if call.key != row["key"]:
+                raise ValueError("its key does not belong to its request")
+            created = float(row["created"])
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            problem = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
+            raise UserError(
+                f"this is no entry of a tape: {problem}",
+                where=f"{path}, line {number}",
+                try_this="export the tape again; a changed request has another key",
+            ) from None
+        text = json.dumps(reply, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        yield Entry(call.key, storable(call.request), storable(text), created)

@@ -1,0 +1,265 @@
+"""Reading by a local causal language model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pydantic import Field
+
+from benchmarks.core.fingerprint import fingerprint
+from benchmarks.schema import Passage, Query
+from methods.api import FAILED, TRUNCATED, Answer, Context, Services, Usage
+from methods.models.causal import CausalConfig, CausalModel, Generation, Sampling
+from methods.models.pocket.prompt import answer_prompt
+from methods.models.seq2seq import Seq2SeqConfig, Seq2SeqModel
+from methods.models.weights import POCKET, locate, weights_hash
+from methods.readers.prompts import Instructions, ReadingOptions, bare_answer, fit_middle, longest_prefix
+from methods.registry import MethodConfig, register
+
+LLAMA2_SYSTEM = "<<SYS>>"
+EMPTY_SYSTEM = "<<SYS>>\n\n<</SYS>>\n\n"
+"""The empty system block with which RoG asks Llama-2 chat models; chat templates leave an empty message out."""
+TOO_LONG = "the question alone is longer than the model's context"
+
+
+class CausalReaderConfig(CausalConfig, ReadingOptions, MethodConfig):
+    """Options of the local reader: the model's, the instructions, and how it writes."""
+
+    chat_template: bool = Field(True, description="put the prompt into the model's chat format, where it has one (ARK's code: false)")
+    temperature: float = Field(0.0, ge=0, description="0: greedy; else tokens are drawn (ARK's code: 0.1)")
+    top_p: float = Field(1.0, gt=0, le=1, description="share of probability that is drawn from (ARK's code: 0.9)")
+
+    def preflight(self) -> None:
+        """Check the model's folder and the templates."""
+        locate(self.model)
+        self.templates()
+
+
+def _weights(config: CausalReaderConfig) -> str:
+    return f"{weights_hash(config.model, config.revision)}-{config.templates()}"
+
+
+@register(
+    "causal",
+    kind="reader",
+    summary="a local language model, asked for a short answer from numbered passages",
+    config=CausalReaderConfig,
+    presets={"rog": {"reading": "triples", "max_new_tokens": 512}},
+    extra="models",
+    checkpoint_hash=_weights,
+)
+class CausalReader:
+    """Reader that runs a model on this machine.
+
+    Args:
+        config: Options.
+        services: Lends the device, the seed of what is drawn, and the benchmark's instructions.
+    """
+
+    _instructions: Instructions | None = None
+    _sampling: Sampling | None = None
+    _model: CausalModel | Seq2SeqModel
+    _bare: Callable[[str], str] = staticmethod(bare_answer)
+
+    def __init__(self, config: CausalReaderConfig, services: Services) -> None:
+        self._instructions = Instructions(config, services.reading)
+        self._bare = self._instructions.answer
+        longest = self._instructions.longest(config.max_new_tokens)
+        self._model = CausalModel(config.model_copy(update={"max_new_tokens": longest}), services.device)
+        if not config.chat_template:
+            self._model.tokenizer.chat_template = None
+        if config.temperature:
+            self._sampling = Sampling(config.temperature, config.top_p, seed=services.seed)
+        # A few batches at a time, so that prompts of like length meet and a kill still loses little.
+        self.batch_size = 2 * config.batch_size
+
+    def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
+        """One answer per query; a question that does not fit has its reason under `notes["failed"]`.
+
+        A context that lost its middle says so under `notes["truncated"]`.
+        """
+        fitted = [self._fitted(query.text, context.passages) for query, context in zip(queries, contexts, strict=True)]
+        written = iter(self._model.generate([one[0] for one in fitted if one is not None], sampling=self._sampling))
+        return [Answer("", notes={FAILED: TOO_LONG}) if one is None else self._answer(next(written), one[1]) for one in fitted]
+
+    def _answer(self, generation: Generation, notes: dict[str, object]) -> Answer:
+        usage = Usage(prompt_tokens=generation.prompt_tokens, completion_tokens=generation.completion_tokens, model_calls=1)
+        return Answer(self._bare(generation.text), usage, notes)
+
+    def _fitted(self, question: str, passages: Sequence[Passage]) -> tuple[str, dict[str, object]] | None:
+        """The prompt with as much of the passages as fits, and what is to be noted; None where the question does not.
+
+        The question is always whole.
+        """
+        if self._instructions is not None and self._instructions.middle:
+            return self._without_middle(question, self._instructions.evidence(passages))
+        if self._instructions is not None and self._instructions.triples:
+            return self._without_last(question, passages)
+        prompt = self._fit(question, passages)
+        return None if prompt is None else (prompt, {})
+
+    def _without_last(self, question: str, passages: Sequence[Passage]) -> tuple[str, dict[str, object]] | None:
+        """The prompt with as many triples, best first, as fit: whole ones alone, and as without retrieval for none."""
+        kept = longest_prefix(len(passages), lambda count: self._length(question, passages[:count]) <= 0)
+        if not kept and self._length(question, []) > 0:
+            return None
+        note: dict[str, object] = {TRUNCATED: {"unit": "lines", "kept": kept, "of": len(passages)}}
+        return self._rendered(question, passages[:kept]), note if kept < len(passages) else {}
+
+    def _without_middle(self, question: str, evidence: str) -> tuple[str, dict[str, object]] | None:
+        """The prompt with the first and the last part of the evidence, which is cut before the template is filled."""
+        encoded = self._model.tokenizer(evidence, add_special_tokens=False, return_offsets_mapping=True)
+        spans = encoded["offset_mapping"]
+        fitted = fit_middle(evidence, spans, lambda text: self._excess(self._prompt(question, text)), self._model.room)
+        if fitted is None:
+            return None
+        text, kept = fitted
+        note: dict[str, object] = {TRUNCATED: {"unit": "tokens", "kept": kept, "of": len(spans)}}
+        return self._prompt(question, text), note if kept < len(spans) else {}
+
+    def _fit(self, question: str, passages: Sequence[Passage]) -> str | None:
+        """The prompt with as many passages, best first, as fit; of a first one that does not, its beginning."""
+        low, high = 0, len(passages)  # that many fit; one more than high does not
+        if high and self._length(question, passages) > 0:
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if self._length(question, passages[:middle]) <= 0 else (low, middle)
+        else:
+            low = high
+        kept: list[Passage] = list(passages[:low])
+        if not kept and passages:
+            kept = self._cut(question, passages[0])
+        return self._rendered(question, kept) if self._length(question, kept) <= 0 else None
+
+    def _cut(self, question: str, passage: Passage) -> list[Passage]:
+        """As many words of a passage as fit, none of them where not one fits."""
+        words = passage.text.split()
+        low, high = 0, len(words)
+        while high - low > 1:
+            middle = (low + high) // 2
+            short = Passage(passage.id, passage.title, " ".join(words[:middle]))
+            low, high = (middle, high) if self._length(question, [short]) <= 0 else (low, middle)
+        return [Passage(passage.id, passage.title, " ".join(words[:low]))] if low else []
+
+    def _rendered(self, question: str, passages: Sequence[Passage]) -> str:
+        assert self._instructions is not None
+        return self._prompt(question, self._instructions.evidence(passages))
+
+    def _prompt(self, question: str, evidence: str) -> str:
+        assert self._instructions is not None
+        system, user = self._instructions.filled(question, evidence)
+        if self._instructions.triples and not system and self._knows(LLAMA2_SYSTEM):
+            user = EMPTY_SYSTEM + user
+        return self._model.render(system, user)
+
+    def _knows(self, marker: str) -> bool:
+        return marker in str(getattr(self._model.tokenizer, "chat_template", None) or "")
+
+    def _length(self, question: str, passages: Sequence[Passage]) -> int:
+        """Tokens by which the prompt is too long; 0 or less where it fits."""
+        return self._excess(self._rendered(question, passages))
+
+    def _excess(self, prompt: str) -> int:
+        return len(self._model.encode(prompt)) - self._model.room
+
+
+# -- Reading by the pocket model that the package carries, in the format it was trained on --
+
+
+TRAINED_LENGTH = 424
+"""Tokens of the longest prompts that the model was trained on; it reads longer ones badly."""
+
+
+class PocketReaderConfig(CausalConfig, MethodConfig):
+    """Options of the pocket reader."""
+
+    model: str = Field(POCKET, description="`pocket`, the model that ships, or the folder of another training run")
+    max_new_tokens: int = Field(24, ge=1, description="longest answer")
+    max_prompt_tokens: int | None = Field(
+        TRAINED_LENGTH, ge=16, description="longest prompt; passages that do not fit are left out, the last first"
+    )
+    batch_size: int = Field(32, ge=1, description="prompts generated at once")
+
+    def preflight(self) -> None:
+        """Check that the model is there."""
+        locate(self.model)
+
+
+def _pocket_weights(config: PocketReaderConfig) -> str:
+    # The format is part of what the reader computes.
+    example = Passage("", "title", "text")
+    return f"{weights_hash(config.model, config.revision)}-{fingerprint(answer_prompt('question', [example]))}"
+
+
+@register(
+    "pocket",
+    kind="reader",
+    summary="the small language model that ships: reads worlds offline, on any machine",
+    config=PocketReaderConfig,
+    extra="models",
+    checkpoint_hash=_pocket_weights,
+)
+class PocketReader(CausalReader):
+    """Reader that runs the pocket model on this machine.
+
+    Args:
+        config: Options.
+        services: Lends the device.
+    """
+
+    def __init__(self, config: PocketReaderConfig, services: Services) -> None:
+        self._model = CausalModel(config, services.device)
+        self.batch_size = 2 * config.batch_size
+
+    def _rendered(self, question: str, passages: Sequence[Passage]) -> str:
+        return self._model.render("", answer_prompt(question, passages))
+
+
+# -- Reading by a local encoder–decoder model (Flan-T5 …) --
+# T5's vocabulary has no line break: asked for a list of lines it writes one line, which evaluators that count lines see
+# as a single answer.
+
+
+class Seq2SeqReaderConfig(Seq2SeqConfig, ReadingOptions, MethodConfig):
+    """Options of the encoder–decoder reader: the model's and the instructions."""
+
+    max_prompt_tokens: int | None = Field(
+        None, ge=16, description="longest prompt; null: what the checkpoint was made for (T5: 512; RoG: 507)"
+    )
+    max_new_tokens: int = Field(
+        32, ge=1, description="longest answer (GPR experiments: 128; RoG gave none, so that its library stopped at 20)"
+    )
+
+    def preflight(self) -> None:
+        """Check the model's folder and the templates."""
+        locate(self.model)
+        self.templates()
+
+
+def _seq2seq_weights(config: Seq2SeqReaderConfig) -> str:
+    return f"{weights_hash(config.model, config.revision)}-{config.templates()}"
+
+
+@register(
+    "seq2seq",
+    kind="reader",
+    summary="a local encoder-decoder model (Flan-T5), asked for a short answer from numbered passages",
+    config=Seq2SeqReaderConfig,
+    presets={"rog": {"reading": "triples", "max_prompt_tokens": 507, "max_new_tokens": 128}},
+    extra="models",
+    checkpoint_hash=_seq2seq_weights,
+)
+class Seq2SeqReader(CausalReader):
+    """Reader that runs an encoder–decoder model on this machine, greedily.
+
+    Args:
+        config: Options.
+        services: Lends the device and the benchmark's instructions.
+    """
+
+    def __init__(self, config: Seq2SeqReaderConfig, services: Services) -> None:
+        self._instructions = Instructions(config, services.reading)
+        self._bare = self._instructions.answer
+        longest = self._instructions.longest(config.max_new_tokens)
+        self._model = Seq2SeqModel(config.model_copy(update={"max_new_tokens": longest}), services.device)
+        self.batch_size = 2 * config.batch_size

@@ -1,0 +1,362 @@
+"""What a reader is told to do: in the words that ship, in a template file's, or in those that a benchmark brings.
+
+A reader that follows the benchmark (`reading: benchmark`) takes its prompt, its longest answer and its way of
+shortening what is too long; passages then stand as they are, an empty line between them, and the answer is all that
+the model wrote. Every method with that reader is read alike, and the run's fingerprint covers the instructions.
+
+A reader of triples (`reading: triples`) asks as RoG does: the triples a line each, best match first, all answers as a
+list of lines. What does not fit is cut from the bottom, never shuffled, and of a triple nothing is cut. Without triples
+("no retrieval") the same prompt lacks the block of triples.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from string import Template
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import content_hash
+from benchmarks.corpus import Corpus
+from benchmarks.datasets.long_document import truncate_middle
+from benchmarks.graphs import TripleCorpus
+from benchmarks.schema import Passage, Query, Triple
+from benchmarks.worlds.text import named, state
+from benchmarks.worlds.world import Relation, relations
+from methods.api import Context, Ranking, Reading, Services
+from methods.models.likelihood import Span
+from methods.models.prompt_files import template_text
+from methods.registry import MethodConfig, register
+
+# -- Prompts for reading: templates as text files, passages as a numbered list, replies reduced to the answer --
+# A template is two parts with a line `---` between them: the system message and the user message. `$question` and
+# `$passages` are put in; a dollar sign of one's own is written `$$`.
+
+
+_PREFIX = re.compile(r"^\s*(?:the\s+)?(?:final\s+)?answer\s*(?:is\s*:?|:)\s*", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A template in its two parts."""
+
+    system: str
+    user: str
+
+    def filled(self, question: str, passages: str = "") -> tuple[str, str]:
+        """System and user message; what is put in is not searched for placeholders again."""
+        values = {"question": question, "passages": passages}
+        return Template(self.system).substitute(values), Template(self.user).substitute(values)
+
+
+def load_prompt(path: str | None, default: str) -> Prompt:
+    """Read a template: one's own file, or the one that ships under this name.
+
+    Raises:
+        UserError: The file cannot be read, lacks `$question`, or names another placeholder.
+    """
+    return parse_prompt(template_text("methods.readers", default, path), path or f"{default}.txt")
+
+
+def parse_prompt(text: str, where: str) -> Prompt:
+    """A template's two parts, checked.
+
+    Args:
+        text: The template.
+        where: What it is called in messages.
+
+    Raises:
+        UserError: It lacks `$question`, or names another placeholder.
+    """
+    system, mark, user = text.partition("\n---\n")
+    if not mark:
+        system, user = "", text
+    prompt = Prompt(system.strip(), user.strip())
+    for part in (prompt.system, prompt.user):
+        template = Template(part)
+        unknown = set(template.get_identifiers()) - {"question", "passages"} if template.is_valid() else {"$"}
+        if unknown:
+            raise UserError(
+                f"the prompt template holds the unknown placeholder {sorted(unknown)[0]!r}",
+                where=where,
+                try_this="use $question and $passages, and $$ for a dollar sign",
+            )
+    if "question" not in Template(prompt.user).get_identifiers():
+        raise UserError("the prompt template lacks $question", where=where, try_this="put $question into its last part")
+    return prompt
+
+
+def prompt_hash(*templates: tuple[str | None, str]) -> str:
+    """A hash of templates' texts, so that a changed prompt is a changed method."""
+    return content_hash(template_text("methods.readers", default, path) for path, default in templates)
+
+
+def numbered(passages: Sequence[Passage]) -> str:
+    """Passages as `[1] title: text`, white space collapsed, an empty line between them."""
+    lines = []
+    for number, passage in enumerate(passages, start=1):
+        title = f"{' '.join(passage.title.split())}: " if passage.title else ""
+        lines.append(f"[{number}] {title}{' '.join(passage.text.split())}")
+    return "\n\n".join(lines)
+
+
+def bare_answer(reply: str) -> str:
+    """A reply without what models put around an answer: "Answer:" before it, lines after it, quotes and a stop.
+
+    A full stop goes unless it belongs to an abbreviation or initial ("Robert Downey Jr.", "U.S.").
+    """
+    lines = [line for line in _PREFIX.sub("", reply.strip()).splitlines() if line.strip()]
+    text = lines[0].strip() if lines else ""
+    if len(text) > 1 and text[0] in "\"'“`" and text[-1] in "\"'”`":
+        text = text[1:-1].strip()
+    if text.endswith(".") and len(text.split()[-1]) > 4 and "." not in text.split()[-1][:-1]:
+        text = text[:-1]
+    return text
+
+
+# -- What a reader is told to do: in the words that ship, in a template file's, or in those that a benchmark brings --
+
+
+FOLLOWED = "the benchmark's prompt"
+TRIPLES = "triples"
+
+
+class ReadingOptions(BaseModel):
+    """Options of readers that prompt a language model."""
+
+    prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
+    closed_book_prompt: str | None = Field(None, description="the same, for questions that come without a passage")
+    reading: Literal["own", "benchmark", "benchmark_prompt", "triples"] = Field(
+        "own",
+        description="whose instructions: own, the templates above; benchmark, those that the benchmark brings, its "
+        "longest answer included; benchmark_prompt, its prompt with one's own longest answer (ARK's code: 512); "
+        "triples, as RoG: a triple a line, all answers as a list of lines",
+    )
+
+    @property
+    def follows_benchmark(self) -> bool:
+        """Whether the benchmark's instructions are followed."""
+        return self.reading in ("benchmark", "benchmark_prompt")
+
+    def templates(self) -> str:
+        """A hash of the templates, and a check that they can be used."""
+        shipped, closed_book = self.shipped
+        load_prompt(self.prompt, shipped)
+        load_prompt(self.closed_book_prompt, closed_book)
+        return prompt_hash((self.prompt, shipped), (self.closed_book_prompt, closed_book))
+
+    @property
+    def shipped(self) -> tuple[str, str]:
+        """The templates that ship for this reading, with evidence and without."""
+        return ("triples", "triples_closed_book") if self.reading == TRIPLES else ("passages", "closed_book")
+
+
+class Instructions:
+    """The prompts of a reader.
+
+    Args:
+        options: Whose instructions.
+        reading: Those of the benchmark, where it brings some.
+
+    Attributes:
+        middle: Whether a prompt that is too long loses its middle; else it loses its last passages.
+        triples: Whether triples are read, a line each.
+
+    Raises:
+        UserError: The benchmark's are to be followed and there are none, or a template cannot be used.
+    """
+
+    def __init__(self, options: ReadingOptions, reading: Reading | None) -> None:
+        self._followed: Reading | None = None
+        if options.follows_benchmark:
+            if reading is None:
+                raise UserError(
+                    "the reader follows the benchmark's instructions, and none came with the questions",
+                    where="reading",
+                    try_this="reading: own",
+                )
+            self._followed = reading
+            self._passages = self._closed_book = parse_prompt(reading.prompt, FOLLOWED)
+        else:
+            shipped, closed_book = options.shipped
+            self._passages = load_prompt(options.prompt, shipped)
+            self._closed_book = load_prompt(options.closed_book_prompt, closed_book)
+        self._own_length = options.reading != "benchmark"
+        self.triples = options.reading == TRIPLES
+        self.middle = self._followed is not None and self._followed.truncation == "middle"
+
+    def longest(self, own: int) -> int:
+        """Longest answer in tokens: the benchmark's where it is followed in that, else one's own."""
+        return own if self._followed is None or self._own_length else self._followed.max_new_tokens
+
+    def evidence(self, passages: Sequence[Passage]) -> str:
+        """Passages as they stand in the prompt."""
+        if self.triples:
+            return "\n".join(" ".join(passage.full_text.split()) for passage in passages)
+        if self._followed is None:
+            return numbered(passages)
+        return "\n\n".join(passage.full_text.strip() for passage in passages)
+
+    def filled(self, question: str, evidence: str) -> tuple[str, str]:
+        """System and user message."""
+        prompt: Prompt = self._passages if evidence else self._closed_book
+        return prompt.filled(_asked(question) if self.triples else question, evidence)
+
+    def answer(self, reply: str) -> str:
+        """The answer in a reply."""
+        return bare_answer(reply) if self._followed is None and not self.triples else reply.strip()
+
+
+def _asked(question: str) -> str:
+    """A question with its question mark, as RoG's prompts have it."""
+    text = question.strip()
+    return text if text.endswith("?") else f"{text}?"
+
+
+def longest_prefix(count: int, fits: Callable[[int], bool]) -> int:
+    """How many of the first of `count` things fit, given that none do: a search by halves, since fewer fit better."""
+    low, high = 0, count + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def without_middle(text: str, spans: Sequence[Span], limit: int) -> tuple[str, int]:
+    """A text of which the first and the last half of a number of tokens are left.
+
+    Args:
+        text: The text.
+        spans: Characters of each of its tokens, in order.
+        limit: Tokens that may stay; of an odd limit one is not used.
+
+    Returns:
+        What is left, and of how many tokens that is made.
+    """
+    kept = truncate_middle(spans, max(0, limit))
+    if len(kept) == len(spans):
+        return text, len(spans)
+    half = len(kept) // 2
+    return (text[: kept[half - 1][1]] + text[kept[half][0] :] if half else ""), len(kept)
+
+
+def fit_middle(text: str, spans: Sequence[Span], excess: Callable[[str], int], limit: int | None = None) -> tuple[str, int] | None:
+    """The longest text without its middle with which a prompt is not too long.
+
+    Args:
+        text: What may be shortened.
+        spans: Characters of its tokens.
+        excess: Tokens by which the prompt with such a text is too long.
+        limit: Tokens to begin with; None: all.
+
+    Returns:
+        The text and its number of tokens; None where the prompt is too long even without it.
+    """
+    keep = len(spans) if limit is None else min(limit, len(spans))
+    while True:
+        short, kept = without_middle(text, spans, keep)
+        over = excess(short)
+        if over <= 0:
+            return short, kept
+        if not kept:
+            return None
+        # Tokens at the seam may join or fall apart, so what is left is measured again.
+        keep = max(0, kept - over)
+
+
+# -- What readers are given of triples: as what text they stand before the question --
+# A reader sees passages; these are made of the ranked triples, in their order:
+#
+# line        Jamaica location.country.languages_spoken Jamaican English     as the corpus has it
+# words       Jamaica languages spoken Jamaican English.                     the relation's last part, as words
+# statement   Velmar Dosk was a child of Ilra Venn.                          a sentence of the worlds' own where the
+# relation is one of theirs, else as words
+#
+# `by_head` puts what is said of one head into one passage with the head as its title, where the first of it stands. A
+# passage that is no triple stays as it is.
+#
+# The pocket reader was trained on the sentences of worlds and hardly reads relation names. F1 from gold triples, 300
+# questions of all types about three validation worlds (python -m perf.triple_reading):
+#
+# form        one by one   by head
+# line             0.055     0.135
+# words            0.098     0.195
+# statement        0.629     0.643
+
+
+class TripleTextConfig(MethodConfig):
+    """How triples are written for a reader."""
+
+    form: Literal["line", "words", "statement"] = Field(
+        "statement", description="what a triple reads like: line, words or statement (the pocket reader needs this one)"
+    )
+    by_head: bool = Field(True, description="what is said of one head in one passage, titled by it")
+
+
+@register(
+    "triple_text",
+    kind="compressor",
+    summary="triples as sentences, what is said of one head together: for readers that know no relation names",
+    config=TripleTextConfig,
+)
+class TripleText:
+    """Writes ranked triples for a reader; nothing is left out.
+
+    Args:
+        config: Options.
+        services: Unused.
+    """
+
+    def __init__(self, config: TripleTextConfig, services: Services) -> None:
+        self.config = config
+
+    def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
+        """One context per query; `budget` is the reader's to keep, which leaves out the last passages."""
+        return [Context(ranking.query_id, tuple(self._written(ranking.ids, corpus))) for ranking in rankings]
+
+    def _written(self, identifiers: Sequence[str], corpus: Corpus) -> list[Passage]:
+        if not isinstance(corpus, TripleCorpus):
+            return corpus.get(identifiers)
+        write = FORMS[self.config.form]
+        triples = corpus.triples.take(corpus.rows_of(identifiers))
+        passages = [Passage(one, "", write(triple)) for one, triple in zip(identifiers, triples, strict=True)]
+        return _by_head(passages, triples) if self.config.by_head else passages
+
+
+def as_line(triple: Triple) -> str:
+    """Head, relation and tail, as the corpus has them."""
+    return " ".join(triple)
+
+
+def as_words(triple: Triple) -> str:
+    """Head, the last part of the relation as words, tail: `Jamaica languages spoken Jamaican English.`"""
+    head, relation, tail = triple
+    return f"{head} {relation.rpartition('.')[2].replace('_', ' ')} {tail}."
+
+
+def as_statement(triple: Triple) -> str:
+    """The sentence with which texts of worlds state such a fact; of relations that no world has, `as_words`."""
+    relation = _of_worlds().get(triple[1])
+    return as_words(triple) if relation is None else state(relation.says[0], named(triple[0]), triple[2])
+
+
+FORMS: dict[str, Callable[[Triple], str]] = {"line": as_line, "words": as_words, "statement": as_statement}
+
+
+@cache
+def _of_worlds() -> dict[str, Relation]:
+    return {relation.id: relation for relation in relations()}
+
+
+def _by_head(passages: Sequence[Passage], triples: Sequence[Triple]) -> list[Passage]:
+    """One passage per head, in the order of the first of it; its id is that first triple's."""
+    told: dict[str, Passage] = {}
+    for passage, (head, _, _) in zip(passages, triples, strict=True):
+        known = told.get(head)
+        told[head] = replace(passage, title=head) if known is None else replace(known, text=f"{known.text} {passage.text}")
+    return list(told.values())

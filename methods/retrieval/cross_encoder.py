@@ -1,0 +1,52 @@
+"""Rerankers that read query and passage together: cross-encoders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Query
+from methods.api import Services
+from methods.models.cross_encoder import PRESETS, CrossEncoderConfig, CrossEncoderModel
+from methods.models.weights import weights_hash
+from methods.registry import register
+from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker
+
+
+class CrossEncoderRerankerConfig(CrossEncoderConfig, PointwiseConfig):
+    """Options of a cross-encoder, and how far down it reranks."""
+
+    def preflight(self) -> None:
+        """Check the model's folder and its code."""
+        self.check()
+
+
+@register(
+    "cross_encoder",
+    kind="reranker",
+    summary="any cross-encoder; ms-marco-MiniLM-L6 by default, presets for bge-reranker and mGTE",
+    config=CrossEncoderRerankerConfig,
+    paper="Nogueira and Cho 2019, Passage Re-ranking with BERT (arXiv:1901.04085)",
+    presets=PRESETS,
+    extra="models",
+    checkpoint_hash=lambda config: weights_hash(config.model, config.revision),
+)
+class CrossEncoderReranker(PointwiseReranker):
+    """Reranker that reads query and passage together.
+
+    Args:
+        config: Options.
+        services: Lends the device.
+    """
+
+    def __init__(self, config: CrossEncoderRerankerConfig, services: Services) -> None:
+        super().__init__(config.depth)
+        self.config = config
+        self.model = CrossEncoderModel(config, services.device)
+
+    def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
+        """The model's scores."""
+        return self.model.scores(query.text, [passage.full_text for passage in corpus.get(ids)])

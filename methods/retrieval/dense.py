@@ -1,0 +1,207 @@
+"""Dense retrieval: passages and queries as vectors, ranked by their inner product, exactly.
+
+Search is a blocked matrix product, which is fast, decided in float64, which is unique: the product finds every passage
+that could be among the k best given its rounding, then those few are scored again in float64, row by row. So a ranking
+does not depend on which other queries were in the batch, and ties go by corpus order.
+
+A passage may be split into parts, for encoders that read little at once; it scores as its best part does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from benchmarks.core.errors import MissingPackage, UserError
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Passage, Query
+from methods.api import Index, Ranking, Services
+from methods.models.embeddings import ApproximateSearch, ExactSearch, Search, exact_scores, read_array, write_vectors
+from methods.models.encoder import Encoder, EncoderConfig, Vectors
+from methods.models.weights import PRESETS
+from methods.registry import MethodConfig, register
+from methods.retrieval.ranking import Rows, Scope, best_rows, built_once
+
+CHUNK = 2048
+"""Passages encoded between two writes; fixed, so that an index continued after a cut equals one built in one go."""
+CACHED = 1_000_000
+"""Largest corpus whose vectors are also kept by text: beyond, a second copy on disk costs more than it can save."""
+DPR_WORDS = 100
+"""DPR was trained on passages of this length and reads 256 tokens; a longer passage is split."""
+
+
+class DenseConfig(EncoderConfig, MethodConfig):
+    """Options of dense retrieval: those of its encoder, and how to search."""
+
+    part_words: int | None = Field(None, ge=1, description="split passages into parts of this many words, each its own vector; null: whole")
+    search: Literal["exact", "hnsw", "ivfpq"] = Field(
+        "exact", description="exact up to about a million passages; beyond, an index of FAISS (extra ann)"
+    )
+
+    def preflight(self) -> None:
+        """Check the models, their code and the search."""
+        self.check()
+        if self.search != "exact":
+            from importlib.util import find_spec
+
+            if find_spec("faiss") is None:
+                raise MissingPackage("faiss-cpu", "ann", f"search: {self.search}")
+
+
+def presets() -> dict[str, Mapping[str, Any]]:
+    """The encoder presets as options of dense retrieval."""
+    return {
+        name: {**values, "part_words": DPR_WORDS} if values.get("architecture") == "dpr" else values for name, values in PRESETS.items()
+    }
+
+
+@register(
+    "dense",
+    kind="retriever",
+    summary="any SentenceTransformer with exact inner-product search; MiniLM by default",
+    config=DenseConfig,
+    paper="Reimers and Gurevych 2019, Sentence-BERT (arXiv:1908.10084)",
+    presets=presets(),
+    extra="models",
+    checkpoint_hash=lambda config: config.weights(),
+)
+class Dense:
+    """Retriever that compares vectors.
+
+    Args:
+        config: Options.
+        services: Lends the device, and a folder where vectors are kept for other corpora with the same passages.
+    """
+
+    def __init__(self, config: DenseConfig, services: Services) -> None:
+        self.config = config
+        self.encoder = Encoder(config, services.device, services.folder("embeddings"))
+
+    def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
+        """Encode the corpus, or memory-map the vectors in `folder`; a build that was cut off continues."""
+        if folder is None:
+            return self._in_memory(corpus)
+        built_once(folder, len(corpus), lambda target: self._save(corpus, target))
+        vectors = read_array(folder / "vectors.npy", mapped=len(corpus) > 0)
+        starts = read_array(folder / "starts.npy", mapped=False) if self.config.part_words else None
+        search = self._search(vectors, folder / "faiss.index")
+        return DenseIndex(self.encoder, corpus, vectors, search, starts)
+
+    def _in_memory(self, corpus: Corpus) -> Index:
+        if self.config.search != "exact":
+            raise UserError(
+                f"search: {self.config.search} keeps its index on disk, and nothing is kept here",
+                try_this="give a folder for artefacts, or search: exact",
+            )
+        chunks = [self._encode(corpus, start) for start in range(0, len(corpus), CHUNK)]
+        vectors = np.concatenate(chunks) if chunks else np.empty((0, self.encoder.dimension), dtype=np.float32)
+        return DenseIndex(self.encoder, corpus, vectors, self._search(vectors, None), self._starts(corpus))
+
+    def _search(self, vectors: Vectors, path: Path | None) -> Search:
+        if path is None or self.config.search == "exact":
+            return ExactSearch(vectors, self.encoder.device)
+        return ApproximateSearch(path)
+
+    def _encode(self, corpus: Corpus, start: int) -> Vectors:
+        """Vectors of a chunk of passages, or of all their parts."""
+        passages = corpus[start : start + CHUNK]
+        cached = len(corpus) <= CACHED
+        if self.encoder.reads_titles:
+            parts = [(passage.title, part) for passage in passages for part in self._parts(passage)]
+            return self.encoder.passages([text for _, text in parts], [title for title, _ in parts], cached=cached)
+        texts = [f"{passage.title}\n{part}" if passage.title else part for passage in passages for part in self._parts(passage)]
+        return self.encoder.passages(texts, cached=cached)
+
+    def _parts(self, passage: Passage) -> list[str]:
+        """The text of a passage, in parts where it is to be split: at least one."""
+        if self.config.part_words is None:
+            return [passage.text]
+        words = passage.text.split()
+        starts = range(0, max(1, len(words)), self.config.part_words)
+        return [" ".join(words[start : start + self.config.part_words]) for start in starts]
+
+    def _starts(self, corpus: Corpus) -> Rows | None:
+        """The row of each passage's first part, and one past the last: shape (passages + 1,)."""
+        if self.config.part_words is None:
+            return None
+        counts = np.fromiter((len(self._parts(passage)) for passage in corpus), dtype=np.int64, count=len(corpus))
+        return np.concatenate([[0], np.cumsum(counts)])
+
+    def _save(self, corpus: Corpus, folder: Path) -> None:
+        """Encode chunk by chunk."""
+        parts = self._starts(corpus)
+        if parts is not None:
+            np.save(folder / "starts.npy", parts)
+        path = folder / "vectors.npy"
+        starts = range(0, len(corpus), CHUNK)
+        write_vectors(path, starts, lambda start: self._encode(corpus, start), self.encoder.dimension)
+        if len(corpus) and self.config.search != "exact":
+            vectors = read_array(path, mapped=True)
+            ApproximateSearch.build(vectors, folder / "faiss.index", self.config.search)
+
+
+class DenseIndex:
+    """A corpus as vectors.
+
+    Args:
+        encoder: For the queries.
+        corpus: The passages.
+        vectors: Shape (passages or parts, dimension), in row order; in memory or mapped.
+        search: Finds the rows near a query.
+        starts: The row of each passage's first part and one past the last; None where a passage is one row.
+    """
+
+    def __init__(self, encoder: Encoder, corpus: Corpus, vectors: Vectors, search: Search, starts: Rows | None = None) -> None:
+        self._encoder = encoder
+        self._scope = Scope(corpus)
+        self._vectors = vectors
+        self._search = search
+        self._starts = starts
+        self._most_parts = 1 if starts is None else int(np.diff(starts).max(initial=1))
+
+    def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
+        """Rank passages by inner product with each query."""
+        return self.nearest(queries, self._encoder.queries([query.text for query in queries]), k)
+
+    def nearest(self, queries: Sequence[Query], encoded: Vectors, k: int) -> list[Ranking]:
+        """Rank the passages that each query may use by their inner product with a vector given for it.
+
+        Args:
+            queries: Whose rankings.
+            encoded: Shape (queries, dimension).
+            k: At most this many.
+        """
+        allowed = [self._scope.rows(query) for query in queries]
+        open_ones = [position for position, rows in enumerate(allowed) if rows is None]
+        # The k best passages are among the owners of the k · (most parts) best parts.
+        close = self._search.near(encoded[open_ones], k * self._most_parts) if open_ones else []
+        found = dict(zip(open_ones, map(self._owners, close), strict=True))
+        rankings = []
+        for position, query in enumerate(queries):
+            rows = allowed[position]
+            if rows is None:
+                rows = found[position]
+            scores = self._scores(encoded[position], rows)
+            best = best_rows(scores, k, rows)
+            rankings.append(self._scope.ranking(query, rows[best], scores[best]))
+        return rankings
+
+    def _owners(self, parts: Rows) -> Rows:
+        """The passages that parts belong to, each once, ascending."""
+        if self._starts is None:
+            return parts
+        return np.unique(np.searchsorted(self._starts, parts, side="right") - 1)
+
+    def _scores(self, query: NDArray, rows: Rows) -> NDArray[np.float64]:
+        """A passage's score: that of its best part."""
+        if self._starts is None or not len(rows):
+            return exact_scores(self._vectors, query, rows)
+        parts = np.concatenate([np.arange(self._starts[row], self._starts[row + 1]) for row in rows])
+        scores = exact_scores(self._vectors, query, parts)
+        firsts = np.cumsum(np.concatenate([[0], np.diff(self._starts)[rows][:-1]]))
+        return np.maximum.reduceat(scores, firsts)

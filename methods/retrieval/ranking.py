@@ -1,0 +1,189 @@
+"""What retrievers share: which passages a query may use, scores into rankings, and indexes built once."""
+
+from __future__ import annotations
+
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from filelock import FileLock
+from numpy.typing import NDArray
+from pydantic import Field
+
+from benchmarks.core.errors import UserError
+from benchmarks.corpus import Corpus
+from benchmarks.graphs import TripleCorpus, TripleIds
+from benchmarks.schema import Query
+from methods.api import MARKER, Ranking
+from methods.registry import MethodConfig
+
+# -- What rerankers share that score each candidate by itself: how scores become a ranking --
+
+
+class PointwiseConfig(MethodConfig):
+    """How far down to rerank."""
+
+    depth: int | None = Field(None, ge=1, description="candidates to rerank, the rest following in their order; null: all. SARK: 50")
+
+
+class PointwiseReranker(ABC):
+    """Reranker that gives each candidate a score and sorts.
+
+    Args:
+        depth: Candidates to score; None: all.
+    """
+
+    def __init__(self, depth: int | None) -> None:
+        self.depth = depth
+
+    def rerank(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus) -> list[Ranking]:
+        """Order candidates by score; equal scores keep the order they came in."""
+        return [
+            reordered(query, ranking, self.scores(query, ranking.ids[: self.depth], corpus))
+            for query, ranking in zip(queries, rankings, strict=True)
+        ]
+
+    @abstractmethod
+    def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
+        """How well each candidate fits the query: shape (candidates,)."""
+
+
+def reordered(query: Query, ranking: Ranking, scores: NDArray[np.floating]) -> Ranking:
+    """A ranking whose first candidates are sorted by score, the rest following as they stand.
+
+    Args:
+        query: Whose.
+        ranking: The candidates.
+        scores: Of the first of them, in their order: shape (≤ candidates,).
+    """
+    order = np.argsort(-scores, kind="stable").tolist()
+    rest = ranking.ids[len(order) :]
+    # What was not read stands below what was; only the order of scores means anything.
+    floor = float(scores.min()) if len(order) else 0.0
+    below = (floor - place for place in range(1, len(rest) + 1))
+    ids = (*(ranking.ids[place] for place in order), *rest)
+    return Ranking(query.id, ids, (*(float(scores[place]) for place in order), *below))
+
+
+# -- What retrievers share: which passages a query may use, scores into rankings, and indexes built once --
+
+
+Rows = NDArray[np.int64]
+
+
+class Scope:
+    """Which rows of a corpus each query may use."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self.corpus = corpus
+
+    @cached_property
+    def _documents(self) -> dict[str, Rows]:
+        """The rows of each long document, in reading order."""
+        found: dict[str, list[int]] = {}
+        for row, passage in enumerate(self.corpus):
+            if passage.document_id is not None:
+                found.setdefault(passage.document_id, []).append(row)
+        return {document: np.array(rows, dtype=np.int64) for document, rows in found.items()}
+
+    def rows(self, query: Query) -> Rows | None:
+        """The rows a query may use, in the order its benchmark gives them; None is the whole corpus.
+
+        Candidates come first; a query without candidates but with a document is asked about that document.
+
+        Raises:
+            UserError: A candidate or the document is not in the corpus.
+        """
+        if query.candidates is not None:
+            try:
+                return self._rows_of(query.candidates)
+            except KeyError as error:
+                raise UserError(
+                    f"candidate {error.args[0]!r} is not a passage of the corpus",
+                    where=f"query {query.id}",
+                    try_this="index the corpus that these questions were loaded with",
+                ) from None
+        if query.document_id is not None:
+            if query.document_id not in self._documents:
+                raise UserError(
+                    f"document {query.document_id!r} has no passage in the corpus",
+                    where=f"query {query.id}",
+                    try_this="index the corpus that these questions were loaded with",
+                )
+            return self._documents[query.document_id]
+        return None
+
+    def _rows_of(self, candidates: Sequence[str]) -> Rows:
+        if isinstance(self.corpus, TripleCorpus) and isinstance(candidates, TripleIds):
+            return self.corpus.rows_of(candidates).astype(np.int64)
+        return np.array([self.corpus.row(identifier) for identifier in dict.fromkeys(candidates)], dtype=np.int64)
+
+    def ranking(self, query: Query, rows: Sequence[int] | Rows, scores: Sequence[float] | NDArray) -> Ranking:
+        """Rows and scores, best first, as a ranking of passage ids."""
+        ids = self.corpus.ids
+        return Ranking(query.id, tuple(ids[row] for row in rows), tuple(float(score) for score in scores))
+
+
+def best_rows(scores: NDArray, k: int, rows: Rows | None = None, *, above: float | None = None) -> Rows:
+    """Positions of the k best scores, best first; equal scores in corpus order, so that a ranking is unique.
+
+    Args:
+        scores: Shape (n,).
+        k: At most this many.
+        rows: Corpus row of each score, where these are not all rows; decides ties.
+        above: Only scores strictly above this count as found.
+
+    Returns:
+        Positions in `scores`, shape (≤ k,).
+    """
+    if k <= 0:
+        return np.empty(0, dtype=np.int64)
+    if k < len(scores):
+        # Everything as good as the k-th best stays in, so that ties at the cut are decided below, not by partition.
+        threshold = np.partition(scores, len(scores) - k)[len(scores) - k]
+        kept = np.flatnonzero(scores >= threshold)
+    else:
+        kept = np.arange(len(scores))
+    if above is not None:
+        kept = kept[scores[kept] > above]
+    order = kept if rows is None else rows[kept]
+    return kept[np.lexsort((order, -scores[kept]))][:k]
+
+
+def built_once(folder: Path, rows: int, build: Callable[[Path], None]) -> Path:
+    """Build an index in a folder, unless it already holds a complete one.
+
+    Several processes may ask at once: one builds, the others wait for it. A build that was cut off is done again;
+    `build` may find and use its own unfinished files.
+
+    Args:
+        folder: Where the index lives; its name must be a fingerprint of everything the index depends on.
+        rows: Number of passages, checked against what an existing index says.
+        build: Called with the folder.
+
+    Raises:
+        UserError: The folder holds an index over another number of passages, or a damaged marker.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    marker = folder / MARKER
+    with FileLock(str(folder) + ".lock"):
+        if not marker.exists():
+            build(folder)
+            partial = folder / f"{MARKER}.part"
+            partial.write_text(json.dumps({"rows": rows}))
+            os.replace(partial, marker)
+    try:
+        found = json.loads(marker.read_text()).get("rows")
+    except (ValueError, AttributeError):
+        found = None
+    if found != rows:
+        raise UserError(
+            f"the index holds {found} passages where the corpus has {rows}",
+            where=str(folder),
+            try_this="delete this folder: it will be built again",
+        )
+    return folder

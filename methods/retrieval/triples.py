@@ -1,0 +1,311 @@
+"""What retrievers of triples share: a corpus that must be one of triples, and which of them a query may use."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from benchmarks.core.errors import UserError
+from benchmarks.corpus import Corpus
+from benchmarks.graphs import TripleCorpus, Triples
+from benchmarks.schema import Query
+from methods.api import Index, Ranking
+from methods.graphs.triples import LineariseConfig, linearised
+from methods.models.embeddings import EPSILON, ExactSearch, exact_scores
+from methods.models.encoder import Encoder, Vectors
+from methods.registry import MethodConfig
+from methods.retrieval.ranking import Rows, Scope, best_rows
+from methods.training.stages import card_of
+
+# -- What a checkpoint of towers over triples says of itself --
+
+
+def require_checkpoint(model: str, method: str, *, where: str) -> None:
+    """Check that a model is a checkpoint that a training of ours made.
+
+    Args:
+        model: A folder.
+        method: The training's id.
+        where: The option that names it, for the message.
+
+    Raises:
+        UserError: It is not.
+    """
+    card = card_of(model)
+    if card is None or card.get("method") != method:
+        raise UserError(
+            f"{model!r} is not a checkpoint of {method}",
+            where=where,
+            try_this=f"a folder that `ragmeter train {method}` wrote; for other encoders: two_tower",
+        )
+
+
+def linearise_of(model: str) -> LineariseConfig:
+    """How triples were written when a checkpoint was trained.
+
+    Raises:
+        UserError: Its card does not say.
+    """
+    card = card_of(model)
+    try:
+        assert card is not None
+        return LineariseConfig.model_validate(card["config"]["linearise"])
+    except (AssertionError, KeyError, TypeError, ValueError):
+        raise UserError(
+            "the card of this checkpoint does not say how triples were written",
+            where=str(Path(model)),
+            try_this="linearise: {rel: last, underscores: keep}, or as it was pretrained",
+        ) from None
+
+
+# -- What retrievers of triples share: a corpus that must be one of triples, and which of them a query may use --
+
+
+def triple_corpus(corpus: Corpus, who: str) -> TripleCorpus:
+    """The corpus, known to be one of triples.
+
+    Args:
+        corpus: What a retriever is to search.
+        who: The retriever's id, for the message.
+
+    Raises:
+        UserError: It holds passages.
+    """
+    if isinstance(corpus, TripleCorpus):
+        return corpus
+    raise UserError(
+        f"{who} ranks the triples of a graph, and this corpus holds passages",
+        where=f"method {who}",
+        try_this="a benchmark of graph question answering: webqsp, cwq or worlds/graph",
+    )
+
+
+class TripleScope:
+    """Which triples each query may use, and positions among them as rankings.
+
+    A query's triples stand in the order of its graph, which decides ties.
+
+    Args:
+        corpus: The triples.
+    """
+
+    def __init__(self, corpus: TripleCorpus) -> None:
+        self.corpus = corpus
+        self._scope = Scope(corpus)
+
+    def rows(self, query: Query) -> Rows:
+        """The rows of a query's graph in its order; all rows where it names none.
+
+        Raises:
+            UserError: A candidate is not in the corpus.
+        """
+        rows = self._scope.rows(query)
+        return np.arange(len(self.corpus)) if rows is None else rows
+
+    def ranking(self, query: Query, rows: Rows, scores: NDArray[Any] | None = None, notes: Mapping[str, Any] | None = None) -> Ranking:
+        """Rows, best first, as a ranking of triple ids.
+
+        Args:
+            query: Whose ranking.
+            rows: Of the corpus, shape (n,).
+            scores: One per row; None where there is nothing but an order: 0, −1, −2 …
+            notes: Handed on to the prediction.
+        """
+        values = -np.arange(len(rows)) if scores is None else scores
+        return Ranking(query.id, tuple(self.corpus.triples.ids(rows)), tuple(map(float, values.tolist())), notes=notes or {})
+
+
+# -- The vectors of a corpus's triples, each encoded once, when it is first asked for --
+# A question graph asks for its own triples alone, so a few questions of a large corpus cost a few blocks. Blocks are the
+# same rows in whatever order questions come, and a vector depends on its block alone; that is why they are encoded whole.
+
+
+BLOCK = 1024
+"""Triples encoded together."""
+IN_MEMORY = 1 << 30
+"""Bytes of vectors that are held in memory; more of them lie in a temporary file, from which memory is given back."""
+
+
+class TripleVectors:
+    """Vectors by row.
+
+    Args:
+        triples: The rows.
+        encoder: Its passages are triples; what its cache holds is not encoded again.
+        linearise: How they are written.
+        titled: Whether the encoder is given each triple's head as the title of its text.
+        folder: Where a temporary file goes, if one is needed; None: where the system puts them.
+    """
+
+    def __init__(
+        self, triples: Triples, encoder: Encoder, linearise: LineariseConfig, folder: Path | None = None, *, titled: bool = False
+    ) -> None:
+        self._triples, self._encoder, self._linearise, self._titled = triples, encoder, linearise, titled
+        self._known = np.zeros(-(-len(triples) // BLOCK), bool)
+        self._vectors = _room(len(triples), encoder.dimension, folder)
+        self.longest = 0.0
+        """Length of the longest vector so far."""
+
+    def __len__(self) -> int:
+        return len(self._triples)
+
+    def of(self, rows: NDArray[np.integer]) -> Vectors:
+        """The vectors of some rows: shape (rows, dimension)."""
+        self._make(np.unique(np.asarray(rows, np.int64) // BLOCK))
+        return self._vectors[rows]
+
+    def all(self) -> Vectors:
+        """The vectors of all rows: shape (triples, dimension)."""
+        self._make(np.arange(len(self._known)))
+        return self._vectors
+
+    def _make(self, blocks: NDArray[np.int64]) -> None:
+        for block in blocks[~self._known[blocks]].tolist():
+            rows = np.arange(block * BLOCK, min((block + 1) * BLOCK, len(self)))
+            texts = linearised(self._triples, rows, self._linearise)
+            titles = [head for head, _, _ in self._triples.take(rows)] if self._titled else None
+            inputs = list(zip(titles or [""] * len(texts), texts, strict=True))
+            # Relations of which only the last part is written may make two triples read alike.
+            places = {one: place for place, one in enumerate(dict.fromkeys(inputs))}
+            vectors = self._encoder.passages([text for _, text in places], [title for title, _ in places] if self._titled else None)
+            self._vectors[rows] = vectors[[places[one] for one in inputs]]
+            self.longest = max(self.longest, float(np.linalg.norm(vectors, axis=1).max()))
+            self._known[block] = True
+
+
+def _room(rows: int, dimension: int, folder: Path | None) -> Vectors:
+    if rows * dimension * 4 <= IN_MEMORY:
+        return np.empty((rows, dimension), np.float32)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder) as file:
+        # The file has no name any more and lives as long as its map; what was not written takes no disk.
+        return np.asarray(np.memmap(file, np.float32, "w+", shape=(rows, dimension)))
+
+
+# -- Triples of a graph ranked by two towers: how near a triple's vector is to the question's --
+# `TripleRetriever` takes any pair of encoders: untrained ones (`two_tower`), DPR's, SKP's, GPR's.
+
+
+SearchScope = Literal["question", "global"]
+Scored = tuple[Rows, NDArray[np.float64]]
+
+
+class TripleSearchConfig(MethodConfig):
+    """Options of every pair of towers over triples."""
+
+    similarity: Literal["cosine", "dot"] = Field("cosine", description="of a question and a triple; paper: cosine")
+    scope: SearchScope = Field(
+        "question", description="which triples compete: those of the question's own graph (paper), or global: of all graphs"
+    )
+    batch_size: int = Field(64, ge=1, description="triples encoded at once")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
+
+
+class TripleRetriever:
+    """Ranks triples by the similarity of their vectors to a question's.
+
+    Args:
+        encoder: Encodes questions as its queries and triples as its passages; it also says by what they are compared
+            (`normalise`: cosine, else dot product), and keeps on disk what it has encoded.
+        linearise: How triples are written.
+        scope: Which triples compete.
+        who: The method's id, for messages.
+        titled: Whether the encoder is given each triple's head as the title of its text.
+    """
+
+    over_triples = True
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        linearise: LineariseConfig | None = None,
+        scope: SearchScope = "question",
+        who: str = "gpr",
+        *,
+        titled: bool = False,
+    ) -> None:
+        self.encoder, self.linearise = encoder, linearise or LineariseConfig.model_validate({})
+        self.scope, self.who, self.titled = scope, who, titled
+
+    def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
+        """The corpus, whose triples are encoded as questions ask for them; vectors are kept in the encoder's cache.
+
+        Raises:
+            UserError: It is not one of triples.
+        """
+        triples = triple_corpus(corpus, self.who)
+        return TripleTowersIndex(triples, self.encoder, self.linearise, self.scope, folder, titled=self.titled)
+
+
+class TripleTowersIndex:
+    """Triples with their vectors.
+
+    Args:
+        corpus: The triples.
+        encoder, linearise, scope, titled: As of `TripleRetriever`.
+        folder: Where a temporary file of vectors goes, if one is needed.
+    """
+
+    def __init__(
+        self,
+        corpus: TripleCorpus,
+        encoder: Encoder,
+        linearise: LineariseConfig,
+        scope: SearchScope,
+        folder: Path | None = None,
+        *,
+        titled: bool = False,
+    ) -> None:
+        self._encoder, self._global = encoder, scope == "global"
+        self._scope = TripleScope(corpus)
+        self.vectors = TripleVectors(corpus.triples, encoder, linearise, folder, titled=titled)
+
+    def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
+        """The k triples nearest to each query; equally near ones in the order of its graph."""
+        asked = self._encoder.queries([query.text for query in queries])
+        return [self._ranking(query, vector, k) for query, vector in zip(queries, asked, strict=True)]
+
+    def _ranking(self, query: Query, asked: NDArray[np.float32], k: int) -> Ranking:
+        # The graph is looked up in any scope: a query of another corpus is refused.
+        rows = self._scope.rows(query)
+        if self._global or query.candidates is None:
+            (rows,) = self._search.near(asked[None], k)
+            best, scores = nearest(self._search.vectors[rows], asked, k, self.vectors.longest)
+        else:
+            best, scores = nearest(self.vectors.of(rows), asked, k, self.vectors.longest)
+        return self._scope.ranking(query, rows[best], scores)
+
+    @cached_property
+    def _search(self) -> ExactSearch:
+        return ExactSearch(self.vectors.all(), self._encoder.device)
+
+
+def nearest(vectors: Vectors, query: NDArray[np.float32], k: int, longest: float) -> Scored:
+    """The k rows with the largest inner product, decided in float64: nothing else in a batch changes them.
+
+    Args:
+        vectors: Shape (n, dimension).
+        query: Shape (dimension,).
+        k: At most this many.
+        longest: No row is longer.
+
+    Returns:
+        Rows, best first, equal ones in their order, and their products.
+    """
+    kept: Rows = np.arange(len(vectors))
+    if 0 < k < len(vectors):
+        # In float32 a product is off by at most d · ε · |q| · |v|; rows below the k-th by twice that are out.
+        rough = vectors @ query
+        slack = 2 * len(query) * EPSILON * float(np.linalg.norm(query)) * longest
+        kept = np.flatnonzero(rough >= np.partition(rough, len(rough) - k)[len(rough) - k] - slack)
+    scores = exact_scores(vectors, query, kept)
+    order = best_rows(scores, k)
+    return kept[order], scores[order]

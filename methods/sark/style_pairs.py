@@ -1,0 +1,181 @@
+"""Style pairs for training: every labelled or listed passage in two styles, found by question, passage and style.
+
+What is mined is mined on formal text. Data that come with candidates in mixed styles are first put back into it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import file_sha256, fingerprint
+from benchmarks.corpus import Corpus
+from benchmarks.registry import Benchmark
+from benchmarks.schema import SENTENCE_MARK, Passage, Question
+from benchmarks.styles.pairs import Rewriting, StylePair, StylePairs, load_pairs
+from benchmarks.styles.rewrite import rewrite_candidates
+from benchmarks.styles.rules import Rewriter, RuleRewriter
+from methods.api import Services
+from methods.models.rewriter import LLMRewriter
+from methods.sark.config import StylesConfig
+from methods.sark.rows import Mined, Pairs
+from methods.training import Progress, Silent
+
+
+def formal_of(benchmark: Benchmark) -> tuple[Benchmark, StylePairs | None]:
+    """A benchmark over formal passages alone, and the pairs that it brings; itself where no style was mixed in."""
+    styles: Mapping[str, Sequence[StylePair]] = benchmark.extra.get("styles") or {}
+    if not styles:
+        pairs: Iterable[Rewriting] = benchmark.extra.get("pairs") or ()
+        own = StylePairs(pairs)
+        return benchmark, own if len(own) else None
+    questions, passages = [], dict[str, Passage]()
+    rewritings = []
+    for question in benchmark.questions:
+        found = styles.get(question.id, ())
+        first = {pair.told.id: pair.formal for pair in found if pair.used}
+        back = _formal(question, {told: formal.id for told, formal in first.items()})
+        formal = {pair.formal.id: pair.formal for pair in found}
+        ids = dict.fromkeys((*(back.candidates or ()), *back.evidence))
+        others = [one for one in ids if one not in formal and one in benchmark.corpus]
+        passages |= {**formal, **{one.id: one for one in benchmark.corpus.get(others)}}
+        questions.append(back)
+        rewritings += [Rewriting(question.id, pair.formal, pair.style, pair.told, "own") for pair in found]
+    return replace(benchmark, questions=questions, corpus=Corpus.of(passages.values())), StylePairs(rewritings)
+
+
+def _formal(question: Question, ids: Mapping[str, str]) -> Question:
+    """A question over other passages: ids that name one of them follow it."""
+
+    def fact(one: str) -> str:
+        passage, mark, number = one.partition(SENTENCE_MARK)
+        return f"{ids.get(passage, passage)}{mark}{number}"
+
+    return replace(
+        question,
+        candidates=None if question.candidates is None else tuple(ids.get(one, one) for one in question.candidates),
+        evidence=tuple(ids.get(one, one) for one in question.evidence),
+        supporting_facts=tuple(map(fact, question.supporting_facts)),
+    )
+
+
+def pairs_of(
+    benchmark: Benchmark,
+    mined: Sequence[Mined],
+    config: StylesConfig,
+    services: Services,
+    folder: Path,
+    source: StylePairs | None = None,
+    progress: Progress | None = None,
+    counts: Counter[str] | None = None,
+) -> Pairs:
+    """Both styles of every passage that is needed; those that cannot be told in the other are left out.
+
+    Args:
+        benchmark: The formal data.
+        mined: Which passages are needed.
+        config: Who tells them.
+        services: Of them the cache of replies.
+        folder: Where pairs are kept.
+        source: Pairs that are there already; None: they are written.
+        progress: Told of passages.
+        counts: Told of passages without a pair, and of those that read the same in both styles.
+
+    Raises:
+        Broke: The model that rewrites cannot be used.
+    """
+    needed = {one.question_id: one.needed for one in mined if one.needed}
+    ids = dict.fromkeys(passage for some in needed.values() for passage in some)
+    formal = {passage.id: passage for passage in benchmark.corpus.get(ids)}
+    if source is None:
+        rewriter = rewriter_of(config, services)
+        source = _written(benchmark, needed, formal, rewriter, config.style, folder, progress or Silent())
+    counted = Counter[str]() if counts is None else counts
+    found: dict[tuple[str, str], tuple[Passage, Passage]] = {}
+    for question, passages in needed.items():
+        for passage in passages:
+            told = source.get(question, passage, config.style)
+            if told is None or not told.text.strip():
+                counted["passages_without_rewrite"] += 1
+                continue
+            counted["passages_unchanged"] += told.text == formal[passage].text
+            found[question, passage] = (formal[passage], told)
+    return found
+
+
+def rewriter_of(config: StylesConfig, services: Services) -> Rewriter:
+    """Who tells passages in the other style: a model, or the rules for training, whatever the data."""
+    if config.by == "llm" and config.llm is not None:
+        return LLMRewriter(config.llm, cache=services.cache)
+    return RuleRewriter("train")
+
+
+def given_pairs(benchmark: Benchmark, config: StylesConfig, own: StylePairs | None) -> StylePairs | None:
+    """Pairs that are there already; None where they are to be written.
+
+    Args:
+        benchmark: The formal data.
+        config: Who tells passages.
+        own: What the data bring.
+
+    Raises:
+        UserError: The file cannot be used, or the data bring no pairs of this style.
+    """
+    if config.by == "file":
+        pairs = load_pairs(config.file or "")
+    elif config.by == "own":
+        if own is None:
+            raise UserError(
+                f"{benchmark.reference} brings no passages in two styles",
+                where="styles.by",
+                try_this="styles: {by: rules}, {by: llm} or {by: file}; or worlds/style",
+            )
+        pairs = own
+    else:
+        return None
+    if config.style not in pairs.styles:
+        told = ", ".join(pairs.styles) or "no other style"
+        raise UserError(
+            f"no passage is told in the style {config.style!r}, but in {told}",
+            where="styles.style",
+            try_this="one of those, or other pairs",
+        )
+    return pairs
+
+
+def _written(
+    benchmark: Benchmark,
+    needed: Mapping[str, Sequence[str]],
+    formal: Mapping[str, Passage],
+    rewriter: Rewriter,
+    style: str,
+    folder: Path,
+    progress: Progress,
+) -> StylePairs:
+    """Pairs written into a file of the folder, which goes on where it was cut off."""
+    if not needed:
+        return StylePairs(())
+    questions = [replace(one, candidates=tuple(needed[one.id])) for one in benchmark.questions if one.id in needed]
+    asked = replace(benchmark, questions=questions, corpus=Corpus.of(formal.values()), extra={})
+    path = folder / f"pairs-{fingerprint(rewriter.id, style, asked.fingerprint)}.jsonl"
+    progress.begin(f"passages told in the style {style}", len(formal))
+    done = 0
+
+    def advance(finished: int, total: int) -> None:
+        nonlocal done
+        progress.advance(finished - done)
+        done = finished
+
+    # Kept replies make it free to ask again for what failed; what no reply came for gets another chance.
+    rewrite_candidates(asked, rewriter, [style], path, retry_failed=True, progress=advance)
+    return load_pairs(path)
+
+
+def identity_of(config: StylesConfig, services: Services) -> str:
+    """A hash of what decides the pairs, besides the data."""
+    if config.by == "file":
+        return file_sha256(Path(config.file or "").expanduser())
+    return config.by if config.by == "own" else rewriter_of(config, services).id

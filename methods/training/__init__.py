@@ -1,0 +1,205 @@
+"""How a training is declared: stages that can be stopped and taken up again, each ending in a checkpoint folder.
+
+`ragmeter train NAME` builds a training from its options and runs its stages one after another. A stage that was
+finished before is taken over; a stage that was interrupted goes on where it was. After each stage the front door
+writes the card (`ragmeter.json`) into its folder and enters the checkpoint into the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from benchmarks.core.errors import unknown_name
+from benchmarks.core.plugins import Registry
+from methods.api import Services
+
+
+class TrainingConfig(BaseModel):
+    """Base of every training's options: frozen, and unknown keys are errors.
+
+    A field's default is the spec's; its description also gives the paper's and the released value where they differ.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    seed: int = Field(0, ge=0, lt=2**32, description="of everything random in the training")
+
+    def preflight(self) -> None:
+        """Check, without loading anything, that these options can work here: files, keys, packages.
+
+        Raises:
+            UserError: Something is missing; the message says how to get it.
+        """
+
+    def reach(self, cache: Path | None) -> None:
+        """Make one short call to every endpoint that these options name, unless replies of its model are kept.
+
+        Raises:
+            Broke: One does not answer.
+        """
+
+    @property
+    def wanted_judge(self) -> tuple[str, Mapping[str, Any]] | None:
+        """Name and options of the judge of answers that the training is to be lent (`Services.judge`); None: none."""
+        return None
+
+    def stages_of(self, stages: tuple[str, ...]) -> tuple[str, ...]:
+        """Of a training's stages, those that end in a checkpoint with these options; the last one is its result."""
+        return stages
+
+
+class Progress(Protocol):
+    """What a training reports to whoever shows it."""
+
+    def begin(self, what: str, total: int | None = None, done: int = 0) -> None:
+        """A step of the work begins; `total` is None where its length is unknown."""
+        ...
+
+    def advance(self, steps: int = 1) -> None:
+        """So many steps more are done."""
+        ...
+
+    def log(self, figures: Mapping[str, float]) -> None:
+        """Figures of the moment (loss, learning rate …), for people who watch."""
+        ...
+
+
+class Silent:
+    """Progress that nobody watches."""
+
+    def begin(self, what: str, total: int | None = None, done: int = 0) -> None: ...
+    def advance(self, steps: int = 1) -> None: ...
+    def log(self, figures: Mapping[str, float]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """What a training is lent.
+
+    Attributes:
+        work: Folder of its artefacts (graphs, generated texts, scores, rows); what lies there is not made again.
+        checkpoints: Folder in which each stage makes a folder of its own.
+        services: Seed, device, cache of model replies, and judge.
+        progress: Told of every step.
+    """
+
+    work: Path
+    checkpoints: Path
+    services: Services
+    progress: Progress = field(default_factory=Silent)
+
+
+@dataclass(frozen=True)
+class TrainedStage:
+    """A finished stage.
+
+    Attributes:
+        stage: Its name.
+        folder: The checkpoint: complete, but for the card.
+        parents: Hashes of the checkpoints that it began from or used; earlier stages of the same training by name.
+        data: Fingerprints of the benchmarks that it was trained on.
+        figures: What it came to: final loss, steps, rows …
+        fresh: Whether it was trained now; False where it was taken over.
+    """
+
+    stage: str
+    folder: Path
+    parents: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
+    figures: Mapping[str, float] = field(default_factory=dict)
+    fresh: bool = True
+
+
+class Training(Protocol):
+    """What a registered factory makes."""
+
+    def run(self, workshop: Workshop) -> Iterator[TrainedStage]:
+        """Train, stage after stage; the generator may be left after any of them.
+
+        Raises:
+            UserError: The data or options do not allow it.
+            Broke: A model that it needs cannot be used.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class TrainingEntry:
+    """A registered training.
+
+    Attributes:
+        id: The name in `ragmeter train NAME`, and of the method whose checkpoints it makes.
+        version: Its code version; bump it when what it makes may change.
+        summary: One line.
+        stages: In order.
+        factory: From options to a `Training`.
+        config: The class of its options.
+        paper: Where it comes from.
+        presets: Named sets of options (`paper`, `released`).
+        extra: The extra of the distribution that it needs installed.
+    """
+
+    id: str
+    version: int
+    summary: str
+    stages: tuple[str, ...]
+    factory: Callable[[Any], Training]
+    config: type[TrainingConfig]
+    paper: str | None
+    presets: Mapping[str, Mapping[str, Any]]
+    extra: str | None
+
+    def validate(self, given: Mapping[str, Any]) -> TrainingConfig:
+        """Options with defaults filled in; a `preset` key lays named values under the given ones, key by key.
+
+        Raises:
+            pydantic.ValidationError: An option is unknown or of the wrong type.
+            UserError: There is no such preset.
+        """
+        given = dict(given)
+        preset = given.pop("preset", None)
+        if preset is not None:
+            if preset not in self.presets:
+                raise unknown_name(f"preset of {self.id}", str(preset), self.presets)
+            given = laid_over(self.presets[preset], given)
+        return self.config.model_validate(given)
+
+
+def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with others laid over them, key by key at every level."""
+    merged = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = laid_over(merged[key], value) if both else value
+    return merged
+
+
+TRAININGS: Registry[TrainingEntry] = Registry("training", "methods", "ragmeter.methods")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def register_training(
+    identifier: str,
+    *,
+    summary: str,
+    stages: Sequence[str],
+    config: type[TrainingConfig],
+    version: int = 1,
+    paper: str | None = None,
+    presets: Mapping[str, Mapping[str, Any]] | None = None,
+    extra: str | None = "models",
+) -> Callable[[F], F]:
+    """Declare a training; decorates its factory, from options to a `Training`."""
+
+    def decorate(factory: F) -> F:
+        entry = TrainingEntry(identifier, version, summary, tuple(stages), factory, config, paper, presets or {}, extra)
+        TRAININGS.add(entry, factory.__module__)
+        return factory
+
+    return decorate

@@ -1,0 +1,140 @@
+"""Adapters on one frozen base: made, switched, and opened for training one by one.
+
+Two facts about PEFT make switches of our own necessary. `set_adapter` opens the adapter it activates for training and
+closes the others, and a graph built before is silently skipped at backward where its adapter is closed by then. And
+with several adapters active their updates are summed. So exactly one adapter (or none) is active in a forward, and
+what is trained is said once, apart from what is active.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from benchmarks.core.errors import UserError
+
+MARK = "lora_"
+"""What the names of adapters' parameters hold."""
+
+
+class LoraOptions(BaseModel):
+    """The adapters: low-rank updates of linear layers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    r: int = Field(16, ge=1, description="rank; released 16")
+    alpha: float = Field(32.0, gt=0, description="updates are scaled by alpha / r; released 32")
+    dropout: float = Field(0.1, ge=0, lt=1, description="of what enters an update, in training; released 0.1")
+    targets: Literal["all-linear"] | tuple[str, ...] = Field(
+        "all-linear", description="layers by the end of their names; all-linear: all but the output layer"
+    )
+
+
+class Adapters:
+    """The adapters of a base.
+
+    Args:
+        base: A `transformers` causal language model, frozen; its linear layers are wrapped in place.
+        options: Rank, scale, dropout, layers.
+        names: Adapters to make, at least one. A new one changes nothing: its second factor is zero.
+        seed: Decides the first factors.
+        reference: What the adapters' files call the base.
+    """
+
+    def __init__(self, base: Any, options: LoraOptions, names: Sequence[str], seed: int, reference: str) -> None:
+        import torch
+        from peft import LoraConfig, get_peft_model
+        from peft.tuners.tuners_utils import BaseTunerLayer
+
+        targets = options.targets if isinstance(options.targets, str) else list(options.targets)
+        self._settings = LoraConfig(
+            r=options.r, lora_alpha=options.alpha, lora_dropout=options.dropout, target_modules=targets, task_type="CAUSAL_LM"
+        )
+        self.seed = seed
+        self.names: list[str] = list(names)
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+            # PEFT asks the base by an old name whether it recomputes activations.
+            warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
+            torch.manual_seed(seed)
+            try:
+                self.model = get_peft_model(base, self._copied(), adapter_name=names[0])
+            except ValueError as error:
+                raise UserError(f"the base cannot be given adapters: {error}", where="lora.targets", try_this="all-linear") from error
+            for name in names[1:]:
+                self.model.add_adapter(name, self._copied())
+        for settings in self.model.peft_config.values():
+            settings.base_model_name_or_path = reference
+        self._layers = [one for one in self.model.modules() if isinstance(one, BaseTunerLayer)]
+        self._parameters = [one for name, one in self.model.named_parameters() if MARK in name]
+        self._active: str | None = names[-1]
+        for one in self._parameters:
+            one.requires_grad_(False)
+        self._activate(names[0])
+
+    def _copied(self) -> Any:
+        from copy import deepcopy
+
+        return deepcopy(self._settings)
+
+    @property
+    def active(self) -> str | None:
+        """The adapter that forwards go through; None: the bare base."""
+        return self._active
+
+    @contextmanager
+    def use(self, name: str | None) -> Iterator[None]:
+        """Send forwards of this block through one adapter, or through the bare base; training is left as it is.
+
+        Raises:
+            KeyError: There is no such adapter.
+        """
+        before = self._active
+        self._activate(name)
+        try:
+            yield
+        finally:
+            self._activate(before)
+
+    def _activate(self, name: str | None) -> None:
+        if name is not None and name not in self.names:
+            raise KeyError(name)
+        if name == self._active:
+            return
+        flags = [one.requires_grad for one in self._parameters]
+        # The model's own `set_adapter` does the same after a search through all modules, at every switch.
+        for layer in self._layers:
+            if (name is None) != (self._active is None):
+                layer.enable_adapters(name is not None)
+            if name is not None:
+                layer.set_adapter(name)
+        self._active = name
+        for one, flag in zip(self._parameters, flags, strict=True):
+            one.requires_grad_(flag)
+
+    def of(self, name: str) -> dict[str, Any]:
+        """The parameters of one adapter by name."""
+        return {full: one for full, one in self.model.named_parameters() if MARK in full and f".{name}." in full}
+
+    def copy(self, source: str, target: str) -> None:
+        """Give an adapter the values of another; they stay apart."""
+        import torch
+
+        theirs = self.of(source)
+        with torch.no_grad():
+            for full, one in self.of(target).items():
+                one.copy_(theirs[full.replace(f".{target}.", f".{source}.")])
+
+    def reset(self, name: str, seed: int) -> None:
+        """Begin an adapter anew: first factors drawn from the seed, second ones zero."""
+        import torch
+        from peft.tuners.lora import LoraLayer
+
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            for module in self.model.modules():
+                if isinstance(module, LoraLayer):
+                    module.reset_lora_parameters(name, init_lora_weights=True)

@@ -1,0 +1,430 @@
+"""A training loop in plain torch under `accelerate`, taken up again at any step with identical results.
+
+Nothing random may outlive a step: whoever writes a step draws its rows and its dropout from the seed and the step's
+number. Then weights and optimiser at a step are all that a resumed run needs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from benchmarks.core.errors import Broke
+from benchmarks.core.files import whole, whole_text
+from methods.training import Progress
+
+Figures = Mapping[str, float]
+T = TypeVar("T")
+Step = Callable[[int], Figures]
+"""From a step's number (from 0) to its figures, `loss` among them; adds the step's gradient to the parameters.
+
+Of several processes each adds the gradient of its own share: the loop sums them up.
+"""
+Validate = Callable[[], Figures]
+"""Figures of the modules as they are now."""
+LAYOUT = 1
+"""Of the points to go on from; bump it when what they hold changes."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How the learning rate goes: rising to its peak along a line, then as `shape` says.
+
+    Attributes:
+        peak: The highest rate.
+        warm_up: Share of the steps in which it rises, below 1; else their number.
+        shape: cosine: down to the floor along a cosine; linear: along a line; constant: it stays.
+        floor: Where it ends, as a share of the peak.
+    """
+
+    peak: float
+    warm_up: float = 0.0
+    shape: Literal["cosine", "linear", "constant"] = "constant"
+    floor: float = field(default=0.0, kw_only=True)
+
+    def rate(self, step: int, steps: int) -> float:
+        """The rate of a step (from 0) of so many."""
+        rising = math.ceil(self.warm_up * steps) if self.warm_up < 1 else int(self.warm_up)
+        if step < rising:
+            return self.peak * (step + 1) / rising
+        done = (step - rising) / max(1, steps - rising)
+        if self.shape == "constant":
+            return self.peak
+        left = 0.5 * (1 + math.cos(math.pi * done)) if self.shape == "cosine" else 1 - done
+        return self.peak * (self.floor + (1 - self.floor) * left)
+
+
+@dataclass(frozen=True)
+class KeepBest:
+    """End with the weights of the best validation, and perhaps stop when none better comes.
+
+    Attributes:
+        figure: The validation figure that decides; of equal ones the first.
+        lowest: Whether less is better.
+        patience: Validations without a better one after which training stops; None: it goes to its end.
+    """
+
+    figure: str
+    lowest: bool = False
+    patience: int | None = None
+
+
+@dataclass(frozen=True)
+class LoopOptions:
+    """What a loop does around its steps.
+
+    Attributes:
+        steps: Of the optimiser.
+        epoch: Steps of an epoch; behind each one is validated.
+        schedule: Learning rate.
+        weight_decay: Of AdamW.
+        decayed: matrices: biases and norms are not decayed; all: they are.
+        betas: Of AdamW.
+        max_grad_norm: Gradients are scaled down to this norm.
+        save_every: Steps between two points to go on from.
+        keep_best: Which validation's weights are the result; None: those of the last step.
+        trainable_only: Points hold only parameters that are trained, for adapters on a large model.
+    """
+
+    steps: int
+    epoch: int
+    schedule: Schedule
+    weight_decay: float = 0.01
+    decayed: Literal["matrices", "all"] = "matrices"
+    betas: tuple[float, float] = (0.9, 0.999)
+    max_grad_norm: float = 1.0
+    save_every: int = 50
+    keep_best: KeepBest | None = None
+    trainable_only: bool = False
+
+    def __post_init__(self) -> None:
+        if min(self.steps, self.epoch, self.save_every) < 1:
+            raise ValueError("steps, epoch and save_every are at least 1")
+
+
+@dataclass
+class _Best:
+    """The best validation so far: after which step, its figure, and how many came since."""
+
+    step: int
+    figure: float
+    since: int = 0
+
+
+class Loop:
+    """Trains modules, step after step.
+
+    Args:
+        modules: What is trained, by name.
+        options: Steps, rates, points.
+        step: One step's gradient.
+        folder: Where the curve (`curve.jsonl`) and the point to go on from are kept.
+        identity: Hash of everything that decides the result; a point of another training is not taken up.
+        progress: Told of steps.
+        name: Of what is trained, for people who watch.
+        accelerator: Of `accelerate` (`accelerator`); None: one process in the modules' own precision.
+        validate: Called after each epoch, with the modules in evaluation mode.
+
+    Raises:
+        ValueError: `keep_best` is asked for and nothing is validated.
+    """
+
+    def __init__(
+        self,
+        modules: Mapping[str, Any],
+        options: LoopOptions,
+        step: Step,
+        folder: Path,
+        identity: str,
+        progress: Progress,
+        name: str = "",
+        accelerator: Any = None,
+        validate: Validate | None = None,
+    ) -> None:
+        if options.keep_best is not None and validate is None:
+            raise ValueError("keep_best needs a validation")
+        self.modules, self.options, self.step = dict(modules), options, step
+        self.folder, self.identity, self.progress, self.name = folder, identity, progress, name
+        self.accelerator, self.validate = accelerator, validate
+        self.optimiser = adamw(self.parameters(), options)
+        if accelerator is not None:
+            self.optimiser = accelerator.prepare(self.optimiser)
+        self._curve: list[dict[str, float]] = []
+        self._best: _Best | None = None
+
+    @property
+    def curve(self) -> Path:
+        """The file of losses and figures."""
+        return self.folder / "curve.jsonl"
+
+    def parameters(self) -> list[Any]:
+        """The parameters that are trained, each once."""
+        found = (one for module in self.modules.values() for one in module.parameters() if one.requires_grad)
+        return list(dict.fromkeys(found))
+
+    def run(self) -> dict[str, float]:
+        """Train to the end, from the last point on.
+
+        Returns:
+            Steps, the mean loss of the last epoch, and the figures of the validation that the weights are of.
+
+        Raises:
+            Broke: The loss is not a number.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        first = self._resume()
+        self.progress.begin(f"training {self.name}".strip(), self.options.steps, first)
+        for step in self._steps(first):
+            self._curve.append(self._stepped(step))
+            self.progress.log({name: self._curve[-1][name] for name in ("loss", "learning_rate")})
+            self.progress.advance()
+            better = self._ends_epoch(step) and self._validated(step)
+            last = step + 1 == self.options.steps or self._patience_is_over
+            if better or last or (step + 1) % self.options.save_every == 0:
+                self._save(step + 1)
+        if self.accelerator is not None:
+            # Else it would hold these parameters for as long as it lives.
+            self.accelerator.free_memory()
+        self._take_best()
+        return self._figures()
+
+    def forget(self) -> None:
+        """Delete the points to go on from: the training is finished."""
+        if self._main:
+            for path in self.folder.glob("*.pt"):
+                path.unlink()
+
+    # -- steps -----------------------------------------------------------------------------------------------------
+
+    def _steps(self, first: int) -> Iterator[int]:
+        for step in range(first, self.options.steps):
+            if self._patience_is_over:
+                return
+            yield step
+
+    def _stepped(self, step: int) -> dict[str, float]:
+        rate = self.options.schedule.rate(step, self.options.steps)
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        self.optimiser.zero_grad()
+        for module in self.modules.values():
+            module.train()
+        figures = self.step(step)
+        if not math.isfinite(figures["loss"]):
+            raise Broke(
+                f"the loss of step {step} of {self.name or 'the training'} is {figures['loss']}",
+                where=str(self.curve),
+                try_this="a lower learning rate, or precision bf16 or no in place of fp16",
+            )
+        norm = self._clipped()
+        self.optimiser.step()
+        return {"step": step, **figures, "learning_rate": rate, "gradient_norm": norm}
+
+    def _clipped(self) -> float:
+        """Gradients summed over processes and scaled down to a norm; returns the norm that they had."""
+        import torch
+
+        parameters, most = self.parameters(), self.options.max_grad_norm
+        if self.accelerator is None:
+            return float(torch.nn.utils.clip_grad_norm_(parameters, most))
+        if self.accelerator.num_processes > 1:
+            for parameter in parameters:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                parameter.grad = self.accelerator.reduce(parameter.grad, "sum")
+        return float(self.accelerator.clip_grad_norm_(parameters, most))
+
+    # -- validation ------------------------------------------------------------------------------------------------
+
+    def _ends_epoch(self, step: int) -> bool:
+        return (step + 1) % self.options.epoch == 0
+
+    def _validated(self, step: int) -> bool:
+        """Validate after a step; returns whether these are the best weights so far."""
+        if self.validate is None:
+            return False
+        for module in self.modules.values():
+            module.eval()
+        figures = dict(self.validate())
+        if self.accelerator is not None and self.accelerator.num_processes > 1:
+            from accelerate.utils import broadcast_object_list
+
+            # All processes must agree on when to stop.
+            figures = broadcast_object_list([figures])[0]
+        self._curve.append({"step": step, **figures})
+        return self._improved(step, figures)
+
+    def _improved(self, step: int, figures: Figures) -> bool:
+        keep = self.options.keep_best
+        if keep is None:
+            return False
+        figure, best = figures[keep.figure], self._best
+        if best is None or (figure < best.figure if keep.lowest else figure > best.figure):
+            self._best = _Best(step, figure)
+            self._write(self._best_point(step), {"modules": self._weights()})
+            return True
+        best.since += 1
+        return False
+
+    @property
+    def _patience_is_over(self) -> bool:
+        keep = self.options.keep_best
+        if keep is None or keep.patience is None or self._best is None:
+            return False
+        return self._best.since >= keep.patience
+
+    def _take_best(self) -> None:
+        if self._best is None:
+            return
+        # The main process writes it before, and may delete it behind.
+        self._wait()
+        self._load_weights(_read(self._best_point(self._best.step))["modules"])
+        self._wait()
+
+    def _wait(self) -> None:
+        if self.accelerator is not None:
+            self.accelerator.wait_for_everyone()
+
+    # -- points to go on from --------------------------------------------------------------------------------------
+
+    @property
+    def _main(self) -> bool:
+        return self.accelerator is None or bool(self.accelerator.is_main_process)
+
+    @property
+    def _point(self) -> Path:
+        return self.folder / "point.pt"
+
+    def _best_point(self, step: int) -> Path:
+        return self.folder / f"best-{step}.pt"
+
+    def _weights(self) -> dict[str, dict[str, Any]]:
+        if not self.options.trainable_only:
+            return {name: module.state_dict() for name, module in self.modules.items()}
+        return {
+            name: {key: one.detach() for key, one in module.named_parameters() if one.requires_grad}
+            for name, module in self.modules.items()
+        }
+
+    def _load_weights(self, weights: Mapping[str, Mapping[str, Any]]) -> None:
+        for name, module in self.modules.items():
+            found = module.load_state_dict(weights[name], strict=not self.options.trainable_only)
+            assert not found.unexpected_keys
+
+    def _save(self, step: int) -> None:
+        """Write the curve and the point after which `step` comes."""
+        if not self._main:
+            return
+        lines = "".join(json.dumps(line) + "\n" for line in self._curve)
+        whole_text(self.curve, lines)
+        scaler = getattr(self.accelerator, "scaler", None)
+        self._write(
+            self._point,
+            {
+                "layout": LAYOUT,
+                "step": step,
+                "identity": self.identity,
+                "modules": self._weights(),
+                "optimiser": self.optimiser.state_dict(),
+                "scaler": scaler.state_dict() if scaler is not None else None,
+                "curve": self._curve,
+                "best": vars(self._best) if self._best is not None else None,
+            },
+        )
+        # Only now: a run that was cut off before goes on from the point before, whose best these were.
+        for path in self.folder.glob("best-*.pt"):
+            if self._best is None or path != self._best_point(self._best.step):
+                path.unlink()
+
+    def _write(self, path: Path, state: Mapping[str, Any]) -> None:
+        import torch
+
+        if self._main:
+            whole(path, lambda partial: torch.save(dict(state), partial))
+
+    def _resume(self) -> int:
+        """Take up the last point of this very training; returns the step that comes next."""
+        if not self._point.exists():
+            return 0
+        state = _read(self._point)
+        if (state.get("layout"), state["identity"]) != (LAYOUT, self.identity):
+            return 0
+        self._load_weights(state["modules"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        scaler = getattr(self.accelerator, "scaler", None)
+        if scaler is not None and state["scaler"]:
+            scaler.load_state_dict(state["scaler"])
+        self._curve = list(state["curve"])
+        self._best = _Best(**state["best"]) if state["best"] else None
+        return int(state["step"])
+
+    def _figures(self) -> dict[str, float]:
+        losses = [line["loss"] for line in self._curve if "loss" in line]
+        last = losses[-self.options.epoch :]
+        validated = [line for line in self._curve if "loss" not in line]
+        if self._best is not None:
+            validated = [line for line in validated if line["step"] == self._best.step]
+        figures = {name: value for name, value in validated[-1].items() if name != "step"} if validated else {}
+        return {"steps": float(len(losses)), "loss": math.fsum(last) / len(last)} | figures
+
+
+def adamw(parameters: list[Any], options: LoopOptions) -> Any:
+    """The optimiser; its rate is set before each step."""
+    import torch
+
+    if options.decayed == "all":
+        return torch.optim.AdamW(parameters, lr=0.0, betas=options.betas, weight_decay=options.weight_decay)
+    groups = [
+        {"params": [p for p in parameters if p.dim() > 1], "weight_decay": options.weight_decay},
+        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW([g for g in groups if g["params"]], lr=0.0, betas=options.betas)
+
+
+def accelerator(precision: str, device: str | None) -> Any:
+    """An `Accelerator`; the process's earlier one, of another training, is given up."""
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+
+    if AcceleratorState._shared_state and AcceleratorState().num_processes == 1:
+        AcceleratorState._reset_state(reset_partial_state=True)
+    return Accelerator(mixed_precision=precision, cpu=device == "cpu")
+
+
+def own(parts: Sequence[T], process: Any) -> Sequence[T]:
+    """Of a step's parts those of this process.
+
+    Args:
+        parts: Of the step, in the same order in every process.
+        process: An `Accelerator`; None: there is but one.
+    """
+    return parts if process is None else parts[process.process_index :: process.num_processes]
+
+
+def backward(loss: Any, process: Any) -> None:
+    """Add a loss's gradient, by way of the `Accelerator` where there is one."""
+    if process is None:
+        loss.backward()
+    else:
+        process.backward(loss)
+
+
+def summed(value: float, process: Any, device: Any) -> float:
+    """The sum of a number over all processes."""
+    if process is None or process.num_processes == 1:
+        return value
+    import torch
+
+    return float(process.reduce(torch.tensor(value, device=device), "sum"))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    import torch
+
+    # On the CPU first: the optimiser's counters stay there, wherever the weights are.
+    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    return state

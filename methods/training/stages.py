@@ -1,0 +1,311 @@
+"""A training of one stage: taken over where it is finished, gone on with where it was cut off, saved whole or not."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.core.errors import UserError
+from benchmarks.core.files import whole_text
+from benchmarks.core.fingerprint import CHECKPOINT_CARD, content_id, fingerprint, folder_sha256
+from methods.models.weights import locate, weights_hash
+from methods.training import TrainedStage, TrainingConfig, Workshop
+from methods.training.loop import Loop
+
+# -- Files of intermediate work: JSON that appears whole or not at all, so that a run that was cut off goes on --
+
+
+def file_id(identifier: str) -> str:
+    """A name for files about a question or document: ids of datasets may hold slashes, and be of any length."""
+    return content_id("q", identifier)
+
+
+def write_json(path: Path, value: Any, *, nan: bool = True) -> None:
+    """Write a JSON value.
+
+    Args:
+        path: The file.
+        value: What goes in.
+        nan: Whether it may hold numbers that are none, which JSON does not know; they are written as Python does.
+
+    Raises:
+        ValueError: It holds such a number and may not.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    whole_text(path, json.dumps(value, ensure_ascii=False, allow_nan=nan, indent=1) + "\n")
+
+
+def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write JSON Lines."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    whole_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON value.
+
+    Raises:
+        UserError: It is damaged.
+    """
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise _damaged(path, error) from None
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Read JSON Lines.
+
+    Raises:
+        UserError: A line is damaged.
+    """
+    try:
+        return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        raise _damaged(path, error) from None
+
+
+def _damaged(path: Path, error: Exception) -> UserError:
+    return UserError(f"this file of earlier work cannot be read: {error}", where=str(path), try_this="delete it: it will be made again")
+
+
+# -- What a checkpoint that ragmeter trained says of itself --
+
+
+def card_of(model: str) -> Mapping[str, Any] | None:
+    """The card in a model's folder (`ragmeter.json`); None where it has none.
+
+    Raises:
+        UserError: There is no such folder, or the card is damaged.
+    """
+    path = Path(locate(model)) / CHECKPOINT_CARD
+    if not path.is_file():
+        return None
+    card = read_json(path)
+    return card if isinstance(card, dict) else None
+
+
+# -- What a training's folder of work says of itself: whose work it is, and which stages were finished from what --
+
+
+@dataclass(frozen=True)
+class StageRecord:
+    """A finished stage.
+
+    Attributes:
+        sha256: Of its checkpoint.
+        parent: Hash of the weights that it began from: the stage before, or the base.
+        mined_with: Hash of the encoder that mined its negatives; None where none were retrieved.
+        rows: Hash of its rows.
+        figures: What it came to.
+    """
+
+    sha256: str
+    parent: str
+    mined_with: str | None
+    rows: str
+    figures: Mapping[str, float]
+
+
+@dataclass
+class Manifest:
+    """The manifest of a folder of work.
+
+    Attributes:
+        path: The file.
+        identity: Hash of options and data.
+        config: The options.
+        counts: Documents, questions, rows left out …, calls and scores of the run that made them.
+        stages: Finished stages.
+    """
+
+    path: Path
+    identity: str
+    config: Mapping[str, Any]
+    counts: dict[str, float] = field(default_factory=dict)
+    stages: dict[str, StageRecord] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, folder: Path, identity: str, config: Mapping[str, Any]) -> Manifest:
+        """Open or begin the manifest of a folder.
+
+        Raises:
+            UserError: The folder holds the work of another training.
+        """
+        path = folder / "manifest.json"
+        if not path.exists():
+            return cls(path, identity, config)
+        there = read_json(path)
+        if there.get("identity") != identity:
+            raise UserError(
+                "this folder holds the work of a training with other options or data",
+                where=str(folder),
+                try_this="another folder, or delete this one",
+            )
+        stages = {name: StageRecord(**record) for name, record in there["stages"].items()}
+        return cls(path, identity, config, there["counts"], stages)
+
+    def save(self) -> None:
+        """Write it."""
+        write_json(
+            self.path,
+            {
+                "identity": self.identity,
+                "config": dict(self.config),
+                "counts": self.counts,
+                "stages": {name: asdict(record) for name, record in self.stages.items()},
+            },
+        )
+
+    def finished(self, stage: str, folder: Path, parent: str) -> StageRecord | None:
+        """The record of a stage whose checkpoint is there, None where it is still to be trained.
+
+        Raises:
+            UserError: The checkpoint was changed, or was trained from other weights than those that are there now.
+        """
+        record = self.stages.get(stage)
+        if record is None or not folder.is_dir():
+            if folder.exists():
+                raise UserError(
+                    f"{stage} was not finished by this training, and its folder is there",
+                    where=str(folder),
+                    try_this="move it away, or choose another --output",
+                )
+            return None
+        if record.parent != parent:
+            raise UserError(
+                f"{stage} was trained from weights {record.parent[:12]}…, and those before it are now {parent[:12]}…",
+                where=str(folder),
+                try_this="delete this stage and those after it: they are trained again",
+            )
+        require_unchanged(stage, folder, record.sha256)
+        return record
+
+
+def require_unchanged(stage: str, folder: Path, sha256: str) -> None:
+    """Check that a stage's checkpoint is the one that its training ended with.
+
+    Raises:
+        UserError: It is gone or was changed.
+    """
+    actual = folder_sha256(folder)
+    if actual != sha256:
+        raise UserError(
+            f"the checkpoint of {stage} is not the one that its training ended with: {actual[:12]}… instead of {sha256[:12]}…",
+            where=str(folder),
+            try_this="delete this stage and those after it: they are trained again",
+        )
+
+
+# -- A training of one stage: taken over where it is finished, gone on with where it was cut off, saved whole or not --
+
+
+Figures = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A training that is ready to run.
+
+    Attributes:
+        loop: Its steps.
+        save: Writes the checkpoint into an empty folder, given what the training came to.
+        figures: What is known of it beforehand (rows, what was left out …).
+    """
+
+    loop: Loop
+    save: Callable[[Path, Figures], None]
+    figures: Figures
+
+
+def train_stage(
+    stage: str,
+    config: TrainingConfig,
+    base: tuple[str, str | None],
+    data: Sequence[str],
+    workshop: Workshop,
+    accelerator: Any,
+    begin: Callable[[str], Begun],
+    *,
+    others: Sequence[tuple[str, str | None]] = (),
+    inputs: Sequence[str] = (),
+) -> Iterator[TrainedStage]:
+    """Train, or take over what was trained.
+
+    Args:
+        stage: Its name, and that of its folder.
+        config: All options.
+        base: The model that it begins from, and its revision.
+        data: Fingerprints of what it is trained on.
+        workshop: Where it works.
+        accelerator: Of `accelerate`; of several processes the main one alone yields.
+        begin: From a hash of everything that decides the result to the training.
+        others: Further models that it begins from.
+        inputs: Hashes of what else decides the result: files that options name.
+
+    Raises:
+        UserError: The folders hold other work.
+    """
+    options = config.model_dump(mode="json")
+    parents = [weights_hash(*model) for model in (base, *others)]
+    parent = parents[0] if len(parents) == 1 else fingerprint(parents)
+    identity = fingerprint(options, list(data), *inputs)
+    manifest = Manifest.open(workshop.work, identity, options)
+    folder = workshop.checkpoints / stage
+    record = manifest.finished(stage, folder, parent)
+    fresh = record is None
+    if record is None:
+        begun = begin(fingerprint(identity, parent))
+        figures = {**begun.loop.run(), **begun.figures}
+        if accelerator.is_main_process:
+            made = StageRecord("", parent, None, "", figures)
+            record = saved(stage, folder, manifest, made, lambda draft: begun.save(draft, figures))
+        accelerator.wait_for_everyone()
+        begun.loop.forget()
+    if record is not None and accelerator.is_main_process:
+        yield TrainedStage(stage, folder, _ours((base, *others), parents), tuple(data), record.figures, fresh)
+
+
+def _ours(models: Sequence[tuple[str, str | None]], hashes: Sequence[str]) -> tuple[str, ...]:
+    """The hashes of checkpoints; a base that is none of ours has no hash of the kind that cards hold."""
+    found = zip(models, hashes, strict=True)
+    return tuple(one for (model, _), one in found if (Path(locate(model)) / CHECKPOINT_CARD).is_file())
+
+
+def saved(stage: str, folder: Path, manifest: Manifest, record: StageRecord, save: Callable[[Path], None]) -> StageRecord:
+    """Write a checkpoint so that it appears whole or not at all, its hash first.
+
+    Args:
+        stage: Its name.
+        folder: Where it goes.
+        manifest: Gets the record.
+        record: Of the stage, yet without a hash.
+        save: Writes the checkpoint into an empty folder.
+
+    Returns:
+        The record with the hash.
+    """
+    draft = folder.with_name(f".{folder.name}.{os.getpid()}")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    save(draft)
+    _without_versions(draft)
+    record = replace(record, sha256=folder_sha256(draft))
+    manifest.stages[stage] = record
+    manifest.save()
+    draft.rename(folder)
+    return record
+
+
+def _without_versions(folder: Path) -> None:
+    """Leave library versions out of the folder: equal trainings give equal hashes wherever they ran."""
+    for name, key in (("config_sentence_transformers.json", "__version__"), ("config.json", "transformers_version")):
+        for path in folder.rglob(name):
+            settings: dict[str, Any] = json.loads(path.read_text("utf-8"))
+            settings.pop(key, None)
+            path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", "utf-8")

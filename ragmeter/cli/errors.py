@@ -1,0 +1,181 @@
+"""How a command ends: its exit code, and what is said of an error; docs/cli.md has the table.
+
+An error is one message on standard error, `error: …` for people or one JSON object for programs, wherever it comes
+from: the parser of the command line, the input, or a fault of ours. Standard output never holds any of it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sys
+from contextlib import suppress
+from typing import Any
+
+import typer
+
+from benchmarks.core.errors import Broke, UserError, nearest, refused
+
+FINE, BROKE, WRONG, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
+"""Exit codes; `gate` adds 100 (regressed) and 101 (inconclusive). The last is what shells have of a broken pipe."""
+
+_PARSER_ERROR: Any = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
+"""What typer's parser raises; newer typers bring it along, older ones take it from click."""
+_HELP_ONLY = "NoArgsIsHelpError"
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_NAMED = re.compile(r"No such (command|option):? '?([^'\s]+?)'?[. ]")
+
+
+def tolerant() -> None:
+    """Let standard output take every text: what its encoding lacks becomes a question mark."""
+    change = getattr(sys.stdout, "reconfigure", None)
+    if change is not None:
+        change(errors="replace")
+
+
+def ended(app: Any) -> int:
+    """Run the command line, a Typer or the command made of one; returns the exit code."""
+    as_json = "--json" in sys.argv
+    try:
+        code = _called(app)
+        # What is still to be written is written here, where somebody can be told that it cannot.
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader of our output went away (`ragmeter runs | head`); there is nobody left to tell.
+        _to_nowhere()
+        return UNREAD
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except Exception as error:
+        try:
+            return _failed(error, as_json, app)
+        finally:
+            _drop_unwritable()
+    if code == INTERRUPTED:
+        _stopped("interrupted", as_json)
+    return code if isinstance(code, int) else FINE
+
+
+def _called(app: typer.Typer) -> Any:
+    """What the command line returns; where nothing was given, what may be given is the answer."""
+    try:
+        return app(standalone_mode=False, prog_name="ragmeter")
+    except _PARSER_ERROR as error:
+        if type(error).__name__ != _HELP_ONLY:
+            raise
+        sys.stdout.write(error.format_message() + "\n")
+        return WRONG
+
+
+def _to_nowhere() -> None:
+    """Send what is still in standard output's buffer nowhere: Python would complain of it at its end."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def _drop_unwritable() -> None:
+    """Where standard output takes nothing any more, leave nothing in its buffer."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _to_nowhere()
+
+
+def _failed(error: Any, as_json: bool, app: Any) -> int:
+    if isinstance(error, UserError):
+        _say(error, as_json)
+        return error.exit_code
+    if isinstance(error, _PARSER_ERROR):
+        _say(wrong_usage(error, app), as_json)
+        return WRONG
+    if getattr(error, "exit_code", None) == INTERRUPTED:
+        _stopped(str(error), as_json)
+        return INTERRUPTED
+    if {"--verbose", "-v"} & set(sys.argv):
+        raise error
+    if isinstance(error, OSError) and error.filename is not None:
+        # A place that no command looked at before; whatever it is, the system says no, and not ragmeter.
+        said = refused(error, what="this file or folder cannot be used", try_this="--verbose shows what it was for")
+        _say(said, as_json)
+        return said.exit_code
+    if isinstance(error, OSError) and error.errno in _FULL:
+        # Writing names no place; it is standard output, unless the command was asked for a file.
+        said = refused(error, what="the output could not be written", try_this="free some space, then try again")
+        _say(said, as_json)
+        return BROKE
+    what = f"ragmeter broke: {type(error).__name__}: {error}"
+    _say(Broke(what, try_this="run it again with --verbose for the traceback; this is ragmeter's fault, not yours"), as_json)
+    return BROKE
+
+
+def _command(app: Any) -> str:
+    """The command that this process was started with, as far as its words name one: "ragmeter cache prune"."""
+    path: str = "ragmeter"
+    group: Any = typer.main.get_command(app) if isinstance(app, typer.Typer) else app
+    for word in sys.argv[1:]:
+        group = getattr(group, "commands", {}).get(word)
+        if group is None:
+            break
+        path += f" {word}"
+    return path
+
+
+def wrong_usage(error: Any, app: Any) -> UserError:
+    """What the parser of the command line did not understand, as an error like all others.
+
+    Args:
+        error: A ClickException.
+        app: The command line, for errors that do not say which command they come from.
+    """
+    message = " ".join(_worded(error).split())
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else _command(app)
+    remedy = f"{path} --help"
+    found = _NAMED.match(message + " ")
+    if found:
+        kind, wrong = found[1], found[2]
+        guess = nearest(wrong, _known(context, kind))
+        message = f"there is no {kind} {wrong!r}"
+        remedy = f"did you mean {guess!r}? {remedy} lists what there is" if guess else remedy
+    return UserError(message[:1].lower() + message[1:].rstrip("."), where=path, try_this=remedy)
+
+
+def _worded(error: Any) -> str:
+    """What the parser says; of a value that is no number, or none that can be, in our words and not pydantic's."""
+    said: str = error.format_message()
+    cause = error.__cause__
+    if not hasattr(cause, "errors"):
+        return said
+    from benchmarks.core.errors import first_error, in_words
+
+    first = first_error(cause)
+    if not first["type"].startswith(("int_", "float_", "finite_number", "greater_than", "less_than")):
+        return said
+    given = first["input"] if "_than" in first["type"] else repr(first["input"])
+    return said.removesuffix(error.message) + f"{in_words(first)}, got {given}"
+
+
+def _known(context: Any, kind: str) -> list[str]:
+    """Commands of a group, or options of a command."""
+    if context is None:
+        return []
+    if kind == "command":
+        return list(getattr(context.command, "commands", {}))
+    return [name for parameter in context.command.params for name in (*parameter.opts, *parameter.secondary_opts)]
+
+
+def _stopped(what: str, as_json: bool) -> None:
+    """To be stopped is no error: a program is told of it as of one, people are not."""
+    if as_json:
+        _say(UserError(what), as_json)
+    else:
+        sys.stderr.write(what + "\n")
+
+
+def _say(error: UserError, as_json: bool) -> None:
+    from ragmeter.console import complain
+
+    complain(error, as_json)

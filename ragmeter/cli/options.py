@@ -1,0 +1,327 @@
+"""Options that every command has."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from ragmeter.experiment import shipped_files
+from results import DEFAULT_STORE, store_folder
+
+# -- What the Tab key offers: names, from where they are registered or stored --
+# Each public function completes a word of one kind; declarations of arguments and options name it as their
+# `autocompletion`. Somebody waits for each of them, so ids are read from the source of our modules and not by importing
+# them (unless other packages register, too), and a store is read where there is one and nobody is writing to it at this
+# moment. How the offer reaches a shell: `shells.py`.
+
+
+Complete = Callable[[typer.Context, str], list[str]]
+
+_REGISTRIES = {
+    "dataset": ("benchmarks", "register", "benchmarks.registry", "DATASETS"),
+    "method": ("methods", "register", "methods.registry", "METHODS"),
+    "training": ("methods", "register_training", "methods.training", "TRAININGS"),
+    "explainer": ("methods", "register_explainer", "methods.registry", "EXPLAINERS"),
+    "metric": ("judges", "register", "judges.metric", "METRICS"),
+    "judge": ("judges", "register_judge", "judges.judge", "JUDGES"),
+}
+"""By what is registered: the package, the decorator, and where the registry is."""
+
+
+# -- what is registered --------------------------------------------------------------------------------------------
+
+
+@cache
+def _written(noun: str) -> dict[str, str]:
+    from benchmarks.core.plugins import written_ids
+
+    return written_ids(*_REGISTRIES[noun][:2])
+
+
+def _registry(noun: str) -> Any:
+    module, name = _REGISTRIES[noun][2:]
+    return getattr(import_module(module), name)
+
+
+def _ids(noun: str) -> list[str]:
+    from benchmarks.core.plugins import has_plugins
+
+    if has_plugins(f"ragmeter.{_REGISTRIES[noun][0]}"):
+        return [entry.id for entry in _registry(noun)]
+    return sorted(_written(noun))
+
+
+def _entry(noun: str, identifier: str) -> Any:
+    """An entry; of our own ones its module alone is imported."""
+    module = _written(noun).get(identifier)
+    if module is not None:
+        import_module(module)
+    return _registry(noun).get(identifier)
+
+
+def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
+
+
+def words(*names: str) -> Complete:
+    """Completes one of these words."""
+
+    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+        return _beginning(incomplete, names)
+
+    return complete
+
+
+def several(one: Complete) -> Complete:
+    """Completes the last of names with commas between them."""
+
+    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+        *before, last = incomplete.split(",")
+        prefix = "".join(f"{name}," for name in before)
+        return [prefix + name for name in one(ctx, last) if name not in before]
+
+    return complete
+
+
+def _registered(noun: str) -> Complete:
+    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+        return _beginning(incomplete, _ids(noun))
+
+    return complete
+
+
+datasets, methods, trainings = _registered("dataset"), _registered("method"), _registered("training")
+explainers, metrics, judges = _registered("explainer"), _registered("metric"), _registered("judge")
+
+
+def references(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Completes `name[/subset][:split]`, part after part: what comes next is offered once what it belongs to is clear.
+
+    Several splits may be joined, as in `webqsp:train+validation`.
+    """
+    whole, colon, splits = incomplete.partition(":")
+    name, slash, _ = whole.partition("/")
+    if not slash and not colon:
+        names = _beginning(incomplete, _ids("dataset"))
+        if len(names) != 1:
+            return names
+        entry = _entry("dataset", names[0])
+        return [entry.id, *(f"{entry.id}/{subset}" for subset in entry.subsets), *_splits(entry, entry.id)]
+    entry = _entry("dataset", name)
+    if colon:
+        *chosen, last = splits.split("+")
+        prefix = "".join(f"{one}+" for one in chosen)
+        known = [one.rpartition(":")[2] for one in _splits(entry, whole)]
+        return [f"{whole}:{prefix}{one}" for one in _beginning(last, known) if one not in chosen]
+    subsets = _beginning(whole, [f"{name}/{subset}" for subset in entry.subsets])
+    return subsets + (_splits(entry, subsets[0]) if len(subsets) == 1 else [])
+
+
+def _splits(entry: Any, whole: str) -> list[str]:
+    subset = whole.partition("/")[2] or next(iter(entry.subsets), None)
+    return [f"{whole}:{split}" for split in entry.card.splits_of(subset)]
+
+
+def presets(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Completes the presets of the training that stands before."""
+    return _beginning(incomplete, _entry("training", _before(ctx, "name")).presets)
+
+
+def stages(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Completes the stages of the training that stands before."""
+    return _beginning(incomplete, _entry("training", _before(ctx, "name")).stages)
+
+
+def _before(ctx: typer.Context, argument: str) -> str:
+    """The first argument of the command; an option still without its value keeps the parser from taking it."""
+    return str(ctx.params.get(argument) or ctx.args[0])
+
+
+# -- experiments ---------------------------------------------------------------------------------------------------
+
+
+def experiments(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Completes experiments that can be run: those that ship, and YAML files."""
+    files = [file for end in (".yaml", ".yml") for file in sorted(glob.glob(f"{glob.escape(incomplete)}*{end}"))]
+    return [*_beginning(incomplete, (name for name, _ in shipped_files())), *files]
+
+
+def profiles(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Completes the profiles of the experiment that stands before."""
+    import yaml
+
+    named = _before(ctx, "experiment")
+    file = Path(named)
+    text = (file if file.is_file() else dict(shipped_files())[named]).read_text("utf-8-sig")
+    return _beginning(incomplete, yaml.safe_load(text).get("profiles", ()))
+
+
+# -- what a store holds --------------------------------------------------------------------------------------------
+
+
+def _stored(ctx: typer.Context, query: str) -> list[Any]:
+    """Rows of the store that the command line names; none where there is no store, or somebody is writing to it."""
+    from results.database import FILE
+
+    path = store_folder(ctx.params.get("store")) / FILE
+    if not path.is_file():
+        return []
+    import duckdb
+
+    try:
+        # Not by `results.Store`, which waits for its turn: Tab only looks.
+        with closing(duckdb.connect(str(path), read_only=True)) as connection:
+            return connection.execute(query).fetchall()
+    except duckdb.Error:
+        return []
+
+
+_RUNS = """
+SELECT coalesce(m.experiment, '-'), coalesce(m.method, r.method), r.dataset, r.setting, r.seed, r.run
+FROM runs r LEFT JOIN experiment_runs m USING (run) ORDER BY m.experiment NULLS LAST, m.position, r.started_at
+"""
+
+
+def _column(query: str) -> Complete:
+    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+        return _beginning(incomplete, (str(row[0]) for row in _stored(ctx, query)))
+
+    return complete
+
+
+stored_experiments = _column("SELECT name FROM experiments ORDER BY updated_at DESC")
+stored_judges = _column("SELECT DISTINCT judge FROM judges ORDER BY judge")
+stored_methods = _column(
+    "SELECT DISTINCT coalesce(m.method, r.method) AS method FROM runs r LEFT JOIN experiment_runs m USING (run) ORDER BY method"
+)
+blessed = _column("SELECT name FROM blessings ORDER BY name")
+_scored = _column("SELECT DISTINCT regexp_extract(metric, '^[^(#]+') AS name FROM summaries ORDER BY name")
+
+
+def stored_metrics(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Completes what stored answers were scored on, or where nothing is stored, any metric."""
+    return _scored(ctx, incomplete) or metrics(ctx, incomplete)
+
+
+def runs(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Completes a run: a blessed name or a path; where neither begins so, the rest of a path or a fingerprint."""
+    rows = [tuple(map(str, row)) for row in _stored(ctx, _RUNS)]
+    found = blessed(ctx, incomplete) + _beginning(incomplete, ("/".join(row[:5]) for row in rows))
+    return found or _beginning(incomplete, [*("/".join(row[1:5]) for row in rows), *(row[5] for row in rows)])
+
+
+def checkpoints(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Completes a checkpoint of the store: a blessed name, a folder's name, or the beginning of its hash."""
+    rows = _stored(ctx, "SELECT path, sha256 FROM checkpoints ORDER BY added_at DESC")
+    names = [Path(path).name for path, _ in rows]
+    return blessed(ctx, incomplete) + (
+        _beginning(incomplete, names) or _beginning(incomplete, (sha256 for _, sha256 in rows if incomplete))
+    )
+
+
+def runs_or_checkpoints(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Completes what a blessed name may point to."""
+    return list(dict.fromkeys([*runs(ctx, incomplete), *checkpoints(ctx, incomplete)]))
+
+
+# -- How the command line introduces itself: commands by what one is about to do, each with its whole first sentence --
+
+
+SECTIONS = {
+    "Measure": ("demo", "run", "plan", "resume", "score", "judge"),
+    "Look": ("table", "runs", "show", "diff", "serve", "report", "published"),
+    "Decide": ("gate", "bless", "checkpoints"),
+    "Methods": ("methods", "train", "explain", "compress", "synthesise", "serve-model"),
+    "Data": ("datasets", "metrics", "experiments", "styles", "annotate"),
+    "Exchange": ("submit", "submission", "trec", "results", "cache"),
+    "Check": ("doctor", "check"),
+}
+"""The commands of `ragmeter --help`; one that is in none of them comes last."""
+_WHOLE = 500
+
+
+class Commands(TyperGroup):
+    """A group of commands, the line of none of which is cut off."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write what `--help` lists."""
+        self.write_section(formatter, "Commands", self.list_commands(ctx))
+
+    def write_section(self, formatter: Any, title: str, names: Any) -> None:
+        """Write some of the commands under a title."""
+        shown = [(name, self.commands[name]) for name in names if name in self.commands]
+        rows = [(name, command.get_short_help_str(limit=_WHOLE)) for name, command in shown if not command.hidden]
+        if rows:
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+class AllCommands(Commands):
+    """The commands of `ragmeter` itself, in sections."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write what `--help` lists, section by section."""
+        placed = {name for names in SECTIONS.values() for name in names}
+        for title, names in SECTIONS.items():
+            self.write_section(formatter, title, names)
+        self.write_section(formatter, "Further", [name for name in self.list_commands(ctx) if name not in placed])
+
+
+# -- Arguments and options that name something, declared once for all commands; the Tab key completes them --
+
+
+RunArgument = Annotated[
+    str, typer.Argument(help="Blessed name, fingerprint prefix, or experiment/method/dataset/setting/seed.", autocompletion=runs)
+]
+StoredExperiment = Annotated[
+    str | None, typer.Argument(help="Name of an experiment in the store (default: the newest)", autocompletion=stored_experiments)
+]
+Experiment = Annotated[str, typer.Argument(help="An experiment file, or the name of a shipped experiment.", autocompletion=experiments)]
+ProfileOption = Annotated[str | None, typer.Option(help="One of the file's profiles, laid over it.", autocompletion=profiles)]
+MetricsOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Only these metrics, by name or id, with commas between (default: those usually shown)", autocompletion=several(stored_metrics)
+    ),
+]
+ReferenceOption = Annotated[
+    str | None, typer.Option(help="Method that differences are taken to (default: the experiment's).", autocompletion=stored_methods)
+]
+
+
+# -- Options that every command has --
+
+
+StoreOption = Annotated[
+    Path | None, typer.Option("--store", envvar="RAGMETER_STORE", help=f"Store folder (default: ./{DEFAULT_STORE})", show_default=False)
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Results only, no progress.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="More detail, tracebacks included.")]
+DeviceOption = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 … (default: the best there is)")]
+LimitOption = Annotated[int | None, typer.Option(min=1, help="Only the first questions of each benchmark.")]
+SettingOption = Annotated[
+    str | None, typer.Option(help='Where candidates come from, e.g. "corpus(retriever=bm25,n=50)" (default: the dataset\'s first)')
+]
+OverSeedsOption = Annotated[bool, typer.Option("--over-seeds", help="One row for all training seeds of a method.")]
+
+
+def _go_offline(offline: bool) -> bool:
+    if offline:
+        from benchmarks.io.hub import go_offline
+
+        go_offline()
+    return offline
+
+
+OfflineOption = Annotated[
+    bool, typer.Option("--offline", callback=_go_offline, is_eager=True, help="Use what is in the hub's cache; never the network.")
+]

@@ -1,1 +1,0 @@
-"""The commands' bodies, one file per kind of work; `ragmeter/cli.py` names them."""

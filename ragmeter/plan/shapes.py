@@ -1,0 +1,581 @@
+"""What a benchmark is like, for a plan: counted where it is here, else stated and typical; nothing is fetched.
+
+Both come as questions with passages, a few that are there or one made of filler of the typical lengths, so that prompts
+are counted the same way. What is generated (worlds) is not made in full: a few questions of it are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from benchmarks import registry
+from benchmarks.core.errors import UserError
+from benchmarks.datasets import longbench
+from benchmarks.datasets.clara import RowsConfig
+from benchmarks.io.hub import OFFLINE_VARIABLES
+from benchmarks.registry import Benchmark, DataReference, DatasetConfig
+from benchmarks.schema import Passage, Question
+from benchmarks.settings import DEFAULT_N, Setting
+from benchmarks.sources import ABSENT, LOCAL, MADE, UNCLEAR, whereabouts
+from methods.api import Reading
+from methods.models.endpoint import CHARACTERS_PER_TOKEN
+
+# -- What a plan knows of a benchmark: how many questions, and a few of them with their passages for the lengths --
+
+
+SEARCHED = 100
+"""Passages shown of a corpus that has no candidates, and triples of a graph."""
+Origin = Literal["counted", "sampled", "stated", "unknown"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question as a method meets it.
+
+    Attributes:
+        question: Its text.
+        passages: Those that it may use; of a corpus, or of a graph's triples, the first ones.
+        answer: An answer to it.
+        candidates: How many it may use.
+    """
+
+    question: str
+    passages: tuple[Passage, ...]
+    answer: str
+    candidates: int
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a benchmark is like in a setting.
+
+    Attributes:
+        reference: The data.
+        questions: How many; None: unknown.
+        origin: counted: the data are here; sampled: some of what is generated was made; stated: by card and typical
+            lengths; unknown: nothing is known of lengths.
+        asked: Questions that lengths are taken from.
+        corpus: Passages of the corpus, at most; None: unknown.
+        passage: Mean tokens of one of them.
+        whole: Whether all of the corpus is searched, for want of candidates.
+        reading: How its authors have it read.
+        benchmark: What was read: all of it where it was counted, a few questions where it was sampled.
+        absent: Why they are not here, where they are not: each file.
+        whole_number: How many are stated of them, where a local file holds only a sample.
+    """
+
+    reference: DataReference
+    questions: int | None
+    origin: Origin
+    asked: tuple[Asked, ...] = ()
+    corpus: int | None = None
+    passage: float = 0.0
+    whole: bool = False
+    reading: Reading | None = None
+    benchmark: Benchmark | None = None
+    absent: tuple[UserError, ...] = ()
+    whole_number: int | None = None
+
+    @property
+    def question(self) -> float:
+        """Mean tokens of a question."""
+        return mean([tokens(one.question) for one in self.asked])
+
+    @property
+    def answer(self) -> float:
+        """Mean tokens of an answer."""
+        return mean([tokens(one.answer) for one in self.asked])
+
+    @property
+    def candidates(self) -> float:
+        """Mean number of passages that a question may use; of a corpus without candidates all."""
+        return float(self.corpus or 0) if self.whole else mean([one.candidates for one in self.asked])
+
+    @property
+    def document(self) -> float:
+        """Mean tokens of all passages that a question may use."""
+        shown = [tokens(passage.full_text) for one in self.asked for passage in one.passages]
+        return mean(shown) * mean([one.candidates for one in self.asked])
+
+
+def tokens(text: str) -> int:
+    """Tokens of a text, as estimates count them."""
+    return -(-len(text) // CHARACTERS_PER_TOKEN)
+
+
+def mean(values: Sequence[float]) -> float:
+    """0 for none."""
+    return sum(values) / len(values) if values else 0.0
+
+
+# -- Typical lengths of datasets, for plans of data that are not here; rounded, in tokens of four characters --
+# Where a card states the number of questions, that is used and not the one here. Measured on samples of the data unless a
+# source is named.
+
+
+CHUNK_WORDS, CHUNK_TOKENS = 512, 720
+"""Words of a passage of a long document, as loaders cut it, and the tokens that these make."""
+
+
+@dataclass(frozen=True, slots=True)
+class Typical:
+    """What a question of a dataset typically looks like.
+
+    Attributes:
+        question: Tokens of a question.
+        candidates: Passages (or triples) that a record brings, or that its document is cut into; 0: it brings none.
+        passage: Tokens of one of them.
+        shared: Questions that share their passages, on average.
+        answer: Tokens of an answer.
+        questions: How many there are, where no card says so; None: that is unknown.
+        corpus: Passages of the corpus that is searched, where it is not that of the questions' own.
+        reading: How its authors have it read, where they say so.
+        source: Where the figures are from.
+    """
+
+    question: int
+    candidates: int
+    passage: int
+    shared: float = 1.0
+    answer: int = 5
+    questions: int | None = None
+    corpus: int | None = None
+    reading: Mapping[str, Any] | None = None
+    source: str = "measured on samples"
+
+
+WIKIPEDIA_2018 = 21_015_324
+"""Passages of DPR's psgs_w100.tsv."""
+_LONGBENCH_WORDS = {"narrativeqa": 18409, "qasper": 3619, "multifieldqa_en": 4559, "hotpotqa": 9151, "2wikimqa": 4887, "musique": 11214}
+"""Bai et al. 2024, LongBench, table 1: mean words of a context."""
+_ULTRADOMAIN_TOKENS = {"fin": 41_000, "legal": 51_000, "mix": 10_000}
+_BOOK_TOKENS = 140_000
+"""Qian et al. 2024, MemoRAG, statistics of UltraDomain, rounded; the eighteen textbook domains alike."""
+_READING = ("inst_eval", "instruction_tuning")
+_EVALUATED = {"nq": 6489, "hotpotqa": 7384, "musique": 2417, "2wiki": 12576}
+PRETRAINING_DOCUMENTS = 2_000_000
+"""He et al. 2025, CLaRa, table 9: 2,000,000 documents of 95.6 words."""
+INSTRUCTION_ROWS = 453_000
+"""He et al. 2025, CLaRa: COCOM's questions."""
+
+_PLAIN: Mapping[str, Typical] = {
+    "hotpotqa": Typical(26, 10, 148),
+    "2wikimultihopqa": Typical(19, 10, 97),
+    "musique": Typical(23, 20, 119),
+    "nq": Typical(12, 0, 160, questions=None, corpus=WIKIPEDIA_2018, source="DPR: 100 words and a title a passage"),
+    # Graphs around questions overlap: together they are some millions of triples (Saxena et al. 2020, EmbedKGQA: 5.7
+    # million within two hops of the entities of WebQSP).
+    "webqsp": Typical(9, 2000, 20, shared=2.0, answer=4),
+    "cwq": Typical(20, 3500, 20, shared=20.0, answer=4),
+    "sark": Typical(12, 50, 160, questions=3000, source="SARK: 3,000 questions of NQ, 50 passages of DPR's"),
+    "pisco": Typical(15, 5, 140, answer=60, questions=INSTRUCTION_ROWS, source="PISCO: COCOM's questions"),
+    "parallel_style": Typical(40, 10, 45),
+}
+
+
+def typical(reference: DataReference) -> Typical | None:
+    """What a dataset is typically like; None where nothing is known of it."""
+    makers = {"longbench": _longbench, "ultradomain": _ultradomain, "clara_stages": _clara}
+    maker = makers.get(reference.name)
+    if maker is not None:
+        return maker(reference.subset or "")
+    return _PLAIN.get(reference.name)
+
+
+def _longbench(subset: str) -> Typical:
+    words = _LONGBENCH_WORDS[subset.removesuffix("_e")]
+    source = "LongBench, table 1: words of a context"
+    chunks = -(-words // CHUNK_WORDS)
+    return Typical(15, chunks, CHUNK_TOKENS, reading=longbench.reading(subset), source=source)
+
+
+def _ultradomain(subset: str) -> Typical:
+    tokens = _ULTRADOMAIN_TOKENS.get(subset, _BOOK_TOKENS)
+    # LightRAG counts 94 documents of legal and about 12 of a textbook domain; here as many questions share each.
+    shared = {"legal": 4.7, "fin": 4.7, "mix": 2.1}.get(subset, 9.0)
+    reading = {**longbench.reading("qasper"), "max_new_tokens": 512}
+    return Typical(30, max(1, -(-tokens // CHUNK_TOKENS)), CHUNK_TOKENS, shared, 85, reading=reading, source="MemoRAG: tokens of a context")
+
+
+def _clara(subset: str) -> Typical:
+    if subset == "pretraining":
+        # Three rows of a document: simple and complex questions with their answers, and a paraphrase.
+        return Typical(20, 1, 140, answer=245, questions=3 * PRETRAINING_DOCUMENTS, source="CLaRa, table 9")
+    if subset.startswith(_READING):
+        name = subset.split("_")[2] if subset.startswith("inst_eval") else ""
+        questions = _EVALUATED.get(name, INSTRUCTION_ROWS)
+        return Typical(15, 5, 150, answer=60 if not name else 5, questions=questions, source="CLaRa, section 4")
+    return Typical(20, 20, 150, source="CLaRa: 20 documents of Wikipedia a question")
+
+
+# -- The shape of data that are not here: by their card, and by typical lengths, as questions and passages of filler --
+
+
+def base_of(reference: DataReference, config: DatasetConfig) -> tuple[DataReference, DatasetConfig] | None:
+    """What a dataset is made of that tells another one otherwise (styled, retold); None of others."""
+    named = getattr(config, "base", None)
+    if not isinstance(named, str):
+        return None
+    found, entry = registry.resolve(named if ":" in named else f"{named}:{reference.split}")
+    return found, registry.options_of(entry, getattr(config, "base_config", {}))
+
+
+def stated(
+    reference: DataReference, config: DatasetConfig, setting: Setting | None, limit: int | None, absent: tuple[UserError, ...]
+) -> Shape:
+    """The shape of data by their card and typical lengths.
+
+    Args:
+        reference, config, setting, limit: As in `shapes.shape_of`.
+        absent: Why the data are not read.
+    """
+    base = base_of(reference, config)
+    source = reference if base is None else base[0]
+    usual, questions = typical(source), stated_questions(source)
+    documents = getattr(config, "documents", None)
+    if documents is not None:
+        questions = documents
+    if questions is not None and limit is not None:
+        questions = min(questions, limit)
+    if usual is None:
+        return Shape(reference, questions if questions is not None else limit, "unknown", absent=absent)
+    count, whole = _stated_candidates(usual, setting)
+    filler = Passage("", "", "x" * (CHARACTERS_PER_TOKEN * usual.passage))
+    asked = Asked(_filled(usual.question), (filler,) * count, _filled(usual.answer), count)
+    of_questions = None if questions is None else max(usual.candidates, round(questions * usual.candidates / usual.shared))
+    corpus = usual.corpus if usual.corpus is not None and _searches(config, setting) else of_questions
+    reading = None if usual.reading is None else Reading(**usual.reading)
+    return Shape(reference, questions, "stated", (asked,), corpus, float(usual.passage), whole, reading, None, absent)
+
+
+def _searches(config: DatasetConfig, setting: Setting | None) -> bool:
+    return getattr(config, "corpus", None) is not None or (setting is not None and setting.name == "corpus")
+
+
+def _stated_candidates(usual: Typical, setting: Setting | None) -> tuple[int, bool]:
+    """How many passages a question may use, and whether these are all of a corpus."""
+    if setting is None:
+        return (usual.candidates or SEARCHED), usual.candidates == 0
+    if setting.name == "closed_book":
+        return 0, False
+    if setting.name == "gold_only":
+        return min(2, usual.candidates), False
+    if (setting.name == "corpus" and setting.retriever is None) or setting.scope == "split":
+        return SEARCHED, True
+    if setting.name == "corpus":
+        return setting.n or DEFAULT_N, False
+    base = setting.base
+    if base is not None and base.retriever is not None:
+        return setting.n or base.n or DEFAULT_N, False
+    return min(setting.n or usual.candidates, usual.candidates), False
+
+
+def stated_questions(reference: DataReference) -> int | None:
+    """By the card, all splits together; else as is typical."""
+    _, entry = registry.resolve(reference)
+    stated = entry.card.splits_of(reference.subset)
+    known = [stated.get(split) for split in (reference.split or "").split("+")]
+    if all(one is not None for one in known):
+        return sum(one for one in known if one is not None)
+    usual = typical(reference)
+    return None if usual is None else usual.questions
+
+
+def _filled(count: int) -> str:
+    return "x" * (CHARACTERS_PER_TOKEN * count)
+
+
+# -- Data of which only a part is here: a plan of them is a plan of the part, and not of what a paper did --
+
+
+NEARLY_ALL = 0.9
+"""A file that holds so large a share of what is stated is no sample: versions of data differ by a few records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Data of which fewer records are here than are stated.
+
+    Attributes:
+        reference: The data.
+        here: Records (questions, or training rows) that a local file holds.
+        stated: As many are stated by the card, or else by the paper.
+    """
+
+    reference: str
+    here: int
+    stated: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {"data": self.reference, "here": self.here, "stated": self.stated}
+
+
+def whole_of(reference: DataReference, config: DatasetConfig, benchmark: Benchmark, held: int) -> int | None:
+    """How many records the whole has that a local file holds a sample of; None where it is no sample.
+
+    Args:
+        reference, config: The data.
+        benchmark: What was read of them.
+        held: Records that the file holds.
+    """
+    if getattr(config, "first", None) is not None or getattr(config, "documents", None) is not None:
+        return None
+    source, given = base_of(reference, config) or (reference, config)
+    options = given.model_dump(exclude_unset=True)
+    splits = (source.split or "").split("+")
+    places = (whereabouts(DataReference(source.name, source.subset, one), options) for one in splits)
+    if all(place.state != LOCAL for place in places):
+        return None
+    # A layout of the file may have a number of its own.
+    said = benchmark.extra["expected"] if "expected" in benchmark.extra else stated_questions(source)
+    return said if said is not None and held < NEARLY_ALL * said else None
+
+
+def samples(shapes: Iterable[Shape]) -> list[Sample]:
+    """Those of some data that are samples, each once."""
+    found = [Sample(str(one.reference), one.questions or 0, one.whole_number) for one in shapes if one.whole_number is not None]
+    return list(dict.fromkeys(found))
+
+
+# -- What a benchmark is like, for a plan: counted where it is here, else stated and typical; nothing is fetched --
+
+
+SAMPLED = 20
+"""Questions that lengths are taken from."""
+GENERATED = 6
+"""Questions that are made of what is generated."""
+ROWS = 500
+"""Training rows that are read of a file of them; of a shorter one all."""
+FILES = {
+    "corpus": "its path; the documentation's page “Data” says where corpora are had",
+    "pairs": "make it with `ragmeter styles rewrite`, or name its path",
+}
+"""Options of datasets that name files, and how these are had."""
+
+
+def shape_of(
+    reference: DataReference, config: DatasetConfig, setting: Setting | None = None, limit: int | None = None, *, full: bool = False
+) -> Shape:
+    """What a benchmark is like.
+
+    Args:
+        reference: Complete, its splits perhaps joined by +.
+        config: The dataset's options.
+        setting: As it is asked; None: with the passages that its records bring.
+        limit: Only the first so many questions.
+        full: Read or make all of it, where it is here, whatever that takes: runs are known by all of their data.
+    """
+    absent = tuple(absences(reference, config))
+    if absent:
+        return stated(reference, config, setting, limit, absent)
+    if not full and getattr(config, "corpus", None) is not None:
+        # Building millions of passages is no part of a plan.
+        return stated(reference, config, setting, limit, ())
+    try:
+        with without_network():
+            return _full(reference, config, setting, limit) if full else _quick(reference, config, setting, limit)
+    except UserError as error:
+        return stated(reference, config, setting, limit, (error,))
+
+
+@contextmanager
+def without_network() -> Iterator[None]:
+    """Forbid the network to the loaders of this block."""
+    name = OFFLINE_VARIABLES[0]
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def absences(reference: DataReference, config: DatasetConfig) -> Iterator[UserError]:
+    """What of data, or of what they are made of, is not here."""
+    for option, remedy in FILES.items():
+        path = getattr(config, option, None)
+        if isinstance(path, str) and not Path(path).expanduser().exists():
+            yield UserError(f"{reference} needs a file that is not here", where=f"{option}: {path}", try_this=remedy)
+    if (base := base_of(reference, config)) is not None:
+        yield from absences(*base)
+        return
+    options = config.model_dump(exclude_unset=True)
+    for split in (reference.split or "").split("+"):
+        try:
+            found = whereabouts(replace(reference, split=split), options)
+        except UserError as error:
+            yield error
+            continue
+        if found.state in (ABSENT, UNCLEAR):
+            fetch = f"ragmeter datasets fetch {found.reference}" if found.repository else None
+            said = found.said
+            yield UserError(
+                f"the data {found.reference} are not here" if found.state == ABSENT else str(said and said.what),
+                where=said.where if said else None,
+                try_this="; or ".join(filter(None, (said.try_this if said else None, fetch))) or None,
+            )
+
+
+# -- what is here ---------------------------------------------------------------------------------------------------
+
+
+def _full(reference: DataReference, config: DatasetConfig, setting: Setting | None, limit: int | None) -> Shape:
+    whole = registry.load(reference, config)
+    found = _of(whole.limited(limit), setting)
+    held = len(whole.questions) + len(whole.skipped)
+    number = whole_of(reference, config, whole, held) if limit is None or held < limit else None
+    return replace(found, whole_number=number)
+
+
+def _quick(reference: DataReference, config: DatasetConfig, setting: Setting | None, limit: int | None) -> Shape:
+    """Of what is generated a few questions, of a file of training rows the first ones, of anything else all."""
+    shrunk = _shrunk(reference, config)
+    if shrunk is not None:
+        few, share, questions = shrunk
+        found = _of(_made(str(reference), few.model_dump_json(exclude_unset=True)), setting)
+        corpus = round((found.corpus or 0) / share)
+        if getattr(config, "documents", 0) is None:
+            # What is retold are documents, all of them unless it is said how many.
+            questions = corpus
+        questions = questions if limit is None else min(limit, questions)
+        return replace(found, questions=questions, origin="sampled", corpus=corpus)
+    if isinstance(config, RowsConfig) and config.first is None and setting is None:
+        return _first_rows(reference, config)
+    return _full(reference, config, setting, limit)
+
+
+def _first_rows(reference: DataReference, config: RowsConfig) -> Shape:
+    """A file of training rows by its first ones: a row may be several questions, whose answers are one target."""
+    benchmark = registry.load(reference, config.model_copy(update={"first": ROWS}))
+    rows: dict[Any, list[Question]] = {}
+    for question in benchmark.questions:
+        rows.setdefault(question.metadata.get("row", question.id), []).append(question)
+    found = _of(benchmark, None)
+    if any(len(several) > 1 for several in rows.values()):
+        shown = [_row(several, benchmark) for several in list(rows.values())[:SAMPLED]]
+        found = replace(found, asked=tuple(shown), questions=len(rows))
+    if len(rows) < ROWS:
+        return replace(found, whole_number=whole_of(reference, config, benchmark, found.questions or 0))
+    number = stated(reference, config, None, None, ()).questions
+    corpus = None if number is None else round(number * len(benchmark.corpus) / len(rows))
+    return replace(found, questions=number, origin="sampled", corpus=corpus)
+
+
+def _row(questions: Sequence[Question], benchmark: Benchmark) -> Asked:
+    """A row of pretraining: its document, and all questions with their answers as the target."""
+    first = _asked(questions[0], benchmark, None)
+    target = "\n".join(f"{one.text} {next(iter(one.answers), '')}" for one in questions)
+    return replace(first, answer=target)
+
+
+def _of(benchmark: Benchmark, setting: Setting | None) -> Shape:
+    """The shape of data that are here."""
+    said = benchmark.extra.get("reading")
+    first = benchmark.questions[:SAMPLED]
+    shown = [_asked(one, benchmark, setting) for one in first]
+    corpus = list(benchmark.corpus.ids[:SEARCHED])
+    lengths = [tokens(passage.full_text) for passage in benchmark.corpus.get(corpus)] if corpus else []
+    whole = bool(first) and all(_candidates(one, benchmark, setting) is None for one in first)
+    return Shape(
+        benchmark.reference,
+        len(benchmark.questions),
+        "counted",
+        tuple(shown),
+        len(benchmark.corpus),
+        mean(lengths),
+        whole,
+        Reading(**said) if said else None,
+        benchmark,
+    )
+
+
+def _asked(question: Question, benchmark: Benchmark, setting: Setting | None) -> Asked:
+    named = _candidates(question, benchmark, setting)
+    ids = benchmark.corpus.ids[:SEARCHED] if named is None else named
+    shown = ids[:SEARCHED] if setting is not None and setting.name == "graph" else ids
+    present = [one for one in shown if one in benchmark.corpus]
+    answer = str(question.metadata.get("target") or next(iter(question.answers), ""))
+    return Asked(question.text, tuple(benchmark.corpus.get(present)), answer, len(ids))
+
+
+def _candidates(question: Question, benchmark: Benchmark, setting: Setting | None) -> Sequence[str] | None:
+    """The ids that a question may use; None: all of the corpus."""
+    if setting is None or setting.name in ("distractor", "graph"):
+        own = question.candidates
+        if own is None and question.document_id is not None:
+            return benchmark.corpus.by_document[question.document_id]
+        return None if setting is not None and setting.scope == "split" else own
+    if setting.name == "closed_book":
+        return ()
+    if setting.name == "gold_only":
+        return question.evidence
+    if setting.name == "document":
+        return benchmark.corpus.by_document[question.document_id or ""]
+    if setting.name == "oracle" and not (setting.base and setting.base.retriever):
+        return tuple(question.candidates or ())[: setting.n]
+    prescribed = setting if setting.name == "corpus" else setting.base
+    if prescribed is None or prescribed.retriever is None:
+        return None
+    return benchmark.corpus.ids[: setting.n or prescribed.n or DEFAULT_N]
+
+
+# -- what is generated ----------------------------------------------------------------------------------------------
+
+
+def _shrunk(reference: DataReference, config: DatasetConfig) -> tuple[DatasetConfig, float, int] | None:
+    """Options for a few questions of what is generated, what share of the whole that is, and how many there are.
+
+    None where the data are files.
+    """
+    base = base_of(reference, config)
+    if base is not None:
+        inner = _shrunk(*base)
+        if inner is None:
+            return None
+        few, share, questions = inner
+        given = few.model_dump(exclude_unset=True)
+        if (documents := getattr(config, "documents", None)) is not None:
+            return config.model_copy(update={"base_config": given, "documents": None}), share, documents
+        return config.model_copy(update={"base_config": given}), share, questions
+    if whereabouts(_single(reference), config.model_dump(exclude_unset=True)).state != MADE:
+        return None
+    number = getattr(config, "questions", None)
+    if not isinstance(number, int):
+        return None
+    worlds = getattr(config, "worlds", None) or (2 if reference.subset == "long" else 1)
+    few = config.model_copy(update={"questions": min(number, GENERATED), "worlds": 1})
+    # Documents of long worlds are there whatever is asked, and graphs of a few questions have nearly all triples of
+    # their world; other passages come with their questions.
+    share = 1 / worlds if reference.subset in ("long", "graph") else min(number, GENERATED) / number
+    return few, share, number * len((reference.split or "").split("+"))
+
+
+@lru_cache(maxsize=128)
+def _made(reference: str, given: str) -> Benchmark:
+    """What is generated of some options, which give the same again."""
+    return registry.load(reference, json.loads(given))
+
+
+def _single(reference: DataReference) -> DataReference:
+    return replace(reference, split=(reference.split or "").partition("+")[0])
+
+
+def options(reference: str, given: Mapping[str, Any]) -> tuple[DataReference, DatasetConfig]:
+    """A reference and its options, complete.
+
+    Raises:
+        UserError: There is no such dataset or option.
+    """
+    found, entry = registry.resolve(reference)
+    return found, registry.options_of(entry, given)

@@ -1,0 +1,1 @@
+"""Running an experiment: tasks, trainings, the loop over questions, judges, progress, provenance."""

@@ -1,0 +1,179 @@
+"""An experiment carried through: what it needs is trained, its tasks are answered and scored, its judges heard.
+
+The commands `run`, `resume` and `demo` and the Python API all end here; what they show of it is their own affair.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+
+from rich.text import Text
+
+from benchmarks.core.errors import UserError, counted
+from methods.api import Services
+from methods.models.endpoint import Estimate
+from ragmeter.console import err
+from ragmeter.experiment import Experiment, place_of_data
+from ragmeter.run import judging
+from ragmeter.run.loop import Interrupted, Outcome, execute
+from ragmeter.run.progress import JudgingProgress, RunProgress, TrainingProgress
+from ragmeter.run.tasks import Task, TaskState, estimate, preflight, reach, ready_part, states, tasks_of
+from ragmeter.run.training import carry_out
+from results import labels, queries
+from results.store import Store, left_behind
+
+
+@dataclass(frozen=True)
+class How:
+    """How an experiment is to be carried through.
+
+    Attributes:
+        limit: Only so many questions of every benchmark, where the experiment does not ask for fewer.
+        fresh: Forget what the store holds of its tasks and begin again.
+        retry_failed: Ask questions that failed again.
+        fail_fast: Stop at the first task that breaks.
+        device: None to choose.
+    """
+
+    limit: int | None = None
+    fresh: bool = False
+    retry_failed: bool = False
+    fail_fast: bool = False
+    device: str | None = None
+
+
+def limited(experiment: Experiment, limit: int | None) -> Experiment:
+    """The experiment with at most `limit` questions of every benchmark; None changes nothing."""
+    if limit is None:
+        return experiment
+    fewer = [replace(b, limit=limit if b.limit is None else min(limit, b.limit)) for b in experiment.benchmarks]
+    return replace(experiment, benchmarks=tuple(fewer))
+
+
+def carry_through(experiment: Experiment, store: Store, how: How, *, talk: bool) -> list[Outcome]:
+    """Do what the store does not hold of an experiment yet.
+
+    Args:
+        experiment: Validated.
+        store: Takes the results.
+        how: Limits and the like.
+        talk: Show progress and messages on standard error.
+
+    Returns:
+        How each task ended. One that broke is among them; it costs the others nothing.
+
+    Raises:
+        UserError: It cannot be run here as it is written.
+        Broke: An endpoint that it needs is not there.
+        Interrupted: The user stopped it, after everything finished has been written.
+    """
+    experiment = limited(experiment, how.limit)
+    preflight(experiment, store, how.device)
+    _train(experiment, how, store, quiet=not talk)
+    with err.status("loading", spinner="dots") if talk else nullcontext():
+        tasks = _tasks(experiment)
+    _enter(experiment, tasks, store, how)
+    found = states(tasks, store, retry_failed=how.retry_failed)
+    if talk:
+        _announce(experiment, found, store)
+    reach(found, store.cache)
+    for plan in experiment.judges:
+        plan.judge.config.reach(store.cache)
+    services = Services(seed=experiment.seed, artefacts=store.artefacts, device=how.device, cache=store.cache)
+    with RunProgress(len(found), quiet=not talk) as progress:
+        outcomes = execute(found, store, services, progress, retry_failed=how.retry_failed, fail_fast=how.fail_fast)
+    _judge(experiment, store, services, how.retry_failed, quiet=not talk)
+    if any(outcome.answered for outcome in outcomes):
+        _warn_of_labels(store, tasks)
+    return outcomes
+
+
+def estimates(found: list[TaskState]) -> dict[str, Estimate]:
+    """By method and dataset, what a task's model calls would take; only tasks that ask an endpoint."""
+    every = {f"{state.task.method.name} on {state.task.run.dataset}": estimate(state) for state in found}
+    return {name: wanted for name, wanted in every.items() if wanted is not None}
+
+
+def _tasks(experiment: Experiment) -> list[Task]:
+    """The experiment's tasks, all data loaded; what is wrong with data is said with the line that asks for them."""
+    begun: list[str] = []
+    try:
+        return tasks_of(experiment, begun.append)
+    except UserError as error:
+        if begun and experiment.source.name not in (error.where or ""):
+            error.also_at(place_of_data(experiment, len(begun) - 1))
+        raise
+
+
+def _train(experiment: Experiment, how: How, store: Store, *, quiet: bool) -> None:
+    """Train what methods of the experiment need and is not there; then everything can be checked."""
+    if not ready_part(experiment, store)[1]:
+        return
+    with TrainingProgress(quiet=quiet) as progress:
+        try:
+            carry_out(experiment.trainings, store, how.device, progress)
+        except KeyboardInterrupt:
+            # The experiment is not in the store before its runs are known, so `resume` would not find it.
+            raise Interrupted("the same command goes on with it") from None
+    preflight(experiment, store, how.device)
+
+
+def _enter(experiment: Experiment, tasks: list[Task], store: Store, how: How) -> None:
+    """Enter the experiment and its runs before they begin, so that a killed run is found again."""
+    if how.fresh:
+        for task in tasks:
+            if store.status(task.run.run) is not None:
+                store.forget(task.run.run)
+    runs = [task.run.run for task in tasks]
+    if left := left_behind(store, experiment.name, experiment.source.text, experiment.path, runs):
+        err.print(Text(left, style="yellow"), soft_wrap=True)
+    store.put_experiment(
+        experiment.name,
+        experiment.source.text,
+        experiment.path,
+        experiment.profile,
+        experiment.reference,
+        runs,
+        how.limit,
+        [task.method.name for task in tasks],
+        [_columns(task, experiment) for task in tasks],
+    )
+    components = {c.id: c.entry.card() for method in experiment.methods for c in method.components}
+    store.put_cards(components.values(), {str(m): m for task in tasks for m in task.loaded.metrics}.values())
+
+
+def _columns(task: Task, experiment: Experiment) -> list[str]:
+    """Metric ids that the experiment shows of a task: its metrics, then what its judges measure."""
+    judged = (metric for plan in experiment.judges for metric in plan.judge.metrics.values())
+    return [*(str(metric) for metric in task.loaded.metrics), *judged]
+
+
+def _warn_of_labels(store: Store, tasks: list[Task]) -> None:
+    """Say where new answers are others than those that people had labelled."""
+    counting, resting = labels.standing(store, [task.run.run for task in tasks])
+    if resting:
+        what = f"{resting} of {counting + resting} labels by people do not count: the answers that they are about have "
+        err.print(Text(what + "changed; they are kept, and count as soon as the same runs give them", style="yellow"))
+
+
+def _announce(experiment: Experiment, found: list[TaskState], store: Store) -> None:
+    pending = sum(state.pending for state in found)
+    done = sum(state.done for state in found)
+    again = f", {done} answered before" if done else ""
+    what = f"{experiment.name}: {counted(len(found), 'task')}, {counted(pending, 'question')} to answer{again}"
+    err.print(Text(f"{what}; store {store.folder}"))
+    for name, wanted in estimates(found).items():
+        err.print(Text(f"{name}: about {wanted}"))
+
+
+def _judge(experiment: Experiment, store: Store, services: Services, retry: bool, *, quiet: bool) -> None:
+    """Let the experiment's judges judge what was answered."""
+    if not experiment.judges:
+        return
+    work = judging.judgings(experiment.judges, queries.runs(store, experiment.name), experiment.reference)
+    with JudgingProgress(len(work), quiet=quiet) as progress:
+        try:
+            judging.execute(work, store, services, progress, retry_unscored=retry)
+        except KeyboardInterrupt:
+            raise Interrupted from None

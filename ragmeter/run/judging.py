@@ -1,0 +1,284 @@
+"""Judging stored answers: what is not judged yet, a handful of questions at a time, each durable when it is done.
+
+Works on the store alone. A judging that was killed goes on where it was, and what it asked already comes from the cache
+of replies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from judges.judge import Judge, JudgeCall, Pair, Parsed
+from methods.api import Services
+from ragmeter.experiment import JudgePlan
+from results import judgements, records
+from results.board import groups
+from results.judgements import Battle, Match
+from results.queries import RunRow
+from results.store import Store
+
+CHUNK = 64
+"""Questions that are judged and written together, where the judge does not say (`batch_size`)."""
+
+
+class Progress(Protocol):
+    """What judging reports to whoever shows it."""
+
+    def begin(self, name: str, total: int, done: int) -> None: ...
+    def advance(self, questions: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class Judging:
+    """One judge on one run, or on two.
+
+    Attributes:
+        judge: The judge.
+        runs: One run, or two in the order of their fingerprints.
+    """
+
+    judge: Judge
+    runs: tuple[RunRow, ...]
+
+    @property
+    def name(self) -> str:
+        """For progress displays."""
+        return f"{self.judge.entry.id}: {' and '.join(run.method for run in self.runs)} on {self.runs[0].dataset}"
+
+    @property
+    def match(self) -> Match:
+        """The two runs, as battles are stored."""
+        one, other = self.runs
+        return Match(one.dataset_fingerprint, one.setting, one.run, other.run)
+
+
+def judgings(plans: Sequence[JudgePlan], runs: Sequence[RunRow], reference: str | None = None) -> list[Judging]:
+    """What judges have to do on runs: point judges take each run, pair judges those that share a board, two by two.
+
+    Args:
+        plans: The judges.
+        runs: The runs.
+        reference: The method that others are compared with; None compares all with all.
+    """
+    found = []
+    for plan in plans:
+        if plan.judge.entry.kind == "point":
+            distinct = {run.run: run for run in runs}
+            found += [Judging(plan.judge, (run,)) for run in distinct.values()]
+            continue
+        for group in groups(runs):
+            for a, b in _pairs(group, None if plan.everyone else reference):
+                found.append(Judging(plan.judge, (a, b) if a.run < b.run else (b, a)))
+    return found
+
+
+def _pairs(group: Sequence[RunRow], reference: str | None) -> Iterator[tuple[RunRow, RunRow]]:
+    base = next((run for run in group if run.method == reference), None)
+    for number, run in enumerate(group):
+        if base is None:
+            yield from ((run, other) for other in group[number + 1 :])
+        elif run is not base:
+            yield base, run
+
+
+def execute(work: Sequence[Judging], store: Store, services: Services, progress: Progress, *, retry_unscored: bool = False) -> None:
+    """Do what is pending of each judging, one after another.
+
+    Args:
+        work: What to do.
+        store: Where the answers are, and where judgements go.
+        services: Of them the cache of replies.
+        progress: Told of every step.
+        retry_unscored: Judge again where no value could be had.
+
+    Raises:
+        Broke: A judge's endpoint cannot be used; what was judged is kept.
+    """
+    built: dict[Judge, Any] = {}
+    for one in work:
+        if one.judge not in built:
+            judgements.put_judge(store, one.judge)
+            built[one.judge] = one.judge.build(services)
+        step = _judge_run if len(one.runs) == 1 else _judge_pair
+        step(one, built[one.judge], store, progress, retry_unscored)
+
+
+def _judge_run(one: Judging, judge: Any, store: Store, progress: Progress, retry: bool) -> None:
+    (run,) = one.runs
+    known = judgements.judged(store, run.run, one.judge, retry_unscored=retry)
+    every = records.items(store, run)
+    pending = [item for item in every if item.question.id not in known]
+
+    def write(chunk: Sequence[Any]) -> None:
+        made = judge.ask(chunk)
+        scores = [judge.score(item, calls) for item, calls in zip(chunk, made, strict=True)]
+        judgements.put_judgements(store, run.run, one.judge, [item.question.id for item in chunk], made, scores)
+
+    _in_chunks(pending, len(every), one, judge, write, progress)
+
+
+def _judge_pair(one: Judging, judge: Any, store: Store, progress: Progress, retry: bool) -> None:
+    known = judgements.fought(store, one.match, one.judge, retry_unscored=retry)
+    every = pairs(store, one.runs)
+    pending = [pair for pair in every if pair.question.id not in known]
+
+    def write(chunk: Sequence[Pair]) -> None:
+        made = judge.ask(chunk)
+        verdicts = [[judge.verdicts(call) for call in calls] for calls in made]
+        judgements.put_battles(store, one.match, one.judge, [pair.question.id for pair in chunk], made, verdicts)
+
+    _in_chunks(pending, len(every), one, judge, write, progress)
+
+
+def pairs(store: Store, runs: Sequence[RunRow]) -> list[Pair]:
+    """The questions that two runs have both answered, with both answers, in the dataset's order."""
+    one, other = (records.answered(store, run) for run in runs)
+    second = {prediction.question_id: prediction for prediction in other[1]}
+    both = [(question, said) for question, said in zip(*one, strict=True) if question.id in second]
+    gold = records.positives(store, [question for question, _ in both])
+    return [Pair(question, said, second[question.id], passages) for (question, said), passages in zip(both, gold, strict=True)]
+
+
+def _in_chunks(
+    pending: Sequence[Any], total: int, one: Judging, judge: Any, write: Callable[[Sequence[Any]], None], progress: Progress
+) -> None:
+    progress.begin(one.name, total, total - len(pending))
+    size = getattr(judge, "batch_size", CHUNK)
+    for start in range(0, len(pending), size):
+        chunk = pending[start : start + size]
+        write(chunk)
+        progress.advance(len(chunk))
+
+
+# -- again, without a call -----------------------------------------------------------------------------------------
+
+
+LOST = "the reply is not kept any more"
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A judging done again from kept replies.
+
+    Attributes:
+        name: Of the judging.
+        questions: Judged again.
+        calls: Calls of which the kept reply was read again.
+        lost: Calls whose reply is not kept any more: unscored for that reason, but for the judge that made them, whose
+            reading of them is stored.
+        changed: Questions of which some value (or verdict) is another one now.
+    """
+
+    name: str
+    questions: int
+    calls: int
+    lost: int
+    changed: int
+
+
+def replay(store: Store, old: str, judge: Judge, services: Services, runs: Sequence[RunRow], kept: Replies) -> list[Replayed]:
+    """Read the kept replies of a judge again, under another parser or policy; no call is made.
+
+    Args:
+        store: Where the judgements are.
+        old: Id of the judge that made the calls.
+        judge: Under whose id the scores are written; the same judge writes the same numbers.
+        services: To build the judge with.
+        runs: All runs of the store.
+        kept: Raw replies by key.
+    """
+    judgements.put_judge(store, judge)
+    by_id = {run.run: run for run in runs}
+    built = judge.build(services)
+    again = _replay_run if judge.entry.kind == "point" else _replay_pair
+    found = []
+    for names in _judged(store, old, judge):
+        reader = _Reader(built, kept, rule=judge.rule, same=str(judge) == old)
+        found.append(again(store, old, Judging(judge, tuple(by_id[name] for name in names)), reader))
+    return found
+
+
+def _judged(store: Store, old: str, judge: Judge) -> list[tuple[str, ...]]:
+    """The runs, or pairs of runs, about which a judge has said something."""
+    if judge.entry.kind == "point":
+        return [(run,) for run in judgements.judged_runs(store, old)]
+    return [(match.one, match.other) for _, match in judgements.matches(store, old)]
+
+
+Replies = Callable[[Sequence[str]], Mapping[str, str]]
+"""From keys of calls to the raw replies that are kept."""
+
+
+class _Reader:
+    """Reads calls again.
+
+    Args:
+        judge: Built; rules judge anew, for that takes no call.
+        kept: Raw replies.
+        rule: Whether it is rules that judge.
+        same: Whether the judge is the one that made the calls: what it once read counts as long as it is stored.
+
+    Attributes:
+        lost: Calls that gave something to read, of which no reply is kept.
+    """
+
+    def __init__(self, judge: Any, kept: Replies, *, rule: bool, same: bool) -> None:
+        self.judge = judge
+        self.lost = 0
+        self._kept = kept
+        self._rule = rule
+        self._same = same
+
+    def again(self, asked: Sequence[Any], calls: Sequence[Sequence[JudgeCall]]) -> list[list[JudgeCall]]:
+        """The calls about items (or pairs) with what the judge reads out of their replies now."""
+        if self._rule:
+            made: list[list[JudgeCall]] = self.judge.ask(asked)
+            return made
+        replies = self._kept([call.key for made in calls for call in made if call.key is not None])
+        return [[self._again(call, replies) for call in made] for made in calls]
+
+    def _again(self, call: JudgeCall, replies: Mapping[str, str]) -> JudgeCall:
+        # A call that failed left no reply; it stays what it was.
+        if call.key is None or (call.key not in replies and call.parsed.value is None):
+            return call
+        if call.key not in replies:
+            self.lost += 1
+            return call if self._same else replace(call, parsed=Parsed(None, LOST))
+        return replace(call, parsed=self.judge.parse(call.part, replies[call.key]))
+
+
+def _replay_run(store: Store, old: str, one: Judging, reader: _Reader) -> Replayed:
+    (run,) = one.runs
+    before = judgements.scores(store, run.run, old)
+    kept = judgements.calls(store, run.run, old)
+    items = [item for item in records.items(store, run) if item.question.id in before]
+    names = [item.question.id for item in items]
+    # A question without a call is unscorable, and stays so.
+    made = reader.again(items, [kept.get(name, []) for name in names])
+    scores = [reader.judge.score(item, calls) for item, calls in zip(items, made, strict=True)]
+    judgements.put_judgements(store, run.run, one.judge, names, made, scores)
+    after = judgements.scores(store, run.run, str(one.judge))
+    return _replayed(one, made, reader.lost, sum(before[name] != after[name] for name in names))
+
+
+def _replay_pair(store: Store, old: str, one: Judging, reader: _Reader) -> Replayed:
+    def said(judge: str) -> set[Battle]:
+        return set(judgements.battles(store, one.match.dataset_fingerprint, one.match.setting, judge, one.match))
+
+    before = said(old)
+    kept = judgements.battle_calls(store, one.match, old)
+    known = {battle.question for battle in before}
+    judged = [pair for pair in pairs(store, one.runs) if pair.question.id in known]
+    names = [pair.question.id for pair in judged]
+    made = reader.again(judged, [kept.get(name, []) for name in names])
+    verdicts = [[reader.judge.verdicts(call) for call in calls] for calls in made]
+    judgements.put_battles(store, one.match, one.judge, names, made, verdicts)
+    changed = {battle.question for battle in before ^ said(str(one.judge))}
+    return _replayed(one, made, reader.lost, len(changed))
+
+
+def _replayed(one: Judging, made: Sequence[Sequence[JudgeCall]], lost: int, changed: int) -> Replayed:
+    asked = sum(call.key is not None for calls in made for call in calls)
+    return Replayed(one.name, len(made), asked - lost, lost, changed)

@@ -1,0 +1,327 @@
+"""The run loop: for each task, load → index → answer → score, every finished question durable within seconds.
+
+A killed run continues where it was: what the store holds is not answered again, and since a prediction depends on
+its query alone, the numbers end up the same.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Protocol
+
+from benchmarks.core.errors import Broke, UserError
+from benchmarks.corpus import Corpus
+from benchmarks.registry import Benchmark
+from benchmarks.schema import SENTENCE_MARK, Passage, Query, Question
+from judges.metric import Metric, QuestionGraphs
+from judges.metric import parse as parse_metric
+from judges.score import score
+from methods.api import Control, Indexed, Method, Prediction, Services
+from ragmeter.experiment import in_setting
+from ragmeter.run.tasks import Task, TaskState
+from results.board import added_columns
+from results.database import DiskFull
+from results.invariants import check_run
+from results.store import FAILED_RUN, FINISHED, INTERRUPTED, Store
+
+FLUSH_S = 1.0
+"""A finished question waits at most this long (plus one write) before it is on disk."""
+
+
+class Interrupted(Exception):
+    """The user stopped the run; everything finished has been written.
+
+    Args:
+        how: What goes on with it.
+    """
+
+    exit_code = 130
+    """As shells have it of a command that Ctrl-C ended."""
+
+    def __init__(self, how: str = "`ragmeter resume` continues") -> None:
+        super().__init__(f"interrupted; everything finished is kept: {how}")
+
+
+class Progress(Protocol):
+    """What the run loop reports to whoever shows it."""
+
+    def begin(self, task: Task, done: int) -> None: ...
+    def stage(self, task: Task, name: str) -> None: ...
+    def advance(self, task: Task, questions: int) -> None: ...
+    def end(self, task: Task, status: str, message: str | None) -> None: ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a task ended.
+
+    Attributes:
+        task: Which.
+        status: `finished`, `failed` or `interrupted`.
+        error: What went wrong.
+        answered: Questions answered now (not those of earlier executions).
+        seconds: Wall time now.
+        overhead_s: Of that, seconds outside the method: loading aside, what the harness itself took.
+    """
+
+    task: Task
+    status: str
+    error: Exception | None
+    answered: int
+    seconds: float
+    overhead_s: float
+
+
+class Recorder:
+    """Collects finished questions and writes them, scored, once a second from a thread of its own.
+
+    Args:
+        store: Where to.
+        run: Whose.
+        metrics: What to score at once.
+        corpus: Where evidence's passages are found.
+        graphs: The questions' graphs, for metrics that look at them.
+    """
+
+    def __init__(self, store: Store, run: str, metrics: Sequence[Metric], corpus: Corpus, graphs: QuestionGraphs | None = None) -> None:
+        self._store = store
+        self._run = run
+        self._metrics = metrics
+        self._corpus = corpus
+        self._graphs = graphs
+        self._waiting: list[tuple[Question, Prediction]] = []
+        self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        self._stop = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._loop, name="recorder", daemon=True)
+        self.busy_s = 0.0
+
+    def __enter__(self) -> Recorder:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stop.set()
+        self._thread.join()
+        # What was finished before an error or an interruption is kept all the same.
+        self._flush()
+        if self._error is not None and error is None:
+            raise self._error
+
+    def add(self, question: Question, prediction: Prediction) -> None:
+        """Hand over a finished question; raises what an earlier write ran into."""
+        if self._error is not None:
+            raise self._error
+        with self._lock:
+            self._waiting.append((question, prediction))
+
+    def _loop(self) -> None:
+        while not self._stop.wait(FLUSH_S):
+            try:
+                self._flush()
+            except BaseException as error:
+                self._error = error
+                return
+
+    def _flush(self) -> None:
+        with self._writing:
+            with self._lock:
+                batch, self._waiting = self._waiting, []
+            if not batch:
+                return
+            started = time.perf_counter()
+            questions = [question for question, _ in batch]
+            predictions = [prediction for _, prediction in batch]
+            try:
+                scores = score(questions, predictions, self._metrics, corpus_text=self._text, graphs=self._graphs)
+                self._store.append(self._run, predictions, scores, self._passages(predictions))
+            except BaseException:
+                # What could not be written now may be when the task ends.
+                with self._lock:
+                    self._waiting = batch + self._waiting
+                raise
+            self.busy_s += time.perf_counter() - started
+
+    def _text(self, identifier: str) -> str:
+        return self._corpus.get([identifier])[0].full_text
+
+    def _passages(self, predictions: Iterable[Prediction]) -> list[Passage]:
+        named = (item.id.partition(SENTENCE_MARK)[0] for prediction in predictions for item in prediction.evidence)
+        return self._corpus.get([identifier for identifier in dict.fromkeys(named) if identifier in self._corpus])
+
+
+def execute(
+    states: Sequence[TaskState],
+    store: Store,
+    services: Services,
+    progress: Progress,
+    *,
+    retry_failed: bool = False,
+    fail_fast: bool = False,
+) -> list[Outcome]:
+    """Do what is pending of each task, one after another.
+
+    A task that breaks is recorded as failed and the next one starts, unless `fail_fast`.
+
+    Raises:
+        Interrupted: The user stopped it, after everything finished has been written.
+    """
+    outcomes = []
+    applied = _Settings(store, services)
+    for state in states:
+        outcome = _execute(state, store, services, progress, applied, retry_failed)
+        outcomes.append(outcome)
+        if outcome.status == FAILED_RUN and (fail_fast or isinstance(outcome.error, DiskFull)):
+            break
+    return outcomes
+
+
+def _execute(state: TaskState, store: Store, services: Services, progress: Progress, applied: _Settings, retry_failed: bool) -> Outcome:
+    task, run = state.task, state.task.run
+    started = time.perf_counter()
+    progress.begin(task, state.done)
+    answered, overhead = 0, 0.0
+    try:
+        # Of a complete run too: an earlier ragmeter may not have kept all of the gold.
+        store.put_benchmark(task.loaded.benchmark, task.loaded.fingerprint)
+        if not state.complete:
+            store.start(run)
+            benchmark = applied(task)
+            answered, overhead = _answer(task, benchmark, store, services, progress, retry_failed)
+        _score_missing(task, store, progress)
+        check_run(store, run.run)
+        if store.status(run.run) != FINISHED:
+            store.end(run.run, FINISHED)
+    except KeyboardInterrupt:
+        _close(store, run.run, INTERRUPTED, "interrupted")
+        progress.end(task, INTERRUPTED, None)
+        raise Interrupted from None
+    except Exception as error:
+        # One method's fault must not cost the others their results; the caller shows it and exits non-zero.
+        message = str(error) or type(error).__name__
+        if not isinstance(error, DiskFull):
+            _close(store, run.run, FAILED_RUN, message)
+        progress.end(task, FAILED_RUN, message)
+        return Outcome(task, FAILED_RUN, error, answered, time.perf_counter() - started, overhead)
+    progress.end(task, FINISHED, None)
+    return Outcome(task, FINISHED, None, answered, time.perf_counter() - started, overhead)
+
+
+def _close(store: Store, run: str, status: str, message: str) -> None:
+    """Record how a run ended; where that cannot be written, what ended it is still the thing to tell."""
+    with suppress(Exception):
+        store.end(run, status, message)
+
+
+def _answer(
+    task: Task, benchmark: Benchmark, store: Store, services: Services, progress: Progress, retry_failed: bool
+) -> tuple[int, float]:
+    """Answer what is pending; returns the number of questions and the harness's own seconds."""
+    run = task.run.run
+    finished = store.finished_questions(run, retry_failed=retry_failed)
+    pending = [question for question in benchmark.questions if question.id not in finished]
+    if not pending:
+        return 0, 0.0
+    progress.stage(task, "build")
+    method = task.build(services)
+    control = task.method.kind == "control"
+    if control and isinstance(method, Control):
+        method.prepare(benchmark.questions)
+    progress.stage(task, "index")
+    started = time.perf_counter()
+    found = method.index(benchmark.corpus)
+    indexed = found if isinstance(found, Indexed) else Indexed()
+    if not indexed.usage.seconds:
+        indexed = replace(indexed, usage=replace(indexed.usage, seconds={"index": time.perf_counter() - started}))
+    store.put_indexing(run, indexed)
+    progress.stage(task, "answer")
+
+    metrics = [metric for metric in _metrics(task, store) if metric.entry.exact]
+    by_query = {question.query_id: question for question in pending}
+    queries: Iterator[Query] = (question.gold_query() if control else question.query() for question in pending)
+    started = time.perf_counter()
+    waited = 0.0
+    with Recorder(store, run, metrics, benchmark.corpus, QuestionGraphs.of(benchmark)) as recorder:
+        stream = _predictions(method, queries)
+        while True:
+            asked = time.perf_counter()
+            prediction = next(stream, None)
+            waited += time.perf_counter() - asked
+            if prediction is None:
+                break
+            question = by_query.pop(prediction.question_id, None)
+            if question is None:
+                raise _broken(task, f"answered {prediction.question_id!r}, which was not asked or answered already")
+            recorder.add(question, _native(prediction, question))
+            progress.advance(task, 1)
+    if by_query:
+        raise _broken(task, f"left {len(by_query)} of {len(pending)} questions unanswered")
+    return len(pending), max(0.0, time.perf_counter() - started - waited) + recorder.busy_s
+
+
+def _predictions(method: Method, queries: Iterable[Query]) -> Iterator[Prediction]:
+    yield from method.answer(queries)
+
+
+def _native(prediction: Prediction, question: Question) -> Prediction:
+    """The prediction under the dataset's own question id."""
+    return Prediction(question.id, prediction.answer, prediction.evidence, prediction.usage, prediction.notes)
+
+
+def _broken(task: Task, what: str) -> Broke:
+    return Broke(f"method {task.method.name!r} broke the contract: it {what}", try_this=f"ragmeter check method {task.run.method_id}")
+
+
+def _metrics(task: Task, store: Store) -> list[Metric]:
+    """The task's metrics, those that people added, and those of other experiments: their columns stay whole too."""
+    wanted = {str(metric): metric for metric in task.loaded.metrics}
+    added = [column.metric for column in added_columns(store, [task.run.run])]
+    for name in (*store.scored(task.run.run), *added):
+        if name not in wanted:
+            # An older version of a metric cannot be scored any more, and a judge's is not scored here: rows stay as
+            # they are.
+            with suppress(UserError):
+                wanted[name] = parse_metric(name)
+    return list(wanted.values())
+
+
+def _score_missing(task: Task, store: Store, progress: Progress) -> None:
+    """Score stored predictions on the metrics that they lack, without answering again."""
+    run = task.run
+    scored = store.scored(run.run)
+    missing = [metric for metric in _metrics(task, store) if scored.get(str(metric), 0) < run.questions]
+    if not missing:
+        return
+    progress.stage(task, "score")
+    questions = {question.id: question for question in task.loaded.benchmark.questions}
+    predictions = [p for p in store.predictions(run.run) if p.question_id in questions]
+    corpus = task.loaded.benchmark.corpus
+    scores = score(
+        [questions[p.question_id] for p in predictions],
+        predictions,
+        missing,
+        corpus_text=lambda identifier: corpus.get([identifier])[0].full_text,
+        graphs=QuestionGraphs.of(task.loaded.benchmark),
+    )
+    store.put_scores(run.run, [p.question_id for p in predictions], scores)
+
+
+class _Settings:
+    """Benchmarks put into their settings, each once."""
+
+    def __init__(self, store: Store, services: Services) -> None:
+        self._services = services
+        self._known: dict[tuple[str, str, int], Benchmark] = {}
+
+    def __call__(self, task: Task) -> Benchmark:
+        key = (task.loaded.fingerprint, str(task.loaded.plan.setting), task.seed)
+        if key not in self._known:
+            services = self._services.seeded(task.seed)
+            self._known[key] = in_setting(task.loaded.plan.setting, task.loaded.benchmark, services)
+        return self._known[key]

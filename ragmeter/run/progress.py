@@ -1,0 +1,155 @@
+"""One display over a whole experiment: which task, which stage, how many questions, how long still."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+from rich.table import Column
+from rich.text import Text
+
+from ragmeter.console import err, in_words
+from ragmeter.run.tasks import Task
+
+_WIDE = 110
+"""From so many columns on the bar is long."""
+_BESIDE = 1 + 13 + 7 + 7 + 5
+"""Columns that spinner, count (of a million), both times and the gaps take."""
+
+
+def _bar(width: int) -> int:
+    return 24 if width >= _WIDE else 10
+
+
+def _described(width: int) -> Column:
+    """The description has what the others leave of the line: it is cut before any of them."""
+    return Column(no_wrap=True, overflow="ellipsis", max_width=max(8, width - _BESIDE - _bar(width)))
+
+
+class _Display:
+    """Bars on standard error while its block lasts."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._live = RichProgress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", table_column=_described(err.width)),
+            BarColumn(bar_width=_bar(err.width), table_column=Column(no_wrap=True)),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            TimeElapsedColumn(table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
+            console=err,
+            disable=quiet,
+            transient=True,
+        )
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._live.stop()
+
+
+class RunProgress(_Display):
+    """Shows the run loop's reports on standard error.
+
+    Args:
+        tasks: Number of tasks.
+        quiet: Show nothing.
+    """
+
+    def __init__(self, tasks: int, *, quiet: bool = False) -> None:
+        super().__init__(quiet)
+        self._all = self._live.add_task("experiment", total=tasks)
+        self._one = self._live.add_task("", total=None, visible=False)
+        self._quiet = quiet
+
+    def begin(self, task: Task, done: int) -> None:
+        self._live.reset(self._one, total=task.run.questions, completed=done, visible=True, description=_name(task))
+
+    def stage(self, task: Task, name: str) -> None:
+        self._live.update(self._one, description=f"{escape(name)}: {_name(task)}")
+
+    def advance(self, task: Task, questions: int) -> None:
+        self._live.advance(self._one, questions)
+
+    def end(self, task: Task, status: str, message: str | None) -> None:
+        self._live.advance(self._all)
+        if message and not self._quiet:
+            err.print(f"[red]{status}[/red] {_name(task)}: {escape(message)}")
+
+
+class JudgingProgress(_Display):
+    """Shows what judges do on standard error.
+
+    Args:
+        judgings: Number of them.
+        quiet: Show nothing.
+    """
+
+    def __init__(self, judgings: int, *, quiet: bool = False) -> None:
+        super().__init__(quiet)
+        self._all = self._live.add_task("judging", total=judgings)
+        self._one = self._live.add_task("", total=None, visible=False)
+        self._begun = 0
+
+    def begin(self, name: str, total: int, done: int) -> None:
+        self._live.update(self._all, completed=self._begun)
+        self._begun += 1
+        self._live.reset(self._one, total=total, completed=done, visible=True, description=escape(name))
+
+    def advance(self, questions: int) -> None:
+        self._live.advance(self._one, questions)
+
+
+class TrainingProgress(_Display):
+    """Shows a training on standard error; figures of the moment stand beside the bar.
+
+    Args:
+        quiet: Show nothing.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        super().__init__(quiet)
+        self._one = self._live.add_task("training", total=None)
+        self._what = "training"
+        self._told = "" if not quiet and not err.is_terminal else None
+
+    def begin(self, what: str, total: int | None = None, done: int = 0) -> None:
+        self._what = escape(what)
+        self._live.reset(self._one, total=total, completed=done, description=self._what)
+        # Where no bar is drawn a line says what goes on; the bars of a step's parts are not told one by one.
+        if self._told is not None and what != self._told:
+            self._told = what
+            err.print(Text(f"training: {what}" if total is None else f"  {what} ({total:,})"), soft_wrap=True)
+
+    def advance(self, steps: int = 1) -> None:
+        self._live.advance(self._one, steps)
+
+    def log(self, figures: Mapping[str, float]) -> None:
+        shown = "  ".join(f"{name} {value:.4g}" for name, value in figures.items())
+        self._live.update(self._one, description=f"{self._what}  {escape(shown)}")
+
+
+class CountingProgress(_Display):
+    """Shows one count on standard error.
+
+    Args:
+        what: Is counted.
+        quiet: Show nothing.
+    """
+
+    def __init__(self, what: str, *, quiet: bool = False) -> None:
+        super().__init__(quiet)
+        self._one = self._live.add_task(escape(what), total=None)
+
+    def reached(self, done: int, total: int) -> None:
+        self._live.update(self._one, completed=done, total=total)
+
+
+def _name(task: Task) -> str:
+    return escape(f"{task.method.name} on {in_words(task.run.dataset)} ({task.run.setting})")

@@ -1,0 +1,258 @@
+"""From what a command line says of a rewriter and its validators to the rewriter."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from benchmarks.core.errors import UserError, first_error, in_words, unknown_name
+from benchmarks.schema import Passage
+from benchmarks.styles.rules import STYLES, RuleRewriter
+from judges.judge import JUDGES, Judge
+from judges.style import ContentValidator, EntityValidator, StyleValidator
+from methods.api import Services
+from methods.models.endpoint import Estimate
+from methods.models.reply_cache import shared
+from methods.models.rewriter import LLMRewriter, RewriterConfig, Validator, load_prompt, styles_of
+from results.redaction import echoed, without_secrets
+
+# -- Options given as `--set KEY=VALUE`: read, and explained where they are not right --
+
+
+SET = "--set"
+
+
+def settings(options: Sequence[str]) -> dict[str, Any]:
+    """`key=value` options; values are read as YAML, so that numbers, true and null are what they look like."""
+    found = {}
+    for text in options:
+        key, mark, value = text.partition("=")
+        if not mark or not key:
+            raise UserError(f"{echoed(text)} sets nothing", where=SET, try_this=f"{SET} key=value")
+        try:
+            found[key.strip()] = yaml.safe_load(value) if value else ""
+        except yaml.YAMLError:
+            found[key.strip()] = value
+    return found
+
+
+def judge_of(name: str, options: Mapping[str, Any], where: str = "JUDGE", *, prefix: str = "") -> Judge:
+    """A registered judge with options.
+
+    Args:
+        name: Its id.
+        options: As `settings` reads them.
+        where: What named it.
+        prefix: What stands before each option's key on the command line.
+
+    Raises:
+        UserError: There is no such judge, or an option is not right.
+    """
+    try:
+        return Judge.of(name, options, where=where)
+    except ValidationError as error:
+        raise refusal(error, name, JUDGES.get(name).config, prefix) from None
+
+
+def refusal(error: ValidationError, name: str, config: type[BaseModel], prefix: str = "", *, where: str = SET) -> UserError:
+    """What is wrong with the first option that is; `where` is the flag that gave the options."""
+    first = first_error(error)
+    option = ".".join(map(str, first["loc"])) or name
+    if first["type"] == "extra_forbidden":
+        return unknown_name(f"option of {name}", without_secrets(option), config.model_fields, where=where)
+    if first["type"] == "missing":
+        hint = f"{SET} {prefix}{option}=…" if where == SET else f"{where} '{{\"{option}\": …}}'"
+        return UserError(f"{name} needs {option}", where=where, try_this=hint)
+    if first["type"] == "literal_error":
+        offered = re.findall("'([^']*)'", first["ctx"]["expected"])
+        return unknown_name(f"value of {option}", without_secrets(str(first["input"])), offered, where=where)
+    return UserError(f"option {option} of {name}: {without_secrets(in_words(first))}", where=where)
+
+
+# -- From what a command line says of a rewriter and its validators to the rewriter --
+
+
+KINDS = ("llm", "rule")
+VALIDATE = "--validate"
+ENTITIES = "entities"
+MEASURES = {"style": "informal", "content": "kept"}
+"""What a judge must measure to validate a style or a content."""
+ROLES = (*MEASURES, ENTITIES)
+_SHARES = ("content_loss", "opener", "closer")
+"""Options of the rule-based rewriter."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A rewriter, and the judges that it is held to."""
+
+    rewriter: RuleRewriter | LLMRewriter
+    judges: tuple[Judge, ...] = ()
+
+    @property
+    def tries(self) -> int:
+        """How often a passage is asked for at most."""
+        return self.rewriter.config.tries if isinstance(self.rewriter, LLMRewriter) else 1
+
+    def check(self, styles: Sequence[str]) -> None:
+        """Check that each style can be told.
+
+        Raises:
+            UserError: One cannot.
+        """
+        for style in styles:
+            if isinstance(self.rewriter, LLMRewriter):
+                folder = self.rewriter.config.prompts
+                if style not in styles_of(folder):
+                    raise unknown_name("style", style, styles_of(folder), where="--style")
+                load_prompt(style, folder)
+            elif style not in STYLES:
+                raise unknown_name("style", style, STYLES, where="--style")
+
+    def reach(self, cache: Path) -> None:
+        """Make one short call to every endpoint of whose model no reply is kept.
+
+        Raises:
+            Broke: One does not answer; the message says why.
+        """
+        for judge in self.judges:
+            judge.config.reach(cache)
+        if isinstance(self.rewriter, LLMRewriter) and not (cache.exists() and shared(cache).holds(self.rewriter.config.model)):
+            self.rewriter.model.preflight()
+
+    def estimate(self, passages: Mapping[str, Sequence[Passage]]) -> Estimate | None:
+        """What asking the model once for every passage would take; None where no model is asked."""
+        if not isinstance(self.rewriter, LLMRewriter):
+            return None
+        found = [self.rewriter.estimate(some, style) for style, some in passages.items()]
+        return Estimate(
+            sum(one.calls for one in found),
+            sum(one.cached for one in found),
+            sum(one.prompt_tokens for one in found),
+            sum(one.completion_tokens for one in found),
+            sum(one.usd for one in found),
+            found[0].counted_by,
+        )
+
+    def judging_calls(self, passages: Mapping[str, Sequence[Passage]]) -> int:
+        """Calls of the validating judges, at most, where every passage is asked for once."""
+        asked = {judge: sum(map(len, _validated(judge, passages))) for judge in self.judges if not judge.rule}
+        return sum(getattr(judge.config, "repetitions", 1) * number for judge, number in asked.items())
+
+
+def chosen(kind: str, options: Sequence[str], validators: Sequence[str], split: str | None, services: Services) -> Chosen:
+    """The rewriter that options mean.
+
+    Args:
+        kind: `llm` or `rule`.
+        options: `key=value` of the rewriter, `role.key=value` of a validating judge.
+        validators: `style=JUDGE`, `content=JUDGE` or `entities=SHARE`; a role alone takes the judge of its name, or
+            all names and numbers.
+        split: Of the benchmark; decides which rules.
+        services: Of them the cache of replies.
+
+    Raises:
+        UserError: Something of it is not right.
+    """
+    if kind not in KINDS:
+        raise unknown_name("rewriter", kind, KINDS, where="--rewriter")
+    roles = _roles(validators)
+    own, of_roles = _shared_out(settings(options), roles)
+    if kind == "rule":
+        if roles:
+            raise UserError(
+                "rules are not validated: asked again, they give the same text",
+                where=VALIDATE,
+                try_this="--rewriter llm; or ragmeter styles quality, which measures texts of any origin",
+            )
+        return Chosen(_by_rules(own, split))
+    try:
+        config = RewriterConfig.model_validate(own)
+    except ValidationError as error:
+        raise refusal(error, "the rewriter", RewriterConfig) from None
+    judges = {role: _judge(role, name, of_roles[role]) for role, name in roles.items() if role in MEASURES}
+    made = [_validator(role, name, judges.get(role), services) for role, name in roles.items()]
+    return Chosen(LLMRewriter(config, validators=made, cache=services.cache), tuple(judges.values()))
+
+
+def judge_measuring(measure: str, name: str, options: Mapping[str, Any], where: str, prefix: str = "") -> Judge:
+    """A registered judge of texts that has a measure, ready to be built.
+
+    Raises:
+        UserError: There is none of this name, it has no such measure, or its options are not right.
+    """
+    fits = [entry.id for entry in JUDGES if measure in {one.name for one in entry.measures}]
+    if name in JUDGES and name not in fits:
+        raise UserError(f"the judge {name!r} does not measure {measure!r}", where=where, try_this=" or ".join(fits))
+    judge = judge_of(name, options, where, prefix=prefix)
+    judge.config.preflight()
+    return judge
+
+
+def _validated(judge: Judge, passages: Mapping[str, Sequence[Passage]]) -> list[Sequence[Passage]]:
+    """The passages whose retellings a judge is shown: a judge of style those that are to be informal."""
+    by_style = MEASURES["style"] in {measure.name for measure in judge.entry.measures}
+    return [some for style, some in passages.items() if not by_style or style == MEASURES["style"]]
+
+
+def _roles(validators: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in validators:
+        role, mark, value = text.partition("=")
+        if role not in ROLES:
+            raise unknown_name("validator", role, ROLES, where=VALIDATE)
+        if role in found:
+            raise UserError(f"{role} is validated twice", where=VALIDATE, try_this="one validator each")
+        if mark and not value:
+            raise UserError(f"{text!r} names no validator", where=VALIDATE, try_this=f"{VALIDATE} {role}")
+        found[role] = value or ("1" if role == ENTITIES else role)
+    return found
+
+
+def _shared_out(given: Mapping[str, Any], roles: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Options of the rewriter, and those of each validating judge."""
+    own: dict[str, Any] = {}
+    of_roles: dict[str, dict[str, Any]] = {role: {} for role in MEASURES}
+    for key, value in given.items():
+        role, mark, option = key.partition(".")
+        if not mark:
+            own[key] = value
+        elif role not in MEASURES:
+            raise unknown_name("validator with options", role, MEASURES, where=f"{SET} {key}")
+        elif role not in roles:
+            raise UserError(f"{role} is not validated", where=f"{SET} {key}", try_this=f"{VALIDATE} {role}")
+        else:
+            of_roles[role][option] = value
+    return own, of_roles
+
+
+def _by_rules(given: Mapping[str, Any], split: str | None) -> RuleRewriter:
+    for name, value in given.items():
+        if name not in _SHARES:
+            raise unknown_name("option of the rule-based rewriter", name, _SHARES, where=SET)
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise UserError(f"{name} is a share, not {value!r}", where=SET, try_this=f"{SET} {name}=0.5")
+    return RuleRewriter(split if split in ("train", "validation") else "test", **given)
+
+
+def _judge(role: str, name: str, options: Mapping[str, Any]) -> Judge:
+    return judge_measuring(MEASURES[role], name, options, VALIDATE, f"{role}.")
+
+
+def _validator(role: str, name: str, judge: Judge | None, services: Services) -> Validator:
+    if judge is not None:
+        of = StyleValidator.of if role == "style" else ContentValidator.of
+        return of(judge, services)
+    try:
+        share = float(name)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise UserError(f"{name!r} is no share of names and numbers", where=VALIDATE, try_this=f"{VALIDATE} {role}=0.9")
+    return EntityValidator(share)

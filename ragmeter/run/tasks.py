@@ -1,0 +1,284 @@
+"""From an experiment to tasks: what there is to do, what of it is done already, and whether it can be done here."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from benchmarks import registry as datasets
+from benchmarks import settings
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import fingerprint
+from benchmarks.registry import Benchmark
+from judges.metric import Metric
+from judges.metric import parse as parse_metric
+from methods.api import Context, Method, Reading, Services
+from methods.models.endpoint import Estimate
+from methods.registry import require_extra
+from ragmeter.experiment import BenchmarkPlan, Experiment, MethodPlan, candidate_retriever
+from ragmeter.run.provenance import environment, provenance
+from ragmeter.trainings import TrainingPlan
+from results.store import FINISHED, Run, Store
+
+RANKING_METRICS = ("recall@5", "recall@20", "mrr@10", "ndcg@10")
+"""Shown beside the official metrics wherever questions have positives."""
+_DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
+MINIMUM_FREE_BYTES = 200 * 2**20
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A benchmark as a task meets it: loaded, limited, put into its setting."""
+
+    plan: BenchmarkPlan
+    benchmark: Benchmark
+    metrics: tuple[Metric, ...]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of questions and corpus before the setting, which is part of the run on its own."""
+        return self.benchmark.fingerprint
+
+
+@dataclass(frozen=True)
+class Task:
+    """One method on one benchmark in one setting with one seed."""
+
+    experiment: str
+    loaded: Loaded
+    method: MethodPlan
+    seed: int
+
+    @cached_property
+    def run(self) -> Run:
+        """The run that executing this task continues or begins."""
+        setting = str(self.loaded.plan.setting)
+        description = self.method.composition.describe(self.reading)
+        retriever = candidate_retriever(self.loaded.plan.setting)
+        candidates = retriever.describe() if retriever else None
+        identity = fingerprint(self.loaded.fingerprint, setting, candidates, description, self.seed)
+        return Run(
+            identity,
+            self.method.name,
+            self.method.composition.method.id,
+            self.method.kind,
+            description,
+            self.loaded.benchmark.name,
+            self.loaded.fingerprint,
+            setting,
+            self.seed,
+            len(self.loaded.benchmark.questions),
+            provenance(self.loaded.benchmark, self.loaded.metrics, self.method.components),
+            environment(),
+        )
+
+    @cached_property
+    def reading(self) -> Reading | None:
+        """How the benchmark's authors have it read; None where they do not say.
+
+        Raises:
+            UserError: The method follows them, and they do not.
+        """
+        said = self.loaded.benchmark.extra.get("reading")
+        if said is None and self.method.composition.follows_benchmark:
+            raise UserError(
+                f"{self.method.name!r} follows reading instructions, and {self.loaded.plan.reference} brings none",
+                where=self.loaded.plan.where,
+                try_this="reading: own for its reader, or a benchmark with instructions (longbench, ultradomain)",
+            )
+        return Reading(**said) if said else None
+
+    def build(self, services: Services) -> Method:
+        """Make the method."""
+        return self.method.composition.build(replace(services, seed=self.seed, reading=self.reading))
+
+
+@dataclass(frozen=True)
+class TaskState:
+    """A task with what the store already holds of it."""
+
+    task: Task
+    done: int
+    status: str | None
+
+    @property
+    def pending(self) -> int:
+        return self.task.run.questions - self.done
+
+    @property
+    def complete(self) -> bool:
+        return self.pending == 0 and self.status == FINISHED
+
+
+def load_benchmark(plan: BenchmarkPlan, metrics: Sequence[Metric] | None) -> Loaded:
+    """Load a benchmark and choose its metrics.
+
+    Raises:
+        UserError: The data cannot be loaded, or hold no question.
+    """
+    benchmark = datasets.load(plan.reference, plan.config).limited(plan.limit)
+    if not benchmark.questions:
+        raise UserError(
+            "this split holds no question",
+            where=str(plan.reference),
+            try_this=f"another split: `ragmeter datasets {plan.reference.name}` lists them",
+        )
+    return Loaded(plan, benchmark, tuple(metrics) if metrics is not None else default_metrics(benchmark))
+
+
+def default_metrics(benchmark: Benchmark) -> tuple[Metric, ...]:
+    """The dataset's official metrics, and ranking metrics where questions have positives."""
+    names = list(benchmark.card.metrics)
+    if any(question.evidence for question in benchmark.questions):
+        names += RANKING_METRICS
+    return tuple({str(metric): metric for metric in map(parse_metric, names)}.values())
+
+
+def tasks_of(experiment: Experiment, on_load: Callable[[str], None] | None = None) -> list[Task]:
+    """Load every benchmark of an experiment and pair it with every method.
+
+    Args:
+        experiment: Validated.
+        on_load: Called with the name of each benchmark before it is loaded.
+    """
+    tasks = []
+    for plan in experiment.benchmarks:
+        if on_load:
+            on_load(str(plan.reference))
+        loaded = load_benchmark(plan, experiment.metrics)
+        # An impossible setting shows before anything runs.
+        settings.check(plan.setting, loaded.benchmark, where=plan.where)
+        tasks += [Task(experiment.name, loaded, method, experiment.seed) for method in experiment.methods]
+    first: dict[str, Task] = {}
+    for task in tasks:
+        other = first.setdefault(task.run.run, task)
+        if other is not task:
+            raise UserError(
+                f"{task.method.name!r} and {other.method.name!r} are the same work on {task.run.dataset}",
+                where=experiment.source.where(("methods",)),
+                try_this="remove one of the two methods (or of the two equal benchmarks)",
+            )
+    return tasks
+
+
+def states(tasks: Sequence[Task], store: Store, *, retry_failed: bool = False) -> list[TaskState]:
+    """What the store holds of each task."""
+    return [
+        TaskState(task, len(store.finished_questions(task.run.run, retry_failed=retry_failed)), store.status(task.run.run))
+        for task in tasks
+    ]
+
+
+SAMPLED = 20
+"""Questions whose prompts an estimate is made from."""
+
+
+def estimate(state: TaskState) -> Estimate | None:
+    """What the questions still to answer would take of a paid model, before anything is retrieved.
+
+    Prompts are made from the first pending questions with as many passages as the reader is handed: the question's
+    first candidates, or the first of the corpus, which are as long as others on average.
+
+    Returns:
+        None where the reader asks no endpoint, or nothing is pending.
+    """
+    made_of, benchmark = state.task.method.composition, state.task.loaded.benchmark
+    reader = made_of.answering
+    if reader is None or not hasattr(reader.entry.factory, "estimate") or not state.pending:
+        return None
+    queries = [question.query() for question in benchmark.questions[:SAMPLED]]
+    everything = benchmark.corpus.ids
+    contexts = []
+    for query in queries:
+        named = everything if query.candidates is None else query.candidates
+        contexts.append(Context(query.id, tuple(benchmark.corpus.get(named[: made_of.handed_on or len(named)]))))
+    services = Services(seed=state.task.seed, reading=state.task.reading)
+    sample = reader.build(services).estimate(queries, contexts)
+    share = state.pending / len(queries)
+    return Estimate(
+        state.pending,
+        0,
+        round(sample.prompt_tokens * share),
+        round(sample.completion_tokens * share),
+        sample.usd * share,
+        sample.counted_by,
+        cache_known=False,  # the prompts to come are only like those counted here
+    )
+
+
+def require_device(device: str | None) -> None:
+    """Check a device's name, and that it is here.
+
+    Raises:
+        UserError: It is not.
+    """
+    if device is None or device == "cpu":
+        return
+    if not _DEVICE.fullmatch(device):
+        raise UserError(f"there is no device {device!r}", where="--device", try_this="cpu, cuda, cuda:1 … or leave it out")
+    import torch
+
+    here = torch.backends.mps.is_available() if device == "mps" else torch.cuda.is_available()
+    number = int(device.partition(":")[2] or 0)
+    if not here or (device.startswith("cuda") and number >= torch.cuda.device_count()):
+        raise UserError(f"torch finds no device {device!r} here", where="--device", try_this="leave it out, or cpu")
+
+
+def reach(states: Sequence[TaskState], cache: Path | None = None) -> None:
+    """Ask every endpoint that a pending task needs whether it is there, each once.
+
+    Args:
+        states: Tasks.
+        cache: File of kept model replies.
+
+    Raises:
+        Broke: One is not.
+    """
+    needed = [part for state in states if state.pending for part in state.task.method.components]
+    for component in {component.fingerprint: component for component in needed}.values():
+        component.config.reach(cache)
+
+
+def ready_part(experiment: Experiment, store: Store) -> tuple[Experiment, tuple[MethodPlan, ...]]:
+    """An experiment without the methods whose checkpoints are still to be trained, and those methods."""
+    waiting = tuple(method for method in experiment.methods if not _trained(method.needs, store))
+    ready = tuple(method for method in experiment.methods if method not in waiting)
+    return replace(experiment, methods=ready), waiting
+
+
+def _trained(plans: Sequence[TrainingPlan], store: Store) -> bool:
+    return all(plan.trained(store.folder) == plan.stages for plan in plans)
+
+
+def preflight(experiment: Experiment, store: Store, device: str | None = None) -> None:
+    """Check what can be checked before anything is spent: packages, keys, device, disk.
+
+    Raises:
+        UserError: Something is missing; the message says how to get it.
+    """
+    for training in experiment.trainings:
+        if not training.needs:
+            require_extra(training.entry.extra, f"training {training.name}")
+            training.config.preflight()
+    ready, _ = ready_part(experiment, store)
+    needed = [component for method in ready.methods for component in method.components]
+    needed += filter(None, (candidate_retriever(plan.setting) for plan in experiment.benchmarks))
+    for component in {component.fingerprint: component for component in needed}.values():
+        component.preflight()
+    for plan in experiment.judges:
+        plan.judge.config.preflight()
+    require_device(device)
+    folder = store.folder
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if free < MINIMUM_FREE_BYTES:
+        raise UserError(
+            f"only {free / 2**20:.0f} MiB are free on the store's disk",
+            where=str(store.folder),
+            try_this="free some space, or choose another disk with --store FOLDER",
+        )

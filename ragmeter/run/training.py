@@ -1,0 +1,159 @@
+"""A training carried out: stage after stage, each stage's checkpoint with its card and entered into the store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from benchmarks.core.errors import UserError, make_folder
+from benchmarks.core.fingerprint import fingerprint
+from judges.llm.match import MatchVerdicts
+from methods.api import Judge, Services
+from methods.training import Progress, TrainedStage, TrainingConfig, TrainingEntry, Workshop
+from ragmeter.run.rewriting import judge_measuring
+from ragmeter.trainings import TrainingPlan, checkpoint_home, identity
+from results import checkpoints
+from results.checkpoints import Checkpoint
+from results.store import Store
+
+# -- What the front door lends to a training that cannot fetch it itself: a judge, since methods know none --
+
+
+MEASURE = "accuracy"
+"""What a judge must measure to say of an answer whether it is right."""
+
+
+def judge_for(config: TrainingConfig, cache: Path | None, device: str | None) -> Judge | None:
+    """The judge that a training's options ask for, checked, reached and built; None where they ask for none.
+
+    Raises:
+        UserError: There is no such judge of answers, or its options are not right.
+        Broke: Its endpoint does not answer.
+    """
+    if config.wanted_judge is None:
+        return None
+    name, options = config.wanted_judge
+    judge = judge_measuring(MEASURE, name, options, "the judge of the training")
+    judge.config.reach(cache)
+    return MatchVerdicts(judge.build(Services(config.seed, device=device, cache=cache)), fingerprint(judge.identity))
+
+
+# -- A training carried out: stage after stage, each stage's checkpoint with its card and entered into the store --
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training that is to be carried out.
+
+    Attributes:
+        entry, config: What, and how.
+        store: Lends folders and the cache of replies; takes the checkpoints.
+        output: Folder of the checkpoints; None: the store's own.
+        device: None to choose.
+    """
+
+    entry: TrainingEntry
+    config: TrainingConfig
+    store: Store
+    output: Path | None = None
+    device: str | None = None
+
+    @property
+    def work(self) -> Path:
+        """Folder of the artefacts."""
+        return self.store.artefacts / "training" / f"{self.entry.id}-{identity(self.entry, self.config)}"
+
+    @property
+    def home(self) -> Path:
+        """Folder of the checkpoints."""
+        return (self.output or checkpoint_home(self.entry, self.config, self.store.folder)).absolute()
+
+    def run(self, progress: Progress, until: str | None = None) -> list[tuple[TrainedStage, Checkpoint]]:
+        """Train; what was finished before is taken over.
+
+        Args:
+            progress: Told of steps.
+            until: Stop after this stage.
+
+        Raises:
+            UserError: Data or options do not allow it, or there is no such folder as `output` names.
+            Broke: A model that it needs cannot be used.
+        """
+        if self.output is not None:
+            # A checkpoint that has nowhere to go would be known only after hours.
+            make_folder(self.home, self.output)
+        with self._alone():
+            return self._run(progress, until)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other commands from the same training; processes that share it (`accelerate`) come in with the first.
+
+        Raises:
+            UserError: Another one carries it out.
+        """
+        if os.environ.get("RANK", "0") != "0":
+            yield
+            return
+        make_folder(self.work.parent)
+        try:
+            with FileLock(f"{self.work}.lock", timeout=0):
+                yield
+        except Timeout:
+            raise UserError(
+                f"another process carries out this training of {self.entry.id}",
+                where=str(self.work),
+                try_this="wait until it has ended; what it made is then taken over",
+            ) from None
+
+    def _run(self, progress: Progress, until: str | None) -> list[tuple[TrainedStage, Checkpoint]]:
+        judge = judge_for(self.config, self.store.cache, self.device)
+        services = Services(self.config.seed, self.store.artefacts, self.device, judge=judge, cache=self.store.cache)
+        earlier: dict[str, Checkpoint] = {}
+        trained = []
+        for stage in self.entry.factory(self.config).run(Workshop(self.work, self.home, services, progress)):
+            earlier[stage.stage] = self._enter(stage, earlier)
+            trained.append((stage, earlier[stage.stage]))
+            if stage.stage == until:
+                break
+        return trained
+
+    def _enter(self, stage: TrainedStage, earlier: Mapping[str, Checkpoint]) -> Checkpoint:
+        """Write a stage's card, unless it has the same already, and register the checkpoint."""
+        parents = [earlier[parent].sha256 if parent in earlier else parent for parent in stage.parents]
+        card = stage.folder / checkpoints.CARD
+        if stage.fresh or not card.exists():
+            found = checkpoints.describe(
+                stage.folder,
+                method=self.entry.id,
+                stage=stage.stage,
+                version=self.entry.version,
+                config=self.config.model_dump(mode="json"),
+                parents=parents,
+                data=stage.data,
+            )
+        else:
+            found = checkpoints.verify(stage.folder)
+        return checkpoints.register(self.store, found.path)
+
+
+def carry_out(plans: Sequence[TrainingPlan], store: Store, device: str | None, progress: Progress) -> None:
+    """Train what is not trained yet, one after another, each after those that it needs.
+
+    Raises:
+        UserError: Data or options do not allow it.
+        Broke: A model that one needs cannot be used.
+    """
+    for plan in plans:
+        if plan.trained(store.folder) == plan.stages:
+            continue
+        # Only now are the checkpoints there that its options may name.
+        plan.config.preflight()
+        plan.config.reach(store.cache)
+        progress.begin(f"{plan.name}, seed {plan.config.seed}")
+        Job(plan.entry, plan.config, store, device=device).run(progress)

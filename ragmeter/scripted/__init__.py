@@ -1,0 +1,273 @@
+"""The world-truth LLM: an OpenAI-compatible server on loopback that knows a world and answers our own prompts rightly.
+
+It takes the place of a real model where a loop around an LLM is tested: with it, every such loop must work, and with
+a share of its replies corrupted, none may crash. It is a script, and says so: its replies name the model
+`scripted/world-truth`, the chat client's `Reply.scripted` is true for them, and the chat reader puts the name into
+the prediction's notes under `scripted`.
+
+Each prompt that it understands is a handler, from a request to a reply or None ("not mine"); later prompts register
+theirs with `WorldTruth.handle`. `template_pattern` (in `prompt_patterns`) turns a prompt template into the pattern
+that recognises it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from typing import Any, Literal
+
+from benchmarks import registry as datasets
+from benchmarks.core.errors import UserError
+from benchmarks.registry import Benchmark
+from benchmarks.schema import Question
+from benchmarks.worlds.dataset import WorldsConfig
+from benchmarks.worlds.text import Telling
+from benchmarks.worlds.world import World, generate
+from methods.models.chat import PREFLIGHT
+from methods.models.server import ChatRequest, Handler, OpenAIServer, Refused, Written
+from methods.readers.prompts import load_prompt
+from ragmeter.scripted.grounding import GROUNDING
+from ragmeter.scripted.judges import JUDGING
+from ragmeter.scripted.knowledge import KNOWLEDGE
+from ragmeter.scripted.prompt_patterns import filled
+from ragmeter.scripted.queries import REWRITING, SEARCHING
+from ragmeter.scripted.synthesis import SYNTHESIS
+from tests.support.faults import Faults, draw
+
+NAME = "scripted/world-truth"
+"""The model's name; clients take its beginning as the label of scripted rows."""
+UNKNOWN = "unknown"
+"""What it says where it does not know."""
+CORRUPTIONS = ("empty", "truncated", "garbage", "wrapped", "refusal")
+
+Reading = Literal["evidence", "memory"]
+HandlerFunction = Callable[["WorldTruth", ChatRequest], str | None]
+
+
+class WorldTruth:
+    """Knows the questions, answers and facts of benchmarks made of worlds.
+
+    Args:
+        benchmarks: What it knows, as loaded (`worlds/…`).
+        corruption: Share of replies that are corrupted, drawn by prompt.
+        reading: Given passages, `evidence` answers only from passages that hold the proof (else "unknown");
+            `memory` answers whatever the passages are. Without passages it answers from memory.
+        faults: The ways in which it misbehaves as an endpoint; None: not at all.
+        seed: Decides what is corrupted.
+        config: The options that the benchmarks were loaded with.
+
+    Attributes:
+        corrupted: How many replies were corrupted, by kind.
+        unrecognised: How many prompts no handler took.
+    """
+
+    def __init__(
+        self,
+        benchmarks: Sequence[Benchmark],
+        *,
+        corruption: float = 0.0,
+        reading: Reading = "evidence",
+        faults: Faults | None = None,
+        seed: int = 0,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not 0 <= corruption <= 1:
+            raise UserError(f"corruption is a share between 0 and 1, not {corruption}", where="corruption")
+        self.benchmarks = tuple(benchmarks)
+        self.corruption = corruption
+        self.reading = reading
+        self.faults = faults
+        self.seed = seed
+        self._config = WorldsConfig(**(config or {}))
+        self.corrupted: Counter[str] = Counter()
+        self.unrecognised = 0
+        self.handlers: list[HandlerFunction] = [
+            answer_from_passages,
+            answer_from_memory,
+            say_ok,
+            *GROUNDING,
+            *JUDGING,
+            *KNOWLEDGE,
+            *REWRITING,
+            *SEARCHING,
+            *SYNTHESIS,
+        ]
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, reference: str, config: Mapping[str, Any] | None = None, **options: Any) -> WorldTruth:
+        """Know one benchmark, by its reference (`worlds/multihop:test`) and config.
+
+        Raises:
+            UserError: The benchmark cannot be loaded.
+        """
+        return cls([datasets.load(reference, dict(config or {}))], config=config, **options)
+
+    def handle(self, handler: HandlerFunction) -> HandlerFunction:
+        """Register a handler; later ones are asked first. Returns it, so that this also decorates."""
+        self.handlers.insert(0, handler)
+        return handler
+
+    # -- what it knows --
+
+    @cached_property
+    def questions(self) -> dict[str, Question]:
+        """Questions by text, white space collapsed."""
+        return {_flat(question.text): question for one in self.benchmarks for question in one.questions}
+
+    @cached_property
+    def steps(self) -> dict[str, str]:
+        """Answers to the single steps of questions, by text, with what earlier steps answered put in."""
+        found = {}
+        for question in self.questions.values():
+            earlier: list[str] = []
+            for step in question.metadata.get("steps", ()):
+                text = re.sub(r"#(\d+)", lambda m: earlier[int(m[1]) - 1], step["question"])  # noqa: B023
+                found[_flat(text)] = step["answer"]
+                earlier.append(step["answer"])
+        return found
+
+    @cached_property
+    def worlds(self) -> dict[int, World]:
+        """The worlds that the questions are about, by seed."""
+        seeds = dict.fromkeys(q.metadata["seed"] for q in self.questions.values())
+        return {seed: generate(seed, self._config.world_config) for seed in seeds}
+
+    @property
+    def telling(self) -> Telling:
+        """How plainly the texts of its worlds speak."""
+        return self._config.telling
+
+    def answer_to(self, text: str) -> str | None:
+        """The answer to a question or to a step of one; None where it knows no such question."""
+        question = self.questions.get(_flat(text))
+        if question is None:
+            return self.steps.get(_flat(text))
+        if not question.answerable:
+            return UNKNOWN
+        return ", ".join(question.answers) if question.answer_set else question.answers[0]
+
+    def proven_by(self, question: Question, passages: Sequence[str]) -> bool:
+        """Whether passages hold the proof of a question: for each of its facts one that names head and tail.
+
+        Compressed and retold passages count by what they still say, so this looks for names, not for sentences.
+        """
+        texts = [_flat(passage).casefold() for passage in passages]
+        for head, _, tail in question.triples:
+            names = [head, *self._aliases.get(head, ())]
+            tails = [tail, *self._aliases.get(tail, ())]
+            if not any(_names(text, names) and _names(text, tails) for text in texts):
+                return False
+        return True
+
+    @cached_property
+    def _aliases(self) -> dict[str, tuple[str, ...]]:
+        return {entity.name: entity.aliases for world in self.worlds.values() for entity in world.entities if entity.aliases}
+
+    # -- the server --
+
+    def respond(self, request: ChatRequest) -> Written:
+        """Reply to a request.
+
+        Raises:
+            Refused: No handler knows this prompt.
+        """
+        text = next((reply for h in list(self.handlers) if (reply := h(self, request)) is not None), None)
+        if text is None:
+            with self._lock:
+                self.unrecognised += 1
+            raise Refused(400, f"the world-truth LLM does not know this prompt: {request.prompt[:80]!r}")
+        if self.is_corrupted(request):
+            kind = CORRUPTIONS[int(draw(self.seed, "kind", request.prompt) * len(CORRUPTIONS))]
+            with self._lock:
+                self.corrupted[kind] += 1
+            text = corrupt(text, kind)
+        prompt_tokens = sum(len(message["content"]) for message in request.messages) // 4
+        return Written(text, prompt_tokens, len(text) // 4 + 1)
+
+    def is_corrupted(self, request: ChatRequest) -> bool:
+        """Whether the reply to this prompt is corrupted."""
+        return draw(self.seed, "corrupt", request.prompt) < self.corruption
+
+    def server(self, host: str = "127.0.0.1", port: int = 0) -> OpenAIServer:
+        """An endpoint on loopback; `with server.running() as url` serves from a thread."""
+        intercept: Callable[[Handler, ChatRequest], bool] | None = self.faults
+        return OpenAIServer(NAME, self.respond, host=host, port=port, any_model=True, intercept=intercept)
+
+
+def corrupt(text: str, kind: str) -> str:
+    """A reply as models spoil it: nothing, cut short, something else, wrapped in talk, or refused."""
+    match kind:
+        case "empty":
+            return ""
+        case "truncated":
+            return text[: len(text) // 2]
+        case "garbage":
+            return "}{ ]] \\u0000 ```json\n<|im_end|> ÿþ {'answer': [[["
+        case "wrapped":
+            return f"Sure! Let me think about this.\n\n```\n{text}\n```\nI hope this helps."
+        case "refusal":
+            return "I'm sorry, but I can't help with that."
+    raise KeyError(kind)
+
+
+# -- prompts --
+
+
+def answer_from_passages(truth: WorldTruth, request: ChatRequest) -> str | None:
+    """The prompt of the chat reader with passages."""
+    found = filled(load_prompt(None, "passages"), request)
+    if found is None:
+        return None
+    answer = truth.answer_to(found["question"])
+    if answer is None or truth.reading == "memory":
+        return answer or UNKNOWN
+    question = truth.questions.get(_flat(found["question"]))
+    passages = re.split(r"\n\n(?=\[\d+\] )", found["passages"])
+    proven = truth.proven_by(question, passages) if question else _names(_flat(found["passages"]).casefold(), [answer])
+    return answer if proven else UNKNOWN
+
+
+def answer_from_memory(truth: WorldTruth, request: ChatRequest) -> str | None:
+    """The prompt of the chat reader without a passage."""
+    found = filled(load_prompt(None, "closed_book"), request)
+    return None if found is None else truth.answer_to(found["question"]) or UNKNOWN
+
+
+def say_ok(truth: WorldTruth, request: ChatRequest) -> str | None:
+    """The call by which an endpoint is tried out."""
+    return "ok" if [message["content"] for message in request.messages] == [PREFLIGHT] else None
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _names(text: str, names: Sequence[str]) -> bool:
+    return any(re.search(rf"(?<!\w){re.escape(name.casefold())}(?!\w)", text) for name in names)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve it from a shell: `python -m ragmeter.scripted worlds/multihop:test --port 8000`."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("reference", nargs="?", default="worlds/multihop:test")
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--corruption", type=float, default=0.0, help="share of corrupted replies")
+    parser.add_argument("--reading", choices=("evidence", "memory"), default="evidence")
+    asked = parser.parse_args(argv)
+    truth = WorldTruth.of(asked.reference, corruption=asked.corruption, reading=asked.reading)
+    server = truth.server(port=asked.port)
+    sys.stdout.write(f"{NAME} knows {len(truth.questions)} questions of {asked.reference}, at {server.url}\n")
+    with server, suppress(KeyboardInterrupt):
+        server.serve_forever()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""How the world-truth LLM answers ragas' prompts: it takes texts apart and judges claims by what it knows of worlds.
+
+Each item of a bare answer is turned into a statement about the question. That statement follows from passages if the
+item is accepted as an answer and the passages prove the question's facts. A sentence follows from a text that holds
+it word for word, or that names, within two lines, both sides of each fact that the sentence tells. An item of a list
+follows from a list that has it, and from prose that names it, under any of its names.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from benchmarks.schema import Question
+from benchmarks.text import is_abstention, normalise, sentences
+from benchmarks.worlds.world import World
+from methods.models.server import ChatRequest
+
+TAKE_APART_ANSWER = "Given a question and an answer, analyze the complexity of each sentence in the answer."
+TAKE_APART_TEXT = "Decompose and break down each of the input sentences into one or more standalone statements."
+JUDGE = "Your task is to judge the faithfulness of a series of statements based on a given context."
+"""How ragas' prompts begin."""
+
+_INPUT = re.compile(r".*\nNow perform the same with the following input\ninput: (?P<input>\{.*\})\nOutput: ", re.DOTALL)
+_STATEMENT = 'The answer to "{question}" is "{answer}".'
+_STATED = re.compile(r'The answer to "(?P<question>.*)" is "(?P<answer>.*)"\.', re.DOTALL)
+_BETWEEN_ITEMS = re.compile(r"\s*\n\s*|, ")
+
+
+class Truth(Protocol):
+    """What of the world-truth LLM is needed here."""
+
+    @property
+    def questions(self) -> dict[str, Question]: ...
+    @property
+    def worlds(self) -> dict[int, World]: ...
+
+    def proven_by(self, question: Question, passages: Sequence[str]) -> bool: ...
+
+
+def take_answer_apart(truth: Truth, request: ChatRequest) -> str | None:
+    """ragas' prompt for the statements of an answer to a question."""
+    given = _given(TAKE_APART_ANSWER, request)
+    if given is None:
+        return None
+    question, answer = str(given["question"]), str(given["answer"])
+    found = [part if _is_prose(answer) else _STATEMENT.format(question=question, answer=part) for part in _apart(answer)]
+    return json.dumps({"statements": found}, ensure_ascii=False)
+
+
+def take_text_apart(truth: Truth, request: ChatRequest) -> str | None:
+    """ragas' prompt for the claims of a text."""
+    given = _given(TAKE_APART_TEXT, request)
+    return None if given is None else json.dumps({"claims": _apart(str(given["response"]))}, ensure_ascii=False)
+
+
+def judge_claims(truth: Truth, request: ChatRequest) -> str | None:
+    """ragas' prompt for verdicts on claims."""
+    given = _given(JUDGE, request)
+    if given is None:
+        return None
+    judged = [
+        {"statement": claim, "reason": "the context says so" if follows else "the context does not say so", "verdict": int(follows)}
+        for claim in map(str, given["statements"])
+        for follows in [_follows(truth, claim, str(given["context"]))]
+    ]
+    return json.dumps({"statements": judged}, ensure_ascii=False)
+
+
+GROUNDING = (take_answer_apart, take_text_apart, judge_claims)
+
+
+def _given(instruction: str, request: ChatRequest) -> Mapping[str, Any] | None:
+    """What a prompt of ragas was filled with; None where it is another's."""
+    if not request.prompt.startswith(instruction):
+        return None
+    match = _INPUT.match(request.prompt)
+    return json.loads(match["input"]) if match else None
+
+
+def _is_prose(text: str) -> bool:
+    return text.rstrip().endswith((".", "!", "?"))
+
+
+def _apart(text: str) -> list[str]:
+    """The sentences of prose, the items of a list, nothing of a refusal to answer."""
+    if is_abstention(text):
+        return []
+    return sentences(text) if _is_prose(text) else [item for item in _BETWEEN_ITEMS.split(text.strip()) if item]
+
+
+def _follows(truth: Truth, claim: str, context: str) -> bool:
+    stated = _STATED.fullmatch(claim)
+    if stated:
+        question = truth.questions.get(" ".join(stated["question"].split()))
+        accepted = question is not None and normalise(stated["answer"]) in map(normalise, question.golds)
+        return question is not None and accepted and truth.proven_by(question, _stretches(context))
+    if _is_prose(claim):
+        return normalise(claim) in normalise(context) or _tells(truth, claim, context)
+    names = {normalise(name) for name in _names_of(truth, claim)}
+    if _is_prose(context):
+        return any(re.search(rf"\b{re.escape(name)}\b", normalise(context)) for name in names if name)
+    return any(normalise(item) in names for item in _apart(context))
+
+
+def _stretches(context: str) -> list[str]:
+    """Every two lines that follow each other: a passage's title and its text stand so."""
+    lines = context.split("\n")
+    return ["\n".join(lines[start : start + 2]) for start in range(max(1, len(lines) - 1))]
+
+
+def _tells(truth: Truth, sentence: str, context: str) -> bool:
+    """Whether a sentence tells at least one fact of a world, and the context each of those that it tells."""
+    folded = sentence.casefold()
+    stretches = [stretch.casefold() for stretch in _stretches(context)]
+    told = []
+    for world in truth.worlds.values():
+        names = {e.name: [n.casefold() for n in (e.name, *e.aliases)] for e in world.entities}
+        for head, _, tail in world.triples:
+            sides = (names[head], names.get(tail, [tail.casefold()]))
+            if all(any(name in folded for name in side) for side in sides):
+                told.append(sides)
+    return bool(told) and all(any(all(any(name in stretch for name in side) for side in sides) for stretch in stretches) for sides in told)
+
+
+def _names_of(truth: Truth, item: str) -> set[str]:
+    """The names under which something is accepted as an answer anywhere."""
+    wanted, found = normalise(item), {item}
+    for question in truth.questions.values():
+        for answer in question.answers:
+            group = (answer, *question.aliases.get(answer, ()))
+            if any(normalise(name) == wanted for name in group):
+                found.update(group)
+    return found

@@ -1,0 +1,112 @@
+"""How the world-truth LLM answers the prompts of judges: match, pairwise, style and content.
+
+It judges by what the world says, not by the gold that it is shown; for questions it does not know, by that gold.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, Protocol
+
+from benchmarks.schema import Question
+from benchmarks.styles.rules import RULES
+from benchmarks.worlds.world import World
+from judges.llm.ask import EMPTY, Prompt, load_prompt
+from judges.llm.match import MatchConfig
+from judges.llm.pairwise import PairwiseConfig
+from judges.llm.rules import RuleMatchConfig, answer_support, compared, match_verdicts
+from judges.llm.style import ALTERED, FORMAL, INFORMAL, KEPT, LOST, ContentConfig, StyleConfig
+from methods.api import Prediction
+from methods.models.server import ChatRequest
+from ragmeter.scripted.prompt_patterns import filled
+
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+
+
+class Knows(Protocol):
+    """What of the world-truth LLM judging takes."""
+
+    @property
+    def questions(self) -> Mapping[str, Question]: ...
+
+    @property
+    def worlds(self) -> Mapping[int, World]: ...
+
+
+def judge_match(truth: Knows, request: ChatRequest) -> str | None:
+    """The prompt of the match judge."""
+    found = filled(_prompt("match"), request)
+    if found is None:
+        return None
+    question = _question(truth, found["question"], found["gold"])
+    (verdict,) = match_verdicts([question], [_answer(found["answer"])], RuleMatchConfig.model_validate({}))
+    return verdict or "Mismatch"
+
+
+def judge_pair(truth: Knows, request: ChatRequest) -> str | None:
+    """The prompt of the pairwise judge."""
+    found = filled(_prompt("pairwise"), request)
+    if found is None:
+        return None
+    question = _question(truth, found["question"], found["reference"])
+    first, second = _answer(found["answer_1"]), _answer(found["answer_2"])
+    support = answer_support([question] * 2, [first, second])
+    verdicts = compared(first, second, float(support[0]), float(support[1]))
+    return json.dumps({"reasoning": f"The answer is {question.golds[0]}.", **verdicts})
+
+
+def judge_style(truth: Knows, request: ChatRequest) -> str | None:
+    """The prompt of the style classifier: a text is informal if it holds what rewriting rules put in."""
+    found = filled(_prompt("style"), request)
+    if found is None:
+        return None
+    return INFORMAL if _told().search(found["text"]) else FORMAL
+
+
+def judge_content(truth: Knows, request: ChatRequest) -> str | None:
+    """The prompt of the content validation: names of the world and numbers are the facts."""
+    found = filled(_prompt("content"), request)
+    if found is None:
+        return None
+    source, rewritten = (_facts(truth, found[name]) for name in ("source", "rewritten"))
+    if rewritten - source:
+        return ALTERED
+    return LOST if source - rewritten else KEPT
+
+
+JUDGING: tuple[Callable[[Any, ChatRequest], str | None], ...] = (judge_match, judge_pair, judge_style, judge_content)
+
+
+@lru_cache
+def _prompt(name: str) -> Prompt:
+    shipped = (MatchConfig, PairwiseConfig, StyleConfig, ContentConfig)
+    return load_prompt(None, next(config.template for config in shipped if config.template.name == name))
+
+
+def _question(truth: Knows, text: str, gold: str) -> Question:
+    known = truth.questions.get(" ".join(text.split()))
+    return known or Question("", text, tuple(gold.split(" | ")))
+
+
+def _answer(text: str) -> Prediction:
+    return Prediction("", "" if text == EMPTY else text)
+
+
+@lru_cache
+def _told() -> re.Pattern[str]:
+    """What rewriting rules put in, of every style."""
+    phrases = {
+        phrase.strip(" ,.")
+        for styles in RULES.values()
+        for rules in styles.values()
+        for phrase in (*rules.openers, *rules.closers, *rules.swaps.values(), *rules.vague)
+    }
+    return re.compile("|".join(rf"(?<!\w){re.escape(p)}(?!\w)" for p in sorted(phrases, key=len, reverse=True)))
+
+
+def _facts(truth: Knows, text: str) -> set[str]:
+    names = {entity.name for world in truth.worlds.values() for entity in world.entities if entity.name in text}
+    return names | set(_NUMBER.findall(text))

@@ -1,0 +1,134 @@
+"""How the world-truth LLM answers prompts that ask for something to search with: HyDE's and RQ-RAG's.
+
+A passage that answers a question says what the world knows of it, fact by fact; a question is taken apart into the
+steps that its gold names, each with what the earlier ones answered put in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, Protocol
+
+from benchmarks.core.random import Draws
+from benchmarks.schema import Question
+from benchmarks.styles.rules import STYLES, RuleRewriter
+from benchmarks.text import sentences
+from benchmarks.worlds.world import World
+from methods.baselines.hyde import PROMPT
+from methods.baselines.rq_rag import PROMPTS
+from methods.models.rewriter import load_prompt
+from methods.models.server import ChatRequest
+from ragmeter.scripted.prompt_patterns import filled
+
+
+class Knows(Protocol):
+    """What of the world-truth LLM is needed here."""
+
+    @property
+    def questions(self) -> Mapping[str, Question]: ...
+
+    @property
+    def worlds(self) -> Mapping[int, World]: ...
+
+
+def write_passage(truth: Knows, request: ChatRequest) -> str | None:
+    """HyDE's prompt: the facts of the question in sentences; of an unknown question, itself."""
+    found = filled(PROMPT, request)
+    if found is None:
+        return None
+    question = _known(truth, found["question"])
+    if question is None or not question.triples:
+        return found["question"]
+    return " ".join(f"{head} {relation.replace('_', ' ')} {tail}." for head, relation, tail in question.triples)
+
+
+def rewrite(truth: Knows, request: ChatRequest) -> str | None:
+    """RQ-RAG's prompt for a rewritten query: the names and words of the question, without what asks."""
+    found = filled(PROMPTS["rewrite"], request)
+    return None if found is None else found["question"].rstrip(" ?")
+
+
+def decompose(truth: Knows, request: ChatRequest) -> str | None:
+    """RQ-RAG's prompt for sub-questions: the steps of the question, one a line."""
+    found = filled(PROMPTS["decompose"], request)
+    if found is None:
+        return None
+    question = _known(truth, found["question"])
+    steps = _steps(question.metadata.get("steps", ())) if question is not None else []
+    return "\n".join(steps or [found["question"]])
+
+
+def disambiguate(truth: Knows, request: ChatRequest) -> str | None:
+    """RQ-RAG's prompt for the meanings of a question: it with the full name in place of each shorter one."""
+    found = filled(PROMPTS["disambiguate"], request)
+    if found is None:
+        return None
+    question = _known(truth, found["question"])
+    if question is None:
+        return found["question"]
+    heads = {head for head, _, _ in question.triples}
+    for world in truth.worlds.values():
+        for entity in world.entities:
+            if entity.name in heads and entity.name not in found["question"]:
+                for alias in sorted(entity.aliases, key=len, reverse=True):
+                    if alias in found["question"]:
+                        return found["question"].replace(alias, entity.name, 1)
+    return found["question"]
+
+
+SEARCHING: tuple[Callable[[Any, ChatRequest], str | None], ...] = (write_passage, rewrite, decompose, disambiguate)
+
+
+def _known(truth: Knows, text: str) -> Question | None:
+    return truth.questions.get(" ".join(text.split()))
+
+
+def _steps(steps: Any) -> list[str]:
+    """Questions of steps, `#n` replaced by what step n answers."""
+    said: list[str] = []
+    answers: list[str] = []
+    for step in steps:
+        text = step["question"]
+        for number in range(len(answers), 0, -1):
+            text = text.replace(f"#{number}", answers[number - 1])
+        said.append(text)
+        answers.append(step["answer"])
+    return said
+
+
+# -- How the world-truth LLM answers the rewriter's prompts: by the rules for testing, with every name and number kept --
+
+
+def rewrite_passage(truth: Any, request: ChatRequest) -> str | None:
+    """The rewriter's prompts that ship, as text or as JSON, whole or sentence by sentence."""
+    for style in STYLES:
+        found = filled(load_prompt(style), request)
+        if found is not None:
+            return _reply(found["text"], found["form"], found["again"], style)
+    return None
+
+
+REWRITING: tuple[Callable[[Any, ChatRequest], str | None], ...] = (rewrite_passage,)
+
+
+def _reply(text: str, form: str, again: str, style: str) -> str:
+    by_lines = "each sentence retold" in form
+    told = _told(text.split("\n") if by_lines else sentences(text), again, style)
+    if "JSON" not in form:
+        return "\n".join(told) if by_lines else " ".join(told)
+    value = {"sentences": told} if by_lines else {"text": " ".join(told)}
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _told(plain: list[str], again: str, style: str) -> list[str]:
+    """Sentences in a style, told otherwise at another attempt; the first one always shows the style."""
+    draws = Draws("world-truth rewriting", style, again, *plain)
+    first, rest = _rewriters()
+    return [(rest if number else first).sentence(sentence.strip(), style, draws) for number, sentence in enumerate(plain)]
+
+
+@lru_cache(maxsize=1)
+def _rewriters() -> tuple[RuleRewriter, RuleRewriter]:
+    return RuleRewriter("test", opener=1.0, closer=0.3), RuleRewriter("test", opener=0.3, closer=0.3)

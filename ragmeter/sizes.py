@@ -1,0 +1,384 @@
+"""How large a model is, told without its weights: from its files, a published table, or its name; else unknown."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from benchmarks.core.errors import UserError
+from benchmarks.io.hub import cache_folder
+from methods.baselines.hybrid import Part
+from methods.baselines.hyde import HydeConfig
+from methods.clara.model import read_config, require_checkpoint
+from methods.models.encoder import EncoderConfig
+from methods.models.late_interaction import LateInteractionConfig, M3Config
+from methods.models.weights import locate
+from methods.registry import Component, MethodConfig
+from methods.retrieval.triples import TripleSearchConfig
+
+# -- The models and retrievers that the options of parts name --
+# Parts are known by their options: whoever brings an encoder's, a cross-encoder's or a language model's is seen without
+# another word, plug-ins included.
+
+
+def retrievers_in(config: MethodConfig) -> Iterator[Component]:
+    """The retrievers that options name."""
+    if isinstance(config, HydeConfig):
+        yield config.retriever
+        return
+    for name in type(config).model_fields:
+        value = getattr(config, name)
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, Part):
+                yield one.component
+
+
+def encoder_of(config: MethodConfig) -> EncoderConfig | M3Config | LateInteractionConfig:
+    """The encoder that options describe."""
+    if isinstance(config, EncoderConfig | M3Config | LateInteractionConfig):
+        return config
+    found = getattr(config, "encoder", None)
+    assert isinstance(found, EncoderConfig)
+    return found
+
+
+def models_in(components: Sequence[Component]) -> Iterator[tuple[str, str | None]]:
+    """The local models that parts name, with their revisions."""
+    for component in components:
+        config = component.config
+        yield from models_in(list(retrievers_in(config)))
+        if isinstance(config, TripleSearchConfig):
+            yield encoder_of(config).model, getattr(encoder_of(config), "revision", None)
+        elif not hasattr(config, "base_url") and isinstance(getattr(config, "model", None), str):
+            yield str(getattr(config, "model", "")), getattr(config, "revision", None)
+        if isinstance(query := getattr(config, "query_model", None), str):
+            yield query, getattr(config, "query_revision", None)
+
+
+# -- Published sizes of models that presets and shipped experiments name, rounded to three digits or better --
+# Read where a model's `config.json` is not here. Sources: the models' cards and `config.json` files on the hub.
+
+
+class Published(NamedTuple):
+    """A published size.
+
+    Attributes:
+        millions: Parameters in millions.
+        width: Hidden size; of encoders also the length of vectors.
+        layers: Of the (de)coder.
+        kv_width: Width of keys, all heads together; of encoders the hidden size.
+        embedding: Of the parameters those, in millions, that are looked up and never multiplied with.
+    """
+
+    millions: float
+    width: int
+    layers: int
+    kv_width: int
+    embedding: float = 0.0
+
+
+_BERT_BASE = Published(109.5, 768, 12, 768, 23.8)
+_BERT_LARGE = Published(335.0, 1024, 24, 1024, 31.8)
+_XLMR_BASE = Published(278.0, 768, 12, 768, 192.4)
+_XLMR_LARGE = Published(560.0, 1024, 24, 1024, 256.5)
+
+PUBLISHED: Mapping[str, Published] = {
+    # language models
+    "mistralai/Mistral-7B-Instruct-v0.2": Published(7242, 4096, 32, 1024),
+    "microsoft/Phi-4-mini-instruct": Published(3836, 3072, 32, 1024),
+    "meta-llama/Llama-2-7b-chat-hf": Published(6738, 4096, 32, 4096),
+    "meta-llama/Llama-3.1-8B-Instruct": Published(8030, 4096, 32, 1024),
+    "Qwen/Qwen2.5-7B-Instruct": Published(7616, 3584, 28, 512),
+    "Qwen/Qwen2.5-14B-Instruct": Published(14770, 5120, 48, 1024),
+    "Qwen/Qwen3-4B-Instruct-2507": Published(4022, 2560, 36, 1024),
+    "google/gemma-3-4b-it": Published(4300, 2560, 34, 1024),
+    "google/gemma-3-12b-it": Published(12187, 3840, 48, 2048),
+    "google/flan-t5-xl": Published(2850, 2048, 48, 2048),
+    "zorowin123/rq_rag_llama2_7B": Published(6738, 4096, 32, 4096),
+    # encoders
+    "sentence-transformers/all-MiniLM-L6-v2": Published(22.7, 384, 6, 384, 11.9),
+    "Qwen/Qwen3-Embedding-0.6B": Published(596, 1024, 28, 1024, 155.6),
+    "Qwen/Qwen3-Embedding-4B": Published(4022, 2560, 36, 1024, 388.3),
+    "Qwen/Qwen3-Embedding-8B": Published(7568, 4096, 36, 1024, 621.5),
+    "BAAI/bge-m3": Published(568, 1024, 24, 1024, 264.4),
+    "NovaSearch/stella_en_400M_v5": Published(435, 1024, 24, 1024, 31.3),
+    "NovaSearch/stella_en_1.5B_v5": Published(1543, 1536, 28, 256, 232.8),
+    "jinaai/jina-embeddings-v3": Published(572, 1024, 24, 1024, 256.1),
+    "facebook/dpr-ctx_encoder-single-nq-base": _BERT_BASE,
+    "facebook/dpr-question_encoder-single-nq-base": _BERT_BASE,
+    "facebook/dpr-ctx_encoder-multiset-base": _BERT_BASE,
+    "facebook/dpr-question_encoder-multiset-base": _BERT_BASE,
+    "BAAI/bge-large-en-v1.5": _BERT_LARGE,
+    "facebook/contriever": _BERT_BASE,
+    "facebook/contriever-msmarco": _BERT_BASE,
+    "intfloat/e5-base-v2": _BERT_BASE,
+    "intfloat/e5-large-v2": _BERT_LARGE,
+    "intfloat/multilingual-e5-large": _XLMR_LARGE,
+    "thenlper/gte-large": _BERT_LARGE,
+    "Alibaba-NLP/gte-large-en-v1.5": Published(434, 1024, 24, 1024, 31.3),
+    "Alibaba-NLP/gte-multilingual-base": Published(305, 768, 12, 768, 192.0),
+    "Alibaba-NLP/gte-multilingual-reranker-base": Published(306, 768, 12, 768, 192.0),
+    "sentence-transformers/all-roberta-large-v1": Published(355, 1024, 24, 1024, 52.0),
+    "Salesforce/SFR-Embedding-Mistral": Published(7111, 4096, 32, 1024, 131.1),
+    "distilbert-base-uncased": Published(66.4, 768, 6, 768, 23.8),
+    "distilbert/distilbert-base-uncased": Published(66.4, 768, 6, 768, 23.8),
+    # rerankers
+    "cross-encoder/ms-marco-MiniLM-L-6-v2": Published(22.7, 384, 6, 384, 11.9),
+    "cross-encoder/ms-marco-MiniLM-L6-v2": Published(22.7, 384, 6, 384, 11.9),
+    "BAAI/bge-reranker-base": _XLMR_BASE,
+    "BAAI/bge-reranker-large": _XLMR_LARGE,
+}
+
+
+# -- How large a model is, told without its weights: from its files, a published table, or its name; else unknown --
+
+
+Source = Literal["header", "config", "table", "name", "unknown"]
+SAYS: Mapping[Source, str] = {
+    "header": "counted in the weights' header",
+    "config": "computed from config.json",
+    "table": "published",
+    "name": "from the model's name",
+    "unknown": "unknown",
+}
+_NAMED = re.compile(r"(\d+(?:\.\d+)?)([bm])", re.IGNORECASE)
+_SCALE = {"b": 1e9, "m": 1e6}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSize:
+    """A model's size, as far as it is known.
+
+    Attributes:
+        model: Its name.
+        parameters: All of them; None: unknown.
+        source: How that is known.
+        width, layers, kv_width: Hidden size, layers, and width of keys with all heads together; None: unknown.
+        embedding: Of the parameters those that are only looked up.
+    """
+
+    model: str
+    parameters: float | None = None
+    source: Source = "unknown"
+    width: int | None = None
+    layers: int | None = None
+    kv_width: int | None = None
+    embedding: float = 0.0
+
+    @property
+    def known(self) -> bool:
+        return self.parameters is not None
+
+    @property
+    def computing(self) -> float:
+        """Parameters that a token is multiplied with.
+
+        Raises:
+            ValueError: The size is unknown.
+        """
+        if self.parameters is None:
+            raise ValueError(f"the size of {self.model} is unknown")
+        return self.parameters - self.embedding
+
+    def __str__(self) -> str:
+        if self.parameters is None:
+            return f"{self.model}: size unknown"
+        return f"{self.model}: {shown(self.parameters)} parameters, {SAYS[self.source]}"
+
+
+def shown(parameters: float) -> str:
+    """A number of parameters for people: 7.24B, 568M."""
+    return f"{parameters / 1e9:.3g}B" if parameters >= 1e9 else f"{parameters / 1e6:.3g}M"
+
+
+def size_of(model: str, revision: str | None = None) -> ModelSize:
+    """The size of a model.
+
+    Looked for in its folder or the hub's cache (`config.json`, and the header of `*.safetensors`), in the table of
+    published sizes, and last in its name (`7b`, `0.6B`).
+    """
+    folder = files_of(model, revision)
+    return _size_at(model, folder, None if folder is None else folder.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=512)
+def _size_at(model: str, folder: Path | None, changed: int | None) -> ModelSize:
+    """`changed` is there to make the cache notice a checkpoint that came to be meanwhile."""
+    found = None if folder is None else _of_files(model, folder)
+    if found is not None:
+        return found
+    published = PUBLISHED.get(model)
+    if published is not None:
+        return ModelSize(
+            model, published.millions * 1e6, "table", published.width, published.layers, published.kv_width, published.embedding * 1e6
+        )
+    named = named_parameters(model)
+    return ModelSize(model) if named is None else ModelSize(model, named, "name")
+
+
+def named_parameters(model: str) -> float | None:
+    """The number of parameters that a name tells: 7e9 of `Mistral-7B`; None where none or several stand there."""
+    parts = re.split(r"[-_/ ]", model.rpartition("/")[2])
+    found = {match for match in map(_NAMED.fullmatch, parts) if match}
+    if len(found) != 1:
+        return None
+    number, unit = next(iter(found)).groups()
+    return float(number) * _SCALE[unit.lower()]
+
+
+def files_of(model: str, revision: str | None) -> Path | None:
+    """Where a model's files lie: a folder, or the newest snapshot in the hub's cache; None where there are none."""
+    try:
+        path = Path(locate(model))
+    except UserError:
+        return None
+    if path.is_dir():
+        return path
+    snapshots = cache_folder() / f"models--{model.replace('/', '--')}" / "snapshots"
+    if not snapshots.is_dir():
+        return None
+    found = [one for one in snapshots.iterdir() if (one / "config.json").exists() and revision in (None, one.name)]
+    return max(found, key=lambda one: one.stat().st_mtime, default=None)
+
+
+def _of_files(model: str, folder: Path) -> ModelSize | None:
+    try:
+        config = json.loads((folder / "config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(config, Mapping):
+        return None
+    text = config.get("text_config", config)
+    counted = _header_parameters(folder)
+    computed = counted if counted is not None else config_parameters(text)
+    width, layers = _width(text), _first(text, "num_hidden_layers", "n_layers", "num_layers")
+    if computed is None or width is None or layers is None:
+        return None
+    heads = _first(text, "num_attention_heads", "n_heads", "num_heads") or 1
+    head = _first(text, "head_dim", "d_kv") or width // heads
+    kv = (_first(text, "num_key_value_heads") or heads) * head
+    # A decoder multiplies with its output layer, whether or not that is also its table of embeddings.
+    embedding = 0.0 if _decodes(config) else float(_first(text, "vocab_size") or 0) * width
+    return ModelSize(model, computed, "header" if counted is not None else "config", width, layers, kv, embedding)
+
+
+def _header_parameters(folder: Path) -> float | None:
+    """Parameters by the headers of `*.safetensors`, which say shapes; no weight is read."""
+    files = sorted(folder.glob("*.safetensors"))
+    total = 0
+    for path in files:
+        try:
+            with path.open("rb") as file:
+                header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        except (OSError, ValueError):
+            return None
+        total += sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
+    return float(total) if files else None
+
+
+def config_parameters(config: Mapping[str, Any]) -> float | None:
+    """Parameters of a transformer by its `config.json`; None where that does not say enough.
+
+    Counted are embeddings (those of positions where they are learnt), attention with grouped keys, and two matrices
+    of the feed-forward layer or three where it is gated. Biases and norms, below 1 %, are left out.
+    """
+    width = _width(config) or 0
+    layers, vocabulary = (_first(config, *names) or 0 for names in (("num_hidden_layers", "n_layers"), ("vocab_size",)))
+    inner, heads = (_first(config, *names) or 0 for names in (("intermediate_size", "hidden_dim"), ("num_attention_heads", "n_heads")))
+    if 0 in (width, layers, vocabulary, inner, heads) or config.get("is_encoder_decoder"):
+        return None
+    head = _first(config, "head_dim") or width // heads
+    keys = (_first(config, "num_key_value_heads") or heads) * head
+    decodes = _decodes(config)
+    # Models of the family of BERT have plain feed-forward layers and learnt positions.
+    matrices = 3 if decodes else 2
+    layer = 2 * width * heads * head + 2 * width * keys + matrices * width * inner
+    tables = 2 if decodes and not config.get("tie_word_embeddings", False) else 1
+    positions = 0 if decodes else (_first(config, "max_position_embeddings") or 0) * width
+    return float(layers * layer + tables * vocabulary * width + positions)
+
+
+def _decodes(config: Mapping[str, Any]) -> bool:
+    names = config.get("architectures") or ()
+    return any("CausalLM" in name or "ConditionalGeneration" in name for name in names)
+
+
+def _width(config: Mapping[str, Any]) -> int | None:
+    return _first(config, "hidden_size", "dim", "d_model")
+
+
+def _first(config: Mapping[str, Any], *names: str) -> int | None:
+    found = (config.get(name) for name in names)
+    return next((one for one in found if isinstance(one, int)), None)
+
+
+# -- What a method's models come to: how many parameters, and whether their weights are here --
+
+
+TOWERS = ("question", "triple")
+"""Folders of a checkpoint that is two encoders."""
+
+
+def models_of(components: Iterable[Component]) -> dict[str, Any]:
+    """The models of a method as JSON.
+
+    Args:
+        components: The method and all its parts.
+
+    Returns:
+        `parameters`: of all models together, each counted once (a checkpoint of adapters as its base); None where one
+        of them is unknown, asked through an endpoint, or may be inside a plug-in. `weights_here`: True where no part
+        asks an endpoint; None where a plug-in may. `counted`: name, parameters and how they are known, of each.
+    """
+    parts = list(components)
+    sizes = list(dict.fromkeys(size for model, revision in models_in(parts) for size in _sizes(model, revision)))
+    away = any(_asks(part.config.model_dump(mode="json")) for part in parts)
+    clear = not any(_may_hide(part) for part in parts)
+    counts = [size.parameters for size in sizes]
+    whole = None if away or not clear or None in counts else round(sum(filter(None, counts)))
+    return {
+        "parameters": whole,
+        "weights_here": False if away else True if clear else None,
+        "counted": [
+            {"name": _name(size.model), "known": size.source, "parameters": None if size.parameters is None else round(size.parameters)}
+            for size in sizes
+        ],
+    }
+
+
+def _sizes(model: str, revision: str | None) -> Iterator[ModelSize]:
+    path = Path(model).expanduser()
+    home = path.parent if path.name in TOWERS else path
+    folders = [home / tower for tower in TOWERS]
+    if all(folder.is_dir() for folder in folders):
+        yield from (size_of(str(folder)) for folder in folders)
+        return
+    try:
+        adapters, _ = read_config(require_checkpoint(model, where="model"))
+    except UserError:
+        yield size_of(model, revision)
+    else:
+        yield size_of(adapters.base, adapters.revision)
+
+
+def _asks(options: Any) -> bool:
+    """Whether options describe an endpoint, at any depth."""
+    if isinstance(options, Mapping):
+        return "base_url" in options or any(map(_asks, options.values()))
+    return isinstance(options, list) and any(map(_asks, options))
+
+
+def _may_hide(part: Component) -> bool:
+    """Whether a part comes from elsewhere and names no model: it may have one that is not seen."""
+    return not type(part.config).__module__.startswith("methods.") and not any(models_in([part]))
+
+
+def _name(model: str) -> str:
+    """A model's name without the folders that it lies in."""
+    return Path(model).name if model.startswith(("/", ".", "~")) else model

@@ -1,0 +1,322 @@
+"""Boards of pairwise verdicts: who beats whom, how often, and how sure; strengths where many have met."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from judges.judge import AS_GIVEN, NONE, TIE
+from results import judgements, queries
+from results.board import BEST, NO_ANSWER, WORTHLESS, groups
+from results.judgements import ONE, OTHER, Battle
+from results.queries import RunRow
+from results.statistics import bradley_terry
+from results.statistics.battles import TieRule, Verdict, WinRate, win_rates
+from results.statistics.bradley_terry import BradleyTerry, Strength
+from results.statistics.core import LEVEL
+from results.statistics.intervals import holm
+from results.store import Store
+from results.tables import plain
+
+STRENGTHS_FROM = 3
+"""Methods from which on strengths say more than win rates do."""
+_AS_ONE = {ONE: Verdict.WIN, OTHER: Verdict.LOSS, TIE: Verdict.TIE, NONE: Verdict.NONE, None: Verdict.UNSCORED}
+_AS_OTHER = {**_AS_ONE, ONE: Verdict.LOSS, OTHER: Verdict.WIN}
+_SCORES = np.array([0.0, 0.5, 1.0, math.nan, math.nan])
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """One method against another by one criterion; `rate` counts for `method`.
+
+    Attributes:
+        criterion, method, opponent: What was compared.
+        rate: Over the questions that could be judged.
+        unscorable: Questions that have nothing to judge by.
+        pending: Questions that both have answered and that are not judged yet.
+        corrected: `rate.p`, Holm-corrected over all pairings of the board by this criterion; NaN without a verdict.
+    """
+
+    criterion: str
+    method: str
+    opponent: str
+    rate: WinRate
+    unscorable: int = 0
+    pending: int = 0
+    corrected: float = math.nan
+
+    @property
+    def won(self) -> bool | None:
+        """Whether the method surely wins more questions than it loses, or fewer; None where that is not sure."""
+        return self.rate.wins > self.rate.losses if self.corrected <= 1 - LEVEL else None
+
+
+@dataclass(frozen=True, slots=True)
+class BattleBoard:
+    """What one pair judge says of the methods of one board.
+
+    Attributes:
+        judge: Its id.
+        rule: Whether rules judged, and no model.
+        dataset, setting, seed: Of the board.
+        questions: Of the dataset.
+        pairings: By criterion, then method.
+        strengths: By criterion, methods with their strengths, strongest first; only where at least three have met.
+        controls: Method ids of the board's controls, by name.
+    """
+
+    judge: str
+    rule: bool
+    dataset: str
+    setting: str
+    seed: int
+    questions: int
+    pairings: tuple[Pairing, ...]
+    strengths: dict[str, tuple[tuple[str, Strength], ...]]
+    controls: dict[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The board as a JSON object; rates are fractions, None stands for "no value"."""
+        value = {
+            **{name: getattr(self, name) for name in ("judge", "rule", "dataset", "setting", "seed", "questions")},
+            "pairings": [
+                {
+                    **_names(one),
+                    "n": one.rate.n,
+                    "flip_rate": one.rate.flips.rate,
+                    **asdict(one.rate),
+                    "unscorable": one.unscorable,
+                    "pending": one.pending,
+                    "corrected": one.corrected,
+                }
+                for one in self.pairings
+            ],
+            "strengths": {
+                criterion: [{"method": name, "elo": strength.elo, **asdict(strength)} for name, strength in rows]
+                for criterion, rows in self.strengths.items()
+            },
+        }
+        return dict(plain(value))
+
+
+def _names(one: Pairing) -> dict[str, str]:
+    return {"criterion": one.criterion, "method": one.method, "opponent": one.opponent}
+
+
+def battle_boards(
+    store: Store,
+    runs: Sequence[RunRow],
+    reference: str | None = None,
+    *,
+    ties: TieRule = "half",
+    length: bool = False,
+    judge: str | None = None,
+) -> list[BattleBoard]:
+    """Boards of every pair judge that compared any of these runs.
+
+    Args:
+        store: Where to read.
+        runs: The runs.
+        reference: Name of the method that is the opponent in its pairings.
+        ties: What a tied question counts.
+        length: Whether strengths take off what a longer answer gains.
+        judge: Only this judge's, by its id; None: all judges'.
+    """
+    if not store.database.exists:
+        return []
+    cards = judgements.judges(store)
+    fought = judgements.matches(store, judge)
+    found = []
+    for group in groups(runs):
+        names = {run.run: run.method for run in group}
+        for one in dict.fromkeys(by for by, match in fought if {match.one, match.other} <= names.keys()):
+            found.append(_board(store, group, names, one, cards[one], reference, ties, length))
+    return found
+
+
+def _board(
+    store: Store,
+    group: Sequence[RunRow],
+    names: dict[str, str],
+    judge: str,
+    card: Mapping[str, Any],
+    reference: str | None,
+    ties: TieRule,
+    length: bool,
+) -> BattleBoard:
+    first = group[0]
+    asked = queries.questions(store, first.dataset_fingerprint)
+    place = {row.question: number for number, row in enumerate(asked)}
+    documents = [row.document_id for row in asked]
+    clusters = documents if any(documents) else None
+    rows = [
+        battle
+        for battle in judgements.battles(store, first.dataset_fingerprint, first.setting, judge)
+        if {battle.one, battle.other} <= names.keys()
+    ]
+    order = {run.run: number for number, run in enumerate(group)}
+    base = next((run.run for run in group if run.method == reference), None)
+    pairings: list[Pairing] = []
+    strengths = {}
+    lengths = queries.answer_lengths(store, list(names))
+    answered: dict[str, set[str]] = {run: set() for run in names}
+    for run, question in lengths:
+        answered[run].add(question)
+    for criterion in card["criteria"]:
+        said = [battle for battle in rows if battle.criterion == criterion]
+        chosen = [battle for battle in said if not battle.unscorable]
+        if not chosen:
+            continue
+        judged = {(b.question, b.one, b.other) for b in said}
+        missing = Counter((b.one, b.other) for b in said if b.unscorable)
+        pairs = sorted({(b.one, b.other) for b in chosen}, key=lambda pair: (order[pair[0]], order[pair[1]]))
+        named = [(b, a) if a == base or (b != base and order[b] < order[a]) else (a, b) for a, b in pairs]
+        code = {pair: number for number, pair in enumerate(pairs)}
+        verdicts = np.array([(_AS_ONE if named[code[b.one, b.other]][0] == b.one else _AS_OTHER)[b.verdict] for b in chosen])
+        rates = win_rates(
+            [code[b.one, b.other] for b in chosen],
+            [place[b.question] for b in chosen],
+            [int(b.part != AS_GIVEN) for b in chosen],
+            [b.repetition for b in chosen],
+            verdicts,
+            ties=ties,
+            clusters=clusters,
+        )
+        corrected = holm([rate.p for rate in rates])
+        for (a, b), pair, rate, p in zip(named, pairs, rates, corrected, strict=True):
+            both = answered[a] & answered[b]
+            pending = sum((question, *pair) not in judged for question in both)
+            pairings.append(Pairing(criterion, names[a], names[b], rate, missing[pair], pending, p))
+        if len({run for pair in pairs for run in pair}) >= STRENGTHS_FROM:
+            strengths[criterion] = _strengths(chosen, names, place, clusters, lengths if length else None)
+    return BattleBoard(
+        judge,
+        bool(card["rule"]),
+        first.dataset,
+        first.setting,
+        first.seed,
+        len(asked),
+        tuple(pairings),
+        strengths,
+        {run.method: run.method_id for run in group if run.kind == "control"},
+    )
+
+
+def _strengths(
+    battles: Sequence[Battle],
+    names: dict[str, str],
+    place: dict[str, int],
+    clusters: list[str | None] | None,
+    lengths: dict[tuple[str, str], int] | None,
+) -> tuple[tuple[str, Strength], ...]:
+    code = {run: number for number, run in enumerate(names)}
+    score = _SCORES[np.array([_AS_ONE[battle.verdict] for battle in battles])]
+    compared: tuple[NDArray[Any], NDArray[Any]] | None = None
+    if lengths is not None:
+        compared = (np.array([lengths[b.one, b.question] for b in battles]), np.array([lengths[b.other, b.question] for b in battles]))
+    fitted: BradleyTerry = bradley_terry(
+        [code[b.one] for b in battles],
+        [code[b.other] for b in battles],
+        [place[b.question] for b in battles],
+        score,
+        methods=len(code),
+        shown_first=[b.part == AS_GIVEN for b in battles],
+        lengths=compared,
+        clusters=clusters,
+    )
+    found = [(name, strength) for name, strength in zip(names.values(), fitted.strengths, strict=True) if strength.battles]
+    return tuple(sorted(found, key=lambda row: -row[1].logit.value))
+
+
+# -- Where a pair judge places the controls of a board, by the tests of all pairs that its win rates are marked with --
+# What is expected of a control is what `flags` expects of it: nothing stands above the gold answer, and what says nothing
+# or the wrong thing stands below the methods.
+
+
+_METHOD = ""
+"""Stands for the id of what is no control."""
+_LEVELS = {BEST: 2, _METHOD: 1, NO_ANSWER: 0, **dict.fromkeys(WORTHLESS, 0)}
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A control among the rivals that it met and must stand above, or below.
+
+    Attributes:
+        control: Its name.
+        above: Whether it must stand above them: the gold answer; else below.
+        right: Rivals beside which it surely stands where it belongs.
+        level: Rivals from which the tests do not tell it apart.
+        wrong: Rivals that it surely beats and must not, or loses to and must not.
+    """
+
+    control: str
+    above: bool
+    right: tuple[str, ...]
+    level: tuple[str, ...]
+    wrong: tuple[str, ...]
+
+    @property
+    def rivals(self) -> int:
+        """How many it is judged by."""
+        return len(self.right) + len(self.level) + len(self.wrong)
+
+
+def placed(board: BattleBoard, criterion: str) -> list[Placed]:
+    """Controls of which a place is known beforehand and that met somebody they can be judged by.
+
+    Args:
+        board: What the judge said.
+        criterion: By which the answers were compared.
+    """
+    sure: dict[str, dict[str, bool | None]] = {}
+    for one in board.pairings:
+        if one.criterion == criterion and one.rate.n:
+            sure.setdefault(one.method, {})[one.opponent] = one.won
+            sure.setdefault(one.opponent, {})[one.method] = None if one.won is None else not one.won
+    found = []
+    for control in board.controls:
+        met = {rival: won for rival, won in sure.get(control, {}).items() if _above(control, rival, board) is not None}
+        if met:
+            above = board.controls[control] == BEST
+            right = tuple(rival for rival, won in met.items() if won is above)
+            level = tuple(rival for rival, won in met.items() if won is None)
+            wrong = tuple(rival for rival, won in met.items() if won is (not above))
+            found.append(Placed(control, above, right, level, wrong))
+    return found
+
+
+def not_placed(board: BattleBoard, criterion: str) -> list[str]:
+    """Controls that were compared and are not among `placed`."""
+    known = {one.control for one in placed(board, criterion)}
+    met = {name for one in board.pairings if one.criterion == criterion for name in (one.method, one.opponent)}
+    return [control for control in board.controls if control in met - known]
+
+
+def misplaced(board: BattleBoard, criterion: str) -> dict[str, tuple[str, ...]]:
+    """What speaks against the judge: by a name, the rivals that it surely beats and must not.
+
+    Each such pair occurs once.
+    """
+    found: dict[str, dict[str, None]] = {}
+    for one in placed(board, criterion):
+        for rival in one.wrong:
+            winner, loser = (rival, one.control) if one.above else (one.control, rival)
+            found.setdefault(winner, {})[loser] = None
+    return {winner: tuple(losers) for winner, losers in found.items()}
+
+
+def _above(control: str, rival: str, board: BattleBoard) -> bool | None:
+    """Whether a control must stand above a rival; None where nothing is known beforehand."""
+    kinds = board.controls.get(control, _METHOD), board.controls.get(rival, _METHOD)
+    # How much of an answer a whole passage is, is known beside the gold answer alone.
+    if not all(kind in _LEVELS for kind in kinds) or (NO_ANSWER in kinds and BEST not in kinds):
+        return None
+    one, other = (_LEVELS[kind] for kind in kinds)
+    return None if one == other else one > other

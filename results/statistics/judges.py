@@ -1,0 +1,676 @@
+"""Do two judges, or a judge and a person, say the same? Raw agreement, Cohen's kappa, Krippendorff's alpha.
+
+Ratings are numbers (code categories as 0, 1, 2, …); NaN is a missing rating. Chance-corrected agreement is 1 where
+all agree, 0 where they agree as often as raters who know nothing of the item would, below 0 where less often. It has
+no value where everybody always says the same one thing: nothing could have been disagreed on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr, stdtrit
+
+from results.statistics.battles import Codes, Verdict, checked_verdicts, order_contradictions, verdict_values
+from results.statistics.bootstrap import estimate_of, resampled_sums, unit_places, unit_table
+from results.statistics.bradley_terry import ROUNDS, bradley_terry
+from results.statistics.core import LEVEL, METHOD, RESAMPLES, Clusters, Estimate, Floats, Method
+from results.statistics.intervals import estimate
+
+Weights = Literal["linear", "quadratic"]
+Level = Literal["nominal", "ordinal", "interval"]
+"""What a difference between two ratings means: any is one; by how many ratings lie between; by its square."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Agreement between raters.
+
+    Attributes:
+        raw: Share of the pairs of ratings of one item that are equal, mean over items.
+        corrected: Kappa or alpha, with an interval over items; `unscorable` are items with fewer than two ratings.
+        ratings: Ratings that stand behind both.
+        categories: The different ratings given, ascending.
+    """
+
+    raw: Estimate
+    corrected: Estimate
+    ratings: int
+    categories: tuple[float, ...]
+
+
+def raw_agreement(
+    ratings: ArrayLike,
+    *,
+    clusters: Clusters = None,
+    seed: int = 0,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+    method: Method = METHOD,
+) -> Estimate:
+    """Share of equal pairs among the ratings of an item, mean over the items with at least two.
+
+    Args:
+        ratings: Shape (raters, items); NaN is missing.
+        clusters, seed, level, resamples, method: As in `estimates`, over items.
+    """
+    table = _table(ratings)
+    held = (~np.isnan(table)).sum(axis=0)
+    equal = sum((counts * (counts - 1) for counts in _counts(table, _categories(table)).T), np.zeros(table.shape[1]))
+    share = np.where(held > 1, equal / np.maximum(held * (held - 1), 1), math.nan)
+    return estimate(share, clusters=clusters, seed=seed, level=level, resamples=resamples, method=method)
+
+
+def cohen_kappa(
+    first: ArrayLike,
+    second: ArrayLike,
+    *,
+    weights: Weights | None = None,
+    categories: Sequence[float] | None = None,
+    clusters: Clusters = None,
+    seed: int = 0,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+    method: Method = METHOD,
+) -> Agreement:
+    """Cohen's kappa of two raters: 1 - observed / expected disagreement, each rater with its own habits.
+
+    Args:
+        first, second: Shape (items,); an item that either has not rated (NaN) is left out.
+        weights: How bad a disagreement is: None all the same, or by the distance between the places of the two
+            ratings among the categories, or by its square.
+        categories: All ratings that could be given, ascending. None takes those that were given; with weights a
+            category between them that nobody used then does not count as a step.
+        clusters, seed, level, resamples, method: As in `estimates`, over items; no `bca`.
+
+    Raises:
+        ValueError: The two have rated different items, a rating is none of the categories, or no such weights.
+
+    Source: Cohen (1960), (1968).
+    """
+    if weights not in (None, "linear", "quadratic"):
+        raise ValueError(f"no weights {weights!r}: choose None, linear or quadratic")
+    a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    if a.shape != b.shape or a.ndim != 1:
+        raise ValueError(f"two raters must have rated the same items, got shapes {a.shape} and {b.shape}")
+    kept = ~(np.isnan(a) | np.isnan(b))
+    pairs = np.stack([a[kept], b[kept]])
+    given = _categories(pairs)
+    offered = given if categories is None else np.asarray(categories, np.float64)
+    if (np.diff(offered) <= 0).any() or not np.isin(given, offered).all():
+        raise ValueError(f"categories must ascend and hold every rating, got {offered.tolist()} for {given.tolist()}")
+    size = len(offered)
+    steps = np.abs(np.subtract.outer(np.arange(size), np.arange(size))).astype(np.float64)
+    cost = {None: (steps > 0).astype(np.float64), "linear": steps, "quadratic": steps**2}[weights]
+
+    def kappa(sums: Floats) -> Floats:
+        confusion = sums.reshape(len(sums), size, size)
+        rows, columns, n = confusion.sum(axis=2), confusion.sum(axis=1), sums.sum(axis=1)
+        observed = np.einsum("bij,ij->b", confusion, cost)
+        return _corrected(observed * n, np.einsum("bi,bj,ij->b", rows, columns, cost))
+
+    rows, columns = np.searchsorted(offered, pairs)
+    table = np.zeros((pairs.shape[1], size * size))
+    table[np.arange(len(table)), rows * size + columns] = 1.0
+    found = _with_interval(kappa, table, kept, clusters, seed, level, resamples, method)
+    both = np.where(kept, [a, b], math.nan)
+    raw = raw_agreement(both, clusters=clusters, seed=seed, level=level, resamples=resamples, method=method)
+    return Agreement(raw, found, 2 * len(table), tuple(given.tolist()))
+
+
+def krippendorff_alpha(
+    ratings: ArrayLike,
+    *,
+    metric: Level = "nominal",
+    clusters: Clusters = None,
+    seed: int = 0,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+    method: Method = METHOD,
+) -> Agreement:
+    """Krippendorff's alpha of any number of raters, who need not have rated every item.
+
+    Items with a single rating say nothing about agreement and are left out. The interval resamples items;
+    Krippendorff's own resamples pairs of ratings, as if those of one item were independent, and is narrower.
+
+    Args:
+        ratings: Shape (raters, items); NaN is missing.
+        metric: What a difference between two ratings means.
+        clusters, seed, level, resamples, method: As in `estimates`, over items; no `bca`.
+
+    Raises:
+        ValueError: No such metric.
+
+    Source: Krippendorff (2011), "Computing Krippendorff's alpha-reliability".
+    """
+    if metric not in ("nominal", "ordinal", "interval"):
+        raise ValueError(f"no metric {metric!r}: choose nominal, ordinal or interval")
+    table = _table(ratings)
+    kept = (~np.isnan(table)).sum(axis=0) > 1
+    paired = table[:, kept]
+    given = _categories(paired)
+    if metric == "interval":
+        sums, alpha = _moments(paired), _alpha_interval
+    else:
+        sums, alpha = _coincidences(_counts(paired, given)), _alpha_ordinal if metric == "ordinal" else _alpha_nominal
+    found = _with_interval(alpha, sums, kept, clusters, seed, level, resamples, method)
+    raw = raw_agreement(table, clusters=clusters, seed=seed, level=level, resamples=resamples, method=method)
+    return Agreement(raw, found, int((~np.isnan(paired)).sum()), tuple(given.tolist()))
+
+
+def _with_interval(
+    statistic: Callable[[Floats], Floats],
+    table: Floats,
+    kept: NDArray[np.bool_],
+    clusters: Clusters,
+    seed: int,
+    level: float,
+    resamples: int,
+    method: Method,
+) -> Estimate:
+    """A statistic of the column sums, shape (draws, columns) to (draws,), of a table of the kept items."""
+    sums, support = unit_table(table, clusters, kept)
+    value = float(statistic(sums.sum(axis=0)[None, :])[0])
+    draws = [statistic(block) for block in resampled_sums(sums, seed, resamples)]
+    doubt = "every rating is the same: nothing could be disagreed on" if support.n and math.isnan(value) else ""
+    return estimate_of(value, np.concatenate(draws) if draws else np.empty(0), support, int((~kept).sum()), level, method, doubt)
+
+
+def _table(ratings: ArrayLike) -> Floats:
+    table = np.asarray(ratings, np.float64)
+    if table.ndim != 2:
+        raise ValueError(f"ratings must have axes (raters, items), got shape {table.shape}")
+    return table
+
+
+def _categories(table: Floats) -> Floats:
+    return np.unique(table[~np.isnan(table)])
+
+
+def _counts(table: Floats, categories: Floats) -> Floats:
+    """How many raters gave each item each category, shape (items, categories)."""
+    items, size = table.shape[1], len(categories)
+    rated = ~np.isnan(table)
+    cell = np.nonzero(rated)[1] * size + np.searchsorted(categories, table[rated])
+    return np.bincount(cell, minlength=items * size).astype(np.float64).reshape(items, size)
+
+
+def _corrected(observed: Floats, expected: Floats) -> Floats:
+    """1 - observed / expected disagreement; NaN where none could be expected."""
+    some = expected > 0
+    return np.where(some, 1 - observed / np.where(some, expected, 1.0), math.nan)
+
+
+def _coincidences(counts: Floats) -> Floats:
+    """Each item's part in the coincidence matrix, shape (items, categories²): its pairs, over its ratings less one."""
+    items, size = counts.shape
+    pairs = counts[:, :, None] * counts[:, None, :]
+    pairs[:, np.arange(size), np.arange(size)] -= counts
+    return (pairs / (counts.sum(axis=1) - 1)[:, None, None]).reshape(items, size * size)
+
+
+def _alpha_nominal(sums: Floats) -> Floats:
+    """With o the coincidences of categories and n their marginals: 1 - (n.. - 1) (n.. - Σ o_cc) / (n..² - Σ n_c²)."""
+    matrix, marginal, n = _marginals(sums)
+    observed = n - np.einsum("bii->b", matrix)
+    return _corrected((n - 1) * observed, n**2 - (marginal**2).sum(axis=1))
+
+
+def _alpha_ordinal(sums: Floats) -> Floats:
+    """As for the nominal, each pair weighted by the square of the distance between the mid-ranks of its ratings.
+
+    Krippendorff's sum of the marginals from c to k, less half of both ends, is the difference of their mid-ranks.
+    """
+    matrix, marginal, n = _marginals(sums)
+    rank = marginal.cumsum(axis=1) - marginal / 2
+    cost = (rank[:, :, None] - rank[:, None, :]) ** 2
+    observed = (matrix * cost).sum(axis=(1, 2))
+    return _corrected((n - 1) * observed, np.einsum("bi,bj,bij->b", marginal, marginal, cost))
+
+
+def _marginals(sums: Floats) -> tuple[Floats, Floats, Floats]:
+    size = math.isqrt(sums.shape[1])
+    matrix = sums.reshape(len(sums), size, size)
+    marginal = matrix.sum(axis=2)
+    return matrix, marginal, marginal.sum(axis=1)
+
+
+def _moments(table: Floats) -> Floats:
+    """Ratings, their sum and sum of squares, and the squared differences within each item, shape (items, 4)."""
+    known = ~np.isnan(table)
+    # Squares of ratings far from 0 would lose the differences between them.
+    centred = np.where(known, table - (table[known].mean() if known.any() else 0.0), 0.0)
+    m, total, square = known.sum(axis=0), centred.sum(axis=0), (centred**2).sum(axis=0)
+    within = ((centred - total / np.maximum(m, 1)) ** 2 * known).sum(axis=0)
+    return np.stack([m, total, square, 2 * m * within / np.maximum(m - 1, 1)], axis=1)
+
+
+def _alpha_interval(sums: Floats) -> Floats:
+    """Squared differences within items against those between any two ratings, without listing the pairs."""
+    n, total, square, within = sums.T
+    between = 2 * n * square - 2 * total**2
+    return _corrected((n - 1) * within, np.where(between > 1e-12 * n * square, between, 0.0))
+
+
+# -- The habits of a judge, each with its denominator: does it repeat itself, does place or length sway it? --
+# Intervals resample questions (or the documents they share), never single verdicts: ten verdicts on one question are
+# not ten witnesses.
+
+
+@dataclass(frozen=True, slots=True)
+class RepetitionVariance:
+    """What a judge says when asked the same again.
+
+    Attributes:
+        differing: Share of the pairs of verdicts on one item that differ, mean over items with at least two.
+        variance: Variance of the values within an item (n - 1 in the denominator), mean over items with at least two.
+        pairs: Pairs of verdicts compared.
+        single: Items with fewer than two verdicts, of which nothing is known.
+    """
+
+    differing: Estimate
+    variance: Estimate
+    pairs: int
+    single: int
+
+
+@dataclass(frozen=True, slots=True)
+class LengthPreference:
+    """Whether a judge prefers the longer answer.
+
+    Attributes:
+        longer_wins: Share of the decided battles between answers of different length that the longer one won. The
+            longer answer may well be the better one: only `per_doubling` takes the methods' strengths out of it.
+        decided: Decided battles between answers of different length: the denominator.
+        equal_length: Decided battles between answers of the same length.
+        undecided: Ties and battles without a winner.
+        per_doubling: Log-odds that an answer twice as long adds, between methods of given strengths.
+        length_spread: Standard deviation of log2(length ratio); times `per_doubling` it is the standardised effect.
+    """
+
+    longer_wins: Estimate
+    decided: int
+    equal_length: int
+    undecided: int
+    per_doubling: Estimate
+    length_spread: float
+
+
+def repetition_variance(
+    item: ArrayLike,
+    verdict: ArrayLike,
+    *,
+    values: ArrayLike | None = None,
+    clusters: Clusters = None,
+    seed: int = 0,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+) -> RepetitionVariance:
+    """How far a judge's verdicts on the same item (same answers, same order) differ from each other.
+
+    Args:
+        item: Shape (verdicts,), codes from 0 of what was judged.
+        verdict: Shape (verdicts,), codes of what was said; NaN where the judge failed, which is left out.
+        values: What each verdict counts as a number, NaN where nothing; None takes the verdicts themselves.
+        clusters: One label per item code; None takes every item for itself.
+        seed, level, resamples: As in `estimates`.
+
+    Raises:
+        ValueError: Arrays differ in length.
+    """
+    items, said = np.asarray(item, np.int64), np.asarray(verdict, np.float64)
+    value = said if values is None else np.asarray(values, np.float64)
+    if not items.shape == said.shape == value.shape or items.ndim != 1:
+        raise ValueError(f"rows must be of the same verdicts, got {items.shape}, {said.shape} and {value.shape}")
+    size = int(items.max(initial=-1)) + 1
+    scored = ~np.isnan(said)
+    held = np.bincount(items[scored], minlength=size)
+    kinds, equal = np.unique(np.stack([items[scored], said[scored]]), axis=1, return_counts=True)
+    pairs = held * (held - 1) / 2
+    same = np.bincount(kinds[0].astype(np.int64), weights=equal * (equal - 1) / 2, minlength=size)
+    differing = np.where(held > 1, 1 - same / np.maximum(pairs, 1), math.nan)
+    labels = None if clusters is None else list(clusters)[:size]
+    found = [
+        estimate(column, clusters=labels, seed=seed, level=level, resamples=resamples)
+        for column in (differing, _variances(items, value, size))
+    ]
+    seen = np.bincount(items, minlength=size) > 0
+    return RepetitionVariance(found[0], found[1], int(pairs.sum()), int((seen & (held < 2)).sum()))
+
+
+def battle_repetition_variance(
+    pair: ArrayLike,
+    question: ArrayLike,
+    order: ArrayLike,
+    repetition: ArrayLike,
+    verdict: ArrayLike,
+    *,
+    clusters: Clusters = None,
+    seed: int = 0,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+) -> RepetitionVariance:
+    """`repetition_variance` of pairwise verdicts: an item is a pair, a question and an order.
+
+    Args:
+        pair, question, order, repetition, verdict: As in `win_rates`.
+        clusters: One label per question code, as in `estimates`; always at least the question is resampled whole.
+        seed, level, resamples: As in `estimates`.
+
+    Raises:
+        ValueError: As in `win_rates`.
+    """
+    pairs, questions, orders, _, verdicts = checked_verdicts(pair, question, order, repetition, verdict)
+    cells, item = np.unique(np.stack([pairs, questions, orders]), axis=1, return_inverse=True)
+    said = np.where(verdicts == Verdict.UNSCORED, math.nan, verdicts)
+    return repetition_variance(
+        item.ravel(),
+        said,
+        values=verdict_values(verdicts),
+        clusters=_labels(cells[1], clusters),
+        seed=seed,
+        level=level,
+        resamples=resamples,
+    )
+
+
+def order_flip_rate(
+    pair: ArrayLike,
+    question: ArrayLike,
+    order: ArrayLike,
+    repetition: ArrayLike,
+    verdict: ArrayLike,
+    *,
+    clusters: Clusters = None,
+    seed: int = 0,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+) -> Estimate:
+    """Share of contradictions among the (pair, question, repetition)s whose two orders both name a winner (`n`).
+
+    Args:
+        pair, question, order, repetition, verdict: As in `win_rates`.
+        clusters, seed, level, resamples: As in `battle_repetition_variance`.
+
+    Raises:
+        ValueError: As in `win_rates`.
+    """
+    pairs, questions, _, rounds, verdicts = checked_verdicts(pair, question, order, repetition, verdict)
+    cells, flipped = order_contradictions(pairs, questions, rounds, verdicts)
+    labels = _labels(cells[1], clusters)
+    return estimate(flipped, clusters=labels, seed=seed, level=level, resamples=resamples)
+
+
+def first_shown_preference(
+    pair: ArrayLike,
+    question: ArrayLike,
+    order: ArrayLike,
+    repetition: ArrayLike,
+    verdict: ArrayLike,
+    *,
+    clusters: Clusters = None,
+    seed: int = 0,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+) -> Estimate:
+    """Share of the decisive verdicts that name the answer shown first, of those whose both orders are decisive.
+
+    Both answers of such a cell are shown first once, so that strength plays no part: without a preference it is ½.
+
+    Args:
+        pair, question, order, repetition, verdict: As in `win_rates`; at order 0 the first method is shown first.
+        clusters, seed, level, resamples: As in `battle_repetition_variance`.
+
+    Returns:
+        `n` counts the verdicts.
+
+    Raises:
+        ValueError: As in `win_rates`.
+    """
+    pairs, questions, orders, rounds, verdicts = checked_verdicts(pair, question, order, repetition, verdict)
+    keys = np.stack([pairs, questions, rounds])
+    decisive = (verdicts == Verdict.WIN) | (verdicts == Verdict.LOSS)
+    _, place = np.unique(keys, axis=1, return_inverse=True)
+    both = decisive & (np.bincount(place.ravel(), weights=decisive, minlength=1)[place.ravel()] == 2)
+    first = (verdicts == Verdict.WIN) == (orders == 0)
+    labels = _labels(questions[both], clusters)
+    return estimate(first[both], clusters=labels, seed=seed, level=level, resamples=resamples)
+
+
+def length_preference(
+    first: ArrayLike,
+    second: ArrayLike,
+    question: ArrayLike,
+    score: ArrayLike,
+    lengths: tuple[ArrayLike, ArrayLike],
+    *,
+    shown_first: ArrayLike | None = None,
+    clusters: Clusters = None,
+    seed: int = 0,
+    level: float = LEVEL,
+    resamples: int = ROUNDS,
+) -> LengthPreference:
+    """How often the longer answer wins, and how much length adds between methods of given strengths.
+
+    Args:
+        first, second, question, score, lengths, shown_first: As in `bradley_terry`, one row per battle.
+        clusters, seed, level, resamples: As in `battle_repetition_variance`.
+
+    Raises:
+        ValueError: As in `bradley_terry`.
+
+    Source: Zheng et al. (2023), "Judging LLM-as-a-judge", section 3.3 (verbosity bias); for the coefficient
+        `bradley_terry`.
+    """
+    fitted = bradley_terry(
+        first,
+        second,
+        question,
+        score,
+        shown_first=shown_first,
+        lengths=lengths,
+        clusters=clusters,
+        seed=seed,
+        level=level,
+        resamples=resamples,
+    )
+    won = np.asarray(score, np.float64)
+    gap = np.asarray(lengths[0], np.float64) - np.asarray(lengths[1], np.float64)
+    decided = ~np.isnan(won) & (won != 0.5)
+    unequal = decided & (gap != 0)
+    longer = (won > 0.5) == (gap > 0)
+    labels = _labels(np.asarray(question, np.int64)[unequal], clusters)
+    share = estimate(longer[unequal], clusters=labels, seed=seed, level=level, resamples=resamples)
+    if fitted.per_doubling is None or fitted.length_spread is None:
+        raise ValueError("a length preference takes at least one scored battle")
+    return LengthPreference(
+        share, int(unequal.sum()), int((decided & (gap == 0)).sum()), int((~decided).sum()), fitted.per_doubling, fitted.length_spread
+    )
+
+
+def _labels(questions: Codes, clusters: Clusters) -> Sequence[str]:
+    """The cluster of each row: its question's label, or the question itself."""
+    if clusters is None:
+        return [f"question {code}" for code in questions]
+    labels = list(clusters)
+    if len(questions) and questions.max() >= len(labels):
+        raise ValueError(f"{len(labels)} cluster labels for {questions.max() + 1} questions")
+    return [f"question {code}" if labels[code] is None else f"document {labels[code]}" for code in questions]
+
+
+def _variances(item: Codes, value: Floats, size: int) -> Floats:
+    """Variance within each item with at least two values, shape (items,); NaN for the others."""
+    known = ~np.isnan(value)
+    item, value = item[known], value[known]
+    count = np.bincount(item, minlength=size)
+    mean = np.bincount(item, weights=value, minlength=size) / np.maximum(count, 1)
+    squares = np.bincount(item, weights=(value - mean[item]) ** 2, minlength=size)
+    return np.where(count > 1, squares / np.maximum(count - 1, 1), math.nan)
+
+
+# -- A judged mean corrected by the items that a person has labelled too: prediction-powered inference --
+# The judge has seen everything and may be wrong; the person is right and has seen little. On what both have seen, one
+# learns how wrong the judge is, and takes that off its mean over everything.
+
+
+ENOUGH_LABELS = 30
+"""Fewer labelled items (or documents) than this: simulation finds intervals that cover too rarely."""
+_NOT_RANDOM = 0.001
+"""p-value of "judged alike" below which the labelled items cannot be taken for a random subset."""
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionPowered:
+    """A mean over all judged items, in the eyes of the person who labelled some of them.
+
+    Attributes:
+        corrected: The mean with its interval; n is the number of labels, `unscorable` items without a judged value.
+        labelled: Mean of the labels alone with its interval (Student's t): what the labels say without the judge.
+        judged: Mean of the judged values over all items, uncorrected.
+        bias: Judged less labelled, mean over the labelled items: how far the judge is off.
+        weight: How far the judge was listened to (lambda): 0 not at all, 1 in full.
+        standard_error: Of `corrected`.
+        items: Judged items, labelled ones among them.
+        worth: As many labels as it would take to do as well without the judge; at weight 0 as many as there are.
+    """
+
+    corrected: Estimate
+    labelled: Estimate
+    judged: float
+    bias: float
+    weight: float
+    standard_error: float
+    items: int
+    worth: float
+
+
+def prediction_powered_mean(
+    judged: ArrayLike, labels: ArrayLike, *, weight: float | None = None, clusters: Clusters = None, level: float = LEVEL
+) -> PredictionPowered:
+    """Mean of what a person would have said of all items, from judged values of all and labels of a random few.
+
+    With Y the labels and f the judged values, the mean is mean(Y) + lambda (mean of f without label - mean of f with
+    label), of variance var(Y - lambda f) / n + lambda² var(f) / N; n items have a label, N have none. The labelled
+    items must be a random subset: labels of the doubtful cases alone correct towards the doubtful cases.
+
+    Args:
+        judged: Shape (items,), the judge's values; an item without one (NaN) is left out, label or not.
+        labels: Shape (items,), a person's; NaN where there is none.
+        weight: Lambda. None tunes it to the smallest variance within 0 and 1 (0 with fewer than three labelled
+            units, since two points fit any line); 1 is plain prediction-powered inference, 0 the mean of the labels.
+            Where every item has a label there is nothing to learn from the judge, and it is 0.
+        clusters: One label per item; items of one cluster count as one witness.
+        level: Coverage of the intervals.
+
+    Raises:
+        ValueError: Shapes differ, the weight is no number, or fewer than two items (or clusters) have a label.
+
+    Source: Angelopoulos et al. (2023), "Prediction-powered inference", Science 382; Angelopoulos, Duchi & Zrnic
+        (2023), "PPI++" (tuned weight). Student's t with the labelled units less one (less two where the
+        weight is tuned), for few labels; sums of clusters as in Cochran (1977), section 9A.1.
+    """
+    f, y = np.asarray(judged, np.float64), np.asarray(labels, np.float64)
+    if f.shape != y.shape or f.ndim != 1:
+        raise ValueError(f"judged values and labels must be of the same items, got shapes {f.shape} and {y.shape}")
+    if weight is not None and not math.isfinite(weight):
+        raise ValueError(f"the weight must be a number, got {weight}")
+    kept = np.asarray(~np.isnan(f), dtype=np.bool_)
+    f, y = f[kept], y[kept]
+    known = np.asarray(~np.isnan(y), dtype=np.bool_)
+    places, sizes = unit_places(clusters, len(f), kept)
+    n, units = int(known.sum()), len(np.unique(places[known]))
+    if units < 2:
+        raise ValueError(f"the spread of labels takes at least two labelled items (or documents), got {units}")
+    pulls = _pulls(f, y, known, places, len(sizes))
+    alone = bool(known.all())
+    if alone:
+        weight = 0.0
+    tuned = weight is None
+    if weight is None:
+        weight = pulls.best_weight if units > 2 else 0.0
+    # What was chosen by the labels costs them a degree of freedom; not to listen at all is no choice of theirs.
+    fitted = int(tuned and weight > 0)
+    value = mean = float(y[known].mean())
+    if not alone:
+        value += weight * float(f[~known].mean() - f[known].mean())
+    error, plain = pulls.standard_error(weight, fitted), pulls.standard_error(0.0, 0)
+    few = f"{units} labelled, fewer than {ENOUGH_LABELS}" if units < ENOUGH_LABELS else ""
+    if np.ptp(y[known]) == 0:
+        few = "; ".join([*filter(None, [few]), "every label is the same: their spread is not known"])
+    doubt = "; ".join(reason for reason in (few, "" if alone else pulls.doubt(f, known)) if reason)
+    unscorable = int((~kept).sum())
+
+    def interval(middle: float, half: float, freedom: int, why: str) -> Estimate:
+        reach = float(stdtrit(freedom, (1 + level) / 2)) * half
+        return Estimate(middle, middle - reach, middle + reach, n, unscorable, units, why)
+
+    return PredictionPowered(
+        interval(value, error, units - 1 - fitted, doubt),
+        interval(mean, plain, units - 1, few),
+        float(f.mean()),
+        float((f - y)[known].mean()),
+        weight,
+        error,
+        len(f),
+        n * (plain / error) ** 2 if error else n if not plain else math.inf,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pulls:
+    """How far each independent unit pulls the two parts of the estimate, each of shape (units,).
+
+    Attributes:
+        label: On the mean of the labels.
+        judge: On the judge's mean over labelled items, less that over the others; lambda times it is taken off.
+        labelled: Whether the unit holds a label.
+    """
+
+    label: Floats
+    judge: Floats
+    labelled: NDArray[np.bool_]
+
+    @property
+    def best_weight(self) -> float:
+        """The lambda of the smallest variance, within 0 and 1; 0 where the judge always says the same."""
+        square = float(self.judge @ self.judge)
+        return min(1.0, max(0.0, float(self.label @ self.judge) / square)) if square else 0.0
+
+    def standard_error(self, weight: float, fitted: int) -> float:
+        """Of the estimate with that weight, `fitted` 1 where the same labels have chosen it.
+
+        Without clusters its square is var(Y - lambda f) / n + lambda² var(f) / N, both with Bessel's correction.
+        """
+        square = (self.label - weight * self.judge) ** 2
+        some, rest = int(self.labelled.sum()), int((~self.labelled).sum())
+        variance = float(square[self.labelled].sum()) * some / (some - 1 - fitted)
+        if rest > 1:
+            variance += float(square[~self.labelled].sum()) * rest / (rest - 1)
+        return math.sqrt(variance)
+
+    def doubt(self, judged: Floats, known: NDArray[np.bool_]) -> str:
+        """Why the labelled items do not look like a random subset; empty where they do."""
+        gap = float(judged[known].mean() - judged[~known].mean())
+        error = math.sqrt(float(self.judge @ self.judge))
+        p = 2 * float(ndtr(-abs(gap) / error)) if error else float(not gap)
+        if p >= _NOT_RANDOM:
+            return ""
+        return f"labelled items are judged {gap:+.2g} from the others (p = {p:.1g}): not a random subset"
+
+
+def _pulls(f: Floats, y: Floats, known: NDArray[np.bool_], places: NDArray[np.int64], units: int) -> _Pulls:
+    """The linearised estimate, unit by unit; places say which unit an item belongs to."""
+    label, judge = np.zeros((2, len(f)))
+    label[known] = (y[known] - y[known].mean()) / known.sum()
+    judge[known] = (f[known] - f[known].mean()) / known.sum()
+    if not known.all():
+        judge[~known] = -(f[~known] - f[~known].mean()) / (~known).sum()
+    sums = np.zeros((2, units))
+    np.add.at(sums[0], places, label)
+    np.add.at(sums[1], places, judge)
+    return _Pulls(sums[0], sums[1], np.bincount(places, weights=known, minlength=units) > 0)

@@ -1,0 +1,461 @@
+"""What style costs each method of an experiment: from formal candidates to the same ones told otherwise.
+
+Runs of one method over several tellings of one base (`told`) are paired question by question. A drop is formal minus
+style, so that a loss is positive; the part of it on questions that lost content in the retelling is told apart, since
+no reranker can bring back what is not there. What counts as lost is `benchmarks.styles.mix`'s to say.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import fingerprint
+from benchmarks.styles.mix import STYLED, Survival, survival
+from results import queries
+from results.board import folded_columns, folded_runs, is_called
+from results.queries import Columns, RunRow
+from results.statistics.core import Difference, Estimate
+from results.statistics.intervals import StyleDrop, difference, differences, estimates, holm, style_robustness
+from results.store import Store
+from results.variants import Told
+
+# -- Runs of an experiment by how the passages of their benchmark were told, and what survived it --
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Runs over one telling of a base: what they share with those over another one is their questions.
+
+    Attributes:
+        told: How it is told.
+        setting, seed: Of the runs.
+        fingerprint: Of the dataset.
+        runs: In the experiment's order.
+    """
+
+    told: Told
+    setting: str
+    seed: int
+    fingerprint: str
+    runs: tuple[RunRow, ...]
+
+
+def sides(runs: Sequence[RunRow]) -> dict[str, list[Side]]:
+    """Runs by the base that they are over, controls too, and within it by how it is told."""
+    found: dict[tuple[str, str, int], list[RunRow]] = {}
+    for run in runs:
+        found.setdefault((run.dataset_fingerprint, run.setting, run.seed), []).append(run)
+    bases: dict[str, list[Side]] = {}
+    for (dataset, setting, seed), members in found.items():
+        how = members[0].told
+        bases.setdefault(how.base, []).append(Side(how, setting, seed, dataset, tuple(members)))
+    return bases
+
+
+def survivals(store: Store, fingerprint: str) -> dict[str, Survival] | None:
+    """By question id what retelling left of the answer; None where the store was not told."""
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            "SELECT question, record, evidence FROM questions WHERE dataset_fingerprint = ?", [fingerprint]
+        ).fetchall()
+    met = {question: survival(json.loads(record).get(STYLED) or {}, bool(evidence)) for question, record, evidence in rows if record}
+    known = {question: one for question, one in met.items() if one is not None}
+    return known if known and len(known) == len(met) else None
+
+
+def aligned(ids: Sequence[str], values: NDArray[np.float64], wanted: Sequence[str]) -> NDArray[np.float64]:
+    """Values of questions in another order; NaN for those that have none."""
+    places = {identifier: place for place, identifier in enumerate(ids)}
+    return np.array([values[places[one]] if one in places else np.nan for one in wanted], dtype=np.float64)
+
+
+# -- Curves over an experiment: a method's value by the share of formal candidates, or by how many it hands to its reader --
+# SARK's figure 5 is the first, its figure 4 the second.
+
+
+Over = Literal["formal", "k"]
+_DEPTH = re.compile(r"[\s,:]*\(?\b[kK]\s*=\s*\d+\)?$")
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One method.
+
+    Attributes:
+        method: Its name, without what tells its points apart.
+        points: By x, the value there.
+        change: Last minus first, paired by question.
+    """
+
+    method: str
+    points: dict[float, Estimate]
+    change: Difference
+
+
+@dataclass(frozen=True, slots=True)
+class CurveTable:
+    """Curves that share everything but x.
+
+    Attributes:
+        over: `formal` (share of formal candidates) or `k` (passages handed to the reader).
+        title: What they are over.
+        metric, scale: The metric, and what its values are multiplied by where they are shown.
+        places: The values of x of any curve, ascending.
+        curves: In the experiment's order.
+    """
+
+    over: Over
+    title: str
+    metric: str
+    scale: float
+    places: tuple[float, ...]
+    curves: tuple[Curve, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """A run as a point of a curve."""
+
+    curve: tuple[str, ...]
+    name: str
+    x: float
+    run: RunRow
+    columns: Columns
+
+
+def style_curves(
+    store: Store, experiment: str, over: Over, metrics: Sequence[str] | None = None, *, over_seeds: bool = False
+) -> list[CurveTable]:
+    """The curves of an experiment's methods.
+
+    Args:
+        store: Where to read.
+        experiment: Its name.
+        over: What x is.
+        metrics: Ids or their beginnings; None: what the experiment shows.
+        over_seeds: One curve for all training seeds of a method.
+
+    Raises:
+        UserError: Nothing has two points.
+    """
+    runs = queries.runs(store, experiment)
+    ids = [run.run for run in runs]
+    named = dict.fromkeys(metric for run in runs for metric in run.metrics or ())
+    shown = queries.named_metrics(store, ids, metrics) if metrics else [*named] or queries.metric_ids(store, ids)
+    known = queries.definitions(store)
+    tables = []
+    for title, points in _grouped(store, runs, over, shown, over_seeds).items():
+        for metric in shown:
+            curves = _curves(points, metric)
+            places = tuple(sorted({x for curve in curves for x in curve.points}))
+            if curves:
+                scale = queries.scale_of(metric, known)
+                tables.append(CurveTable(over, title, metric, scale, places, tuple(curves)))
+    if not tables:
+        what, remedy = {
+            "formal": ("no mixes of a base with two shares of formal candidates", "benchmarks `styled` with two mixes"),
+            "k": ("no method with two values of k", "methods that differ in `k` alone"),
+        }[over]
+        raise UserError(f"the experiment {experiment!r} has {what}", where=str(store.folder), try_this=remedy)
+    return tables
+
+
+def _grouped(store: Store, runs: Sequence[RunRow], over: Over, metrics: Sequence[str], over_seeds: bool) -> dict[str, list[_Point]]:
+    """Points by the title of the table that they belong to."""
+    found: dict[str, list[_Point]] = {}
+    for told in sides(runs).values():
+        for side in told:
+            columns = queries.score_columns(store, side.fingerprint, [run.run for run in side.runs], metrics)
+            rows: Sequence[RunRow] = side.runs
+            if over_seeds:
+                columns, _ = folded_columns(columns, rows, metrics)
+                rows = folded_runs(rows)
+            for title in _mixes(side, told) if over == "formal" else [_titled(side, side.told.name)]:
+                point = _by_share if over == "formal" else _by_depth
+                found.setdefault(title, []).extend(filter(None, (point(run, side, columns) for run in rows)))
+    return found
+
+
+def _titled(side: Side, *parts: str) -> str:
+    seed = [f"seed {side.seed}"] if side.seed else []
+    return ", ".join([side.told.base, *filter(None, parts), f"setting {side.setting}", *seed])
+
+
+def _mixes(side: Side, told: Sequence[Side]) -> list[str]:
+    """The curves over shares on which a side is a point: formal candidates alone end that of every style."""
+    if side.told.shares:
+        return [_titled(side, side.told.style, side.told.drawn)] if side.told.style else []
+    others = (one.told for one in told if (one.setting, one.seed) == (side.setting, side.seed) and one.told.style)
+    return list(dict.fromkeys(_titled(side, str(one.style), one.drawn) for one in others))
+
+
+def _by_share(run: RunRow, side: Side, columns: Columns) -> _Point:
+    return _Point((run.method,), run.method, side.told.formal, run, columns)
+
+
+def _by_depth(run: RunRow, side: Side, columns: Columns) -> _Point | None:
+    """A method with what differs in k alone."""
+    k = run.description.get("k")
+    if k is None:
+        return None
+    name = _DEPTH.sub("", run.method) or run.method
+    return _Point((fingerprint(_without_depth(run.description)),), name, float(k), run, columns)
+
+
+def _without_depth(description: dict[str, Any]) -> dict[str, Any]:
+    # A ranking is kept at least as long as what is handed on, so its length may follow k.
+    return {key: value for key, value in description.items() if key not in ("k", "depth")}
+
+
+def _curves(points: Sequence[_Point], metric: str) -> list[Curve]:
+    groups: dict[tuple[str, ...], list[_Point]] = {}
+    for point in points:
+        if (point.run.run, metric) in point.columns.values:
+            groups.setdefault(point.curve, []).append(point)
+    return [_curve(sorted(group, key=lambda point: point.x), metric) for group in groups.values() if len(group) > 1]
+
+
+def _curve(points: Sequence[_Point], metric: str) -> Curve:
+    first = points[0].columns
+    scores = [aligned(point.columns.questions, point.columns.values[point.run.run, metric], first.questions) for point in points]
+    clusters = first.documents if any(first.documents) else None
+    values = estimates(np.stack(scores), clusters=clusters)
+    change = differences(scores[-1][None, :], scores[0][None, :], clusters=clusters)[0]
+    return Curve(points[0].name, {point.x: value for point, value in zip(points, values, strict=True)}, change)
+
+
+# -- What style costs each method of an experiment: from formal candidates to the same ones told otherwise --
+
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """What one telling costs one method.
+
+    Attributes:
+        told: How candidates are told.
+        value: The method's value there, over the questions scored in both.
+        found: The drop and its parts; the parts are NaN where the store does not know which strings survived.
+        relative: The drop as a share of the formal value over the same questions, NaN where that is 0.
+        content_known: Whether the parts could be told apart.
+        answers_kept: Share of the passages with a gold string that still have one, as a mean over the questions scored
+            in both that had such a passage.
+        beyond: How much larger the drop is than the reference's, question by question; None of the reference itself,
+            and where there is none.
+        beyond_p: Its p-value, Holm-corrected over the methods that are held against the reference in this telling.
+    """
+
+    told: Told
+    value: Estimate
+    found: StyleDrop
+    relative: float
+    content_known: bool
+    answers_kept: Estimate
+    beyond: Difference | None = None
+    beyond_p: float = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class MethodDrops:
+    """One method on one metric: its value on formal candidates and what each other telling costs."""
+
+    method: str
+    kind: str
+    formal: Estimate
+    drops: tuple[Drop, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DropTable:
+    """All methods over one base on one metric.
+
+    Attributes:
+        base, setting, seed: What is asked.
+        metric: Its id.
+        scale: What values are multiplied by where they are shown.
+        rows: In the experiment's order.
+        reference: The method that drops are held against; None where it was not asked both ways.
+        average: By the name of a telling, the mean drop over the methods that are no controls.
+    """
+
+    base: str
+    setting: str
+    seed: int
+    metric: str
+    scale: float
+    rows: tuple[MethodDrops, ...]
+    reference: str | None = None
+
+    @property
+    def average(self) -> dict[str, float]:
+        """Mean drop by telling, over what can be ranked."""
+        found: dict[str, list[float]] = {}
+        for row in self.rows:
+            for drop in row.drops:
+                if row.kind != "control" and not math.isnan(drop.found.drop.value):
+                    found.setdefault(drop.told.name, []).append(drop.found.drop.value)
+        return {name: float(np.mean(values)) for name, values in found.items()}
+
+
+def style_drops(
+    store: Store,
+    experiment: str,
+    metrics: Sequence[str] | None = None,
+    *,
+    styles: Sequence[str] | None = None,
+    over_seeds: bool = False,
+    reference: str | None = None,
+) -> list[DropTable]:
+    """The drops of an experiment's methods, a table for each base and metric.
+
+    Args:
+        store: Where to read.
+        experiment: Its name.
+        metrics: Ids or their beginnings; None: what the experiment shows.
+        styles: Only tellings in which one of these occurs; None: all.
+        over_seeds: One row for all training seeds of a method, each question with its mean over them.
+        reference: The method that drops are held against; None: the experiment's.
+
+    Raises:
+        UserError: No base is asked about both formally and otherwise.
+    """
+    against = reference or queries.experiment(store, experiment).reference
+    runs = queries.runs(store, experiment)
+    shown = _metrics(store, runs, metrics)
+    known = queries.definitions(store)
+    tables = []
+    for base, told in sides(runs).items():
+        for formal in (side for side in told if not side.told.shares):
+            others = [
+                side
+                for side in told
+                if side.told.shares
+                and (side.setting, side.seed) == (formal.setting, formal.seed)
+                and (styles is None or {style for style, _ in side.told.shares} & set(styles))
+            ]
+            if others:
+                work = _Scored(store, formal, others, shown, over_seeds)
+                for metric in shown:
+                    if rows := work.rows(metric):
+                        rows, named = work.held_against(rows, against, metric)
+                        scale = queries.scale_of(metric, known)
+                        tables.append(DropTable(base, formal.setting, formal.seed, metric, scale, rows, named))
+    if not tables:
+        raise UserError(
+            f"the experiment {experiment!r} asks about no dataset both formally and in another style",
+            where=str(store.folder),
+            try_this="two benchmarks `styled` over one base, with mix {informal: 0} and {informal: 1}",
+        )
+    return tables
+
+
+def _metrics(store: Store, runs: Sequence[RunRow], wanted: Sequence[str] | None) -> list[str]:
+    ids = [run.run for run in runs]
+    if wanted:
+        return queries.named_metrics(store, ids, wanted)
+    named = dict.fromkeys(metric for run in runs for metric in run.metrics or ())
+    stored = queries.metric_ids(store, ids)
+    return [metric for metric in named if metric in stored] or stored
+
+
+class _Scored:
+    """Scores of a formal side and of others, aligned to the formal side's questions."""
+
+    def __init__(self, store: Store, formal: Side, others: Sequence[Side], metrics: Sequence[str], over_seeds: bool) -> None:
+        self._formal, self._others = formal, others
+        self._runs: dict[str, Sequence[RunRow]] = {}
+        self._columns: dict[str, Columns] = {}
+        for side in (formal, *others):
+            columns = queries.score_columns(store, side.fingerprint, [run.run for run in side.runs], metrics)
+            rows: Sequence[RunRow] = side.runs
+            if over_seeds:
+                columns, _ = folded_columns(columns, rows, metrics)
+                rows = folded_runs(rows)
+            self._runs[side.fingerprint], self._columns[side.fingerprint] = rows, columns
+        self._ids = self._columns[formal.fingerprint].questions
+        documents = self._columns[formal.fingerprint].documents
+        self._clusters = documents if any(documents) else None
+        self._alive: dict[str, NDArray[np.bool_] | None] = {}
+        self._kept: dict[str, Floats] = {}
+        for side in others:
+            self._remember(side.fingerprint, survivals(store, side.fingerprint))
+
+    def _remember(self, side: str, found: Mapping[str, Survival] | None) -> None:
+        left = [None if found is None else found.get(one) for one in self._ids]
+        self._kept[side] = np.array([math.nan if one is None else one.kept for one in left])
+        alive = np.array([one is None or not one.lost for one in left], dtype=bool)
+        self._alive[side] = None if found is None else alive
+
+    def rows(self, metric: str) -> tuple[MethodDrops, ...]:
+        """The methods that were scored formally and otherwise."""
+        found = []
+        for run in self._runs[self._formal.fingerprint]:
+            formal = self._columns[self._formal.fingerprint].values.get((run.run, metric))
+            told = {side.fingerprint: self._told(run, side, metric) for side in self._others}
+            there = {print_: values for print_, values in told.items() if values is not None}
+            if formal is not None and there:
+                found.append(self._row(run, formal, there))
+        return tuple(found)
+
+    def held_against(self, rows: tuple[MethodDrops, ...], reference: str | None, metric: str) -> tuple[tuple[MethodDrops, ...], str | None]:
+        """Rows with how much larger each drop is than the reference's, and the reference's name among them."""
+        runs = {run.method: run for run in self._runs[self._formal.fingerprint]}
+        named = next((row.method for row in rows if reference and is_called(row.method, reference)), None)
+        if named is None:
+            return rows, None
+        found = {row.method: list(row.drops) for row in rows}
+        for side in self._others:
+            theirs = self._delta(runs[named], side, metric)
+            held: list[tuple[str, int, Difference]] = []
+            for row in rows:
+                own = None if row.method == named else self._delta(runs[row.method], side, metric)
+                place = next((n for n, drop in enumerate(row.drops) if drop.told == side.told), None)
+                if own is not None and theirs is not None and place is not None:
+                    held.append((row.method, place, difference(own, theirs, clusters=self._clusters)))
+            corrected = holm([one.p if one.n else math.nan for _, _, one in held])
+            for (method, place, one), p in zip(held, corrected, strict=True):
+                found[method][place] = replace(found[method][place], beyond=one, beyond_p=p)
+        return tuple(replace(row, drops=tuple(found[row.method])) for row in rows), named
+
+    def _delta(self, run: RunRow, side: Side, metric: str) -> Floats | None:
+        """What a telling costs a method, question by question."""
+        formal = self._columns[self._formal.fingerprint].values.get((run.run, metric))
+        told = self._told(run, side, metric)
+        return None if formal is None or told is None else formal - told
+
+    def _told(self, run: RunRow, side: Side, metric: str) -> Floats | None:
+        """Scores of the same method over another telling, in the formal side's order."""
+        columns = self._columns[side.fingerprint]
+        same = next((other for other in self._runs[side.fingerprint] if other.method == run.method), None)
+        values = None if same is None else columns.values.get((same.run, metric))
+        return None if values is None else aligned(columns.questions, values, self._ids)
+
+    def _row(self, run: RunRow, formal: Floats, told: Mapping[str, Floats]) -> MethodDrops:
+        known = {name: self._alive[name] for name in told}
+        everyone = np.ones(len(formal), dtype=bool)
+        alive = {name: everyone if one is None else one for name, one in known.items()}
+        robust = style_robustness(formal, told, alive, clusters=self._clusters)
+        shared = np.stack([np.where(np.isnan(formal), np.nan, values) for values in told.values()])
+        kept = np.stack([np.where(np.isnan(formal - values), np.nan, self._kept[name]) for name, values in told.items()])
+        found = estimates(np.concatenate([formal[None, :], shared, kept]), clusters=self._clusters)
+        values, shares = found[1 : 1 + len(told)], found[1 + len(told) :]
+        drops = []
+        told_here = (one for one in self._others if one.fingerprint in told)
+        for side, value, share in zip(told_here, values, shares, strict=True):
+            name = side.fingerprint
+            drop = robust.drops[name].drop.value
+            before = value.value + drop
+            relative = drop / before if before else float("nan")
+            drops.append(Drop(side.told, value, robust.drops[name], relative, known[name] is not None, share))
+        return MethodDrops(run.method, run.kind, found[0], tuple(drops))

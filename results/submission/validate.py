@@ -1,0 +1,280 @@
+"""`validate`: a card, a stream of rows and a benchmark in; a report out. Nothing is written anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import BinaryIO
+
+import numpy as np
+
+from benchmarks.core.fingerprint import content_hash, fingerprint
+from benchmarks.corpus import Corpus
+from benchmarks.registry import Benchmark
+from benchmarks.schema import SENTENCE_MARK, Question, triple_id
+from benchmarks.settings import Setting
+from judges.metric import Metric, QuestionGraphs, Scores
+from judges.metric import parse as parse_metric
+from judges.score import check_invariants, score
+from methods.api import FAILED, SUPPORT, Prediction
+from results.submission.card import LIMITS, Card, Limits
+from results.submission.findings import Findings, Report, shown
+from results.submission.leakage import LoadTraining, Prompted, check_prompts, contamination
+from results.submission.rows import PROMPT, Row, RowReader, jsonl_rows
+
+LADDER = ("mrr@1", "precision@1", "hit@1", "recall@1", "recall@5", "recall@20", "mrr@10", "ndcg@10")
+"""Ranking metrics between which invariants hold; computed to check them, whatever is shown."""
+RANKING_NEEDS = frozenset(("ranking", "texts", "graph"))
+"""What a metric may need to be scored on rankings alone."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a submission is checked against.
+
+    Attributes:
+        loaded: The benchmark as loaded (and limited); its fingerprint is the run's.
+        asked: The same in the card's setting: its questions carry the candidates.
+    """
+
+    loaded: Benchmark
+    asked: Benchmark
+
+
+def validate(
+    card: Card,
+    source: BinaryIO,
+    target: Target,
+    *,
+    file: str,
+    metrics: Sequence[Metric] = (),
+    read: RowReader = jsonl_rows,
+    training: LoadTraining | None = None,
+    limits: Limits = LIMITS,
+) -> Report:
+    """Check a submission completely, and score it where nothing keeps it out.
+
+    Args:
+        card: Validated.
+        source: The predictions, read once, a chunk at a time.
+        target: The card's benchmark in the card's setting.
+        file: What the predictions file is called in messages.
+        metrics: What to score; those that read more than the ranking are left out where the card says
+            `retrieval_only`.
+        read: From bytes to rows: JSON Lines, or another format.
+        training: Gets the questions of declared training data; None compares references alone.
+        limits: Bounds.
+    """
+    findings = Findings(limits.shown)
+    _check_data(card, target, findings)
+    checker = _Checker(card.setting, target, findings)
+    rows = 0
+    most = len(target.asked.questions) + limits.spare_rows
+    for row in read(source, findings, replace(limits, rows=min(limits.rows, most))):
+        rows += 1
+        if rows > most:
+            findings.add(
+                "too_many_rows",
+                f"there are more rows than questions, {len(target.asked.questions):,}; reading stopped",
+                line=row.line,
+                try_this="one row a question, of the split and limit that the card names",
+            )
+            break
+        checker.add(row)
+    checker.finish(card)
+    found = contamination(card, target.loaded, training, findings)
+    predictions: tuple[Prediction, ...] = ()
+    scores: dict[str, Scores] = {}
+    if not findings.errors:
+        predictions = checker.predictions()
+        scores = _scores(card, target, predictions, metrics, findings)
+    kept = not findings.errors
+    return Report(
+        card,
+        file,
+        target.loaded.name,
+        target.loaded.fingerprint,
+        rows,
+        len(target.asked.questions),
+        findings.all(),
+        predictions if kept else (),
+        found,
+        scores if kept else {},
+        digest(predictions) if kept else "",
+    )
+
+
+def digest(predictions: Sequence[Prediction]) -> str:
+    """A hash of what was predicted, prompts and usage included."""
+    return content_hash(fingerprint(prediction.to_json()) for prediction in predictions)
+
+
+def _check_data(card: Card, target: Target, findings: Findings) -> None:
+    wanted, found = card.dataset_fingerprint, target.loaded.fingerprint
+    if wanted is not None and wanted != found:
+        findings.add(
+            "other_data",
+            "the card was made for other data than those found here",
+            f"the card says {wanted}, {target.loaded.reference} here is {found}",
+            try_this="compare limit, config and the release of the data; a changed gold is a changed fingerprint",
+        )
+
+
+class _Checker:
+    """Checks rows one by one against the questions, and keeps what is well-formed."""
+
+    def __init__(self, setting: Setting, target: Target, findings: Findings) -> None:
+        self._findings = findings
+        self._corpus: Corpus = target.asked.corpus
+        self._questions: Sequence[Question] = target.asked.questions
+        self._setting = setting
+        self._graphs = target.asked.extra.get("graphs", {}) if setting.scope == "question" else {}
+        self._known = {name: q for q in self._questions for name in (q.id, q.query_id)}
+        self._lines: dict[str, int] = {}
+        self._kept: dict[str, Prediction] = {}
+
+    def add(self, row: Row) -> None:
+        prediction, line = row.prediction, row.line
+        question = self._known.get(prediction.question_id)
+        if question is None:
+            self._findings.add(
+                "extra",
+                "a row is for no question of the benchmark",
+                shown(prediction.question_id),
+                line=line,
+                try_this="use the ids of questions.jsonl that `ragmeter submission template` writes",
+            )
+            return
+        if question.id in self._lines:
+            detail = f"{shown(prediction.question_id)}, first on line {self._lines[question.id]}"
+            self._findings.add("duplicate", "a question is answered twice", detail, line=line, try_this="keep one of the rows")
+            return
+        self._lines[question.id] = line
+        self._check_evidence(question, prediction, line)
+        self._kept[question.id] = Prediction(question.id, prediction.answer, prediction.evidence, prediction.usage, prediction.notes)
+
+    def _check_evidence(self, question: Question, prediction: Prediction, line: int) -> None:
+        seen: set[str] = set()
+        allowed = self._allowed(question)
+        for identifier in [item.id for item in prediction.evidence] + list(prediction.notes.get(SUPPORT, ())):
+            passage, mark, index = identifier.partition(SENTENCE_MARK)
+            if passage not in self._corpus or (mark and not self._has_sentence(passage, index)):
+                self._findings.add(
+                    "unknown_evidence",
+                    "evidence is not in the corpus",
+                    shown(identifier),
+                    line=line,
+                    try_this="use the ids of passages.jsonl (`ragmeter submission template --passages`)",
+                )
+            elif allowed is not None and passage not in allowed:
+                self._findings.add(
+                    "not_a_candidate",
+                    f"evidence is not among the question's candidates in the setting {self._setting}",
+                    shown(identifier),
+                    line=line,
+                    try_this="use the question's candidates, or submit for the setting that was run",
+                )
+        for item in prediction.evidence:
+            if item.id in seen:
+                self._findings.add(
+                    "evidence_twice",
+                    "evidence is listed twice for a question",
+                    shown(item.id),
+                    line=line,
+                    try_this="each id once; a sentence is passage#index",
+                )
+            seen.add(item.id)
+        scores = [item.score for item in prediction.evidence]
+        if any(later > earlier for earlier, later in pairwise(scores)):
+            self._findings.add(
+                "not_sorted",
+                "evidence is not in the order of its scores: the order given is what counts",
+                f"question {shown(question.id)}",
+                line=line,
+                severity="warning",
+            )
+
+    def _allowed(self, question: Question) -> frozenset[str] | None:
+        if question.id in self._graphs:
+            return frozenset(triple_id(triple) for triple in self._graphs[question.id])
+        return None if question.candidates is None else frozenset(question.candidates)
+
+    def _has_sentence(self, passage: str, index: str) -> bool:
+        # Where the dataset splits no sentences, a method counts those of its own splitting.
+        held = len(self._corpus.get([passage])[0].sentences) or 10**6
+        return index.isascii() and index.isdecimal() and len(index) < 8 and int(index) < held
+
+    def finish(self, card: Card) -> None:
+        """What can be said only when every row was seen."""
+        for question in self._questions:
+            if question.id not in self._lines:
+                self._findings.add(
+                    "missing",
+                    "a question has no row",
+                    f"question {shown(question.id)} ({question.query_id})",
+                    try_this='a question without answer is a row too: {"question_id": …, "answer": "", "notes": {"failed": "why"}}',
+                )
+        kept = list(self._kept.values())
+        failed = [one for one in kept if one.notes.get(FAILED)]
+        for one in failed:
+            self._findings.add(
+                "failed",
+                "questions are marked as failed and count as wrong",
+                f"question {shown(one.question_id)}",
+                line=self._lines[one.question_id],
+                severity="note",
+            )
+        if kept and card.retrieval_only and any(one.answer for one in kept):
+            self._findings.add("answers_ignored", "the card says retrieval_only, so answers are kept but not scored", severity="warning")
+        if kept and not card.retrieval_only and not any(one.answer for one in kept):
+            self._findings.add(
+                "no_answers",
+                "every answer is empty",
+                severity="warning",
+                try_this="retrieval_only: true in the card, if only rankings are meant",
+            )
+        if kept and not any(one.evidence for one in kept) and self._setting.name != "closed_book":
+            self._findings.add("no_evidence", "no row has evidence: ranking metrics will be 0", severity="warning")
+        check_prompts(
+            [
+                Prompted(self._lines[question.id], question, self._kept[question.id], self._corpus)
+                for question in self._questions
+                if question.id in self._kept and PROMPT in self._kept[question.id].notes
+            ],
+            self._findings,
+        )
+
+    def predictions(self) -> tuple[Prediction, ...]:
+        return tuple(self._kept[question.id] for question in self._questions)
+
+
+def _scores(
+    card: Card, target: Target, predictions: Sequence[Prediction], metrics: Sequence[Metric], findings: Findings
+) -> dict[str, Scores]:
+    wanted = [one for one in metrics if not card.retrieval_only or RANKING_NEEDS.issuperset(one.entry.needs)]
+    ladder = [parse_metric(name) for name in LADDER] if any(q.evidence for q in target.loaded.questions) else []
+    every = {str(one): one for one in (*wanted, *ladder)}
+    corpus = target.loaded.corpus
+    found = score(
+        target.loaded.questions,
+        predictions,
+        every.values(),
+        corpus_text=lambda identifier: corpus.get([identifier])[0].full_text,
+        graphs=QuestionGraphs.of(target.loaded),
+    )
+    for sentence in check_invariants({every[name]: values for name, values in found.items()}):
+        findings.add(
+            "invariant",
+            "scores contradict each other: this is a fault of ragmeter or of a metric",
+            sentence,
+            try_this="report it, with the bundle",
+        )
+    if card.retrieval_only and metrics and all(np.isnan(found[str(one)]).all() for one in wanted):
+        findings.add(
+            "nothing_scored",
+            "nothing here can be scored on rankings alone",
+            target.loaded.name,
+            try_this="send answers, without retrieval_only: the dataset does not say which passages are evidence",
+        )
+    return {str(one): found[str(one)] for one in wanted}

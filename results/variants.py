@@ -1,0 +1,163 @@
+"""Whose questions a benchmark asks, how its passages are told, and whether training data hold them.
+
+Names are compared, with what the datasets' cards say of splits that hold the same questions under different names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+from benchmarks.core.errors import UserError
+from benchmarks.registry import DataReference, held
+from benchmarks.styles.mix import STYLED
+from benchmarks.styles.rules import FORMAL
+
+SAME_QUESTIONS = {"sark": "nq"}
+"""Datasets of ours that hold questions of one that the papers name."""
+
+_DRAWN = ("by", "seed", "draw")
+"""Keys of a variant that are no styles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a run's row says of its benchmark: whose questions it asks, and how their candidates are told.
+
+    Attributes:
+        base: The dataset whose questions are asked, `name[/subset]:split`.
+        shares: Share of each style; what is missing to 1 is formal.
+        drawn: Who wrote the texts, and how it was drawn which candidates are told otherwise.
+        split: Of the base.
+        same_questions: The dataset whose questions these are by the name that papers use, then every split that holds
+            them by the cards.
+    """
+
+    base: str
+    shares: tuple[tuple[str, float], ...] = ()
+    drawn: str = ""
+    split: str | None = field(default=None, compare=False)
+    same_questions: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def formal(self) -> float:
+        """Share of formal candidates."""
+        return round(1.0 - sum(share for _, share in self.shares), 6)
+
+    @property
+    def name(self) -> str:
+        """The mix in words: `formal`, `informal`, `50 % informal`."""
+        told = [style if share == 1 else f"{100 * share:g} % {style}" for style, share in self.shares]
+        return " + ".join(told) or FORMAL
+
+    @property
+    def style(self) -> str | None:
+        """The one style beside formal; None where there is none or several."""
+        return self.shares[0][0] if len(self.shares) == 1 else None
+
+    def row(self) -> dict[str, Any]:
+        """The columns of `runs` that keep it."""
+        style = json.dumps({"shares": dict(self.shares), "drawn": self.drawn})
+        return {"base": self.base, "split": self.split, "style": style, "same_questions": list(self.same_questions)}
+
+    @classmethod
+    def of_row(cls, base: str, split: str | None, style: str, same_questions: Iterable[str]) -> Told:
+        """From those columns."""
+        kept = json.loads(style)
+        return cls(base, tuple(kept["shares"].items()), kept["drawn"], split, tuple(same_questions))
+
+
+def told_by_name(dataset: str) -> Told:
+    """What is recorded of a dataset of this name when a run over it is; one that is no mix is formal.
+
+    Source: `benchmarks.styles.mix`, which names its benchmarks
+    `styled:SPLIT(BASE,STYLE=SHARE,…,by=…,seed=…)`.
+    """
+    try:
+        asked = asked_of(dataset)
+        base, *parts = variant_of(dataset) or [""]
+    except UserError:
+        return Told(dataset)  # of a program of the user's own
+    same = (str(asked), *sorted(held(asked) - {str(asked)}))
+    if not base:
+        return Told(dataset, split=asked.split, same_questions=same)
+    keys = [part.partition("=") for part in parts]
+    shares = tuple((key, float(value)) for key, _, value in keys if key not in (*_DRAWN, FORMAL))
+    drawn = ",".join(f"{key}={value}" for key, _, value in keys if key in _DRAWN and shares)
+    return Told(f"{base}:{asked.split}", shares, drawn, asked.split, same)
+
+
+def variant_of(dataset: str) -> list[str]:
+    """Base, shares and the rest, as a benchmark of mixed styles has them in its name; of another none.
+
+    Raises:
+        UserError: It does not begin with a data reference.
+    """
+    name, _, variant = dataset.partition("(")
+    return variant.removesuffix(")").split(",") if variant and DataReference.parse(name).name == STYLED else []
+
+
+def asked_of(dataset: str) -> DataReference:
+    """The dataset whose questions a benchmark asks, by the name that the papers use.
+
+    Args:
+        dataset: A benchmark's name, or a data reference.
+
+    Raises:
+        UserError: It does not begin with a data reference.
+    """
+    reference = DataReference.of_name(dataset)
+    if variant := variant_of(dataset):
+        reference = replace(DataReference.parse(variant[0]), split=reference.split)
+    return replace(reference, name=SAME_QUESTIONS.get(reference.name, reference.name))
+
+
+@lru_cache(maxsize=4096)  # boards ask for the same few pairs, once a run
+def covers(reference: str, dataset: str) -> bool:
+    """Whether training data hold the evaluated split, or questions of it; data without a split hold all of them.
+
+    Args:
+        reference: Of the training data, or their name as a benchmark. Words that are no reference cover nothing.
+        dataset: What is evaluated, likewise.
+    """
+    try:
+        if _holds(asked_of(reference), asked_of(dataset)):
+            return True
+        # A reference to mixed styles that does not say of what may be to those that are asked.
+        return not variant_of(reference) and _holds(DataReference.of_name(reference), DataReference.of_name(dataset))
+    except UserError:
+        return False
+
+
+@lru_cache(maxsize=4096)
+def covers_run(reference: str, same_questions: tuple[str, ...], mixed: bool) -> bool:
+    """`covers`, of a recorded run: what it asks stands in its row (`Told.same_questions`).
+
+    Args:
+        reference: Of the training data.
+        same_questions: Of the run.
+        mixed: Whether its benchmark is one of mixed styles.
+    """
+    try:
+        asked = DataReference.parse(same_questions[0])
+        if _holds(asked_of(reference), asked, frozenset(same_questions)):
+            return True
+        # A reference to mixed styles that does not say of what may be to those that are asked.
+        return mixed and not variant_of(reference) and _holds(DataReference.of_name(reference), replace(asked, name=STYLED, subset=None))
+    except (UserError, IndexError):
+        return False
+
+
+def overlap(one: str, other: str) -> bool:
+    """Whether two names of training data may mean the same questions, whichever of the two says more."""
+    return one == other or covers(one, other) or covers(other, one)
+
+
+def _holds(given: DataReference, asked: DataReference, same: frozenset[str] | None = None) -> bool:
+    alike = given.name == asked.name and (not given.subset or not asked.subset or given.subset == asked.subset)
+    if alike and (given.split is None or set(given.split.split("+")) & set((asked.split or "").split("+"))):
+        return True
+    return asked.split is not None and not held(given, asked).isdisjoint(held(asked, given) if same is None else same)

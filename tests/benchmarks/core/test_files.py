@@ -1,0 +1,32 @@
+"""Files appear whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.core.files import whole, whole_text
+
+
+def test_a_file_is_replaced_and_what_its_writer_says_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "one.txt"
+    whole_text(path, "é\n")
+    assert path.read_bytes() == "é\n".encode()
+    assert whole(path, lambda partial: partial.write_text("later", "utf-8")) == 5
+    assert path.read_text("utf-8") == "later"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_writer_that_fails_leaves_the_file_as_it_was_and_nothing_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "one.txt"
+    path.write_text("before", "utf-8")
+
+    def write(partial: Path) -> None:
+        partial.write_text("half", "utf-8")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        whole(path, write)
+    assert path.read_text("utf-8") == "before"
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,204 @@
+"""What real files do to the loaders of long documents and training rows: each kind of damage, each way to pack."""
+
+import codecs
+import gzip
+import io
+import json
+import zipfile
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from benchmarks.core.errors import UserError
+from benchmarks.registry import load, resolve
+from tests.support.hub_server import HubServer, Repository
+
+ODD = "one\u2028two\x85three\0four\u200b\r\nfive ﬁ\U0001f600"
+"""Line separators that are none, a NUL, a break inside a string, characters beyond the basic plane."""
+
+
+def longbench(number, text="Ada was born in Zoll."):
+    return {
+        "input": f"Where was number {number} born?",
+        "context": f"{text} {number}",
+        "answers": ["Zoll"],
+        "length": 5,
+        "dataset": "qasper",
+        "language": "en",
+        "all_classes": None,
+        "_id": str(number),
+    }
+
+
+def ultradomain(number, text="Ada was born in Zoll."):
+    return {
+        "input": f"Where was number {number} born?",
+        "context": f"{text} {number}",
+        "answers": ["Zoll"],
+        "context_id": f"c{number}",
+        "_id": str(number),
+        "label": "biology",
+        "meta": {"title": "Lives", "authors": ""},
+    }
+
+
+def described(number, text="Ada was born in Zoll."):
+    return {"data_type": "qa", "question": [f"Where was number {number} born?"], "answers": ["Zoll"], "docs": [f"{text} {number}"]}
+
+
+def joint(number, text="Ada was born in Zoll."):
+    return {
+        "question": f"Where was number {number} born?",
+        "golden_answers": ["Zoll"],
+        "docs": ["Something else.", f"{text} {number}"],
+        "pos_index": [1],
+    }
+
+
+def tuning(number, text="Ada was born in Zoll."):
+    return {"query": f"Where was number {number} born?", "docs": [f"{text} {number}", "Something else."], "mistral_label": "Zoll"}
+
+
+RECORDS = {
+    "longbench/qasper:test": longbench,
+    "ultradomain/biology:test": ultradomain,
+    "clara_stages/pretraining:train": described,
+    "clara_stages/e2e_training_nq_with_pos:train": joint,
+    "pisco:train": tuning,
+}
+every = pytest.mark.parametrize("reference", RECORDS)
+
+
+def lines(reference, count=3, end="\n", **options):
+    return "".join(json.dumps(RECORDS[reference](number, **options), ensure_ascii=False) + end for number in range(count))
+
+
+def read(folder, reference, content, name="records.jsonl", **options):
+    path = folder / name
+    path.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+    return load(reference, {"path": str(path), **options})
+
+
+def texts(benchmark):
+    return "\n".join(passage.text for passage in benchmark.corpus)
+
+
+@every
+def test_every_way_to_pack_the_same_records_gives_the_same_benchmark(tmp_path, reference):
+    plain = lines(reference)
+    array = "[" + ",\n".join(plain.splitlines()) + "]"
+    zipped = io.BytesIO()
+    with zipfile.ZipFile(zipped, "w") as archive:
+        archive.writestr("data/records.jsonl", plain)
+    expected = read(tmp_path, reference, plain)
+    assert len(expected.questions) == 3
+    packed = {
+        "marked.jsonl": codecs.BOM_UTF8 + plain.encode(),
+        "crlf.jsonl": lines(reference, end="\r\n"),
+        "open.jsonl": plain.removesuffix("\n"),
+        "array.json": array,
+        "records.jsonl.gz": gzip.compress(plain.encode()),
+        "compressed-without-saying-so.jsonl": gzip.compress(plain.encode()),
+    }
+    found = {name: read(tmp_path, reference, content, name) for name, content in packed.items()}
+    (tmp_path / "data.zip").write_bytes(zipped.getvalue())
+    found["data.zip"] = load(reference, {"path": str(tmp_path / "data.zip!data/records.jsonl")})
+    assert {name: benchmark.fingerprint for name, benchmark in found.items()} == dict.fromkeys(found, expected.fingerprint)
+
+
+@every
+def test_odd_characters_stay_as_they_are(tmp_path, reference):
+    benchmark = read(tmp_path, reference, lines(reference, text=ODD))
+    assert len(benchmark.questions) == 3
+    assert texts(benchmark).count(ODD) == 3
+    # A raw NUL inside a string is not JSON, but is what some files hold.
+    raw = lines(reference, text=ODD).replace("\\u0000", "\0")
+    assert read(tmp_path, reference, raw, "raw.jsonl").fingerprint == benchmark.fingerprint
+
+
+@every
+def test_a_last_line_that_is_cut_off_is_named_and_can_be_skipped(tmp_path, reference):
+    cut = lines(reference)[:-20]
+    with pytest.raises(UserError, match="cut off") as caught:
+        read(tmp_path, reference, cut)
+    assert "records.jsonl, line 3" in caught.value.where
+    benchmark = read(tmp_path, reference, cut, skip_bad=True)
+    assert len(benchmark.questions) == 2
+    assert [("line 3" in skip.where, "cut off" in skip.reason) for skip in benchmark.skipped] == [(True, True)]
+
+
+@every
+@pytest.mark.parametrize(("line", "said"), [("", "the line is empty"), ("7", "must be an object"), ('{"a": "\udcff"}', "not UTF-8")])
+def test_a_line_that_is_no_record_is_named_and_can_be_skipped(tmp_path, reference, line, said):
+    first, rest = lines(reference).split("\n", 1)
+    content = f"{first}\n{line}\n{rest}".encode("utf-8", "surrogateescape")
+    with pytest.raises(UserError, match=said) as caught:
+        read(tmp_path, reference, content)
+    assert "line 2" in caught.value.where
+    benchmark = read(tmp_path, reference, content, skip_bad=True)
+    assert len(benchmark.questions) == 3
+    assert len(benchmark.skipped) == 1
+
+
+@every
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "empty"),
+        (b"\n\n", "empty"),
+        ("{}".encode("utf-16"), "UTF-16"),
+        (gzip.compress(b"{}" * 99, mtime=0)[:-9], "damaged or cut off"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_an_error_that_no_skipping_hides(tmp_path, reference, content, said):
+    with pytest.raises(UserError, match=said) as caught:
+        read(tmp_path, reference, content, skip_bad=True)
+    assert "records.jsonl" in caught.value.where
+
+
+@every
+def test_a_file_of_nothing_but_bad_records_is_an_error(tmp_path, reference):
+    with pytest.raises(UserError, match="no record that can be read"):
+        read(tmp_path, reference, '{"a": 1}\n{"b": 2}\n', skip_bad=True)
+
+
+NAMES = {
+    "longbench/qasper:test": ("data.zip", "data/qasper.jsonl"),
+    "ultradomain/biology:test": ("biology.jsonl", None),
+    "clara_stages/pretraining:train": ("pretraining.jsonl", None),
+    "clara_stages/e2e_training_nq_with_pos:train": ("e2e_training_nq_with_pos.jsonl", None),
+    "pisco:train": ("data/train-00000-of-00001.parquet", None),
+}
+
+
+def packed(reference):
+    """The repository's file as the hub has it."""
+    name, member = NAMES[reference]
+    if name.endswith(".parquet"):
+        table = pa.Table.from_pylist([RECORDS[reference](number) for number in range(3)])
+        sink = io.BytesIO()
+        pq.write_table(table, sink)
+        return {name: sink.getvalue()}
+    content = lines(reference).encode()
+    if member:
+        sink = io.BytesIO()
+        with zipfile.ZipFile(sink, "w") as archive:
+            archive.writestr(member, content)
+            archive.writestr("data/other.jsonl", b"{}")
+        content = sink.getvalue()
+    return {name: content}
+
+
+@every
+def test_the_hub_gives_the_same_questions_as_the_file(tmp_path, monkeypatch, reference):
+    monkeypatch.delenv("RAGMETER_DATA", raising=False)
+    entry = resolve(reference)[1]
+    files = packed(reference)
+    with HubServer({entry.card.hub_id: Repository(files)}).as_hub(tmp_path):
+        fetched = load(reference, {"revision": "main"})
+    local = read(tmp_path, reference, lines(reference))
+    assert [(q.id, q.text, q.golds) for q in fetched.questions] == [(q.id, q.text, q.golds) for q in local.questions]
+    assert fetched.corpus.fingerprint == local.corpus.fingerprint
+    assert list(fetched.extra["source"]["files"]) == list(files)
+    assert fetched.extra["source"]["hub"] == entry.card.hub_id

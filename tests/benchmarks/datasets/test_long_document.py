@@ -1,0 +1,75 @@
+"""Long documents: how they are cut, put together again and shortened."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.core.errors import UserError
+from benchmarks.datasets.long_document import LongDocumentConfig, Shelf, chunks, document_text, truncate_middle
+from benchmarks.registry import load
+
+TEXTS = st.lists(st.sampled_from(["a", "bb", "Zürich", " ", "\n\n", "\t", "\u2028", "\xa0", "\x1f", "\0"])).map("".join)
+
+
+def naive_windows(text, words, overlap):
+    """Windows of white-space words with a fixed stride, up to the first that reaches the end."""
+    listed = text.split()
+    windows = []
+    for start in range(0, len(listed), words - overlap):
+        windows.append(listed[start : start + words])
+        if start + words >= len(listed):
+            break
+    return windows
+
+
+@given(TEXTS, st.integers(1, 6), st.data())
+def test_windows_hold_the_words_that_a_naive_loop_gives_them(text, words, data):
+    overlap = data.draw(st.integers(0, words - 1))
+    assert [window.split() for window in chunks(text, words, overlap)] == naive_windows(text, words, overlap)
+
+
+@settings(deadline=None)
+@given(TEXTS, st.integers(1, 6), st.data())
+def test_a_document_is_put_together_again_character_by_character(text, words, data):
+    overlap = data.draw(st.integers(0, words - 1))
+    shelf = Shelf(LongDocumentConfig(chunk_words=words, chunk_overlap=overlap))
+    document = shelf.add(text)
+    corpus = shelf.corpus()
+    assert {passage.document_id for passage in corpus} <= {document}
+    assert document_text(corpus, overlap) == (text if text.split() else "")
+    if not overlap:
+        assert "".join(passage.text for passage in corpus) == (text if text.split() else "")
+
+
+def test_a_document_that_repeats_itself_keeps_every_passage():
+    shelf = Shelf(LongDocumentConfig(chunk_words=2))
+    document = shelf.add("ha ha ha ha ha ha")
+    corpus = shelf.corpus()
+    assert [passage.text for passage in corpus] == ["ha ha ", "ha ha ", "ha ha"]
+    assert len(set(corpus.ids)) == len(corpus.by_document[document]) == 3
+
+
+def test_the_same_text_is_one_document_and_equal_passages_of_two_documents_are_two():
+    shelf = Shelf(LongDocumentConfig(chunk_words=2))
+    first, second = shelf.add("one two three"), shelf.add("one two four")
+    assert shelf.add("one two three") == first != second
+    corpus = shelf.corpus()
+    assert [len(corpus.by_document[document]) for document in (first, second)] == [2, 2]
+    assert len(corpus) == 4
+
+
+@given(st.lists(st.integers()), st.integers(0, 12))
+def test_the_middle_goes_as_upstream(tokens, limit):
+    kept = truncate_middle(tokens, limit)
+    if len(tokens) <= limit:
+        assert kept == tokens
+    else:
+        half = int(limit / 2)
+        # Upstream's `tokens[-half:]` would be the whole list for a half of 0, which no model has.
+        assert kept == (tokens[:half] + tokens[-half:] if half else [])
+        assert len(kept) <= limit
+
+
+def test_an_overlap_as_long_as_the_passage_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"chunk_overlap of longbench.*less than chunk_words"):
+        load("longbench/qasper", {"path": str(tmp_path), "chunk_words": 12, "chunk_overlap": 12})

@@ -1,0 +1,223 @@
+import json
+import zipfile
+
+import pytest
+
+from benchmarks import settings
+from benchmarks.core.errors import UserError
+from benchmarks.datasets.long_document import document_text
+from benchmarks.datasets.longbench import READING, SIZES
+from benchmarks.registry import DATASETS, load
+from methods.readers.prompts import load_prompt
+from ragmeter.conformance import check_dataset
+from tests.support.worlds_native import write_native
+
+SAMPLES = ("narrativeqa", "qasper", "multifieldqa_en", "hotpotqa", "2wikimqa", "musique")
+
+
+def native(identifier="1", **changes):
+    return {
+        "input": "Where was Ada born?",
+        "context": "Ada wrote Quill.\n\nAda was born in Zoll. ",
+        "answers": ["Zoll", "the city of Zoll"],
+        "length": 8,
+        "dataset": "qasper",
+        "language": "en",
+        "all_classes": None,
+        "_id": identifier,
+    } | changes
+
+
+def load_records(folder, *records, reference="longbench/qasper", **options):
+    path = folder / "records.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return load(reference, {"path": str(path), **options})
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_every_real_sample_has_the_counts_and_texts_of_the_file(data_folder, name):
+    path = data_folder / "longbench" / f"{name}.jsonl"
+    rows = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
+    benchmark = load(f"longbench/{name}", {"path": str(path)})
+    assert [(q.id, q.text, list(q.answers)) for q in benchmark.questions] == [(row["_id"], row["input"], row["answers"]) for row in rows]
+    assert [q.metadata["length"] for q in benchmark.questions] == [row["length"] for row in rows]
+    assert len(benchmark.corpus.by_document) == len({row["context"] for row in rows})
+    for question, row in zip(benchmark.questions, rows, strict=True):
+        ids = benchmark.corpus.by_document[question.document_id]
+        assert document_text(benchmark.corpus.get(ids)) == row["context"]
+        assert len(ids) == -(-len(row["context"].split()) // 512)
+    assert benchmark.extra["counts"] == {}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_gold_predictions_reach_the_maximum_on_every_real_sample(data_folder, name):
+    checks = check_dataset(f"longbench/{name}", {"path": str(data_folder / "longbench" / f"{name}.jsonl")})
+    assert [check for check in checks if not check.passed] == []
+    assert any("maximum of f1(" in check.name and "rules=longbench" in check.name for check in checks)
+
+
+def test_the_data_folder_is_searched_by_name(data_folder, monkeypatch):
+    monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
+    assert len(load("longbench/qasper").questions) == 3
+    assert len(load("longbench/2wikimqa:test").questions) == 3
+
+
+def test_files_are_read_inside_the_archive_of_the_hub(tmp_path):
+    with zipfile.ZipFile(tmp_path / "data.zip", "w") as archive:
+        archive.writestr("data/qasper.jsonl", json.dumps(native("1")) + "\n")
+        archive.writestr("data/qasper_e.jsonl", json.dumps(native("2", dataset="qasper_e")) + "\n")
+    for subset, identifier in (("qasper", "1"), ("qasper_e", "2")):
+        for path in (tmp_path, tmp_path / "data.zip"):
+            assert [q.id for q in load(f"longbench/{subset}", {"path": str(path)}).questions] == [identifier]
+
+
+def test_a_question_is_asked_about_its_own_document(tmp_path):
+    records = [native("1"), native("2", input="Who wrote Quill?", answers=["Ada"]), native("3", context="Other text.")]
+    benchmark = load_records(tmp_path, *records, chunk_words=3)
+    first, second, third = benchmark.questions
+    assert first.document_id == second.document_id != third.document_id
+    asked = settings.apply("document", benchmark, seed=0)
+    assert ["".join(p.text for p in asked.corpus.get(q.candidates)) for q in asked.questions] == [record["context"] for record in records]
+    assert settings.possible_settings(benchmark) == ("corpus", "document", "closed_book")
+
+
+@pytest.mark.parametrize(
+    ("answers", "kind"),
+    [
+        (["Yes"], "yes_no"),
+        (["no.", "No"], "yes_no"),
+        (["Unanswerable"], "unanswerable"),
+        (["yes", "Zoll"], ""),
+        (["unanswerable", "no"], ""),
+    ],
+)
+def test_type_tells_yes_no_and_unanswerable_apart(tmp_path, answers, kind):
+    (question,) = load_records(tmp_path, native(answers=answers)).questions
+    assert question.type == kind
+    assert question.answerable
+
+
+@pytest.mark.parametrize(
+    ("answers", "golds"),
+    [
+        ("Zoll", ("Zoll",)),
+        ('["Zoll", "Zollburg"]', ("Zoll", "Zollburg")),
+        (["Zoll", "Zoll"], ("Zoll",)),
+        ("[citation needed", ("[citation needed",)),
+    ],
+)
+def test_answers_come_as_a_string_a_list_or_an_encoded_list(tmp_path, answers, golds):
+    (question,) = load_records(tmp_path, native(answers=answers)).questions
+    assert question.golds == golds
+
+
+def test_questions_without_gold_load_and_are_named(tmp_path):
+    records = [native("1", answers=[]), native("2", answers=["", " "]), native("3", answers=["", "Zoll"])]
+    benchmark = load_records(tmp_path, *records)
+    assert [question.answers for question in benchmark.questions] == [(), (), ("Zoll",)]
+    assert benchmark.extra["counts"] == {"questions_without_gold": 2, "blank_answers": 1}
+    assert "cannot be scored" in benchmark.extra["notes"][0]
+
+
+def test_answers_that_normalise_to_nothing_are_counted(tmp_path):
+    benchmark = load_records(tmp_path, native(answers=["The", "..."]))
+    assert benchmark.extra["counts"] == {"questions_with_empty_normal_form": 1}
+
+
+@pytest.mark.parametrize("subset", SIZES)
+def test_every_set_says_how_it_is_read(tmp_path, subset):
+    benchmark = load_records(tmp_path, native(dataset=subset), reference=f"longbench/{subset}")
+    reading = benchmark.extra["reading"]
+    assert reading["max_new_tokens"] == READING[subset.removesuffix("_e")].max_new_tokens
+    template = tmp_path / "prompt.txt"
+    template.write_text(reading["prompt"])
+    _, prompt = load_prompt(str(template), "passages").filled("Who?", "Ada wrote Quill.")
+    # Every set's prompt has the document once, and the question behind it, before the answer's cue.
+    assert prompt.count("Ada wrote Quill.") == 1
+    assert prompt.endswith("Question: Who?\n\nAnswer:")
+
+
+def test_the_card_knows_the_size_of_every_subset():
+    card = DATASETS.get("longbench").card
+    assert {subset: card.splits_of(subset) for subset in DATASETS.get("longbench").subsets} == {
+        subset: {"test": size} for subset, size in SIZES.items()
+    }
+
+
+def test_variants_may_carry_the_plain_name_but_not_the_other_way_round(tmp_path):
+    assert load_records(tmp_path, native(), reference="longbench/qasper_e").questions
+    with pytest.raises(UserError, match="of qasper_e, not of qasper") as caught:
+        load_records(tmp_path, native(dataset="qasper_e"), skip_bad=True)
+    assert "longbench/qasper_e:test" in caught.value.try_this
+    assert caught.value.where.endswith("line 1, field dataset")
+
+
+@pytest.mark.parametrize(
+    ("changes", "looks"),
+    [
+        ({"dataset": "multi_news"}, "of multi_news"),
+        ({"label": "longbench"}, "of ultradomain"),
+        ({"context_id": "c"}, "looks like ultradomain"),
+    ],
+)
+def test_a_record_of_another_set_is_refused_even_with_skip_bad(tmp_path, changes, looks):
+    with pytest.raises(UserError, match=looks):
+        load_records(tmp_path, native("1"), native("2", **changes), skip_bad=True)
+
+
+def test_a_file_of_another_set_is_refused_by_its_name(tmp_path):
+    (tmp_path / "hotpotqa.jsonl").write_text(json.dumps(native(dataset="hotpotqa")) + "\n")
+    with pytest.raises(UserError, match="by its name this file is longbench/hotpotqa:test"):
+        load("longbench/qasper", {"path": str(tmp_path / "hotpotqa.jsonl")})
+
+
+def test_a_duplicate_id_is_an_error_with_both_places(tmp_path):
+    with pytest.raises(UserError, match="'1' occurs twice") as caught:
+        load_records(tmp_path, native("1"), native("2"), native("1"), skip_bad=True)
+    assert "line 1 and " in caught.value.where
+    assert caught.value.where.endswith("line 3")
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"input": " "}, "input"),
+        ({"input": 7}, "input"),
+        ({"context": "\n"}, "context"),
+        ({"context": None}, "context"),
+        ({"answers": 7}, "answers"),
+        ({"answers": [7]}, "answers[0]"),
+        ({"answers": None}, "answers"),
+        ({"_id": None}, "_id"),
+        ({"dataset": None}, "dataset"),
+    ],
+)
+def test_a_faulty_field_is_named_and_can_be_skipped(tmp_path, changes, field):
+    with pytest.raises(UserError) as caught:
+        load_records(tmp_path, native("2", **changes))
+    assert caught.value.where.endswith(f"line 1, field {field}")
+    benchmark = load_records(tmp_path, native("2", **changes), native("1"), skip_bad=True)
+    assert [question.id for question in benchmark.questions] == ["1"]
+    assert benchmark.skipped[0].where.endswith(f"line 1, field {field}")
+
+
+def test_a_world_loads_through_the_native_format_with_the_same_truth(tmp_path):
+    world = load("worlds/long:test", {"questions": 40})
+    path = tmp_path / "records.jsonl"
+    written = write_native(world, "longbench", path)
+    benchmark = load("longbench/multifieldqa_en", {"path": str(path)})
+    truth = {question.id: question for question in world.questions}
+    assert [question.id for question in benchmark.questions] == list(written)
+    assert len(written) == sum(q.answerable and len(q.answers) == 1 for q in world.questions)
+    assert len(benchmark.corpus.by_document) == len(world.corpus.by_document)
+    for question in benchmark.questions:
+        known = truth[question.id]
+        assert (question.text, question.golds) == (known.text, known.golds)
+        words = document_text(benchmark.corpus.get(benchmark.corpus.by_document[question.document_id])).split()
+        chunks = world.corpus.get(world.corpus.by_document[known.document_id])
+        assert words == " ".join(chunk.text for chunk in chunks).split()
+
+
+def test_only_worlds_of_documents_can_be_written(tmp_path):
+    with pytest.raises(UserError, match="no questions that longbench can express"):
+        write_native(load("worlds/multihop:test", {"questions": 10}), "longbench", tmp_path / "records.jsonl")

@@ -1,0 +1,245 @@
+"""The hub's protocol is spoken for real, to a server on loopback."""
+
+import errno
+import hashlib
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks.core.errors import UserError
+from benchmarks.io import hub
+from benchmarks.io.hub import fetch, stated_sizes
+from benchmarks.registry import load
+from tests.support.hub_server import HubServer, Repository
+
+BIG = bytes(range(256)) * 4096
+FILES = {
+    "README.md": b"---\nlicense: mit\n---\n",
+    "plain/dev.jsonl": b'{"a": 1}\n',
+    "plain/train-00000-of-00002.parquet": b"PAR1 first" * 100,
+    "plain/train-00001-of-00002.parquet": b"PAR1 second" * 100,
+    "other/dev.jsonl": b'{"a": 2}\n',
+    "big.bin": BIG,
+}
+NAME = "owner/set"
+
+
+@pytest.fixture
+def repository():
+    return Repository(FILES)
+
+
+def sha256(content):
+    return hashlib.sha256(content).hexdigest()
+
+
+def transfers(server):
+    return [request for request in server.requests if request.startswith("GET /store") or "GET /datasets" in request]
+
+
+def test_small_and_large_files_arrive_whole_with_their_hashes(server, repository):
+    fetched = fetch(NAME, ["plain/*"])
+    names = ["plain/dev.jsonl", "plain/train-00000-of-00002.parquet", "plain/train-00001-of-00002.parquet"]
+    assert [path.read_bytes() for path in fetched.paths] == [FILES[name] for name in names]
+    assert fetched.files == {name: sha256(FILES[name]) for name in names}
+    assert fetched.revision == repository.branches["main"]
+
+
+def test_the_first_pattern_that_fits_anything_decides(server):
+    assert list(fetch(NAME, ["none-*", "plain/train-*.parquet", "plain/*"]).files) == [
+        "plain/train-00000-of-00002.parquet",
+        "plain/train-00001-of-00002.parquet",
+    ]
+
+
+def test_a_star_stays_within_its_folder(server):
+    with pytest.raises(UserError, match=r"has no file \*\.jsonl"):
+        fetch(NAME, ["*.jsonl"])
+
+
+def test_a_long_listing_comes_in_pages(tmp_path):
+    many = Repository({f"f{i:03}.jsonl": b"%d" % i for i in range(25)}, page=4)
+    with HubServer({NAME: many}).as_hub(tmp_path):
+        assert len(fetch(NAME, ["*.jsonl"]).paths) == 25
+
+
+def test_a_missing_shard_is_not_read_over(tmp_path):
+    partial = {name: content for name, content in FILES.items() if "00001" not in name}
+    with HubServer({NAME: Repository(partial)}).as_hub(tmp_path), pytest.raises(UserError, match="shards 1 of 2"):
+        fetch(NAME, ["plain/train-*.parquet"])
+
+
+# --- revisions ------------------------------------------------------------------------------------------------
+
+
+def test_without_a_pin_main_is_resolved_recorded_and_noted(server, repository):
+    fetched = fetch(NAME, ["big.bin"])
+    assert hub.source([fetched]) == {
+        "hub": NAME,
+        "revision": repository.branches["main"],
+        "pinned": False,
+        "files": {"big.bin": sha256(BIG)},
+    }
+    (note,) = hub.notes([fetched])
+    assert repository.branches["main"] in note
+    assert "not pinned" in note
+
+
+def test_a_pin_reads_what_was_pinned_whatever_main_became(server, repository):
+    old = repository.branches["main"]
+    new = repository.commit({"big.bin": b"new"})
+    assert fetch(NAME, ["big.bin"], old).paths[0].read_bytes() == BIG
+    assert fetch(NAME, ["big.bin"], new).paths[0].read_bytes() == b"new"
+    assert fetch(NAME, ["big.bin"]).paths[0].read_bytes() == b"new"
+    pinned = fetch(NAME, ["big.bin"], old)
+    assert hub.source([pinned])["pinned"]
+    assert hub.notes([pinned]) == ()
+
+
+def test_a_branch_or_tag_is_a_pin_by_name_and_its_commit_is_recorded(server, repository):
+    commit = repository.commit({"big.bin": b"tagged"}, "v1.0")
+    assert fetch(NAME, ["big.bin"], "v1.0").revision == commit
+
+
+def test_a_pinned_file_that_is_there_costs_no_request(server, repository):
+    commit = repository.branches["main"]
+    fetch(NAME, ["big.bin"], commit)
+    before = server.requests.total()
+    fetch(NAME, ["big.bin"], commit)
+    assert server.requests.total() == before
+
+
+def test_a_missing_revision_repository_or_file_is_named(server):
+    with pytest.raises(UserError, match="no revision 'v9'"):
+        fetch(NAME, ["big.bin"], "v9")
+    with pytest.raises(UserError, match=f"no revision '{'0' * 40}'"):
+        fetch(NAME, ["big.bin"], "0" * 40)
+    with pytest.raises(UserError, match="no data repository 'owner/none', or it is private"):
+        fetch("owner/none", ["big.bin"])
+    with pytest.raises(UserError, match=r"has no file other\.json") as caught:
+        fetch(NAME, ["other.json"])
+    assert "big.bin" in caught.value.try_this
+    with pytest.raises(UserError, match="not the id of a repository"):
+        fetch("a/b/c", ["x"])
+
+
+def test_a_repository_that_was_renamed_is_found_under_its_old_name(repository, tmp_path):
+    with HubServer({NAME: repository}, moved={"former/set": NAME}).as_hub(tmp_path):
+        fetched = fetch("former/set", ["big.bin", "plain/dev.jsonl"])
+        assert fetched.paths[0].read_bytes() == BIG
+        assert fetch("former/set", ["plain/dev.jsonl"]).paths[0].read_bytes() == FILES["plain/dev.jsonl"]
+
+
+def test_a_cache_that_cannot_be_written_still_serves_what_it_holds(server, repository, tmp_path, monkeypatch):
+    commit = repository.branches["main"]
+    (path,) = fetch(NAME, ["big.bin"]).paths
+    (path.parents[2] / "ragmeter" / f"{commit}.json").unlink()
+
+    def refused(*args, **options):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "replace", refused)
+    assert fetch(NAME, ["big.bin"], commit).paths == (path,)
+    assert fetch(NAME, ["big.bin"]).paths == (path,)
+
+
+def test_without_the_library_the_remedy_is_named(server, monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    monkeypatch.delenv("RAGMETER_DATA", raising=False)
+    with pytest.raises(UserError, match=r"needs the package 'huggingface_hub'") as caught:
+        fetch(NAME, ["big.bin"])
+    assert "ragmeter[hub]" in caught.value.try_this
+    with pytest.raises(UserError, match=r"RAGMETER_DATA is not set; from the hub: .*'huggingface_hub'") as caught:
+        load("hotpotqa:dev")
+    assert "ragmeter[hub]" in caught.value.try_this
+
+
+# --- access ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("token", [None, "hf_stranger"])
+def test_a_gated_repository_says_how_to_get_access(tmp_path, monkeypatch, token):
+    gated = Repository(FILES, gated=True, granted=["hf_friend"])
+    server = HubServer({NAME: gated})
+    with server.as_hub(tmp_path) as url:
+        if token:
+            monkeypatch.setenv("HF_TOKEN", token)
+        with pytest.raises(UserError, match="gated") as caught:
+            fetch(NAME, ["big.bin"])
+        assert caught.value.where == f"{url}/datasets/{NAME}"
+        for word in ("accept its terms", "hf auth login", "HF_TOKEN"):
+            assert word in caught.value.try_this
+        monkeypatch.setenv("HF_TOKEN", "hf_friend")
+        assert fetch(NAME, ["big.bin"]).paths[0].read_bytes() == BIG
+        monkeypatch.delenv("HF_TOKEN")
+
+
+def test_a_private_repository_is_not_told_from_a_missing_one(tmp_path):
+    with HubServer({NAME: Repository(FILES, private=True)}).as_hub(tmp_path):
+        with pytest.raises(UserError, match="or it is private") as caught:
+            fetch(NAME, ["big.bin"])
+        assert "HF_TOKEN" in caught.value.try_this
+
+
+# --- what a repository says of itself -------------------------------------------------------------------------
+
+CARD = b"""---
+configs:
+- config_name: distractor
+  data_files:
+  - split: validation
+    path: distractor/validation-*
+dataset_info:
+- config_name: distractor
+  features:
+  - name: id
+    dtype: string
+  splits:
+  - name: train
+    num_examples: 90447
+  - name: validation
+    num_examples: 7405
+---
+# HotpotQA
+"""
+
+
+def test_the_sizes_that_a_repository_states_are_read(tmp_path):
+    with HubServer({NAME: Repository({"README.md": CARD})}).as_hub(tmp_path):
+        assert stated_sizes(NAME) == {"distractor": {"train": 90447, "validation": 7405}}
+
+
+def test_a_repository_that_states_no_sizes_states_none(server):
+    assert stated_sizes(NAME) == {}
+
+
+def test_a_readme_that_cannot_be_read_is_named(tmp_path):
+    broken = Repository({"README.md": b"---\ndataset_info: [1, 2\n---\n"})
+    with HubServer({NAME: broken}).as_hub(tmp_path):
+        with pytest.raises(UserError, match="says of itself cannot be read") as caught:
+            stated_sizes(NAME)
+        assert caught.value.where.endswith("README.md")
+
+
+# --- what runs keep -------------------------------------------------------------------------------------------
+
+
+def test_everything_fetched_inside_is_recorded_once_per_repository(server, repository, tmp_path):
+    with hub.recording() as fetched:
+        fetch(NAME, ["big.bin"])
+        fetch(NAME, ["plain/dev.jsonl"])
+        fetch(NAME, ["big.bin"], repository.commit({"big.bin": b"v2"}, "v2"))
+    source = hub.source(fetched)
+    assert set(source["files"]) == {"big.bin", "plain/dev.jsonl"}
+    assert [other["files"] for other in source["others"]] == [{"big.bin": sha256(b"v2")}]
+    assert json.loads(json.dumps(source)) == source
+    assert len(hub.notes(fetched)) == 1
+
+
+def test_importing_the_hub_does_not_import_its_library():
+    code = "import sys, benchmarks.sources; print('huggingface_hub' in sys.modules, 'datasets' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]

@@ -1,0 +1,199 @@
+"""A hub that fails, lies or is not there, and how one does without it."""
+
+import errno
+import hashlib
+import os
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks.core.errors import Broke, UserError
+from benchmarks.io import hub
+from benchmarks.io.hub import fetch
+from tests.support.hub_server import Repository
+
+BIG = bytes(range(256)) * 4096
+FILES = {
+    "plain/dev.jsonl": b'{"a": 1}\n',
+    "plain/train-00000-of-00002.parquet": b"PAR1 first" * 100,
+    "plain/train-00001-of-00002.parquet": b"PAR1 second" * 100,
+    "other/dev.jsonl": b'{"a": 2}\n',
+    "big.bin": BIG,
+}
+NAME = "owner/set"
+
+
+@pytest.fixture
+def repository():
+    return Repository(FILES)
+
+
+def sha256(content):
+    return hashlib.sha256(content).hexdigest()
+
+
+# --- faults ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", ["unavailable", "limited"])
+def test_a_hub_that_recovers_is_asked_again(server, fault):
+    setattr(server.faults, fault, 2)
+    assert fetch(NAME, ["big.bin"]).paths[0].read_bytes() == BIG
+
+
+@pytest.mark.parametrize(("fault", "says"), [("unavailable", "status 503"), ("limited", "429")])
+def test_a_hub_that_does_not_recover_is_given_up(server, fault, says):
+    setattr(server.faults, fault, 10_000)
+    with pytest.raises(Broke, match=says) as caught:
+        fetch(NAME, ["big.bin"])
+    assert caught.value.exit_code == 1
+
+
+def test_a_transfer_that_breaks_off_is_taken_up_where_it_broke(server, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 100_000)
+    server.faults.cuts, server.faults.cut_after = 2, 300_000
+    assert fetch(NAME, ["big.bin"]).paths[0].read_bytes() == BIG
+    assert [value for value in server.ranges if value] == ["bytes=300000-", "bytes=600000-"]
+
+
+def test_a_server_that_forgets_ranges_does_not_spoil_the_file(server):
+    server.faults.cuts, server.faults.cut_after, server.faults.forgets_ranges = 1, 300_000, True
+    assert fetch(NAME, ["big.bin"]).paths[0].read_bytes() == BIG
+
+
+@pytest.mark.parametrize("name", ["big.bin", "plain/dev.jsonl"])
+def test_content_that_is_not_what_the_hub_states_is_refused_and_not_kept(server, name):
+    server.faults.altered = {name}
+    altered = bytes([FILES[name][0] ^ 1]) + FILES[name][1:]
+    with pytest.raises(UserError, match="not the file that the hub states") as caught:
+        fetch(NAME, [name])
+    if name == "big.bin":
+        assert sha256(altered) in caught.value.what
+        assert sha256(BIG) in caught.value.what
+    else:
+        assert git_hash(altered) in caught.value.what
+        assert git_hash(FILES[name]) in caught.value.what
+    server.faults.altered = set()
+    assert fetch(NAME, [name]).paths[0].read_bytes() == FILES[name]
+
+
+def git_hash(content):
+    done = subprocess.run(["git", "hash-object", "--stdin"], input=content, capture_output=True, check=True)
+    return done.stdout.decode().strip()
+
+
+@pytest.mark.parametrize("name", ["big.bin", "plain/dev.jsonl"])
+def test_a_file_that_changed_in_the_cache_is_refused_online_and_offline(server, monkeypatch, name):
+    (path,) = fetch(NAME, [name]).paths
+    path.resolve().write_bytes(b"changed" + FILES[name][7:])
+    for offline in ("0", "1"):
+        monkeypatch.setenv("RAGMETER_OFFLINE", offline)
+        with pytest.raises(UserError, match="changed or damaged in the cache") as caught:
+            fetch(NAME, [name])
+        assert caught.value.where == str(path)
+
+
+def test_a_full_disk_is_said_before_anything_is_fetched(server, monkeypatch):
+    monkeypatch.setattr(hub.shutil, "disk_usage", lambda folder: Usage(10))
+    with pytest.raises(Broke, match="1,048,576 bytes are needed, 10 are free"):
+        fetch(NAME, ["big.bin"])
+    assert not [one for one in server.requests if one.startswith("GET /store") or "GET /datasets" in one]
+
+
+class Usage:
+    def __init__(self, free):
+        self.free = free
+
+
+def test_a_disk_that_fills_up_while_fetching_is_said(server, monkeypatch):
+    import huggingface_hub
+
+    def full(*args, **options):
+        raise OSError(errno.ENOSPC, "No space left on device", "/cache/blob")
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", full)
+    with pytest.raises(Broke, match="the disk is full") as caught:
+        fetch(NAME, ["big.bin"])
+    assert caught.value.where == "/cache/blob"
+    assert "HF_HOME" in caught.value.try_this
+
+
+def test_a_hub_that_is_not_there_is_said(server, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(Broke, match="cannot be reached") as caught:
+        fetch(NAME, ["big.bin"])
+    assert "HF_ENDPOINT" in caught.value.try_this
+
+
+# --- offline --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def offline(monkeypatch):
+    return lambda: monkeypatch.setenv("RAGMETER_OFFLINE", "1")
+
+
+def test_offline_reads_the_cache_without_a_request(server, offline):
+    online = fetch(NAME, ["plain/*"])
+    before = server.requests.total()
+    offline()
+    assert fetch(NAME, ["plain/*"]) == online
+    assert server.requests.total() == before
+
+
+def test_offline_names_what_is_not_in_the_cache(server, repository, offline):
+    fetch(NAME, ["big.bin"], repository.branches["main"])
+    offline()
+    with pytest.raises(UserError, match=r"plain/dev\.jsonl of owner/set at .* is not in the cache"):
+        fetch(NAME, ["plain/dev.jsonl"], repository.branches["main"])
+    with pytest.raises(UserError, match="owner/set at revision main is not in the cache"):
+        fetch(NAME, ["big.bin"])
+    with pytest.raises(UserError, match="owner/other at revision main is not in the cache") as caught:
+        fetch("owner/other", ["big.bin"])
+    assert "--offline" in caught.value.try_this
+
+
+def test_offline_a_cache_that_other_tools_filled_serves(server, repository, offline):
+    from huggingface_hub import hf_hub_download
+
+    hf_hub_download(NAME, "big.bin", repo_type="dataset", revision="main")
+    offline()
+    fetched = fetch(NAME, ["big.bin"])
+    assert fetched.paths[0].read_bytes() == BIG
+    assert fetched.revision == repository.branches["main"]
+
+
+def test_offline_a_half_filled_cache_is_not_taken_for_the_whole(server, repository, offline):
+    from huggingface_hub import hf_hub_download
+
+    for name in ("plain/train-00000-of-00002.parquet", "other/dev.jsonl"):
+        hf_hub_download(NAME, name, repo_type="dataset", revision="main")
+    offline()
+    with pytest.raises(UserError, match=r"shards 1 of 2 of .* is not in the cache"):
+        fetch(NAME, ["plain/train-*.parquet"])
+    with pytest.raises(UserError, match="cannot be told whether"):
+        fetch(NAME, ["other/*"])
+    assert fetch(NAME, ["other/dev.jsonl"]).paths[0].read_bytes() == FILES["other/dev.jsonl"]
+
+
+def test_going_offline_reaches_this_process_and_its_children(server):
+    from huggingface_hub import constants
+
+    before = {name: os.environ.get(name) for name in hub.OFFLINE_VARIABLES}
+    try:
+        hub.go_offline()
+        assert hub.offline()
+        assert constants.is_offline_mode()
+        code = "import huggingface_hub; print(huggingface_hub.is_offline_mode())"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == "True"
+    finally:
+        for name, value in before.items():
+            os.environ[name] = value
+
+
+def test_a_quiet_hub_shows_no_progress(server):
+    code = "from benchmarks.io import hub; hub.be_quiet(); print(hub.fetch('owner/set', ['big.bin']).paths[0].stat().st_size)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == (f"{len(BIG)}\n", "")

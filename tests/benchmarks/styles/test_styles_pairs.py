@@ -1,0 +1,195 @@
+"""Style pairs as a file, and the rewriting that fills it and goes on where it was killed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from benchmarks.core.errors import UserError
+from benchmarks.registry import load
+from benchmarks.schema import Passage, passage_id
+from benchmarks.styles.pairs import ANY, Rewriting, StylePairs, load_pairs, read_pairs, told_as, write_pairs
+from benchmarks.styles.rewrite import rewrite_candidates
+from benchmarks.styles.rules import Outcome, RuleRewriter
+
+STYLES = ("informal", "humor")
+
+
+@pytest.fixture(scope="module")
+def world():
+    """Five questions with ten candidates each; some passages are candidates of several."""
+    return load("worlds/multihop:test", {"questions": 5})
+
+
+def passage(title: str, text: str, sentences: tuple[str, ...] = (), document: str | None = None) -> Passage:
+    return Passage(passage_id(title, text, document), title, text, sentences, document)
+
+
+class Counting(RuleRewriter):
+    """The rule-based rewriter, which counts what it is asked for and can be killed."""
+
+    def __init__(self, survives: int | None = None, refuses: str = "") -> None:
+        super().__init__("test")
+        self.asked: list[tuple[str, str]] = []
+        self.survives = survives
+        self.refuses = refuses
+
+    def outcomes(self, passages: Sequence[Passage], style: str) -> list[Outcome]:
+        if self.survives is not None and len(self.asked) >= self.survives:
+            raise KeyboardInterrupt
+        self.asked += [(passage.id, style) for passage in passages]
+        return [
+            Outcome(None, failed=("refusal: no", "empty: nothing")) if p.id == self.refuses else outcome
+            for p, outcome in zip(passages, super().outcomes(passages, style), strict=True)
+        ]
+
+
+TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@given(
+    rows=st.lists(
+        st.tuples(st.sampled_from(["", "q1", "q2"]), TEXTS, TEXTS, TEXTS.filter(str.strip), st.booleans()),
+        max_size=6,
+        unique_by=lambda row: (row[0], row[1], row[2]),
+    )
+)
+def test_what_is_written_is_read_again(tmp_path: Path, rows):
+    made = []
+    for question, title, text, told, failed in rows:
+        formal = passage(title, text, (text,), "d1" if failed else None)
+        retold = None if failed else told_as(formal, told, (told,))
+        made.append(Rewriting(question, formal, "humor", retold, "" if failed else "m", ("x: y",) if failed else ()))
+    path = tmp_path / "pairs.jsonl"
+    assert write_pairs(path, made, rewriter="r", made_from="b", overwrite=True) == len(made)
+    found = list(read_pairs(path))
+    # A failed line keeps no sentences: nothing will ever be looked up in it.
+    assert found == [one if one.told else replace(one, formal=replace(one.formal, sentences=())) for one in made]
+    assert StylePairs(found).fingerprint == StylePairs(reversed(made)).fingerprint
+
+
+def test_pairs_are_found_by_id_and_never_cross_questions():
+    formal = passage("t", "x")
+    pairs = StylePairs([Rewriting("q1", formal, "informal", told_as(formal, "x!"))])
+    assert pairs.get("q1", formal.id, "informal").text == "x!"
+    assert pairs.get("q2", formal.id, "informal") is None
+    assert pairs.get("q1", formal.id, "humor") is None
+    shared = StylePairs([Rewriting(ANY, formal, "informal", told_as(formal, "x?"))])
+    assert shared.get("q2", formal.id, "informal").text == "x?"
+
+
+def test_two_texts_of_one_pair_are_refused():
+    formal = passage("t", "x")
+    with pytest.raises(UserError, match="two informal texts"):
+        StylePairs([Rewriting("q", formal, "informal", told_as(formal, text)) for text in ("a", "b")])
+
+
+def test_a_passage_is_rewritten_once_and_every_question_gets_its_line(world, tmp_path: Path):
+    rewriter = Counting()
+    summary = rewrite_candidates(world, rewriter, STYLES, tmp_path / "p.jsonl", batch=7)
+    distinct = {c for q in world.questions for c in q.candidates}
+    assert len(rewriter.asked) == len(set(rewriter.asked)) == 2 * len(distinct) == summary.asked
+    pairs = load_pairs(tmp_path / "p.jsonl")
+    assert len(pairs) == summary.pairs == 2 * sum(len(q.candidates) for q in world.questions)
+    plain = RuleRewriter("test")
+    for one in pairs:
+        assert one.told == plain.rewrite([one.formal], one.style)[0]
+    assert pairs.by == {"rule": len(pairs)}
+
+
+@pytest.mark.parametrize("survives", [0, 7, 40])
+@pytest.mark.parametrize("cut", [0, 1, 90])
+def test_a_killed_rewriting_goes_on_and_ends_with_the_same_file(world, tmp_path: Path, survives: int, cut: int):
+    whole, killed = tmp_path / "whole.jsonl", tmp_path / "killed.jsonl"
+    rewrite_candidates(world, Counting(), STYLES, whole, batch=7)
+    with pytest.raises(KeyboardInterrupt):
+        rewrite_candidates(world, Counting(survives), STYLES, killed, batch=7)
+    header_end = killed.read_bytes().index(b"\n") + 1
+    size = max(header_end, killed.stat().st_size - cut)
+    with killed.open("rb+") as file:  # as a killed process leaves it: in the middle of a line
+        file.truncate(size)
+    kept = {(one.formal.id, one.style) for one in load_pairs_of_complete_lines(killed)}
+    second = Counting()
+    summary = rewrite_candidates(world, second, STYLES, killed, batch=7)
+    assert set(killed.read_text("utf-8").splitlines()) == set(whole.read_text("utf-8").splitlines())
+    assert not kept & set(second.asked)
+    assert summary.pairs == len(load_pairs(whole))
+    third = Counting()
+    rewrite_candidates(world, third, STYLES, killed, batch=7)
+    assert third.asked == []
+
+
+def load_pairs_of_complete_lines(path: Path) -> list[Rewriting]:
+    lines = path.read_text("utf-8").splitlines(keepends=True)
+    complete = path.with_suffix(".complete")
+    complete.write_text("".join(line for line in lines if line.endswith("\n")), "utf-8")
+    return list(read_pairs(complete))
+
+
+def test_what_failed_for_good_is_counted_and_asked_again_only_on_request(world, tmp_path: Path):
+    path = tmp_path / "p.jsonl"
+    bad = world.questions[0].candidates[0]
+    asked_by = sum(bad in question.candidates for question in world.questions)
+    first = rewrite_candidates(world, Counting(refuses=bad), STYLES, path)
+    assert first.given_up == 2 * asked_by
+    assert first.tries == {"refusal": 2, "empty": 2}
+    assert load_pairs(path).failed == {"informal": asked_by, "humor": asked_by}
+    again = Counting()
+    assert rewrite_candidates(world, again, STYLES, path).given_up == 2 * asked_by
+    assert again.asked == []
+    last = rewrite_candidates(world, again, STYLES, path, retry_failed=True)
+    assert [asked for asked, _ in again.asked] == [bad, bad]
+    assert (last.given_up, last.pairs) == (0, first.pairs + first.given_up)
+    assert load_pairs(path).failed == {}
+
+
+def test_texts_of_two_rewriters_or_two_benchmarks_do_not_mix(world, tmp_path: Path):
+    path = tmp_path / "p.jsonl"
+    rewrite_candidates(world, RuleRewriter("test"), STYLES, path)
+    with pytest.raises(UserError, match="rewriter is"):
+        rewrite_candidates(world, RuleRewriter("train"), STYLES, path)
+    with pytest.raises(UserError, match="made from is"):
+        rewrite_candidates(load("worlds/multihop:test", {"questions": 4}), RuleRewriter("test"), STYLES, path)
+
+
+def test_questions_without_candidates_have_nothing_to_rewrite(world, tmp_path: Path):
+    bare = replace(world, questions=[replace(question, candidates=None) for question in world.questions])
+    with pytest.raises(UserError, match="no candidates to rewrite"):
+        rewrite_candidates(bare, RuleRewriter("test"), STYLES, tmp_path / "p.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"formal": "another text"}, "not that of the passage"),
+        ({"told": " "}, "is empty"),
+        ({"told": 3}, "must be a string"),
+        ({"question": None}, "is null"),
+        ({"sentences": {"told": "x"}}, "must be a list"),
+    ],
+)
+def test_a_faulty_line_is_named(tmp_path: Path, change, what):
+    formal = passage("t", "x")
+    path = tmp_path / "p.jsonl"
+    write_pairs(path, [Rewriting("q", formal, "humor", told_as(formal, "y"))], rewriter="r", made_from="b")
+    head, row = path.read_text("utf-8").splitlines()
+    path.write_text(f"{head}\n{json.dumps({**json.loads(row), **change})}\n", "utf-8")
+    with pytest.raises(UserError, match=what) as error:
+        load_pairs(path)
+    assert "line 2" in error.value.where
+
+
+def test_a_file_of_something_else_is_refused(tmp_path: Path):
+    path = tmp_path / "p.jsonl"
+    path.write_text('{"question": "q"}\n', "utf-8")
+    with pytest.raises(UserError, match="not a file of style pairs"):
+        load_pairs(path)
+    with pytest.raises(UserError, match="in the way"):
+        write_pairs(path, [], rewriter="r", made_from="b")

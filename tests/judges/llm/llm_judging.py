@@ -1,0 +1,29 @@
+"""LLM judges at an endpoint, and what they are asked about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks.schema import Passage, Question
+from judges.judge import Item, Judge, JudgeCall, Pair
+from methods.api import Prediction, Services
+
+PARIS = Question("1", "What is the capital of France?", ("Paris",), {"Paris": ("City of Light",)})
+
+
+def build(name: str, url: str, cache: Path | None = None, **options: Any) -> Any:
+    config = {"model": "m", "base_url": url, "key_variable": None, "backoff_s": 0.001, **options}
+    return Judge.of(name, config).build(Services(cache=cache))
+
+
+def item(question: Question, answer: str, **notes: Any) -> Item:
+    return Item(question, Prediction(question.id, answer, notes=notes))
+
+
+def pair(one: str, other: str, question: Question = PARIS, passages: tuple[Passage, ...] = ()) -> Pair:
+    return Pair(question, Prediction(question.id, one), Prediction(question.id, other), passages)
+
+
+def verdict_of(calls: list[JudgeCall]) -> Any:
+    return calls[0].parsed.value["verdict"] if calls and calls[0].parsed.value else None

@@ -1,0 +1,292 @@
+"""The grounding judge ranks controls and gives ragas' numbers unrounded, from kept replies and under faults too."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from benchmarks import registry
+from benchmarks.registry import Benchmark
+from benchmarks.schema import Question
+from judges.judge import RULE, Item, Judge, Score
+from judges.llm.grounding import (
+    ANSWER_CLAIMS,
+    ANSWER_VERDICTS,
+    STATEMENT_VERDICTS,
+    STATEMENTS,
+    Grounding,
+    GroundingConfig,
+    RuleGroundingConfig,
+    from_counts,
+    judge_by_rule,
+)
+from methods.api import Prediction, Services
+from methods.baselines.controls import deal, gold_text
+from methods.models.chat import ChatModel
+from methods.models.endpoint import ChatConfig
+from methods.models.reply_cache import ResponseCache
+from ragmeter.scripted import WorldTruth
+from tests.support.faults import Faults
+
+FAITHFUL, CORRECT = "faithfulness", "factual_correctness"
+QUESTIONS = 25
+
+
+@pytest.fixture(scope="module")
+def world() -> Benchmark:
+    return registry.load("worlds/multihop:test", {})
+
+
+@pytest.fixture(scope="module")
+def truth_url(world: Benchmark) -> Iterator[str]:
+    with WorldTruth([world]).server().running() as url:
+        yield url
+
+
+def config(url: str, **options: Any) -> GroundingConfig:
+    return GroundingConfig(model="m", base_url=url, key_variable=None, backoff_s=0.01, **options)
+
+
+def judge(url: str, cache: Path | None = None, **options: Any) -> Grounding:
+    return Grounding(config(url, **options), Services(cache=cache))
+
+
+def items(world: Benchmark, answer: Callable[[Question], str], most: int = QUESTIONS) -> list[Item]:
+    return [
+        Item(question, Prediction(question.query_id, answer(question)), tuple(world.corpus.get(question.evidence)))
+        for question in world.questions[:most]
+    ]
+
+
+def values(made: Any, asked: Sequence[Item]) -> dict[str, list[float | None]]:
+    """By measure; asked once for both."""
+    scores = [made.score(item, calls) for item, calls in zip(asked, made.ask(asked), strict=True)]
+    return {measure: [score[measure].value for score in scores] for measure in (FAITHFUL, CORRECT)}
+
+
+def mean(found: Sequence[float | None]) -> float:
+    known = [value for value in found if value is not None]
+    return sum(known) / len(known)
+
+
+def rule(**options: Any) -> Any:
+    return judge_by_rule(RuleGroundingConfig(**options), Services())
+
+
+# -- controls --
+
+
+@pytest.mark.slow
+def test_controls_of_a_world_are_ranked_as_they_should_be(world: Benchmark, truth_url: str) -> None:
+    dealt = deal(world.questions, 0)
+    made = judge(truth_url)
+    gold = items(world, gold_text)
+    assert values(made, gold) == {FAITHFUL: [1.0] * QUESTIONS, CORRECT: [1.0] * QUESTIONS}
+    shuffled = values(made, items(world, lambda question: dealt[question.query_id]))
+    assert mean(shuffled[FAITHFUL]) < 0.05
+    assert mean(shuffled[CORRECT]) < 0.05
+    whole = values(made, items(world, lambda question: world.corpus.get(question.evidence[:1])[0].text, 10))
+    assert whole[FAITHFUL] == [1.0] * 10
+    assert mean(whole[CORRECT]) < 0.05
+
+
+@pytest.mark.slow
+def test_gold_answers_read_from_other_passages_are_not_faithful(world: Benchmark, truth_url: str) -> None:
+    asked = items(world, gold_text)
+    moved = [replace(item, passages=other.passages) for item, other in zip(asked, [*asked[7:], *asked[:7]], strict=True)]
+    found = values(judge(truth_url), moved)
+    assert mean(found[FAITHFUL]) < 0.1
+    assert mean(found[CORRECT]) == 1.0
+
+
+@pytest.mark.slow
+def test_precision_does_not_ask_about_the_reference(world: Benchmark, truth_url: str) -> None:
+    asked = items(world, gold_text, 2)
+    parts = {call.part for mine in judge(truth_url, mode="precision").ask(asked) for call in mine}
+    assert parts == {STATEMENTS, STATEMENT_VERDICTS, ANSWER_CLAIMS, ANSWER_VERDICTS}
+
+
+def test_rules_rank_the_controls_of_a_world_as_they_should_be(world: Benchmark) -> None:
+    dealt = deal(world.questions, 0)
+    every, made = len(world.questions), rule()
+    asked = items(world, gold_text, every)
+    gold = values(made, asked)
+    shuffled = values(made, items(world, lambda question: dealt[question.query_id], every))
+    whole = values(made, items(world, lambda question: world.corpus.get(question.evidence[:1])[0].text, every))
+    assert mean(gold[FAITHFUL]) > 0.9
+    assert gold[CORRECT] == [1.0] * every
+    assert mean(shuffled[FAITHFUL]) < 0.1
+    assert mean(shuffled[CORRECT]) < 0.1
+    assert mean(whole[FAITHFUL]) == 1.0
+    assert mean(whole[CORRECT]) < 0.2
+    assert values(made, items(world, lambda _: "", 9))[FAITHFUL] == [0.0] * 9
+    assert values(made, items(world, lambda _: "I don't know", 9))[CORRECT] == [0.0] * 9
+    assert {call.model for mine in made.ask(asked[:3]) for call in mine} == {RULE}
+    assert Judge.of("rule_grounding").rule
+    assert set(Judge.of("rule_grounding").metrics) == {FAITHFUL, CORRECT}
+
+
+# -- the definition: ragas --
+
+
+def partly_right(world: Benchmark, most: int = 6) -> list[Item]:
+    """Answers of which something is right and something wrong, in prose and as lists."""
+    found = []
+    sets = [question for question in world.questions if question.answer_set][:most]
+    for number, question in enumerate([*world.questions[:most], *sets]):
+        passages = tuple(world.corpus.get(question.evidence))
+        elsewhere = world.corpus[11 * number + 3].text
+        wrong = [question.answers[0], *world.questions[number + 1].answers]
+        for answer in (f"{passages[0].text} {elsewhere}", ", ".join(wrong), gold_text(question), "I don't know"):
+            found.append(Item(question, Prediction(question.query_id, answer), passages))
+    return found
+
+
+def ragas_values(url: str, cache: Path, asked: Sequence[Item], options: Mapping[str, Any]) -> list[tuple[float, float]]:
+    """What ragas' own metric objects say, asked through the same client and cache."""
+    from ragas.llms.base import InstructorBaseRagasLLM
+    from ragas.metrics.collections import FactualCorrectness, Faithfulness
+
+    model = ChatModel(ChatConfig(**config(url).model_dump(include=set(ChatConfig.model_fields)), key_variable=None), cache=cache)
+
+    class InProcess(InstructorBaseRagasLLM):
+        def generate(self, prompt: str, response_model: type[BaseModel]) -> Any:
+            (found,) = model.complete_structured([[{"role": "user", "content": prompt}]], response_model)
+            return found.value
+
+        async def agenerate(self, prompt: str, response_model: type[BaseModel]) -> Any:
+            return self.generate(prompt, response_model)
+
+    faithful, correct = Faithfulness(llm=InProcess()), FactualCorrectness(llm=InProcess(), **options)
+
+    async def both(item: Item) -> tuple[float, float]:
+        answer, contexts = item.prediction.answer, [passage.full_text for passage in item.passages]
+        reference = ", ".join(item.question.answers) if item.question.answer_set else item.question.answers[0]
+        one = await faithful.ascore(user_input=item.question.text, response=answer, retrieved_contexts=contexts)
+        other = await correct.ascore(response=answer, reference=reference)
+        return float(one.value), float(other.value)
+
+    return [asyncio.run(both(item)) for item in asked]
+
+
+@pytest.mark.parametrize(
+    ("mode", "atomicity", "coverage", "most"),
+    [
+        ("f1", "high", "low", 2),
+        pytest.param("precision", "high", "low", 6, marks=pytest.mark.slow),
+        pytest.param("recall", "low", "high", 6, marks=pytest.mark.slow),
+        pytest.param("f1", "low", "low", 6, marks=pytest.mark.slow),
+        pytest.param("f1", "high", "high", 6, marks=pytest.mark.slow),
+    ],
+)
+def test_the_numbers_are_those_of_ragas_on_the_same_replies(
+    world: Benchmark, tmp_path: Path, mode: str, atomicity: str, coverage: str, most: int
+) -> None:
+    options = {"mode": mode, "atomicity": atomicity, "coverage": coverage}
+    server = WorldTruth([world]).server()
+    asked, cache = partly_right(world, most), tmp_path / "cache.sqlite"
+    with server.running() as url:
+        made = judge(url, cache, **options)
+        ours = [made.score(item, calls) for item, calls in zip(asked, made.ask(asked), strict=True)]
+        sent = server.calls
+        theirs = ragas_values(url, cache, asked, options)
+        # The very same prompts and JSON shapes: every call that ragas makes is answered from our cache.
+        assert server.calls == sent
+    assert len({score[FAITHFUL].value for score in ours}) > 3
+    assert len({score[CORRECT].value for score in ours}) > 3
+    for score, (faithful, correct) in zip(ours, theirs, strict=True):
+        assert score[CORRECT].value == pytest.approx(correct, abs=0.005)  # ragas rounds to two decimals
+        if math.isnan(faithful):
+            assert score[FAITHFUL] == Score(None, "no claim was found in the answer")
+        else:
+            assert score[FAITHFUL].value == faithful
+
+
+counts = st.lists(st.integers(0, 1), max_size=12)
+
+
+@given(answer=counts, reference=counts)
+def test_arithmetic_is_ragas_arithmetic(answer: list[int], reference: list[int]) -> None:
+    from ragas.metrics.utils import fbeta_score
+
+    tp, fp, fn = sum(answer), len(answer) - sum(answer), len(reference) - sum(reference)
+    assert from_counts(answer, reference, "f1") == pytest.approx(fbeta_score(tp, fp, fn), abs=1e-12)
+    assert from_counts(answer, reference, "precision") == pytest.approx(tp / (tp + fp + 1e-8), abs=1e-7)
+    assert from_counts(answer, reference, "recall") == pytest.approx(tp / (tp + fn + 1e-8), abs=1e-7)
+    three = [from_counts(answer, reference, mode) for mode in ("precision", "f1", "recall")]
+    assert all(0 <= value <= 1 for value in three)
+    assert min(three[0], three[2]) - 1e-12 <= three[1] <= max(three[0], three[2]) + 1e-12
+
+
+# -- faults, replay --
+
+
+@pytest.mark.slow
+def test_every_item_is_accounted_for_when_replies_are_corrupted_and_calls_fail(world: Benchmark, tmp_path: Path) -> None:
+    asked = partly_right(world)
+    with WorldTruth([world]).server().running() as url:
+        clean = judge(url)
+        expected = [clean.score(item, calls) for item, calls in zip(asked, clean.ask(asked), strict=True)]
+    faults = Faults(passing=0.2, seed=1)
+    truth = WorldTruth([world], corruption=0.2, faults=faults, seed=2)
+    with truth.server().running() as url:
+        made = judge(url, tmp_path / "cache.sqlite", timeout_s=1.0, attempts=8, concurrency=32)
+        calls = made.ask(asked)
+    assert sum(truth.corrupted.values()) >= 10
+    assert sum(faults.played.values()) >= 10
+    unscored = 0
+    for item, mine, known in zip(asked, calls, expected, strict=True):
+        score = made.score(item, mine)
+        for measure in (FAITHFUL, CORRECT):
+            if score[measure].value is None:
+                assert score[measure].unscored
+                unscored += known[measure].value is not None
+            else:
+                assert score[measure] == known[measure]  # nothing that was spoilt is taken for an opinion
+    assert 0 < unscored < 2 * len(asked)
+    for call in (call for mine in calls for call in mine):
+        assert (call.parsed.value is None) == bool(call.parsed.unscored)
+
+
+@pytest.mark.slow
+def test_kept_replies_give_the_same_numbers_without_calls_key_or_ragas(
+    world: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, cache = partly_right(world), tmp_path / "cache.sqlite"
+    server = WorldTruth([world], corruption=0.1).server()
+    with server.running() as url:
+        made = judge(url, cache)
+        calls = made.ask(asked)
+        scores = [made.score(item, mine) for item, mine in zip(asked, calls, strict=True)]
+        sent = server.calls
+        assert [[(call.part, call.key, call.parsed) for call in mine] for mine in judge(url, cache).ask(asked)] == [
+            [(call.part, call.key, call.parsed) for call in mine] for mine in calls
+        ]
+        again = server.calls - sent
+    failed = {call.key for mine in calls for call in mine if call.parsed.unscored}
+    assert again <= len(failed)  # only an empty reply, which is not kept, is asked for again
+    assert all(call.model == "scripted/world-truth" for mine in calls for call in mine if call.parsed.value)
+
+    monkeypatch.setitem(sys.modules, "ragas", None)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    kept = {entry.key: json.loads(entry.reply)["text"] for entry in ResponseCache(cache).entries()}
+    reader = Grounding(GroundingConfig(model="m"), Services())
+    replayed = [
+        [replace(call, parsed=reader.parse(call.part, kept[call.key])) if call.key in kept else call for call in mine] for mine in calls
+    ]
+    assert [reader.score(item, mine) for item, mine in zip(asked, replayed, strict=True)] == scores
+    # Another policy on the same replies: the mode.
+    strict = Grounding(GroundingConfig(model="m", mode="precision"), Services())
+    precision = [strict.score(item, mine)[CORRECT].value for item, mine in zip(asked, replayed, strict=True)]
+    assert precision != [score[CORRECT].value for score in scores]

@@ -1,0 +1,161 @@
+"""LLM judges on worlds, whose truth is known: which verdicts are right, and what becomes of calls under faults."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise as pairwise_of
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from benchmarks import registry as datasets
+from benchmarks.schema import Passage, Question
+from benchmarks.text import em
+from judges.judge import Item, JudgeCall, Pair
+from judges.llm.ask import NO_REPLY
+from judges.llm.match import MatchVerdicts
+from methods.api import Prediction
+from methods.models.reply_cache import ResponseCache
+from ragmeter.scripted import NAME, WorldTruth
+from tests.support.faults import Faults
+
+REFERENCE = "worlds/multihop:test"
+
+
+@pytest.fixture(scope="session")
+def llm(module_at: Callable[[Path], ModuleType]) -> ModuleType:
+    return module_at(Path(__file__).with_name("llm_judging.py"))
+
+
+def is_plain(question: Question) -> bool:
+    """Whether one name or number answers it, which can be said in a sentence."""
+    return question.answerable and not question.answer_set and question.golds[0] not in ("yes", "no")
+
+
+@pytest.fixture(scope="module")
+def questions() -> list[Question]:
+    return list(datasets.load(REFERENCE).questions)
+
+
+def shifted(llm: ModuleType, questions: list[Question]) -> list[Item]:
+    """Every third answer is right, every third that of the next question, every third right in a sentence."""
+    items = []
+    for row, question in enumerate(questions):
+        gold = ", ".join(question.answers) if question.answer_set else question.answers[0]
+        wrong = questions[(row + 1) % len(questions)].answers[0]
+        items.append(llm.item(question, [gold, wrong, f"As told, it is {gold}."][row % 3]))
+    return items
+
+
+def test_match_agrees_with_exact_match_on_worlds(llm: ModuleType, questions: list[Question]) -> None:
+    truth = WorldTruth.of(REFERENCE)
+    items = [one for row, one in enumerate(shifted(llm, questions)) if row % 3 < 2 and not one.question.answer_set][:90]
+    with truth.server().running() as url:
+        asked = llm.build("match", url, exact="none").ask(items)
+        short = llm.build("match", url).ask(items)
+    assert truth.unrecognised == 0
+    exact = [em(one.prediction.answer, one.question.golds) == 1 for one in items]
+    assert [llm.verdict_of(calls) == "Match" for calls in asked] == exact
+    assert [llm.verdict_of(calls) == "Match" for calls in short] == exact
+    assert 30 < sum(exact) < len(items) - 30
+    assert {calls[0].model for calls in asked} == {NAME}
+
+
+def test_match_forgives_wording_where_exact_match_does_not(llm: ModuleType, questions: list[Question]) -> None:
+    items = [one for row, one in enumerate(shifted(llm, questions)) if row % 3 == 2 and is_plain(one.question)][:40]
+    with WorldTruth.of(REFERENCE).server().running() as url:
+        verdicts = MatchVerdicts(llm.build("match", url))
+        found = verdicts.verdicts([one.question for one in items], [one.prediction.answer for one in items])
+    assert set(found) == {"Match"}
+
+
+def test_style_and_content_are_judged_rightly_on_worlds(llm: ModuleType) -> None:
+    reference = "worlds/style:test"
+    found = datasets.load(reference).extra["styles"].values()
+    pairs = [one for styled in found for one in styled if one.style == "informal"][:20]
+    with WorldTruth.of(reference).server().running() as url:
+        style = llm.build("style", url).ask_texts([p.formal.text for p in pairs] + [p.told.text for p in pairs] + [" "])
+        content = llm.build("content", url).ask_texts(
+            [(p.formal.text, p.told.text) for p in pairs]
+            + [(p.formal.text, "Nothing of it.") for p in pairs]
+            + [(p.formal.text, p.told.text + " It ended in 987654.") for p in pairs]
+            + [("x y", " x\ny"), ("x", ""), (" ", "x")]
+        )
+    verdicts = [llm.verdict_of(calls) for calls in style]
+    assert verdicts[:20] == ["Formal"] * 20
+    assert verdicts[20:40].count("Informal") >= 19  # a retelling may find nothing to retell
+    assert verdicts[40] is None
+    kept, lost, altered = (Counter(map(llm.verdict_of, content[n : n + 20])) for n in (0, 20, 40))
+    assert kept["Kept"] == 20
+    assert lost["Lost"] >= 19
+    assert altered["Altered"] == 20
+    assert [llm.verdict_of(calls) for calls in content[60:]] == ["Kept", "Lost", None]
+    assert [calls[0].key for calls in content[60:62]] == [None, None]
+
+
+def test_an_answer_is_held_against_its_passages(llm: ModuleType) -> None:
+    with WorldTruth.of("worlds/style:test").server().running() as url:
+        judge = llm.build("content", url)
+        judged = Item(llm.PARIS, Prediction("1", "built in 1900"), (Passage("p", "", "It was built in 1900."),))
+        (calls,) = judge.ask([judged])
+        assert judge.score(judged, calls)["kept"].value == 1.0
+        assert judge.score(llm.item(llm.PARIS, "x"), judge.ask([llm.item(llm.PARIS, "x")])[0])["kept"].value is None
+
+
+KINDS = ("429", "429_after", "500", "cut_connection", "invalid_json", "empty_choices", "wrong_content_type")
+
+
+@pytest.mark.slow
+def test_with_a_fifth_corrupted_and_a_fifth_faulty_every_call_is_accounted_for(
+    llm: ModuleType, questions: list[Question], tmp_path: Path
+) -> None:
+    truth = WorldTruth.of(REFERENCE, corruption=0.2, faults=Faults(passing=0.2, kinds=KINDS))
+    items = [one for one in shifted(llm, questions) if is_plain(one.question)][:120]
+    pairs = [Pair(a.question, a.prediction, Prediction(a.question.id, b.prediction.answer)) for a, b in pairwise_of(items)]
+    server = truth.server()
+    with server.running() as url:
+        match = llm.build("match", url, tmp_path / "c.sqlite", exact="none")
+        pairwise = llm.build("pairwise", url, tmp_path / "c.sqlite", repetitions=1)
+        judged, battles = match.ask(items), pairwise.ask(pairs)
+        sent, spoilt = server.calls, Counter(truth.corrupted)
+        again = match.ask(items), pairwise.ask(pairs)
+        retried = server.calls - sent
+    assert sum(truth.faults.played.values()) > 20
+    # Every call is read or has a reason, never both.
+    calls = [call for made in (*judged, *battles) for call in made]
+    assert len(calls) == len(items) + 2 * len(pairs)
+    assert all((call.parsed.value is None) != (call.parsed.unscored is None) for call in calls)
+    unscored = [call for call in calls if call.parsed.value is None]
+    assert all(call.parsed.unscored for call in unscored)
+    # What was spoilt is what is unscored, to the call, but for objects in a wrapping, which can be read.
+    wrapped = {c.key for made in battles for c in made if c.parsed.value and _wrapped(tmp_path, c)}
+    assert {call.key for call in unscored}.isdisjoint(wrapped)
+    assert len({call.key for call in unscored}) + len(wrapped) == sum(spoilt.values())
+    assert len(wrapped) > 0
+    assert 0.1 * len(calls) < len(unscored) < 0.3 * len(calls)
+    empty = {call.key for call in unscored if (call.parsed.unscored or "").startswith(NO_REPLY)}
+    assert len(empty) == spoilt["empty"] > 0
+    # An empty reply is never kept, so it is asked for again; nothing else is.
+    assert len(empty) <= retried <= 4 * len(empty)  # each may meet three faults first
+    assert [[c.parsed for c in made] for half in again for made in half] == [
+        [c.parsed for c in made] for half in (judged, battles) for made in half
+    ]
+    # What was read is right.
+    for one, made in zip(items, judged, strict=True):
+        if (verdict := llm.verdict_of(made)) is not None:
+            gold = [g.casefold() for g in one.question.golds]
+            right = any(g in one.prediction.answer.casefold() for g in gold)
+            assert (verdict == "Match") == right
+    scored = sum(match.score(one, made)["accuracy"].value is not None for one, made in zip(items, judged, strict=True))
+    assert scored + sum(llm.verdict_of(made) is None for made in judged) == len(items)
+    assert spoilt["refusal"] > 0
+    assert any((call.parsed.unscored or "").startswith("refusal") for call in unscored)
+
+
+def _wrapped(folder: Path, call: JudgeCall) -> bool:
+    if call.key is None:
+        return False
+    kept = ResponseCache(folder / "c.sqlite").get([call.key])
+    return "I hope this helps" in kept[call.key]["text"]

@@ -1,0 +1,210 @@
+"""Answer metrics: hand tables, several golds, sets of answers, unanswerable questions."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks import text
+from benchmarks.schema import Question
+from judges.metric import Batch, Scores, parse
+from methods.api import Prediction
+
+
+def question(*answers, **more):
+    return Question("q", "?", tuple(answers), **more)
+
+
+def scores(metric: str, questions, answers) -> Scores:
+    predictions = [Prediction(q.query_id, a) for q, a in zip(questions, answers, strict=True)]
+    return parse(metric).compute(Batch(questions, predictions))
+
+
+def one(metric: str, asked: Question, answer: str) -> float:
+    return float(scores(metric, [asked], [answer])[0])
+
+
+@pytest.mark.parametrize(
+    ("metric", "golds", "answer", "expected"),
+    [
+        ("em", ["The Beatles"], "beatles!", 1),
+        ("em(rules=strict)", ["The Beatles"], "beatles!", 0),
+        ("em(rules=strict)", ["x", "beatles!"], "beatles!", 0),  # the first gold alone
+        ("em(rules=strict)", ["A"], "A", 1),
+        ("em(rules=clara)", ["yes"], "True", 1),
+        ("em(rules=squad)", ["yes"], "True", 0),
+        ("f1", ["cat sat down"], "the cat sat", 0.8),
+        ("f1(rules=hotpotqa)", ["yes"], "yes it is", 0),
+        ("f1(rules=squad)", ["yes"], "yes it is", 0.5),
+        ("f1(rules=musique)", ["yes"], "yes it is", 0.5),
+        ("f1(rules=longbench)", ["dog", "cat"], "cat", 1),
+        ("answer_precision", ["cat sat down"], "the cat sat", 1),
+        ("answer_recall", ["cat sat down"], "the cat sat", 2 / 3),
+        ("cover_em", ["John"], "Johnson", 1),
+        ("cover_em(match=word)", ["John"], "Johnson", 0),
+        ("cover_em(match=tokens)", ["New York"], "York is new to me", 1),
+    ],
+)
+def test_hand_table(metric, golds, answer, expected):
+    assert one(metric, question(*golds), answer) == pytest.approx(expected, abs=1e-15)
+
+
+def test_an_alias_is_as_good_as_the_answer():
+    asked = question("United States", aliases={"United States": ("USA", "U.S.")})
+    assert one("em", asked, "the US") == 1
+    assert one("cover_em", asked, "in the usa") == 1
+
+
+ANSWER_METRICS = [
+    "em",
+    "em(rules=squad_v2)",
+    "em(rules=clara)",
+    "f1",
+    "f1(rules=hotpotqa)",
+    "f1(rules=musique)",
+    "f1(rules=longbench)",
+    "f1(rules=squad_v2)",
+    "answer_precision",
+    "answer_recall",
+    "cover_em",
+    "cover_em(match=word)",
+    "cover_em(match=tokens)",
+]
+
+
+@pytest.mark.parametrize("metric", ANSWER_METRICS)
+def test_golds_that_normalise_to_nothing_and_unanswerable_questions(metric):
+    for golds, answer in product((["A"], ["The The"], ["", "..."], []), ("", "the", "anything at all")):
+        assert np.isnan(one(metric, question(*golds), answer)), (golds, answer)
+    # Beside a real gold an empty one counts for nothing.
+    assert [one(metric, question("A", "cat"), answer) for answer in ("", "the", "cat")] == [0, 0, 1]
+    # Unanswerable questions count under squad_v2 alone.
+    asked = question("some gold", answerable=False)
+    if "squad_v2" in metric:
+        assert [one(metric, asked, answer) for answer in ("", "Unanswerable.", "some gold")] == [1, 1, 0]
+    else:
+        assert np.isnan(one(metric, asked, ""))
+
+
+def test_abstaining_on_an_answerable_question_is_wrong():
+    assert one("em(rules=squad_v2)", question("cat"), "unanswerable") == 0
+    assert one("f1(rules=squad_v2)", question("cat"), "") == 0
+
+
+ALL_OF = question("Paris", "Lyon", "Aix-en-Provence", aliases={"Lyon": ("Lyons", "City of Lyon")}, answer_set=True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "em", "f1", "cover"),
+    [
+        ("Paris, Lyon, Aix-en-Provence", 1, 1, 1),
+        ("Aix-en-Provence\nLyons and Paris", 1, 1, 1),  # any order, any separators, an alias
+        ("the City of Lyon, Paris and Aix-en-Provence", 1, 1, 1),
+        ("Paris", 0, 0.5, 0),  # naming one of three is not complete: precision 1, recall 1/3
+        ("Paris, Lyon", 0, 0.8, 0),
+        ("Paris, Lyon, Aix-en-Provence, Nice", 0, 6 / 7, 1),
+        ("Paris, Paris, Lyon, Aix-en-Provence", 0, 6 / 7, 1),  # once each
+        ("Rome", 0, 0, 0),
+        ("", 0, 0, 0),
+    ],
+)
+def test_a_set_of_answers_must_be_named_completely(answer, em, f1, cover):
+    assert one("em", ALL_OF, answer) == em
+    assert one("f1", ALL_OF, answer) == pytest.approx(f1)
+    assert one("cover_em", ALL_OF, answer) == cover
+
+
+def test_names_exchanged_between_two_answers_of_a_set_are_not_exact():
+    asked = question("John Smith", "Jane Doe", answer_set=True)
+    assert one("em", asked, "John Doe, Jane Smith") == 0
+    assert one("em", asked, "Jane Doe, John Smith") == 1
+
+
+def test_an_answer_of_a_set_may_hold_the_linking_word_or_begin_like_another():
+    asked = question("Romeo and Juliet", "Romeo", answer_set=True)
+    assert one("em", asked, "Romeo and Romeo and Juliet") == 1
+    assert one("em", asked, "Romeo and Juliet and Romeo") == 1
+    assert one("em", asked, "Romeo and Juliet") == 0
+
+
+def test_a_set_with_the_same_answer_twice_wants_it_once():
+    assert one("em", question("Paris", "paris.", answer_set=True), "Paris") == 1
+
+
+def test_a_set_of_a_thousand_answers_is_scored_at_once():
+    names = [f"name {number}" for number in range(1000)]
+    asked = question(*names, answer_set=True)
+    assert one("em", asked, ", ".join(reversed(names))) == 1
+    assert one("em", asked, ", ".join(names[1:])) == 0
+
+
+words = st.lists(st.sampled_from(["cat", "dog", "the", "and", "yes", "no", "York", "New"]), max_size=5).map(" ".join)
+questions = st.builds(
+    lambda answers, is_set, aliases: question(*answers, answer_set=is_set, aliases={answer: tuple(aliases) for answer in answers[:1]}),
+    st.lists(words, max_size=3),
+    st.booleans(),
+    st.lists(words, max_size=2),
+)
+
+
+@given(st.lists(st.tuples(questions, words), max_size=8))
+@settings(deadline=None)
+def test_em_never_exceeds_f1_precision_recall_or_cover(rows):
+    asked, answers = [row[0] for row in rows], [row[1] for row in rows]
+    exact = scores("em", asked, answers)
+    for other in (
+        "f1",
+        "f1(rules=hotpotqa)",
+        "f1(rules=musique)",
+        "f1(rules=longbench)",
+        "answer_precision",
+        "answer_recall",
+        "cover_em",
+        "cover_em(match=word)",
+        "cover_em(match=tokens)",
+    ):
+        larger = scores(other, asked, answers)
+        np.testing.assert_array_equal(np.isnan(exact), np.isnan(larger))
+        scorable = ~np.isnan(exact)
+        assert (larger[scorable] >= exact[scorable] - 1e-12).all()
+        assert ((larger[scorable] >= 0) & (larger[scorable] <= 1)).all()
+
+
+@given(st.lists(st.tuples(questions, words), max_size=8), st.sampled_from(ANSWER_METRICS))
+@settings(deadline=None)
+def test_a_batch_scores_like_each_question_alone(rows, metric):
+    asked, answers = [row[0] for row in rows], [row[1] for row in rows]
+    alone = [one(metric, *row) for row in rows]
+    np.testing.assert_array_equal(scores(metric, asked, answers), np.array(alone))
+
+
+@given(st.lists(st.tuples(questions, words), max_size=8), st.sampled_from(["squad", "hotpotqa", "musique", "longbench"]))
+@settings(deadline=None)
+def test_ordinary_questions_score_as_the_primitives(rows, rules):
+    rows = [(asked, answer) for asked, answer in rows if not asked.answer_set]
+    found = scores(f"f1(rules={rules})", [row[0] for row in rows], [row[1] for row in rows])
+    for value, (asked, answer) in zip(found, rows, strict=True):
+        golds = [gold for gold in asked.golds if text.is_scorable_gold(gold)]
+        assert np.isnan(value) if not golds else value == text.f1(answer, golds, rules)
+
+
+@given(st.lists(questions, max_size=8), st.sampled_from(ANSWER_METRICS))
+@settings(deadline=None)
+def test_the_gold_answers_score_one_wherever_they_are_scorable(asked, metric):
+    found = []
+    for each in asked:
+        golds = [answer for answer in each.answers if text.is_scorable_gold(answer)]
+        aliases = [alias for answer in each.answers for alias in each.aliases.get(answer, ())]
+        wanted = golds if each.answer_set else (golds or aliases)[:1]
+        if each.answer_set:  # an answer of which only an alias is left, and answers that normalise alike, once
+            wanted = list({text.normalise(gold): gold for gold in golds}.values())
+            if len(golds) < len(each.answers) or aliases:
+                continue
+        if not wanted or not text.is_scorable_gold(wanted[0]):
+            continue
+        found.append(one(metric, each, ", ".join(wanted)))
+    assert all(value == 1 for value in found)

@@ -1,0 +1,287 @@
+"""Retrieval metrics against pytrec_eval, a naive loop and hand tables."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.core.errors import UserError
+from benchmarks.schema import Question
+from benchmarks.text import has_answer
+from judges.metric import Batch, parse
+from judges.metrics.retrieval import find_positives
+from methods.api import Evidence, Prediction
+
+KS = (1, 2, 3, 5, 10, 100)
+
+
+def batch(rows, corpus_text=None):
+    """From (positives, ranked ids) per question; all scores equal, so that order alone can count."""
+    questions = [Question(f"q{i}", "?", ("gold",), evidence=tuple(row[0])) for i, row in enumerate(rows)]
+    predictions = [
+        Prediction(question.query_id, "", tuple(Evidence(name, 1.0) for name in row[1]))
+        for question, row in zip(questions, rows, strict=True)
+    ]
+    return Batch(questions, predictions, corpus_text)
+
+
+def value(metric, positives, ranked):
+    return float(parse(metric).compute(batch([(positives, ranked)]))[0])
+
+
+@pytest.mark.parametrize(
+    ("metric", "positives", "ranked", "expected"),
+    [
+        ("recall@1", "ab", "abc", 0.5),  # at most 1 / positives
+        ("recall@2", "ab", "abc", 1),
+        ("hit@1", "ab", "bxa", 1),
+        ("hit@1", "ab", "xab", 0),
+        ("all@2", "ab", "axb", 0),
+        ("all@3", "ab", "axb", 1),
+        ("precision@5", "ab", "ab", 0.4),  # divided by k although two were returned
+        ("mrr@3", "ab", "xxa", 0.5),  # the second x is dropped, so a stands second
+        ("mrr@1", "ab", "xa", 0),
+        ("map@3", "ab", "axb", (1 + 2 / 3) / 2),
+        ("map@1", "ab", "ab", 0.5),  # all positives divide, not min(k, positives)
+        ("ndcg@3", "ab", "xab", (1 / math.log2(3) + 1 / 2) / (1 + 1 / math.log2(3))),
+        ("ndcg@1", "ab", "axx", 1),
+        ("ndcg@3(gain=exponential)", "ab", "xab", (1 / math.log2(3) + 1 / 2) / (1 + 1 / math.log2(3))),
+        ("recall@2", "ab", "aab", 1),  # a repeated id is dropped, what follows moves up
+        ("recall@5", "aab", "ab", 1),  # so is a repeated positive
+    ],
+)
+def test_hand_table(metric, positives, ranked, expected):
+    assert value(metric, positives, ranked) == pytest.approx(expected, abs=1e-12)
+
+
+METRICS = ["recall", "hit", "all", "precision", "mrr", "map", "ndcg"]
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_question_without_results_scores_zero_and_stays(metric):
+    assert value(f"{metric}@5", "ab", "") == 0
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_question_without_positives_is_unscorable(metric):
+    assert np.isnan(value(f"{metric}@5", "", "abc"))
+
+
+def test_dropping_a_hard_question_from_the_answers_never_raises_the_mean():
+    answered = parse("recall@5").compute(batch([("a", "a"), ("b", "xyz")]))
+    dropped = parse("recall@5").compute(batch([("a", "a"), ("b", "")]))
+    assert dropped.mean() <= answered.mean() == 0.5
+
+
+def test_a_sentence_counts_as_its_passage_once():
+    assert value("precision@2", ["p1"], ["p1#0", "p1#3", "p2"]) == 0.5
+    assert value("mrr@5", ["p2"], ["p1#0", "p1#3", "p2"]) == 0.5
+
+
+def test_scores_never_reorder_the_ranking():
+    question = Question("q", "?", (), evidence=("a",))
+    upside_down = Prediction(question.query_id, "", (Evidence("a", 0.1), Evidence("b", 0.9)))
+    assert parse("mrr@1").compute(Batch([question], [upside_down]))[0] == 1
+
+
+def test_hit_is_not_recall():
+    assert value("hit@1", "ab", "a") == 1
+    assert value("recall@1", "ab", "a") == 0.5
+
+
+ids = st.sampled_from([f"p{number}" for number in range(12)])
+rows = st.lists(st.tuples(st.lists(ids, max_size=11), st.lists(ids, max_size=15)), max_size=8)
+
+
+def naive(metric, k, positives, ranked):
+    """The definitions, one question at a time."""
+    wanted, order = set(positives), list(dict.fromkeys(ranked))
+    if not wanted:
+        return math.nan
+    relevant = [name in wanted for name in order]
+    found = sum(relevant[:k])
+    if metric == "recall":
+        return found / len(wanted)
+    if metric == "hit":
+        return float(found > 0)
+    if metric == "all":
+        return float(found == len(wanted))
+    if metric == "precision":
+        return found / k
+    if metric == "mrr":
+        return next((1 / rank for rank, is_gold in enumerate(relevant[:k], 1) if is_gold), 0.0)
+    if metric == "map":
+        return sum(sum(relevant[:rank]) / rank for rank, g in enumerate(relevant[:k], 1) if g) / len(wanted)
+    gained = sum(1 / math.log2(rank + 1) for rank, is_gold in enumerate(relevant[:k], 1) if is_gold)
+    return gained / sum(1 / math.log2(rank + 1) for rank in range(1, min(k, len(wanted)) + 1))
+
+
+@given(rows, st.sampled_from(METRICS), st.integers(1, 16))
+@settings(max_examples=300, deadline=None)
+def test_every_metric_equals_the_naive_loop(rows, metric, k):
+    expected = [naive(metric, k, *row) for row in rows]
+    np.testing.assert_allclose(parse(f"{metric}@{k}").compute(batch(rows)), np.array(expected), atol=1e-12)
+
+
+@given(rows)
+@settings(deadline=None)
+def test_recall_hit_all_mrr_and_map_never_fall_as_k_grows(rows):
+    shared = batch(rows)
+    for metric in ("recall", "hit", "all", "mrr", "map"):
+        values = np.array([parse(f"{metric}@{k}").compute(shared) for k in KS])
+        values = values[:, ~np.isnan(values[0])]
+        assert (np.diff(values, axis=0) >= -1e-12).all()
+        assert ((values >= 0) & (values <= 1 + 1e-12)).all()
+
+
+@given(rows)
+@settings(deadline=None)
+def test_at_one_mrr_precision_and_hit_are_the_same(rows):
+    shared = batch(rows)
+    first = parse("mrr@1").compute(shared)
+    np.testing.assert_array_equal(first, parse("precision@1").compute(shared))
+    np.testing.assert_array_equal(first, parse("hit@1").compute(shared))
+
+
+def random_run(seed, size=60, graded=False):
+    rng = np.random.default_rng(seed)
+    pool = [f"d{number}" for number in range(80)]
+    rankings, grades = [], []
+    for _ in range(size):
+        rankings.append(list(rng.permutation(pool)[: rng.integers(1, 50)]))
+        chosen = rng.permutation(pool)[: rng.integers(1, 20)]
+        grades.append({str(name): int(rng.integers(1, 4)) if graded else 1 for name in chosen})
+    return [[str(name) for name in row] for row in rankings], grades
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("graded", [False, True])
+def test_untied_rankings_agree_with_pytrec_eval(seed, graded):
+    pytrec_eval = pytest.importorskip("pytrec_eval")
+    rankings, grades = random_run(seed, graded=graded)
+    qrels = {str(number): row for number, row in enumerate(grades)}
+    run = {str(n): {name: float(-rank) for rank, name in enumerate(row)} for n, row in enumerate(rankings)}
+    cuts = ",".join(map(str, KS))
+    measures = {f"{name}.{cuts}" for name in ("recall", "success", "P", "map_cut", "ndcg_cut")} | {"recip_rank", "map"}
+    theirs = pytrec_eval.RelevanceEvaluator(qrels, measures).evaluate(run)
+    found = find_positives(rankings, [tuple(row) for row in grades], grades if graded else None)
+    ours = {"recip_rank": found.reciprocal_rank(100), "map": found.average_precision(100)}
+    for k in KS:
+        ours |= {
+            f"recall_{k}": found.recall(k),
+            f"success_{k}": found.hit(k),
+            f"P_{k}": found.precision(k),
+            f"map_cut_{k}": found.average_precision(k),
+            f"ndcg_cut_{k}": found.ndcg(k),
+        }
+    for name, values in ours.items():
+        expected = [theirs[str(number)][name] for number in range(len(rankings))]
+        np.testing.assert_allclose(values, expected, atol=1e-9, rtol=0, err_msg=name)
+
+
+def test_exponential_gain_by_hand():
+    found = find_positives([["x", "low", "high"]], [("high", "low")], [{"high": 3.0, "low": 1.0}])
+    ideal = 7 + 1 / math.log2(3)
+    assert found.ndcg(3, exponential=True)[0] == pytest.approx((1 / math.log2(3) + 7 / 2) / ideal)
+    assert found.ndcg(3)[0] == pytest.approx((1 / math.log2(3) + 3 / 2) / (3 + 1 / math.log2(3)))
+
+
+def test_a_grade_of_zero_is_not_a_positive():
+    with pytest.raises(ValueError, match="above 0"):
+        find_positives([["a"]], [("a",)], [{"a": 0.0}])
+
+
+TEXTS = {"p1": "He lives in Newark.", "p2": "Born in New York City.", "p3": "new york", "p4": ""}
+
+
+def answer_batch(golds, ranked, **more):
+    question = Question("q", "?", tuple(golds), **more)
+    evidence = tuple(Evidence(name, 1.0) for name in ranked)
+    return Batch([question], [Prediction(question.query_id, "", evidence)], TEXTS.__getitem__)
+
+
+@pytest.mark.parametrize(
+    ("golds", "ranked", "k", "expected"),
+    [
+        (["New York"], ["p1", "p2"], 1, 0),
+        (["New York"], ["p1", "p2"], 2, 1),
+        (["new"], ["p1"], 1, 0),  # tokens, not characters
+        (["London", "York"], ["p2"], 1, 1),
+        (["New York"], [], 5, 0),
+        (["", "London"], ["p1", "p4"], 2, 0),
+    ],
+)
+def test_has_answer_at_k(golds, ranked, k, expected):
+    assert parse(f"has_answer@{k}").compute(answer_batch(golds, ranked))[0] == expected
+
+
+@pytest.mark.parametrize(("golds", "answerable"), [([], True), (["..."], False), (["x"], False)])
+def test_has_answer_without_a_gold_is_unscorable(golds, answerable):
+    assert np.isnan(parse("has_answer@3").compute(answer_batch(golds, ["p1"], answerable=answerable))[0])
+
+
+def test_has_answer_gives_the_same_in_any_order_of_cuts():
+    rising, falling = answer_batch(["New York"], ["p1", "p4", "p2"]), answer_batch(["New York"], ["p1", "p4", "p2"])
+    up = [parse(f"has_answer@{k}").compute(rising)[0] for k in (1, 2, 3, 4)]
+    down = [parse(f"has_answer@{k}").compute(falling)[0] for k in (4, 3, 2, 1)]
+    assert up == down[::-1] == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("golds", "ranked", "k", "expected"),
+    [
+        (["New York"], ["p1", "p4", "p2", "p3"], 5, 1 / 3),
+        (["New York"], ["p1", "p4", "p2"], 2, 0),
+        (["London", "Newark"], ["p1", "p2"], 1, 1),
+        (["London"], ["p1", "p2"], 5, 0),
+        (["New York"], [], 5, 0),
+    ],
+)
+def test_has_answer_mrr_at_k(golds, ranked, k, expected):
+    assert parse(f"has_answer_mrr@{k}").compute(answer_batch(golds, ranked))[0] == pytest.approx(expected)
+
+
+WORDS = st.sampled_from(["york", "new york", "newark", "Ulm", "...", ""])
+
+
+@given(
+    st.lists(st.tuples(st.lists(WORDS, max_size=3), st.permutations(list("abcdef")), st.booleans()), max_size=8),
+    st.lists(st.lists(WORDS, max_size=2), min_size=6, max_size=6),
+    st.permutations(["has_answer@3", "has_answer_mrr@2", "has_answer_mrr@6", "has_answer_mrr@1"]),
+)
+def test_has_answer_mrr_is_what_a_naive_loop_finds_whatever_was_scored_before(rows, words, metrics):
+    texts = {name: " and ".join(found) for name, found in zip("abcdef", words, strict=True)}
+    questions = [Question(f"q{i}", "?", tuple(row[0]), answerable=row[2]) for i, row in enumerate(rows)]
+    predictions = [
+        Prediction(question.query_id, "", tuple(Evidence(name, 1.0) for name in row[1]))
+        for question, row in zip(questions, rows, strict=True)
+    ]
+    asked = Batch(questions, predictions, texts.__getitem__)
+    found = {name: parse(name).compute(asked) for name in metrics}
+    for name in metrics:
+        if "mrr" not in name:
+            continue
+        naive = []
+        for golds, ranked, answerable in rows:
+            value = 0.0
+            for rank, one in enumerate(ranked[: int(name[-1])], start=1):
+                if has_answer(texts[one], golds):
+                    value = 1 / rank
+                    break
+            known = answerable and any(golds)
+            naive.append(value if known else np.nan)
+        np.testing.assert_allclose(found[name], naive, err_msg=name)
+
+
+def test_has_answer_without_texts_says_what_it_needs():
+    with pytest.raises(UserError, match="texts of the passages"):
+        parse("has_answer@3").compute(batch([("a", "a")]))
+
+
+def test_has_answer_names_a_passage_that_the_corpus_lacks():
+    with pytest.raises(UserError, match="'p99'"):
+        parse("has_answer@3").compute(answer_batch(["x"], ["p99"]))

@@ -1,0 +1,93 @@
+"""How numbers are written."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from leaderboard.elements import formats
+from leaderboard.elements.formats import PERCENT, PLAIN, scale_of
+from results.tables import plus_minus
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (PERCENT.value(0.61249), "61.2"),
+        (PERCENT.value(1.0), "100.0"),
+        (PERCENT.value(-0.0001), "0.0"),
+        (PERCENT.value(NAN), "–"),
+        (PERCENT.value(None), "–"),
+        (PERCENT.interval(0.571, 0.6539), "[57.1, 65.4]"),
+        (PERCENT.interval(NAN, NAN), "–"),
+        (PERCENT.difference(0.031), "+3.1"),
+        (PERCENT.difference(-0.031), "−3.1"),
+        (PERCENT.difference(0.0), "0.0"),
+        (PERCENT.difference(-0.0004), "0.0"),
+        (PERCENT.differences(-0.004, 0.058), "[−0.4, +5.8]"),
+        (PLAIN.value(12.3456), "12.35"),
+        (PLAIN.difference(-1.5), "−1.50"),
+        (formats.p_value(0.0001), "p < .001"),
+        (formats.p_value(0.0123), "p = .012"),
+        (formats.p_value(1.0), "p = 1.000"),
+        (formats.p_value(None), "–"),
+        (formats.count(1852.4), "1,852"),
+        (formats.count(3.25), "3.2"),
+        (formats.count(0.0), "0"),
+        (formats.seconds(0.00212), "0.00212"),
+        (formats.seconds(0.00212, milliseconds=True), "2.1"),
+        (formats.seconds(1234.5), "1,234"),
+        (formats.seconds(None), "–"),
+        (formats.dollars(0.0), "0"),
+        (formats.dollars(0.0042), "0.0042"),
+        (formats.dollars(12.5), "12.50"),
+        (formats.duration(0.0142), "14 ms"),
+        (formats.duration(0.00088), "0.9 ms"),
+        (formats.duration(3.4), "3.4 s"),
+    ],
+)
+def test_numbers_are_written_as_by_hand(shown: str, expected: str) -> None:
+    assert shown == expected
+
+
+@given(some.floats(-1, 1))
+def test_a_shown_difference_reads_back_within_its_last_digit(value: float) -> None:
+    text = PERCENT.difference(value)
+    assert re.fullmatch(r"[+−]?\d+\.\d", text)
+    assert float(text.replace("−", "-")) == pytest.approx(100 * value, abs=0.0501)
+
+
+def test_fractions_are_shown_times_100_and_numbers_as_they_are() -> None:
+    known = {"rog_f1#v1": {"unit": "fraction", "high": None}, "strict_golds#v1": {"unit": "number"}}
+    assert scale_of("rog_f1#v1", known) is PERCENT
+    assert scale_of("strict_golds#v1", known) is PLAIN
+    assert scale_of("never heard of", known) is PERCENT
+
+
+@pytest.mark.parametrize(
+    ("identifier", "name", "details"),
+    [
+        ("em#v1", "EM", ""),
+        ("recall@5#v1", "recall@5", ""),
+        ("f1(rules=hotpotqa)#v1", "F1", "rules=hotpotqa"),
+        ("ndcg@10(gain=linear)#v2", "nDCG@10", "gain=linear, version 2"),
+        ("has_answer@20#v1", "has answer@20", ""),
+        ("accuracy(judge=a,model=b)#v1", "accuracy", "judge=a, model=b"),
+    ],
+)
+def test_a_metric_id_is_shown_as_name_and_parameters(identifier: str, name: str, details: str) -> None:
+    assert formats.metric_name(identifier) == (name, details)
+
+
+@given(some.lists(some.integers(0, 8), min_size=1, max_size=400))
+def test_terminal_and_pages_round_a_mean_alike_whatever_order_it_was_added_in(eighths: list[int]) -> None:
+    values = [one / 8 for one in eighths]
+    mean, other = math.fsum(values) / len(values), sum(one / len(values) for one in values)
+    assert PERCENT.value(mean) == PERCENT.value(other) == plus_minus(mean, math.nan, math.nan)
+    assert PERCENT.difference(mean) == PERCENT.difference(other)

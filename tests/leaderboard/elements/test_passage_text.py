@@ -1,0 +1,137 @@
+"""Passages as pages show them: what is marked, what is folded, and that nothing is lost on the way."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from leaderboard.elements.nodes import Node
+from leaderboard.elements.passage import MOST, WHOLE, key, passage_text
+from results.records import places, sought
+
+FILLER = "Mills and market days. "
+
+
+def joined(node: Node) -> str:
+    return "".join(node.texts())
+
+
+def answers(node: Node) -> list[str]:
+    return ["".join(mark.texts()) for mark in node.find(tag="mark", cls="answer")]
+
+
+def visible(node: Node) -> str:
+    """What is seen before anything is opened."""
+    if node.tag == "p":
+        return joined(node)
+    return "".join(joined(child) for child in node.children if isinstance(child, Node) and child.tag == "p")
+
+
+@pytest.mark.parametrize(
+    ("golds", "kept"),
+    [
+        (["Paris", "Paris", "paris"], ("Paris", "paris")),
+        (["yes", "No.", "TRUE", "False", "noanswer"], ()),
+        (["7", "A", "the", "B.", "", "  ", "unanswerable", "None"], ()),
+        (["42", "the U.S.", "New York"], ("42", "the U.S.", "New York")),
+    ],
+)
+def test_what_is_looked_for(golds: list[str], kept: tuple[str, ...]) -> None:
+    assert sought(golds) == kept
+
+
+def test_of_very_many_golds_some_are_looked_for() -> None:
+    assert len(sought(f"name {number}" for number in range(5000))) == 300
+
+
+def test_an_answer_in_a_passage_without_sentences_is_marked_wherever_it_stands() -> None:
+    drawn = passage_text("In new  york, not in New Yorkshire; New York.", (), ("New York",)).drawn("k")
+    assert answers(drawn) == ["new  york", "New York"]
+    assert joined(drawn) == "In new  york, not in New Yorkshire; New York."
+    assert all(mark.attributes["title"] == "gold answer" for mark in drawn.find(tag="mark"))
+
+
+def test_an_answer_within_a_gold_sentence_is_marked_within_it() -> None:
+    drawn = passage_text("", ("It is old. ", "Its charter is of 1506.", "Yes, 1506!"), ("1506",), {1}).drawn("k")
+    (sentence,) = (mark for mark in drawn.find(tag="mark") if not mark.classes)
+    assert joined(sentence) == "Its charter is of 1506."
+    assert answers(sentence) == ["1506"]
+    assert answers(drawn) == ["1506", "1506"]
+    assert joined(drawn) == "It is old. Its charter is of 1506. Yes, 1506! "
+
+
+def test_of_a_sentence_returned_alone_only_its_own_answer_counts() -> None:
+    both = ("It is old.", "Its charter is of 1506.")
+    assert passage_text("", both, ("1506",), returned=1).holds_answer
+    assert not passage_text("", both, ("1506",), returned=0).holds_answer
+    assert passage_text("", both, ("1506",)).holds_answer
+    assert passage_text("of 1506", (), ("1506",), returned=3).holds_answer
+    (alone,) = passage_text("", both, (), returned=0).drawn("k").find(tag="em")
+    assert joined(alone) == "It is old."
+
+
+def test_a_long_text_shows_its_first_answer_and_folds_the_rest() -> None:
+    text = f"{FILLER * 200}The charter is of 1506. {FILLER * 200}In 1506 it was new."
+    drawn = passage_text(text, (), ("1506",)).drawn("k")
+    seen = visible(drawn)
+    assert "The charter is of 1506." in seen
+    assert len(seen) < 2 * WHOLE
+    assert seen.index("The charter") > 200, "what leads to it is seen too"
+    before, after = drawn.find(tag="details")
+    assert not before.attributes.get("open")
+    assert "before" in joined(next(before.find(tag="summary")))
+    assert "more, the answer once" in joined(next(after.find(tag="summary")))
+    assert answers(after) == ["1506"]
+    assert before.attributes["key"] != after.attributes["key"]
+
+
+def test_a_long_text_with_its_answer_at_the_start_is_folded_at_its_end_alone() -> None:
+    drawn = passage_text(f"1506 was {FILLER * 200}", (), ("1506",)).drawn("k")
+    assert visible(drawn).startswith("1506 was")
+    (after,) = drawn.find(tag="details")
+    assert "characters more" in joined(next(after.find(tag="summary")))
+
+
+def test_a_gold_sentence_deep_in_a_passage_is_seen() -> None:
+    drawn = passage_text("", [FILLER] * 300 + ["She died there."] + [FILLER] * 300, (), {300}).drawn("k")
+    assert "She died there." in visible(drawn)
+
+
+def test_what_a_browser_is_sent_is_bounded_and_says_so() -> None:
+    drawn = passage_text("1506 and " + "x" * 10 * MOST, (), ("1506",)).drawn("k")
+    assert len(joined(drawn)) < MOST + 200
+    assert f"{9 * MOST + 9:,} characters that are not shown" in joined(drawn)
+
+
+def test_the_key_names_only_what_can_be_marked() -> None:
+    assert key(sentences=False, answers=False) is None
+    only = key(sentences=False, answers=True)
+    assert only is not None
+    assert [mark.classes for mark in only.find(tag="mark")] == ["answer"]
+    assert "accepted answer" in joined(only)
+    both = key(sentences=True, answers=True)
+    assert both is not None
+    assert len(list(both.find(tag="mark"))) == 2
+
+
+WORDS = st.sampled_from(["York", "New", " ", "\n", "é", "e\u0301", "<b>", "1506", ".", "yes", "x" * 300, FILLER * 40])
+TEXTS = st.lists(WORDS, max_size=14).map("".join)
+
+
+@given(TEXTS, st.lists(TEXTS, max_size=6), st.lists(TEXTS, max_size=3), st.sets(st.integers(0, 7)), st.integers(-1, 7))
+@settings(max_examples=300, deadline=None)
+def test_nothing_is_lost_and_every_answer_is_marked(
+    text: str, sentences: list[str], golds: list[str], gold: set[int], returned: int
+) -> None:
+    wanted = sought(golds)
+    read = passage_text(text, sentences, wanted, gold, None if returned < 0 else returned)
+    drawn = read.drawn("k")
+    told = "".join(joined(part) for part in drawn.find(tag="p")) if drawn.tag == "div" else joined(drawn)
+    assert told == read.text
+    assert "".join(answers(drawn)) == "".join(read.text[start:end] for start, end in places(read.text, wanted))
+    if read.answers:
+        first, last = read.answers[0]
+        start, end = read.window()
+        named = [read.sentences[n] for n in gold | {returned} if 0 <= n < len(read.sentences)]
+        assert (start <= first and last <= end) or any(span[0] <= first for span in named)

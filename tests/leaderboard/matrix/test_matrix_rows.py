@@ -1,0 +1,155 @@
+"""Filters, sorting, pinning, hiding and searching: which rows a matrix has, and which of them are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import date, datetime
+from typing import Any
+
+import pytest
+
+from leaderboard.matrix.rows import ANY_DATA, Filters, Order, choices, default_order, drawn, matches, ordered, sort_columns
+from results.contestants import Contestant, key_of
+from results.matrix import Cell, Column, Matrix
+from results.queries import Cost, RunRow
+from results.variants import told_by_name
+
+
+def run(name: str, kind: str = "retriever") -> RunRow:
+    day = datetime(2026, 3, 1)
+    return RunRow(f"run-{name}", "e", name, f"id-{name}", kind, "nq:test", "f" * 16, "distractor", 0, 10, 10, 0,
+                  "finished", None, day, day, "run", {}, {}, {}, None, None, told_by_name("nq:test"))  # fmt: skip
+
+
+def row(name: str, kind: str = "retriever", **facts: Any) -> Contestant:
+    day = datetime(2026, 3, 1)
+    plain = Contestant(key_of(name), name, {"a": run(name, kind)}, ("phi",), None, None, day, day, (), True)
+    return replace(plain, **facts)
+
+
+ROWS = [
+    row("bm25", readers=("phi", "mistral")),
+    row("small", parameters=500_000_000, open_weights=True, last=datetime(2026, 4, 1)),
+    row("huge", "method", parameters=405_000_000_000, open_weights=False, readers=("gpt",), training=("nq:train",)),
+    row("mute", "method", declares=False, last=datetime(2026, 5, 1)),
+    row("gold", "control"),
+]
+
+
+def admitted(**asked: Any) -> set[str]:
+    return {one.name for one in ROWS if Filters(**asked).admits(one)} - {"gold"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({}, {"bm25", "small", "huge", "mute"}),
+        ({"kinds": frozenset({key_of("method")})}, {"huge", "mute"}),
+        ({"readers": frozenset({key_of("mistral"), key_of("gpt")})}, {"bm25", "huge"}),
+        ({"size": "under-1b"}, {"small"}),
+        ({"size": "over-100b"}, {"huge"}),
+        ({"size": "1b-10b"}, set()),
+        ({"size": "unstated"}, {"bm25", "mute"}),
+        ({"weights": "open"}, {"small"}),
+        ({"weights": "closed"}, {"huge"}),
+        ({"weights": "unstated"}, {"bm25", "mute"}),
+        ({"untrained": frozenset({"nq:train"})}, {"bm25", "small", "mute"}),
+        ({"untrained": frozenset({"nq:dev"})}, {"bm25", "small", "huge", "mute"}),
+        ({"untrained": frozenset({"nq"})}, {"bm25", "small", "mute"}),  # all of it, and so what is trained on a split
+        ({"untrained": frozenset({"styled:train(nq)"})}, {"bm25", "small", "mute"}),  # the same questions
+        ({"untrained": frozenset({ANY_DATA})}, {"bm25", "small"}),
+        ({"since": date(2026, 4, 1)}, {"small", "mute"}),
+        ({"until": date(2026, 4, 1)}, {"bm25", "small", "huge"}),
+        ({"since": date(2026, 3, 2), "until": date(2026, 4, 30), "size": "under-1b"}, {"small"}),
+    ],
+)
+def test_a_filter_admits_whom_it_says(asked: dict[str, Any], expected: set[str]) -> None:
+    assert admitted(**asked) == expected
+    assert Filters(**asked).active == len(asked)
+    assert Filters(**asked).admits(ROWS[-1])  # a control competes with nobody
+
+
+def test_choices_are_what_the_store_knows() -> None:
+    found = choices(ROWS)
+    assert set(found.kinds.values()) == {"retriever", "method"}
+    assert set(found.readers.values()) == {"phi", "mistral", "gpt"}
+    assert list(found.training.values()) == [ANY_DATA, "nq:train"]
+    assert (found.sizes_known, found.weights_known) == (True, True)
+    unknown = choices([ROWS[0], ROWS[-1]])
+    assert (unknown.sizes_known, unknown.weights_known, unknown.training) == (False, False, {})
+
+
+def test_a_search_looks_at_name_method_and_reader() -> None:
+    assert [one.name for one in ROWS if matches(one, "PHI id-")] == ["bm25", "small", "mute", "gold"]
+    assert not any(matches(one, "phi gpt") for one in ROWS)
+
+
+def board(values: dict[str, float], apart: tuple[str, ...] = ()) -> Matrix:
+    column = Column("a", tuple(one.runs["a"] for one in ROWS), "em#v1")
+    cells = {
+        (one.key, "a"): Cell(one.runs["a"], values[one.name], 0.1, 10, 0, 0, "", "a reason" if one.name in apart else "", False)
+        for one in ROWS
+        if one.name in values
+    }
+    costs = {"run-bm25": Cost(0.5, 10, 1, 0, 1, 0.2), "run-huge": Cost(2.0, 100, 1, 5, 1, 0.1)}
+    return Matrix((column,), tuple(ROWS), cells, costs)
+
+
+VALUES = {"bm25": 0.5, "small": 0.7, "huge": 0.6, "gold": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("column", "descending", "expected"),
+    [
+        ("a", True, ["small", "huge", "bm25", "mute", "gold"]),
+        ("a", False, ["bm25", "huge", "small", "mute", "gold"]),
+        ("method", False, ["bm25", "huge", "mute", "small", "gold"]),
+        ("parameters", True, ["huge", "small", "bm25", "mute", "gold"]),
+        ("seconds", True, ["huge", "bm25", "small", "mute", "gold"]),
+        ("tokens", False, ["bm25", "huge", "small", "mute", "gold"]),
+        ("cost", True, ["bm25", "huge", "small", "mute", "gold"]),
+    ],
+)
+def test_rows_are_sorted_and_what_has_no_value_comes_last(column: str, descending: bool, expected: list[str]) -> None:
+    assert [one.name for one in ordered(board(VALUES), Order(column, descending))] == expected
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_a_value_that_must_not_be_compared_never_stands_among_those_that_may(descending: bool) -> None:
+    rows = ordered(board(VALUES, apart=("small",)), Order("a", descending))
+    assert [one.name for one in rows][2:] == ["small", "mute", "gold"]
+
+
+def test_the_best_comes_first_at_first() -> None:
+    assert default_order(board(VALUES)) == Order("a", True)
+    less = board(VALUES)
+    assert default_order(replace(less, columns=(replace(less.columns[0], higher_is_better=False),))) == Order("a", False)
+    assert default_order(board({})).column == "method"
+    assert set(sort_columns(less)) == {"a", "method", "mean", "tokens", "seconds", "cost", "parameters"}
+
+
+def names(rows: tuple[Contestant, ...]) -> list[str]:
+    return [one.name for one in rows]
+
+
+def test_pins_stay_on_top_hidden_rows_go_and_controls_stay_below() -> None:
+    key: Callable[[str], str] = key_of
+    made = board(VALUES)
+    plain = drawn(made, Order("a", True), [], [], "", 0)
+    assert (names(plain.pinned), names(plain.rows), names(plain.controls)) == ([], ["small", "huge", "bm25", "mute"], ["gold"])
+    pinned = drawn(made, Order("a", True), [key("mute"), "no such row", key("bm25")], [key("huge")], "small", 0)
+    assert (names(pinned.pinned), names(pinned.rows)) == (["mute", "bm25"], ["small"])
+    assert pinned.hidden_keys == (key("huge"),)
+    both = drawn(made, Order("a", True), [key("huge")], [key("huge")], "", 0)
+    assert names(both.pinned) == ["huge"]  # what is pinned is not hidden
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"), [(0, ["small", "huge"]), (3, ["bm25", "mute"]), (99, ["bm25", "mute"]), (-5, ["small", "huge"])]
+)
+def test_pages_are_whole_and_no_number_leads_outside(first: int, expected: list[str]) -> None:
+    found = drawn(board(VALUES), Order("a", True), [], [], "", first, page=2)
+    assert names(found.rows) == expected
+    assert found.total == 4
+    assert found.first in (0, 2)

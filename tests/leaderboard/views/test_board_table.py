@@ -1,0 +1,234 @@
+"""The board's table says what `results.board` computed."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from leaderboard.elements import charts
+from leaderboard.elements.formats import MAIN, families
+from leaderboard.elements.nodes import Node
+from leaderboard.views import board as drawings
+from leaderboard.views.board import Order, ordered, ranks, sort_columns, table
+from results import queries
+from results.board import Board, boards
+from results.statistics.closed_form import Band
+from results.store import Store
+
+F1, EM, PERPLEXITY = "f1(rules=hotpotqa)#v1", "em#v1", "perplexity#v1"
+DEFINITIONS = {
+    F1: {"definition": "overlap", "low": 0.0, "high": 1.0, "higher_is_better": True, "group": "answer", "source": "x"},
+    EM: {"definition": "equal", "low": 0.0, "high": 1.0, "higher_is_better": True, "group": "answer", "source": "x"},
+    PERPLEXITY: {"definition": "p", "low": 0.0, "high": None, "higher_is_better": False, "group": "text", "source": "x", "unit": "number"},
+}
+
+
+@pytest.fixture(scope="module")
+def made_up(filled: Path, synthetic: ModuleType) -> Board:
+    (found,) = boards(Store(filled), synthetic.EXPERIMENT, metrics=[F1, EM, PERPLEXITY])
+    return found
+
+
+def lines(tree: Node) -> list[Node]:
+    body = next(tree.find(tag="tbody"))
+    return [row for row in body.find(tag="tr") if "divider" not in row.classes]
+
+
+def names(tree: Node) -> list[str]:
+    return ["".join(next(row.find(cls="method")).texts()) for row in lines(tree)]
+
+
+def shown(tree: Node, method: str) -> str:
+    return " ".join(lines(tree)[names(tree).index(method)].texts())
+
+
+def test_every_shown_value_is_the_boards(made_up: Board) -> None:
+    tree = table(made_up, F1, Order("rank", False), DEFINITIONS)
+    for row in made_up.rows:
+        line = shown(tree, row.run.method)
+        for metric, factor, digits in ((F1, 100, 1), (EM, 100, 1), (PERPLEXITY, 1, 2)):
+            found = row.cells[metric].estimate
+            low, value, high = (f"{factor * number:.{digits}f}" for number in (found.low, found.value, found.high))
+            assert f"{value} [{low}, {high}]" in line
+        paired = row.cells[F1].difference
+        if paired is not None:
+            assert f"{100 * paired.value:+.1f}".replace("-", "−") in line
+        assert f"{row.cells[F1].estimate.n} of {made_up.questions}" in line
+
+
+def test_marks_stand_where_the_corrected_test_rejects(made_up: Board) -> None:
+    tree = table(made_up, F1, Order("rank", False), DEFINITIONS)
+    for row in made_up.rows:
+        marks = list(lines(tree)[names(tree).index(row.run.method)].find(tag="span", cls="mark-better"))
+        marks += lines(tree)[names(tree).index(row.run.method)].find(tag="span", cls="mark-worse")
+        rejected = [c for c in row.cells.values() if c.p_holm is not None and c.p_holm < 0.05]
+        assert len(marks) == len(rejected)
+    assert "▲" in " ".join(tree.texts())
+    assert "▼" in " ".join(tree.texts())
+
+
+def test_lower_perplexity_is_marked_as_better(made_up: Board) -> None:
+    alone = replace(made_up, metrics=(PERPLEXITY,))
+    tree = table(alone, PERPLEXITY, Order("rank", False), DEFINITIONS)
+    row = next(row for row in made_up.rows if row.run.method == "hybrid")
+    difference = row.cells[PERPLEXITY].difference
+    assert difference is not None
+    assert difference.value < 0
+    line = lines(tree)[names(tree).index("hybrid")]
+    assert next(line.find(cls="mark-better")).attributes["label"] == "significantly better than bm25, p < .001"
+
+
+def test_controls_and_unfinished_runs_have_no_rank(made_up: Board) -> None:
+    places = ranks(made_up, F1, DEFINITIONS)
+    ranked = {row.run.method for row in made_up.rows if row.run.run in places}
+    assert not ranked & {"gold answer", "oracle evidence", "full context"}
+    values = sorted((row.cells[F1].estimate.value for row in made_up.rows if row.run.method in ranked), reverse=True)
+    by_place = sorted((places[row.run.run], row.cells[F1].estimate.value) for row in made_up.rows if row.run.run in places)
+    assert [value for _, value in by_place] == values
+    assert by_place[0][0] == 1
+
+
+def test_what_cannot_be_right_or_was_trained_on_has_no_rank(made_up: Board) -> None:
+    first, second, *others = made_up.rows
+    broken, leaky = (
+        replace(row, cells={metric: replace(cell, apart=why) for metric, cell in row.cells.items()})
+        for row, why in ((first, "these scores cannot be right"), (second, "contaminated: madeup:test was trained on"))
+    )
+    before, after = (ranks(board, F1, DEFINITIONS) for board in (made_up, replace(made_up, rows=(broken, leaky, *others))))
+    assert {first.run.run, second.run.run} <= before.keys()
+    assert after.keys() == before.keys() - {first.run.run, second.run.run}
+    assert 1 in after.values()
+
+
+def test_rank_one_is_the_lowest_where_lower_is_better(made_up: Board) -> None:
+    places = ranks(made_up, PERPLEXITY, DEFINITIONS)
+    best = min((r for r in made_up.rows if r.run.run in places), key=lambda r: r.cells[PERPLEXITY].estimate.value)
+    assert places[best.run.run] == 1
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_sorting_orders_methods_and_keeps_controls_below(made_up: Board, descending: bool) -> None:
+    for column in sort_columns(made_up):
+        rows = ordered(made_up, F1, Order(column, descending), DEFINITIONS)
+        assert sorted(row.run.run for row in rows) == sorted(row.run.run for row in made_up.rows)
+        kinds = [row.control for row in rows]
+        assert kinds == sorted(kinds)
+        if column in made_up.metrics:
+            for part in (False, True):
+                values = [row.cells[column].estimate.value for row in rows if row.control is part]
+                assert values == sorted(values, reverse=descending)
+        if column == "seconds":
+            spent = [row.cost.seconds for row in rows if row.cost and not row.control]
+            assert spent == sorted(spent, reverse=descending)
+        if column == "method":
+            called = [row.run.method.casefold() for row in rows if not row.control]
+            assert called == sorted(called, reverse=descending)
+
+
+def test_a_difference_column_without_reference_does_not_exist(filled: Path) -> None:
+    found = boards(Store(filled), None, metrics=[F1])[0]
+    tree = table(found, F1, Order("rank", False), DEFINITIONS)
+    assert "Δ" not in " ".join(tree.texts())
+    assert not list(tree.find(cls="mark-better"))
+
+
+def test_the_head_that_sorts_says_so_and_turns_round_on_the_next_click(made_up: Board) -> None:
+    tree = table(made_up, F1, Order(F1, True), DEFINITIONS)
+    (head,) = [node for node in tree.find(tag="th") if node.attributes.get("sort") not in (None, "none")]
+    assert head.attributes["sort"] == "descending"
+    assert next(head.find(tag="button")).action == {"sort": F1, "order": "asc"}
+
+
+def test_running_failed_and_unscorable_are_told(made_up: Board) -> None:
+    tree = table(made_up, F1, Order("rank", False), DEFINITIONS)
+    assert "running 13/40" in shown(tree, "full context")
+    assert "failed" in shown(tree, "closed book")
+    assert "39 of 40 1 unscorable" in shown(tree, "bm25")
+    assert "reference" in shown(tree, "bm25")
+    assert "control" in shown(tree, "gold answer")
+
+
+def test_the_chart_draws_the_same_numbers(made_up: Board) -> None:
+    rows = ordered(made_up, F1, Order("rank", False), DEFINITIONS)
+    spec = charts.intervals(made_up, rows, F1, DEFINITIONS).to_dict()
+    drawn = {e["method"]: e for e in spec["data"]["values"]}
+    assert list(drawn) == [row.run.method for row in rows]
+    for row in made_up.rows:
+        entry, found = drawn[row.run.method], row.cells[F1].estimate
+        assert entry["value"] == pytest.approx(100 * found.value)
+        assert (entry["low"], entry["high"]) == pytest.approx((100 * found.low, 100 * found.high))
+        assert (entry["kind"] == "control") is row.control
+    line = next(layer for layer in spec["layer"] if "data" in layer)
+    assert math.isclose(line["data"]["values"][0]["value"], drawn["bm25"]["value"])
+
+
+def test_the_chart_sets_apart_what_must_not_be_compared(made_up: Board) -> None:
+    chosen = next(row for row in made_up.rows if not row.control and row.run.status == "finished" and not row.cells[F1].apart)
+    why = "contaminated: madeup:test was trained on"
+    cells = {metric: replace(cell, apart=why) for metric, cell in chosen.cells.items()}
+    rows = [replace(row, cells=cells) if row is chosen else row for row in made_up.rows]
+    board = replace(made_up, rows=tuple(rows))
+    drawn = charts.intervals(board, rows, F1, DEFINITIONS).to_dict()["data"]["values"]
+    (entry,) = (one for one in drawn if one["run"] == chosen.run.run)
+    assert (entry["kind"], entry["why"]) == ("not comparable", why)
+    assert not any(one["why"] for one in drawn if one["run"] != chosen.run.run and one["kind"] == "method")
+    assert "not comparable" in "".join(charts.key(board, rows, F1).texts())
+    assert "not comparable" not in "".join(charts.key(made_up, [chosen], F1).texts())
+    drawing = json.dumps(drawings.intervals(board, rows, F1, DEFINITIONS))
+    assert f"; not comparable: {why}" in drawing
+    assert drawings.APART in drawing
+
+
+def test_main_metrics_are_the_datasets_own_first(filled: Path) -> None:
+    store = Store(filled)
+    runs = [run.run for run in queries.runs(store)]
+    found = families(queries.metric_ids(store, runs), queries.definitions(store), ("f1(rules=hotpotqa)", "em"))
+    assert found[MAIN][:2] == [F1, EM]
+    assert found["retrieval"] == ["recall@5#v1", "hit@5#v1"]
+    # Asked about something else than the dataset's main metric: the experiment's own order counts.
+    other = families([EM, "recall@5#v1", "hit@5#v1"], queries.definitions(store), ("f1(rules=hotpotqa)", "recall@5"))
+    assert other[MAIN][:2] == [EM, "recall@5#v1"]
+    assert set(found["all"]) == {F1, EM, PERPLEXITY, "recall@5#v1", "hit@5#v1"}
+
+
+def test_what_a_metric_ranks_wrongly_stands_at_its_head(made_up: Board) -> None:
+    flagged = replace(made_up, flags={F1: ["ranks idk as high as the best method"]})
+    tree = table(flagged, F1, Order("rank", False), DEFINITIONS)
+    heads = "".join(next(tree.find(tag="thead")).texts())
+    assert "F1 ⚑" in heads
+    assert "⚑" not in "".join(next(table(made_up, F1, Order("rank", False), DEFINITIONS).find(tag="thead")).texts())
+
+
+def test_a_run_whose_scores_cannot_be_right_says_so(made_up: Board) -> None:
+    broken = replace(made_up.rows[0], violations=("recall@1 is greater than recall@5 for 2 questions",))
+    tree = table(replace(made_up, rows=(broken, *made_up.rows[1:])), F1, Order("rank", False), DEFINITIONS)
+    assert "inconsistent" in shown(tree, broken.run.method)
+    assert not any("inconsistent" in shown(tree, row.run.method) for row in made_up.rows[1:])
+
+
+def test_a_place_says_which_places_the_tests_leave_open(made_up: Board) -> None:
+    able = [row for row in made_up.rows if not row.control and F1 in row.cells and not row.cells[F1].apart]
+    assert len(able) > 2
+    bands = {row.run.run: Band(place + 1, 1 + (place > 1), len(able), place < 2) for place, row in enumerate(able)}
+    bands[able[0].run.run] = Band(1, 1, 1, True)
+    places = ranks(made_up, F1, DEFINITIONS)
+    tree = table(made_up, F1, Order("rank", False), DEFINITIONS, bands)
+    for row in made_up.rows:
+        line = lines(tree)[names(tree).index(row.run.method)]
+        cell = next(line.find(cls="narrow"))
+        band, rank = bands.get(row.run.run), places.get(row.run.run)
+        if rank is None:
+            assert list(cell.texts()) == ["–"]
+            continue
+        assert band is not None
+        sure = band.low == band.high == rank
+        assert list(cell.texts()) == ([str(rank)] if sure else [str(rank), f"{band.low}–{band.high}"])
+        assert ("not separable" in cell.tip) == (band.best and not sure)
+        # The mark stands in the cell of the metric that ranks, and there alone.
+        assert len(list(line.find(cls="best"))) == band.best
+    assert not list(table(made_up, F1, Order("rank", False), DEFINITIONS).find(cls="best"))

@@ -1,0 +1,70 @@
+"""Published figures on the board page: the closest of each paper, its status and what differs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.corpus import Corpus
+from benchmarks.registry import Benchmark, DataReference, DatasetCard
+from benchmarks.schema import Question
+from leaderboard.views.board import published_table
+from methods.api import Prediction
+from methods.pipeline import Composition
+from methods.registry import Component
+from results.board import Board, boards
+from results.store import FINISHED, Run, Store
+
+CARD = DatasetCard(
+    title="HotpotQA",
+    task="QA",
+    description="d",
+    hub_id=None,
+    revision=None,
+    licence="none",
+    citation="c",
+    languages=("en",),
+    splits={"dev": 40},
+    metrics=("em",),
+    settings=("distractor",),
+)
+
+
+@pytest.fixture(scope="module")
+def hotpotqa(tmp_path_factory: pytest.TempPathFactory) -> Board:
+    """BM25 and a random order, on a metric that a paper prints for BM25."""
+    store = Store(tmp_path_factory.mktemp("published") / "store")
+    asked = [Question(f"q{n}", f"what {n}?", ("a",)) for n in range(40)]
+    benchmark = Benchmark(DataReference("hotpotqa", None, "dev"), 1, CARD, asked, Corpus.of([]))
+    store.put_benchmark(benchmark, benchmark.fingerprint)
+    for name in ("bm25", "random"):
+        described = Composition(Component.of(name)).describe()
+        setting = "oracle(base=distractor,n=20)"
+        run = Run(name, name, name, "retriever", described, "hotpotqa:dev", benchmark.fingerprint, setting, 0, 40, {})
+        store.start(run)
+        said = [Prediction(q.id, "x") for q in asked]
+        store.append(name, said, {"recall@5#v1": np.array([1.0, 0.25] * 20)})
+        store.end(name, FINISHED)
+    store.put_experiment("e", "name: e", None, None, None, ["bm25", "random"])
+    (board,) = boards(store, "e")
+    return board
+
+
+def test_a_figure_of_the_same_method_stands_beside_ours_with_what_differs(hotpotqa: Board) -> None:
+    table = published_table(hotpotqa)
+    assert table is not None
+    (line,) = next(table.find(tag="tbody")).find(tag="tr")
+    texts = " | ".join(line.texts())
+    # CLaRa's table of retrievers prints 62.09 for BM25 in the oracle setting.
+    assert "62.09 percent" in texts
+    assert "62.5" in texts
+    assert "+0.4" in texts
+    assert "other setting" in texts
+    assert "questions: 7384 there, 40 here" in texts
+    assert "CLARA" in texts
+
+
+def test_a_board_that_no_paper_speaks_of_has_no_such_table(hotpotqa: Board) -> None:
+    assert published_table(replace(hotpotqa, dataset="worlds/multihop:test")) is None

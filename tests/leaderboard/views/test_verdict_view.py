@@ -1,0 +1,151 @@
+"""The question page shows what judges said, call by call, and the kept conversation behind it; names stay text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from judges.judge import AS_GIVEN, FIRST, SECOND, SWAPPED, Judge, JudgeCall, Parsed, Score
+from leaderboard.elements.nodes import TAGS
+from leaderboard.views import judge as verdict_view
+from methods.models.reply_cache import Call, ResponseCache
+from results import judgements, queries
+from results import judgements as judged
+from results.judgements import Match
+from results.store import Store
+
+Start = Callable[[Path], Any]
+MATCH = Judge.of("match", {"model": "m"})
+PAIRWISE = Judge.of("pairwise", {"model": "m", "repetitions": 1})
+SECRET = "sk-" + "a1" * 12
+ASKED = Call("http://127.0.0.1:1/v1", "m", [{"role": "user", "content": f"Is <b>it</b> right? {SECRET}"}])
+
+
+@pytest.fixture(scope="module")
+def said(copied: Callable[[], Path], synthetic: ModuleType) -> tuple[Path, str]:
+    """A store, and the question that two judges were asked about; the judge of answers kept its conversation."""
+    store = Store(copied())
+    runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
+    bm25, hybrid = runs["bm25"], runs["hybrid"]
+    question = queries.questions(store, bm25.dataset_fingerprint)[0].question
+    for judge in (MATCH, PAIRWISE):
+        judgements.put_judge(store, judge)
+    calls = [
+        [
+            JudgeCall("match", 0, ASKED.key, Parsed({"verdict": "Match"}), "m-1", 100, 10, 0.5, 0.001),
+            JudgeCall("match", 1, "0" * 32, Parsed(None, "no verdict"), "m-1", 100, 3, 0.5, 0.001),
+        ]
+    ]
+    score = Score(1.0)
+    judgements.put_judgements(store, bm25.run, MATCH, [question], calls, [dict.fromkeys(("accuracy", "partial", "mismatch"), score)])
+    one, other = sorted((bm25, hybrid), key=lambda run: run.run)
+    # bm25 wins in both orders.
+    shown = [(AS_GIVEN, one), (SWAPPED, other)]
+    judgements.put_battles(
+        store,
+        Match(one.dataset_fingerprint, one.setting, one.run, other.run),
+        PAIRWISE,
+        [question],
+        [[JudgeCall(part, 0, None, Parsed({"by": "hand"}), "rule") for part, _ in shown]],
+        [[dict.fromkeys(PAIRWISE.entry.criteria, FIRST if first is bm25 else SECOND) for _, first in shown]],
+    )
+    ResponseCache(store.cache).put(ASKED, {"text": f"Match, as {SECRET} says"})
+    return store.folder, question
+
+
+def words(node: Any) -> str:
+    return " ".join(node.texts())
+
+
+def test_verdicts_are_those_of_the_calls_and_who_won_does_not_hang_on_the_order(said: tuple[Path, str], synthetic: ModuleType) -> None:
+    store = Store(said[0])
+    runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
+    first = runs["bm25"]
+    every = judged.verdicts(store, said[1], first.dataset_fingerprint, first.setting, [run.run for run in runs.values()])
+    alone = [one for one in every if one.other is None]
+    assert [(one.judge, one.run, one.said, one.unscored) for one in alone] == [
+        (str(MATCH), first.run, {"verdict": "Match"}, None),
+        (str(MATCH), first.run, {}, "no verdict"),
+    ]
+    battles = [one for one in every if one.other is not None]
+    assert [one.part for one in battles] == [AS_GIVEN, SWAPPED]
+    for one in battles:
+        winner = one.run if one.said["overall"] == "one" else one.other
+        assert winner == first.run
+        assert set(one.said) == set(PAIRWISE.entry.criteria)
+    assert judged.verdicts(store, said[1], first.dataset_fingerprint, first.setting, [runs["dense"].run]) == []
+    only_one = judged.verdicts(store, said[1], first.dataset_fingerprint, first.setting, [first.run])
+    assert {one.other for one in only_one} == {None}
+
+
+def test_a_conversation_is_read_without_touching_its_file_and_without_secrets(said: tuple[Path, str]) -> None:
+    store = Store(said[0])
+    found = judged.conversations(store, [ASKED.key, "f" * 32])
+    assert set(found) == {ASKED.key}
+    ((role, text),) = found[ASKED.key].messages
+    assert (role, text.startswith("Is <b>it</b> right?")) == ("user", True)
+    assert SECRET not in text + found[ASKED.key].reply
+    assert found[ASKED.key].reply.startswith("Match, as")
+
+
+def test_no_file_of_replies_and_a_foreign_one_are_as_if_nothing_were_kept(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    assert judged.conversations(store, ["0" * 32]) == {}
+    assert not store.cache.exists()
+    store.cache.parent.mkdir(parents=True, exist_ok=True)
+    store.cache.write_text("no database at all" * 100)
+    assert judged.conversations(store, ["0" * 32]) == {}
+
+
+def test_the_page_shows_verdicts_and_opens_one_conversation_by_the_address(app: Start, said: tuple[Path, str]) -> None:
+    folder, question = said
+    page = app(folder).open("questions", question=question)
+    assert not page.test.exception
+    detail = page.part("detail")
+    assert {node.tag for node in detail.find()} <= TAGS
+    text = words(detail)
+    assert "verdict: Match" in text
+    assert "no model was asked" in text
+    assert "overall: bm25" in text
+    assert "Is <b>it</b> right?" not in text
+    assert {"call": ASKED.key} in [node.action for node in detail.find(tag="button")]
+    opened = app(folder).open("questions", question=question, call=ASKED.key)
+    shown = words(opened.part("detail"))
+    assert "Is <b>it</b> right?" in shown
+    assert SECRET not in shown
+    lost = app(folder).open("questions", question=question, call="0" * 32)
+    assert "does not keep the conversation" in words(lost.part("detail"))
+    # An address can only open what belongs to its question.
+    store = Store(folder)
+    other = queries.questions(store, queries.runs(store)[0].dataset_fingerprint)[1].question
+    foreign = app(folder).open("questions", question=other, call=ASKED.key)
+    assert "Is <b>it</b> right?" not in words(foreign.part("detail"))
+
+
+def test_a_reader_that_asked_a_model_can_be_read(said: tuple[Path, str], synthetic: ModuleType) -> None:
+    store = Store(said[0])
+    run = next(run for run in queries.runs(store, synthetic.EXPERIMENT) if run.method == "bm25")
+    asked = next(row for row in queries.questions(store, run.dataset_fingerprint) if row.question == said[1])
+    (answer,) = queries.answers(store, asked, [run.run])
+    assert verdict_view.readers([answer], verdict_view.asked_here([answer], [run]), "", said[1]) is None
+    told = replace(answer, notes={"call": ASKED.key})
+    here = verdict_view.asked_here([told], [run])
+    shown = verdict_view.readers([told], here, "", said[1])
+    assert shown is not None
+    assert [node.action for node in shown.find(tag="button")] == [{"call": ASKED.key}]
+    assert verdict_view.calls([told], here, []) == {ASKED.key: "Reader of bm25"}
+    # What a submission's notes name is its sender's text, and a key has one form.
+    assert verdict_view.asked_here([told], [replace(run, origin="submitted")]) == {}
+    assert verdict_view.asked_here([replace(told, notes={"call": "../x"})], [run]) == {}
+
+
+def test_a_very_long_message_is_cut_and_says_so(said: tuple[Path, str]) -> None:
+    found = judged.Conversation((("user", "x" * (verdict_view.LONGEST + 1234)),), "short")
+    text = words(verdict_view.conversation(found, "Judge j"))
+    assert "1,234 more characters" in text
+    assert len(text) < verdict_view.LONGEST + 300

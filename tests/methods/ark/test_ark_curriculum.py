@@ -1,0 +1,179 @@
+"""ARK's trainer: gradients in pieces, stages cut off and taken up, learning."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from methods.ark.config import ArkTrainingConfig
+from methods.ark.data import TrainRow, plan
+from methods.ark.loss import batch_of, info_nce
+from methods.ark.tower import Prompts, Tower, load_tower
+from methods.ark.train import StagePlan, StageTrainer
+from methods.training import Silent
+
+torch = pytest.importorskip("torch")
+
+TEXTS = {
+    "c0": "the old stone bridge",
+    "c1": "moss grows on the north side",
+    "c2": "a painter lived by the river",
+    "c3": "the house is cold",
+    "c4": "born in the year of the long bridge",
+    "c5": "not a town in the world",
+}
+QUERIES = {"a": "where was the bridge ?", "b": "who lived by the river ?"}
+
+
+@pytest.fixture(scope="module", params=["Bert", pytest.param("Qwen3", marks=pytest.mark.slow)])
+def folder(request: Any, tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny encoder: with absolute positions and mean pooling, or with rotary ones and the last token."""
+    import transformers
+
+    torch.manual_seed(1)
+    path = tmp_path_factory.mktemp(request.param)
+    style = {"Bert": "bert", "Qwen3": "qwen3"}[request.param]
+    size = len(tiny_models.tokenizer(style))
+    more = {"head_dim": 8, "num_key_value_heads": 2} if request.param == "Qwen3" else {}
+    model = getattr(transformers, f"{request.param}Model")(tiny_models.config(request.param, size, **more))
+    tiny_models.save(path, style, model)
+    tiny_models.layout(path, 64, [tiny_models.pooling("mean" if request.param == "Bert" else "lasttoken")], {})
+    return path
+
+
+def options(folder: Path, loss: dict[str, Any] | None = None, **train: Any) -> ArkTrainingConfig:
+    given = {"epochs": [2] * 3, "learning_rate": [1e-3] * 3, "batch_size": 4, "save_every": 1, "micro_batch": 2, **train}
+    return ArkTrainingConfig(data=("worlds/long:train",), base=str(folder), loss=loss or {}, train=given, seed=3)
+
+
+def rows(stage: str = "stage2") -> list[TrainRow]:
+    made = []
+    for question, positives in (("a", ("c0", "c4")), ("b", ("c2",))):
+        for positive in positives:
+            negatives = tuple(one for one in TEXTS if one not in positives)[:3]
+            made.append(TrainRow(question, "d", stage, QUERIES[question], positive, negatives, positives))
+    return made
+
+
+def tower(config: ArkTrainingConfig) -> Tower:
+    return Tower(load_tower(config.encoder, "cpu"), Prompts("", ""), config.train)
+
+
+def trainer(config: ArkTrainingConfig, folder: Path, stage: str = "stage2", epochs: int = 6, **more: Any) -> StageTrainer:
+    plan_ = StagePlan(stage, rows(stage), epochs, config.train.learning_rate[0], 0.1)
+    return StageTrainer(tower(config), plan_, TEXTS, config, folder, "same", Silent(), **more)
+
+
+def gradients(model: Any) -> dict[str, Any]:
+    return {name: one.grad.clone() for name, one in model.named_parameters() if one.grad is not None}
+
+
+def without_dropout(model: Any) -> Any:
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    return model.train()
+
+
+@pytest.mark.parametrize("held", [1, 100])
+@pytest.mark.parametrize("share", ["all", "none"])
+def test_a_batch_in_pieces_has_the_gradient_of_the_whole(folder: Path, held: int, share: str) -> None:
+    """With gradient caching (few texts held) and without it, against one pass over everything."""
+    config = options(folder, {"in_batch": [share] * 3, "temperature": 0.1}, held=held)
+    batch = batch_of(rows(), TEXTS, config.loss)
+    pieces = tower(config)
+    without_dropout(pieces.model)
+    value = pieces.backward(batch, 0.1, (0,))
+    whole = without_dropout(tower(config).model)
+
+    def encoded(texts: tuple[str, ...]) -> Any:
+        return torch.nn.functional.normalize(whole(whole.preprocess(list(texts)))["sentence_embedding"], dim=1)
+
+    expected = info_nce(encoded(batch.queries), encoded(batch.documents), batch, 0.1)
+    expected.backward()
+    assert value == pytest.approx(float(expected.detach()), abs=1e-5)
+    wanted = gradients(whole)
+    found = gradients(pieces.model)
+    assert set(found) == set(wanted)
+    for name, gradient in wanted.items():
+        assert torch.allclose(found[name], gradient, atol=1e-5), name
+
+
+def test_gradient_caching_draws_the_same_dropout_twice(folder: Path) -> None:
+    found = []
+    for held in (1, 100):
+        one = tower(options(folder, {"in_batch": ["all"] * 3, "temperature": 0.1}, held=held))
+        one.model.train()
+        one.backward(batch_of(rows(), TEXTS, options(folder).loss), 0.1, (5, "stage2", 0))
+        found.append(gradients(one.model))
+    for name, gradient in found[0].items():
+        assert torch.allclose(found[1][name], gradient, atol=1e-6), name
+
+
+def test_accumulated_batches_give_the_mean_of_their_losses_not_the_loss_of_the_large_batch(folder: Path, tmp_path: Path) -> None:
+    loss = {"in_batch": ["all"] * 3, "temperature": 0.1}
+    config = options(folder, loss, batch_size=2, accumulation=2, weight_decay=0.0)
+    one = trainer(config, tmp_path, epochs=1)
+    without_dropout(one.tower.model)
+    one.tower.model.train = lambda *_: one.tower.model  # type: ignore[method-assign]
+    places = plan(rows(), config.train, 1, config.seed, "stage2").steps[0]
+    separate = []
+    for batch in places:
+        fresh = tower(config)
+        without_dropout(fresh.model)
+        separate.append(fresh.backward(batch_of([rows()[p] for p in batch], TEXTS, config.loss), 0.1, (0,)))
+    fresh = tower(config)
+    without_dropout(fresh.model)
+    together = fresh.backward(batch_of([rows()[p] for b in places for p in b], TEXTS, config.loss), 0.1, (0,))
+    step = one._step(0)
+    assert step["loss"] == pytest.approx(sum(separate) / len(separate), abs=1e-5)
+    assert abs(step["loss"] - together) > 1e-3
+
+
+@pytest.mark.slow
+def test_a_stage_cut_off_ends_with_the_same_weights(folder: Path, tmp_path: Path) -> None:
+    config = options(folder)
+    whole = trainer(config, tmp_path / "whole", "stage1")
+    whole.run()
+    other = trainer(config.model_copy(update={"seed": 4}), tmp_path / "other", "stage1")
+    assert other.loop._stepped(0)["loss"] != json.loads(whole.curve.read_text().splitlines()[0])["loss"]
+    begun = trainer(config, tmp_path / "cut", "stage1")
+    reached = iter(range(4))
+    step = begun._step
+
+    def cut(number: int) -> Any:
+        if next(reached, None) is None:
+            raise KeyboardInterrupt
+        return step(number)
+
+    begun._step = cut  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        begun.run()
+    resumed = trainer(config, tmp_path / "cut", "stage1")
+    resumed.run()
+    for name, weight in whole.tower.model.state_dict().items():
+        assert torch.equal(weight, resumed.tower.model.state_dict()[name]), name
+    assert resumed.curve.read_text() == whole.curve.read_text()
+
+
+@pytest.mark.slow
+def test_a_step_lowers_the_loss_and_twenty_steps_learn_two_questions(folder: Path, tmp_path: Path) -> None:
+    config = options(folder, {"in_batch": ["none"] * 3, "temperature": 0.1}, learning_rate=[5e-3] * 3)
+    one = trainer(config, tmp_path, epochs=20)
+    without_dropout(one.tower.model)
+    figures = one.run()
+    losses = [json.loads(line)["loss"] for line in one.curve.read_text().splitlines()]
+    assert len(losses) == 20
+    assert losses[2] < losses[0]
+    assert figures["loss"] < 0.2 * losses[0]
+
+
+def test_figures_of_held_out_questions_enter_the_curve_after_each_epoch(folder: Path, tmp_path: Path) -> None:
+    one = trainer(options(folder), tmp_path, epochs=3, validate=lambda: {"validation_recall@5": 0.5})
+    assert one.run()["validation_recall@5"] == 0.5
+    lines = [json.loads(line) for line in one.curve.read_text().splitlines()]
+    assert [line["step"] for line in lines if "validation_recall@5" in line] == [0, 1, 2]

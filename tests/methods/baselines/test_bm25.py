@@ -1,0 +1,150 @@
+"""BM25 against Lucene's formula, written down as a loop."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.core.errors import UserError
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Passage, Query, passage_id
+from methods.api import Services
+from methods.registry import Component
+
+PLAIN = {"stemmer": None, "stopwords": None}
+WORDS = ["moss", "river", "tin", "lamp", "crow", "salt", "harp"]
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"\b\w\w+\b", text.lower())
+
+
+def lucene(query: str, texts: list[str], k1: float, b: float) -> list[float]:
+    documents = [words(text) for text in texts]
+    mean = sum(map(len, documents)) / len(documents)
+    scores = []
+    for document in documents:
+        counts, score = Counter(document), 0.0
+        for term in words(query):
+            holders = sum(term in other for other in documents)
+            if counts[term]:
+                idf = math.log(1 + (len(documents) - holders + 0.5) / (holders + 0.5))
+                score += idf * counts[term] / (counts[term] + k1 * (1 - b + b * len(document) / mean))
+        scores.append(score)
+    return scores
+
+
+def corpus_of(texts: list[str]) -> Corpus:
+    return Corpus.of(Passage(passage_id(f"t{i}", text), f"t{i}", text) for i, text in enumerate(texts))
+
+
+def bm25(**config: Any) -> Any:
+    return Component.of("bm25", config).build(Services())
+
+
+texts_of_words = st.lists(st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join), min_size=1, max_size=12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    texts_of_words,
+    st.lists(st.sampled_from([*WORDS, "unknown"]), max_size=6).map(" ".join),
+    st.sampled_from([(1.5, 0.75), (0.9, 0.4), (1.2, 0.0), (0.0, 1.0)]),
+)
+def test_scores_are_lucenes_formula(texts: list[str], query: str, parameters: tuple[float, float]) -> None:
+    k1, b = parameters
+    corpus = corpus_of(texts)
+    expected = lucene(query, list(corpus.full_texts()), k1, b)
+    ranking = bm25(k1=k1, b=b, **PLAIN).index(corpus).retrieve([Query("q", query)], len(texts))[0]
+    found = {corpus.row(identifier): score for identifier, score in zip(ranking.ids, ranking.scores, strict=True)}
+    assert set(found) == {row for row, score in enumerate(expected) if score > 0}
+    assert [found[row] for row in sorted(found)] == pytest.approx([expected[r] for r in sorted(found)], abs=1e-5)
+
+
+def test_ties_go_by_corpus_order_at_every_depth() -> None:
+    corpus = corpus_of(["moss lamp"] * 3 + ["moss moss"] + ["moss lamp"] * 5)
+    index = bm25(**PLAIN).index(corpus)
+    whole = index.retrieve([Query("q", "moss")], 9)[0].ids
+    assert whole == tuple(corpus.ids[row] for row in [3, 0, 1, 2, 4, 5, 6, 7, 8])
+    for k in range(10):
+        assert index.retrieve([Query("q", "moss")], k)[0].ids == whole[:k]
+
+
+def test_restricted_scores_equal_those_in_the_whole_corpus(ground: Any) -> None:
+    index = bm25().index(ground.corpus)
+    for question in ground.questions:
+        everywhere = index.retrieve([Query("q", question.text)], len(ground.corpus))[0]
+        scores = dict(zip(everywhere.ids, everywhere.scores, strict=True))
+        chosen = ground.corpus.ids[5:30:3]
+        within = index.retrieve([Query("q", question.text, candidates=chosen)], len(ground.corpus))[0]
+        assert within.ids == tuple(identifier for identifier in everywhere.ids if identifier in chosen)
+        assert within.scores == tuple(scores[identifier] for identifier in within.ids)
+
+
+def test_a_document_restricts_like_candidates() -> None:
+    parts = [Passage(passage_id("", f"moss {i}", d), "", f"moss {i}", document_id=d) for d in "ab" for i in range(3)]
+    corpus = Corpus.of(parts)
+    ranking = bm25(**PLAIN).index(corpus).retrieve([Query("q", "moss", document_id="b")], 10)[0]
+    assert ranking.ids == corpus.ids[3:]
+
+
+def test_documents_without_words_and_queries_without_words() -> None:
+    corpus = Corpus.of(Passage(passage_id("", text), "", text) for text in ["", "?!", "a", "moss lamp"])
+    index = bm25(**PLAIN).index(corpus)
+    assert index.retrieve([Query("q", "moss")], 4)[0].ids == (corpus.ids[3],)
+    assert index.retrieve([Query("q", "?"), Query("r", "unknown")], 4)[1].ids == ()
+    wordless = bm25().index(Corpus.of([Passage(passage_id("", "the"), "", "the")]))
+    assert wordless.retrieve([Query("q", "the moss")], 4)[0].ids == ()
+    assert bm25().index(Corpus.of([])).retrieve([Query("q", "moss")], 4)[0].ids == ()
+
+
+def test_a_reopened_index_ranks_the_same_and_is_not_built_again(ground: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    queries = [question.query() for question in ground.questions]
+    built = bm25().index(ground.corpus, tmp_path / "index").retrieve(queries, 20)
+    assert built == bm25().index(ground.corpus).retrieve(queries, 20)
+    again = bm25()
+    monkeypatch.setattr(again, "_build", lambda corpus: pytest.fail("built a second time"))
+    index = again.index(ground.corpus, tmp_path / "index")
+    assert index.retrieve(queries, 20) == built
+    assert isinstance(index._model.scores["data"], np.memmap)
+
+
+def test_an_unfinished_index_is_built_again(ground: Any, tmp_path: Any) -> None:
+    folder = tmp_path / "index"
+    expected = bm25().index(ground.corpus, folder).retrieve([ground.questions[0].query()], 5)
+    (folder / "complete.json").unlink()
+    (folder / "data.csc.index.npy").write_bytes(b"cut off")
+    assert bm25().index(ground.corpus, folder).retrieve([ground.questions[0].query()], 5) == expected
+
+
+def test_an_index_of_another_corpus_or_a_damaged_one_is_refused(ground: Any, tmp_path: Any) -> None:
+    folder = tmp_path / "index"
+    bm25().index(ground.corpus, folder)
+    with pytest.raises(UserError, match="delete this folder"):
+        bm25().index(corpus_of(["moss"]), folder)
+    (folder / "data.csc.index.npy").write_bytes(b"damaged")
+    with pytest.raises(UserError, match="delete this folder"):
+        bm25().index(ground.corpus, folder)
+
+
+def test_stemming_joins_inflected_forms() -> None:
+    corpus = corpus_of(["painters of rivers", "tin lamps"])
+    assert bm25().index(corpus).retrieve([Query("q", "river painter")], 2)[0].ids == corpus.ids[:1]
+    assert bm25(**PLAIN).index(corpus).retrieve([Query("q", "river painter")], 2)[0].ids == ()
+
+
+def test_an_unknown_stemmer_names_those_that_exist() -> None:
+    with pytest.raises(UserError, match="porter"):
+        bm25(stemmer="englsh").index(corpus_of(["moss"]))
+
+
+def test_the_pyserini_preset_sets_k1_and_b() -> None:
+    config = Component.of("bm25", {"preset": "pyserini", "b": 0.5}).config.model_dump()
+    assert (config["k1"], config["b"]) == (0.9, 0.5)

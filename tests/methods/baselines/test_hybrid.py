@@ -1,0 +1,81 @@
+"""Reciprocal-rank fusion against values worked out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from benchmarks.core.errors import UserError
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Passage, Query
+from methods.api import Ranking
+from methods.baselines.hybrid import HybridConfig, HybridIndex
+from methods.registry import Component
+
+CORPUS = Corpus.of(Passage(name, "", name) for name in "abcde")
+
+
+class Fixed:
+    """An index that finds the same passages whatever is asked."""
+
+    def __init__(self, ids: str) -> None:
+        self.ids = tuple(ids)
+
+    def retrieve(self, queries: list[Query], k: int) -> list[Ranking]:
+        return [Ranking(q.id, self.ids[:k], tuple(1.0 / (r + 1) for r in range(len(self.ids[:k])))) for q in queries]
+
+
+def fuse(*rankings: str, k: int = 5, **config: Any) -> Ranking:
+    return HybridIndex(HybridConfig(**config), CORPUS, [Fixed(ids) for ids in rankings]).retrieve([Query("q", "")], k)[0]
+
+
+def test_scores_are_sums_of_reciprocal_ranks() -> None:
+    ranking = fuse("abc", "cad")
+    assert ranking.ids == ("a", "c", "b", "d")
+    assert ranking.scores == pytest.approx((1 / 61 + 1 / 62, 1 / 63 + 1 / 61, 1 / 62, 1 / 63))
+
+
+def test_ties_go_by_corpus_order() -> None:
+    assert fuse("ea", "ae").ids == ("a", "e")
+
+
+def test_the_first_k_do_not_depend_on_k() -> None:
+    assert fuse("abcde", "edcba", k=5).ids[:2] == fuse("abcde", "edcba", k=2).ids
+
+
+def test_a_small_damping_weights_first_ranks_more() -> None:
+    # b is third twice, a is first once: 2 / (3 + k) against 1 / (1 + k).
+    for damping, first in ((60, "b"), (0.01, "a")):
+        index = HybridIndex(HybridConfig(k=damping), CORPUS, [Fixed("adb"), Fixed("ceb")])
+        assert index.retrieve([Query("q", "")], 1)[0].ids == (first,)
+
+
+def test_a_bare_name_stands_for_a_retriever_with_defaults() -> None:
+    named = HybridConfig(retrievers=("bm25", {"id": "random"}))
+    assert named == HybridConfig(retrievers=({"id": "bm25", "config": {}}, {"id": "random", "config": {}}))
+
+
+def test_only_retrievers_can_be_fused() -> None:
+    with pytest.raises(ValidationError, match="'extractive' is a reader, not a retriever"):
+        HybridConfig(retrievers=("bm25", "extractive"))
+    with pytest.raises(UserError, match="did you mean 'bm25'"):
+        HybridConfig(retrievers=("bm52",))
+
+
+def test_another_option_of_a_part_is_another_method() -> None:
+    one = Component.of("hybrid", {"retrievers": [{"id": "bm25"}]})
+    same = Component.of("hybrid", {"retrievers": ["bm25"]})
+    other = Component.of("hybrid", {"retrievers": [{"id": "bm25", "config": {"k1": 0.9}}]})
+    assert one.fingerprint == same.fingerprint != other.fingerprint
+
+
+def test_fusing_one_retriever_keeps_its_order_and_shares_its_index(ground: Any, build: Any, tmp_path: Any) -> None:
+    queries = [question.query() for question in ground.questions]
+    alone = build("bm25").index(ground.corpus).retrieve(queries, 10)
+    fused = build("hybrid", retrievers=["bm25"]).index(ground.corpus, tmp_path / "own").retrieve(queries, 10)
+    assert [ranking.ids for ranking in fused] == [ranking.ids for ranking in alone]
+    shared = f"{Component.of('bm25').fingerprint}-{ground.corpus.fingerprint}"
+    assert (tmp_path / "artefacts" / "indexes" / shared / "complete.json").exists()
+    assert not (tmp_path / "own").exists()

@@ -1,0 +1,167 @@
+"""HyDE: the vector searched with is a mean, and what a model did not write is no part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.core.errors import UserError
+from benchmarks.schema import Query
+from methods.api import Ranking, Services
+from methods.baselines.hyde import NOTE, cut
+from methods.models.server import ChatRequest, OpenAIServer, Refused, Written
+from methods.pipeline import assemble
+from methods.registry import Component
+
+Says = Callable[[ChatRequest, int], str]
+ENCODER: dict[str, str] = {}
+"""What is searched with unless a test says: what is tested here is the same with every encoder."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _encoder(tiny_encoder: str) -> None:
+    ENCODER["model"] = tiny_encoder
+
+
+@contextmanager
+def endpoint(says: Says, requests: list[ChatRequest] | None = None) -> Iterator[str]:
+    """An endpoint that replies to the n-th request for the same prompt."""
+    seen: dict[str, int] = {}
+
+    def answer(request: ChatRequest) -> Written:
+        number = seen[request.prompt] = seen.get(request.prompt, -1) + 1
+        if requests is not None:
+            requests.append(request)
+        return Written(says(request, number), 11, 5)
+
+    with OpenAIServer("m", answer, any_model=True).running() as url:
+        yield url
+
+
+def question_in(request: ChatRequest) -> str:
+    return request.prompt.partition("Question: ")[2].partition("\n")[0]
+
+
+def hyde(url: str, services: Services | None = None, **config: Any) -> Any:
+    llm = {"model": "m", "base_url": url, "key_variable": None, "backoff_s": 0.001, "attempts": 2}
+    given = {"llm": {**llm, **config.pop("llm", {})}, "dense": {**ENCODER, **config.pop("dense", {})}, **config}
+    return Component.of("hyde", given).build(services or Services(device="cpu"))
+
+
+def ranked(says: Says, ground: Any, count: int = 4, k: int = 8, **config: Any) -> list[Ranking]:
+    with endpoint(says) as url:
+        index = hyde(url, **config).index(ground.corpus)
+        return list(index.retrieve(queries(ground, count), k))
+
+
+def queries(ground: Any, count: int = 4) -> list[Query]:
+    return [question.query() for question in ground.questions[:count]]
+
+
+def plain(ground: Any, count: int = 4, k: int = 8, **options: Any) -> list[Ranking]:
+    dense = Component.of("dense", {**ENCODER, **options}).build(Services(device="cpu"))
+    return list(dense.index(ground.corpus).retrieve(queries(ground, count), k))
+
+
+def close(found: Sequence[Ranking], expected: Sequence[Ranking]) -> None:
+    assert [ranking.ids for ranking in found] == [ranking.ids for ranking in expected]
+    for one, other in zip(found, expected, strict=True):
+        assert one.scores == pytest.approx(other.scores, abs=2e-6)
+
+
+@pytest.mark.slow
+def test_no_passages_are_plain_retrieval(ground: Any) -> None:
+    real = {"model": "minilm"}
+    assert ranked(lambda request, number: "never asked", ground, samples=0, dense=real) == plain(ground, **real)
+
+
+def test_copies_of_the_question_are_plain_retrieval(ground: Any) -> None:
+    # The encoder puts nothing before a query, so both sides encode a text alike.
+    close(ranked(lambda request, number: question_in(request), ground, samples=3), plain(ground))
+
+
+def test_the_vector_is_the_mean_of_question_and_passages(ground: Any) -> None:
+    texts = ["A baker of Lorn.", "Kestle is far from Hulme."]
+    found = ranked(lambda request, number: texts[number], ground, samples=2, k=len(ground.corpus), count=2)
+    encoder = Component.of("dense", ENCODER).build(Services(device="cpu")).encoder
+    passages = encoder.passages([passage.full_text for passage in ground.corpus]).astype(np.float64)
+    for query, ranking in zip(queries(ground, 2), found, strict=True):
+        vectors = encoder.passages([query.text, *texts]).astype(np.float64)
+        scores = dict(zip(ground.corpus.ids, passages @ vectors.mean(axis=0), strict=True))
+        assert ranking.scores == pytest.approx([scores[name] for name in ranking.ids], abs=2e-6)
+        assert list(ranking.scores) == sorted(ranking.scores, reverse=True)
+
+
+@pytest.mark.slow
+def test_the_order_of_the_samples_does_not_matter(ground: Any) -> None:
+    texts = ["A baker of Lorn.", "Kestle is far.", "Number7 lived in Arle."]
+    forth = ranked(lambda request, number: texts[number], ground, samples=3)
+    assert ranked(lambda request, number: texts[2 - number], ground, samples=3) == forth
+
+
+def test_without_its_instruction_a_question_is_encoded_as_passages_are(ground: Any) -> None:
+    dense = {"query_prompt": "search for the opposite of: "}
+    with_it = ranked(lambda request, number: "x", ground, samples=0, dense=dense)
+    without = ranked(lambda request, number: "x", ground, samples=0, dense=dense, instruction=False)
+    close(without, plain(ground))
+    assert with_it != without
+
+
+def test_an_empty_reply_falls_back_to_the_question_and_says_so(ground: Any) -> None:
+    found = ranked(lambda request, number: "", ground, samples=2)
+    close(found, plain(ground))
+    assert all(ranking.notes[NOTE]["passages"] == 0 for ranking in found)
+    assert all("empty" in ranking.notes[NOTE]["failed"][0] for ranking in found)
+
+
+def test_one_failed_call_leaves_the_other_passages(ground: Any) -> None:
+    def says(request: ChatRequest, number: int) -> str:
+        if number == 1:
+            raise Refused(400, "content policy")
+        return "A baker of Lorn."
+
+    found = ranked(says, ground, samples=2, count=1)
+    expected = ranked(lambda request, number: "A baker of Lorn.", ground, samples=1, count=1)
+    close(found, expected)
+    assert found[0].notes[NOTE]["passages"] == 1
+    assert "content policy" in found[0].notes[NOTE]["failed"][0]
+
+
+def test_a_passage_ends_at_two_blank_lines() -> None:
+    assert cut("One.\n\nStill.\n\n\nQuestion: next") == "One.\n\nStill."
+
+
+def test_every_call_is_counted_kept_and_asked_as_the_paper_asks(ground: Any, tmp_path: Path) -> None:
+    requests: list[ChatRequest] = []
+    services = Services(device="cpu", cache=tmp_path / "replies.sqlite", artefacts=tmp_path / "artefacts")
+    with endpoint(lambda request, number: f"Passage {number}.", requests) as url:
+        first = hyde(url, services).index(ground.corpus).retrieve(queries(ground, 2), 5)
+        again = hyde(url, services).index(ground.corpus).retrieve(queries(ground, 2), 5)
+    assert len(requests) == 16, "two questions of eight samples, the second time from the cache"
+    assert again == first
+    usage = first[0].usage
+    assert (usage.model_calls, usage.prompt_tokens, usage.completion_tokens) == (8, 88, 40)
+    said = requests[0].body
+    assert (said["temperature"], said["top_p"], said["max_tokens"]) == (0.7, 1.0, 512)
+    assert said["stop"] == ["\n\n\n"]
+
+
+def test_what_retrieval_cost_and_noted_reaches_the_prediction(ground: Any) -> None:
+    with endpoint(lambda request, number: "Lorn.") as url:
+        options = {"llm": {"model": "m", "base_url": url, "key_variable": None}, "samples": 3, "dense": ENCODER}
+        method = assemble(Component.of("hyde", options), Services(device="cpu"))
+        method.index(ground.corpus)
+        (prediction,) = method.answer(queries(ground, 1))
+    assert prediction.usage.model_calls == 3
+    assert prediction.usage.prompt_tokens == 33
+    assert prediction.notes[NOTE] == {"passages": 3}
+
+
+def test_an_unknown_option_of_the_encoder_is_an_error() -> None:
+    with pytest.raises(UserError, match="preset"):
+        Component.of("hyde", {"llm": {"model": "m"}, "dense": {"preset": "nothing"}})

@@ -1,0 +1,49 @@
+"""Texts of triples."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.graphs import TripleCorpus
+from methods.graphs.triples import LineariseConfig, linearise, linearised, relation_text
+
+JAMAICA = ("Jamaica", "location.country.languages_spoken", "Jamaican English")
+
+
+def test_the_paper_figure_is_reproduced() -> None:
+    assert linearise(JAMAICA) == "Jamaica languages_spoken Jamaican English"
+
+
+def test_options_write_the_whole_relation_and_spaces() -> None:
+    assert linearise(JAMAICA, "full") == "Jamaica location.country.languages_spoken Jamaican English"
+    assert linearise(JAMAICA, underscores="space") == "Jamaica languages spoken Jamaican English"
+    assert linearise(JAMAICA, "full", "space") == "Jamaica location.country.languages spoken Jamaican English"
+    assert linearise(("snake_case", "a.b", "m.0_1"), underscores="space") == "snake_case b m.0_1"
+
+
+@pytest.mark.parametrize(
+    ("relation", "text"), [("treatments", "treatments"), ("a.b.", "b"), (".", "."), ("", ""), ("a..b", "b"), ("a. ", "a")]
+)
+def test_relations_without_dots_or_with_too_many_keep_a_text(relation: str, text: str) -> None:
+    assert relation_text(relation) == text
+
+
+texts = st.text(alphabet="ab._ é", max_size=6)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.tuples(texts, texts, texts), min_size=1, max_size=12),
+    st.sampled_from(["last", "full"]),
+    st.sampled_from(["keep", "space"]),
+    st.randoms(),
+)
+def test_many_at_once_are_what_one_after_another_is(rows, rel, underscores, random) -> None:  # type: ignore[no-untyped-def]
+    triples = TripleCorpus.of_triples(rows).triples
+    config = LineariseConfig(rel=rel, underscores=underscores)
+    assert linearised(triples, config=config) == [linearise(one, rel, underscores) for one in triples]
+    some = np.array([random.randrange(len(triples)) for _ in range(5)])
+    assert linearised(triples, some, config) == [linearise(triples[int(n)], rel, underscores) for n in some]

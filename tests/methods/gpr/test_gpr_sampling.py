@@ -1,0 +1,223 @@
+"""Neighbours and negatives: what may be drawn, how often, and that drawing ends."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from benchmarks.core.errors import UserError
+from methods.gpr.sampling import SamplingConfig, TripleIndex
+
+Row = tuple[int, int, int]
+
+SMALL: list[Row] = [
+    (0, 0, 1),
+    (1, 1, 0),
+    (0, 1, 1),  # twice there and once back
+    (0, 0, 2),
+    (0, 0, 3),
+    (2, 2, 3),
+    (4, 0, 1),
+    (5, 0, 6),
+    (6, 1, 7),
+    (5, 2, 5),
+    (7, 0, 5),  # a loop at 5
+    (8, 0, 9),
+    (9, 1, 8),
+    (10, 2, 10),  # 10 knows only itself
+]
+
+BOTH = SamplingConfig(nb_exclude_same_hr=True, neg_rel_disjoint=True)
+ALL_OPTIONS = [
+    SamplingConfig(nb_exclude_same_hr=a, side_balanced=b, neg_rel_disjoint=c)
+    for a in (False, True)
+    for b in (False, True)
+    for c in (False, True)
+]
+
+
+def index(rows: list[Row]) -> TripleIndex:
+    heads, relations, tails = np.array(rows, np.int32).T
+    return TripleIndex(heads, relations, tails)
+
+
+def ends(row: Row) -> set[int]:
+    return {row[0], row[2]}
+
+
+def naive_neighbours(rows: list[Row], anchor: Row, options: SamplingConfig, entities: set[int]) -> list[Row]:
+    """Distinct triples that touch one of some entities, the anchor's, one after another."""
+    found = [other for other in dict.fromkeys(rows) if other != anchor and ends(other) & entities]
+    if options.nb_exclude_same_hr:
+        found = [other for other in found if other[:2] != anchor[:2]]
+    return found
+
+
+def naive_negatives(rows: list[Row], anchor: Row, options: SamplingConfig) -> list[Row]:
+    found = [other for other in dict.fromkeys(rows) if not ends(other) & ends(anchor)]
+    return [other for other in found if not (options.neg_rel_disjoint and other[1] == anchor[1])]
+
+
+def neighbour_shares(rows: list[Row], anchor: Row, options: SamplingConfig) -> dict[Row, float]:
+    """How often each neighbour is to be drawn, by the definition."""
+    if not options.side_balanced:
+        found = naive_neighbours(rows, anchor, options, ends(anchor))
+        return dict.fromkeys(found, 1 / len(found)) if found else {}
+    sides = [naive_neighbours(rows, anchor, options, {entity}) for entity in sorted(ends(anchor))]
+    sides = [side for side in sides if side]
+    shares: Counter[Row] = Counter()
+    for side in sides:
+        shares.update({other: 1 / len(side) / len(sides) for other in side})
+    return dict(shares)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", ALL_OPTIONS, ids=str)
+def test_draws_follow_the_definition_on_a_small_graph(options: SamplingConfig) -> None:
+    # Chi-square against a loop over the definition, for every triple of a graph with inverses, a hub and loops.
+    times = 4000
+    anchors = np.repeat(np.arange(len(SMALL)), times)
+    drawn = index(SMALL).draw(3, 1, options, anchors)
+    for place, anchor in enumerate(SMALL):
+        mine = drawn.anchor == place
+        shares = neighbour_shares(SMALL, anchor, options)
+        assert mine.sum() == (times if shares else 0)
+        if not shares:
+            continue
+        for got, expected in (
+            (drawn.neighbour[mine], shares),
+            (drawn.negative[mine], dict.fromkeys(naive_negatives(SMALL, anchor, options), 1.0)),
+        ):
+            counts = Counter(SMALL[one] for one in got.tolist())
+            assert set(counts) == set(expected)
+            if len(expected) > 1:
+                total = sum(expected.values()) / times
+                assert chisquare([counts[one] for one in expected], [expected[one] / total for one in expected]).pvalue > 1e-5
+
+
+def test_a_triple_without_neighbour_is_dropped_and_counted() -> None:
+    drawn = index(SMALL).draw(0, 0)
+    assert drawn.dropped == 1
+    assert drawn.rows.tolist() == list(range(13))
+    assert drawn.anchor.tolist() == list(range(13))
+
+
+def test_rows_say_which_of_the_asked_triples_they_are_about() -> None:
+    drawn = index(SMALL).draw(0, 0, None, np.array([13, 2, 2, 13, 0]))
+    assert drawn.rows.tolist() == [1, 2, 4]
+    assert drawn.anchor.tolist() == [2, 2, 0]
+    assert drawn.dropped == 2
+
+
+def test_a_triple_that_shares_both_entities_is_a_neighbour_once() -> None:
+    rows = [(0, 0, 1), (1, 0, 0), (0, 0, 2), (5, 0, 6)]
+    assert index(rows).neighbour_counts(np.arange(4)).tolist() == [2, 2, 2, 0]
+    drawn = index(rows).draw(0, 0, None, np.zeros(20_000, int))
+    assert Counter(drawn.neighbour.tolist())[1] == pytest.approx(10_000, abs=400)
+
+
+def test_copies_of_a_triple_count_as_the_first_one() -> None:
+    rows = [(0, 0, 1), (0, 0, 2), (0, 0, 2), (0, 0, 2), (0, 1, 3), (7, 0, 8), (7, 0, 8), (0, 0, 1)]
+    assert index(rows).neighbour_counts(np.arange(8)).tolist() == [2, 2, 2, 2, 2, 0, 0, 2]
+    drawn = index(rows).draw(0, 0, None, np.repeat([0, 7], 10_000))
+    assert Counter(drawn.neighbour.tolist())[1] == pytest.approx(10_000, abs=400)
+    assert set(drawn.neighbour.tolist()) == {1, 4}
+    assert set(drawn.negative.tolist()) == {5}
+    assert set(drawn.anchor.tolist()) == {0, 7}
+
+
+def test_equal_seeds_and_epochs_draw_alike_and_others_do_not() -> None:
+    rows = [(one % 40, one % 3, 40 + one * 7 % 41) for one in range(400)]
+    first, again, later, other = (index(rows).draw(*key) for key in ((2, 5), (2, 5), (3, 5), (2, 6)))
+    assert np.array_equal(first.neighbour, again.neighbour)
+    assert np.array_equal(first.negative, again.negative)
+    for different in (later, other):
+        assert not np.array_equal(first.neighbour, different.neighbour)
+        assert not np.array_equal(first.negative, different.negative)
+
+
+def test_a_graph_in_which_every_triple_overlaps_is_refused_at_once() -> None:
+    star = [(0, 0, one) for one in range(1, 5000)]
+    with pytest.raises(UserError, match="no negative for the triple number 0: all 4,999 triples share an entity"):
+        index(star).draw(0, 0)
+
+
+def test_one_triple_without_negative_is_named() -> None:
+    rows = [(0, 0, 1), (0, 0, 2), (1, 0, 3), (0, 0, 3)]
+    heads, relations, tails = np.array(rows).T
+    names = [(f"e{h}", "r", f"e{t}") for h, _, t in rows]
+    with pytest.raises(UserError, match="triple e0 r e1:"):
+        TripleIndex(heads, relations, tails, names).draw(0, 0)
+    with pytest.raises(UserError, match="share an entity or the relation"):
+        index([(0, 0, 1), (1, 0, 2), (5, 0, 6), (6, 0, 7)]).draw(0, 0, SamplingConfig(neg_rel_disjoint=True))
+
+
+def test_a_graph_without_neighbours_is_refused() -> None:
+    with pytest.raises(UserError, match="shares an entity with another"):
+        index([(0, 0, 1), (2, 0, 3)]).draw(0, 0)
+    alike = [(0, 0, 1), (0, 0, 2), (3, 0, 4), (3, 0, 5)]
+    assert not index(alike).draw(0, 0).dropped
+    with pytest.raises(UserError, match="nb_exclude_same_hr"):
+        index(alike).draw(0, 0, SamplingConfig(nb_exclude_same_hr=True))
+
+
+def test_a_graph_without_triples_is_refused() -> None:
+    none = np.empty(0, np.int32)
+    with pytest.raises(UserError, match="holds no triple"):
+        TripleIndex(none, none, none)
+
+
+def test_nothing_asked_for_gives_nothing() -> None:
+    drawn = index(SMALL).draw(0, 0, None, np.empty(0, int))
+    assert [len(one) for one in drawn[:4]] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("options", [SamplingConfig(), BOTH], ids=str)
+def test_rare_negatives_are_found_and_stay_uniform(options: SamplingConfig) -> None:
+    # All but five of 60,000 triples touch one hub: drawing and trying would take ten thousand tries for each.
+    spokes = [(0, one % 2, one) for one in range(1, 60_001)]
+    away = [(70_000 + 2 * one, 2, 70_001 + 2 * one) for one in range(5)]
+    drawn = index(spokes + away).draw(0, 0, options, np.arange(60_000))
+    counts = Counter(drawn.negative.tolist())
+    assert set(counts) == set(range(60_000, 60_005))
+    assert chisquare(list(counts.values())).pvalue > 1e-5
+
+
+def test_two_hubs_and_a_common_relation_still_leave_the_one_negative() -> None:
+    rows = [(0, 0, 1)]
+    rows += [(0, 1, one) for one in range(10, 4000)] + [(1, 1, one) for one in range(10, 4000)]
+    rows += [(5000 + one, 0, 5001 + one) for one in range(4000)]
+    rows += [(9500, 2, 9501)]
+    options = SamplingConfig(neg_rel_disjoint=True)
+    drawn = index(rows).draw(0, 0, options, np.zeros(50, int))
+    assert set(drawn.negative.tolist()) == {len(rows) - 1}
+
+
+graphs = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2), st.integers(0, 9)), min_size=1, max_size=40)
+
+
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None)
+@given(graphs, st.sampled_from(ALL_OPTIONS), st.integers(0, 5))
+def test_what_is_drawn_is_always_allowed(rows: list[Row], options: SamplingConfig, epoch: int) -> None:
+    made = index(rows)
+    neighbours = [naive_neighbours(rows, row, options, ends(row)) for row in rows]
+    negatives = [naive_negatives(rows, row, options) for row in rows]
+    counts = made.neighbour_counts(np.arange(len(rows)), options.nb_exclude_same_hr)
+    assert counts.tolist() == [len(one) for one in neighbours]
+    with_neighbour = [place for place, one in enumerate(neighbours) if one]
+    if not with_neighbour or any(not negatives[place] for place in with_neighbour):
+        with pytest.raises(UserError):
+            made.draw(epoch, 0, options)
+        return
+    drawn = made.draw(epoch, 0, options)
+    assert drawn.rows.tolist() == with_neighbour
+    assert drawn.dropped == len(rows) - len(with_neighbour)
+    for anchor, neighbour, negative in zip(drawn.anchor, drawn.neighbour, drawn.negative, strict=True):
+        assert rows[neighbour] in neighbours[anchor]
+        assert rows[negative] in negatives[anchor]

@@ -1,0 +1,169 @@
+"""Where rankings are cut: Algorithm 1 on scores made by hand, and the two sizes of a neighbourhood."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from benchmarks.schema import Question
+from methods.graphs.knowledge_graph import Edge, KnowledgeGraph, Node
+from methods.graphs.neighbourhood import PRESETS, CutConfig, NeighbourhoodConfig, cut, neighbourhoods, ranked, rounded
+
+EPS = 1e-4
+
+
+def rule(min_k: int = 1, max_k: int = 200, **more: bool) -> CutConfig:
+    return CutConfig.model_validate({"min_k": min_k, "max_k": max_k, **more})
+
+
+def size(scores: list[float], config: CutConfig, eps: float = EPS) -> int:
+    return cut(np.array(scores), config, eps).size
+
+
+def test_the_cut_is_just_before_the_cliff() -> None:
+    found = cut(np.array([0.3, 0.28, 0.25, 0.02, 0.019]), rule(), EPS)
+    assert (found.size, found.considered) == (3, 5)
+    assert found.fall == pytest.approx(math.log(0.25 / 0.02))
+
+
+def test_of_equal_falls_the_first_counts() -> None:
+    assert size([0.5, 0.25, 0.125, 0.0625], rule()) == 1
+    assert size([0.5, 0.5, 0.25, 0.25, 0.125], rule()) == 2
+
+
+def test_where_all_scores_are_equal_one_is_kept() -> None:
+    assert size([0.1] * 10, rule()) == 1
+    assert size([0.1] * 10, rule(min_k=3, max_k=8)) == 3
+
+
+@pytest.mark.parametrize("scores", [[], [0.7]])
+def test_one_or_no_node_is_kept_as_it_is(scores: list[float]) -> None:
+    found = cut(np.array(scores), rule(), EPS)
+    assert (found.size, found.fall) == (len(scores), None)
+
+
+def test_scores_below_eps_are_left_out_before_the_cut() -> None:
+    scores = [0.4, 0.3, 0.2, 1e-5]
+    assert size(scores, rule()) == 2  # 0.3 to 0.2 is the largest fall that is left
+    assert size(scores, rule(apply_eps=False)) == 3
+    assert cut(np.array(scores), rule(), EPS).considered == 3
+    assert cut(np.array([EPS, EPS / 2]), rule(), EPS).considered == 1
+
+
+def test_a_fall_right_behind_k_counts_only_where_it_is_said_to() -> None:
+    scores = [0.3, 0.29, 0.28, 0.01]
+    assert size(scores, rule(max_k=3)) == 2  # 0.29 to 0.28
+    assert size(scores, rule(max_k=3, inclusive_k=True)) == 3
+
+
+def test_fewer_nodes_than_the_least_are_all_kept() -> None:
+    assert size([0.5, 0.01, 0.009], rule(min_k=20, max_k=50)) == 3
+
+
+def test_sizes_that_leave_no_place_to_cut_keep_the_first_ones() -> None:
+    assert size([0.5, 0.1, 0.05, 0.04], rule(min_k=2, max_k=2)) == 2
+
+
+def test_sizes_in_the_wrong_order_are_refused() -> None:
+    with pytest.raises(ValidationError, match="max_k"):
+        rule(min_k=5, max_k=4)
+
+
+falling = st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=80).map(lambda xs: sorted(xs, reverse=True))
+
+
+@settings(max_examples=100, deadline=None)
+@given(scores=falling, min_k=st.integers(1, 12), more=st.integers(0, 40), inclusive=st.booleans(), eps=st.booleans())
+def test_the_cut_is_the_rule_written_out(scores: list[float], min_k: int, more: int, inclusive: bool, eps: bool) -> None:
+    config = rule(min_k, min_k + more, inclusive_k=inclusive, apply_eps=eps)
+    prefix = [score for score in scores if not eps or score >= EPS]
+    k = min(config.max_k, len(prefix))
+    stop = k + 1 if inclusive and len(prefix) > config.max_k else k
+    falls = {i: prefix[i - 1] / prefix[i] for i in range(min_k, stop)}
+    wanted = min(i for i in falls if falls[i] == max(falls.values())) if falls else k
+    found = size(scores, config)
+    assert found == wanted
+    if len(prefix) >= min_k:
+        assert min_k <= found <= config.max_k
+    if falls and not inclusive:
+        assert found < k
+
+
+@settings(max_examples=100, deadline=None)
+@given(scores=falling, power=st.integers(-12, 12), max_k=st.integers(1, 50))
+def test_scaling_all_scores_leaves_the_cut_where_it_is(scores: list[float], power: int, max_k: int) -> None:
+    config = rule(max_k=max_k, apply_eps=False)
+    assert size(scores, config) == size([score * 2.0**power for score in scores], config)
+
+
+def test_nodes_with_equal_scores_are_ordered_by_name_though_rounding_tells_them_apart() -> None:
+    scores = np.array([0.1, 0.2, 0.1 + 1e-17, 0.0, 0.1 * (1 + 2e-16)])
+    order, values = ranked(scores, ["D", "X", "B", "Z", "A"])
+    assert order.tolist() == [1, 4, 2, 0]
+    assert values.tolist() == [0.2, 0.1, 0.1, 0.1]
+    assert rounded(np.array([1 / 3])).tolist() == [0.333333333333]
+
+
+def tree(fan: int, depth: int) -> KnowledgeGraph:
+    names, edges, level = ["A"], [], ["A"]
+    for _ in range(depth):
+        following = [f"{parent}{number}" for parent in level for number in range(fan)]
+        edges += [Edge(parent, f"{parent}{number}", 1.0) for parent in level for number in range(fan)]
+        names, level = names + following, following
+    nodes = tuple(Node(name, "T", (f"about {name}",)) for name in sorted(names))
+    return KnowledgeGraph("d", nodes, tuple(sorted(edges, key=lambda e: (e.source, e.target))))
+
+
+def asked(identifier: str, answer: str) -> Question:
+    return Question(identifier, f"what is {identifier}?", (answer,))
+
+
+def test_the_small_neighbourhood_lies_within_the_large_and_both_have_the_sizes_asked_for() -> None:
+    graph = tree(4, 4)
+    config = NeighbourhoodConfig.model_validate({"ppr": {"eps": 1e-6}})
+    found = neighbourhoods(graph, [asked("q1", "A"), asked("q2", "A013")], config)
+    for one in found:
+        assert set(one.small.entities) <= set(one.large.entities)
+        assert one.large.entities[: len(one.small.entities)] == one.small.entities
+        assert 20 <= len(one.large.entities) <= 50
+        assert 3 <= len(one.small.entities) <= 10
+        assert list(one.scores) == sorted(one.scores, reverse=True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(a=st.integers(1, 30), b=st.integers(0, 40), c=st.integers(1, 30), d=st.integers(0, 30), force=st.booleans(), drop=st.booleans())
+def test_small_lies_within_large_whatever_the_options(a: int, b: int, c: int, d: int, force: bool, drop: bool) -> None:
+    config = NeighbourhoodConfig.model_validate(
+        {"large": {"min_k": a, "max_k": a + b, "apply_eps": drop}, "small": {"min_k": c, "max_k": c + d}, "force_seeds": force}
+    )
+    (found,) = neighbourhoods(tree(3, 4), [asked("q", "A01")], config)
+    assert set(found.small.entities) <= set(found.large.entities)
+    if force:
+        assert "A01" in found.small.entities
+
+
+def test_a_question_whose_answer_no_node_has_is_left_out_and_counted() -> None:
+    graph = tree(2, 2)
+    found = neighbourhoods(graph, [asked("q1", "A0"), asked("q2", "yes")], NeighbourhoodConfig.model_validate({}))
+    assert [one.skipped for one in found] == [False, True]
+
+
+def test_presets_differ_from_the_defaults_only_as_documented() -> None:
+    default = NeighbourhoodConfig.model_validate({}).model_dump()
+    changed = {
+        name: {
+            f"{part}.{key}"
+            for part, values in NeighbourhoodConfig.model_validate(preset).model_dump().items()
+            if isinstance(values, dict)
+            for key, value in values.items()
+            if default[part][key] != value
+        }
+        for name, preset in PRESETS.items()
+    }
+    assert changed["paper"] == {"ppr.teleport", "ppr.dangling", "large.min_k", "large.max_k", "small.min_k"}
+    assert changed["released"] == {"ppr.released_exact", "large.inclusive_k", "large.apply_eps", "small.inclusive_k", "small.apply_eps"}

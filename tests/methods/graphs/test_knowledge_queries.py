@@ -1,0 +1,133 @@
+"""Augmented queries and seeds: replies read tolerantly, templates filled, names found among nodes."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.schema import Question
+from methods.graphs.augmented_queries import PATTERNS, QueryRequest, TemplateQueries, read_queries
+from methods.graphs.extraction import strings_in
+from methods.graphs.knowledge_graph import KnowledgeGraph, Node
+from methods.graphs.neighbourhood import GraphNamer, Neighbourhood, SeedConfig, Seeds, Subgraph, seeds_of
+from methods.graphs.picture import layout, svg
+
+TWO = '{"queries": ["Who?", "Where?"]}'
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        TWO,
+        f"```json\n{TWO}\n```",
+        f"Here you are:\n```\n{TWO}\n```\nGood luck {{you}}!",
+        f"Sure. {TWO} That is all.",
+        '{"confusing_questions": ["Who?", "Where?"]}',
+        '["Who?", "Where?"]',
+        '{"queries": ["Who?", "Where?",]}',
+        '{"queries": ["Who?", "Where?"',
+        '{"queries": ["Who?", "who? ", "", "  ", "Where?"]}',
+        '{"queries": ["Who?", 3, null, "Where?"]}',
+    ],
+)
+def test_a_list_of_queries_is_read_however_it_is_wrapped(reply: str) -> None:
+    assert read_queries(reply) == ("Who?", "Where?")
+
+
+@pytest.mark.parametrize("reply", ["", "No.", "{}", '{"a": ["x"], "b": ["y"]}', '{"queries": "Who?"}', "[1, 2]", "}{ ]]"])
+def test_a_reply_without_one_list_of_texts_holds_no_query(reply: str) -> None:
+    assert read_queries(reply) == ()
+
+
+def test_no_more_than_ten_are_kept() -> None:
+    assert len(read_queries(json.dumps([f"Query {number}?" for number in range(15)]))) == 10
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(max_size=120))
+def test_no_text_breaks_the_reading(reply: str) -> None:
+    assert all(isinstance(one, str) for one in strings_in(reply) or ())
+
+
+def request(*, entities: int = 12) -> QueryRequest:
+    nodes = tuple(Node(f"PLACE {n}", "TOWN", (f"Place {n} lies {n} miles off {{braces}}.",)) for n in range(entities))
+    answer = Node("GOLD", "PERSON", ("Gold founded Place 3.",))
+    return QueryRequest(Question("q", "Who founded Place 3?", ("Gold",)), (answer, *nodes), ("GOLD",))
+
+
+def test_templates_use_every_kind_and_neither_the_answer_nor_what_the_question_names() -> None:
+    (made,) = TemplateQueries().generate([request()])
+    assert len(made.queries) == len(set(made.queries)) == 10
+    assert made.failed is None
+    assert not [query for query in made.queries if "gold" in query.lower() or "Place 3 " in query]
+    for patterns in PATTERNS.values():
+        marks = [part for pattern in patterns for part in pattern.split("{")[0].split(",")[:1] if part.strip("“ ")]
+        marks += ["” –"] if "“" in patterns[0] else []
+        assert any(mark in query for mark in marks for query in made.queries)
+    assert TemplateQueries().generate([request()]) == [made]
+
+
+def test_a_neighbourhood_without_descriptions_is_a_recorded_failure() -> None:
+    (made,) = TemplateQueries().generate([QueryRequest(Question("q", "?", ("a",)), (Node("A", "T"),))])
+    assert made.queries == ()
+    assert made.failed
+
+
+GRAPH = KnowledgeGraph(
+    "d", tuple(Node(name, "T") for name in sorted(["ANNE", "LAKE ANNE", "PORT VELMAR", "1871", "OLD PORT", "VELMAR INN", "X"]))
+)
+
+
+def seeds(answer: str, question: str = "what?", **options: object) -> Seeds:
+    config = SeedConfig.model_validate(options)
+    return seeds_of(GRAPH, [Question("q", question, (answer,))], config, GraphNamer(), Letters())[0]
+
+
+class Letters:
+    """Vectors that count letters."""
+
+    def passages(self, texts: list[str]) -> np.ndarray:
+        return np.array([[text.upper().count(chr(65 + n)) for n in range(26)] for text in texts], np.float32)
+
+
+def test_seeds_are_the_nodes_that_the_answer_names_the_longest_first() -> None:
+    assert seeds('"Port Velmar"') == Seeds(("PORT VELMAR",), "name", ("PORT VELMAR",))
+    assert seeds("at Lake Anne in 1871").names == ("LAKE ANNE", "1871")
+
+
+def test_seeds_may_come_from_the_question() -> None:
+    assert seeds("yes", "Is Anne old?", source="question").names == ("ANNE",)
+    assert seeds("1871", "Is Anne old?", source="both").names == ("1871", "ANNE")
+
+
+def test_names_that_no_node_has_fall_back_to_the_five_that_share_most_words_ties_by_name() -> None:
+    assert seeds("Velmar") == Seeds(("PORT VELMAR", "VELMAR INN"), "jaccard5", ("VELMAR",))
+    assert seeds("Velmar", fallback="none").names == ()
+    assert seeds("LAKEANNE", fallback="embedding").names[0] == "LAKE ANNE"
+    assert seeds("yes") == Seeds((), "", ("YES",))
+
+
+def test_the_picture_escapes_names_marks_seeds_and_says_where_it_was_cut() -> None:
+    import xml.etree.ElementTree as tree
+
+    wild = "<SCRIPT>alert('&')\x00</SCRIPT>"
+    graph = KnowledgeGraph("d", (Node(wild, "T"), Node("B", "T"), Node("C", "T"))).with_similarities([(0, 1, 0.9)])
+    cut = Subgraph((wild,), 1, 3, 2.0)
+    around = Neighbourhood("q", Seeds((wild,), "name", (wild,)), (wild, "B", "C"), (0.6, 0.3, 0.1), Subgraph((wild, "B"), 2, 3, 1.0), cut)
+    drawn = svg(graph, around)
+    root = tree.fromstring(drawn)
+    assert "<SCRIPT" not in drawn
+    circles = [node.get("class") for node in root.iter("{http://www.w3.org/2000/svg}circle")]
+    assert circles == ["node small seed", "node large", "node outside"]
+    assert "cut behind rank 1" in drawn
+    assert svg(graph, around) == drawn
+
+
+def test_no_two_entities_share_a_place() -> None:
+    places = layout(90)
+    assert len({(round(x), round(y)) for x, y in places}) == 90
+    assert layout(40) == layout(40)

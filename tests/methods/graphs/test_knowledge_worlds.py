@@ -1,0 +1,176 @@
+"""Knowledge graphs of worlds, whose facts are known: read without a model, and by the world-truth LLM over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks import registry as datasets
+from benchmarks.core.errors import Broke
+from benchmarks.schema import Question
+from benchmarks.worlds.text import Library, document, statements
+from benchmarks.worlds.world import World, generate
+from methods.graphs.augmented_queries import LLMQueries, QueriesChat, TemplateQueries, graph_of, neighbourhoods_of, queries_of
+from methods.graphs.chunking import CHUNKS, Chunk, chunk
+from methods.graphs.extraction import FAILED, ExtractionChat, LLMExtractor
+from methods.graphs.knowledge_graph import KnowledgeGraph, clean_name
+from methods.graphs.neighbourhood import LLMNamer, NamesChat, NeighbourhoodConfig
+from methods.graphs.synthetic import WorldsExtractor
+from methods.models.chat import ChatModel, Reply
+from methods.models.endpoint import ChatConfig
+from ragmeter.scripted import WorldTruth
+
+CONFIG = {"entities": 60, "community": 60, "worlds": 1, "questions": 8}
+WHOLE = CHUNKS["kg"]
+AROUND = NeighbourhoodConfig.model_validate({})
+
+
+class Told:
+    """A document of a world: its chunks, what it states, and its questions."""
+
+    def __init__(self) -> None:
+        benchmark = datasets.load("worlds/long:train", CONFIG)
+        self.truth = WorldTruth([benchmark], config=CONFIG)
+        self.world: World = next(iter(self.truth.worlds.values()))
+        self.library: Library = document(self.world, 0, self.truth.telling)
+        self.text = "\n".join(text.passage.text for text in self.library.texts)
+        self.chunks: list[Chunk] = chunk(self.text, WHOLE)
+        self.facts = [self.world.facts[number] for number in self.library.where]
+        self.questions: list[Question] = list(benchmark.questions)
+
+    @property
+    def triples(self) -> set[tuple[frozenset[str], str]]:
+        """Both ends of each fact, and the sentence that says how they are related."""
+        return {(frozenset((clean_name(fact.head.name), clean_name(fact.text))), statements(fact)[0]) for fact in self.facts}
+
+
+@pytest.fixture(scope="module")
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def endpoint(told: Told) -> Iterator[str]:
+    with told.truth.server().running() as url:
+        yield url
+
+
+def model(url: str, config: type[ChatConfig], cache: Path | None = None) -> ChatModel:
+    return ChatModel(config.model_validate({"model": "m", "base_url": url, "key_variable": None, "attempts": 2}), cache=cache)
+
+
+def triples(graph: KnowledgeGraph) -> set[tuple[frozenset[str], str]]:
+    return {(frozenset((edge.source, edge.target)), text) for edge in graph.edges for text in edge.descriptions}
+
+
+def test_a_perfect_model_extracts_the_facts_of_the_world_and_nothing_else(told: Told, endpoint: str) -> None:
+    graph = LLMExtractor(model(endpoint, ExtractionChat)).extract("d", told.chunks)
+    found = triples(graph)
+    assert found <= told.triples
+    # Only a sentence that no chunk holds whole can be missing.
+    assert len(found) / len(told.triples) >= 0.95
+    assert graph.counts == {}
+
+
+@pytest.mark.slow
+def test_where_a_fifth_of_the_replies_is_corrupt_nothing_breaks_and_every_loss_is_counted(told: Told) -> None:
+    truth = WorldTruth(told.truth.benchmarks, config=CONFIG, corruption=0.2, seed=3)
+    pieces = chunk(told.text, WHOLE.model_copy(update={"size": 120}))
+    with truth.server().running() as url:
+        graph = LLMExtractor(model(url, ExtractionChat)).extract("d", pieces)
+    assert sum(truth.corrupted.values()) > 5
+    assert triples(graph) <= told.triples
+    harmful = sum(number for kind, number in truth.corrupted.items() if kind != "wrapped")
+    counted = sum(graph.counts.values())
+    assert counted >= harmful
+    assert len(triples(graph)) / len(told.triples) > 0.6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [3, 100_007])
+def test_the_offline_extractor_finds_nearly_what_a_world_says_from_its_text_alone(seed: int) -> None:
+    world = generate(seed)
+    library = document(world, 0)
+    text = " ".join(text.passage.text for text in library.texts)
+    graph = WorldsExtractor().extract("d", chunk(text, WHOLE))
+    facts = [world.facts[number] for number in library.where]
+    gold = {frozenset((clean_name(fact.head.name), clean_name(fact.text))) for fact in facts}
+    found = {frozenset((edge.source, edge.target)) for edge in graph.edges}
+    assert len(gold & found) / len(gold) > 0.92
+    assert len(gold & found) / len(found) > 0.95
+    kinds = {clean_name(entity.name): entity.kind.upper() for entity in world.entities}
+    known = [node for node in graph.nodes if node.name in kinds]
+    assert sum(kinds[node.name] == node.type for node in known) / len(known) > 0.98
+
+
+@pytest.mark.slow
+def test_a_second_run_asks_nothing_and_finds_the_same(told: Told, endpoint: str, tmp_path: Path) -> None:
+    def run(url: str) -> tuple[object, ...]:
+        models = [model(url, kind) for kind in (ExtractionChat, NamesChat, QueriesChat)]
+        graph = graph_of("some/doc: ument", told.chunks, LLMExtractor(models[0]), tmp_path)
+        around = neighbourhoods_of(graph, told.questions, AROUND, tmp_path, LLMNamer(models[1]))
+        queries = queries_of(graph, told.questions, around, LLMQueries(models[2]), tmp_path)
+        return graph, around, queries, [one.ledger.total.calls for one in models]
+
+    *first, calls = run(endpoint)
+    *second, again = run(endpoint)
+    assert all(calls)
+    assert again == [0, 0, 0]
+    assert second == first
+    assert sum(1 for one in first[1] if not one.skipped) >= 5  # type: ignore[attr-defined]
+    # Another question of the document is added to what is there.
+    (tmp_path / "subgraphs").joinpath(sorted(p.name for p in (tmp_path / "subgraphs").iterdir())[0]).unlink()
+    *third, few = run(endpoint)
+    assert few == [0, 1, 0]
+    assert third == first
+
+
+def test_other_options_make_other_artefacts(told: Told, tmp_path: Path) -> None:
+    graph = graph_of("d", told.chunks, WorldsExtractor(), tmp_path)
+    shorter = graph_of("d", told.chunks[:2], WorldsExtractor(), tmp_path)
+    assert len(shorter.nodes) < len(graph.nodes)
+    around = neighbourhoods_of(graph, told.questions, AROUND, tmp_path)
+    narrow = AROUND.model_copy(update={"small": AROUND.small.model_copy(update={"max_k": 3})})
+    again = neighbourhoods_of(graph, told.questions, narrow, tmp_path)
+    assert all(len(one.small.entities) <= 3 for one in again)
+    assert any(len(one.small.entities) > 3 for one in around)
+    queries = queries_of(graph, told.questions, around, TemplateQueries(), tmp_path)
+    assert all(one["large"].queries for one, place in zip(queries, around, strict=True) if not place.skipped)
+    fewer = queries_of(graph, told.questions, around, TemplateQueries(2), tmp_path)
+    assert all(len(one["large"].queries) == 2 for one in fewer if one)
+
+
+def test_an_unusable_reply_is_asked_for_once_more_and_then_recorded(told: Told, tmp_path: Path) -> None:
+    graph = WorldsExtractor().extract("d", told.chunks)
+    around = neighbourhoods_of(graph, told.questions[:2], AROUND, tmp_path)
+    truth = WorldTruth(told.truth.benchmarks, config=CONFIG, corruption=1.0, seed=1)
+    truth.handlers.insert(0, lambda *_: "")
+    with truth.server().running() as url:
+        asked = model(url, QueriesChat)
+        found = queries_of(graph, told.questions[:2], around, LLMQueries(asked), tmp_path)
+    failed = [one for sizes in found for one in sizes.values() if one.failed]
+    assert failed
+    assert all(not one.queries for one in failed)
+
+
+class Dead:
+    """A model that never answers."""
+
+    config = ExtractionChat.model_validate({"model": "m"})
+
+    def __init__(self, dies_at: int) -> None:
+        self.dies_at = dies_at
+
+    def complete(self, conversations: list[object], repetition: int = 0) -> list[Reply]:
+        return [Reply("<|COMPLETE|>", "gone" if n >= self.dies_at else None) for n in range(len(conversations))]
+
+
+def test_a_graph_that_lacks_chunks_is_made_again_and_one_without_any_is_none(told: Told, tmp_path: Path) -> None:
+    partial = graph_of("d", told.chunks, LLMExtractor(Dead(1)), tmp_path)  # type: ignore[arg-type]
+    assert partial.counts[FAILED] == len(told.chunks) - 1
+    whole = graph_of("d", told.chunks, LLMExtractor(Dead(10**6)), tmp_path)  # type: ignore[arg-type]
+    assert FAILED not in whole.counts
+    with pytest.raises(Broke, match="calls failed"):
+        graph_of("e", told.chunks, LLMExtractor(Dead(0)), tmp_path)  # type: ignore[arg-type]

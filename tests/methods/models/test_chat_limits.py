@@ -1,0 +1,224 @@
+"""Limits, accounting, estimates and the pre-flight call."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.core.errors import UserError
+from methods.api import Services
+from methods.models.endpoint import PER_MESSAGE, Estimate, TokenCounter
+from methods.models.limits import LIMIT, Budget, Ledger
+from methods.models.server import Refused, Written
+from methods.registry import Component
+
+PRICES = {"usd_per_million_prompt_tokens": 1e6, "usd_per_million_completion_tokens": 2e6}
+"""A dollar a prompt token, two a token of the reply."""
+
+
+# --- limits ---
+
+
+def test_a_run_stops_at_its_limit_and_loses_nothing(endpoint: Any, busy: ModuleType, tmp_path: Path) -> None:
+    """A call may need 6 + 10 tokens and uses 12: five fit into 64 as spent, the sixth might not."""
+    path = tmp_path / "cache.sqlite"
+    model = endpoint.chat(run_tokens=64, max_tokens=10, cache=path)
+    replies = model.complete(busy.prompts(20))
+    done = [reply for reply in replies if reply.failed is None]
+    rest = [reply for reply in replies if reply.failed is not None]
+    assert len(done) == len(endpoint.starts) == 5
+    assert {(reply.calls, reply.failed[: len(LIMIT)]) for reply in rest} == {(0, LIMIT)}
+    assert "run_tokens 64, of which 60 are used" in rest[0].failed
+    assert model.ledger.of("chat").prompt_tokens + model.ledger.of("chat").completion_tokens == 60
+    # With a higher limit the run continues; what is paid for is not paid again.
+    again = endpoint.chat(run_tokens=10_000, max_tokens=10, cache=path).complete(busy.prompts(20))
+    assert all(reply.failed is None for reply in again)
+    assert len(endpoint.starts) == 20
+
+
+def test_money_is_limited_likewise(endpoint: Any, busy: ModuleType) -> None:
+    """A call costs 10 + 2 · 2 dollars and may cost 6 + 2 · 4."""
+    model = endpoint.chat(run_usd=50.0, max_tokens=4, **PRICES)
+    replies = model.complete(busy.prompts(9))
+    assert sum(reply.failed is None for reply in replies) == 3
+    assert model.ledger.total.cost_usd == pytest.approx(42)
+    assert "run_usd 50" in next(reply.failed for reply in replies if reply.failed)
+
+
+def test_calls_in_flight_cannot_pass_a_limit_together(endpoint: Any, busy: ModuleType) -> None:
+    endpoint.delay = 0.05
+    model = endpoint.chat(run_tokens=160, max_tokens=10, concurrency=64)
+    replies = model.complete(busy.prompts(100))
+    spent = sum(reply.prompt_tokens + reply.completion_tokens for reply in replies)
+    assert spent <= 160
+    assert spent > 160 - 16 - 12  # and the room there is gets used
+
+
+def test_one_call_that_is_too_large_is_not_sent(endpoint: Any) -> None:
+    model = endpoint.chat(call_tokens=100, max_tokens=10)
+    small, large = model.complete([[{"role": "user", "content": "x"}], [{"role": "user", "content": "x" * 400}]])
+    assert small.failed is None
+    assert large.failed == f"{LIMIT}: call_tokens 100, and this call may need 114"
+    assert len(endpoint.starts) == 1
+    (dear,) = endpoint.chat(call_usd=5.0, max_tokens=10, **PRICES).complete([[{"role": "user", "content": "x"}]])
+    assert dear.failed == f"{LIMIT}: call_usd 5, and this call may cost 25"
+
+
+def test_an_endpoint_that_does_not_count_is_counted_for(endpoint: Any, busy: ModuleType) -> None:
+    endpoint.server.answer = lambda request: Written("x" * 40, 0, 0)
+    replies = endpoint.chat(run_tokens=60, max_tokens=10).complete(busy.prompts(10))
+    # 4 + 2 for the prompt and 10 for the reply, each time.
+    assert sum(reply.failed is None for reply in replies) == 3
+
+
+@settings(max_examples=60, deadline=None)
+@given(limit=st.integers(0, 200), calls=st.lists(st.tuples(st.integers(1, 40), st.floats(0, 1)), max_size=30))
+def test_a_budget_is_never_passed_and_never_blocks(limit: int, calls: list[tuple[int, float]]) -> None:
+    async def story() -> int:
+        budget = Budget(limit, None)
+
+        async def one(most: int, share: float) -> int:
+            if await budget.reserve(most, 0.0):
+                assert budget.spent_tokens + most > limit
+                return 0
+            await asyncio.sleep(0)
+            used = int(most * share)
+            budget.settle((most, 0.0), (used, 0.0))
+            return used
+
+        return sum(await asyncio.wait_for(asyncio.gather(*(one(*call) for call in calls)), 5))
+
+    assert asyncio.run(story()) <= limit
+
+
+def test_limits_and_haste_are_no_part_of_the_fingerprint() -> None:
+    options = {"model": "m", "base_url": "http://localhost/v1", "key_variable": None}
+    before = Component.of("chat", options).fingerprint
+    assert Component.of("chat", {**options, "run_usd": 1.0, "concurrency": 2, "attempts": 1}).fingerprint == before
+    assert Component.of("chat", {**options, "max_tokens": 65}).fingerprint != before
+
+
+# --- accounting ---
+
+
+def test_a_ledger_keeps_roles_apart(endpoint: Any, busy: ModuleType, tmp_path: Path) -> None:
+    ledger = Ledger()
+    endpoint.refuse = lambda request: Refused(400, "no") if request.prompt == "judge 1" else None
+    cache = tmp_path / "cache.sqlite"
+    endpoint.chat(role="reader", ledger=ledger, cache=cache, **PRICES).complete(busy.prompts(3))
+    endpoint.chat(role="reader", ledger=ledger, cache=cache, **PRICES).complete(busy.prompts(4))
+    endpoint.chat(role="judge", ledger=ledger).complete(busy.prompts(2, "judge"))
+    assert ledger.to_json() == {
+        "judge": {"calls": 2, "cached": 0, "failed": 1, "prompt_tokens": 10, "completion_tokens": 2, "cost_usd": 0.0},
+        "reader": {"calls": 4, "cached": 3, "failed": 0, "prompt_tokens": 40, "completion_tokens": 8, "cost_usd": 56.0},
+    }
+    assert ledger.total.calls == 6
+
+
+# --- estimates ---
+
+
+def test_an_estimate_counts_what_is_not_kept_and_sends_nothing(endpoint: Any, busy: ModuleType, tmp_path: Path) -> None:
+    model = endpoint.chat(cache=tmp_path / "cache.sqlite", max_tokens=7, **PRICES)
+    model.complete(busy.prompts(2))
+    estimate = model.estimate([*busy.prompts(5), *busy.prompts(5)])
+    assert (estimate.calls, estimate.cached) == (3, 7)
+    # "say 4" is five characters, two tokens by characters / 4.
+    assert estimate.prompt_tokens == 3 * (PER_MESSAGE + 2)
+    assert estimate.completion_tokens == 21
+    assert estimate.usd == pytest.approx(18 + 42)
+    assert "characters / 4" in str(estimate)
+    assert len(endpoint.starts) == 2
+
+
+def test_tokens_are_counted_by_a_tokenizer_where_there_is_one(tiny_llama: str, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    text = "Where did Ann live?"
+    expected = len(AutoTokenizer.from_pretrained(tiny_llama)(text, add_special_tokens=False)["input_ids"])
+    assert TokenCounter(tiny_llama).count([{"role": "user", "content": text}]) == expected + PER_MESSAGE
+    with pytest.raises(UserError, match="tokenizer cannot be read"):
+        TokenCounter(str(tmp_path / "absent.json"))
+
+
+def test_the_reader_estimates_its_prompts(endpoint: Any) -> None:
+    from benchmarks.schema import Passage, Query
+    from methods.api import Context
+
+    options = {"model": "m", "base_url": endpoint.server.url, "key_variable": None}
+    reader = Component.of("chat", options).build(Services())
+    query, context = Query("q", "Who?"), Context("q", (Passage("p", "", "x" * 400),))
+    more = Context("q", (Passage("p", "", "x" * 800),))
+    few, many = (reader.estimate([query], [one]).prompt_tokens for one in (context, more))
+    assert many - few == 100
+    assert endpoint.starts == []
+
+
+# --- pre-flight ---
+
+
+def test_a_working_endpoint_passes_preflight_by_one_call(endpoint: Any) -> None:
+    assert endpoint.chat().preflight().text == "ok"
+    assert len(endpoint.starts) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "refused", "message"),
+    [
+        ({"model": "mm"}, None, "does not know this model or path[^$]*model: m; the endpoint offers m"),
+        ({}, Refused(401, "Incorrect API key provided: sk-secret-1234"), "refuses the key[^$]*check the key in MY_KEY"),
+        ({}, Refused(403, "no"), "refuses access"),
+        ({}, Refused(429, "pay", "insufficient_quota"), "quota is used up"),
+        ({}, Refused(400, "use 'max_completion_tokens' instead"), "limit_name: max_completion_tokens"),
+        ({}, Refused(500, "broken"), "does not answer: [^$]*broken"),
+    ],
+)
+def test_preflight_says_what_is_wrong(
+    endpoint: Any, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], refused: Refused | None, message: str
+) -> None:
+    monkeypatch.setenv("MY_KEY", "sk-secret-1234")
+    endpoint.refuse = lambda request: refused
+    with pytest.raises(UserError, match=message) as caught:
+        endpoint.chat(key_variable="MY_KEY", **options).preflight()
+    assert "sk-secret-1234" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_preflight_finds_a_wrong_path_and_an_empty_reply(endpoint: Any) -> None:
+    with pytest.raises(UserError, match="usually ends in /v1"):
+        endpoint.chat(base_url=endpoint.server.url.removesuffix("/v1")).preflight()
+    endpoint.server.answer = lambda request: Written("", 1, 16, "length")
+    with pytest.raises(UserError, match="a higher max_tokens"):
+        endpoint.chat().preflight()
+
+
+def test_the_key_is_in_no_repr_no_dump_and_no_log(
+    endpoint: Any, busy: ModuleType, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MY_KEY", "sk-secret-1234")
+    caplog.set_level("DEBUG")
+    model = endpoint.chat(key_variable="MY_KEY", cache=tmp_path / "cache.sqlite")
+    replies = model.complete(busy.prompts(2))
+    shown = [repr(model), repr(model.config), model.config.model_dump_json(), repr(replies), caplog.text]
+    assert "sk-secret-1234" not in "".join(shown)
+    assert b"sk-secret-1234" not in (tmp_path / "cache.sqlite").read_bytes()
+    assert b"sk-secret-1234" not in (tmp_path / "cache.sqlite-wal").read_bytes()
+
+
+def test_an_estimate_says_what_it_does_not_know() -> None:
+    known = Estimate(4, 2, 100, 10, 0.0038, "guess")
+    assert "4 calls (2 more are cached)" in str(known)
+    assert str(known).endswith("at most $0.0038")
+    unknown = replace(known, cached=0, usd=0.0, cache_known=False)
+    assert "cached)" in str(unknown)
+    assert "0 more" not in str(unknown)
+    assert str(unknown).endswith("no price configured")
+    assert str(replace(known, usd=0.00001)).endswith("less than $0.0001")
+    assert str(Estimate(0, 6, 0, 0, 0.0, "guess")).endswith("at no cost")

@@ -1,0 +1,184 @@
+"""Replies of a given shape: asked for as the endpoint can, read tolerantly, never guessed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field
+
+from methods.models.chat import ChatModel, parse, strict_schema
+from methods.models.endpoint import ChatConfig
+from methods.models.server import ChatRequest, OpenAIServer, Refused, Written
+
+
+class Verdict(BaseModel):
+    label: Literal["correct", "incorrect"]
+    reason: str = ""
+
+
+class Triples(BaseModel):
+    triples: list[tuple[str, str, str]]
+
+
+GOOD = {"label": "correct", "reason": "it is {so}"}
+
+
+class Endpoint:
+    """A server that offers only some ways to ask for JSON."""
+
+    def __init__(self) -> None:
+        self.offers = {"json_schema", "json_object"}
+        self.complaint = "response_format is not supported"
+        self.says = json.dumps(GOOD)
+        self.requests: list[dict[str, Any]] = []
+        self.server = OpenAIServer("m", self.answer)
+
+    def answer(self, request: ChatRequest) -> Written:
+        self.requests.append(dict(request.body))
+        form = request.body.get("response_format")
+        if form is not None and form["type"] not in self.offers:
+            raise Refused(400, self.complaint)
+        return Written(self.says, 5, 5)
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    endpoint = Endpoint()
+    with endpoint.server.running():
+        yield endpoint
+
+
+def chat(endpoint: Endpoint, **options: Any) -> ChatModel:
+    cache = options.pop("cache", None)
+    return ChatModel(ChatConfig(model="m", base_url=endpoint.server.url, key_variable=None, backoff_s=0.001, **options), cache=cache)
+
+
+def ask(model: ChatModel, *texts: str) -> list[Any]:
+    return model.complete_structured([[{"role": "user", "content": text}] for text in texts], Verdict)
+
+
+def test_the_schema_is_sent_where_it_is_offered(endpoint: Endpoint) -> None:
+    (one,) = ask(chat(endpoint), "judge a")
+    assert (one.value, one.failed, one.parsed.repaired) == (Verdict(**GOOD), None, False)
+    (request,) = endpoint.requests
+    form = request["response_format"]["json_schema"]
+    assert (form["name"], form["strict"], form["schema"]["additionalProperties"]) == ("Verdict", True, False)
+    assert form["schema"]["required"] == ["label", "reason"]
+    assert request["messages"] == [{"role": "user", "content": "judge a"}]
+
+
+@pytest.mark.parametrize("offers", [{"json_object"}, set()])
+def test_an_endpoint_that_refuses_is_asked_the_next_way_once(endpoint: Endpoint, offers: set[str]) -> None:
+    endpoint.offers = offers
+    model = chat(endpoint, concurrency=1)
+    found = ask(model, "judge a", "judge b", "judge c")
+    assert [one.value for one in found] == [Verdict(**GOOD)] * 3
+    refusals = 2 - len(offers)
+    assert len(endpoint.requests) == 3 + refusals
+    last = endpoint.requests[-1]
+    assert ("response_format" in last) == bool(offers)
+    assert '"incorrect"' in last["messages"][0]["content"]
+    # What it refuses is remembered.
+    ask(model, "judge d")
+    assert len(endpoint.requests) == 4 + refusals
+
+
+def test_another_complaint_is_no_reason_to_ask_otherwise(endpoint: Endpoint) -> None:
+    endpoint.offers, endpoint.complaint = set(), "maximum context length is 10"
+    (one,) = ask(chat(endpoint), "judge a")
+    assert one.value is None
+    assert "maximum context length" in one.failed
+    assert len(endpoint.requests) == 1
+
+
+def test_a_second_run_makes_no_call_whatever_way_the_first_had_to_take(endpoint: Endpoint, tmp_path: Path) -> None:
+    endpoint.offers = set()
+    first = ask(chat(endpoint, cache=tmp_path / "cache.sqlite"), "judge a")
+    sent = len(endpoint.requests)
+    again = ask(chat(endpoint, cache=tmp_path / "cache.sqlite"), "judge a")
+    assert [one.value for one in again] == [one.value for one in first]
+    assert len(endpoint.requests) == sent
+    # Plain text from the same prompt is another call.
+    chat(endpoint, cache=tmp_path / "cache.sqlite").complete([[{"role": "user", "content": "judge a"}]])
+    assert len(endpoint.requests) == sent + 1
+
+
+def test_a_reply_that_cannot_be_read_is_a_failure_with_its_reply(endpoint: Endpoint) -> None:
+    endpoint.says = "I would rather not."
+    (one,) = ask(chat(endpoint), "judge a")
+    assert (one.value, one.reply.failed, one.reply.text) == (None, None, "I would rather not.")
+    assert one.failed == "the reply holds no JSON object"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(GOOD),
+        "```json\n" + json.dumps(GOOD, indent=2) + "\n```",
+        "Sure! Here it is:\n" + json.dumps(GOOD) + "\nAnything else?",
+        "{'label': 'correct', 'reason': 'it is {so}',}",
+        '{"label": "correct", "reason": "it is {so}"',
+        '{"Label": "correct", "REASON": "it is {so}"}',
+        '{"labell": "correct", "reason": "it is {so}"}',
+        '{"label": "correct", // surely\n "reason": "it is {so}"}',
+    ],
+)
+def test_what_models_put_around_and_into_json_is_forgiven(text: str) -> None:
+    assert parse(text, Verdict).value == Verdict(**GOOD)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"label": "Correct."}', "label"),
+        ('{"label": "incorect"}', "label"),
+        ('{"reason": "none"}', "label: is missing"),
+        ('{"verdict": "correct"}', "label"),
+        ('["correct"]', "no JSON object"),
+        ("{}", "no JSON object"),
+        ("", "no JSON object"),
+        ("}{ ]] \\u0000 ```json\n<|im_end|>", ""),
+    ],
+)
+def test_a_value_is_never_guessed(text: str, reason: str) -> None:
+    parsed = parse(text, Verdict)
+    assert parsed.value is None
+    assert reason in parsed.failed
+
+
+@given(st.text(max_size=200))
+def test_no_text_makes_the_reader_crash(text: str) -> None:
+    for shape in (Verdict, Triples):
+        parsed = parse(text, shape)
+        assert (parsed.value is None) == (parsed.failed is not None)
+
+
+@given(st.lists(st.tuples(st.text(max_size=20), st.text(max_size=20), st.text(max_size=20)), max_size=6))
+def test_plain_json_is_read_as_it_is(triples: list[tuple[str, str, str]]) -> None:
+    parsed = parse(json.dumps({"triples": triples}), Triples)
+    assert (parsed.value.triples, parsed.repaired) == (triples, False)
+
+
+def test_a_strict_schema_closes_every_object() -> None:
+    class Inner(BaseModel):
+        number: int = 3
+
+    class Outer(BaseModel):
+        inner: list[Inner] = Field(default=[])
+        note: str | None = None
+
+    schema = strict_schema(Outer)
+    assert schema["required"] == ["inner", "note"]
+    assert schema["$defs"]["Inner"] | {"title": ""} == {
+        "properties": {"number": {"title": "Number", "type": "integer"}},
+        "title": "",
+        "type": "object",
+        "required": ["number"],
+        "additionalProperties": False,
+    }

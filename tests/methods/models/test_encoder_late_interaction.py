@@ -1,0 +1,77 @@
+"""Late interaction on a checkpoint laid out as ColBERTv2's, against a loop over tokens."""
+
+from __future__ import annotations
+
+import json
+import string
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from benchmarks.core.errors import UserError
+from methods.models.late_interaction import LateInteraction, LateInteractionConfig, max_sim
+
+
+@pytest.fixture
+def folder(tiny_models: ModuleType, tmp_path: Path) -> Path:
+    made: Path = tiny_models.colbert(tmp_path)
+    return made
+
+
+def by_hand(folder: Path, text: str, query: bool, tiny: ModuleType) -> np.ndarray:
+    """Marker after the first token; queries filled up with [MASK] that is scored but not attended to; passages
+    without punctuation; rows of length 1."""
+    import torch
+    from safetensors.torch import load_file
+    from transformers import BertConfig, BertModel
+
+    tokenizer, state = tiny.tokenizer("bert"), load_file(folder / "model.safetensors")
+    model = BertModel(BertConfig(**json.loads((folder / "config.json").read_text()))).eval()
+    model.load_state_dict({k.removeprefix("bert."): v for k, v in state.items() if k.startswith("bert.")})
+    pieces = tokenizer.tokenize(text)[: (32 if query else 60) - 3]
+    tokens = ["[CLS]", "[unused0]" if query else "[unused1]", *pieces, "[SEP]"]
+    seen = [1] * len(tokens)
+    if query:
+        seen += [0] * (32 - len(tokens))
+        tokens += ["[MASK]"] * (32 - len(tokens))
+    ids = torch.tensor([tokenizer.convert_tokens_to_ids(tokens)])
+    with torch.no_grad():
+        hidden = model(input_ids=ids, attention_mask=torch.tensor([seen])).last_hidden_state[0]
+    rows = (hidden @ state["linear.weight"].T).numpy()
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows if query else rows[[token not in string.punctuation for token in tokens]]
+
+
+def test_vectors_and_scores_are_those_of_a_loop(folder: Path, tiny_models: ModuleType) -> None:
+    model = LateInteraction(LateInteractionConfig(model=str(folder), batch_size=3), "cpu")
+    texts = [*tiny_models.TEXTS, "moss , " * 40]
+    passages, queries = model.passages(texts), model.queries(texts[:3])
+    expected_passages = [by_hand(folder, text, False, tiny_models) for text in texts]
+    expected_queries = [by_hand(folder, text, True, tiny_models) for text in texts[:3]]
+    for found, expected in zip([*passages, *queries], [*expected_passages, *expected_queries], strict=True):
+        assert found == pytest.approx(expected, abs=2e-5)
+    for query, by_loop in zip(queries, expected_queries, strict=True):
+        loop = [sum(max(float(q @ p) for p in passage) for q in by_loop) for passage in expected_passages]
+        assert max_sim(query, passages) == pytest.approx(loop, abs=1e-3)
+
+
+def test_a_passage_without_tokens_comes_last() -> None:
+    query = np.eye(2, dtype=np.float32)
+    assert max_sim(query, [np.empty((0, 2), np.float32), query[:1]]).tolist() == [-np.inf, 1.0]
+    assert max_sim(query, []).shape == (0,)
+
+
+def test_nothing_is_encoded_of_nothing(folder: Path) -> None:
+    model = LateInteraction(LateInteractionConfig(model=str(folder)), "cpu")
+    assert model.passages([]) == []
+    assert model.queries([]) == []
+
+
+def test_a_model_without_a_projection_is_refused_instead_of_given_a_random_one(tiny_models: ModuleType, tmp_path: Path) -> None:
+    from transformers import BertModel
+
+    tiny_models.save(tmp_path, "bert", BertModel(tiny_models.config("Bert", 200)))
+    with pytest.raises(UserError, match="not a late-interaction model"):
+        LateInteraction(LateInteractionConfig(model=str(tmp_path)), "cpu")

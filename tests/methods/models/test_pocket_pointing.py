@@ -1,0 +1,119 @@
+"""Attention supervision of the pocket model: where pointers point, and what the loss measures."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.core.random import Draws
+from benchmarks.schema import Passage
+from methods.models.pocket import pocket_path
+from methods.models.pocket.prompt import GAP, UNANSWERABLE, asking, entry, marker
+from tools.tiny_lm.initial import HEADS_THAT_COPY, fresh_model
+from tools.tiny_lm.packing import TASKS, Batch, Encoder, Packer
+from tools.tiny_lm.pointing import Watched, pointers
+from tools.tiny_lm.tasks import LEVELS, Block, Group, Maker
+from tools.tiny_lm.tokens import load
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+
+@pytest.fixture(scope="module")
+def encode() -> Encoder:
+    return Encoder(load(pocket_path()))
+
+
+def batch_of(encode: Encoder, groups: list[Group], length: int = 256) -> Batch:
+    packer = Packer(encode, 1, length, Draws("pointing"))
+    filler = [Group(groups[0].context, groups[0].blocks)] * 40
+    return next(iter(packer.pack([*groups, *filler])))
+
+
+TEXT = "Velmar Dosk was born in Port Alba. Velmar Dosk left Port Alba in 1912."
+CONTEXT = [marker(1), entry(Passage("p", "Velmar Dosk", TEXT)) + GAP]
+
+
+def test_a_pointer_goes_to_every_mention_of_the_answer_in_its_own_context(encode: Encoder) -> None:
+    born = Block(asking("Where was Velmar Dosk born?"), "Port Alba", "single")
+    batch = batch_of(encode, [Group(CONTEXT, [born])])
+    found = pointers(batch)
+    answer = encode(" Port Alba")
+    first = found.places[0]
+    starts = np.flatnonzero(first)
+    assert len(starts) == 2
+    for start in starts:
+        assert batch.ids[0, start : start + len(answer)].tolist() == answer
+        assert batch.group[0, start] == batch.group[0, found.columns[0]]
+        assert batch.block[0, start] == 0
+    # It is asked for at the token that predicts the first one of the answer.
+    assert batch.target[0, found.columns[0]] == answer[0]
+
+
+def test_where_nothing_answers_the_place_is_the_first_token(encode: Encoder) -> None:
+    blocks = [Block(asking("Who wrote it?"), UNANSWERABLE, task) for task in ("missing", "closed")]
+    found = pointers(batch_of(encode, [Group(CONTEXT, blocks)]))
+    assert found.places[:2].sum(axis=1).tolist() == [1, 1]
+    assert np.flatnonzero(found.places[0]).tolist() == np.flatnonzero(found.places[1]).tolist() == [0]
+
+
+def test_answers_that_stand_nowhere_and_other_tasks_have_no_pointer(encode: Encoder) -> None:
+    blocks = [Block(asking("Is it so?"), "yes", "comparison"), Block("Answer: x\nQuestion:", "Who?", "question")]
+    assert len(pointers(batch_of(encode, [Group(CONTEXT, blocks)])).rows) == 0
+
+
+def test_pointers_of_real_training_batches_point_at_their_answers(encode: Encoder) -> None:
+    groups = list(Maker(5, LEVELS[3]).groups(20))
+    batch = next(iter(Packer(encode, 4, 448, Draws("x")).pack(groups)))
+    found = pointers(batch)
+    assert len(found.rows) > 20
+    for row, column, places in zip(found.rows, found.columns, found.places, strict=True):
+        task = TASKS[batch.task[row, column]]
+        for place in np.flatnonzero(places):
+            assert batch.block[row, place] == 0
+            assert batch.group[row, place] == batch.group[row, column]
+            if task in ("missing", "closed"):
+                assert batch.positions[row, place] == 0
+            else:
+                assert batch.ids[row, place] == batch.target[row, column]
+
+
+def test_the_loss_is_the_attention_that_the_model_itself_computes(encode: Encoder) -> None:
+    model = fresh_model(encode.size, 0, encode.bos, encode.eos, seed=3, layers=3)
+    model.config._attn_implementation = "eager"
+    batch = next(iter(Packer(encode, 2, 320, Draws("x")).pack(Maker(6, LEVELS[2]).groups(20))))
+    wanted, mask = pointers(batch), batch.mask()
+    allowed = torch.zeros(mask.shape).masked_fill(~mask, torch.finfo(torch.float32).min)
+    with torch.no_grad(), Watched(model) as watched:
+        attention = model.model(
+            input_ids=torch.from_numpy(batch.ids),
+            position_ids=torch.from_numpy(batch.positions),
+            attention_mask=allowed,
+            output_attentions=True,
+            use_cache=False,
+        ).attentions[-1]
+        missed = watched.missed(mask, wanted)
+    assert missed.shape == (len(wanted.rows), HEADS_THAT_COPY)
+    for number, (row, column) in enumerate(zip(wanted.rows, wanted.columns, strict=True)):
+        on_places = attention[row, :HEADS_THAT_COPY, column][:, torch.from_numpy(wanted.places[number])].sum(-1)
+        assert torch.allclose(torch.exp(-missed[number]), on_places, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_loss_teaches_heads_to_point(encode: Encoder) -> None:
+    model = fresh_model(encode.size, 0, encode.bos, encode.eos, seed=4, layers=2)
+    batch = next(iter(Packer(encode, 2, 256, Draws("x")).pack(Maker(7, LEVELS[0]).groups(40))))
+    wanted, mask = pointers(batch), batch.mask()
+    optimiser = torch.optim.AdamW(model.parameters(), lr=2e-3)
+    means = []
+    for _ in range(25):
+        with Watched(model) as watched:
+            model.model(
+                input_ids=torch.from_numpy(batch.ids), position_ids=torch.from_numpy(batch.positions), attention_mask=mask, use_cache=False
+            )
+        loss = watched.missed(mask, wanted).mean()
+        loss.backward()
+        optimiser.step()
+        optimiser.zero_grad()
+        means.append(float(loss.detach()))
+    assert means[-1] < means[0] / 2

@@ -1,0 +1,296 @@
+"""The cache of replies: what addresses a reply, many processes, sudden death, tapes, pruning, damage."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from benchmarks.core.errors import UserError
+from methods.models.reply_cache import Call, Entry, ResponseCache, export_tape, import_tape, shared
+
+ASKED = [{"role": "user", "content": "Who?"}]
+
+
+def call(text: str = "Who?", **changed: Any) -> Call:
+    fields = {
+        "endpoint": "http://localhost/v1",
+        "model": "m",
+        "messages": [{"role": "user", "content": text}],
+        "parameters": {"temperature": 0.0, "max_tokens": 64},
+        **changed,
+    }
+    return Call(**fields)
+
+
+def reply(text: str = "Ann") -> dict[str, Any]:
+    return {"text": text, "finish_reason": "stop", "prompt_tokens": 3, "completion_tokens": 1, "model": "m-1"}
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[ResponseCache]:
+    cache = ResponseCache(tmp_path / "store" / "cache.sqlite")
+    yield cache
+    cache.close()
+
+
+def content(cache: ResponseCache) -> list[tuple[str, str, str]]:
+    return [(entry.key, entry.request, entry.reply) for entry in cache.entries()]
+
+
+# --- addressing ---
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"endpoint": "http://localhost:1/v1"},
+        {"model": "n"},
+        {"messages": [{"role": "system", "content": "Who?"}]},
+        {"messages": [*ASKED, *ASKED]},
+        {"parameters": {"temperature": 0.1, "max_tokens": 64}},
+        {"parameters": {"temperature": 0.0, "max_tokens": 64, "seed": 1}},
+        {"repetition": 1},
+    ],
+)
+def test_whatever_a_reply_depends_on_changes_its_address(cache: ResponseCache, changed: dict[str, Any]) -> None:
+    other = call(**changed)
+    assert other.key != call().key
+    cache.put(call(), reply())
+    assert cache.get([other.key]) == {}
+    assert cache.get([call().key]) == {call().key: reply()}
+
+
+def test_the_order_of_fields_is_no_part_of_the_address() -> None:
+    turned = call(messages=[{"content": "Who?", "role": "user"}], parameters={"max_tokens": 64, "temperature": 0.0})
+    assert turned.key == call().key
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@given(asked=st.text(st.characters(codec=None), max_size=40), said=st.text(st.characters(codec=None), max_size=40))
+def test_any_text_comes_back_as_it_was(cache: ResponseCache, asked: str, said: str) -> None:
+    """Lone surrogates, NULs and line separators included."""
+    one = call(asked)
+    cache.add([])  # opening is no part of the property
+    kept = cache.put(one, reply(said))
+    assert cache.get([one.key])[one.key] == kept
+    if kept["text"] == said:
+        return
+    # The same question was asked by an earlier example, whose reply stays.
+    assert kept["text"] != said
+
+
+def test_the_first_reply_stays(cache: ResponseCache) -> None:
+    assert cache.put(call(), reply("first"))["text"] == "first"
+    assert cache.put(call(), reply("second"))["text"] == "first"
+    assert len(cache) == 1
+
+
+def test_many_keys_at_once(cache: ResponseCache) -> None:
+    calls = [call(f"q{number}") for number in range(1300)]
+    for number, one in enumerate(calls[::2]):
+        cache.put(one, reply(str(number)))
+    found = cache.get([one.key for one in calls] + ["absent"])
+    assert {key: value["text"] for key, value in found.items()} == {one.key: str(number) for number, one in enumerate(calls[::2])}
+
+
+# --- processes and threads ---
+
+
+def _write(path: Path, first: int, count: int) -> None:
+    cache = ResponseCache(path)
+    for number in range(first, first + count):
+        cache.put(call(f"q{number}"), reply(str(number)))
+
+
+@pytest.mark.slow
+def test_processes_that_start_and_write_together_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "cache.sqlite"
+    context = multiprocessing.get_context("spawn")
+    # Their ranges overlap by half, so they also write the same rows.
+    workers = [context.Process(target=_write, args=(path, 100 * number, 200)) for number in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0, 0, 0]
+    cache = ResponseCache(path)
+    assert {json.loads(r)["messages"][0]["content"]: json.loads(said)["text"] for _, r, said in content(cache)} == {
+        f"q{number}": str(number) for number in range(400)
+    }
+    assert sqlite3.connect(path).execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+    cache.close()
+
+
+def test_threads_share_one_object(tmp_path: Path) -> None:
+    cache = shared(tmp_path / "cache.sqlite")
+    assert shared(tmp_path / "x" / ".." / "cache.sqlite").path.name == "cache.sqlite"
+    assert shared(tmp_path / "cache.sqlite") is cache
+    threads = [threading.Thread(target=lambda n=n: [cache.put(call(f"{n}-{i}"), reply()) for i in range(50)]) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(cache) == 200
+    cache.close()
+
+
+def test_a_forked_child_opens_the_file_anew(cache: ResponseCache) -> None:
+    cache.put(call("parent"), reply())
+    pid = os.fork()
+    if pid == 0:
+        try:
+            cache.put(call("child"), reply())
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    cache.put(call("after"), reply())
+    assert len(cache) == 3
+
+
+_WRITER = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from pathlib import Path
+from methods.models.reply_cache import Call, ResponseCache
+cache = ResponseCache(Path(sys.argv[1]))
+number = 0
+while True:
+    call = Call("e", "m", [{"role": "user", "content": f"q{number}"}])
+    cache.put(call, {"text": str(number)})
+    print(number, flush=True)
+    number += 1
+"""
+
+
+@pytest.mark.slow
+def test_a_reply_that_was_acknowledged_outlives_kill_9(tmp_path: Path) -> None:
+    path = tmp_path / "cache.sqlite"
+    root = Path(__file__).resolve().parents[3]
+    total = 0
+    for _ in range(4):
+        process = subprocess.Popen([sys.executable, "-c", _WRITER, str(path), str(root)], stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        for _ in range(total + 40):  # known rows are acknowledged again
+            process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+        acknowledged = sum(1 for _ in process.stdout) + total + 40
+        process.wait()
+        process.stdout.close()
+        cache = ResponseCache(path)
+        kept = len(cache)
+        assert acknowledged <= kept <= acknowledged + 1
+        assert sqlite3.connect(path).execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+        cache.close()
+        total = kept
+    assert total >= 160
+
+
+# --- tape and pruning ---
+
+
+def test_a_tape_replays_elsewhere(cache: ResponseCache, tmp_path: Path) -> None:
+    calls = [call(f"q{number} \ud800 é\n") for number in range(7)]
+    for number, one in enumerate(calls):
+        cache.put(one, reply(f"{number} \udfff"))
+    tape = tmp_path / "run.jsonl"
+    assert export_tape(cache, tape) == 7
+    assert len(tape.read_text("utf-8").splitlines()) == 7
+    other = ResponseCache(tmp_path / "other.sqlite")
+    assert import_tape(other, tape) == 7
+    assert import_tape(other, tape) == 0
+    assert content(other) == content(cache)
+    assert other.get([calls[3].key])[calls[3].key]["text"] == "3 \udfff"
+    assert export_tape(cache, tape, [calls[1].key, calls[2].key, "absent"]) == 2
+    other.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda row: row | {"key": "0" * 32}, "does not belong"),
+        (lambda row: row | {"request": row["request"] | {"model": "other"}}, "does not belong"),
+        (lambda row: {k: v for k, v in row.items() if k != "reply"}, "'reply' is missing"),
+        (lambda row: row | {"reply": "x"}, "no object"),
+        (lambda row: row | {"reply": {"text": "x"}}, "missing or unknown"),
+        (lambda row: row | {"reply": row["reply"] | {"text": 3}}, "text must be str"),
+        (lambda row: row | {"request": row["request"] | {"x": 1}}, "x"),
+    ],
+)
+def test_a_line_that_was_changed_is_named(cache: ResponseCache, tmp_path: Path, change: Any, message: str) -> None:
+    cache.put(call("a"), reply())
+    tape = tmp_path / "t.jsonl"
+    export_tape(cache, tape)
+    good = tape.read_text("utf-8")
+    tape.write_text(good + "\n" + json.dumps(change(json.loads(good))) + "\n", "utf-8")
+    with pytest.raises(UserError, match=message) as caught:
+        import_tape(ResponseCache(tmp_path / "other.sqlite"), tape)
+    assert "line 3" in str(caught.value)
+
+
+def _aged(cache: ResponseCache, name: str, age_s: float, model: str = "m") -> Call:
+    one = call(name, model=model)
+    text = json.dumps(reply(), sort_keys=True)
+    cache.add([Entry(one.key, one.request, text, time.time() - age_s)])
+    return one
+
+
+def test_pruning_by_age_model_and_size(cache: ResponseCache) -> None:
+    old, new, other = _aged(cache, "old", 1000), _aged(cache, "new", 10), _aged(cache, "other", 2000, "n")
+    kept = lambda: {key for key, _, _ in content(cache)}  # noqa: E731
+    assert cache.prune(older_than_s=500, model="m") == 1
+    assert kept() == {new.key, other.key}
+    size = max(len(r.encode()) + len(said.encode()) for _, r, said in content(cache))
+    assert cache.prune(keep_bytes=size + 5) == 1
+    assert kept() == {new.key}
+    assert cache.prune(keep_bytes=10**6) == 0
+    assert cache.prune() == 1
+    assert kept() == set()
+    assert old.key not in kept()
+
+
+def test_pruned_space_goes_back_to_the_disk(cache: ResponseCache) -> None:
+    for number in range(200):
+        cache.put(call(f"{number} " + "x" * 5000), reply())
+    cache.prune(keep_bytes=0)
+    assert cache.path.stat().st_size < 100_000
+
+
+# --- trouble ---
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "cache.sqlite"
+    path.write_bytes(b"this is no database, but it is long enough to be looked at as one" * 100)
+    with pytest.raises(UserError, match="no cache of replies, or damaged") as caught:
+        len(ResponseCache(path))
+    assert str(path) in str(caught.value)
+
+
+def test_a_file_of_a_newer_layout_is_refused(cache: ResponseCache) -> None:
+    cache.put(call(), reply())
+    with sqlite3.connect(cache.path) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    cache.close()
+    with pytest.raises(UserError, match="newer ragmeter"):
+        len(cache)
+
+
+def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("x")
+    with pytest.raises(UserError, match="folder cannot be made"):
+        len(ResponseCache(tmp_path / "store" / "cache.sqlite"))

@@ -1,0 +1,217 @@
+"""Cross-encoders against plain `CrossEncoder.predict`, and as rerankers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.core.errors import UserError
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Passage, Query, passage_id
+from methods.api import Ranking, Reranker, Services
+from methods.models.cross_encoder import PRESETS, CrossEncoderConfig, CrossEncoderModel
+from methods.registry import Component
+
+QUERY = "where was the painter born ?"
+
+
+def make(folder: Path, tiny: ModuleType, kind: str, style: str, labels: int = 1) -> str:
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{kind}ForSequenceClassification")(tiny.config(kind, 200, num_labels=labels))
+    return str(tiny.save(folder, style, tiny.scaled(model, 8.0)))
+
+
+@pytest.fixture(params=[("Bert", "bert"), pytest.param(("XLMRoberta", "xlmr"), marks=pytest.mark.slow)], ids=["bert", "xlmr"])
+def folder(request: pytest.FixtureRequest, tiny_models: ModuleType, tmp_path: Path) -> str:
+    return make(tmp_path / "model", tiny_models, *request.param)
+
+
+@pytest.fixture
+def texts(tiny_models: ModuleType) -> list[str]:
+    return [*tiny_models.TEXTS, "river " * 100, " ".join(tiny_models.TEXTS), "moss , " * 30]
+
+
+def plain(folder: str, query: str, texts: list[str], **options: Any) -> np.ndarray:
+    from sentence_transformers import CrossEncoder
+
+    return CrossEncoder(folder, device="cpu", **options).predict([(query, text) for text in texts])
+
+
+def test_scores_are_the_raw_scores_of_plain_predict(folder: str, texts: list[str]) -> None:
+    import torch
+
+    expected = plain(folder, QUERY, texts, activation_fn=torch.nn.Identity())
+    for budget in (32, 200, 16384):
+        model = CrossEncoderModel(CrossEncoderConfig(model=folder, token_budget=budget), "cpu")
+        assert model.scores(QUERY, texts) == pytest.approx(expected, abs=1e-4)
+    assert np.ptp(expected) > 0.05
+
+
+def test_a_sigmoid_is_applied_where_asked_for(folder: str, texts: list[str]) -> None:
+    model = CrossEncoderModel(CrossEncoderConfig(model=folder, activation="sigmoid"), "cpu")
+    assert model.scores(QUERY, texts) == pytest.approx(plain(folder, QUERY, texts), abs=1e-5)
+
+
+def test_pairs_have_segments_where_the_model_knows_segments(tiny_models: ModuleType, tmp_path: Path) -> None:
+    model = CrossEncoderModel(CrossEncoderConfig(model=make(tmp_path / "m", tiny_models, "Bert", "bert")), "cpu")
+    encoded = model._pairs.encoded("old bridge", ["moss"])[0]
+    assert encoded["token_type_ids"] == [0, 0, 0, 0, 1, 1]
+
+
+def test_the_passage_is_cut_and_a_very_long_query_to_its_share(folder: str) -> None:
+    model = CrossEncoderModel(CrossEncoderConfig(model=folder, max_length=40, query_share=0.5), "cpu")
+    tokenizer = model._pairs.tokenizer
+    words = tokenizer.tokenize
+    for query, passage in (("old " * 100, "moss " * 100), ("old bridge", "moss " * 100), ("old " * 100, "moss")):
+        cut = model._pairs.cut(query.strip())
+        ids = model._pairs.encoded(cut, [passage])[0]["input_ids"]
+        assert words(cut) == words(query)[:20]
+        assert len(ids) == min(40, len(words(cut)) + len(words(passage)) + tokenizer.num_special_tokens_to_add(True))
+        assert words(cut) == [token for token in tokenizer.convert_ids_to_tokens(ids) if token in {"old", "bridge"}]
+
+
+def test_scores_do_not_depend_on_the_order_of_passages_to_the_last_bit(folder: str, texts: list[str]) -> None:
+    model = CrossEncoderModel(CrossEncoderConfig(model=folder, token_budget=150), "cpu")
+    first = model.scores(QUERY, texts)
+    order = np.random.default_rng(0).permutation(len(texts))
+    assert np.array_equal(model.scores(QUERY, [texts[place] for place in order]), first[order])
+    assert np.array_equal(model.scores(QUERY, texts), first)
+    twice = model.scores(QUERY, [*texts, *texts])
+    assert np.array_equal(twice, np.concatenate([first, first]))
+    assert model.scores(QUERY, []).shape == (0,)
+
+
+def ranking(query: str, corpus: Corpus) -> Ranking:
+    return Ranking(query, corpus.ids, tuple(float(-rank) for rank in range(len(corpus))))
+
+
+@pytest.fixture
+def corpus(texts: list[str]) -> Corpus:
+    # Two passages with one text each: ties that only the incoming order can decide.
+    return Corpus.of(Passage(passage_id("", text, d), "", text, (), d) for text in texts for d in ("a", "b"))
+
+
+def test_reranking_sorts_by_score_and_keeps_the_order_of_equals(folder: str, corpus: Corpus, texts: list[str]) -> None:
+    reranker = Component.of("cross_encoder", {"model": folder}).build(Services(device="cpu"))
+    assert isinstance(reranker, Reranker)
+    query = Query("q", QUERY)
+    given = ranking("q", corpus)
+    found = reranker.rerank([query], [given], corpus)[0]
+    scores = reranker.model.scores(QUERY, [passage.text for passage in corpus])
+    order = sorted(range(len(corpus)), key=lambda row: (-scores[row], row))
+    assert found.ids == tuple(corpus.ids[row] for row in order)
+    assert found.scores == tuple(sorted(scores, reverse=True))
+    backwards = Ranking("q", given.ids[::-1], given.scores)
+    mirrored = reranker.rerank([query], [backwards], corpus)[0]
+    assert mirrored.scores == found.scores
+    assert [set(mirrored.ids[i : i + 2]) for i in range(0, 18, 2)] == [set(found.ids[i : i + 2]) for i in range(0, 18, 2)]
+
+
+def test_a_ranking_does_not_depend_on_the_queries_beside_it(folder: str, corpus: Corpus) -> None:
+    reranker = Component.of("cross_encoder", {"model": folder}).build(Services(device="cpu"))
+    queries = [Query(str(n), text) for n, text in enumerate([QUERY, "old bridge", "moss " * 80, ""])]
+    rankings = [ranking(query.id, corpus).top(3 + 4 * n) for n, query in enumerate(queries)]
+    rankings[3] = Ranking("3", (), ())
+    together = reranker.rerank(queries, rankings, corpus)
+    alone = [reranker.rerank([query], [given], corpus)[0] for query, given in zip(queries, rankings, strict=True)]
+    assert together == alone
+    assert [set(found.ids) for found in together] == [set(given.ids) for given in rankings]
+
+
+def test_what_lies_below_the_depth_follows_in_its_order(folder: str, corpus: Corpus) -> None:
+    reranker = Component.of("cross_encoder", {"model": folder, "depth": 5}).build(Services(device="cpu"))
+    given = ranking("q", corpus)
+    found = reranker.rerank([Query("q", QUERY)], [given], corpus)[0]
+    assert set(found.ids[:5]) == set(given.ids[:5])
+    assert found.ids[5:] == given.ids[5:]
+    assert list(found.scores) == sorted(found.scores, reverse=True)
+    assert found.top(5) == reranker.rerank([Query("q", QUERY)], [given.top(5)], corpus)[0]
+
+
+def test_a_pipeline_reranks_with_it(folder: str, ground: Any) -> None:
+    from methods.pipeline import assemble
+
+    method = assemble(Component.of("bm25"), Services(device="cpu"), rerankers=[Component.of("cross_encoder", {"model": folder})], k=3)
+    method.index(ground.corpus)
+    predictions = list(method.answer(question.query() for question in ground.questions[:2]))
+    reranker = Component.of("cross_encoder", {"model": folder}).build(Services(device="cpu"))
+    for prediction, question in zip(predictions, ground.questions, strict=False):
+        passages = ground.corpus.get([item.id for item in prediction.evidence])
+        scores = reranker.model.scores(question.text, [passage.full_text for passage in passages])
+        assert [item.score for item in prediction.evidence] == pytest.approx(scores.tolist(), abs=1e-5)
+
+
+@pytest.mark.slow
+def test_a_head_of_its_own_loads_as_saved(tiny_models: ModuleType, tmp_path: Path, texts: list[str]) -> None:
+    """The layout of SARK's checkpoints: transformer, first token, two dense layers."""
+    import torch
+    from sentence_transformers import CrossEncoder
+    from sentence_transformers.base.modules import Dense, Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling
+    from transformers import BertModel
+
+    torch.manual_seed(0)
+    tiny_models.save(tmp_path / "base", "bert", tiny_models.scaled(BertModel(tiny_models.config("Bert", 200)), 8.0))
+    modules = [
+        Transformer(str(tmp_path / "base")),
+        Pooling(32, "cls"),
+        Dense(32, 16, activation_function=torch.nn.ReLU()),
+        Dense(16, 1, activation_function=torch.nn.Identity(), module_output_name="scores"),
+    ]
+    CrossEncoder(modules=modules, device="cpu").save_pretrained(str(tmp_path / "head"))
+    expected = plain(str(tmp_path / "head"), QUERY, texts, activation_fn=torch.nn.Identity())
+    model = CrossEncoderModel(CrossEncoderConfig(model=str(tmp_path / "head")), "cpu")
+    assert model.scores(QUERY, texts) == pytest.approx(expected, abs=1e-4)
+    assert np.ptp(expected) > 0.01
+
+
+def test_low_precision_stays_close(folder: str, texts: list[str]) -> None:
+    full, half = (
+        CrossEncoderModel(CrossEncoderConfig(model=folder, dtype=dtype), "cpu").scores(QUERY, texts) for dtype in ("float32", "bfloat16")
+    )
+    assert not np.array_equal(full, half)
+    assert np.abs(full - half).max() < 0.1 * np.ptp(full)
+
+
+def test_presets_name_the_published_models() -> None:
+    named = {name: Component.of("cross_encoder", {"preset": name}).config.model for name in PRESETS}  # type: ignore[attr-defined]
+    assert named == {
+        "bge-reranker-base": "BAAI/bge-reranker-base",
+        "bge-reranker-large": "BAAI/bge-reranker-large",
+        "minilm-l6": "cross-encoder/ms-marco-MiniLM-L6-v2",
+        "minilm-l12": "cross-encoder/ms-marco-MiniLM-L12-v2",
+        "mgte": "Alibaba-NLP/gte-multilingual-reranker-base",
+    }
+
+
+def test_models_that_cannot_serve_are_refused(tiny_models: ModuleType, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="brings its own code"):
+        Component.of("cross_encoder", {"preset": "mgte"}).preflight()
+    three = make(tmp_path / "three", tiny_models, "Bert", "bert", labels=3)
+    with pytest.raises(UserError, match="gives 3 scores"):
+        CrossEncoderModel(CrossEncoderConfig(model=three), "cpu")
+    with pytest.raises(UserError, match="no model folder"):
+        Component.of("cross_encoder", {"model": str(tmp_path / "nowhere")}).preflight()
+
+
+def test_scores_that_are_not_numbers_are_an_error(folder: str) -> None:
+    import torch
+
+    model = CrossEncoderModel(CrossEncoderConfig(model=folder), "cpu")
+    with torch.no_grad():
+        next(model._model.parameters()).fill_(float("inf"))
+    with pytest.raises(UserError, match="not numbers"):
+        model.scores(QUERY, ["moss"])
+
+
+def test_other_options_are_another_method(folder: str) -> None:
+    base = Component.of("cross_encoder", {"model": folder})
+    assert base.fingerprint == Component.of("cross_encoder", {"model": folder}).fingerprint
+    assert base.fingerprint != Component.of("cross_encoder", {"model": folder, "depth": 50}).fingerprint

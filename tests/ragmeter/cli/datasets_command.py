@@ -1,0 +1,48 @@
+"""`ragmeter datasets` in this process: its result, what it says as JSON, its error; and a file of data for it."""
+
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from benchmarks.core.errors import UserError
+from benchmarks.io import hub
+from benchmarks.registry import load
+from ragmeter.cli import app
+from tests.support.worlds_native import write_native
+
+
+def alone(monkeypatch, folder: Path) -> None:
+    """No local data, no waiting for a hub, and an environment that each test gets back."""
+    monkeypatch.delenv("RAGMETER_DATA", raising=False)
+    monkeypatch.setenv("RAGMETER_OFFLINE", "0")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(folder / "no-hub"))
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setattr(hub, "WAIT_S", 0.0)
+
+
+def write_hotpotqa(folder: Path, questions: int) -> Path:
+    """HotpotQA's dev file, written from a world."""
+    folder.mkdir()
+    path = folder / "hotpot_dev_distractor_v1.json"
+    write_native(load("worlds/multihop:test", {"questions": 3 * questions}), "hotpotqa", path)
+    path.write_text(json.dumps(json.loads(path.read_text())[:questions]))
+    return path
+
+
+def datasets(*arguments):
+    """The command's result; errors are those of the command."""
+    return CliRunner().invoke(app, ["datasets", *map(str, arguments)])
+
+
+def said(*arguments, code=0):
+    result = datasets(*arguments, "--json")
+    assert result.exit_code == code, result.exception or result.stderr
+    return json.loads(result.stdout)
+
+
+def refused(*arguments) -> UserError:
+    result = datasets(*arguments)
+    assert isinstance(result.exception, UserError), result.stdout
+    return result.exception

@@ -1,0 +1,262 @@
+"""The Tab key: which names are offered for which word, how fast, and that nothing ever goes wrong on the way."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import duckdb
+import pytest
+import typer.main
+
+from benchmarks.core import plugins
+from benchmarks.registry import DATASETS
+from judges.judge import JUDGES
+from judges.metric import METRICS
+from methods.registry import EXPLAINERS, METHODS
+from methods.training import TRAININGS
+from ragmeter import cli
+from ragmeter.cli import options
+from results.checkpoints import bless
+from results.queries import runs
+from results.store import Store
+
+Tab = Callable[..., list[str]]
+START = "import sys; sys.argv = ['ragmeter']; from ragmeter.cli import main\ntry: main()\nfinally: "
+
+
+def typed(line: str, last: str = "pass", **environment: str) -> subprocess.CompletedProcess[str]:
+    """What bash asks when Tab is pressed after a line; `last` is executed before the process ends."""
+    words = line.split(" ")
+    env = {
+        **os.environ,
+        "_RAGMETER_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(words),
+        "COMP_CWORD": str(len(words) - 1),
+        **environment,
+    }
+    return subprocess.run([sys.executable, "-c", START + last], capture_output=True, text=True, env=env)
+
+
+@pytest.fixture
+def answered_here(monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]) -> Callable[..., str]:
+    """What a shell is answered, in this process, with these variables set beside those of bash."""
+
+    def answered(**environment: str) -> str:
+        with monkeypatch.context() as patch:
+            for name, value in {"_RAGMETER_COMPLETE": "complete_bash", **environment}.items():
+                patch.setenv(name, value)
+            done = call()
+        assert done.err == ""
+        return done.out
+
+    return answered
+
+
+@pytest.fixture
+def tab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answered_here: Callable[..., str]) -> Tab:
+    """The words that are offered; where there is no store unless the test names one."""
+    monkeypatch.setenv("RAGMETER_STORE", str(tmp_path / "none"))
+
+    def offered(line: str, **environment: str) -> list[str]:
+        words = f"ragmeter {line}"
+        given = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), **environment}
+        return answered_here(**given).splitlines()
+
+    return offered
+
+
+@pytest.mark.parametrize(
+    ("noun", "registry"),
+    [
+        ("method", METHODS),
+        ("metric", METRICS),
+        ("dataset", DATASETS),
+        ("judge", JUDGES),
+        ("training", TRAININGS),
+        ("explainer", EXPLAINERS),
+    ],
+)
+def test_ids_read_from_the_source_are_those_that_are_registered(noun: str, registry: Any) -> None:
+    ours = {entry.id for entry in registry if registry.source(entry.id).partition(".")[0] in options._REGISTRIES[noun]}
+    assert set(options._written(noun)) == ours
+
+
+def test_what_other_packages_register_is_offered_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert options._ids("method") == sorted(options._written("method"))
+    monkeypatch.setattr(options, "_registry", lambda noun: [SimpleNamespace(id=f"their_{noun}")])
+    monkeypatch.setattr(plugins, "has_plugins", lambda group: group == "ragmeter.methods")
+    nobody: Any = None
+    assert options.methods(nobody, "the") == ["their_method"]
+    assert options.metrics(nobody, "the") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("ru", {"run", "runs"}),
+        ("judge re", {"replay"}),
+        ("run --li", {"--limit"}),
+        ("methods gra", {"grag", "graph_hybrid"}),
+        ("check method bm", {"bm25", "bm25_reranker", "bm25_triples"}),
+        ("methods --kind re", {"retriever", "reranker", "reader"}),
+        ("metrics rou", {"rouge"}),
+        ("score --add rou", {"rouge"}),
+        ("judge run pair", {"pairwise"}),
+        ("datasets mus", {"musique"}),
+        ("datasets sh", {"show"}),
+        ("datasets show w", {"webqsp", "worlds"}),
+        ("datasets stats w", {"webqsp", "worlds"}),
+        ("datasets stats cw", {"cwq", "cwq:train", "cwq:validation", "cwq:test"}),
+        ("datasets stats worlds/l", {"worlds/long", "worlds/long:train", "worlds/long:validation", "worlds/long:test"}),
+        ("datasets stats worlds/long:te", {"worlds/long:test"}),
+        ("datasets stats webqsp:train+te", {"webqsp:train+test"}),
+        ("datasets verify musique:dev longbench/qasper_", {"longbench/qasper_e", "longbench/qasper_e:test"}),
+        ("train ark --data musique:train,musique:d", {"musique:train,musique:dev"}),
+        ("explain ", {"ark", "clara", "gpr"}),
+        ("train cl", {"clara"}),
+        ("train clara --preset wo", {"worlds", "worlds-long"}),
+        ("train clara --stage ins", {"instruction"}),
+        ("run ark/w", {"ark/worlds"}),
+        ("plan demo-g", {"demo-graph"}),
+        ("run sark/figure6 --profile wo", {"worlds"}),
+        ("table --format=la", {"latex"}),
+        ("datasets stats nothing/x", set()),
+        ("run demo --profile ", set()),
+        ("train --preset ", set()),
+    ],
+)
+def test_names_are_offered_where_they_fit(line: str, offered: set[str], tab: Tab, tmp_path: Path) -> None:
+    assert set(tab(line)) == offered
+    assert not (tmp_path / "none").exists(), "a store was made"
+
+
+def test_files_of_experiments_are_offered_beside_those_that_ship(tab: Tab, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").touch()
+    (tmp_path / "mine.txt").touch()
+    assert tab(f"run {tmp_path}/mi") == [f"{tmp_path}/mine.yaml"]
+
+
+def test_what_the_store_holds_is_offered(tab: Tab, store: Store) -> None:
+    rows = runs(store)
+    row = next(one for one in rows if one.method == "bm25")
+    bless(store, "main", row)
+    here = {"RAGMETER_STORE": str(store.folder)}
+    for line in ("resume ", "table sm", "runs ", "report ", "judge table ", "results prune --experiment ", "styles drops "):
+        assert tab(line, **here) == ["small"], line
+    paths = [one.path for one in rows]
+    assert set(tab("show ", **here)) == {"main", *(path.replace("(", "\\(").replace(")", "\\)") for path in paths)}
+    assert tab("diff main small/bm", **here) == [row.path]
+    assert tab("gate --baseline ma", **here) == ["main"]
+    assert tab(f"show {row.run[:6]}", **here) == [row.run]
+    assert tab("show bm", **here) == [row.path.partition("/")[2]]
+    assert tab("bless ", **here) == ["main"]
+    assert tab("table --reference b", **here) == ["bm25"]
+    assert tab("table --metrics e", **here) == ["em"]
+    assert tab(f"resume --store {store.folder} ", RAGMETER_STORE="nowhere") == ["small"]
+
+
+def test_a_store_that_is_written_to_or_damaged_offers_nothing_at_once(store: Store, tmp_path: Path) -> None:
+    def tab(line: str, **environment: str) -> list[str]:
+        """As another process is answered."""
+        return typed(f"ragmeter {line}", **environment).stdout.splitlines()
+
+    here = {"RAGMETER_STORE": str(store.folder)}
+    with duckdb.connect(str(store.folder / "store.duckdb")):
+        assert tab("resume ", **here) == []
+        assert tab("table --metrics rou", **here) == ["rouge"]
+    assert tab("resume ", **here) == ["small"]
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "store.duckdb").write_text("no database")
+    assert tab("resume ", RAGMETER_STORE=str(tmp_path / "damaged")) == []
+    assert sorted(path.name for path in (tmp_path / "damaged").iterdir()) == ["store.duckdb"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "heavy"),
+    [
+        (("methods a", "metrics a", "datasets show w", "run a"), "torch transformers duckdb pyarrow numpy"),
+        (("datasets stats worlds/l", "train clara --preset "), "torch transformers duckdb scipy"),
+        (("show ",), "torch transformers pyarrow numpy"),
+    ],
+)
+def test_nothing_heavy_is_imported(lines: tuple[str, ...], heavy: str, store: Store) -> None:
+    """One line after another in one process: whatever one of them imports stays imported."""
+    *before, line = lines
+    told = f"print([name for name in {heavy.split()!r} if name in sys.modules], file=sys.stderr)"
+    again = "".join(
+        f"\n  os.environ.update(COMP_WORDS={('ragmeter ' + one)!r}, COMP_CWORD='{1 + one.count(' ')}')\n  print('---')"
+        "\n  try: main()\n  except SystemExit: pass"
+        for one in before
+    )
+    done = typed(f"ragmeter {line}", f"\n  import os{again}\n  {told}", RAGMETER_STORE=str(store.folder))
+    assert all(part.strip() for part in done.stdout.split("---"))
+    assert done.stderr.strip() == "[]"
+
+
+def test_a_fault_in_the_middle_of_it_offers_nothing_and_says_nothing(
+    monkeypatch: pytest.MonkeyPatch, answered_here: Callable[..., str]
+) -> None:
+    given = {"COMP_WORDS": "ragmeter methods a", "COMP_CWORD": "2"}
+    assert answered_here(**given | {"COMP_CWORD": "two"}) == ""
+    assert answered_here(**given) != ""
+    monkeypatch.setattr(options, "_written", None)
+    assert answered_here(**given) == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (("datasets", "stats", "worlds/long", ":", "te"), ["test"]),
+        (("datasets", "stats", "worlds/long", ":"), ["train", "validation", "test"]),
+        (("datasets", "stats", "worlds/long", ":", "test", "worlds/gr"), []),
+        (("datasets", "verify", "worlds/long", ":", "test", "cw"), ["cwq", "cwq:train", "cwq:validation", "cwq:test"]),
+        (("table", "--format", "=", "la"), ["latex"]),
+        (("explain", "ark", "q", "--benchmark", "=", "worlds/long", ":", "te"), ["test"]),
+        (("methods", "'graph_h"), ["graph_hybrid"]),
+    ],
+)
+def test_words_that_bash_cuts_are_put_together_again(words: tuple[str, ...], offered: list[str], answered_here: Callable[..., str]) -> None:
+    env = {"COMP_WORDS": "\n".join(("ragmeter", *words)), "COMP_CWORD": str(len(words))}
+    assert answered_here(**env).splitlines() == offered
+
+
+def test_what_a_shell_would_take_apart_is_quoted(store: Store, answered_here: Callable[..., str]) -> None:
+    with store.database.writing() as connection:
+        connection.execute("UPDATE experiments SET name = 'two words'")
+    env = {"RAGMETER_STORE": str(store.folder), "COMP_CWORD": "2"}
+    assert answered_here(COMP_WORDS="ragmeter\ntable\ntwo", **env) == "two\\ words\n"
+    assert answered_here(COMP_WORDS="ragmeter\ntable\ntwo\\ w", **env) == "two\\ words\n"
+    assert answered_here(COMP_WORDS="ragmeter\ntable\n'two w", **env) == "two words\n"
+
+
+def test_other_shells_are_answered_too(answered_here: Callable[..., str]) -> None:
+    asked = {"_TYPER_COMPLETE_ARGS": "ragmeter datasets stats worlds/long:te"}
+    zsh = answered_here(_RAGMETER_COMPLETE="complete_zsh", **asked)
+    assert zsh.startswith("_arguments")
+    assert "worlds/long" in zsh
+    fish = answered_here(_RAGMETER_COMPLETE="complete_fish", _TYPER_COMPLETE_FISH_ACTION="get-args", **asked)
+    assert fish.split() == ["worlds/long:test"]
+    powershell = {"_RAGMETER_COMPLETE": "complete_powershell", "_TYPER_COMPLETE_WORD_TO_COMPLETE": "worlds/long:te"}
+    assert answered_here(**powershell, **asked).startswith("worlds/long:test:::")
+
+
+NAMES = {"experiment", "run", "runs", "reference", "references", "benchmark", "metrics", "metric", "preset", "profile",
+         "baseline", "candidate", "against", "method", "dataset", "judge", "data", "graph"}  # fmt: skip
+
+
+def test_whatever_is_a_name_completes() -> None:
+    silent = []
+
+    def walk(command: Any, path: str) -> None:
+        for name, inner in getattr(command, "commands", {}).items():
+            walk(inner, f"{path} {name}")
+        silent.extend(f"{path} {one.name}" for one in command.params if one.name in NAMES and not one._custom_shell_complete)
+
+    walk(typer.main.get_command(cli.app), "ragmeter")
+    assert set(silent) <= {"ragmeter datasets verify against"}, "that one is a file"

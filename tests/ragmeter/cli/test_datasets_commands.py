@@ -1,0 +1,259 @@
+"""`ragmeter datasets`: what is listed, shown and fetched, and what a hub states, as people meet it."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.core.fingerprint import file_sha256
+from benchmarks.datasets import hotpotqa
+from benchmarks.registry import DATASETS
+from benchmarks.sources import records
+from ragmeter.cli import app
+from tests.support.hub_server import HubServer, Repository
+
+QUESTIONS = 20
+MAIN = '{"revision": "main"}'
+"""The hub of these tests knows no pinned commit."""
+
+
+@pytest.fixture(scope="session")
+def command(module_at):
+    return module_at(Path(__file__).with_name("datasets_command.py"))
+
+
+@pytest.fixture(autouse=True)
+def _alone(command, monkeypatch, tmp_path):
+    command.alone(monkeypatch, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def native(command, tmp_path_factory) -> Path:
+    return command.write_hotpotqa(tmp_path_factory.mktemp("data") / "hotpotqa", QUESTIONS)
+
+
+@pytest.fixture
+def rows(native) -> bytes:
+    """The same in the hub's rows."""
+    found = []
+    for record in records(native):
+        fields = dict(record.fields)
+        facts, context = fields["supporting_facts"], fields["context"]
+        fields |= {
+            "id": fields.pop("_id"),
+            "supporting_facts": {"title": [title for title, _ in facts], "sent_id": [number for _, number in facts]},
+            "context": {"title": [title for title, _ in context], "sentences": [texts for _, texts in context]},
+        }
+        found.append(json.dumps(fields))
+    return "\n".join(found).encode() + b"\n"
+
+
+@pytest.fixture
+def server(rows):
+    return HubServer({hotpotqa.CARD.hub_id: Repository({"distractor/validation.jsonl": rows})})
+
+
+# --- list and show -----------------------------------------------------------------------------------------------
+
+
+def test_the_bare_noun_lists_every_dataset_with_licence_sizes_and_whereabouts(command):
+    listed = command.said()
+    assert listed == command.said("list")
+    assert [one["id"] for one in listed] == [entry.id for entry in DATASETS]
+    by_id = {one["id"]: one for one in listed}
+    assert {place["state"] for place in by_id["worlds"]["here"]} == {"made here"}
+    assert {place["state"] for place in by_id["hotpotqa"]["here"]} == {"absent"}
+    shown = command.datasets().stdout
+    for entry in DATASETS:
+        assert entry.id in shown
+        assert entry.card.licence.split()[0] in shown
+
+
+def test_show_says_where_each_split_would_be_read_from_now(command, native, monkeypatch):
+    monkeypatch.setenv("RAGMETER_DATA", str(native.parent.parent))
+    here = {place["reference"]: place for place in command.said("show", "hotpotqa")["here"]}
+    assert here["hotpotqa/distractor:dev"]["state"] == "local"
+    assert here["hotpotqa/distractor:dev"]["paths"] == [str(native)]
+    assert here["hotpotqa/distractor:dev"]["questions"] == 7405
+    assert here["hotpotqa/distractor:train"]["state"] == "absent"
+    assert here["hotpotqa/distractor:train"]["hub"] == hotpotqa.CARD.hub_id
+    text = command.datasets("show", "hotpotqa").stdout
+    assert str(native) in "".join(text.split())
+    assert "skip_bad" in text
+
+
+def test_a_name_alone_shows_the_dataset(command):
+    assert command.said("hotpotqa") == command.said("show", "hotpotqa")
+    assert CliRunner().invoke(app, ["datasets", "--json", "hotpotqa"]).stdout == command.datasets("hotpotqa", "--json").stdout
+    assert "distractor" in command.datasets("hotpotqa").stdout
+
+
+def test_a_mistyped_name_or_verb_is_guessed(command):
+    assert "hotpotqa" in command.refused("hotpotq").try_this
+    assert "verify" in command.refused("verfy").try_this
+
+
+def test_two_files_that_could_be_meant_are_said_to_be_unclear(command, native, monkeypatch, tmp_path):
+    folder = tmp_path / "data" / "hotpotqa"
+    folder.mkdir(parents=True)
+    for name in ("hotpot_dev_distractor_a.json", "hotpot_dev_distractor_b.json"):
+        (folder / name).write_bytes(native.read_bytes())
+    monkeypatch.setenv("RAGMETER_DATA", str(folder.parent))
+    (dev,) = [one for one in command.said("show", "hotpotqa")["here"] if one["reference"] == "hotpotqa/distractor:dev"]
+    assert dev["state"] == "unclear"
+    assert "several files" in dev["said"]
+    result = command.said("verify", "hotpotqa:dev", code=1)
+    assert result["splits"][0]["colour"] == "red"
+
+
+# --- fetch -------------------------------------------------------------------------------------------------------
+
+
+def test_fetch_names_files_sizes_hashes_and_the_commit_and_then_they_are_cached(command, server, rows, tmp_path):
+    with server.as_hub(tmp_path):
+        (one,) = command.said("fetch", "hotpotqa:dev", "--revision", "main")
+        (file,) = one["files"]
+        assert file["bytes"] == len(rows)
+        assert file["sha256"] == file_sha256(Path(file["path"]))
+        assert one["revision"] == server.repositories["datasets"][hotpotqa.CARD.hub_id].branches["main"]
+        assert not one["pinned"]
+        (again,) = command.said("fetch", "hotpotqa:dev", "--revision", one["revision"])
+        assert again["pinned"]
+        told = command.datasets("fetch", "hotpotqa:dev", "--revision", "main", "-q")
+        assert f"{file['sha256']}  {file['name']}" in told.stdout
+        assert f"--revision {one['revision']}" in " ".join(told.stderr.split())
+
+
+def test_show_knows_what_the_cache_holds_of_the_pinned_commit(command, server, tmp_path):
+    card = hotpotqa.CARD
+    repository = server.repositories["datasets"][card.hub_id]
+    repository.commits[card.revision] = repository.commits[repository.branches["main"]]
+    with server.as_hub(tmp_path):
+        assert {place["state"] for place in command.said("show", "hotpotqa")["here"]} == {"absent"}
+        command.said("fetch", "hotpotqa:dev")
+        states = {place["reference"]: place["state"] for place in command.said("show", "hotpotqa")["here"]}
+        assert states.pop("hotpotqa/distractor:dev") == "cached"
+        assert set(states.values()) == {"absent"}
+        (verified,) = command.said("verify", "hotpotqa:dev", "--partial")["splits"]
+        assert (verified["state"], verified["colour"], verified["questions"]) == ("cached", "green", QUESTIONS)
+
+
+def test_what_the_hub_refuses_is_said_as_the_hub_module_says_it(command, server, rows, tmp_path):
+    with server.as_hub(tmp_path):
+        assert "no revision 'v9'" in command.refused("fetch", "hotpotqa:dev", "--revision", "v9").what
+        assert "has no file" in command.refused("fetch", "hotpotqa:train", "--revision", "main").what
+    gated = HubServer({hotpotqa.CARD.hub_id: Repository({"distractor/validation.jsonl": rows}, gated=True)})
+    with gated.as_hub(tmp_path / "gated"):
+        assert "gated" in command.refused("fetch", "hotpotqa:dev", "--revision", "main").what
+
+
+def test_what_is_not_on_the_hub_cannot_be_fetched(command):
+    assert "nothing to fetch" in command.refused("fetch", "worlds:test").what
+    error = command.refused("fetch", "nq/kilt:dev")
+    assert "not on the hub" in error.what
+    assert "nq/open:train" in error.try_this
+
+
+def test_a_transfer_that_arrives_altered_leaves_nothing_behind(command, rows, tmp_path):
+    import gzip
+
+    name = "distractor/validation.jsonl.gz"
+    server = HubServer({hotpotqa.CARD.hub_id: Repository({name: gzip.compress(rows)})})
+    server.faults.altered.add(name)
+    with server.as_hub(tmp_path):
+        command.refused("fetch", "hotpotqa:dev", "--revision", "main")
+        assert not list((tmp_path / "hub").rglob("*validation*"))
+        server.faults.altered.clear()
+        assert command.said("fetch", "hotpotqa:dev", "--revision", "main")[0]["files"][0]["name"] == name
+
+
+def test_offline_uses_the_cache_alone_and_asks_nobody(command, server, tmp_path):
+    with server.as_hub(tmp_path):
+        assert "not in the cache" in command.refused("fetch", "hotpotqa:dev", "--revision", "main", "--offline").what
+        os.environ["RAGMETER_OFFLINE"] = os.environ["HF_HUB_OFFLINE"] = "0"
+        from huggingface_hub import constants
+
+        constants.HF_HUB_OFFLINE = False
+        (online,) = command.said("fetch", "hotpotqa:dev", "--revision", "main")
+        asked = server.requests.total()
+        assert command.said("fetch", "hotpotqa:dev", "--revision", "main", "--offline") == [online]
+        assert server.requests.total() == asked
+
+
+def test_offline_is_an_option_of_running_too(server, tmp_path, call):
+    experiment = tmp_path / "x.yaml"
+    experiment.write_text("name: x\nbenchmarks: [{id: hotpotqa, split: dev}]\nmethods: [{id: bm25}]\nmetrics: [em]\n")
+    with server.as_hub(tmp_path / "home"):
+        # A plan needs no network at all: it says what is to be fetched.
+        done = call("plan", str(experiment), "--check", "--store", str(tmp_path / "store"))
+        assert done.code == 2
+        assert "ragmeter datasets fetch hotpotqa/distractor:dev" in " ".join(done.out.split())
+        done = call("run", str(experiment), "--offline", "--store", str(tmp_path / "store"))
+        assert done.code != 0
+        assert "the network is forbidden (offline)" in " ".join(done.err.split())
+        assert server.requests.total() == 0
+
+
+# --- what a hub states -------------------------------------------------------------------------------------------
+
+STATES = """---
+dataset_info:
+  config_name: distractor
+  features:
+  - name: id
+    dtype: string
+  splits:
+  - name: validation
+    num_bytes: 1
+    num_examples: {rows}
+---
+"""
+
+
+@pytest.mark.parametrize(
+    ("stated", "status", "says"),
+    [
+        (QUESTIONS, "green", f"{QUESTIONS}"),
+        (QUESTIONS + 3, "yellow", f"{QUESTIONS} here, {QUESTIONS + 3} stated of distractor/validation: 3 fewer; "),
+        (QUESTIONS - 4, "yellow", f"{QUESTIONS} here, {QUESTIONS - 4} stated of distractor/validation: 4 more; "),
+    ],
+)
+def test_what_the_repository_states_of_its_size_is_checked_and_both_numbers_told(command, rows, tmp_path, stated, status, says):
+    pytest.importorskip("datasets")
+    files = {"distractor/validation.jsonl": rows, "README.md": STATES.format(rows=stated).encode()}
+    with HubServer({hotpotqa.CARD.hub_id: Repository(files)}).as_hub(tmp_path / "home"):
+        (split,) = json.loads(command.datasets("verify", "hotpotqa:dev", "--json", "--config", MAIN).stdout)["splits"]
+        (partial,) = json.loads(command.datasets("verify", "hotpotqa:dev", "--json", "--partial", "--config", MAIN).stdout)["splits"]
+    (found,) = [one for one in split["findings"] if one["name"] == "as many records as the repository states"]
+    assert found["status"] == status
+    assert found["detail"].startswith(says)
+    (found,) = [one for one in partial["findings"] if one["name"] == "as many records as the repository states"]
+    assert found["status"] == ("note" if stated > QUESTIONS else status)
+
+
+def test_a_repository_without_a_readme_is_said_not_to_be_checked(command, server, tmp_path):
+    with server.as_hub(tmp_path / "home"):
+        (split,) = json.loads(command.datasets("verify", "hotpotqa:dev", "--json", "--config", MAIN).stdout)["splits"]
+    (found,) = [one for one in split["findings"] if one["name"] == "as many records as the repository states"]
+    assert (found["status"], found["detail"][:12]) == ("note", "not checked:")
+
+
+# --- as a command -------------------------------------------------------------------------------------------------
+
+
+def test_errors_are_shown_in_the_style_of_the_house(tmp_path, call, monkeypatch):
+    done = call("datasets", "hotpotq")
+    assert done.code == 2
+    assert done.err.splitlines()[0] == "error: unknown dataset 'hotpotq'"
+    monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
+    done = call("datasets", "verify", "hotpotqa:dev", "--offline", "--json")
+    assert done.code == 1
+    assert json.loads(done.out)["colour"] == "red"
+
+
+def test_help_lists_the_verbs(call):
+    shown = call("datasets", "--help").out
+    for verb in ("list", "show", "fetch", "verify", "stats", "sample", "corpus", "contamination"):
+        assert f" {verb} " in shown

@@ -1,0 +1,236 @@
+"""`ragmeter datasets`: what is verified, measured, sampled, built and compared, as people meet it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from benchmarks.registry import load
+from benchmarks.verify import Distribution
+from ragmeter import console as histograms
+
+QUESTIONS = 20
+
+
+@pytest.fixture(scope="session")
+def command(module_at):
+    return module_at(Path(__file__).with_name("datasets_command.py"))
+
+
+@pytest.fixture(autouse=True)
+def _alone(command, monkeypatch, tmp_path):
+    command.alone(monkeypatch, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def native(command, tmp_path_factory) -> Path:
+    return command.write_hotpotqa(tmp_path_factory.mktemp("data") / "hotpotqa", QUESTIONS)
+
+
+# --- verify ------------------------------------------------------------------------------------------------------
+
+
+def test_a_cut_of_a_split_is_red_until_it_is_said_to_be_one(command, native):
+    (red,) = command.said("verify", "hotpotqa:dev", "--path", native, code=1)["splits"]
+    (size,) = [finding for finding in red["findings"] if finding["status"] == "red"]
+    assert f"{QUESTIONS}, the card says 7,405" in size["detail"]
+    assert "--partial" in size["detail"]
+    assert command.said("verify", "hotpotqa:dev", "--path", native, "--partial")["colour"] == "green"
+
+
+def test_files_that_changed_since_they_were_recorded_are_red(command, native, tmp_path):
+    records, copy = tmp_path / "records.json", tmp_path / "dev.json"
+    copy.write_bytes(native.read_bytes())
+    verify = ("verify", "hotpotqa:dev", "--path", copy, "--partial")
+    command.said(*verify, "--record", records)
+    assert command.said(*verify, "--against", records)["colour"] == "green"
+    copy.write_bytes(native.read_bytes() + b"\n")
+    result = command.datasets(*verify, "--against", records)
+    assert result.exit_code == 1
+    assert "dev.json: it is" in " ".join(result.stdout.split())
+
+
+def test_a_record_that_cannot_be_read_is_red_and_names_its_place(command, native, tmp_path):
+    bad = tmp_path / "bad.json"
+    bad.write_text(native.read_text().replace('"question"', '"quest"', 1))
+    result = command.datasets("verify", "hotpotqa:dev", "--path", bad, "--partial")
+    assert result.exit_code == 1
+    assert "field 'question' is missing" in " ".join(result.stdout.split())
+    (split,) = command.said("verify", "hotpotqa:dev", "--partial", "--config", json.dumps({"path": str(bad), "skip_bad": True}))["splits"]
+    assert split["colour"] == "yellow"
+
+
+def test_all_verifies_what_is_here_and_says_what_it_skips(command, native, monkeypatch):
+    monkeypatch.setenv("RAGMETER_DATA", str(native.parent.parent))
+    found = command.said("verify", "--all", "--partial")
+    assert [split["reference"] for split in found["splits"]] == ["hotpotqa/distractor:dev"]
+    assert any("not on this machine" in reason for reason in found["skipped"])
+    assert any("worlds: made here" in reason for reason in found["skipped"])
+
+
+def test_questions_of_one_split_that_are_nearly_in_another_are_found(command, native, tmp_path, monkeypatch):
+    folder = tmp_path / "data" / "hotpotqa"
+    folder.mkdir(parents=True)
+    (folder / native.name).write_bytes(native.read_bytes())
+    rows = json.loads(native.read_text())
+    for number, row in enumerate(rows):
+        row["_id"] = f"t{number}"
+        row["question"] = row["question"] + " Tell" if number < 2 else f"Something other {number} altogether?"
+    (folder / "hotpot_train_v1.1.json").write_text(json.dumps(rows))
+    monkeypatch.setenv("RAGMETER_DATA", str(folder.parent))
+    for asked in (("--all",), ("hotpotqa:dev", "hotpotqa:train"), ("hotpotqa:dev+train",)):
+        found = command.said("verify", *asked, "--partial", "--alike", "0.6")
+        (pairs,) = [f for split in found["splits"] for f in split["findings"] if "nearly" in f["name"]]
+        assert pairs["detail"] == f"2 of {QUESTIONS} are"
+        assert pairs["status"] == "yellow"
+
+
+def test_verify_wants_references_or_all_and_not_both(command):
+    assert "neither" in command.refused("verify").what
+    assert "both" in command.refused("verify", "worlds:test", "--all").what
+    assert "of one dataset" in command.refused("verify", "--all", "--config", '{"skip_bad": true}').what
+
+
+def test_generated_worlds_verify_green(command):
+    options = json.dumps({"questions": 12})
+    (world,) = command.said("verify", "worlds/multihop:test", "--config", options)["splits"]
+    assert world["colour"] == "green"
+
+
+@pytest.mark.slow
+def test_the_samples_folder_is_green_as_a_whole(command, data_folder, monkeypatch):
+    monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
+    found = command.said("verify", "--all", "--partial")
+    assert {split["reference"]: split["colour"] for split in found["splits"] if split["colour"] != "green"} == {}
+    families = {split["reference"].partition(":")[0].partition("/")[0] for split in found["splits"]}
+    assert families >= {"hotpotqa", "2wikimultihopqa", "musique", "nq", "longbench", "ultradomain", "webqsp", "cwq"}
+
+
+# --- stats and sample --------------------------------------------------------------------------------------------
+
+
+def test_stats_count_and_measure(command, native):
+    found = command.said("stats", "hotpotqa:dev", "--path", native)
+    benchmark = load("hotpotqa:dev", {"path": str(native)})
+    assert found["counts"]["questions"] == QUESTIONS
+    assert found["counts"]["passages"] == len(benchmark.corpus)
+    assert found["words"]["questions"]["n"] == QUESTIONS
+    assert found["per_question"]["candidates"]["quantiles"]["1"] == 10
+    assert sum(found["types"].values()) == QUESTIONS
+    text = command.datasets("stats", "hotpotqa:dev", "--path", native).stdout
+    assert "passages" in text
+    assert "█" not in text
+
+
+def test_a_terminal_histogram_has_a_bar_for_what_is_there():
+    console = Console(width=100, record=True, force_terminal=False)
+    with console.capture() as captured:
+        histograms.draw({"x": Distribution.of([1] * 80 + [2])}, console)
+    first, second = captured.get().splitlines()[1:]
+    assert first.count("█") == histograms.BAR
+    assert first.endswith(" 80")
+    assert second.split()[1:] == ["▌", "1"]
+
+
+def test_plots_are_drawn_in_the_terminal_or_a_file(command, native, tmp_path):
+    assert "█" in command.datasets("stats", "hotpotqa:dev", "--path", native, "--plot", "terminal").stdout
+    pytest.importorskip("altair")
+    page = tmp_path / "plot.html"
+    assert command.said("stats", "hotpotqa:dev", "--path", native, "--plot", page)["plot"] == str(page)
+    assert "words of passages" in page.read_text()
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".png"])
+def test_pictures_are_drawn_where_something_renders_them(command, native, tmp_path, suffix):
+    pytest.importorskip("altair")
+    pytest.importorskip("vl_convert", reason="vl-convert-python renders pictures and is not installed")
+    path = tmp_path / f"plot{suffix}"
+    command.said("stats", "hotpotqa:dev", "--path", native, "--plot", path)
+    assert path.read_bytes()[:4] in (b"<svg", b"\x89PNG")
+
+
+def test_a_plot_that_cannot_be_drawn_says_what_can(command, native, tmp_path, monkeypatch):
+    assert ".html" in command.refused("stats", "hotpotqa:dev", "--path", native, "--plot", tmp_path / "x.pdf").what
+    monkeypatch.setattr(histograms.importlib.util, "find_spec", lambda name: None if name == "vl_convert" else 1)
+    assert "plot.html" in command.refused("stats", "hotpotqa:dev", "--path", native, "--plot", tmp_path / "plot.svg").try_this
+    monkeypatch.setattr(histograms.importlib.util, "find_spec", lambda name: None)
+    error = command.refused("stats", "hotpotqa:dev", "--path", native, "--plot", tmp_path / "plot.html")
+    assert "ragmeter[leaderboard]" in error.try_this
+
+
+def test_sample_prints_records_with_their_gold_marked(command, native):
+    found = command.said("sample", "hotpotqa:dev", "--path", native, "-n", 2, "--seed", 3)
+    assert found == command.said("sample", "hotpotqa:dev", "--path", native, "-n", 2, "--seed", 3)
+    assert len(found) == 2
+    assert found != command.said("sample", "hotpotqa:dev", "--path", native, "-n", 2, "--seed", 4)
+    text = " ".join(command.datasets("sample", "hotpotqa:dev", "--path", native, "-n", 2, "--seed", 3).stdout.split())
+    for record in found:
+        assert record["question"] in text
+        assert record["answers"][0] in text
+        gold = [passage for passage in record["passages"] if passage["gold"]]
+        assert {passage["id"] for passage in gold} == set(record["evidence"])
+        for passage in gold:
+            assert f"gold {passage['title']}:" in text
+    assert text.count("gold ") >= sum(len(record["evidence"]) for record in found)
+    assert f"2 of {QUESTIONS}" in text
+
+
+# --- corpus ------------------------------------------------------------------------------------------------------
+
+
+def test_a_corpus_is_built_and_one_that_is_there_is_left_alone(command, tmp_path):
+    dump = tmp_path / "psgs.tsv"
+    dump.write_text("id\ttext\ttitle\n" + "".join(f"{i}\ttext {i}\ttitle\n" for i in range(30)))
+    target = tmp_path / "corpus"
+    built = command.said("corpus", dump, target, "--layout", "dpr")
+    assert (built["passages"], built["layout"], built["was_there"]) == (30, "dpr", False)
+    again = command.said("corpus", dump, target)
+    assert again["was_there"]
+    assert again["fingerprint"] == built["fingerprint"]
+    told = command.datasets("corpus", dump, tmp_path / "other")
+    assert "30 passages" in told.stdout
+    assert "built" in told.stdout
+
+
+def test_a_wrong_layout_or_a_bad_record_is_an_error_before_the_end(command, tmp_path):
+    dump = tmp_path / "psgs.tsv"
+    dump.write_text("id\ttext\ttitle\n1\tx\ty\nbroken\n")
+    assert "dpr" in command.refused("corpus", dump, tmp_path / "c", "--layout", "dprr").try_this
+    assert not (tmp_path / "c").exists()
+    assert "line 3" in command.refused("corpus", dump, tmp_path / "c").where
+    assert command.said("corpus", dump, tmp_path / "d", "--skip-bad")["bad"] == 1
+    assert "line 3" in command.datasets("corpus", dump, tmp_path / "d", "--skip-bad").stdout
+
+
+# --- contamination -----------------------------------------------------------------------------------------------
+
+
+def test_contamination_reports_every_question_and_where_it_was_found(command, native, tmp_path):
+    rows = json.loads(native.read_text())
+    train = tmp_path / "train.jsonl"
+    train.write_text("".join(json.dumps({"prompt": row["question"]}) + "\n" for row in rows[:3]))
+    asked = ("contamination", "--train", train, "--eval", "hotpotqa:dev", "--path", native)
+    output = tmp_path / "overlaps.csv"
+    found = command.said(*asked, "--output", output)
+    (summary,) = found["summary"]["sets"]
+    assert (summary["questions"], summary["question_all"]) == (QUESTIONS, 3)
+    assert [one["first"] for one in found["questions"][:3]] == [f"{train}:{line}" for line in (1, 2, 3)]
+    lines = output.read_text().splitlines()
+    assert lines[0].startswith("reference,question_id,question,words,whole,share,first,question_found")
+    assert len(lines) == QUESTIONS + 1
+    for name in ("o.json", "o.jsonl"):
+        command.said(*asked, "--output", tmp_path / name)
+    as_lines = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    assert as_lines == json.loads((tmp_path / "o.json").read_text()) == found["questions"]
+    told = command.datasets(*asked).stdout
+    assert "fewer than 13 words" in " ".join(told.split())
+    assert told.count("100%") == 3
+
+
+def test_contamination_refuses_what_it_cannot_read_or_write(command, native, tmp_path):
+    asked = ("--eval", "hotpotqa:dev", "--path", native)
+    assert "no such training file" in command.refused("contamination", "--train", tmp_path / "no", *asked).what
+    train = tmp_path / "t.txt"
+    train.write_text("x")
+    assert ".csv" in command.refused("contamination", "--train", train, *asked, "--output", tmp_path / "o.xml").what

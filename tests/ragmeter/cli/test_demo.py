@@ -1,0 +1,168 @@
+"""`ragmeter demo`: its parts, and what it leaves out. The whole of it runs in tests/test_wheel.py."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+from typer.testing import CliRunner
+
+from benchmarks.core.errors import UserError
+from methods.registry import METHODS
+from ragmeter import experiment as experiments
+from ragmeter.cli import app
+from ragmeter.cli.commands import demo
+from ragmeter.cli.commands.demo import PARTS
+from ragmeter.console import Folding
+
+
+def test_each_approach_is_trained_by_its_demo_preset_and_read_back(tmp_path: Path) -> None:
+    trained = {}
+    for name in PARTS:
+        experiment = experiments.load(name, store=tmp_path)
+        for training in experiment.trainings:
+            assert training.config == type(training.config).model_validate(training.entry.validate({"preset": "demo"}))
+            using = [method for method in experiment.methods if training in method.needs]
+            trained[training.entry.id] = {component.id for method in using for component in method.components}
+    assert set(trained) == {"ark", "gpr", "sark"}
+    assert all(name in parts for name, parts in trained.items())
+
+
+def test_the_approach_that_takes_longer_is_carried_by_the_package(tmp_path: Path) -> None:
+    experiment = experiments.load("demo-compression", store=tmp_path)
+    models = {
+        method.name: method.composition.method.config.model for method in experiment.methods if method.composition.method.id == "clara"
+    }
+    assert models == {"CLaRa": "clara-pocket"}
+
+
+def test_every_approach_is_a_row_of_the_last_table(tmp_path: Path) -> None:
+    names = {method.name for part in PARTS for method in experiments.load(part, store=tmp_path).methods}
+    assert set(demo.APPROACHES) <= names
+
+
+def test_every_part_compares_with_a_method_that_is_not_trained(tmp_path: Path) -> None:
+    for name in PARTS:
+        experiment = experiments.load(name, store=tmp_path)
+        (reference,) = [method for method in experiment.methods if method.name == experiment.reference]
+        assert not reference.needs
+        assert METHODS.get(reference.composition.method.id).kind != "control"
+
+
+@pytest.mark.slow
+def test_without_training_baselines_alone_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAGMETER_DATA", raising=False)
+    parts = {name: PARTS[name] for name in ("demo-styles", "demo-compression")}
+    monkeypatch.setattr(demo, "PARTS", parts)
+    store = tmp_path / "store"
+    command = ["demo", "--no-training", "--limit", "2", "--store", str(store)]
+    done = CliRunner().invoke(app, [*command, "--json"])
+    assert done.exit_code == 0, done.output
+    shown = json.loads(done.stdout)["experiments"]
+    assert [one["experiment"] for one in shown] == list(parts)
+    methods = {row["method"] for one in shown for board in one["boards"] for row in board["rows"]}
+    assert {"cosine", "Full text"} <= methods
+    assert "SARK" not in methods
+    assert "CLaRa" in methods
+    assert not (store / "checkpoints").exists()
+    again = CliRunner().invoke(app, command)
+    assert again.exit_code == 0
+    assert "leaderboard: " in again.stdout
+    assert "minutes of training" not in again.stdout
+    assert "What ships, untrained here" in again.stdout
+    assert "What informal passages cost" in again.stdout
+    assert "What is read, and what is made of it" in again.stdout
+
+
+def test_real_samples_that_are_not_here_are_left_out_and_a_fault_in_them_costs_the_rest_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data" / "musique").mkdir(parents=True)
+    (tmp_path / "data" / "musique" / "musique_ans_v1.0_train.jsonl").write_text("{}\n")
+    monkeypatch.setenv("RAGMETER_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(demo, "PARTS", {"demo": ("f1",)})
+    asked: dict[str, list[str]] = {}
+
+    def carry(experiment: experiments.Experiment, *_: Any) -> tuple[int, dict[str, Any]]:
+        asked[experiment.name] = [str(one.reference) for one in experiment.benchmarks]
+        if experiment.name == "demo-real":
+            raise UserError("this record cannot be read")
+        return 1, {}
+
+    monkeypatch.setattr(demo, "carry_and_show", carry)
+    monkeypatch.setattr(demo, "show_approaches", lambda parts, *_, **__: print("last table", len(parts)))
+    done = CliRunner().invoke(app, ["demo", "--store", str(tmp_path / "store")])
+    assert asked["demo-real"] == ["musique/ans:train"]
+    assert "hotpotqa/distractor:train, 2wikimultihopqa:dev" in done.stderr
+    assert "this record cannot be read" in done.stderr
+    assert "last table 1" in done.stdout
+    assert "leaderboard: " in done.stdout
+    assert done.exit_code == 1  # of 1 and 2, as docs/cli.md has it
+
+
+def test_without_any_real_sample_their_part_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(demo, "PARTS", {})
+    monkeypatch.setattr(demo, "carry_and_show", lambda *_: pytest.fail("nothing is there to be asked"))
+    done = CliRunner().invoke(app, ["demo", "--store", str(tmp_path / "store")])
+    assert done.exit_code == 0
+    assert "leaderboard: " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("dataset", "expected"),
+    [
+        ("worlds/long:test", "worlds/long:test"),
+        ("worlds/multihop:test(mix=single:1)", "worlds/multihop:test"),
+        ("styled:test(worlds/multihop,formal=1,seed=0)", "worlds/multihop:test, formal"),
+        ("styled:test(worlds/multihop,informal=0.5,by=rule,seed=0)", "worlds/multihop:test, 50 % informal"),
+    ],
+)
+def test_the_last_table_names_datasets_briefly(dataset: str, expected: str) -> None:
+    assert demo.in_words(dataset) == expected
+
+
+ROWS = [
+    ("ARK", "worlds/long:test", "recall@5", "dense + pocket"),
+    ("GPR", "worlds/graph:test", "answer_entity_recall@20", "Two tower (mean)"),
+    ("SARK", "worlds/multihop:test, 50 % informal", "mrr@5", "cosine"),
+]
+
+
+def drawn(width: int) -> list[str]:
+    value = Text("63.4 ± 4.2†\n+12.1 ± 13.0 **†")
+    console = Console(width=width, color_system=None)
+    with console.capture() as shown:
+        console.print(demo.approaches_table((a, asked, m, value, r) for a, asked, m, r in ROWS))
+    return shown.get().splitlines()
+
+
+def test_the_last_table_breaks_no_word_in_a_terminal_of_80_columns() -> None:
+    lines = drawn(80)
+    assert all(len(line) <= 80 for line in lines)
+    words = {word.strip("/:,") for line in lines for word in line.split()}
+    for word in ("worlds/long", "multihop:test", "worlds/graph", "test", "informal", "answer_entity_", "recall@20"):
+        assert word in words
+    assert sum("63.4 ± 4.2†" in line for line in lines) == len(ROWS)
+    assert "dense + pocket" in lines[1]
+
+
+def test_the_last_table_breaks_nothing_where_there_is_room() -> None:
+    lines = drawn(120)
+    assert len(lines) == 1 + 2 * len(ROWS)
+    for approach, asked, metric, reference in ROWS:
+        assert any(all(name in line for name in (approach, asked, metric, reference)) for line in lines)
+
+
+def test_a_name_of_strangers_is_no_markup_and_one_without_separators_still_fits() -> None:
+    console = Console(width=10, color_system=None)
+    with console.capture() as shown:
+        for name in ("[red]x[/red]", "a" * 25, "", "/::", "two words"):
+            console.print(Folding(name))
+    assert shown.get().splitlines() == ["[red]x[/", "red]", "a" * 10, "a" * 10, "a" * 5, "", "/::", "two words"]

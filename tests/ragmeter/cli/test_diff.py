@@ -1,0 +1,265 @@
+"""`ragmeter diff` and `ragmeter table` as people and programs meet them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from benchmarks.corpus import Corpus
+from benchmarks.registry import Benchmark, DataReference, DatasetCard
+from benchmarks.schema import Question
+from methods.api import Prediction
+from ragmeter import console
+from ragmeter.cli.commands import results
+from ragmeter.cli.commands import run as running
+from results import queries
+from results.board import boards
+from results.compare import diff, differing
+from results.published import figures
+from results.statistics.intervals import difference, holm
+from results.store import FINISHED, Run, Store
+
+EXPERIMENT = """
+name: small
+reference: bm25
+benchmarks:
+  - {id: worlds/multihop, split: test, limit: 30}
+  - {id: worlds/long, split: test, setting: document, limit: 6}
+methods:
+  - {id: bm25}
+  - {id: bm25, name: flat, config: {b: 0.0, k1: 0.4}}
+  - {id: random}
+metrics: [em, f1, recall@5]
+"""
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab", max_size=2),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("xyz", min_size=1, max_size=2), inner),
+    max_leaves=8,
+)
+OBJECT = st.dictionaries(st.text("xyz", min_size=1, max_size=2), JSON, max_size=4)
+
+
+Command = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    place = tmp_path_factory.mktemp("diff")
+    (place / "x.yaml").write_text(EXPERIMENT)
+    request = running.RunRequest(str(place / "x.yaml"))
+    assert running.run(request, place / "s", as_json=True, quiet=True, verbose=False) == 0
+    return str(place / "s")
+
+
+@pytest.fixture
+def ragmeter(folder: str, call: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """The command on that store, in this process."""
+    for name, value in {"COLUMNS": "120", "NO_COLOR": "1", "RAGMETER_STORE": folder}.items():
+        monkeypatch.setenv(name, value)
+    return call
+
+
+def path(method: str, dataset: str = "worlds/multihop:test/distractor") -> str:
+    return f"small/{method}/{dataset}/0"
+
+
+def test_what_differs_in_settings_is_named_by_its_nested_key(ragmeter: Command) -> None:
+    done = ragmeter("diff", path("bm25"), path("flat"), "--json")
+    assert done.code == 0, done.err
+    said = json.loads(done.out)
+    assert said["settings"] == [
+        {"key": "description.method.config.k1", "first": 1.5, "second": 0.4},
+        {"key": "description.method.config.b", "first": 0.75, "second": 0.0},
+    ]
+
+
+def test_what_differs_in_numbers_is_the_paired_statistics(folder: str) -> None:
+    store = Store(Path(folder))
+    one, two = (queries.find_run(store, path(name)) for name in ("bm25", "random"))
+    found = diff(store, one, two)
+    assert [number.metric for number in found.numbers] == ["em(rules=squad)#v1", "f1(rules=squad)#v1", "recall@5#v1"]
+    columns = queries.score_columns(store, one.dataset_fingerprint, [one.run, two.run]).values
+    for number in found.numbers:
+        assert number.difference == difference(columns[two.run, number.metric], columns[one.run, number.metric])
+    ps = [number.difference.p for number in found.numbers if number.difference]
+    assert [number.p_holm for number in found.numbers] == holm(ps)
+
+
+def test_the_questions_shown_are_those_that_differ_most_with_both_answers(folder: str, ragmeter: Command) -> None:
+    done = ragmeter("diff", path("bm25"), path("random"), "--metrics", "recall@5", "--questions", "4", "--json")
+    said = json.loads(done.out)
+    store = Store(Path(folder))
+    runs = [said["first"]["run"], said["second"]["run"]]
+    columns = queries.score_columns(store, said["first"]["dataset_fingerprint"], runs, ["recall@5#v1"])
+    apart = np.abs(columns.values[runs[0], "recall@5#v1"] - columns.values[runs[1], "recall@5#v1"])
+    order = sorted(range(len(apart)), key=lambda place: -apart[place])[:4]
+    assert [one["question"] for one in said["questions"]] == [columns.questions[place] for place in order]
+    assert said["questions_apart"] == int((apart > 0).sum())
+    for one in said["questions"]:
+        assert {"value", "answer", "failed", "evidence"} <= one["first"].keys()
+        assert one["golds"]
+
+
+def test_other_data_are_compared_in_settings_and_not_in_numbers(ragmeter: Command) -> None:
+    done = ragmeter("diff", path("bm25"), path("bm25", "worlds/long:test/document"), "--json")
+    assert done.code == 0, done.err
+    said = json.loads(done.out)
+    assert said["paired"] is False
+    assert "different data, worlds/multihop:test and worlds/long:test" in said["unpaired_because"]
+    assert {"dataset", "dataset_fingerprint", "questions", "setting"} <= {one["key"] for one in said["settings"]}
+    assert all(one["difference"] is None for one in said["metrics"])
+    assert all(one["first"] and one["second"] for one in said["metrics"])
+    assert said["questions"] == []
+    shown = ragmeter("diff", path("bm25"), path("bm25", "worlds/long:test/document"))
+    assert "numbers are not paired: the runs are about different data" in " ".join(shown.out.split())
+
+
+def test_a_run_does_not_differ_from_itself(ragmeter: Command) -> None:
+    done = ragmeter("diff", path("bm25"), path("bm25"))
+    assert done.code == 0, done.err
+    assert "the two were made alike" in done.err
+    assert "+0.0 ± 0.0" in done.out
+
+
+@given(OBJECT)
+def test_equal_objects_do_not_differ(one: dict[str, object]) -> None:
+    assert differing(one, json.loads(json.dumps(one))) == []
+
+
+@given(OBJECT, OBJECT)
+def test_a_difference_is_found_both_ways_and_only_where_there_is_one(one: dict[str, object], two: dict[str, object]) -> None:
+    forth, back = differing(one, two), differing(two, one)
+    assert {(d.key, repr(d.first), repr(d.second)) for d in forth} == {(d.key, repr(d.second), repr(d.first)) for d in back}
+    assert bool(forth) == (json.dumps(one, sort_keys=True) != json.dumps(two, sort_keys=True))
+
+
+def test_nested_keys_are_written_as_one_would_look_them_up() -> None:
+    one = {"reader": {"config": {"model": "a"}}, "rerankers": [{"id": "x"}, {"id": "y"}], "only": None}
+    two = {"reader": {"config": {"model": "b"}}, "rerankers": [{"id": "z"}]}
+    assert [(d.key, d.first, d.second, d.in_second) for d in differing(one, two)] == [
+        ("reader.config.model", "a", "b", True),
+        ("rerankers[0].id", "x", "z", True),
+        ("rerankers[1]", {"id": "y"}, None, False),
+        ("only", None, None, False),
+    ]
+
+
+@pytest.mark.parametrize("form", ["csv", "text", "json"])
+def test_tables_are_written_in_every_format(ragmeter: Command, form: str, tmp_path: Path) -> None:
+    file = tmp_path / "table"
+    done = ragmeter("table", "--format", form, "--output", str(file))
+    assert done.code == 0, done.err
+    assert done.out == ""
+    text = file.read_text("utf-8")
+    assert "worlds/long:test" in text
+    if form == "csv":
+        rows = list(csv.DictReader(io.StringIO(text)))
+        assert len(rows) == 2 * 3 * 3
+        assert {row["dataset"] for row in rows} == {"worlds/multihop:test", "worlds/long:test"}
+    if form == "json":
+        assert len(json.loads(text)["boards"]) == 2
+
+
+def test_an_unknown_format_or_place_is_wrong_usage(ragmeter: Command, tmp_path: Path) -> None:
+    done = ragmeter("table", "--format", "latx")
+    assert done.code == 2
+    assert "did you mean 'latex'?" in done.err
+    assert ragmeter("table", "--format", "csv", "--output", str(tmp_path)).code == 2
+    done = ragmeter("table", "--format", "csv", "--json")
+    assert (done.code, done.out) == (2, "")
+    assert "different things" in done.err
+    assert ragmeter("table", "--format", "json", "--json").code == 0
+
+
+@pytest.mark.parametrize("line", ["table --metrics=", "table --metrics=,", "diff RUN RUN --metrics="])
+def test_no_metric_is_not_every_metric(ragmeter: Command, line: str) -> None:
+    run = json.loads(ragmeter("runs", "--json").out)[0]["run"]
+    done = ragmeter(*line.replace("RUN", run).split())
+    assert (done.code, done.out) == (2, "")
+    assert "no metric is named" in done.err
+
+
+def test_data_without_published_figures_say_so(ragmeter: Command) -> None:
+    done = ragmeter("table", "--published")
+    assert done.code == 0, done.err
+    assert "print no figure of these methods" in done.err
+    assert json.loads(ragmeter("table", "--published", "--json").out)["published"] == []
+
+
+def with_a_published_figure(folder: Path) -> Store:
+    """A store whose one run, `mine` of experiment `p`, is of a method and metric that a paper prints a figure of."""
+    figure = next(one for one in figures() if one.id == "no_retrieval" and one.dataset == "hotpotqa" and one.unit == "percent")
+    card = DatasetCard(
+        title="Toy",
+        task="QA",
+        description="d",
+        hub_id=None,
+        revision=None,
+        licence="none",
+        citation="c",
+        languages=("en",),
+        splits={"dev": 4},
+        metrics=("em",),
+        settings=("distractor",),
+    )
+    asked = [Question(f"q{number}", "what?", ("a",)) for number in range(50)]
+    benchmark = Benchmark(DataReference.parse("hotpotqa:validation"), 1, card, asked, Corpus.of([]))
+    store = Store(folder)
+    store.put_benchmark(benchmark, benchmark.fingerprint)
+    described = {"method": {"id": figure.id, "config": {}}, "rerankers": [], "reader": None, "compressor": None}
+    run = Run("r1", "mine", figure.id, "retriever", described, "hotpotqa:validation", benchmark.fingerprint, "closed_book", 0, 50, {})
+    store.start(run)
+    metric = f"{figure.metric}#v1"
+    store.append(run.run, [Prediction(q.id, "x") for q in asked], {metric: np.arange(50) % 2 * 1.0})
+    store.end(run.run, FINISHED)
+    store.put_experiment("p", "name: p", None, None, None, ["r1"])
+    return store
+
+
+def test_ours_stands_beside_what_the_paper_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with_a_published_figure(tmp_path / "s")
+    for form in ("text", "csv", "markdown", "latex", "json"):
+        results.table(results.Request("p", None, False, form, None, True), tmp_path / "s", False)
+        said = capsys.readouterr().out
+        if form == "json":
+            first = json.loads(said)["published"][0]
+            assert first["gap"] == pytest.approx(0.5 - first["published"])
+            assert first["status"] == "other setting"
+        elif form == "csv":
+            first = next(csv.DictReader(io.StringIO(said)))
+            assert float(first["gap"]) == pytest.approx(0.5 - float(first["published"]))
+            assert "reader" in first["differs"]
+        else:
+            assert "50.0" in said, form
+            assert "mine" in said, form
+            assert "clara" in said, form
+
+
+def test_a_runs_tables_end_with_published_figures_dim_and_marked_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = boards(with_a_published_figure(tmp_path / "s"), "p")
+    terminal = Console(file=io.StringIO(), width=150, force_terminal=True, color_system="standard", highlight=False)
+    for module in (results, console):
+        monkeypatch.setattr(module, "out", terminal)
+    results.show_beside(found)
+    assert isinstance(terminal.file, io.StringIO)
+    said = terminal.file.getvalue()
+    (told, *_) = results.beside_json(found)
+    assert "published figures of these methods" in said
+    assert "published in" in said
+    dim = re.findall(r"\x1b\[2m(.*?)\x1b", said)
+    assert float(dim[0]) == pytest.approx(100 * told["published"])
+    assert told["status"] in [cell.strip() for cell in dim]
+    (ours,) = {line.partition("hotpotqa:validation")[2].split()[0] for line in said.splitlines() if "mine," in line}
+    assert ours == "50.0"  # measured here: not dim
+    assert told["gap"] == pytest.approx(0.5 - told["published"])

@@ -1,0 +1,360 @@
+"""Every command of `ragmeter`, one after another: its help, its JSON, how it ends when it is used wrongly."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from benchmarks.core.errors import Broke, UserError
+from ragmeter import cli
+from ragmeter.cli import errors, options
+
+ROOT = Path(__file__).resolve().parents[3]
+EXPERIMENT = """
+name: small
+reference: bm25
+benchmarks: [{id: worlds/multihop, split: test, limit: 4}]
+methods: [{id: bm25}, {id: random}, {id: gold_answer}]
+metrics: [em, recall@5]
+"""
+
+# What is typed after `ragmeter`, and how it ends: every command occurs, with success wherever that is cheap.
+WALK: tuple[tuple[str, int], ...] = (
+    ("plan x.yaml", 0), ("run x.yaml", 0), ("resume", 0), ("demo --device nowhere", 2), ("table", 0), ("runs", 0),
+    ("show bm25", 0), ("published", 0), ("published ark", 0), ("diff bm25 random", 0), ("report --output b.html", 0),
+    ("serve --port {taken}", 2), ("serve-model nowhere", 2), ("methods", 0), ("methods bm25", 0), ("metrics", 0),
+    ("metrics em", 0), ("experiments", 0), ("doctor", 0), ("score --add f1", 0),
+    ("compress worlds/multihop --model nowhere", 2), ("train", 0), ("train gpr --options", 0),
+    ("explain bm25 x --benchmark worlds/multihop:test", 2), ("submit nowhere.jsonl", 2),
+    ("gate --baseline bm25 --candidate bm25 --metric em --margin 1.0pp", 101), ("bless main bm25", 0), ("bless", 0),
+    ("check method random", 0), ("check dataset worlds/multihop:test", 0), ("results export out", 0),
+    ("results merge out", 0), ("results prune --orphans", 0), ("results vacuum", 0), ("cache show", 0),
+    ("cache tape t.jsonl", 2), ("cache load t.jsonl", 2), ("cache prune --everything", 2), ("datasets", 0),
+    ("datasets list", 0), ("datasets show musique", 0), ("datasets musique", 0),
+    ("datasets fetch worlds/multihop:test", 2), ("datasets verify worlds/multihop:test", 0),
+    ("datasets stats worlds/multihop:test", 0), ("datasets sample worlds/multihop:test -n 1", 0),
+    ("datasets corpus nowhere target", 2), ("datasets contamination --train nowhere --eval worlds/multihop:test", 2),
+    ("judge list", 0), ("judge run rule_pairwise", 0), ("judge replay rule", 0), ("judge table", 0),
+    ("judge card rule", 0), ("annotate export i.csv --criterion accuracy --n 2", 0),
+    ("annotate import i.csv --annotator a", 0),
+    ("styles rewrite worlds/multihop:test p.jsonl --style informal --rewriter rule --limit 2", 0),
+    ("styles quality p.jsonl", 0), ("styles mix worlds/multihop:test p.jsonl --mix informal=1", 2),
+    ("styles export worlds/multihop:test --limit 2 -o s.jsonl", 0), ("styles import p.jsonl --output q.jsonl", 2),
+    ("styles drops", 2), ("styles curve", 2), ("styles sensitivity worlds/multihop:test --limit 2", 2),
+    ("synthesise clara worlds/multihop:train rows.jsonl --by worlds --documents 2", 0), ("checkpoints", 0),
+    ("checkpoints add nowhere", 2), ("checkpoints verify", 0),
+    ("submission template worlds/multihop:test --out template --limit 2", 0), ("submission bundle bm25 b.zip", 2),
+    ("trec export bm25 run.trec", 0), ("trec import run.trec --dry-run", 2),
+)  # fmt: skip
+
+Say = Callable[..., tuple[int, str, str]]
+
+
+def commands() -> dict[str, Any]:
+    """Every command by what is typed for it; groups only where they do something by themselves."""
+    found: dict[str, Any] = {}
+
+    def walk(command: Any, path: tuple[str, ...]) -> None:
+        for name, inner in getattr(command, "commands", {}).items():
+            walk(inner, (*path, name))
+        if not hasattr(command, "commands") or getattr(command, "invoke_without_command", False):
+            found[" ".join(path)] = command
+
+    walk(TREE, ())
+    return found
+
+
+OURS = cli.app
+TREE: Any = typer.main.get_command(cli.app)
+COMMANDS = commands()
+
+
+@pytest.fixture
+def say(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Say:
+    """Type a command line; returns its exit code, standard output and standard error."""
+
+    def typed(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["ragmeter", *words])
+        if cli.app is OURS:
+            # Made from the same declarations, once.
+            monkeypatch.setattr(cli, "app", TREE)
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        assert isinstance(end.value.code, int)
+        return end.value.code, *capfd.readouterr()
+
+    return typed
+
+
+# -- help ----------------------------------------------------------------------------------------------------------
+
+
+def test_help_is_shown_and_names_the_options_that_every_command_has(say: Say) -> None:
+    for name in COMMANDS:
+        code, shown, said = say(*name.split(), "--help")
+        assert (code, said) == (0, ""), name
+        assert shown.startswith(f"Usage: ragmeter {name}")
+        for option in ("--json", "--store", "--quiet", "--verbose", "--help"):
+            assert option in shown, name
+
+
+def test_every_option_of_every_command_says_what_it_does() -> None:
+    silent = [f"{name} {parameter.name}" for name, command in COMMANDS.items() for parameter in command.params if not parameter.help]
+    assert silent == []
+
+
+def test_the_overview_has_every_command_with_its_whole_first_sentence(say: Say) -> None:
+    code, shown, _ = say("--help")
+    assert code == 0
+    flat = " ".join(shown.split())
+    for name, command in TREE.commands.items():
+        assert f" {name} {' '.join((command.help or '').split())}" in flat
+    listed = [name for names in options.SECTIONS.values() for name in names]
+    assert sorted(listed) == sorted(TREE.commands)
+
+
+def test_the_version_is_that_of_the_installed_package(say: Say) -> None:
+    assert say("--version") == (0, f"ragmeter {version('ragmeter')}\n", "")
+
+
+# -- wrong usage ---------------------------------------------------------------------------------------------------
+
+
+def test_an_option_that_is_not_there_ends_with_two_and_one_message(say: Say) -> None:
+    for name in COMMANDS:
+        code, shown, said = say(*name.split(), "--nonsense")
+        assert (code, shown) == (2, ""), name
+        first, where, remedy = said.splitlines()
+        assert first == "error: there is no option '--nonsense'"
+        assert where == f"  where: ragmeter {name}"
+        assert remedy.startswith("  try:   ")
+        assert f"ragmeter {name} --help" in remedy
+
+
+def test_programs_are_told_of_wrong_usage_in_json(say: Say) -> None:
+    for name in COMMANDS:
+        code, shown, said = say(*name.split(), "--json", "--nonsense")
+        assert (code, shown) == (2, ""), name
+        assert set(json.loads(said)["error"]) == {"what", "where", "try"}
+
+
+@pytest.mark.parametrize(
+    ("line", "what", "remedy"),
+    [
+        ("rum x.yaml", "there is no command 'rum'", "did you mean 'run'?"),
+        ("judge ran", "there is no command 'ran'", "did you mean 'run'?"),
+        ("run x --limt 3", "there is no option '--limt'", "did you mean '--limit'?"),
+        ("run", "missing argument 'experiment'", "ragmeter run --help"),
+        ("diff one", "missing argument 'second'", "ragmeter diff --help"),
+        ("gate", "missing option '--baseline'", "ragmeter gate --help"),
+        ("run x --limit many", "invalid value for '--limit'", "ragmeter run --help"),
+        ("run x --limit 0", "invalid value for '--limit'", "ragmeter run --help"),
+        ("run x y", "got unexpected extra argument", "ragmeter run --help"),
+        ("run x --limit", "option '--limit' requires an argument", "ragmeter run --help"),
+        ("cache prune --store", "option '--store' requires an argument", "ragmeter cache prune --help"),
+    ],
+)
+def test_mistakes_of_typing_are_named_with_the_nearest_right_thing(line: str, what: str, remedy: str, say: Say) -> None:
+    code, shown, said = say(*line.split())
+    assert (code, shown) == (2, "")
+    assert said.startswith(f"error: {what}")
+    assert remedy in said
+
+
+@pytest.mark.parametrize("line", ["", "judge", "cache", "results", "submission"])
+def test_nothing_but_a_group_shows_its_help(line: str, say: Say) -> None:
+    code, shown, said = say(*line.split())
+    assert (code, said) == (2, "")
+    assert shown.startswith("Usage: ragmeter")
+
+
+# -- how commands end ----------------------------------------------------------------------------------------------
+
+
+class Stopped(Exception):
+    """Like `ragmeter.run.loop.Interrupted`."""
+
+    exit_code = 130
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "said"),
+    [
+        (None, 0, ""),
+        (typer.Exit(100), 100, ""),
+        (typer.Exit(101), 101, ""),
+        (UserError("that is wrong", where="x:1", try_this="it"), 2, "error: that is wrong\n  where: x:1\n  try:   it"),
+        (Broke("the endpoint is dead"), 1, "error: the endpoint is dead"),
+        (Stopped("interrupted; go on"), 130, "interrupted; go on"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (ValueError("odd"), 1, "error: ragmeter broke: ValueError: odd\n  try:   run it again with --verbose"),
+    ],
+)
+def test_each_ending_has_its_exit_code_and_is_told_on_standard_error(
+    raised: BaseException | None, code: int, said: str, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = typer.Typer(pretty_exceptions_enable=False)
+
+    @app.callback()
+    def group() -> None: ...
+
+    @app.command()
+    def end(as_json: bool = typer.Option(False, "--json")) -> None:
+        if raised is not None:
+            raise raised
+
+    monkeypatch.setattr(cli, "app", app)
+    ended = say("end")
+    assert ended[:2] == (code, "")
+    assert ended[2].startswith(said)
+    assert "Traceback" not in ended[2]
+    ended = say("end", "--json")
+    assert ended[:2] == (code, "")
+    assert not said or json.loads(ended[2])["error"]["what"]
+
+
+def test_a_fault_of_ours_shows_its_traceback_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = typer.Typer(pretty_exceptions_enable=False)
+
+    @app.command()
+    def end(verbose: bool = typer.Option(False, "--verbose")) -> None:
+        raise ValueError("odd")
+
+    monkeypatch.setattr(sys, "argv", ["ragmeter", "--verbose"])
+    with pytest.raises(ValueError, match="odd"):
+        errors.ended(app)
+
+
+def test_the_page_of_the_command_line_has_every_exit_code() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text("utf-8")
+    table = {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
+    assert table == {errors.FINE, errors.BROKE, errors.WRONG, errors.INTERRUPTED, errors.UNREAD, 100, 101}
+    # What it says of commands is said of commands that there are.
+    named = set(re.findall(r"`ragmeter ([a-z-]+)", page)) - {"--help", "--version"}
+    assert named <= {name.split()[0] for name in COMMANDS} | {"judge", "results"}
+
+
+# -- JSON ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("walk")
+    (folder / "x.yaml").write_text(EXPERIMENT)
+    return folder
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port that something else listens on."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        yield other.getsockname()[1]
+
+
+def test_the_walk_misses_no_command() -> None:
+    typed = {" ".join(line.split()[:2]) for line, _ in WALK} | {line.split()[0] for line, _ in WALK}
+    assert set(COMMANDS) - typed == set()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_standard_output_is_json_or_nothing(place: Path, taken: int, say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One walk through one store, and so one test: earlier commands make what later ones read."""
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("RAGMETER_STORE", str(place / "store"))
+    wrong = {line: found for line, code in WALK if (found := _wrong(code, *say(*line.format(taken=taken).split(), "--json")))}
+    assert wrong == {}
+
+
+def _wrong(code: int, ended: int, shown: str, said: str) -> str:
+    """What is wrong with how a command with `--json` ended; empty where nothing is."""
+    if ended != code:
+        return f"ended with {ended}, not {code}: {said}"
+    try:
+        told = json.loads(shown if code in (0, 100, 101) else said)
+    except ValueError:
+        return f"no JSON: {shown!r}, {said!r}"
+    if code in (0, 100, 101):
+        return f"an error beside success: {said}" if "error" in said else ""
+    return "" if shown == "" and told["error"]["what"] else f"a mistake that is not told: {shown!r}, {said!r}"
+
+
+@pytest.mark.slow
+def test_the_leaderboards_address_is_json_and_its_servers_talk_is_not_in_it(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "ragmeter.cli", "serve", "--json", "--port", str(port), "--store", str(tmp_path)]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    lines = ""
+    while not lines.endswith("}\n"):
+        lines += process.stdout.readline()
+    assert any("URL" in line for line in process.stderr), "the server said nothing when it began to listen"
+    process.send_signal(signal.SIGINT)
+    rest, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert json.loads(lines + rest) == {"url": f"http://127.0.0.1:{port}", "store": str(tmp_path)}
+
+
+# -- terminals -----------------------------------------------------------------------------------------------------
+
+
+def in_terminal(arguments: list[str], **environment: str) -> str:
+    """What a command writes to a terminal."""
+    parent, child = pty.openpty()
+    env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **environment}
+    process = subprocess.Popen([sys.executable, "-m", "ragmeter.cli", *arguments], stdout=child, stderr=child, env=env)
+    os.close(child)
+    text = b""
+    while select.select([parent], [], [], 60)[0]:
+        try:
+            piece = os.read(parent, 65536)
+        except OSError:
+            break
+        if not piece:
+            break
+        text += piece
+    process.wait(timeout=60)
+    os.close(parent)
+    return text.decode()
+
+
+COLOUR = re.compile(r"\x1b\[[0-9;]*\b(3[0-7]|4[0-7]|9[0-7]|10[0-7]|38|48)[0-9;]*m")
+
+
+def test_a_terminal_has_colour_unless_it_is_told_not_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert COLOUR.search(in_terminal(["frob"]))
+    assert not COLOUR.search(in_terminal(["frob"], NO_COLOR="1"))
+
+
+def test_what_is_piped_is_plain() -> None:
+    env = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    for arguments in (["published"], ["frob"]):
+        done = subprocess.run([sys.executable, "-m", "ragmeter.cli", *arguments], capture_output=True, text=True, env=env)
+        assert done.stdout + done.stderr
+        assert "\x1b" not in done.stdout + done.stderr

@@ -1,0 +1,63 @@
+"""`ragmeter explain`: one word, `checkpoint`, names what was trained, whatever the method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks.core.errors import UserError
+from benchmarks.registry import load
+from methods.clara.explain import ClaraExplainConfig
+from methods.registry import EXPLAINERS
+
+Command = Callable[..., tuple[int, str, str]]
+DATA = "worlds/multihop:test"
+
+
+@pytest.mark.parametrize("name", ["ark", "clara", "gpr"])
+def test_every_approach_that_explains_itself_takes_a_checkpoint(name: str, call: Command, tmp_path: Path) -> None:
+    assert {entry.id for entry in EXPLAINERS} == {"ark", "clara", "gpr"}, "a new one is to be named here"
+    assert "checkpoint" in EXPLAINERS.get(name).config.model_fields
+    code, out, err = call("explain", name, "q", "--benchmark", DATA, "--set", f"checkpoint={tmp_path}")
+    assert (code, out) == (2, "")
+    assert "checkpoint of" in err.lower()
+    assert str(tmp_path) in err.replace("\n", "")
+
+
+def test_clara_takes_its_own_word_too_but_not_both(call: Command) -> None:
+    by_one = ClaraExplainConfig.model_validate({"checkpoint": "clara-pocket", "k": 2})
+    assert by_one == ClaraExplainConfig.model_validate({"model": "clara-pocket", "k": 2})
+    assert by_one.model == by_one.checkpoint == "clara-pocket"
+    with pytest.raises(UserError, match="two words for the same folder"):
+        ClaraExplainConfig.model_validate({"model": "clara-pocket", "checkpoint": "clara-pocket"})
+    both = ("--set", "checkpoint=clara-pocket", "--set", "model=clara-pocket")
+    code, out, err = call("explain", "clara", "q", "--benchmark", DATA, *both)
+    assert (code, out) == (2, "")
+    assert "two words for the same folder" in err
+    assert "give one of them: --set checkpoint=FOLDER" in err
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((), "clara needs checkpoint"),
+        (("--set", "chekpoint=x"), "did you mean 'checkpoint'?"),
+        (("--set", "checkpoint=null"), "option checkpoint of clara: a text is wanted"),
+        (("--set", "checkpoint=nowhere"), "clara, option checkpoint"),
+    ],
+)
+def test_what_is_wrong_is_said_of_the_word_that_all_know(given: tuple[str, ...], said: str, call: Command) -> None:
+    code, out, err = call("explain", "clara", "q", "--benchmark", DATA, *given)
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+def test_the_adapters_that_ship_explain_a_question(call: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAGMETER_STORE", str(tmp_path / "store"))
+    asked = load(DATA).questions[0].id
+    options = ("--set", "checkpoint=clara-pocket", "--set", "max_new_tokens=2", "--set", "shown=2", "--set", "top=5")
+    code, out, err = call("explain", "clara", asked, "--benchmark", DATA, "--device", "cpu", *options, "--json")
+    assert code == 0, err
+    assert '"title": "Documents by their memory"' in out

@@ -1,0 +1,342 @@
+"""`ragmeter judge` as people call it: what it prints, what it refuses, how it exits, and the page that explains it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shlex
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judges import llm as judge_templates
+from judges.judge import JUDGES, Judge
+from methods.models.server import ChatRequest
+from ragmeter.run import judging
+from ragmeter.scripted import WorldTruth
+from results import judgements
+from results.store import Store
+
+QUESTIONS = 8
+"""Of the experiment."""
+Command = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with WorldTruth.of("worlds/multihop:test").server().running() as found:
+        yield found
+
+
+def at(url: str, **options: object) -> list[str]:
+    """Options of a judge at an endpoint, for the command line."""
+    every = {"model": "m", "base_url": url, "key_variable": "null", "backoff_s": 0.001, **options}
+    return [word for name, value in every.items() for word in ("--set", f"{name}={value}")]
+
+
+def read(file: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(file.read_text("utf-8"))))
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+# -- what is refused -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what", "where", "remedy"),
+    [
+        ("judge run mtch", "unknown judge 'mtch'", "JUDGE", "did you mean 'match'?"),
+        ("judge list mtch", "unknown judge 'mtch'", "NAME", "did you mean 'match'?"),
+        ("judge run match", "match needs model", "--set", "--set model=…"),
+        ("judge run match --set model=m --set partal=drop", "unknown option of match 'partal'", "--set", "'partial'"),
+        ("judge run match --set model=m --set partial=dorp", "unknown value of partial 'dorp'", "--set", "'drop'"),
+        ("judge run match --set model=m --set temperature=hot", "a number is wanted", "--set", None),
+        ("judge run match --set model=m --set repetitions=0", "must be at least 1", "--set", None),
+        ("judge run match --set model", "'model' sets nothing", "--set", "--set key=value"),
+        ("judge run match --set model=m", "OPENAI_API_KEY is not set", "key_variable", "export OPENAI_API_KEY"),
+        ("judge run match --set model=m --set key_variable=null --set prompt=x.txt", "cannot be read", "x.txt", None),
+        ("judge run rule_match --experiment smal", "unknown experiment 'smal'", "store", "did you mean 'small'?"),
+        ("judge run rule_match bm25 --experiment small", "runs and an experiment", "--experiment", "one of the two"),
+        ("judge run rule_match bm52", "blessed name 'bm52'", None, "small/bm25"),
+        ("judge run rule_pairwise bm25", "compares two runs", "RUNS", "two or more"),
+        ("judge table --ties halb", "unknown tie rule 'halb'", "--ties", "did you mean 'half'?"),
+        ("judge table smal", "unknown experiment 'smal'", "store", "did you mean 'small'?"),
+        ("judge card rule", "unknown judge in this store 'rule'", "store", None),
+        ("judge replay rule", "unknown judge in this store 'rule'", "store", None),
+        ("score bm25", "no metric was named", "score", "--add METRIC"),
+        ("score bm25 --add f11", "unknown metric 'f11'", "--add", "did you mean 'f1'?"),
+        ("score bm25 --add recall", "recall needs k", "--add", "recall@5"),
+        ("annotate import none.csv --annotator ann", "cannot be read", "none.csv", None),
+        ("annotate export x.csv --criterion overall --run bm25 --pairs", "two answers to one question", "store", None),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_place_and_the_nearest_name(
+    ragmeter: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, what: str, where: str | None, remedy: str | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = ragmeter(*arguments.split())
+    assert done.code == 2, done.err
+    assert what in flat(done.err)
+    assert where is None or f"where: {where}" in flat(done.err).replace(str(tmp_path) + "/", "")
+    assert remedy is None or remedy in flat(done.err)
+    assert "Traceback" not in done.err
+
+
+def test_the_same_as_json(ragmeter: Command) -> None:
+    done = ragmeter("judge", "run", "mtch", "--json")
+    assert done.code == 2
+    assert json.loads(done.out or done.err)
+
+
+def test_plan_says_how_often_a_model_is_to_be_asked(ragmeter: Command, tmp_path: Path) -> None:
+    file = tmp_path / "planned.yaml"
+    file.write_text(
+        """
+name: planned
+benchmarks: [{id: worlds/multihop, split: test, setting: distractor, limit: 5}]
+methods: [{id: bm25}, {id: no_retrieval}, {id: random}]
+judges:
+  - rule_match
+  - {id: match, config: {model: m, key_variable: null, repetitions: 2}}
+  - {id: pairwise, config: {model: m, key_variable: null, repetitions: 3}}
+  - {id: pairwise, opponents: all, config: {model: other, key_variable: null, repetitions: 1}}
+"""
+    )
+    asked = json.loads(ragmeter("plan", str(file), "--json").out)["judgements"]
+    # Three answers a question, asked twice; two pairs with the reference, and three of all, in both orders.
+    assert list(asked.values()) == [3 * 5 * 2, 2 * 5 * 2 * 3, 3 * 5 * 2 * 1]
+
+
+def test_an_endpoint_that_does_not_answer_broke(ragmeter: Command, store: Store) -> None:
+    done = ragmeter("judge", "run", "match", *at("http://127.0.0.1:9/v1", attempts=1))
+    assert done.code == 1
+    assert "nothing answers" in done.err
+    assert judgements.judges(store) == {}
+
+
+def test_an_interrupted_judging_says_that_it_goes_on(ragmeter: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(judging, "execute", stop)
+    done = ragmeter("judge", "run", "rule_match")
+    assert done.code == 130
+    assert "interrupted; everything finished is kept" in done.err
+
+
+@pytest.mark.parametrize(
+    ("judges", "what", "line"),
+    [
+        ("  - rule_mtch", "unknown judge 'rule_mtch'", 7),
+        ("  - rule_match\n  - {id: match, config: {model: m, modle: m}}", "modle", 8),
+        ("  - {id: rule_match, opponents: all}", "compares nobody", 7),
+        ("  - {id: rule_pairwise, opponents: none}", "opponents", 7),
+        ("  - {id: match, config: {partial: drop}}", "model", 7),
+    ],
+)
+def test_an_experiment_file_with_a_wrong_judge_names_the_line(
+    ragmeter: Command, experiment_text: str, tmp_path: Path, judges: str, what: str, line: int
+) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(f"{experiment_text}judges:\n{judges}\n")
+    done = ragmeter("plan", str(file))
+    assert done.code == 2
+    assert what in done.err
+    assert f"x.yaml:{line}" in "".join(done.err.split())
+
+
+# -- judging -------------------------------------------------------------------------------------------------------
+
+
+def test_rules_judge_offline_are_listed_and_are_called_rules_everywhere(ragmeter: Command) -> None:
+    done = ragmeter("judge", "run", "rule_match", "-q")
+    assert done.code == 0, done.err
+    assert "accuracy (rule)" in done.out
+    assert "accuracy (rule)" in ragmeter("table").out
+    listed = ragmeter("judge", "list").out
+    assert {line.split()[0] for line in listed.splitlines()} >= {"match", "pairwise", "grounding", "style", "rule_match"}
+    assert [card["rule"] for card in json.loads(ragmeter("judge", "list", "--json").out)["stored"]] == [True]
+    shown = ragmeter("judge", "list", "match").out
+    for word in ("accuracy", "partial", "repetitions", "SARK"):
+        assert word in shown
+    assert "rules, no model" in ragmeter("judge", "card", "rule_match").out
+    assert "by rules, not by a model" in ragmeter("judge", "run", "rule_pairwise", "-q").out
+    for board in json.loads(ragmeter("judge", "table", "--json").out):
+        assert board["rule"] is True
+        assert "model=rule" in board["judge"]
+
+
+def test_a_judge_at_an_endpoint_and_its_numbers_as_json(ragmeter: Command, store: Store, url: str) -> None:
+    done = ragmeter("judge", "run", "match", *at(url), "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    gold = next(row for row in found if row["method"] == "gold_answer" and row["metric"].startswith("accuracy"))
+    assert (gold["value"], gold["value_with_failures_as_zero"], gold["unscored"]) == (1.0, 1.0, 0)
+    assert gold["n"] + gold["unscorable"] == QUESTIONS
+    assert "accuracy (m)" in ragmeter("table").out
+
+
+def test_unscored_answers_show_both_values(ragmeter: Command, tmp_path: Path) -> None:
+    truth = WorldTruth.of("worlds/multihop:test", corruption=0.5)
+    with truth.server().running() as url:
+        done = ragmeter("judge", "run", "match", "random", *at(url, exact="none"), "--json")
+    (row,) = [row for row in json.loads(done.out) if row["metric"].startswith("accuracy")]
+    assert row["unscored"] > 0
+    expected = row["value"] * row["n"] / (row["n"] + row["unscored"])
+    assert row["value_with_failures_as_zero"] == pytest.approx(expected)
+    assert f"the judge gave {row['unscored']} questions no value" in flat(ragmeter("table").out)
+
+
+def test_pairs_of_named_runs_and_all_pairs(ragmeter: Command) -> None:
+    done = ragmeter("judge", "run", "rule_pairwise", "bm25", "random", "--json")
+    assert {(one["method"], one["opponent"]) for board in json.loads(done.out) for one in board["pairings"]} == {("bm25", "random")}
+    done = ragmeter("judge", "run", "rule_pairwise", "--all-pairs", "--json")
+    (board,) = json.loads(done.out)
+    assert len(board["pairings"]) == 3 * 3
+    assert set(board["strengths"]) == {"overall", "faithfulness", "conciseness"}
+    shown = ragmeter("judge", "table")
+    assert "strength (Bradley–Terry, Elo scale)" in shown.out
+    assert {one["opponent"] for one in board["pairings"]} == {"bm25", "gold_answer"}
+    assert ragmeter("judge", "table", "--ties", "win", "--length").code == 0
+
+
+@pytest.mark.slow
+def test_a_replay_reads_again_without_server_or_key(ragmeter: Command, store: Store) -> None:
+    server = WorldTruth.of("worlds/multihop:test", corruption=0.2).server()
+    with server.running() as url:
+        assert ragmeter("judge", "run", "match", *at(url, exact="none"), "-q").code == 0
+        assert ragmeter("judge", "run", "pairwise", *at(url, repetitions=1), "-q").code == 0
+        asked = server.calls
+    before = ragmeter("judge", "table", "--json").out, ragmeter("table", "--json").out
+    for name in ("match", "pairwise"):
+        value = json.loads(ragmeter("judge", "replay", name, "--json").out)
+        assert value["from"] == value["to"]
+        assert value["calls_made"] == 0
+        assert [(one["changed"], one["lost"]) for one in value["replayed"]] == [(0, 0)] * len(value["replayed"])
+    assert (ragmeter("judge", "table", "--json").out, ragmeter("table", "--json").out) == before
+    # Nor does it take the server to find that everything is judged.
+    assert ragmeter("judge", "run", "match", *at(url, exact="none"), "-q").code == 0
+    assert server.calls == asked
+    assert "no call was made" in ragmeter("judge", "replay", "match", "--set", "partial=drop").out
+    assert len([card for card in judgements.judges(store).values() if card["judge"] == "match"]) == 2
+    (board,) = json.loads(ragmeter("table", "--json").out)["boards"]
+    judged = [metric for metric in board["rows"][0]["metrics"] if metric.startswith("accuracy")]
+    assert len(judged) == 2  # what was replayed by another policy has its own column
+    done = ragmeter("judge", "replay", "match")
+    assert done.code == 2
+    assert "means 2 judges" in done.err
+
+
+def test_a_replay_may_change_prices_and_the_name_of_an_equal_prompt_but_not_what_was_asked(
+    ragmeter: Command, url: str, tmp_path: Path
+) -> None:
+    shipped = Path(judge_templates.__file__).parent / "templates" / "match.txt"
+    text = shipped.read_text("utf-8")
+    for name, written in (("equal", text), ("other", text.replace("You", "You, yes you,", 1) + "\nBe fair.")):
+        (tmp_path / f"{name}.txt").write_text(written)
+    assert ragmeter("judge", "run", "match", "bm25", *at(url), "-q").code == 0
+    for setting in ("usd_per_million_prompt_tokens=3.0", f"prompt={tmp_path / 'equal.txt'}"):
+        done = ragmeter("judge", "replay", "match", "--set", setting, "--json")
+        assert done.code == 0, done.err
+        assert json.loads(done.out)["from"] == json.loads(done.out)["to"]
+    other = f"prompt={tmp_path / 'other.txt'}"
+    for setting in ("model=other", "repetitions=2", "exact=none", "golds=first", "temperature=1.0", other):
+        done = ragmeter("judge", "replay", "match", "--set", setting)
+        assert done.code == 2
+        assert f"{setting.partition('=')[0]} decides what match asks" in flat(done.err)
+        assert "a replay can change partial" in flat(done.err)
+
+
+@pytest.mark.slow
+def test_a_card_says_how_far_to_trust_a_judge(ragmeter: Command, url: str, tmp_path: Path) -> None:
+    assert ragmeter("judge", "run", "match", *at(url, exact="none", usd_per_million_prompt_tokens=1.0), "-q").code == 0
+    assert ragmeter("judge", "run", "rule_match", "-q").code == 0
+    file = tmp_path / "labels.csv"
+    assert ragmeter("annotate", "export", str(file), "--criterion", "accuracy", "--n", "8").code == 0
+    rows = read(file)
+    with file.open("w", newline="") as out:
+        writer = csv.DictWriter(out, rows[0].keys())
+        writer.writeheader()
+        writer.writerows({**row, "label": "right" if row["answer_1"] == row["gold"].split(" | ")[0] else "wrong"} for row in rows)
+    done = ragmeter("annotate", "import", str(file), "--annotator", "ann")
+    assert done.code == 0, done.err
+    assert "8 labels by ann" in done.out
+    shown = flat(ragmeter("judge", "card", "match").out)
+    for words in ("calls", "price $", "with ann (person)", "corrected: prediction-powered mean"):
+        assert words in shown
+    agreement = json.loads(ragmeter("judge", "card", "match", "--json").out)["with_judges"]["accuracy"]
+    assert [name.partition("(")[0] for name in agreement] == ["rule_match"]
+    card = json.loads(ragmeter("judge", "card", "match", "--json").out)
+    assert card["failure_rate"] == 0.0
+    assert card["work"]["cost_usd"] > 0
+    assert {one["measure"] for one in card["corrected"]} == {"accuracy"}
+
+
+def test_every_judge_says_what_it_needs() -> None:
+    for name in ("match", "pairwise", "grounding", "style", "content", "rule_match", "rule_pairwise"):
+        config = {} if name.startswith("rule") else {"model": "m"}
+        assert Judge.of(name, config).describe()["needs"]
+
+
+# -- the page that explains it -------------------------------------------------------------------------------------
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "judges.md"
+ADDRESS = "http://localhost:8000/v1"
+
+
+def blocks(language: str) -> list[str]:
+    """The blocks of the page in a language."""
+    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+
+
+@pytest.mark.slow
+def test_every_command_of_the_page_works(
+    ragmeter: Command, store: Store, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = next(text for text in blocks("yaml") if text.startswith("name: judged"))
+    (tmp_path / "judged.yaml").write_text(file.replace(ADDRESS, url).replace("limit: 60", f"limit: {QUESTIONS}"))
+    assert ragmeter("run", "judged.yaml", "-q").code == 0
+    lines = [line for text in blocks("bash") for line in text.splitlines() if line.startswith("ragmeter ")]
+    asked = [line for line in lines if "gpt-4.1" not in line and "polite" not in line]
+    assert len(asked) > 12
+    for line in asked:
+        # The store of this test holds another experiment with the same runs: a run is named with its own.
+        words = [f"judged/{word}" if word in ("bm25", "hybrid") else word for word in shlex.split(line, comments=True)]
+        done = ragmeter(*[word.replace(ADDRESS, url) for word in words[1:]], "-q")
+        assert done.code == 0, f"{line}: {done.err}"
+
+
+@pytest.mark.slow
+def test_the_judge_of_the_page_works(ragmeter: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
+    before = dict(JUDGES._entries) if list(JUDGES) else {}
+    (code,), (prompt,) = ([text for text in blocks(name) if word in text] for name, word in (("python", "Polite"), ("text", "Polite")))
+    module = types.ModuleType("polite_of_the_page")
+    exec(compile(code, str(PAGE), "exec"), module.__dict__)
+    (tmp_path / "polite.txt").write_text(prompt)
+    monkeypatch.chdir(tmp_path)
+    truth = WorldTruth.of("worlds/multihop:test")
+
+    @truth.handle
+    def manners(_: WorldTruth, request: ChatRequest) -> str | None:
+        return "Polite" if "You judge manners" in str(request.messages) else None
+
+    (line,) = [line for text in blocks("bash") for line in text.splitlines() if "polite" in line]
+    try:
+        with truth.server().running() as url:
+            done = ragmeter(*[word.replace(ADDRESS, url) for word in shlex.split(line)[1:]], "--json")
+    finally:
+        JUDGES._entries.clear()
+        JUDGES._entries.update(before)
+    assert done.code == 0, done.err
+    assert {row["metric"].partition("(")[0] for row in json.loads(done.out)} == {"polite"}
+    assert {row["value"] for row in json.loads(done.out)} == {1.0}
+    assert truth.unrecognised == 0

@@ -1,0 +1,97 @@
+"""What commands offer where a name is wrong, and what they say at their end."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.core.errors import UserError
+from ragmeter.cli.commands import doctor
+from ragmeter.cli.commands.run import dollars
+from ragmeter.run.rewriting import judge_of, settings
+from results import checkpoints, queries
+from results.statistics.core import Support, doubt_about_difference
+
+Command = Callable[..., Any]
+KEY = "sk-abcdefghijklmnopqrstuvwxyz123456"
+
+
+def test_a_metric_that_was_not_scored_is_offered_to_be(ragmeter: Command) -> None:
+    for line in (
+        ("table", "--metrics", "mrr@10"),
+        ("diff", "bm25", "random", "--metrics", "mrr@10"),
+        ("gate", "--baseline", "bm25", "--candidate", "random", "--metric", "mrr@10", "--margin", "1pp"),
+    ):
+        done = ragmeter(*line)
+        assert done.code == 2, line
+        assert "ragmeter score --add 'mrr@10'" in done.err, line
+    done = ragmeter("table", "--metrics", "f11")
+    assert "score --add" not in done.err
+    assert "unknown stored metric 'f11'" in done.err
+
+
+def test_the_gate_lists_what_was_scored_once(ragmeter: Command) -> None:
+    done = ragmeter("gate", "--baseline", "bm25", "--candidate", "random", "--metric", "zzz", "--margin", "1pp")
+    assert done.code == 2
+    assert done.err.count("em(rules=squad)#v1") == 1
+
+
+def test_names_of_runs_are_offered_and_a_hash_for_a_hash(ragmeter: Command, store: Any) -> None:
+    said = ragmeter("diff", "nothing-like-it", "bm25").err
+    first = min(row.path for row in queries.runs(store))
+    assert first in said
+    run = queries.runs(store)[0].run
+    assert run not in said
+    wrong = run[:-2] + ("00" if run[-2:] != "00" else "11")
+    for find in (queries.find_run, checkpoints.find_run):
+        with pytest.raises(UserError) as caught:
+            find(store, wrong)
+        assert caught.value.try_this == f"did you mean {run!r}? `ragmeter runs` lists all"
+
+
+def test_nothing_to_prune_is_said_once(ragmeter: Command) -> None:
+    done = ragmeter("results", "prune", "--orphans")
+    assert done.code == 0
+    assert "no run is to go" in done.out + done.err
+    assert "--yes" not in done.out + done.err
+    done = ragmeter("results", "prune", "bm25")
+    assert "the same with --yes" in done.out
+
+
+def test_a_report_that_replaces_another_says_so(ragmeter: Command, tmp_path: Path) -> None:
+    output = tmp_path / "keep.html"
+    assert "replaced" not in ragmeter("report", "-o", str(output)).out
+    again = ragmeter("report", "-o", str(output))
+    assert (again.code, "(replaced)" in again.out) == (0, True)
+
+
+@pytest.mark.parametrize("option", [KEY, f"key_variable={KEY}", f"base_url=http://user:{KEY}@host", f"temperature={KEY}", f"{KEY}=1"])
+def test_a_key_behind_set_is_never_repeated(option: str) -> None:
+    with pytest.raises(UserError) as caught:
+        judge_of("match", {"model": "m", **settings([option])})
+    assert "abcdefghijklm" not in str(caught.value)
+
+
+def test_small_sums_are_not_nothing_and_one_is_one() -> None:
+    assert [dollars(value) for value in (0.0037, 0.01, 1234.5)] == ["<0.01", "0.01", "1,234.50"]
+    assert "only 1 question differs, fewer" in doubt_about_difference(1, Support(50, 50, 50.0, False), 0.0)
+
+
+def test_doctor_offers_what_works(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None)
+    found = {finding.what: finding.remedy for finding in doctor._extras()}
+    assert {"extra notebook", "extra ann"} <= set(found)
+    assert all("pip install '.[" in remedy and "-c constraints.txt" in remedy for remedy in found.values())
+    # An installed wheel has no pyproject.toml beside it.
+    copy = tmp_path / "ragmeter" / "commands" / "diagnosis.py"
+    copy.parent.mkdir(parents=True)
+    shutil.copy(doctor.__file__, copy)
+    monkeypatch.setattr(doctor, "__file__", str(copy))
+    found = {finding.what: finding.remedy for finding in doctor._extras()}
+    assert found["extra ann"].startswith("pip install 'faiss-cpu")
+    assert "'openai" in found["extra grounding"], "an extra's own extras come along"
+    assert not any("ragmeter" in remedy for remedy in found.values())

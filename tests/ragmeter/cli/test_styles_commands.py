@@ -1,0 +1,410 @@
+"""`ragmeter styles` as people call it: what it makes, what it prints, what it refuses, how it goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.registry import DataReference, load
+from benchmarks.settings import Setting
+from benchmarks.styles.mix import styled
+from benchmarks.styles.pairs import load_pairs, read_pairs
+from judges.metrics.entities import entity_preservation_of_pairs
+from leaderboard.elements.formats import board_key, board_label
+from methods.api import Services
+from methods.models.server import ChatRequest, OpenAIServer, Written
+from ragmeter.cli.commands import run
+from ragmeter.experiment import in_setting
+from ragmeter.scripted import WorldTruth
+from results import queries
+from results.board import boards
+from results.store import Store
+
+REF = "worlds/multihop:test"
+ASKED = 3
+SIZE = ("--limit", str(ASKED))
+
+
+Command = Callable[..., Any]
+
+
+@pytest.fixture
+def ragmeter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Command) -> Command:
+    """The real command line with a store of this test, in this process."""
+    for name, value in {"COLUMNS": "150", "NO_COLOR": "1", "RAGMETER_STORE": str(tmp_path / "store")}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    return call
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with WorldTruth.of(REF).server().running() as found:
+        yield found
+
+
+def at(url: str, *roles: str) -> list[str]:
+    """Options of an endpoint, for the rewriter and for judges in roles."""
+    every = {"model": "m", "base_url": url, "key_variable": "null", "backoff_s": 0.001}
+    prefixes = ("", *(f"{role}." for role in roles))
+    return [word for prefix in prefixes for name, value in every.items() for word in ("--set", f"{prefix}{name}={value}")]
+
+
+def by_rule(ragmeter: Command, file: Path, *more: str) -> None:
+    done = ragmeter("styles", "rewrite", REF, str(file), "--style", "informal", "--rewriter", "rule", *SIZE, *more)
+    assert done.code == 0, done.err
+
+
+# -- rewrite --
+
+
+@pytest.mark.slow
+def test_a_model_rewrites_every_candidate_and_judges_validate(ragmeter: Command, url: str, tmp_path: Path) -> None:
+    file = tmp_path / "pairs.jsonl"
+    command = ["styles", "rewrite", REF, str(file), "--style", "informal", "--style", "humor", *SIZE,
+               *at(url, "style", "content"), "--validate", "style", "--validate", "content=content"]  # fmt: skip
+    done = ragmeter(*command, "--json")
+    assert done.code == 0, done.err
+    said = json.loads(done.out)
+    candidates = {c for question in load(REF).limited(ASKED).questions for c in question.candidates or ()}
+    assert said["asked"] == 2 * len(candidates)
+    for row in said["styles"]:
+        assert row["at_first_try"] + row["after_more_tries"] + row["given_up"] == len(candidates)
+    estimate = said["estimate"]
+    assert estimate["calls"] == 2 * len(candidates)
+    # A judge of style is shown the informal texts alone, the judge of content all.
+    assert estimate["judging_calls"] == 3 * len(candidates)
+    pairs = load_pairs(file)
+    assert pairs.styles == ("informal", "humor")
+    assert len(pairs) == said["pairs"]
+
+
+def test_the_same_command_again_asks_for_nothing(ragmeter: Command, url: str, tmp_path: Path) -> None:
+    file = tmp_path / "pairs.jsonl"
+    command = ["styles", "rewrite", REF, str(file), "--style", "romance", *SIZE, *at(url)]
+    first = ragmeter(*command)
+    before = file.read_bytes()
+    again = ragmeter(*command)
+    assert (first.code, again.code) == (0, 0)
+    assert "passages to rewrite" in first.err
+    assert "asking once for each: about" in first.err
+    assert "0 passages to rewrite" in again.err
+    assert "0 passages rewritten now" in again.out
+    assert file.read_bytes() == before
+
+
+def test_refused_texts_are_counted_by_reason_and_given_up(ragmeter: Command, tmp_path: Path) -> None:
+    corrupt = WorldTruth.of(REF, corruption=0.5)
+    file = tmp_path / "pairs.jsonl"
+    with corrupt.server().running() as url:
+        options = [*at(url), "--set", "tries=2", "--validate", "entities=1"]
+        done = ragmeter("styles", "rewrite", REF, str(file), "--style", "informal", *SIZE, *options)
+    assert done.code == 0, done.err
+    rows = {one.key[1:]: one for one in read_pairs(file)}.values()
+    given_up = sum(one.told is None for one in rows)
+    tries = sum(len(one.failed) for one in rows)
+    assert given_up
+    shown = next(line.split() for line in done.out.splitlines() if line.startswith("informal"))
+    assert int(shown[-1]) == given_up
+    block = done.out.split("refused because of")[1].splitlines()[1:]
+    assert sum(int(line.split()[-1]) for line in block if line.strip()) == tries
+
+
+def test_what_was_given_up_is_asked_for_again_on_request(ragmeter: Command, url: str, tmp_path: Path) -> None:
+    file = tmp_path / "pairs.jsonl"
+    command = ["styles", "rewrite", REF, str(file), "--style", "informal", *SIZE, *at(url)]
+    assert ragmeter(*command, "--json").code == 0
+    lines = file.read_text("utf-8").splitlines()
+    row = json.loads(lines[1])
+    for key in ("told", "by", "tries", "sentences"):
+        row.pop(key, None)
+    lines[1] = json.dumps(row | {"failed": ["refusal: the reply declines"]})
+    file.write_text("\n".join(lines) + "\n", "utf-8")
+    left = json.loads(ragmeter(*command, "--json").out)
+    assert (left["asked"], left["styles"][0]["given_up"]) == (0, 1)
+    told = json.loads(ragmeter(*command, "--retry-failed", "--json").out)
+    assert (told["asked"], told["styles"][0]["given_up"]) == (1, 0)
+
+
+def test_candidates_may_come_from_a_retriever(ragmeter: Command, tmp_path: Path) -> None:
+    file, mixed = tmp_path / "pairs.jsonl", tmp_path / "mixed.jsonl"
+    setting = ("--setting", "corpus(retriever=bm25,n=4)")
+    by_rule(ragmeter, file, *setting)
+    per_question = {}
+    for one in read_pairs(file):
+        per_question.setdefault(one.question, set()).add(one.formal.id)
+    assert [len(found) for found in per_question.values()] == [4] * ASKED
+    command = ["styles", "mix", REF, str(file), "--mix", "informal=0.5", *SIZE, "-o", str(mixed)]
+    done = ragmeter(*command, *setting, "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["candidates"] == {"formal": 2 * ASKED, "informal": 2 * ASKED}
+
+
+def _slow(url: str, file: Path, store: Path) -> list[str]:
+    return [sys.executable, "-m", "ragmeter.cli", "styles", "rewrite", REF, str(file), "--style", "informal",
+            "--limit", "20", "--store", str(store), "--quiet", *at(url), "--set", "concurrency=1"]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_rewriting_that_was_stopped_ends_with_the_same_file(tmp_path: Path) -> None:
+    """Stopped twice once whole batches are on disk; the same command goes on, and the texts are those of a calm one."""
+    stopped, calm = tmp_path / "stopped.jsonl", tmp_path / "calm.jsonl"
+    truth = WorldTruth.of(REF)
+
+    def slowly(request: ChatRequest) -> Written:
+        time.sleep(0.01)
+        return truth.respond(request)
+
+    def stop(url: str, how: signal.Signals, lines: int) -> tuple[int, str]:
+        """How the command ended and what it said, stopped once the file had more than so many lines."""
+        process = subprocess.Popen(
+            _slow(url, stopped, tmp_path / "one"),
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+        deadline = time.monotonic() + 90
+        while time.monotonic() < deadline and not (stopped.exists() and stopped.read_bytes().count(b"\n") > lines):
+            time.sleep(0.05)
+        os.kill(process.pid, how)
+        _, said = process.communicate(timeout=60)
+        return process.returncode, said
+
+    with OpenAIServer("m", slowly).running() as url:
+        stop(url, signal.SIGKILL, 1)
+        killed = stopped.read_bytes().count(b"\n")
+        code, said = stop(url, signal.SIGINT, killed)
+        kept = stopped.read_bytes().count(b"\n")
+        assert code == 130
+        assert "interrupted; everything finished is kept: the same command goes on" in said
+        assert subprocess.run(_slow(url, calm, tmp_path / "two"), check=False).returncode == 0
+        whole = calm.read_bytes()
+        assert 1 < killed < kept < whole.count(b"\n"), "it was not stopped in the middle"
+        assert subprocess.run(_slow(url, stopped, tmp_path / "one"), check=False).returncode == 0
+    assert stopped.read_bytes() == whole
+
+
+# -- quality --
+
+
+def test_quality_has_n_and_an_interval_around_the_mean_of_the_values(ragmeter: Command, tmp_path: Path) -> None:
+    file = tmp_path / "pairs.jsonl"
+    by_rule(ragmeter, file)
+    done = ragmeter("styles", "quality", str(file), "--benchmark", REF, "--strength", "rule_style", "--json")
+    assert done.code == 0, done.err
+    rows = {row["measure"]: row for row in json.loads(done.out)["measures"]}
+    pairs = list(load_pairs(file))
+    kept = entity_preservation_of_pairs([one.formal.text for one in pairs], [one.told.text for one in pairs])
+    assert rows["entities"]["n"] == len(pairs)
+    assert rows["entities"]["value"] == pytest.approx(float(np.mean(kept)))
+    assert rows["entities"]["passages"] == len({one.formal.id for one in pairs})
+    assert rows["answer_kept"]["n"] + rows["answer_kept"]["missing"] == len(pairs)
+    for row in rows.values():
+        assert row["low"] <= row["value"] <= row["high"]
+    assert rows["informal"]["value"] > rows["informal_source"]["value"]
+    text = ragmeter("styles", "quality", str(file), "--benchmark", REF).out
+    assert f"informal: {len(pairs)} pairs, 0 given up" in text
+    assert "95 % interval" in text
+
+
+# -- mix and import --
+
+
+def test_a_mix_is_written_as_the_styled_benchmark_reads(ragmeter: Command, tmp_path: Path) -> None:
+    file, mixed = tmp_path / "pairs.jsonl", tmp_path / "mixed.jsonl"
+    by_rule(ragmeter, file)
+    command = ["styles", "mix", REF, str(file), "--mix", "informal=0.3", "--seed", "5", *SIZE, "-o", str(mixed)]
+    assert ragmeter(*command).code == 0
+    expected = styled(load(REF).limited(ASKED), load_pairs(file), {"informal": 0.3}, seed=5)
+    read = load("sark", {"path": str(mixed)})
+    for one, other in zip(read.questions, expected.questions, strict=True):
+        assert one.text == other.text
+        mine, theirs = read.corpus.get(one.candidates or ()), expected.corpus.get(other.candidates or ())
+        assert [passage.text for passage in mine] == [passage.text for passage in theirs]
+    assert ragmeter(*command).code == 2
+    assert ragmeter(*command, "--overwrite").code == 0
+
+
+@pytest.mark.parametrize(("setting", "passages", "size"), [(None, None, 10), ("corpus(retriever=bm25,n=7)", 3, 3)])
+def test_candidates_are_written_as_found_and_read_again_as_the_same(
+    setting: str | None, passages: int | None, size: int, ragmeter: Command, tmp_path: Path
+) -> None:
+    file = tmp_path / "test.jsonl"
+    more = [*(["--setting", setting] if setting else []), *(["--passages", str(passages)] if passages else [])]
+    done = ragmeter("styles", "export", REF, "-o", str(file), *SIZE, *more, "--json")
+    assert done.code == 0, done.err
+    said = json.loads(done.out)
+    assert (said["records"], said["candidates"], said["notes"]) == (ASKED, ASKED * size, [])
+    base = load(REF).limited(ASKED)
+    if setting:
+        base = in_setting(Setting.parse(setting), base, Services(artefacts=tmp_path / "artefacts"))
+    again = load("sark:test", {"path": str(file)})
+    for before, after in zip(base.questions, again.questions, strict=True):
+        assert (after.text, after.answers) == (before.text, before.golds)
+        expected = [(one.title, one.text) for one in base.corpus.get((before.candidates or ())[:passages])]
+        assert [(one.title, one.text) for one in again.corpus.get(after.candidates or ())] == expected
+    # What was exported is what `rewrite` and `styled` begin with.
+    pairs = tmp_path / "pairs.jsonl"
+    told = ragmeter("styles", "rewrite", "sark:test", str(pairs), "--path", str(file), "--style", "informal", "--rewriter", "rule", "-q")
+    assert told.code == 0, told.err
+    mixed = styled(again, load_pairs(pairs), informal=1.0)
+    assert {q.metadata["styled"]["counts"]["informal"] for q in mixed.questions} == {size}
+    in_the_way = ragmeter("styles", "export", REF, "-o", str(file), *SIZE)
+    assert in_the_way.code == 2
+    assert "--overwrite" in in_the_way.err
+
+
+def test_what_the_layout_cannot_hold_is_left_out_and_said(ragmeter: Command, tmp_path: Path) -> None:
+    """DPR's results, as its tool writes them: one question twice, one without a passage."""
+    rows = [
+        {
+            "question": text,
+            "answers": ["two"],
+            "ctxs": [{"id": f"wiki:{n}", "title": "T", "text": f"{text} {n}", "score": "80.1", "has_answer": False} for n in range(size)],
+        }
+        for text, size in (("a?", 3), ("b?", 0), ("a?", 3), ("c?", 1))
+    ]
+    results, file = tmp_path / "nq-test.json", tmp_path / "test.jsonl"
+    results.write_text(json.dumps(rows), "utf-8")
+    command = ("styles", "export", "nq:test", "--path", str(results), "-o", str(file), "--passages", "2")
+    done = ragmeter(*command)
+    assert done.code == 0, done.err
+    assert "2 records of nq" in done.out
+    for said in ("earlier one: 1 question", "without a candidate: 1 question", "fewer than 2 candidates: 1 question"):
+        assert said in done.err
+    again = load("sark:test", {"path": str(file)})
+    assert [(one.text, len(one.candidates or ())) for one in again.questions] == [("a?", 2), ("c?", 1)]
+    none = ragmeter(*command[:-2], "--overwrite", "--limit", "1", "--setting", "corpus")
+    assert none.code == 2
+    assert "no list of candidates" in none.err
+    assert "corpus(retriever=bm25,n=50)" in none.err
+
+
+def test_parallel_texts_are_taken_in_by_the_names_of_their_fields(ragmeter: Command, tmp_path: Path) -> None:
+    texts, file = tmp_path / "texts.jsonl", tmp_path / "pairs.jsonl"
+    texts.write_text('{"v": {"KJV": ["Let there be light."], "BBE": ["Light!"]}, "q": "a"}\n', "utf-8")
+    command = ["styles", "import", str(texts), "-o", str(file), "--field", "formal=v.KJV", "--field", "bbe=v.BBE"]
+    done = ragmeter(*command, "--question", "q", "--by", "translators", "--json")
+    assert (done.code, json.loads(done.out)["styles"]) == (0, {"bbe": 1})
+    (one,) = load_pairs(file)
+    assert (one.question, one.formal.text, one.told.text, one.by) == ("a", "Let there be light.", "Light!", "translators")
+
+
+def test_two_files_of_sark_are_pairs_row_by_row(ragmeter: Command, tmp_path: Path) -> None:
+    for name, text in (("formal", "The mill burned."), ("told", "Wow, the mill burned!")):
+        row = {"question": "What burned?", "answers": ["mill"], "rank_list": [text]}
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row) + "\n", "utf-8")
+    files = [str(tmp_path / f"{name}.jsonl") for name in ("formal", "told")]
+    done = ragmeter("styles", "import", *files, "--style", "humor", "-o", str(tmp_path / "pairs.jsonl"))
+    assert done.code == 0, done.err
+    (one,) = load_pairs(tmp_path / "pairs.jsonl")
+    assert (one.style, one.formal.text, one.told.text) == ("humor", "The mill burned.", "Wow, the mill burned!")
+
+
+# -- names --
+
+
+def test_runs_over_two_mixes_are_told_apart_and_others_keep_their_names(tmp_path: Path) -> None:
+    config = "{base_config: {questions: 5}, mix: {informal: SHARE}}"
+    mix = f"  - {{id: styled, split: test, limit: 3, config: {config}}}\n"
+    mixes = "".join(mix.replace("SHARE", share) for share in ("0.2", "0.8"))
+    text = f"name: mixed\nbenchmarks:\n{mixes}  - {{id: worlds/multihop, split: test, limit: 3}}\n"
+    (tmp_path / "x.yaml").write_text(text + "methods: [{id: random}]\nmetrics: [recall@5]\n")
+    request = run.RunRequest(str(tmp_path / "x.yaml"))
+    assert run.run(request, tmp_path / "store", as_json=True, quiet=True, verbose=False) == 0
+    store = Store(tmp_path / "store")
+    every = queries.runs(store)
+    names = [row.dataset for row in every]
+    assert names == [
+        "styled:test(worlds/multihop,informal=0.2,by=rule,seed=0)",
+        "styled:test(worlds/multihop,informal=0.8,by=rule,seed=0)",
+        "worlds/multihop:test",
+    ]
+    assert [board.dataset for board in boards(store, "mixed")] == names
+    assert len({board_label([row]) for row in every}) == len({board_key(row) for row in every}) == 3
+    for row in every:
+        assert queries.find_run(store, row.path).run == row.run
+    assert {str(DataReference.of_name(name)) for name in names} == {"styled:test", REF}
+
+
+# -- what is refused --
+
+REWRITE = f"styles rewrite {REF} {{tmp}}/p.jsonl --style informal"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what", "where", "remedy"),
+    [
+        (REWRITE, "the rewriter needs model", "--set", "--set model=…"),
+        (f"{REWRITE} --rewriter rul", "unknown rewriter 'rul'", "--rewriter", "did you mean 'rule'?"),
+        (f"{REWRITE} --set model=m --set tris=2", "unknown option of the rewriter 'tris'", "--set", "'tries'"),
+        (f"{REWRITE} --set model", "'model' sets nothing", "--set", "key=value"),
+        (f"{REWRITE} --set model=m", "OPENAI_API_KEY is not set", "key_variable", "key_variable: null"),
+        (f"{REWRITE} --rewriter rule --set opner=1", "rewriter 'opner'", "--set", "'opener'"),
+        (f"{REWRITE} --rewriter rule --set opener=much", "not 'much'", "--set", "opener=0.5"),
+        (f"{REWRITE} --rewriter rule --validate style=rule_style", "not validated", "--validate", "--rewriter llm"),
+        (f"{REWRITE} --set model=m --validate styl", "unknown validator 'styl'", "--validate", "style"),
+        (f"{REWRITE} --set model=m --validate style=match", "does not measure 'informal'", "--validate", "rule_style"),
+        (f"{REWRITE} --set model=m --validate content", "content needs model", "--set", "--set content.model=…"),
+        (f"{REWRITE} --set model=m --set style.model=x", "style is not validated", "--set style.model", "--validate"),
+        (f"{REWRITE} --set model=m --validate entities=2", "no share of names", "--validate", "entities=0.9"),
+        (f"{REWRITE} --rewriter rule --setting corpus(retriever=gold_answer,n=3)", "control", "--setting", "retriever"),
+        (f"{REWRITE} --rewriter rule --setting nowhere", "nowhere", "--setting", "corpus"),
+        (f"styles rewrite {REF} {{tmp}}/p.jsonl --style baroque --rewriter rule", "style 'baroque'", "--style", "humor"),
+        (f"styles rewrite {REF} {{tmp}} --style humor --rewriter rule", "this is a folder", "{tmp}", "name a file"),
+        ("styles rewrite nowhere:test {tmp}/p.jsonl --style humor --rewriter rule", "'nowhere'", "REF", "hotpotqa"),
+        ("styles quality {tmp}/none.jsonl", "none.jsonl", "none.jsonl", ""),
+        ("styles quality {tmp}/other.jsonl", "not a file of style pairs", "other.jsonl", "import"),
+        ("styles quality {tmp}/other.jsonl --set model=m", "options of no judge", "--set", "--strength"),
+        ("styles quality {tmp}/other.jsonl --strength content", "does not measure", "--strength", "rule_style"),
+        (f"styles mix {REF} {{tmp}}/other.jsonl --mix half -o {{tmp}}/m.jsonl", "'half'", "--mix", "informal=0.5"),
+        (f"styles mix {REF} {{tmp}}/p --mix a=1 -o {{tmp}}/m --draw dice", "draw 'dice'", "--draw", "coin"),
+        (f"styles mix {REF} {{tmp}}/p --mix a=1 -o {{tmp}}/m --layout csv", "layout 'csv'", "--layout", "ranked"),
+        (f"styles mix {REF} {{tmp}}/p --mix a=1 -o {{tmp}}/other.jsonl", "in the way", "other.jsonl", "--overwrite"),
+        ("styles import {tmp}/other.jsonl -o {tmp}/p", "need --field", "--field, --style", "--style informal"),
+        ("styles import {tmp}/other.jsonl -o {tmp}/p --field a=b", "fields of formal", "--field", "--field formal"),
+        ("styles import {tmp}/other.jsonl -o {tmp}/p --field formal", "names no field", "--field", "formal=text"),
+        ("styles import {tmp}/other.jsonl -o {tmp}/p --style humor", "1 files were named", "FILE", "two"),
+    ],
+)
+def test_what_is_not_right_is_said_with_its_place_and_a_remedy(
+    ragmeter: Command, tmp_path: Path, arguments: str, what: str, where: str, remedy: str
+) -> None:
+    (tmp_path / "other.jsonl").write_text('{"some": "thing"}\n', "utf-8")
+    done = ragmeter(*arguments.replace("{tmp}", str(tmp_path)).split(), "--json")
+    assert done.code == 2, done.err
+    said = json.loads(done.err.splitlines()[-1])["error"]
+    assert what in said["what"] + str(said["where"])
+    assert where.replace("{tmp}", str(tmp_path)) in str(said["where"])
+    assert remedy in str(said["try"])
+    assert not (tmp_path / "p.jsonl").exists(), "nothing is begun by a command that is refused"
+
+
+def test_pairs_of_something_else_are_refused(ragmeter: Command, tmp_path: Path) -> None:
+    file = tmp_path / "pairs.jsonl"
+    by_rule(ragmeter, file)
+    other = "worlds/multihop:validation"
+    done = ragmeter("styles", "quality", str(file), "--benchmark", other)
+    assert (done.code, "none of the pairs is of a question of" in done.err) == (2, True)
+    done = ragmeter("styles", "mix", other, str(file), "--mix", "informal=0.5", *SIZE, "-o", str(tmp_path / "m.jsonl"))
+    assert (done.code, "none of the pairs is of a candidate of" in done.err) == (2, True)
+    assert not (tmp_path / "m.jsonl").exists()
+
+
+def test_an_endpoint_that_does_not_answer_breaks_before_anything_is_written(ragmeter: Command, tmp_path: Path) -> None:
+    file = tmp_path / "pairs.jsonl"
+    options = [*at("http://127.0.0.1:9/v1"), "--set", "attempts=1"]
+    done = ragmeter("styles", "rewrite", REF, str(file), "--style", "informal", *SIZE, *options)
+    assert done.code == 1
+    assert "127.0.0.1:9" in done.err
+    assert not file.exists()

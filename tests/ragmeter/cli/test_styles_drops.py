@@ -1,0 +1,370 @@
+"""`ragmeter styles drops`, `curve` and `sensitivity`: what is printed is the paired statistics of what is stored."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.core.errors import UserError
+from benchmarks.registry import Benchmark, load
+from benchmarks.schema import Question
+from benchmarks.styles.mix import STYLED, styled
+from methods.api import Prediction
+from ragmeter import console
+from results.statistics.intervals import difference, estimate, holm
+from results.store import FINISHED, Run, Store
+from results.style import style_curves, style_drops
+from results.variants import Told, told_by_name
+
+METRIC = "em(rules=squad)#v1"
+QUESTIONS = 40
+
+
+Command = Callable[..., Any]
+
+
+@pytest.fixture
+def ragmeter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Command) -> Command:
+    """The real command line with a store of this test, in this process."""
+    for name, value in {"NO_COLOR": "1", "RAGMETER_STORE": str(tmp_path / "store")}.items():
+        monkeypatch.setenv(name, value)
+    # A console keeps the width that it had when another test of this process made it.
+    monkeypatch.setattr(console.out, "_width", 200)
+    return call
+
+
+# -- a store whose scores are known --
+
+Scores = Mapping[tuple[str, str], np.ndarray]
+"""By telling and method, shape (questions,)."""
+
+
+def survivors(mix: str) -> np.ndarray:
+    """Which questions keep their gold string."""
+    return np.arange(QUESTIONS) % 5 != 0 if mix != "formal" else np.ones(QUESTIONS, dtype=bool)
+
+
+MIXES: dict[str, dict[str, float]] = {
+    "formal": {"informal": 0.0},
+    "half": {"informal": 0.5},
+    "informal": {"informal": 1.0},
+    "humor": {"humor": 1.0},
+}
+
+
+@pytest.fixture(scope="module")
+def benchmarks() -> dict[str, Benchmark]:
+    """One base told in four ways; that gold strings were lost in some is made up, so that the share is known."""
+    base = load("worlds/multihop:test").limited(QUESTIONS)
+    found = {}
+    for name, mix in MIXES.items():
+        made = styled(base, mix=mix)
+        questions = [
+            replace(one, metadata={**one.metadata, STYLED: {**one.metadata[STYLED], "survived": bool(alive)}})
+            for one, alive in zip(made.questions, survivors(name), strict=True)
+        ]
+        # Another telling stores its questions in an order of its own.
+        found[name] = replace(made, questions=questions[::-1] if name == "humor" else questions)
+    return found
+
+
+def stored(
+    folder: Path, benchmarks: Mapping[str, Benchmark], scores: Scores, k: Mapping[str, int] | None = None, *, remember: bool = True
+) -> Store:
+    """A store with one experiment `e` whose runs have these scores, in the base's order of questions."""
+    store, runs, names = Store(folder), [], []
+    order = [question.id for question in benchmarks["formal"].questions]
+    if not remember:
+        benchmarks = {name: replace(one, questions=list(map(_forgotten, one.questions))) for name, one in benchmarks.items()}
+    for telling in dict.fromkeys(telling for telling, _ in scores):
+        store.put_benchmark(benchmarks[telling], benchmarks[telling].fingerprint)
+    for number, ((telling, method), values) in enumerate(scores.items()):
+        benchmark = benchmarks[telling]
+        described: dict[str, Any] = {
+            "method": {"id": "full_context"},
+            "rerankers": [{"id": method.partition(",")[0]}],
+            "reader": None,
+            "compressor": None,
+            "k": (k or {}).get(method, 5),
+            "depth": None,
+        }
+        kind = "control" if method == "control" else "retriever"
+        run = Run(
+            f"run{number:04d}",
+            method,
+            "full_context",
+            kind,
+            described,
+            benchmark.name,
+            benchmark.fingerprint,
+            "distractor",
+            0,
+            QUESTIONS,
+            {},
+        )
+        store.start(run)
+        by_id = dict(zip(order, values, strict=True))
+        asked = [question.id for question in benchmark.questions]
+        store.append(run.run, [Prediction(one, "x") for one in asked], {METRIC: np.array([by_id[o] for o in asked])})
+        store.end(run.run, FINISHED)
+        runs.append(run.run)
+        names.append(method)
+    store.put_experiment("e", "name: e", None, None, None, runs, names=names)
+    return store
+
+
+def _forgotten(question: Question) -> Question:
+    return replace(question, metadata={key: value for key, value in question.metadata.items() if key != STYLED})
+
+
+@pytest.fixture(scope="module")
+def scores() -> dict[tuple[str, str], np.ndarray]:
+    draw = np.random.default_rng(0)
+    found = {}
+    for method in ("base", "SARK", "control"):
+        formal = (draw.random(QUESTIONS) < 0.8) * 1.0
+        found["formal", method] = formal
+        for telling, kept in (("half", 0.8), ("informal", 0.6), ("humor", 0.9)):
+            found[telling, method] = formal * (draw.random(QUESTIONS) < kept)
+    found["informal", "SARK"][3] = np.nan
+    return found
+
+
+@pytest.fixture(scope="module")
+def _full(tmp_path_factory: pytest.TempPathFactory, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray]) -> Path:
+    return stored(tmp_path_factory.mktemp("drops") / "store", benchmarks, scores).folder
+
+
+@pytest.fixture
+def full(_full: Path, tmp_path: Path) -> Store:
+    """The store that the commands of this test find, with all of these scores."""
+    return Store(Path(shutil.copytree(_full, tmp_path / "store")))
+
+
+def test_names_of_mixes_say_how_they_were_told(benchmarks: dict[str, Benchmark]) -> None:
+    found = {name: told_by_name(benchmark.name) for name, benchmark in benchmarks.items()}
+    assert {one.base for one in found.values()} == {"worlds/multihop:test"}
+    assert {name: one.name for name, one in found.items()} == {
+        "formal": "formal",
+        "half": "50 % informal",
+        "informal": "informal",
+        "humor": "humor",
+    }
+    assert {name: one.formal for name, one in found.items()} == {"formal": 1, "half": 0.5, "informal": 0, "humor": 0}
+    assert found["half"].drawn == "by=rule,seed=0"
+    assert told_by_name("worlds/multihop:test") == Told("worlds/multihop:test") == found["formal"]
+    several = told_by_name("styled:dev(nq/dpr,informal=0.3,humor=0.2,by=gpt-x+rule,seed=7,draw=coin)")
+    assert (several.base, several.formal, several.style) == ("nq/dpr:dev", 0.5, None)
+    assert (several.name, several.drawn) == ("30 % informal + 20 % humor", "by=gpt-x+rule,seed=7,draw=coin")
+
+
+def test_a_drop_is_formal_minus_style_paired_by_question(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
+    (table,) = style_drops(full, "e", ["em"])
+    assert (table.base, table.setting, table.metric, table.scale) == ("worlds/multihop:test", "distractor", METRIC, 100)
+    assert [row.method for row in table.rows] == ["base", "SARK", "control"]
+    for row in table.rows:
+        formal = scores["formal", row.method]
+        assert row.formal == replace(estimate(formal), unscorable=row.formal.unscorable)
+        named = {"50 % informal": "half", "informal": "informal", "humor": "humor"}
+        assert [drop.told.name for drop in row.drops] == list(named)
+        paired = []
+        for drop in row.drops:
+            values = scores[named[drop.told.name], row.method]
+            expected = difference(formal, values)
+            paired.append(expected.p)
+            assert (drop.found.drop.value, drop.found.drop.n, drop.found.drop.p) == pytest.approx((expected.value, expected.n, expected.p))
+            assert (drop.found.drop.low, drop.found.drop.high) == pytest.approx((expected.low, expected.high))
+            both = ~np.isnan(values)
+            assert drop.value.value == pytest.approx(values[both].mean())
+            assert drop.relative == pytest.approx(1 - values[both].mean() / formal[both].mean())
+        assert [drop.found.p_holm for drop in row.drops] == pytest.approx(holm(paired))
+
+
+def test_a_drop_is_held_against_the_references_question_by_question(
+    full: Store, scores: dict[tuple[str, str], np.ndarray], ragmeter: Command
+) -> None:
+    (alone,) = style_drops(full, "e", ["em"])
+    assert alone.reference is None
+    assert all(drop.beyond is None for row in alone.rows for drop in row.drops)
+    (table,) = style_drops(full, "e", ["em"], reference="base")
+    assert table.reference == "base"
+    named = {"50 % informal": "half", "informal": "informal", "humor": "humor"}
+    costs = {
+        method: {name: scores["formal", method] - scores[telling, method] for name, telling in named.items()}
+        for method in ("base", "SARK", "control")
+    }
+    ps: dict[str, list[float]] = {name: [] for name in named}
+    for row in table.rows:
+        for drop in row.drops:
+            if row.method == "base":
+                assert drop.beyond is None
+                continue
+            assert drop.beyond is not None
+            expected = difference(costs[row.method][drop.told.name], costs["base"][drop.told.name])
+            assert (drop.beyond.value, drop.beyond.low, drop.beyond.high) == pytest.approx((expected.value, expected.low, expected.high))
+            by_hand = np.nanmean(costs[row.method][drop.told.name] - costs["base"][drop.told.name])
+            assert drop.beyond.value == pytest.approx(by_hand)
+            ps[drop.told.name].append(expected.p)
+    for name, found in ps.items():
+        shown = [drop.beyond_p for row in table.rows[1:] for drop in row.drops if drop.told.name == name]
+        assert shown == pytest.approx(holm(found))
+    done = ragmeter("styles", "drops", "e", "--metrics", "em", "--reference", "base", "--json")
+    (told_,) = json.loads(done.out)["tables"]
+    assert told_["reference"] == "base"
+    assert told_["methods"][0]["styles"][0]["beyond_reference"] is None
+    value = told_["methods"][1]["styles"][0]["beyond_reference"]["value"]
+    assert value == pytest.approx(table.rows[1].drops[0].beyond.value)  # type: ignore[union-attr]
+    missing = ragmeter("styles", "drops", "e", "--reference", "bse")
+    assert missing.code == 2
+    assert "did you mean 'base'" in missing.err
+
+
+def test_content_loss_is_told_apart_and_the_parts_add_up(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
+    (table,) = style_drops(full, "e", ["em"], styles=["informal"])
+    for row in table.rows:
+        drop = next(one for one in row.drops if one.told.name == "informal")
+        formal, values = scores["formal", row.method], scores["informal", row.method]
+        both, alive = ~np.isnan(values), survivors("informal")
+        delta = np.where(both, formal - values, 0.0)
+        found = drop.found
+        assert drop.content_known
+        assert found.content_lost.value == pytest.approx((~alive)[both].mean())
+        assert found.from_content.value == pytest.approx(delta[~alive].sum() / both.sum())
+        assert found.from_style.value == pytest.approx(delta[alive].sum() / both.sum())
+        assert found.from_content.value + found.from_style.value == pytest.approx(found.drop.value)
+        assert found.drop_where_survived.value == pytest.approx(delta[alive & both].mean())
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_without_evidence_the_drop_is_split_by_whether_any_candidate_lost_its_answer(
+    tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray], earlier: bool
+) -> None:
+    """Also in a store of an earlier version, which recorded less; any candidate that is left would hide all losses."""
+    before, after = np.arange(QUESTIONS) % 4, np.arange(QUESTIONS) % 4 - (np.arange(QUESTIONS) % 3 == 0)
+    after = np.maximum(after, 0)
+
+    def thinned(benchmark: Benchmark) -> Benchmark:
+        found = []
+        for one, had, has in zip(benchmark.questions, before.tolist(), after.tolist(), strict=True):
+            met = {"counts": {}, "with_answer_before": had, "with_answer": has, "survived": None if not had else True}
+            if not earlier:
+                met |= {"among": "candidates", "answers_kept": has}
+            found.append(replace(one, evidence=(), metadata={**one.metadata, STYLED: met}))
+        return replace(benchmark, questions=found)
+
+    given = {name: thinned(benchmarks[name]) for name in ("formal", "informal")}
+    asked = {key: values for key, values in scores.items() if key[0] in given}
+    (table,) = style_drops(stored(tmp_path, given, asked), "e", ["em"])
+    for row in table.rows:
+        formal, values = scores["formal", row.method], scores["informal", row.method]
+        both, lost = ~np.isnan(values), after < before
+        (drop,) = row.drops
+        assert drop.found.content_lost.value == pytest.approx(lost[both].mean())
+        assert drop.found.drop_where_survived.value == pytest.approx((formal - values)[both & ~lost].mean())
+        holding = both & (before > 0)
+        assert drop.answers_kept.value == pytest.approx((after[holding] / before[holding]).mean())
+        assert drop.answers_kept.n == holding.sum()
+
+
+def test_the_mean_drop_leaves_controls_out(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
+    (table,) = style_drops(full, "e", ["em"])
+    by_hand = np.mean([np.nanmean(scores["formal", m] - scores["humor", m]) for m in ("base", "SARK")])
+    assert table.average["humor"] == pytest.approx(by_hand)
+
+
+def test_a_store_that_was_never_told_what_survived_says_so(
+    tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray], ragmeter: Command
+) -> None:
+    stored(tmp_path / "store", benchmarks, scores, remember=False)
+    done = ragmeter("styles", "drops", "e", "--json")
+    for method in json.loads(done.out)["tables"][0]["methods"]:
+        for style in method["styles"]:
+            assert style["content_lost"] is style["answers_kept"] is None
+            assert style["drop"]["n"]
+    assert "before ragmeter kept what retelling lost" in ragmeter("styles", "drops", "e").out
+
+
+def test_seeds_of_a_method_are_one_row(tmp_path: Path, benchmarks: dict[str, Benchmark]) -> None:
+    draw = np.random.default_rng(1)
+    given = {(telling, f"SARK #{seed}"): (draw.random(QUESTIONS) < 0.5) * 1.0 for telling in ("formal", "informal") for seed in (0, 1, 2)}
+    store = stored(tmp_path, benchmarks, given)
+    assert [row.method for row in style_drops(store, "e")[0].rows] == ["SARK #0", "SARK #1", "SARK #2"]
+    (row,) = style_drops(store, "e", over_seeds=True)[0].rows
+    mean = {t: np.mean([given[t, f"SARK #{seed}"] for seed in (0, 1, 2)], axis=0) for t in ("formal", "informal")}
+    assert row.method == "SARK (3 seeds)"
+    assert row.drops[0].found.drop.value == pytest.approx(difference(mean["formal"], mean["informal"]).value)
+    assert row.drops[0].found.drop.low == pytest.approx(difference(mean["formal"], mean["informal"]).low)
+
+
+def test_without_both_tellings_there_is_no_drop(
+    tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray]
+) -> None:
+    half = {key: value for key, value in scores.items() if key[0] in ("half", "humor")}
+    store = stored(tmp_path, benchmarks, half)
+    with pytest.raises(UserError, match="both formally and in another style") as caught:
+        style_drops(store, "e")
+    assert "{informal: 0}" in str(caught.value.try_this)
+    with pytest.raises(UserError, match="two values of k"):
+        style_curves(store, "e", "k")
+
+
+def test_a_curve_over_shares_ends_in_formal_candidates(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
+    informal, humor = style_curves(full, "e", "formal", ["em"])
+    assert informal.title.startswith("worlds/multihop:test, informal")
+    assert (informal.places, humor.places) == ((0, 0.5, 1), (0, 1))
+    for curve in informal.curves:
+        lists = [scores[telling, curve.method] for telling in ("informal", "half", "formal")]
+        assert [point.value for point in curve.points.values()] == pytest.approx([np.nanmean(one) for one in lists])
+        assert curve.change.value == pytest.approx(difference(lists[-1], lists[0]).value)
+        assert curve.change.p == difference(lists[-1], lists[0]).p
+
+
+def test_a_curve_over_depth_joins_methods_that_differ_in_k_alone(tmp_path: Path, benchmarks: dict[str, Benchmark]) -> None:
+    draw, depth = np.random.default_rng(2), {"SARK, K=5": 5, "SARK, K=20": 20, "base, K=5": 5, "other": 7}
+    given = {("informal", name): (draw.random(QUESTIONS) < 0.5) * 1.0 for name in depth}
+    (table,) = style_curves(stored(tmp_path, benchmarks, given, depth), "e", "k")
+    assert table.title == "worlds/multihop:test, informal, setting distractor"
+    (curve,) = table.curves
+    assert (curve.method, list(curve.points)) == ("SARK", [5, 20])
+    assert curve.points[20].value == given["informal", "SARK, K=20"].mean()
+
+
+# -- as people and programs meet them --
+
+
+def columns(line: str) -> Sequence[str]:
+    return [part for part in line.split("  ") if part.strip()]
+
+
+def test_the_command_prints_what_it_says_as_json(full: Store, ragmeter: Command) -> None:
+    done = ragmeter("styles", "drops", "e", "--style", "informal")
+    assert done.code == 0, done.err
+    said = json.loads(ragmeter("styles", "drops", "--style", "informal", "--json").out)["tables"][0]
+    base = next(row for row in said["methods"] if row["method"] == "base")
+    drop = next(one for one in base["styles"] if one["style"] == "informal")
+    line = next(line for line in done.out.splitlines() if line.startswith("base") and "50 %" not in line)
+    assert f"{100 * base['formal']['value']:.1f} ±" in line
+    assert f"{100 * drop['drop']['value']:+.1f} ±" in line
+    assert f"{100 * drop['relative_drop']:+.1f} %" in line
+    assert f"{100 * drop['content_lost']['value']:.1f}" in columns(line)[-3].strip()
+    assert columns(line)[-4].strip() == f"{100 * drop['answers_kept']['value']:.1f}"
+    assert "control (control)" in done.out
+    assert "humor" not in done.out
+    mean = next(line for line in done.out.splitlines() if line.startswith("(mean drop)") and "50 %" not in line)
+    assert f"{100 * said['mean_drop']['informal']:+.1f}" in mean
+
+    curve = ragmeter("styles", "curve", "e", "--over", "mix", "--metrics", "em")
+    assert curve.code == 0, curve.err
+    assert "0 % formal" in curve.out
+    assert "100 % formal" in curve.out
+    wrong = ragmeter("styles", "curve", "e", "--over", "mixx")
+    assert wrong.code == 2
+    assert "did you mean 'mix'?" in wrong.err
+    assert ragmeter("styles", "drops", "nowhere").code == 2

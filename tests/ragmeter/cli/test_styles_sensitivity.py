@@ -1,0 +1,104 @@
+"""`ragmeter styles` after an experiment that was really run: what survived, and how sensitive rerankers are."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragmeter.cli.commands import run as running
+from results import queries
+from results.store import FINISHED, Store
+
+Command = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an experiment as `x.yaml` and what it gave in `store`; not to be written to."""
+    place = tmp_path_factory.mktemp("ran")
+    (place / "x.yaml").write_text("""
+name: x
+metrics: ["mrr@10", "recall@2"]
+benchmarks:
+  - {id: styled, split: test, limit: 12, config: {mix: {informal: 0}}}
+  - {id: styled, split: test, limit: 12, config: {mix: {informal: 1}}}
+methods:
+  - {id: full_context, name: given, k: 2, reader: retrieval_only}
+  - {id: full_context, name: BM25, rerankers: [bm25_reranker], k: 2, reader: retrieval_only}
+""")
+    request = running.RunRequest(str(place / "x.yaml"))
+    assert running.run(request, place / "store", as_json=True, quiet=True, verbose=False) == 0
+    return place
+
+
+@pytest.fixture
+def store(ran: Path, tmp_path: Path) -> Store:
+    """A copy of what the experiment gave, for the commands of this test."""
+    return Store(Path(shutil.copytree(ran / "store", tmp_path / "store")))
+
+
+def test_a_real_run_keeps_what_survived_and_the_given_order_never_drops(ragmeter: Command, store: Store) -> None:
+    said = json.loads(ragmeter("styles", "drops", "x", "--json").out)
+    assert [table["metric"] for table in said["tables"]] == ["mrr@10#v1", "recall@2#v1"]
+    for table in said["tables"]:
+        given, reranked = table["methods"]
+        assert (given["method"], reranked["method"]) == ("given", "BM25")
+        # Candidates keep their places whatever they are told in.
+        assert given["styles"][0]["drop"]["value"] == 0
+        assert given["styles"][0]["content_lost"]["n"] == 12
+        assert reranked["formal"]["value"] > given["formal"]["value"]
+    board = queries.runs(store, "x")
+    assert {run.status for run in board} == {FINISHED}
+
+
+def test_sensitivity_of_named_rerankers_and_of_an_experiments(ragmeter: Command, ran: Path) -> None:
+    asked = ("styles", "sensitivity", "worlds/multihop:test", "--limit", "3")
+    done = ragmeter(*asked, "--reranker", "bm25_reranker", "--set", "b=0", "--style", "informal", "--style", "humor", "--json")
+    assert done.code == 0, done.err
+    said = json.loads(done.out)
+    assert [(row["reranker"], row["style"]) for row in said["rerankers"]] == [("bm25_reranker", "informal"), ("bm25_reranker", "humor")]
+    for row in said["rerankers"]:
+        assert -1 <= row["tau"]["value"] <= 1
+        assert 0 <= row["relative_shift"]["value"] <= 2
+        assert row["tau"]["n"] == 3
+    assert said["texts"]["informal"]["rewriter"].startswith("rule")
+    of_experiment = json.loads(ragmeter(*asked, "--experiment", str(ran / "x.yaml"), "--json").out)
+    assert [row["reranker"] for row in of_experiment["rerankers"]] == ["BM25"]
+    shown = ragmeter(*asked, "--experiment", str(ran / "x.yaml")).out
+    assert f"{of_experiment['rerankers'][0]['tau']['value']:.3f}" in shown
+
+
+def test_sensitivity_on_parallel_passages_counts_a_chapter_as_one_observation(ragmeter: Command, data_folder: Path) -> None:
+    file = data_folder / "sark_style" / "bible_genesis.jsonl"
+    done = ragmeter("styles", "sensitivity", "parallel_style/bible:test", "--path", str(file), "--limit", "34",
+                    "--reranker", "bm25_reranker", "--style", "bbe", "--style", "ylt", "--json")  # fmt: skip
+    assert done.code == 0, done.err
+    said = json.loads(done.out)
+    assert said["texts"]["bbe"]["by"] == {"people": said["texts"]["bbe"]["by"]["people"]}
+    for row in said["rerankers"]:
+        # 31 verses of the first chapter, three of the second.
+        assert (row["tau"]["n"], row["tau"]["units"]) == (34, 2)
+        assert 0 < row["tau"]["value"] < 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "no reranker is named"),
+        (("--experiment", "sark/worlds"), "ragmeter run sark/worlds"),
+        (("--experiment", "demo"), "no method of this experiment reranks"),
+        (("--reranker", "bm25"), "is a retriever, not a reranker"),
+        (("--reranker", "bm25_reranker", "--set", "k2=1"), "k1"),
+        (("--reranker", "bm25_reranker", "--reranker", "bi_encoder", "--set", "k1=1"), "one reranker"),
+        (("--reranker", "bm25_reranker", "--style", "sonnet"), "sonnet"),
+    ],
+)
+def test_what_cannot_be_measured_is_wrong_usage(ragmeter: Command, arguments: Sequence[str], message: str) -> None:
+    done = ragmeter("styles", "sensitivity", "worlds/multihop:test", "--limit", "2", *arguments)
+    assert done.code == 2, done.err
+    assert message in " ".join(done.err.split())

@@ -1,0 +1,295 @@
+"""Plans of whole experiments: every shipped one without keys, network or data; what is done is not counted again."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from typer.testing import CliRunner
+
+from methods.api import Services
+from ragmeter import experiment
+from ragmeter.cli import app
+from ragmeter.plan.cost import Assumptions, Weights, reading_cost
+from ragmeter.plan.plan import Plan, plan_of
+from ragmeter.plan.shapes import shape_of
+from ragmeter.run.experiment import limited
+from ragmeter.run.loop import execute
+from ragmeter.run.progress import RunProgress
+from ragmeter.run.tasks import estimate, states, tasks_of
+from results.store import Store
+
+MADE_SLOWLY = {"gpr/worlds", "gpr/ablations", "sark/ablations"}
+"""Experiments on many different worlds, of which a few questions each are made."""
+NOT_HERE = {"ark/table2", "ark/table7", "clara/table3", "clara/table6", "sark/table1", "gpr/table1"}
+
+
+@pytest.fixture(autouse=True)
+def _bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No keys, no data, no weights in a cache, and no network to get them from."""
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "RAGMETER_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("RAGMETER_OFFLINE", "0")
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise AssertionError("a plan asked the network")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+def planned(name: str, store: Path) -> Plan:
+    return plan_of(experiment.load(name, store=store), Store(store))
+
+
+def of(text: str, store: Path) -> Plan:
+    return plan_of(experiment.parse(text, "x.yaml", store=store), Store(store))
+
+
+def shipped() -> list[Any]:
+    slow = pytest.mark.slow
+    return [pytest.param(name, marks=slow) if name in MADE_SLOWLY else name for name in experiment.shipped()]
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_shipped_experiment_is_planned_without_keys_data_or_weights(name: str, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    loaded = experiment.load(name, store=store)
+    found = plan_of(loaded, Store(store))
+    assert len(found.tasks) == len(loaded.methods) * len(loaded.benchmarks)
+    assert {row.name for row in found.stages} == {plan.name for plan in loaded.trainings}
+    assert not store.exists()
+    # Nothing is silently nothing: a row without questions or lengths says so, and all models have a known size.
+    for row in found.tasks:
+        assert row.questions is not None
+        assert row.questions > 0
+        assert row.origin in ("sampled", "stated", "counted")
+        assert row.cost.disk > 0
+    assert [one.model for one in found.models if not one.known] == []
+    assert not [reason for reason in found.totals["all"].unknown if "unknown" in reason]
+    if name in NOT_HERE:
+        assert {"data", "model"} <= {one.kind for one in found.missing}
+    for one in found.missing:
+        assert one.remedy
+        assert one.needed_by
+    for rows in (found.stages, found.tasks, found.judges):
+        json.dumps([row.to_json() for row in rows])
+
+
+def test_a_published_table_has_everything_that_can_be_told_of_it(tmp_path: Path) -> None:
+    found = planned("ark/table2", tmp_path)
+    kinds = [one.kind for one in found.missing]
+    # Ten benchmarks, two training sets; three models behind keys; five models' weights.
+    assert [kinds.count(kind) for kind in ("data", "key", "model")] == [12, 3, 5]
+    totals = found.totals
+    assert totals["judges"].usd > 0
+    assert totals["trainings"].gpu_hours > 1
+    assert totals["tasks"].prompt_tokens > 1e7
+    assert any("gemini" in reason for reason in totals["trainings"].unknown)
+    assert {row.status for row in found.tasks} == {"new", "after training"}
+    assert {row.origin for row in found.tasks} == {"stated"}
+    # The whole document costs more to read than five passages of it, and nothing at all costs least.
+    first = {row.method: row.parts["read"].prompt_tokens for row in found.tasks[:7]}
+    assert first["Full"] > 5 * first["ARK"] > 5 * first["Closed book"] > 0
+    # A prompt is never longer than the reader takes.
+    assert first["Full"] <= 31_500 * 100
+
+
+def test_rows_of_methods_that_do_not_exist_are_published_figures_alone(tmp_path: Path) -> None:
+    assert [row.method for row in planned("ark/table2", tmp_path).published] == ["GraphRAG", "LightRAG", "HippoRAG", "MemoRAG"]
+    assert [row.method for row in planned("sark/table2", tmp_path).published] == ["RankGPT", "RankLlama"]
+    assert planned("gpr/table1", tmp_path).published == ()
+
+
+def test_benchmarks_of_one_name_show_what_differs(tmp_path: Path) -> None:
+    rows = planned("sark/figure5", tmp_path).tasks
+    assert list(dict.fromkeys(row.variant for row in rows)) == [f"mix.informal={share}" for share in (0.2, 0.4, 0.5, 0.6, 0.8)]
+    assert {row.variant for row in planned("ark/table2", tmp_path).tasks} == {""}
+
+
+def test_trainings_that_share_replies_pay_for_them_once(tmp_path: Path) -> None:
+    found = planned("sark/table2", tmp_path)
+    data = [row.cost.calls for row in found.stages if row.stage == "data"]
+    assert data[0] > 0
+    assert set(data[1:]) == {0.0}
+
+
+def test_the_papers_training_of_sark_has_its_rows_and_steps(tmp_path: Path) -> None:
+    found = planned("sark/table2", tmp_path)
+    trained = [row for row in found.stages if row.stage == "reranker"]
+    assert len(trained) == 6
+    # 16,094 rows, eight a step, thirty times.
+    assert {(row.rows, row.steps) for row in trained} == {(16_094, 2_012 * 30)}
+    first = next(row for row in found.stages if row.stage == "data")
+    # Of 17,882 questions at most: each without context, with 50 candidates and with 100 passages from further down,
+    # each answer judged; one order; and as many retellings as rows and lists have passages.
+    rows = 16_094 + 1_788
+    assert first.cost.calls == rows * (2 * (1 + 50 + 100) + 1 + 1 + 6)
+
+
+def test_an_index_over_one_corpus_is_built_once(tmp_path: Path) -> None:
+    text = """
+name: x
+benchmarks: [{id: hotpotqa, split: dev, setting: corpus}]
+methods: [{id: dense}, {id: dense, name: again, k: 3}, {id: hybrid}]
+"""
+    rows = of(text, tmp_path).tasks
+    assert "index" in rows[0].parts
+    assert "index" not in rows[1].parts
+    # Of hybrid's two indexes the dense one is there by then, that of BM25 is not.
+    assert rows[2].parts["index"].gpu_seconds == 0 < rows[2].parts["index"].disk
+    # 7,405 questions with ten passages each, 148 tokens of MiniLM's 384 components; kept in index and cache.
+    vectors = 7405 * 10 * 384 * 4
+    assert rows[0].parts["index"].disk == 2 * vectors
+    assert rows[0].parts["index"].encoded_tokens == 7405 * 10 * 148
+
+
+def test_what_a_reader_takes_is_a_closed_form_of_the_questions(tmp_path: Path) -> None:
+    text = """
+name: x
+benchmarks: [{id: hotpotqa, split: dev, limit: 1000}]
+methods:
+  - id: full_context
+    k: 4
+    reader: {id: chat, config: {model: m, max_tokens: 50, usd_per_million_prompt_tokens: 3,
+                                usd_per_million_completion_tokens: 10}}
+"""
+    (row,) = of(text, tmp_path).tasks
+    cost = row.parts["read"]
+    assert (cost.calls, cost.completion_tokens) == (1000, 50_000)
+    # Four passages of 148 tokens, a question of 26, and the prompt around them.
+    assert 1000 * (4 * 148 + 26) < cost.prompt_tokens < 1000 * (4 * 148 + 26 + 200)
+    assert cost.usd == pytest.approx((cost.prompt_tokens * 3 + 50_000 * 10) / 1e6)
+
+
+def test_a_part_that_nothing_is_known_of_is_listed_as_unknown(tmp_path: Path) -> None:
+    text = (
+        "name: x\nbenchmarks: [{id: hotpotqa, split: dev}]\nmethods: [{id: no_retrieval, reader: {id: causal, "
+        "config: {model: who/knows}}}]\n"
+    )
+    found = of(text, tmp_path)
+    assert found.totals["tasks"].unknown == ("GPU hours of who/knows: its size is unknown",)
+    assert found.totals["tasks"].completion_tokens == 7405 * 32
+
+
+def test_endpoints_are_named_with_who_asks_them(tmp_path: Path) -> None:
+    (served,) = planned("sark/table1", tmp_path).endpoints
+    assert (served.url, served.model) == ("http://localhost:8000/v1", "Qwen/Qwen2.5-14B-Instruct")
+    assert {"sark", "DPR order"} <= set(served.needed_by)
+    # A training whose graphs are made without a model asks nobody.
+    assert planned("ark/worlds", tmp_path).endpoints == ()
+
+
+def test_prompts_of_data_that_are_here_are_counted_as_the_reader_estimates_them(tmp_path: Path) -> None:
+    text = """
+name: x
+benchmarks: [{id: worlds/multihop, split: test, limit: 20, config: {questions: 20}}]
+methods: [{id: bm25, k: 3, reader: {id: chat, config: {model: m, key_variable: null}}}]
+"""
+    loaded = experiment.parse(text, "x.yaml", store=tmp_path)
+    (state,) = states(tasks_of(loaded), Store(tmp_path))
+    theirs = estimate(state)
+    assert theirs is not None
+    (plan,), (method,) = loaded.benchmarks, loaded.methods
+    shape = shape_of(plan.reference, plan.config, plan.setting, plan.limit, full=True)
+    assert (shape.origin, shape.questions) == ("counted", 20)
+    reader = method.composition.answering
+    assert reader is not None
+    weights = Weights((), tmp_path)
+    ours = reading_cost(reader, shape, 20, method.composition.handed_on, Assumptions(), weights)
+    assert ours.prompt_tokens == pytest.approx(theirs.prompt_tokens, abs=1)
+    assert (ours.calls, ours.completion_tokens) == (theirs.calls, theirs.completion_tokens)
+
+
+def test_a_few_generated_questions_stand_for_all(tmp_path: Path) -> None:
+    text = """
+name: x
+benchmarks: [{id: worlds/long, split: test, config: {worlds: 3, questions: 60}}]
+methods: [{id: full_context, reader: {id: chat, config: {model: m, key_variable: null}}}]
+"""
+    (plan,) = experiment.parse(text, "x.yaml", store=tmp_path).benchmarks
+    few, every = (shape_of(plan.reference, plan.config, plan.setting, full=full) for full in (False, True))
+    assert (few.origin, every.origin) == ("sampled", "counted")
+    assert few.questions == every.questions == 60
+    assert few.corpus == pytest.approx(every.corpus, rel=0.2)
+    assert few.document == pytest.approx(every.document, rel=0.2)
+
+
+# -- the command ----------------------------------------------------------------------------------------------------
+
+SMALL = """
+name: small
+benchmarks: [{id: worlds/multihop, split: test, limit: 6, config: {questions: 8}}]
+methods: [{id: bm25}, {id: random}]
+metrics: [em]
+"""
+
+
+def ragmeter(*arguments: object) -> tuple[int, str]:
+    done = CliRunner().invoke(app, [str(one) for one in arguments])
+    return done.exit_code, done.stdout
+
+
+def test_what_is_answered_is_not_counted_again(tmp_path: Path) -> None:
+    file, store = tmp_path / "x.yaml", tmp_path / "store"
+    file.write_text(SMALL)
+    before = json.loads(ragmeter("plan", file, "--store", store, "--json")[1])
+    assert [task["left"] for task in before["tasks"]] == [6, 6]
+    loaded = experiment.load(str(file), store=store)
+    first = replace(loaded, methods=loaded.methods[:1])
+    kept = Store(store)
+    tasks = tasks_of(limited(first, 4))
+    with RunProgress(1, quiet=True) as progress:
+        execute(states(tasks, kept), kept, Services(), progress)
+    after = json.loads(ragmeter("plan", file, "--limit", 4, "--store", store, "--json")[1])
+    assert [(task["done"], task["left"], task["status"]) for task in after["tasks"]] == [(4, 0, "finished"), (0, 4, "new")]
+    assert after["tasks"][0]["parts"] == {}
+    assert after["tasks"][0]["lengths"] == "counted"
+
+
+def test_check_ends_with_two_where_something_is_missing_and_plan_with_none(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    assert ragmeter("plan", "ark/table2", "--store", store)[0] == 0
+    code, said = ragmeter("plan", "ark/table2", "--store", store, "--check")
+    assert code == 2
+    assert "before it can run" in said
+    assert "OPENAI_API_KEY" in said
+    file = tmp_path / "x.yaml"
+    file.write_text(SMALL)
+    assert ragmeter("plan", file, "--store", store, "--check")[0] == 0
+
+
+def test_the_plan_is_typed_json_with_its_assumptions(tmp_path: Path) -> None:
+    code, said = ragmeter("plan", "ark/table3", "--store", tmp_path, "--json", "--device-class", "a100", "--utilisation", "0.2")
+    value = json.loads(said)
+    assert code == 0
+    assert value["assumptions"]["device"]["name"] == "a100"
+    assert value["assumptions"]["utilisation"] == 0.2
+    together = value["totals"]["all"]
+    parts = [value["totals"][name] for name in ("trainings", "tasks", "judges")]
+    assert together["gpu_hours"] == pytest.approx(sum(part["gpu_hours"] for part in parts))
+    assert isinstance(together["prompt_tokens"], int)
+    faster = json.loads(ragmeter("plan", "ark/table3", "--store", tmp_path, "--json")[1])["totals"]["all"]
+    assert together["gpu_hours"] > faster["gpu_hours"]
+    assert together["prompt_tokens"] == faster["prompt_tokens"]
+
+
+def test_a_device_class_that_does_not_exist_is_wrong_usage(tmp_path: Path) -> None:
+    assert CliRunner().invoke(app, ["plan", "demo", "--device-class", "h1000", "--store", str(tmp_path)]).exit_code != 0
+
+
+@pytest.mark.slow
+def test_a_plan_imports_no_model_library() -> None:
+    code = (
+        "import sys; from ragmeter.cli import app; app(['plan', 'clara/table8', '--json'], standalone_mode=False); "
+        "sys.stderr.write(str({'torch', 'transformers', 'openai', 'bm25s'} & set(sys.modules)))"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert said.stderr.strip().endswith("set()"), said.stderr

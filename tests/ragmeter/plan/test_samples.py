@@ -1,0 +1,101 @@
+"""A plan of a few records of a large data set says that it is one."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from ragmeter.cli import app
+from ragmeter.plan.shapes import Shape, options, shape_of
+
+SHIPPED = ("clara/table18", "gpr/table1", "sark/table3", "ark/table2")
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three questions of LongBench, and 40 rows of CLaRa's pretraining."""
+    monkeypatch.setenv("RAGMETER_OFFLINE", "1")
+    monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
+    for name in ("longbench", "clara"):
+        (tmp_path / name).mkdir()
+    asked: list[dict[str, Any]] = [
+        {
+            "_id": f"{n}",
+            "input": f"Who is {n}?",
+            "context": f"{n} is a painter. " * 50,
+            "answers": ["a painter"],
+            "length": 50,
+            "dataset": "qasper",
+            "language": "en",
+            "all_classes": None,
+        }
+        for n in range(3)
+    ]
+    (tmp_path / "longbench" / "qasper.jsonl").write_text("\n".join(map(json.dumps, asked)) + "\n")
+    rows = [{"data_type": "qa", "question": [f"Who is {n}?"], "answers": ["a painter"], "docs": [f"{n} is a painter."]} for n in range(40)]
+    (tmp_path / "clara" / "pretrain_data.100.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    return tmp_path
+
+
+def shape(name: str, limit: int | None = None, **given: Any) -> Shape:
+    return shape_of(*options(name, given), limit=limit)
+
+
+def test_fewer_questions_than_the_card_states_are_a_sample(data: Path) -> None:
+    found = shape("longbench/qasper")
+    assert (found.questions, found.whole_number) == (3, 200)
+
+
+def test_as_many_as_are_asked_for_are_no_sample(data: Path) -> None:
+    assert shape("longbench/qasper", limit=3).whole_number is None
+    assert shape("longbench/qasper", limit=4).whole_number == 200
+
+
+def test_rows_of_a_training_are_counted_against_the_papers(data: Path) -> None:
+    found = shape("clara_stages/pretraining:train")
+    assert (found.questions, found.whole_number) == (40, 6_000_000)
+    assert shape("clara_stages/pretraining:train", first=10).whole_number is None
+
+
+def test_what_is_made_or_not_here_is_no_sample(data: Path) -> None:
+    assert shape("worlds/multihop").whole_number is None
+    assert shape("longbench/narrativeqa").whole_number is None
+    assert shape("longbench/narrativeqa").questions == 200
+
+
+def test_the_plan_says_so_to_people_and_programs(data: Path) -> None:
+    (data / "x.yaml").write_text("name: x\nbenchmarks: [{id: longbench/qasper}]\nmethods: [{id: bm25}]\n")
+    arguments = ["plan", str(data / "x.yaml"), "--store", str(data / "store")]
+    said = " ".join(CliRunner().invoke(app, arguments).output.split())
+    assert "a sample is here, and planned as if it were all: longbench/qasper:test (3 of about 200)" in said
+    found = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).output)
+    assert found["samples"] == [{"data": "longbench/qasper:test", "here": 3, "stated": 200}]
+    few = CliRunner().invoke(app, [*arguments, "--limit", "2"]).output
+    assert "a sample is here" not in few
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_words_are_whole_on_a_narrow_terminal(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAGMETER_DATA", raising=False)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+
+    def words(width: int) -> set[str]:
+        monkeypatch.setenv("COLUMNS", str(width))
+        done = CliRunner().invoke(app, ["plan", name, "--store", str(tmp_path / "store")])
+        assert done.exit_code == 0
+        tables = done.output.partition("published figures")[0].partition(" tasks, ")[0]
+        return set(re.findall(r"[A-Za-z0-9.<]+", tables))
+
+    assert words(80) == words(400)
+
+
+def test_a_file_that_is_not_there_is_looked_for_once_by_each_name(data: Path) -> None:
+    (absent,) = shape("clara_stages/instruction_tuning:train").absent
+    names = str(absent.where).partition("looked for ")[2].removesuffix(")").split(", ")
+    assert "instruction_tuning.jsonl" in names
+    assert len(names) == len(set(names))

@@ -1,0 +1,59 @@
+"""A small experiment's runs: found by name, judged, and read as the store has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from judges.judge import Judge
+from methods.api import Services
+from ragmeter.experiment import JudgePlan
+from ragmeter.run.judging import execute, judgings
+from results import queries
+from results.queries import RunRow
+from results.store import Store
+
+REFERENCE = "worlds/multihop:test"
+QUESTIONS = 10
+EXPERIMENT = f"""\
+name: small
+reference: bm25
+benchmarks: [{{id: worlds/multihop, split: test, setting: distractor, limit: {QUESTIONS}}}]
+methods: [{{id: bm25}}, {{id: random, reader: extractive}}, {{id: gold_answer}}]
+metrics: [em]
+"""
+
+
+class Silent:
+    """Progress that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.begun: list[tuple[str, int, int]] = []
+        self.done = 0
+
+    def begin(self, name: str, total: int, done: int) -> None:
+        self.begun.append((name, total, done))
+
+    def advance(self, questions: int) -> None:
+        self.done += questions
+
+
+def runs(store: Store, *names: str) -> list[RunRow]:
+    found = {row.method: row for row in queries.runs(store, "small")}
+    return [found[name] for name in names] if names else list(found.values())
+
+
+def llm(name: str, url: str, **options: Any) -> Judge:
+    return Judge.of(name, {"model": "m", "base_url": url, "key_variable": None, "backoff_s": 0.001, "timeout_s": 2.0, **options})
+
+
+def judge(store: Store, judge: Judge, chosen: Sequence[RunRow], *, retry: bool = False, everyone: bool = False) -> Silent:
+    progress = Silent()
+    work = judgings([JudgePlan(judge, everyone)], chosen, "bm25")
+    execute(work, store, Services(cache=store.cache), progress, retry_unscored=retry)
+    return progress
+
+
+def rows(store: Store, *tables: str) -> dict[str, list[tuple[Any, ...]]]:
+    with store.database.reading() as connection:
+        return {table: connection.execute(f"FROM {table} ORDER BY ALL").fetchall() for table in tables}

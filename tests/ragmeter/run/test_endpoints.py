@@ -1,0 +1,102 @@
+"""Experiments whose reader is an endpoint: estimated before, reached before, stopped with the right exit code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.core.errors import Broke, UserError
+from ragmeter import experiment
+from ragmeter.run.tasks import TaskState, estimate, preflight, reach, require_device, states, tasks_of
+from ragmeter.scripted import WorldTruth
+from results.store import Store
+
+pytest.importorskip("openai")
+
+
+def file_for(url: str, extra: str = "") -> str:
+    return (
+        "name: asked\nbenchmarks: [{id: worlds/multihop, split: test, limit: 5}]\nmethods:\n"
+        "  - {id: bm25, k: 2, reader: {id: chat, config: "
+        f"{{model: m, base_url: '{url}', key_variable: null{extra}}}}}}}\n"
+        "  - {id: bm25}\nmetrics: [em]\n"
+    )
+
+
+def states_of(text: str, store: Store) -> list[TaskState]:
+    return states(tasks_of(experiment.parse(text, "x.yaml")), store)
+
+
+def test_an_estimate_grows_with_passages_and_counts_questions(tmp_path: Path) -> None:
+    prices = ", usd_per_million_prompt_tokens: 2.0, max_tokens: 10"
+    two, plain = states_of(file_for("http://localhost:1/v1", prices), Store(tmp_path))
+    four, _ = states_of(file_for("http://localhost:1/v1", prices).replace("k: 2", "k: 4"), Store(tmp_path))
+    few, many = estimate(two), estimate(four)
+    assert few is not None
+    assert many is not None
+    assert estimate(plain) is None
+    assert few is not None
+    assert "0 more" not in str(few), "prompts that stand for others are not looked for in the cache"
+    assert (few.calls, few.completion_tokens) == (5, 50)
+    assert few.prompt_tokens < many.prompt_tokens < 2 * few.prompt_tokens
+    assert few.usd == pytest.approx(few.prompt_tokens * 2e-6, rel=1e-3)
+
+
+def test_a_dead_endpoint_stops_before_anything_is_answered(tmp_path: Path) -> None:
+    found = states_of(file_for("http://127.0.0.1:9/v1", ", attempts: 1"), Store(tmp_path))
+    with pytest.raises(Broke, match="nothing answers") as caught:
+        reach(found)
+    assert caught.value.exit_code == 1
+
+
+def test_an_endpoint_that_answers_is_reached(tmp_path: Path) -> None:
+    server = WorldTruth.of("worlds/multihop:test").server()
+    with server.running() as url:
+        reach(states_of(file_for(url), Store(tmp_path)))
+        assert server.calls == 1
+
+
+@pytest.mark.parametrize(("device", "problem"), [("foo", "no device"), ("cuda:", "no device"), ("cuda:99", "finds no")])
+def test_a_device_that_is_not_here_is_refused_even_when_nothing_is_to_do(device: str, problem: str) -> None:
+    with pytest.raises(UserError, match=problem):
+        require_device(device)
+
+
+def test_preflight_checks_the_device(tmp_path: Path) -> None:
+    plan = experiment.parse(file_for("http://localhost:1/v1"), "x.yaml")
+    preflight(plan, Store(tmp_path), "cpu")
+    with pytest.raises(UserError, match="no device 'gpu'"):
+        preflight(plan, Store(tmp_path), "gpu")
+
+
+def test_the_cache_shows_tapes_loads_and_prunes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from ragmeter.cli.commands import run as running
+    from ragmeter.cli.commands import store as caching
+
+    store, other, tape = tmp_path / "a", tmp_path / "b", tmp_path / "tape.jsonl"
+
+    def said() -> dict[str, object]:
+        return json.loads(capsys.readouterr().out)  # type: ignore[no-any-return]
+
+    server = WorldTruth.of("worlds/multihop:test").server()
+    with server.running() as url:
+        file = tmp_path / "x.yaml"
+        file.write_text(file_for(url).replace("  - {id: bm25}\n", ""))
+        assert running.run(running.RunRequest(str(file)), store, as_json=True, quiet=True, verbose=False) == 0
+        run = next(row["run"] for row in said()["boards"][0]["rows"] if "chat" in row["method"])  # type: ignore[index]
+        caching.show(store, as_json=True)
+        assert said()["replies"] == 5
+        caching.tape(tape, run, store, as_json=True)
+        assert said()["replies"] == 5
+        caching.load(tape, other, as_json=True)
+        assert said()["new"] == 5
+        asked = server.calls
+        assert running.run(running.RunRequest(str(file)), other, as_json=True, quiet=True, verbose=False) == 0
+        assert server.calls == asked
+    capsys.readouterr()
+    with pytest.raises(UserError, match="nothing was named"):
+        caching.prune_replies(None, None, None, False, store, as_json=True)
+    caching.prune_replies(None, None, None, True, store, as_json=True)
+    assert said()["deleted"] == 5

@@ -1,0 +1,293 @@
+"""Judging what is stored: who judges whom, what goes on after a break, and judging by an experiment file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from judges.judge import AS_GIVEN, FIRST, JUDGES, SWAPPED, Item, Judge, JudgeCall, JudgeConfig, Measure, Pair, Parsed, Score, register_judge
+from methods.api import FAILED, Prediction, Services
+from methods.models.server import ChatRequest, Refused
+from ragmeter.cli.commands import run as running
+from ragmeter.experiment import JudgePlan
+from ragmeter.run import judging
+from ragmeter.run.judging import judgings
+from ragmeter.scripted import WorldTruth
+from results import judgements
+from results.battles import battle_boards
+from results.board import boards
+from results.store import Store
+
+
+@pytest.fixture(scope="session")
+def small(module_at: Callable[[Path], ModuleType]) -> ModuleType:
+    return module_at(Path(__file__).with_name("small_experiment.py"))
+
+
+@pytest.fixture(scope="session")
+def experiment_text(small: ModuleType) -> str:
+    return small.EXPERIMENT
+
+
+@pytest.fixture
+def scratch() -> Iterator[None]:
+    """Judges that a test registers are gone after it."""
+    list(JUDGES)
+    before = dict(JUDGES._entries)
+    yield
+    JUDGES._entries.clear()
+    JUDGES._entries.update(before)
+
+
+# -- whom a judge judges -------------------------------------------------------------------------------------------
+
+
+def test_a_pair_judge_compares_with_the_reference_or_all_with_all(small: ModuleType, store: Store) -> None:
+    pairwise = Judge.of("rule_pairwise")
+    every = small.runs(store)
+
+    def compared(plan: JudgePlan, reference: str | None) -> set[frozenset[str]]:
+        return {frozenset(run.method for run in one.runs) for one in judgings([plan], every, reference)}
+
+    others = ("random + extractive", "gold_answer")
+    with_reference = {frozenset(("bm25", other)) for other in others}
+    assert compared(JudgePlan(pairwise), "bm25") == with_reference
+    assert compared(JudgePlan(pairwise, everyone=True), "bm25") == with_reference | {frozenset(others)}
+    assert compared(JudgePlan(pairwise), None) == with_reference | {frozenset(others)}
+    for one in judgings([JudgePlan(pairwise)], every, None):
+        assert one.runs[0].run < one.runs[1].run
+
+
+def test_a_run_named_twice_is_judged_once(small: ModuleType, store: Store) -> None:
+    bm25 = small.runs(store, "bm25")
+    assert len(judgings([JudgePlan(Judge.of("rule_match"))], bm25 * 2)) == 1
+    assert judgings([JudgePlan(Judge.of("rule_pairwise"))], bm25 * 2) == []
+
+
+# -- going on ------------------------------------------------------------------------------------------------------
+
+
+class FragileConfig(JudgeConfig):
+    """No options."""
+
+
+class Fragile:
+    """A judge that breaks after some questions.
+
+    Attributes:
+        left: Questions that it still judges.
+        asked: All that it was asked about.
+    """
+
+    batch_size = 2
+    left = 0
+    error: type[BaseException] = RuntimeError
+    asked: list[str] = []  # noqa: RUF012
+
+    def __init__(self, config: FragileConfig, services: Services) -> None: ...
+
+    def ask(self, things: Sequence[Item | Pair]) -> list[list[JudgeCall]]:
+        if Fragile.left < len(things):
+            raise Fragile.error("out of luck")
+        Fragile.left -= len(things)
+        Fragile.asked += [thing.question.id for thing in things]
+        parts = ("x",) if isinstance(things[0], Item) else (AS_GIVEN, SWAPPED)
+        return [[JudgeCall(part, 0, None, Parsed({"by": "luck"}), "rule") for part in parts] for _ in things]
+
+    def parse(self, part: str, reply: str) -> Parsed:
+        raise AssertionError("there is no reply")
+
+    def score(self, item: Item, calls: Sequence[JudgeCall]) -> Mapping[str, Score]:
+        return {"luck": Score(1.0)}
+
+    def verdicts(self, call: JudgeCall) -> Mapping[str, str | None]:
+        return {"overall": FIRST}
+
+
+def fragile(kind: Any) -> Judge:
+    Fragile.left, Fragile.asked = 0, []
+    measures = (Measure("luck", "Luck."),) if kind == "point" else ()
+    criteria = ("overall",) if kind == "pair" else ()
+
+    @register_judge(
+        f"test_{kind}",
+        kind=kind,
+        summary="breaks",
+        source="a test",
+        needs=("answer",),
+        config=FragileConfig,
+        measures=measures,
+        criteria=criteria,
+    )
+    def make(config: FragileConfig, services: Services) -> Fragile:
+        """It breaks."""
+        return Fragile(config, services)
+
+    return Judge.of(f"test_{kind}")
+
+
+@pytest.mark.parametrize(("kind", "error"), [("point", KeyboardInterrupt), ("pair", RuntimeError)])
+def test_a_killed_judging_goes_on_where_it_was_and_doubles_nothing(
+    small: ModuleType, store: Store, scratch: None, kind: str, error: type[BaseException]
+) -> None:
+    mine = fragile(kind)
+    Fragile.error, Fragile.left = error, 5
+    chosen = small.runs(store, "bm25", "gold_answer")[: 1 if kind == "point" else 2]
+    with pytest.raises(error):
+        small.judge(store, mine, chosen)
+    table = "judge_calls" if kind == "point" else "battles"
+    parts = 1 if kind == "point" else 2
+    assert len(small.rows(store, table)[table]) == 4 * parts
+    first = list(Fragile.asked)
+    if kind == "pair":
+        (board,) = battle_boards(store, chosen, "bm25")
+        assert board.pairings[0].pending == small.QUESTIONS - 4
+    Fragile.left = 100
+    progress = small.judge(store, mine, chosen)
+    assert progress.begun[0][1:] == (small.QUESTIONS, 4)
+    assert progress.done == small.QUESTIONS - 4
+    assert len(first) == 4
+    assert Counter(Fragile.asked) == dict.fromkeys(Fragile.asked, 1)
+    assert len(small.rows(store, table)[table]) == small.QUESTIONS * parts
+    before = list(Fragile.asked)
+    assert small.judge(store, mine, chosen).done == 0
+    assert Fragile.asked == before
+
+
+def test_only_what_has_no_value_is_judged_again_when_asked(small: ModuleType, store: Store) -> None:
+    sick = {"on": True}
+    truth = WorldTruth.of(small.REFERENCE)
+
+    @truth.handle
+    def refuse(_: WorldTruth, request: ChatRequest) -> str | None:
+        if sick["on"] and len(request.prompt) % 3 == 0:
+            raise Refused(400, "This model's maximum context length is 10 tokens", "context_length_exceeded")
+        return None
+
+    server = truth.server()
+    (run,) = small.runs(store, "random + extractive")
+    with server.running() as url:
+        match = small.llm("match", url, exact="none")
+        small.judge(store, match, [run])
+        before = judgements.scores(store, run.run, str(match))
+        lost = {question for question, score in before.items() if score["accuracy"].unscored}
+        assert 0 < len(lost) < small.QUESTIONS
+        assert all("no reply" in str(before[question]["accuracy"].unscored) for question in lost)
+        asked, sick["on"] = server.calls, False
+        small.judge(store, match, [run])
+        assert server.calls == asked
+        small.judge(store, match, [run], retry=True)
+        assert server.calls - asked == len(lost)
+    after = judgements.scores(store, run.run, str(match))
+    assert not any(score["accuracy"].unscored for score in after.values())
+    assert {question: after[question] for question in before if question not in lost} == {
+        question: score for question, score in before.items() if question not in lost
+    }
+    assert len(judgements.calls(store, run.run, str(match))) == len(after) == small.QUESTIONS
+
+
+def test_a_new_answer_is_judged_anew(small: ModuleType, store: Store) -> None:
+    rule = Judge.of("rule_match")
+    pairwise = Judge.of("rule_pairwise")
+    (run,) = small.runs(store, "random + extractive")
+    chosen = small.runs(store, "bm25", "random + extractive")
+    small.judge(store, rule, [run])
+    small.judge(store, pairwise, chosen)
+    question = next(item.question for item in judging.records.items(store, run) if item.question.answerable)
+    store.append(run.run, [Prediction(question.id, question.golds[0])], {})
+    assert small.judge(store, rule, [run]).done == 1
+    assert judgements.scores(store, run.run, str(rule))[question.id]["accuracy"].value == 1.0
+    assert small.judge(store, pairwise, chosen).done == 1
+    assert len(small.rows(store, "judge_calls")["judge_calls"]) == small.QUESTIONS
+
+
+def test_a_question_that_failed_is_in_the_judging_too(small: ModuleType, store: Store) -> None:
+    run = small.runs(store, "bm25")[0].run
+    first = store.predictions(run)[0].question_id
+    store.append(run, [Prediction(first, "", notes={FAILED: "timeout"})], {})
+    small.judge(store, Judge.of("rule_match"), small.runs(store, "bm25"))
+    assert judgements.scores(store, run, str(Judge.of("rule_match")))[first]["accuracy"].value == 0.0
+
+
+# -- by an experiment file -----------------------------------------------------------------------------------------
+
+
+def judged_experiment(experiment: str, url: str, judges: str) -> str:
+    options = f"{{model: m, base_url: '{url}', key_variable: null, backoff_s: 0.001, timeout_s: 2.0}}"
+    return experiment + "judges:\n" + judges.replace("OPTIONS", options)
+
+
+@pytest.mark.slow
+def test_match_grounding_and_pairwise_by_an_experiment_file(small: ModuleType, store: Store, tmp_path: Path) -> None:
+    pytest.importorskip("ragas")
+    truth = WorldTruth.of(small.REFERENCE)
+    server = truth.server()
+    file, questions = tmp_path / "judged.yaml", 4
+    text = small.EXPERIMENT.replace(f"limit: {small.QUESTIONS}", f"limit: {questions}")
+    with server.running() as url:
+        judges = (
+            "  - {id: match, config: OPTIONS}\n  - {id: grounding, config: OPTIONS}\n  - rule_match\n"
+            "  - {id: pairwise, config: OPTIONS, opponents: all}\n"
+        )
+        file.write_text(
+            judged_experiment(text, url, judges).replace("timeout_s: 2.0}, opponents", "timeout_s: 2.0, repetitions: 1}, opponents")
+        )
+        request = running.RunRequest(str(file))
+        assert running.run(request, store.folder, as_json=True, quiet=True, verbose=False) == 0
+        asked = server.calls
+        assert running.run(request, store.folder, as_json=True, quiet=True, verbose=False) == 0
+        assert server.calls == asked
+    assert truth.unrecognised == 0
+    # Everything is judged: no server is needed any more.
+    assert running.run(request, store.folder, as_json=True, quiet=True, verbose=False) == 0
+    (board,) = boards(store, "small")
+    named = {metric.split("(")[0] for metric in board.metrics}
+    assert named == {"em", "accuracy", "partial", "mismatch", "faithfulness", "factual_correctness"}
+    assert sum(metric.startswith("accuracy") for metric in board.metrics) == 2
+    for row in board.rows:
+        for metric, cell in row.cells.items():
+            assert cell.estimate.n + cell.estimate.unscorable + cell.unscored == questions, metric
+    gold = next(row for row in board.rows if row.run.method == "gold_answer")
+    for metric, cell in gold.cells.items():
+        if metric.startswith("accuracy"):
+            assert cell.estimate.value == 1.0
+            assert metric not in board.flags
+    (fought,) = battle_boards(store, small.runs(store), "bm25")
+    assert {frozenset((one.method, one.opponent)) for one in fought.pairings} == {
+        frozenset(pair) for pair in (("bm25", "gold_answer"), ("bm25", "random + extractive"), ("gold_answer", "random + extractive"))
+    }
+    assert set(fought.strengths) == {"overall", "faithfulness", "conciseness"}
+    assert fought.strengths["overall"][0][0] == "gold_answer"
+
+
+@pytest.mark.slow
+def test_questions_that_failed_are_answered_and_judged_again(small: ModuleType, store: Store, tmp_path: Path) -> None:
+    rule, pairwise = Judge.of("rule_match"), Judge.of("rule_pairwise")
+    (run,) = small.runs(store, "bm25")
+    match = judgings([JudgePlan(pairwise)], small.runs(store, "bm25", "gold_answer"))[0].match
+    small.judge(store, rule, [run])
+    right = {q for q, score in judgements.scores(store, run.run, str(rule)).items() if score["accuracy"].value == 1}
+    question = min(right)
+    file = tmp_path / "x.yaml"
+    file.write_text(small.EXPERIMENT + "judges: [rule_match, rule_pairwise]\n")
+
+    def executed(**options: bool) -> tuple[float | None, str | None]:
+        """What the rules say of the question once the experiment was run."""
+        request = running.RunRequest(str(file), **options)
+        assert running.run(request, store.folder, as_json=True, quiet=True, verbose=False) == 0
+        battles = judgements.battles(store, match.dataset_fingerprint, match.setting, str(pairwise), match)
+        (verdict,) = {b.verdict for b in battles if b.question == question and b.criterion == "overall"}
+        return judgements.scores(store, run.run, str(rule))[question]["accuracy"].value, verdict
+
+    good = executed()
+    assert good == (1.0, "tie")
+    store.append(run.run, [Prediction(question, "", notes={FAILED: "timeout"})], {})
+    assert executed() == (0.0, "one" if match.other == run.run else "other")
+    assert executed() == (0.0, "one" if match.other == run.run else "other")
+    assert executed(retry_failed=True) == good
+    assert len(judgements.calls(store, run.run, str(rule))) == len(judgements.fought(store, match, pairwise)) == small.QUESTIONS

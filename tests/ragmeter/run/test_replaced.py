@@ -1,0 +1,63 @@
+"""An experiment that takes the place of another one of its name says which runs are left in no experiment."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ragmeter import experiment
+from ragmeter.run.tasks import tasks_of
+from results import queries
+from results.store import Store, left_behind
+
+Call = Callable[..., Any]
+
+
+def _run(call: Call, file: Path, store: Store, *more: str) -> str:
+    done = call("run", str(file), "--store", str(store.folder), "--quiet", *more)
+    assert done.code == 0
+    return " ".join(line for line in done.err.splitlines() if "in no experiment" in line)
+
+
+def _without_experiment(store: Store) -> int:
+    return sum(row.experiment == "-" for row in queries.runs(store))
+
+
+def test_another_file_of_the_name_says_what_is_left(call: Call, store: Store, answered: Path, experiment_text: str, tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(experiment_text.replace("{id: bm25}", "{id: bm25, k: 3}"))
+    said = _run(call, other, store)
+    assert said.startswith(f"small was another file until now, {answered / 'x.yaml'}; 1 run of it stays in the store")
+    assert _without_experiment(store) == 1
+    assert _run(call, other, store) == ""
+
+
+def test_the_same_file_is_told_of_where_runs_are_left_and_not_where_all_are_kept(
+    call: Call, store: Store, experiment_text: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text("# all that it had\n" + experiment_text.replace("metrics: [em]", "metrics: [em, f1]"))
+    assert _run(call, file, store) == ""
+    assert _run(call, file, store, "--limit", "2").startswith(
+        "small was run with other options, versions or data until now; 3 runs of it stay in the store"
+    )
+    file.write_text(experiment_text.replace(", {id: gold_answer}", ""))
+    assert _run(call, file, store, "--limit", "2").startswith("small had another text until now; 1 run of it stays")
+    assert _without_experiment(store) == 4
+
+
+def test_a_run_that_another_experiment_shows_is_not_left(store: Store, experiment_text: str) -> None:
+    tasks = tasks_of(experiment.parse(experiment_text, "x.yaml"))
+    runs = [task.run.run for task in tasks]
+    assert left_behind(store, "small", "other", None, runs[1:]) is not None
+    store.put_experiment("second", "second", None, None, None, runs[:1])
+    assert left_behind(store, "small", "other", None, runs[1:]) is None
+    assert left_behind(store, "unheard of", "other", None, []) is None
+
+
+def test_a_store_that_is_not_there_yet_is_not_made(tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "none", ignore_errors=True)
+    assert left_behind(Store(tmp_path / "none"), "small", "text", None, []) is None
+    assert not (tmp_path / "none").exists()

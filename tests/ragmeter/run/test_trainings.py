@@ -1,0 +1,226 @@
+"""Experiments that train what their methods need, before the methods are run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+from pydantic import Field
+from typer.testing import CliRunner
+
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import folder_sha256
+from benchmarks.corpus import Corpus
+from methods.api import Index, Services
+from methods.baselines.bm25 import BM25, BM25Config
+from methods.registry import METHODS, MethodConfig, register
+from methods.training import Silent, TrainedStage, TrainingConfig, Workshop, register_training
+from ragmeter import experiment
+from ragmeter.cli import app
+from ragmeter.run.loop import Interrupted
+from ragmeter.run.training import Job
+from ragmeter.trainings import references
+from results.store import Store
+
+STEPS: list[tuple[str, int]] = []
+"""Stages that were really trained, with their seeds."""
+
+
+class K1TrainingConfig(TrainingConfig):
+    k1: float = 1.2
+    short: bool = False
+    begun_from: str | None = None
+    stops: bool = False
+
+    def stages_of(self, stages: tuple[str, ...]) -> tuple[str, ...]:
+        return stages[:1] if self.short else stages
+
+
+@register_training("k1_test", summary="learns k1", stages=("first", "second"), config=K1TrainingConfig, extra=None)
+class K1Training:
+    def __init__(self, config: K1TrainingConfig) -> None:
+        self.config = config
+
+    def run(self, workshop: Workshop) -> Iterator[TrainedStage]:
+        for stage in self.config.stages_of(("first", "second")):
+            folder = workshop.checkpoints / stage
+            fresh = not folder.exists()
+            if fresh:
+                if self.config.stops and stage == "second":
+                    raise KeyboardInterrupt
+                STEPS.append((stage, self.config.seed))
+                folder.mkdir(parents=True)
+                learned = {"k1": self.config.k1 + self.config.seed, "from": self.config.begun_from}
+                (folder / "k1.json").write_text(json.dumps(learned), "utf-8")
+            yield TrainedStage(stage, folder, fresh=fresh)
+
+
+class K1Config(MethodConfig):
+    model: str = Field(description="folder")
+
+    def preflight(self) -> None:
+        if not (Path(self.model) / "k1.json").is_file():
+            raise UserError("this is no checkpoint of k1_test", where=self.model)
+
+
+class K1Retriever:
+    def __init__(self, config: K1Config, services: Services) -> None:
+        learned = json.loads((Path(config.model) / "k1.json").read_text("utf-8"))
+        self.inner = BM25(BM25Config(k1=learned["k1"]), services)
+
+    def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
+        return self.inner.index(corpus, folder)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered() -> Iterator[None]:
+    """The retriever is there for these tests alone: others build every registered one."""
+    list(METHODS)
+    before = dict(METHODS._entries)
+    register(
+        "k1_retriever_test",
+        kind="retriever",
+        summary="BM25 of a learned k1",
+        config=K1Config,
+        checkpoint_hash=lambda config: folder_sha256(Path(config.model)),
+    )(K1Retriever)
+    yield
+    METHODS._entries.clear()
+    METHODS._entries.update(before)
+
+
+FILE = """\
+name: trained
+benchmarks:
+  - {id: worlds/multihop, split: test, limit: 4}
+trainings:
+  - {id: k1_test, name: tuned, seeds: [3, 5], config: {k1: 0.5}}
+  - {id: k1_test, name: short, config: {short: true}}
+  - {id: k1_test, name: later, seeds: [3, 5], config: {begun_from: {checkpoint: tuned/first}}}
+methods:
+  - {id: bm25, reader: retrieval_only, name: base}
+  - {id: k1_retriever_test, name: Tuned, reader: retrieval_only, config: {model: {checkpoint: tuned}}}
+  - {id: k1_retriever_test, name: Short, reader: retrieval_only, config: {model: {checkpoint: short}}}
+  - {id: k1_retriever_test, name: Later, reader: retrieval_only, config: {model: {checkpoint: later/first}}}
+metrics: [recall@5]
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    STEPS.clear()
+    path = tmp_path / "trained.yaml"
+    path.write_text(FILE, "utf-8")
+    return path
+
+
+def ragmeter(*arguments: str | Path) -> tuple[int, str]:
+    found = CliRunner().invoke(app, [*map(str, arguments)])
+    return found.exit_code, found.output
+
+
+def test_a_method_is_made_for_every_seed_of_its_training(tmp_path: Path) -> None:
+    found = experiment.parse(FILE, "x.yaml", store=tmp_path)
+    names = [method.name for method in found.methods]
+    assert names == ["base", "Tuned #3", "Tuned #5", "Short", "Later #3", "Later #5"]
+    folders = [method.composition.method.config.model for method in found.methods[1:]]  # type: ignore[attr-defined]
+    assert len(set(folders)) == 5
+    assert folders[0].endswith("second")
+    assert folders[2].endswith("first")
+    assert folders[3].endswith("first")
+    # What is trained from another training begins from the checkpoint of the same seed.
+    later = [plan for plan in found.trainings if plan.name == "later"]
+    begun = [Path(plan.config.begun_from).parent for plan in later]  # type: ignore[attr-defined]
+    assert begun == [Path(folder).parent for folder in folders[:2]]
+
+
+@pytest.mark.slow
+def test_run_trains_what_is_not_trained_and_plan_says_so(file: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    code, said = ragmeter("plan", file, "--store", store, "--json")
+    before = json.loads(said)
+    assert code == 0
+    assert len(before["tasks"]) == 1
+    assert len(before["after_training"]) == 5
+    assert [one["trained"] for one in before["trainings"]] == [[]] * 5
+    assert "after training" in ragmeter("plan", file, "--store", store)[1]
+
+    code, said = ragmeter("run", file, "--store", store, "--json")
+    assert code == 0, said
+    rows = json.loads(said)["boards"][0]["rows"]
+    assert {row["method"] for row in rows} == {"base", "Tuned #3", "Tuned #5", "Short", "Later #3", "Later #5"}
+    assert STEPS == [
+        ("first", 3),
+        ("second", 3),
+        ("first", 5),
+        ("second", 5),
+        ("first", 0),
+        ("first", 3),
+        ("second", 3),
+        ("first", 5),
+        ("second", 5),
+    ]
+
+    after = json.loads(ragmeter("plan", file, "--store", store, "--json")[1])
+    assert len(after["tasks"]) == 6
+    assert after["after_training"] == []
+    assert {task["status"] for task in after["tasks"]} == {"finished"}
+    STEPS.clear()
+    assert ragmeter("run", file, "--store", store, "--json")[0] == 0
+    assert STEPS == []
+
+
+def test_a_training_that_another_process_carries_out_is_left_to_it(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = experiment.load(str(file), store=tmp_path / "store").trainings[0]
+    job = Job(plan.entry, plan.config, Store(tmp_path / "store"))
+    job.work.parent.mkdir(parents=True)
+    with FileLock(f"{job.work}.lock"):
+        with pytest.raises(UserError, match="another process carries out this training"):
+            job.run(Silent())
+        assert not job.home.exists()
+        # Processes of one training share it.
+        monkeypatch.setenv("RANK", "1")
+        assert len(job.run(Silent())) == len(plan.stages)
+    monkeypatch.delenv("RANK")
+    assert len(job.run(Silent())) == len(plan.stages)
+
+
+def test_an_interrupted_training_is_taken_up_by_the_same_command(file: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    file.write_text(FILE.replace("config: {k1: 0.5}", "config: {k1: 0.5, stops: true}"), "utf-8")
+    found = CliRunner().invoke(app, ["run", str(file), "--store", str(store)])
+    assert isinstance(found.exception, Interrupted)
+    assert "the same command" in str(found.exception)
+    assert STEPS == [("first", 3)]
+    planned = json.loads(ragmeter("plan", file, "--store", store, "--json")[1])
+    assert planned["trainings"][0]["trained"] == ["first"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what", "line"),
+    [
+        ("{checkpoint: short}", "{checkpoint: shrot}", "shrot", 11),
+        ("{checkpoint: later/first}", "{checkpoint: later/third}", "third", 12),
+        ("{checkpoint: tuned/first}", "{checkpoint: nobody}", "nobody", 7),
+        ("seeds: [3, 5], config: {begun", "seeds: [3, 6], config: {begun", "no seed 6", 7),
+        ("name: short", "name: tuned", "twice", 6),
+        ("config: {short: true}", "config: {shrot: true}", "shrot", 6),
+        ("config: {short: true}", "config: {seed: 1}", "seed", 6),
+        ("- {id: k1_test, name: short", "- {id: k2_test, name: short", "k2_test", 6),
+    ],
+)
+def test_what_cannot_be_meant_is_said_with_its_line(old: str, new: str, what: str, line: int, tmp_path: Path) -> None:
+    text = FILE.replace(old, new)
+    assert text != FILE
+    with pytest.raises(UserError) as caught:
+        experiment.parse(text, "x.yaml", store=tmp_path)
+    assert what in " ".join(caught.value.lines())
+    assert caught.value.where is not None
+    assert caught.value.where.startswith(f"x.yaml:{line}")
+
+
+def test_references_are_found_at_any_depth() -> None:
+    assert references({"a": [{"b": {"checkpoint": "x/y"}}], "c": {"checkpoint": "z"}, "d": {"checkpoint": 3}}) == [("x", "y"), ("z", None)]

@@ -1,0 +1,66 @@
+"""With an LLM that knows the world, writing something to search with must find more than the question does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import registry as datasets
+from benchmarks.registry import Benchmark
+from benchmarks.schema import Question
+from methods.api import Ranking, Services
+from methods.registry import Component
+from ragmeter.scripted import WorldTruth
+
+REFERENCE, OPTIONS = "worlds/long:test", {"questions": 40, "worlds": 1, "entities": 220}
+
+
+@pytest.fixture(scope="module")
+def benchmark() -> Benchmark:
+    return datasets.load(REFERENCE, OPTIONS)
+
+
+def retrieved(truth: WorldTruth, benchmark: Benchmark, method: str, folder: Path, **config: Any) -> list[Ranking]:
+    with truth.server().running() as url:
+        llm = {"model": "any", "base_url": url, "key_variable": None, "backoff_s": 0.01}
+        options = {"llm": llm, **config} if method != "bm25" else config
+        index = Component.of(method, options).build(Services(device="cpu", artefacts=folder)).index(benchmark.corpus)
+        return list(index.retrieve([question.query() for question in benchmark.questions], 20))
+
+
+def recall(questions: Any, rankings: list[Ranking], k: int = 5) -> float:
+    def share(question: Question, ranking: Ranking) -> float:
+        return len(set(question.evidence) & set(ranking.ids[:k])) / len(question.evidence)
+
+    return sum(map(share, questions, rankings)) / len(rankings)
+
+
+@pytest.mark.slow
+def test_sub_questions_find_more_than_the_question(benchmark: Benchmark, tmp_path: Path) -> None:
+    truth = WorldTruth([benchmark], config=OPTIONS)
+    plain = retrieved(truth, benchmark, "bm25", tmp_path)
+    refined = retrieved(truth, benchmark, "rq_rag_prompted", tmp_path, retriever="bm25", per_query=10)
+    assert truth.unrecognised == 0
+    assert recall(benchmark.questions, refined, 10) > recall(benchmark.questions, plain, 10) + 0.05
+    assert all(ranking.usage.model_calls == 3 for ranking in refined)
+
+
+@pytest.mark.slow
+def test_passages_that_answer_find_more_than_the_question(benchmark: Benchmark, tmp_path: Path) -> None:
+    truth = WorldTruth([benchmark], config=OPTIONS)
+    plain = retrieved(truth, benchmark, "hyde", tmp_path, samples=0)
+    written = retrieved(truth, benchmark, "hyde", tmp_path, samples=1)
+    assert truth.unrecognised == 0
+    assert recall(benchmark.questions, written) > recall(benchmark.questions, plain) + 0.05
+
+
+@pytest.mark.slow
+def test_with_a_fifth_corrupted_every_question_still_gets_a_ranking(benchmark: Benchmark, tmp_path: Path) -> None:
+    truth = WorldTruth([benchmark], config=OPTIONS, corruption=0.2)
+    for method, config in (("rq_rag_prompted", {"retriever": "bm25"}), ("hyde", {"samples": 1})):
+        rankings = retrieved(truth, benchmark, method, tmp_path, **config)
+        assert len(rankings) == 40
+        assert all(ranking.ids for ranking in rankings)
+    assert sum(truth.corrupted.values()) > 10

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import cohen_kappa_score
+
+from results.statistics.bootstrap import bootstrap_weights
+from results.statistics.judges import cohen_kappa, krippendorff_alpha, raw_agreement
+
+gap = math.nan
+# Krippendorff (2011): four observers, twelve units, five categories, missing data (page 6).
+FOUR_OBSERVERS = [
+    [1, 2, 3, 3, 2, 1, 4, 1, 2, gap, gap, gap],
+    [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, gap, 3],
+    [gap, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, gap],
+    [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, gap],
+]
+tables = st.integers(2, 4).flatmap(
+    lambda raters: st.lists(st.lists(st.sampled_from([0.0, 1.0, 2.0, 5.0, gap]), min_size=raters, max_size=raters), min_size=2, max_size=12)
+)
+
+
+def naive_alpha(table: np.ndarray, metric: str) -> float:
+    """Alpha by listing all pairs of ratings, as the definition reads."""
+    units = [column[~np.isnan(column)] for column in table.T]
+    units = [unit for unit in units if len(unit) > 1]
+    values = [value for unit in units for value in unit]
+    n = len(values)
+    count = {value: values.count(value) for value in set(values)}
+
+    def cost(a: float, b: float) -> float:
+        if metric == "nominal":
+            return float(a != b)
+        if metric == "interval":
+            return (a - b) ** 2
+        low, high = min(a, b), max(a, b)
+        between = sum(count[value] for value in count if low <= value <= high)
+        return (between - (count[a] + count[b]) / 2) ** 2
+
+    observed = sum(sum(cost(a, b) for a, b in itertools.permutations(unit, 2)) / (len(unit) - 1) for unit in units)
+    expected = sum(cost(a, b) for a, b in itertools.permutations(values, 2))
+    return 1 - (n - 1) * observed / expected if expected else math.nan
+
+
+@pytest.mark.parametrize(("metric", "value"), [("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849)])
+def test_alpha_of_krippendorffs_four_observers(metric: str, value: float) -> None:
+    found = krippendorff_alpha(FOUR_OBSERVERS, metric=metric)
+    assert found.corrected.value == pytest.approx(value, abs=5e-4)
+    assert (found.ratings, found.corrected.n, found.corrected.unscorable) == (40, 11, 1)
+    assert found.categories == (1, 2, 3, 4, 5)
+
+
+def test_alpha_of_krippendorffs_two_observers() -> None:
+    meg, owen = [0, 1, 0, 0, 0, 0, 0, 0, 1, 0], [1, 1, 1, 0, 0, 1, 0, 0, 0, 0]
+    found = krippendorff_alpha([meg, owen])
+    assert found.corrected.value == pytest.approx(0.095, abs=5e-4)
+    assert found.raw.value == pytest.approx(0.6)
+    ben, gerry = (["abcde".index(letter) for letter in said] for said in ("aabbdcccedda", "babbbccceddd"))
+    assert krippendorff_alpha([ben, gerry]).corrected.value == pytest.approx(0.692, abs=5e-4)
+
+
+@settings(max_examples=80, deadline=None)
+@given(tables, st.sampled_from(["nominal", "ordinal", "interval"]))
+def test_alpha_is_what_listing_all_pairs_gives(rows: list[list[float]], metric: str) -> None:
+    table = np.array(rows).T
+    ours = krippendorff_alpha(table, metric=metric, resamples=20).corrected.value
+    assert ours == pytest.approx(naive_alpha(table, metric), abs=1e-9, nan_ok=True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=2, max_size=40), st.sampled_from([None, "linear", "quadratic"]))
+@pytest.mark.filterwarnings("ignore")
+def test_kappa_is_scikit_learns(pairs: list[tuple[int, int]], weights: str | None) -> None:
+    first, second = zip(*pairs, strict=True)
+    ours = cohen_kappa(first, second, weights=weights, categories=[0, 1, 2, 3], resamples=20).corrected.value
+    if len({*first, *second}) == 1:
+        assert math.isnan(ours)
+    else:
+        theirs = cohen_kappa_score(first, second, labels=[0, 1, 2, 3], weights=weights)
+        assert ours == pytest.approx(theirs, abs=1e-12, nan_ok=True)
+
+
+def test_a_category_nobody_used_is_a_step_where_it_is_named() -> None:
+    first, second = [1, 1, 2, 4, 4], [1, 2, 2, 4, 1]
+    named = cohen_kappa(first, second, weights="quadratic", categories=[1, 2, 3, 4]).corrected.value
+    assert named == pytest.approx(cohen_kappa_score(first, second, labels=[1, 2, 3, 4], weights="quadratic"))
+    seen = cohen_kappa(first, second, weights="quadratic").corrected.value
+    assert seen == pytest.approx(cohen_kappa_score(first, second, weights="quadratic"))
+    assert seen != pytest.approx(named)
+
+
+def test_items_that_one_of_two_has_not_rated_are_left_out_and_counted() -> None:
+    whole = cohen_kappa([0, 1, 1, 0], [0, 1, 0, 0])
+    holed = cohen_kappa([0, 1, gap, 1, 0, 1], [0, 1, 1, 0, 0, gap])
+    assert holed.corrected.value == whole.corrected.value
+    assert (holed.corrected.n, holed.corrected.unscorable, holed.raw.unscorable) == (4, 2, 2)
+    assert holed.raw.value == 0.75
+
+
+def test_raters_who_always_say_the_same_thing_have_no_chance_corrected_agreement() -> None:
+    for found in (cohen_kappa([1] * 5, [1] * 5), krippendorff_alpha([[1.0] * 5, [1.0] * 5], metric="interval")):
+        assert math.isnan(found.corrected.value)
+        assert "nothing could be disagreed on" in found.corrected.doubt
+        assert found.raw.value == 1.0
+
+
+def test_items_with_a_single_rating_say_nothing_about_agreement() -> None:
+    for metric in ("nominal", "ordinal", "interval"):
+        found = krippendorff_alpha([[1.0, gap, 2.0], [gap, 1.0, gap]], metric=metric)
+        assert math.isnan(found.corrected.value)
+        assert (found.corrected.n, found.corrected.unscorable, found.ratings) == (0, 3, 0)
+    assert math.isnan(cohen_kappa([gap, 1.0], [1.0, gap]).corrected.value)
+
+
+def test_perfect_agreement_is_one_and_chance_is_nought() -> None:
+    rng = np.random.default_rng(0)
+    said = rng.integers(0, 3, 4000)
+    assert cohen_kappa(said, said, resamples=100).corrected.value == 1.0
+    assert krippendorff_alpha([said, said, said], resamples=100).corrected.value == 1.0
+    other = rng.permutation(said)
+    for found in (cohen_kappa(said, other, level=0.999, resamples=3000), krippendorff_alpha([said, other], level=0.999, resamples=3000)):
+        assert abs(found.corrected.value) < 0.05
+        assert found.corrected.low < 0 < found.corrected.high
+        assert found.corrected.reliable
+
+
+def test_raw_agreement_of_many_is_the_share_of_equal_pairs() -> None:
+    assert raw_agreement([[1, 1], [1, 2], [2, gap]]).value == pytest.approx((1 / 3 + 0) / 2)
+    assert raw_agreement([[1, gap], [1, 2]]).n == 1
+
+
+def test_the_interval_is_that_of_a_loop_over_resampled_items() -> None:
+    rng = np.random.default_rng(1)
+    truth = rng.integers(0, 3, 60)
+    first, second = (np.where(rng.random(60) < 0.3, rng.integers(0, 3, 60), truth) for _ in range(2))
+    rounds = 240
+    weights = np.concatenate(list(bootstrap_weights(60, 0, rounds))).astype(int)
+    kappas = np.sort([cohen_kappa_score(first.repeat(w), second.repeat(w)) for w in weights])
+    alphas = np.sort([naive_alpha(np.stack([first, second])[:, np.arange(60).repeat(w)], "nominal") for w in weights[:80]])
+    rank = math.floor(0.025 * (rounds + 1))
+    found = cohen_kappa(first, second, resamples=rounds, method="percentile").corrected
+    assert (found.low, found.high) == (pytest.approx(kappas[rank - 1]), pytest.approx(kappas[-rank]))
+    few = krippendorff_alpha([first, second], resamples=80, method="percentile").corrected
+    rank = math.floor(0.025 * 81)
+    assert (few.low, few.high) == (pytest.approx(alphas[rank - 1]), pytest.approx(alphas[-rank]))
+
+
+@pytest.mark.parametrize(("items", "floor"), [(50, 0.91), (200, 0.93)])
+@pytest.mark.parametrize(
+    "sets", [pytest.param(200, marks=pytest.mark.slow), pytest.param(4000, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])]
+)
+def test_intervals_cover_as_stated(items: int, floor: float, sets: int) -> None:
+    """`python -m pytest -m soak -s` on this file prints the figures that docs/statistics.md quotes."""
+    rng = np.random.default_rng(3)
+    # Two raters see a true category of three and each guesses 30 % of the time, so kappa and alpha are 0.7².
+    held = np.zeros(2)
+    for _ in range(sets):
+        truth = rng.integers(0, 3, items)
+        said = [np.where(rng.random(items) < 0.3, rng.integers(0, 3, items), truth) for _ in range(2)]
+        seed = int(rng.integers(1 << 30))
+        kappa = cohen_kappa(*said, resamples=500, seed=seed).corrected
+        alpha = krippendorff_alpha(said, resamples=500, seed=seed).corrected
+        held += [one.low <= 0.49 <= one.high for one in (kappa, alpha)]
+    print(f"\n{items} items: kappa covers {held[0] / sets:.1%}, alpha {held[1] / sets:.1%}")
+    chance = 3 * np.sqrt(floor * (1 - floor) / sets)
+    assert ((held / sets > floor - chance) & (held / sets < 0.975 + chance)).all()
+
+
+def test_items_of_one_document_are_resampled_together() -> None:
+    rng = np.random.default_rng(2)
+    first = rng.integers(0, 2, 20).repeat(10)
+    second = np.where(rng.random(20).repeat(10) < 0.3, 1 - first, first)
+    documents = [f"d{item // 10}" for item in range(200)]
+    alone, clustered = (cohen_kappa(first, second, clusters=labels).corrected for labels in (None, documents))
+    assert clustered.units == 20
+    assert clustered.high - clustered.low > 2 * (alone.high - alone.low)
+    assert "20 independent documents" in clustered.doubt
+
+
+def test_resamples_without_a_value_are_said() -> None:
+    found = cohen_kappa([0, 0, 0, 0, 0, 0, 1], [0, 0, 0, 0, 0, 0, 1]).corrected
+    assert found.value == 1.0
+    assert "undefined in" in found.doubt
+
+
+def test_what_means_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="same items"):
+        cohen_kappa([0, 1], [0])
+    with pytest.raises(ValueError, match="categories must ascend"):
+        cohen_kappa([0, 1], [0, 1], categories=[1, 2])
+    with pytest.raises(ValueError, match="choose None, linear or quadratic"):
+        cohen_kappa([0, 1], [0, 1], weights="cubic")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="choose nominal, ordinal or interval"):
+        krippendorff_alpha([[0, 1], [0, 1]], metric="ratio")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="bca is for means"):
+        cohen_kappa([0, 1], [0, 1], method="bca")
+    with pytest.raises(ValueError, match="axes"):
+        raw_agreement([0, 1])

@@ -1,0 +1,1 @@
+"""Trains the tiny language model that ships (reader `pocket`, 2.7 M parameters)."""

@@ -1,0 +1,183 @@
+"""Measure the pocket model on held-out worlds by real greedy generation.
+
+`python -m tools.tiny_lm.evaluate [--model FOLDER] [--questions N] [--json FILE]` prints a table. Goals: the
+answer from the gold passage >= 0.90 exact match, from the right passage among five >= 0.75, without a passage <= 0.05,
+and "unanswerable" said where no passage answers >= 0.80 of the time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.core.random import Draws
+from benchmarks.schema import Passage
+from benchmarks.styles.rules import STYLES, RuleRewriter
+from benchmarks.text import em, is_abstention
+from benchmarks.worlds.questions import Asked, Asker, Distractors
+from benchmarks.worlds.text import articles
+from benchmarks.worlds.world import generate
+from methods.models.pocket import pocket_path
+from methods.models.pocket.prompt import answer_prompt, paraphrase_prompt, question_prompt
+
+GOALS: dict[str, tuple[str, float]] = {
+    "gold passage": (">=", 0.90),
+    "one of five": (">=", 0.75),
+    "closed book": ("<=", 0.05),
+    "no passage answers": (">=", 0.80),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One prompt and what counts as right after it.
+
+    Attributes:
+        task: The row of the table.
+        prompt: Without the beginning-of-sequence token.
+        right: Whether a reply is right.
+        unheard: Whether the answer holds a word that train worlds never use.
+    """
+
+    task: str
+    prompt: str
+    right: Callable[[str], bool]
+    unheard: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A row of the table: questions, share right, and the goal where there is one."""
+
+    task: str
+    questions: int
+    share: float
+    goal: str = ""
+    met: bool | None = None
+
+
+def items(seed: int, count: int) -> Iterator[Item]:
+    """Prompts about one held-out world.
+
+    Args:
+        seed: Of a validation or test world.
+        count: Questions per task.
+    """
+    from benchmarks.worlds.names import training_words
+
+    world = generate(seed)
+    library, draws = articles(world), Draws("pocket evaluation", seed)
+    chooser, rewriter = Distractors(world, library), RuleRewriter(world.split)
+    heard = set(training_words())
+    inventions = {word for entity in world.entities for word in entity.words} - heard
+
+    def passages(rows: Sequence[int]) -> list[Passage]:
+        return [library.texts[row].passage for row in rows]
+
+    def told(asked: Asked) -> Callable[[str], bool]:
+        golds = [form for answer in asked.answers for form in (answer, *asked.aliases.get(answer, ()))]
+        return lambda reply: em(reply, golds) == 1.0
+
+    asker = Asker(world, world.facts, draws)
+    for asked in asker.ask(count, mix={"single": 1.0}):
+        evidence = [library.where[fact.row][0] for fact in asked.facts]
+        unheard = any(word in inventions for answer in asked.answers for word in answer.split())
+        yield Item("gold passage", answer_prompt(asked.text, passages(evidence)), told(asked), unheard)
+        five = chooser.choose(asked, 5, draws)
+        yield Item("one of five", answer_prompt(asked.text, passages(five)), told(asked), unheard)
+        ten = chooser.choose(asked, 10, draws)
+        yield Item("one of ten", answer_prompt(asked.text, passages(ten)), told(asked))
+        yield Item("closed book", answer_prompt(asked.text), told(asked))
+        without = [row for row in chooser.choose(asked, 6, draws) if row not in evidence][:5]
+        yield Item("no passage answers", answer_prompt(asked.text, passages(without)), is_abstention)
+        style = draws.pick(STYLES)
+        styled = [one for one in rewriter.rewrite(passages(evidence), style) if one is not None]
+        yield Item("gold passage, unheard style", answer_prompt(asked.text, styled), told(asked))
+        fact = asked.facts[0]
+        asks = [template.format(h=fact.head.text) for template in fact.relation.asks]
+        wanted = {template.format(h=name) for template in fact.relation.asks for name in (fact.head.text, *fact.head.aliases)}
+        if asked.answers[0] != fact.head.name:
+            prompt = question_prompt(asked.answers[0], passages(evidence))
+            yield Item("question for an answer", prompt, lambda reply, ok=frozenset(wanted): reply in ok)  # type: ignore[misc]
+        others = frozenset(asks[1:])
+        yield Item("paraphrase", paraphrase_prompt(asks[0]), lambda reply, ok=others: reply in ok)  # type: ignore[misc]
+    for kind in ("bridge", "comparison"):
+        for asked in Asker(world, world.facts, draws).ask(count, mix={kind: 1.0}):
+            rows = list(dict.fromkeys(library.where[fact.row][0] for fact in asked.facts))
+            yield Item(f"{kind}, its passages", answer_prompt(asked.text, passages(rows)), told(asked))
+            rows = chooser.choose(asked, 5, draws)
+            yield Item(f"{kind}, among five", answer_prompt(asked.text, passages(rows)), told(asked))
+
+
+def measure(folder: Path, seeds: Sequence[int], count: int, batch_size: int = 32) -> list[Score]:
+    """Generate and score.
+
+    Args:
+        folder: The model.
+        seeds: Held-out worlds.
+        count: Questions per task and world.
+        batch_size: Prompts generated at once.
+
+    Returns:
+        One row per task, goals first.
+    """
+    from methods.models.causal import CausalConfig, CausalModel
+
+    config = CausalConfig(model=str(folder), revision=None, dtype=None, max_new_tokens=24, max_prompt_tokens=None, batch_size=batch_size)
+    model = CausalModel(config)
+    asked = [item for seed in seeds for item in items(seed, count)]
+    replies = model.generate([model.render("", item.prompt) for item in asked])
+    right: dict[str, list[bool]] = {task: [] for task in GOALS}
+    for item, reply in zip(asked, replies, strict=True):
+        correct = item.right(reply.text.strip())
+        right.setdefault(item.task, []).append(correct)
+        if item.unheard:
+            right.setdefault(f"{item.task}, unheard words", []).append(correct)
+    return [_score(task, found) for task, found in right.items()]
+
+
+def _score(task: str, found: Sequence[bool]) -> Score:
+    share = sum(found) / len(found)
+    if task not in GOALS:
+        return Score(task, len(found), share)
+    sign, bound = GOALS[task]
+    return Score(task, len(found), share, f"{sign} {bound:.2f}", share >= bound if sign == ">=" else share <= bound)
+
+
+def table(scores: Sequence[Score]) -> str:
+    """The rows as Markdown."""
+    lines = ["| task | questions | share right | goal | met |", "| --- | ---: | ---: | --- | --- |"]
+    for score in scores:
+        met = "" if score.met is None else "yes" if score.met else "no"
+        lines.append(f"| {score.task} | {score.questions} | {score.share:.3f} | {score.goal} | {met} |")
+    return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m tools.tiny_lm.evaluate", description=__doc__)
+    parser.add_argument("--model", type=Path, default=pocket_path())
+    parser.add_argument("--first-world", type=int, default=100_000, help="seed of the first held-out world")
+    parser.add_argument("--worlds", type=int, default=4)
+    parser.add_argument("--questions", type=int, default=50, help="per task and world")
+    parser.add_argument("--json", type=Path, default=None, help="file for the rows as JSON")
+    options = parser.parse_args(arguments)
+    seeds = range(options.first_world, options.first_world + options.worlds)
+    started = time.perf_counter()
+    scores = measure(options.model, seeds, options.questions)
+    print(table(scores))
+    print(f"{sum(s.questions for s in scores)} scores in {time.perf_counter() - started:.0f} s")
+    if options.json is not None:
+        weights = options.model / "model.safetensors"
+        digest = hashlib.sha256(weights.read_bytes()).hexdigest()
+        rows = {"weights_sha256": digest, "worlds": list(seeds), "scores": [asdict(score) for score in scores]}
+        options.json.write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""Attention supervision: heads of the last layer are told where in the context an answer stands.
+
+The loss on an answer's words says which word is right, but not where it was to be read. Heads that are shown the place
+directly learn to look questions up many times faster. Where nothing answers, the place is the context's first token.
+
+Source: Liu et al., *Neural Machine Translation with Supervised Attention* (2016), for the idea of a loss on attention.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tools.tiny_lm.initial import HEADS_THAT_COPY
+from tools.tiny_lm.packing import TASKS, Batch
+
+WEIGHT = 0.3
+"""Of this loss beside that of the words."""
+_READ = [TASKS.index(task) for task in ("single", "inverse", "bridge", "comparison")]
+_DECLINED = [TASKS.index(task) for task in ("missing", "closed")]
+
+
+@dataclass(frozen=True, slots=True)
+class Pointers:
+    """Where answers begin and where they are to be read.
+
+    Attributes:
+        rows, columns: The token that predicts the first one of an answer; shape [answers].
+        places: True at the first token of every mention of the answer in the context; shape [answers, length].
+    """
+
+    rows: NDArray[np.int64]
+    columns: NDArray[np.int64]
+    places: NDArray[np.bool_]
+
+
+def pointers(batch: Batch) -> Pointers:
+    """The pointers of a batch; answers that no context holds word by word (a comparison's "yes") have none."""
+    supervised = np.isin(batch.task, _READ + _DECLINED)
+    first = supervised.copy()
+    same = (batch.block[:, 1:] == batch.block[:, :-1]) & (batch.group[:, 1:] == batch.group[:, :-1])
+    first[:, 1:] &= ~(supervised[:, :-1] & same)
+    found: list[tuple[int, int, NDArray[np.bool_]]] = []
+    length = batch.ids.shape[1]
+    for row, column in zip(*(where.tolist() for where in np.nonzero(first)), strict=True):
+        group, block = batch.group[row], batch.block[row]
+        context = (group == group[column]) & (block == 0)
+        if batch.task[row, column] in _DECLINED:
+            places = context & (batch.positions[row] == 0)
+        else:
+            end = column
+            while end < length and supervised[row, end] and block[end] == block[column] and group[end] == group[column]:
+                end += 1
+            places = context.copy()
+            # The last target is the end of the sequence, which no context holds.
+            for step, token in enumerate(batch.target[row, column : end - 1]):
+                here = np.zeros(length, dtype=bool)
+                here[: length - step] = (batch.ids[row, step:] == token) & context[step:]
+                places &= here
+        if places.any():
+            found.append((row, column, places))
+    return Pointers(
+        np.array([row for row, _, _ in found], dtype=np.int64),
+        np.array([column for _, column, _ in found], dtype=np.int64),
+        np.stack([places for _, _, places in found]) if found else np.zeros((0, length), dtype=bool),
+    )
+
+
+class Watched:
+    """Keeps what the last layer's attention is handed while the model runs: `with Watched(model) as watched`.
+
+    Args:
+        model: A `LlamaForCausalLM`.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._attention = model.model.layers[-1].self_attn
+        self._handed: dict[str, Any] = {}
+
+    def __enter__(self) -> Watched:
+        self._hook = self._attention.register_forward_pre_hook(lambda _, __, keywords: self._handed.update(keywords), with_kwargs=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._hook.remove()
+
+    def missed(self, mask: Any, wanted: Pointers) -> Any:
+        """Minus the log of the attention that falls on the places, for every pointer and supervised head.
+
+        Args:
+            mask: As `Batch.mask` has it.
+            wanted: The batch's pointers.
+
+        Returns:
+            Float tensor [pointers, heads], with its gradient.
+        """
+        import torch
+        from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+
+        attention, hidden = self._attention, self._handed["hidden_states"]
+        heads, size = HEADS_THAT_COPY, attention.head_dim
+
+        def split(weight: Any) -> Any:
+            return (hidden @ weight[: heads * size].T).view(*hidden.shape[:2], heads, size).transpose(1, 2)
+
+        queries, keys = apply_rotary_pos_emb(
+            split(attention.q_proj.weight), split(attention.k_proj.weight), *self._handed["position_embeddings"]
+        )
+        rows, columns = torch.from_numpy(wanted.rows), torch.from_numpy(wanted.columns)
+        asked = queries.transpose(1, 2)[rows, columns]  # [pointers, heads, size]
+        scores = torch.einsum("phs,phls->phl", asked, keys[rows]) * attention.scaling
+        scores = scores.masked_fill(~mask[rows, 0, columns][:, None], float("-inf")).float().log_softmax(-1)
+        return -scores.masked_fill(~torch.from_numpy(wanted.places)[:, None], float("-inf")).logsumexp(-1)

@@ -1,0 +1,247 @@
+"""Training material: groups of a context and what can be asked about it, made of train worlds.
+
+A group is one context (numbered passages, or none) with several *blocks* behind it: a prompt's end and what is to be
+written. Each block is trained as if it alone followed the context, so one reading of the passages serves many
+questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from benchmarks.core.random import Draws
+from benchmarks.schema import Passage
+from benchmarks.styles.rules import STYLES, RuleRewriter
+from benchmarks.worlds.dataset import training_world
+from benchmarks.worlds.names import replaced, training_words, unheard_words
+from benchmarks.worlds.questions import Asked, Asker, Distractors, answer_of
+from benchmarks.worlds.text import NO_FACT, Library, Text, articles, document
+from benchmarks.worlds.world import Entity, Fact, World, relations_of
+from methods.models.pocket.prompt import ANSWER, GAP, PARAPHRASE, QUESTION, UNANSWERABLE, asking, entry, marker
+
+
+class Block(NamedTuple):
+    """What follows a context: the end of a prompt, what is to be written after it, and which task it is."""
+
+    prompt: str
+    target: str
+    task: str
+
+
+@dataclass(slots=True)
+class Group:
+    """A context in pieces (markers and entries), and the blocks that follow it."""
+
+    context: list[str] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One step of the curriculum.
+
+    Attributes:
+        sentences: Most sentences of a passage; longer ones are cut.
+        passages: Most passages of a context.
+        several: Share of the contexts that have several passages.
+        long: Share of the contexts that are chunks of long documents.
+        missing: Questions that the context does not answer, as a share of the others: few at first, since declining
+            is learnt long before choosing and hides what a wrong choice would teach.
+        row: Length of a training row in tokens.
+        rows: Rows of a batch.
+        absent: Share of the contexts of several passages that lack the evidence of what they were chosen for, and are
+            asked several things that it says: nothing else teaches to decline among passages that nearly answer.
+    """
+
+    sentences: int
+    passages: int
+    several: float
+    long: float
+    missing: float
+    row: int
+    rows: int
+    absent: float = 0.0
+
+
+LEVELS = (
+    Level(sentences=1, passages=1, several=0.0, long=0.0, missing=0.03, row=256, rows=8),
+    Level(sentences=3, passages=1, several=0.0, long=0.0, missing=0.06, row=256, rows=8),
+    Level(sentences=9, passages=3, several=0.5, long=0.0, missing=0.15, row=320, rows=7),
+    Level(sentences=9, passages=6, several=0.7, long=0.05, missing=0.25, row=448, rows=5),
+    Level(sentences=9, passages=6, several=0.85, long=0.05, missing=0.25, row=448, rows=5, absent=0.45),
+    Level(sentences=9, passages=6, several=0.9, long=0.03, missing=0.3, row=448, rows=5, absent=0.75),
+)
+STYLED, SWAPPED = 0.2, 0.2
+"""Shares: contexts told in a style, name words replaced by unheard ones."""
+
+
+class Maker:
+    """Makes groups out of one train world.
+
+    Args:
+        seed: The world's seed.
+        level: How long contexts are.
+
+    Raises:
+        UserError: The seed belongs to validation or test worlds.
+    """
+
+    def __init__(self, seed: int, level: Level) -> None:
+        self._world: World = training_world(seed)
+        self._level = level
+        self._draws = Draws("pocket", seed, level.passages, level.sentences)
+        self._library = articles(self._world)
+        self._chooser = Distractors(self._world, self._library)
+        self._rewriter = RuleRewriter(self._world.split)
+        self._asker = Asker(self._world, self._world.facts, self._draws)
+        self._swaps = unheard_words(training_words(), SWAPPED, self._draws)
+
+    def groups(self, count: int) -> Iterator[Group]:
+        """So many groups with a context, and a few without one."""
+        draws, level = self._draws, self._level
+        for _ in range(count):
+            draw = draws.random()
+            if draw < level.long:
+                group = self._long()
+            elif draw < level.long + level.several:
+                group = self._several()
+            else:
+                group = self._single()
+            if group.blocks:
+                yield self._swapped(group)
+        for _ in range(1 + count // 12):
+            yield self._swapped(Group([], [self._closed_book(), self._closed_book(), self._paraphrase()]))
+
+    def _single(self) -> Group:
+        return self._told(self._library, [self._draws.pick(self._library.texts)], [])
+
+    def _several(self) -> Group:
+        draws, level, asker = self._draws, self._level, self._asker
+        size = draws.between(2, level.passages)
+        maker = draws.pick((asker.single, asker.single, asker.bridge, asker.comparison))
+        asked = maker()
+        if asked is None:
+            return Group()
+        if level.absent and asked.type == "single" and draws.chance(level.absent):
+            return self._absent(asked, size)
+        rows = self._chooser.choose(asked, size, draws)
+        if draws.chance(level.missing) and len(rows) > 1:
+            rows.remove(draws.pick([self._library.where[fact.row][0] for fact in asked.facts]))
+        return self._told(self._library, [self._library.texts[row] for row in rows], [asked])
+
+    def _absent(self, asked: Asked, size: int) -> Group:
+        """The passages nearest to a question without the one that answers it, and more questions of that kind."""
+        draws, head = self._draws, asked.facts[0].head
+        evidence = {self._library.where[fact.row][0] for fact in asked.facts}
+        rows = [row for row in self._chooser.choose(asked, size + 1, draws) if row not in evidence][:size]
+        texts = [self._library.texts[row] for row in rows]
+        told = {row for text in texts for row in text.facts}
+        further = [fact for fact in self._world.by_head[head.index] if fact.row not in told]
+        draws.shuffle(further)
+        group = self._told(self._library, texts, [])
+        blocks = [Block(asking(asked.text), UNANSWERABLE, "missing")]
+        for fact in further[:3]:
+            question = draws.pick(fact.relation.asks).format(h=self._mention(head))
+            blocks.append(Block(asking(question), UNANSWERABLE, "missing"))
+        # As many that the context answers as it lacks, so that declining is no habit.
+        return Group(group.context, blocks + group.blocks[: len(blocks) + 2])
+
+    def _long(self) -> Group:
+        library = document(self._world, self._draws.below(self._world.communities))
+        first = self._draws.below(max(1, len(library.texts) - 2))
+        return self._told(library, list(library.texts[first : first + self._draws.between(1, 2)]), [])
+
+    def _told(self, library: Library, texts: Sequence[Text], asked: Sequence[Asked]) -> Group:
+        """The group of some texts: the given questions, and others about what the texts state."""
+        draws, level, world = self._draws, self._level, self._world
+        style = draws.pick(STYLES) if draws.chance(STYLED) else None
+        context: list[str] = []
+        stated: dict[int, str] = {}  # by fact: the sentence that states it
+        offset = draws.below(20) if draws.chance(0.1) else 0
+        for number, text in enumerate(texts, start=1 + offset):
+            passage = text.passage
+            if style is not None and (len(texts) == 1 or draws.chance(0.5)):
+                passage = self._rewriter.rewrite([passage], style)[0] or passage
+            # A first sentence may introduce what later ones refer to, so a cut keeps the beginning.
+            keep = draws.between(1, level.sentences) if level.sentences < 9 else len(text.facts)
+            sentences = passage.sentences[:keep]
+            context += [marker(number), entry(Passage("", passage.title, " ".join(sentences))) + GAP]
+            stated.update(zip(text.facts[:keep], sentences, strict=False))
+        stated.pop(NO_FACT, None)
+        blocks = [self._asked(one, stated) for one in asked]
+        facts = [world.facts[row] for row in stated if not world.facts[row].relation.many]
+        draws.shuffle(facts)
+        blocks += [self._about(fact, stated) for fact in facts[: 4 + 2 * len(texts)]]
+        heads = list({world.facts[row].head.index: world.facts[row].head for row in stated}.values())
+        for _ in range(len(blocks) if heads else 0):
+            missing = self._unanswered(draws.pick(heads), stated) if draws.chance(level.missing) else None
+            blocks += [missing] if missing else []
+        if facts and draws.chance(0.35):
+            fact = facts[0]
+            answer = _as_stated(fact, stated[fact.row])
+            question = draws.pick(fact.relation.asks).format(h=fact.head.text)
+            blocks.append(Block(f"{ANSWER} {answer}\n{QUESTION}", question, "question"))
+        if len(texts) > 1:
+            # Not all of them may fit: of all tasks something should.
+            draws.shuffle(blocks)
+        return Group(context, blocks)
+
+    def _about(self, fact: Fact, stated: dict[int, str]) -> Block:
+        draws = self._draws
+        invertible = fact.tail is not None and fact.relation.inverse and draws.chance(0.15)
+        if invertible and fact.tail and len(self._world.leading_to(fact.tail, fact.relation)) == 1:
+            question = draws.pick(fact.relation.inverse).format(t=self._mention(fact.tail))
+            return Block(asking(question), fact.head.name, "inverse")
+        question = draws.pick(fact.relation.asks).format(h=self._mention(fact.head))
+        return Block(asking(question), _as_stated(fact, stated[fact.row]), "single")
+
+    def _asked(self, asked: Asked, stated: dict[int, str]) -> Block:
+        if any(fact.row not in stated for fact in asked.facts):
+            return Block(asking(asked.text), UNANSWERABLE, "missing")
+        answer = asked.answers[0]
+        last = asked.facts[-1]
+        if asked.type in ("single", "bridge") and answer == answer_of(last)[0]:
+            answer = _as_stated(last, stated[last.row])
+        return Block(asking(asked.text), answer, asked.type)
+
+    def _unanswered(self, head: Entity, stated: dict[int, str]) -> Block | None:
+        """A question about an entity of the context that the context does not answer, or one about another entity."""
+        draws, world = self._draws, self._world
+        if draws.chance(0.35):
+            others = [e for e in (draws.pick(world.entities) for _ in range(30)) if e.kind == head.kind and e is not head]
+            head = others[0] if others else head
+        told = {world.facts[row].relation.id for row in stated if world.facts[row].head is head}
+        relation = draws.pick(relations_of(head.kind, False))
+        if relation.id in told or "once" in relation.flags or "unless-capital" in relation.flags:
+            return None
+        question = draws.pick(relation.asks).format(h=self._mention(head))
+        return Block(asking(question), UNANSWERABLE, "missing")
+
+    def _closed_book(self) -> Block:
+        asked = self._draws.pick((self._asker.single, self._asker.bridge, self._asker.comparison))()
+        fact = self._draws.pick(self._world.facts)
+        text = asked.text if asked else self._draws.pick(fact.relation.asks).format(h=self._mention(fact.head))
+        return Block(asking(text), UNANSWERABLE, "closed")
+
+    def _paraphrase(self) -> Block:
+        fact = self._draws.pick(self._world.facts)
+        asks = [template.format(h=fact.head.text) for template in fact.relation.asks]
+        self._draws.shuffle(asks)
+        return Block(f"{QUESTION} {asks[0]}\n{PARAPHRASE}", asks[-1], "paraphrase")
+
+    def _mention(self, entity: Entity) -> str:
+        draws = self._draws
+        return draws.pick(entity.aliases) if entity.aliases and draws.chance(0.3) else entity.text
+
+    def _swapped(self, group: Group) -> Group:
+        swaps = self._swaps
+        blocks = [Block(replaced(one.prompt, swaps), replaced(one.target, swaps), one.task) for one in group.blocks]
+        return Group([replaced(piece, swaps) for piece in group.context], blocks)
+
+
+def _as_stated(fact: Fact, sentence: str) -> str:
+    """The answer in the wording of the sentence, so that reading is copying; the full one where styles changed it."""
+    answer, accepted = answer_of(fact)
+    return next((form for form in (answer, *accepted) if form in sentence), answer)

@@ -1,0 +1,321 @@
+"""Train the pocket model from scratch on train worlds: `python -m tools.tiny_lm.train --out FOLDER`.
+
+The run can be killed and started again with the same command: model, optimiser, place in the data and curriculum
+come back from the last checkpoint, and the batches that follow are the same. It ends after `--steps` steps, or earlier
+where `--minutes` are given; the learning rate falls over the last part of whichever ends first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.worlds.world import require_training_seed
+from tools.tiny_lm import tokens
+from tools.tiny_lm.initial import LAYERS, fresh_model
+from tools.tiny_lm.packing import TASKS, Batch, Encoder, chunk
+from tools.tiny_lm.pointing import WEIGHT as POINTING
+from tools.tiny_lm.pointing import Watched, pointers
+from tools.tiny_lm.tasks import LEVELS
+from tools.tiny_lm.workers import Workers
+
+TOKENIZER_WORLDS = range(4)
+_CHECKPOINT, _LOG = "checkpoint.pt", "training_log.jsonl"
+_ADVANCE_AT = 0.9
+_COPIES_AT = 0.5
+_CORRECTIONS = 3
+_LATEST = (0.06, 0.2, 0.42, 0.83, 0.9, 2.0)
+"""A level ends when its questions are answered so well, or at this share of the run."""
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a run is in its data.
+
+    Attributes:
+        chunk: Number of the train world in use.
+        batch: Batches of it that were used.
+        level: Step of the curriculum, as the chunk was begun; -1 while copying is still to be learnt.
+        right: Running share of answers that are right in every token.
+        copied: Running loss of copying.
+    """
+
+    chunk: int = 0
+    batch: int = 0
+    level: int = -1
+    right: float = 0.0
+    copied: float = 10.0
+
+    def next_level(self, progress: float, last: int = len(LEVELS) - 1) -> None:
+        """Go on to harder material once the present level is mastered or has had its time; only between chunks.
+
+        The steps beyond the fourth level wait for their time: they correct, and are not more of the same.
+        """
+        if self.level < 0:
+            self.level = 0 if self.copied < _COPIES_AT else -1
+            return
+        mastered = self.right > _ADVANCE_AT and self.level < _CORRECTIONS
+        if self.level < last and (mastered or progress > _LATEST[self.level]):
+            self.level += 1
+            self.right = 0.0
+
+
+def batches(encode: Encoder, place: Place, first_world: int, copied: float, progress: Any, last: int = len(LEVELS) - 1) -> Iterator[Batch]:
+    """The batches from a place on; moves the place along before it yields each one.
+
+    Raises:
+        UserError: The worlds have run into the seeds of validation and test worlds.
+    """
+    while True:
+        seed = require_training_seed(first_world + place.chunk)
+        made = chunk(encode, LEVELS[max(0, place.level)], seed, copied if place.level >= 0 else 1.0)
+        for number in range(place.batch, len(made)):
+            place.batch = number + 1
+            yield made[number]
+        place.chunk, place.batch = place.chunk + 1, 0
+        place.next_level(progress(), last)
+
+
+class Run:
+    """One training run in a folder.
+
+    Args:
+        options: The command's options.
+        workers: The processes that share the work; None: this one alone.
+    """
+
+    def __init__(self, options: argparse.Namespace, workers: Workers | None = None) -> None:
+        import torch
+
+        self.workers = workers or Workers(1, [])
+
+        self.options = options
+        self.folder = Path(options.out)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        torch.set_num_threads(options.threads)
+        if not (self.folder / "tokenizer.json").exists():
+            tokens.train(TOKENIZER_WORLDS).save_pretrained(str(self.folder))
+        self.tokenizer = tokens.load(self.folder)
+        self.encode = Encoder(self.tokenizer)
+        ids = (self.tokenizer.pad_token_id, self.encode.bos, self.encode.eos)
+        self.model = fresh_model(len(self.tokenizer), *ids, options.seed, options.layers)
+        self.model.train()
+        decayed = [p for p in self.model.parameters() if p.dim() > 1]
+        rest = [p for p in self.model.parameters() if p.dim() < 2]
+        groups = [{"params": decayed, "weight_decay": 0.02}, {"params": rest, "weight_decay": 0.0}]
+        self.optimiser = torch.optim.AdamW(groups, lr=options.rate, betas=(0.9, 0.98), fused=True)
+        self.place, self.step, self.spent = Place(), 0, 0.0
+        self.precision = torch.bfloat16 if options.precision == "bfloat16" else torch.float32
+        self._resume()
+        self._started = time.monotonic() - self.spent
+        self._share = 0.0
+        self._clock()
+
+    def _clock(self) -> None:
+        """Read the clock; all processes go by the first one's."""
+        share = self.step / self.options.steps
+        if self.options.minutes:
+            share = max(share, (time.monotonic() - self._started) / (60 * self.options.minutes))
+        self._share = self.workers.summed([share if self.workers.first else 0.0])[0]
+
+    def progress(self) -> float:
+        """Share of the run that is over."""
+        return self._share
+
+    def rate(self) -> float:
+        """The learning rate now: a short rise, then level, then down to almost nothing."""
+        fall = min(1.0, max(0.02, (1 - self.progress()) / self.options.fall))
+        return self.options.rate * min(1.0, (self.step + 1) / 40) * fall
+
+    def train(self) -> None:
+        """Train to the end."""
+        saved = logged = time.monotonic()
+        sums: dict[str, list[float]] = {}
+        stream = batches(self.encode, self.place, self.options.first_world, self.options.copied, self.progress, self.options.last_level)
+        while self.progress() < 1:
+            batch = [next(stream) for _ in range(self.workers.count)][self.workers.rank]
+            loss, scores = self._update(batch)
+            for name, value in {"loss": (float(loss), 1.0), **scores}.items():
+                total = sums.setdefault(name, [0.0, 0.0])
+                total[0] += value[0]
+                total[1] += value[1]
+            self.step += 1
+            self._clock()
+            now = time.monotonic()
+            self.spent = now - self._started
+            if self.workers.first and (now - logged > self.options.log_seconds or self.step == self.options.steps):
+                self._log(sums)
+                logged, sums = now, {}
+            if self.workers.first and now - saved > self.options.save_seconds:
+                self._save()
+                saved = now
+        if self.workers.first:
+            self._save()
+            export(self.model, self.folder)
+
+    def _update(self, batch: Batch) -> tuple[float, dict[str, tuple[float, float]]]:
+        """One step; the loss, and per task how many of how many answers were right in every token."""
+        import torch
+
+        target = torch.from_numpy(batch.target)
+        chosen = target >= 0
+        mask, wanted_places = batch.mask(), pointers(batch)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.precision == torch.bfloat16):
+            with Watched(self.model) as watched:
+                states = self.model.model(
+                    input_ids=torch.from_numpy(batch.ids),
+                    position_ids=torch.from_numpy(batch.positions),
+                    attention_mask=mask,
+                    use_cache=False,
+                ).last_hidden_state[chosen]
+            logits = self.model.lm_head(states).float()
+            missed = watched.missed(mask, wanted_places)
+        wanted = target[chosen]
+        each = torch.nn.functional.cross_entropy(logits, wanted, reduction="none")
+        weight = torch.from_numpy(batch.weight)[chosen]
+        loss = (each * weight).sum() / weight.sum()
+        if len(missed):
+            loss = loss + POINTING * missed.mean()
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.rate()
+        loss.backward()
+        self.workers.average_gradients(self.model.parameters())
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimiser.step()
+        self.optimiser.zero_grad()
+        scores = self._scores(batch, chosen.numpy(), logits.detach(), wanted, each.detach())
+        found = float(missed.detach().neg().exp().mean()) if len(missed) else 0.0
+        scores["pointed"] = (found * len(missed), float(len(missed)) or 1e-9)
+        return float(loss.detach()), scores
+
+    def _scores(self, batch: Batch, chosen: np.ndarray, logits: Any, wanted: Any, each: Any) -> dict[str, tuple[float, float]]:
+        right = (logits.argmax(-1) == wanted).numpy()
+        task = batch.task[chosen]
+        rows = np.broadcast_to(np.arange(len(batch.ids))[:, None], batch.ids.shape)
+        keys = (rows * 4096 + batch.group * 64 + batch.block)[chosen]
+        counts: list[float] = []  # per task: answers that are right, answers
+        for number in range(len(TASKS)):
+            here = task == number
+            answers, which = np.unique(keys[here], return_inverse=True)
+            wrong = np.bincount(which, weights=~right[here], minlength=len(answers))
+            counts += [float((wrong == 0).sum()), float(len(answers))]
+        copy = each[task == TASKS.index("copy")]
+        counts = self.workers.summed([*counts, float(copy.sum()), float(len(copy))])
+        place = self.place
+        if counts[-1]:
+            copied = counts[-2] / counts[-1]
+            place.copied = 0.9 * place.copied + 0.1 * copied if place.copied < 9 else copied
+        scores = {name: (counts[2 * number], counts[2 * number + 1]) for number, name in enumerate(TASKS) if counts[2 * number + 1]}
+        single = scores.get("single")
+        if single is not None:
+            place.right = 0.97 * place.right + 0.03 * single[0] / single[1]
+        return scores
+
+    def _log(self, sums: dict[str, list[float]]) -> None:
+        line = {
+            "step": self.step,
+            "minutes": round(self.spent / 60, 2),
+            "world": self.options.first_world + self.place.chunk,
+            "level": self.place.level,
+            "rate": round(self.rate(), 6),
+            **{name: round(total / count, 4) for name, (total, count) in sums.items()},
+        }
+        with open(self.folder / _LOG, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        print(json.dumps(line), flush=True)
+
+    def _save(self) -> None:
+        import torch
+
+        state = {
+            "model": self.model.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "place": asdict(self.place),
+            "step": self.step,
+            "spent": self.spent,
+            "random": torch.get_rng_state(),
+        }
+        new = self.folder / f"{_CHECKPOINT}.new"
+        torch.save(state, new)
+        os.replace(new, self.folder / _CHECKPOINT)
+
+    def _resume(self) -> None:
+        import torch
+
+        path = self.folder / _CHECKPOINT
+        if not path.exists():
+            return
+        state = torch.load(path, weights_only=True)
+        self.model.load_state_dict(state["model"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.place = Place(**state["place"])
+        self.step, self.spent = state["step"], state["spent"]
+        torch.set_rng_state(state["random"])
+        log = self.folder / _LOG
+        if self.workers.first and log.exists():
+            # What was logged after the checkpoint will be done, and logged, again.
+            lines = log.read_text("utf-8").splitlines(keepends=True)
+            log.write_text("".join(line for line in lines if json.loads(line)["step"] <= self.step), "utf-8")
+
+
+def export(model: Any, folder: Path) -> None:
+    """Write the model as bf16 safetensors with its configuration; the model itself stays as it is."""
+    import copy
+
+    import torch
+
+    stored = copy.deepcopy(model).to(torch.bfloat16)
+    stored.generation_config.do_sample = False
+    stored.generation_config.max_new_tokens = 24
+    stored.save_pretrained(str(folder))
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command's options."""
+    parser = argparse.ArgumentParser(prog="python -m tools.tiny_lm.train", description=__doc__)
+    parser.add_argument("--out", required=True, help="folder of the run: checkpoint, log, tokenizer, weights")
+    parser.add_argument("--steps", type=int, default=8000, help="longest run")
+    parser.add_argument("--minutes", type=float, default=None, help="end earlier, after so much time")
+    parser.add_argument("--rate", type=float, default=2e-3, help="highest learning rate")
+    parser.add_argument("--fall", type=float, default=0.7, help="share of the run over which the rate falls")
+    parser.add_argument("--copied", type=float, default=0.05, help="share of random texts to copy")
+    parser.add_argument("--last-level", type=int, default=3, choices=range(len(LEVELS)), help="of the curriculum")
+    parser.add_argument("--first-world", type=int, default=100, help="seed of the first train world")
+    parser.add_argument("--seed", type=int, default=0, help="decides the first weights")
+    parser.add_argument("--layers", type=int, default=LAYERS)
+    parser.add_argument("--workers", type=int, default=1, help="processes; each step takes a batch for each")
+    parser.add_argument("--threads", type=int, default=2, help="threads of each process")
+    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--log-seconds", type=float, default=20)
+    parser.add_argument("--save-seconds", type=float, default=120)
+    options = parser.parse_args(arguments)
+    require_training_seed(options.first_world)
+    return options
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command."""
+    given = sys.argv[1:] if arguments is None else arguments
+    options = parse(given)
+    workers = Workers(options.workers, given)
+    run = Run(options, workers)
+    if workers.first:
+        with open(run.folder / "command.txt", "a", encoding="utf-8") as file:
+            start = f"  # from step {run.step}" if run.step else ""
+            file.write(f"python -m tools.tiny_lm.train {shlex.join(given)}{start}\n")
+    run.train()
+    workers.wait()
+
+
+if __name__ == "__main__":
+    main()

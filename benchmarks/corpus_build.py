@@ -29,8 +29,8 @@ from filelock import FileLock
 from benchmarks.core.errors import UserError, unknown_name, unwritable
 from benchmarks.core.files import whole_text
 from benchmarks.core.fingerprint import content_hash
-from benchmarks.corpus import BATCH_ROWS as CORPUS_BATCH_ROWS
 from benchmarks.corpus import (
+    BATCH_ROWS,
     CARD,
     FORMAT,
     SCHEMA,
@@ -62,7 +62,7 @@ from benchmarks.sources import BadRecord, Record
 SUFFIXES = (".tsv", ".jsonl", ".parquet")
 """Names of files that are taken from a folder; `.gz` may follow."""
 
-BATCH_ROWS = 1024
+PARQUET_ROWS = 1024
 """Parquet rows made into Python objects at a time."""
 
 _DPR = ("id", "text", "title")
@@ -217,7 +217,7 @@ def _parquet(path: Path, skip: int) -> Iterator[Read]:
             )
         wanted = [name for name in ("id", "_id", "title", "text") if name in names]
         groups, start = _groups_from(file, skip)
-        for batch in file.iter_batches(batch_size=BATCH_ROWS, row_groups=groups, columns=wanted):
+        for batch in file.iter_batches(batch_size=PARQUET_ROWS, row_groups=groups, columns=wanted):
             for row in batch.to_pylist():
                 start += 1
                 if start > skip:
@@ -263,7 +263,7 @@ LAYOUTS: dict[str, Callable[[Path, int], Iterator[Read]]] = {"dpr": _dpr, "atlas
 # -- From a dump to a corpus folder: streaming, in bounded memory, and going on where an earlier build was cut off --
 
 
-SHARD_RECORDS = 16 * CORPUS_BATCH_ROWS
+SHARD_RECORDS = 16 * BATCH_ROWS
 """Records of the dump per shard: what a killed build does again at most."""
 SUFFIX = ".corpus"
 """What is appended to a dump's name for the folder that it is built into."""
@@ -466,7 +466,7 @@ class _Build:
         """Write a shard; yields the ids of its passages."""
         paths = shard_path(self._target, self._shards), self._work / f"natives-{self._shards:05}.arrow"
         with _Writer(paths[0], SCHEMA) as passages, _Writer(paths[1], _WAITING) as natives:
-            for batch in (first, *islice(batches, SHARD_RECORDS // CORPUS_BATCH_ROWS - 1)):
+            for batch in (first, *islice(batches, SHARD_RECORDS // BATCH_ROWS - 1)):
                 entries = [one.entry for one in batch if isinstance(one.entry, Entry)]
                 found = [Passage(passage_id(title, text), title, text) for _, title, text in entries]
                 keys = keys_of([passage.id for passage in found])
@@ -484,7 +484,7 @@ class _Build:
             skip = self._state.place if number == self._state.file else 0
             self._state.file, self._state.place = number, skip
             reading = read(self._files[number], self._layout, skip)
-            while batch := list(islice(reading, CORPUS_BATCH_ROWS)):
+            while batch := list(islice(reading, BATCH_ROWS)):
                 yield batch
 
     def _advance(self, batch: list[Read], entries: list[Entry], new: int) -> None:
@@ -560,7 +560,7 @@ class _Writer:
         self._writer = pa.ipc.new_file(self._sink, schema)
 
     def write(self, table: pa.Table) -> None:
-        self._writer.write_table(table, max_chunksize=CORPUS_BATCH_ROWS)
+        self._writer.write_table(table, max_chunksize=BATCH_ROWS)
 
     def __enter__(self) -> _Writer:
         return self

@@ -1,4 +1,4 @@
-"""The front door: command line, Python API, experiment files, the run loop.
+"""Command line, Python API, experiment files, the run loop.
 
 In a notebook, `from ragmeter import run, load_results, compare` (docs/api.md). In the code, start at `cli.py` (the
 commands) and `api.py` (those functions), then `experiment.py` (what an experiment file may say), `experiment_run.py`

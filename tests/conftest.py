@@ -50,8 +50,8 @@ LONG = {
     "tests/leaderboard/test_security_browser.py": "starts a browser",
     "tests/leaderboard/test_server.py": "starts the web server",
     "tests/ragmeter/test_tutorials.py": "what the documentation shows, as written",
-    "tests/test_house.py::test_a_test_above_the_limit": "starts pytest",
-    "tests/test_house.py::test_doctor": "imports everything that is installed",
+    "tests/test_repository.py::test_a_test_above_the_limit": "starts pytest",
+    "tests/test_repository.py::test_doctor": "imports everything that is installed",
 }
 """Tests that may take longer than `--cpu-limit`: how their ids begin, and why."""
 _modules, _apart_s, _slow, _began = 0, 0.0, dict[str, float](), pytest.StashKey[float]()

@@ -21,7 +21,7 @@ from results import checkpoints
 from results.checkpoints import Checkpoint
 from results.store import Store
 
-# -- What the front door lends to a training that cannot fetch it itself: a judge, since methods know none --
+# -- What is handed to a training that cannot fetch it itself: a judge, since methods know none --
 
 
 MEASURE = "accuracy"

@@ -1,4 +1,4 @@
-"""The house itself: imports, start-up, what a fresh user types first."""
+"""The repository itself: imports, start-up, what a fresh user types first."""
 
 from __future__ import annotations
 

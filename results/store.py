@@ -43,7 +43,7 @@ def insert(connection: duckdb.DuckDBPyConnection, table: str, columns: Mapping[s
     connection.unregister("incoming")
 
 
-_LISTS = {"answers", "golds", "evidence", "supporting_facts", "sentences", "metrics", "parents", "data"}
+_LISTS = {"answers", "golds", "evidence", "supporting_facts", "sentences", "metrics", "parents", "data", "same_questions"}
 _INTEGERS = {"rank", "position", "repetition", "prompt_tokens", "completion_tokens", "memory_tokens", "model_calls", "peak_memory_bytes"}
 _FLOATS = {"score", "value", "seconds", "cost_usd"}
 

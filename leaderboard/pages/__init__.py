@@ -1,1 +1,17 @@
-"""The pages themselves: what is asked, what is shown of it. (Of a folder `pages` Streamlit makes a menu.)"""
+"""The pages of the leaderboard: `app.py` starts them, each is a file with `render`."""
+
+from __future__ import annotations
+
+PAGES = (
+    ("board", "Board", "leaderboard", ""),
+    ("method", "Methods", "science", "methods"),
+    ("compare", "Compare", "compare_arrows", "compare"),
+    ("question", "Questions", "quiz", "questions"),
+    ("style", "Styles", "style", "styles"),
+    ("budget", "Budget", "savings", "budget"),
+    ("judge", "Judges", "gavel", "judges"),
+    ("dataset", "Datasets", "database", "datasets"),
+    ("run", "Runs", "history", "runs"),
+    ("submit", "Submit", "upload", "submit"),
+)
+"""File, title, icon and address of each page; the first is where a visit begins."""

@@ -13,22 +13,10 @@ from pathlib import Path
 import streamlit as st
 
 import ragmeter  # noqa: F401  # So that no folder of the user's is taken for one of our packages.
+from leaderboard.pages import PAGES
 from leaderboard.server import submit_command
 from leaderboard.widgets import style, tell_missing
 
-PAGES = (
-    ("board", "Board", "leaderboard", ""),
-    ("method", "Methods", "science", "methods"),
-    ("compare", "Compare", "compare_arrows", "compare"),
-    ("question", "Questions", "quiz", "questions"),
-    ("style", "Styles", "style", "styles"),
-    ("budget", "Budget", "savings", "budget"),
-    ("judge", "Judges", "gavel", "judges"),
-    ("dataset", "Datasets", "database", "datasets"),
-    ("run", "Runs", "history", "runs"),
-    ("submit", "Submit", "upload", "submit"),
-)
-"""File, title, icon and address of each page; the first is where a visit begins."""
 _LIBRARIES = ("altair", "pandas", "pyarrow", "scipy.stats")
 
 

@@ -16,10 +16,12 @@ from typing import Any
 
 import pytest
 
+from leaderboard import pages
 from leaderboard.elements.nodes import Node, from_json
 
 HERE = Path(__file__).parent
-APP = Path(__file__).parents[2] / "leaderboard" / "app.py"
+APP = Path(pages.__file__).with_name("app.py")
+FILES = {address or "board": file for file, _, _, address in pages.PAGES}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -145,7 +147,7 @@ class App:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("RAGMETER_STORE", str(HERE / "none"))
                 self.test.run()
-            self.test.switch_page(f"scripts/{page}.py")
+            self.test.switch_page(f"{FILES[page]}.py")
             for name, value in parameters.items():
                 self.test.query_params[name] = value
         self.test.run()

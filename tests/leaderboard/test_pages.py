@@ -186,7 +186,7 @@ def test_a_question_of_the_url_outside_the_filter_gives_way_to_the_first(app: St
 def test_pages_share_what_was_chosen(app: Start, filled: Path) -> None:
     page = app(filled).open().choose("Experiment", "open corpus")
     page.test.query_params.clear()
-    page.test.switch_page("scripts/questions.py").run()
+    page.test.switch_page("question.py").run()
     assert page.query["experiment"] == "open corpus"
 
 

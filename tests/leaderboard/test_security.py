@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from leaderboard import pages
 from leaderboard import report as embedding
 from leaderboard.elements.nodes import from_json, is_web_address
 from leaderboard.report import report
@@ -29,7 +30,7 @@ from results.store import Store
 
 Start = Callable[[Path], Any]
 ROOT = Path(__file__).parents[2]
-PAGES = sorted(path.stem for path in (ROOT / "leaderboard" / "scripts").glob("*.py") if path.stem != "submit")
+PAGES = sorted(address or "board" for file, _, _, address in pages.PAGES if file != "submit")
 MARKDOWN = ("markdown", "caption", "title", "header", "subheader", "html", "latex", "code", "text", "json", "alert")
 """What Streamlit draws of texts that it is given, most of it as Markdown."""
 DRAWN = frozenset(("svg", "g", "path", "line", "rect", "circle", "text", "tspan", "title", "desc", "style", "polygon"))

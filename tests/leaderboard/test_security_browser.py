@@ -12,9 +12,10 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
+from leaderboard import pages
+
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[2]
-PAGES = sorted(path.stem for path in (ROOT / "leaderboard" / "scripts").glob("*.py"))
+PAGES = sorted(address or "board" for _, _, _, address in pages.PAGES)
 VIEWS = {"board": ["view=matrix", "view=benchmark"], "runs": ["with=1111111111111111"], "styles": ["experiment=told", ""]}
 PARAMETERS = ("experiment", "board", "metric", "run", "search", "method", "judge", "from")
 ADDRESS = {"board": ""}

@@ -56,7 +56,7 @@ def test_the_page_itself_says_that_the_server_is_read_only(sent: Any, monkeypatc
     testing = pytest.importorskip("streamlit.testing.v1")
     monkeypatch.delenv(server.VARIABLE, raising=False)
     monkeypatch.setenv("RAGMETER_STORE", str(sent.folder))
-    script = Path(server.__file__).parent / "scripts" / "submit.py"
+    script = Path(server.__file__).parent / "pages" / "submit.py"
     test = testing.AppTest.from_file(str(script), default_timeout=60).run()
     said = "".join(element.proto.json for element in test.get("bidi_component"))
     assert "read-only" in said

@@ -18,8 +18,8 @@ from benchmarks.schema import Query
 from methods.api import Evidence, Prediction, Services, Usage
 from methods.registry import MethodConfig, register
 from ragmeter import experiment
-from ragmeter.run.loop import execute
-from ragmeter.run.tasks import Task, states, tasks_of
+from ragmeter.runner.loop import execute
+from ragmeter.runner.tasks import Task, states, tasks_of
 from results.store import Store
 
 TARGET_MS = 1.0

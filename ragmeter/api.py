@@ -28,7 +28,7 @@ from methods.api import FAILED
 from ragmeter import experiment as experiments
 from ragmeter.console import show_battles, show_board
 from ragmeter.experiment import Experiment
-from ragmeter.run.experiment import How, carry_through
+from ragmeter.runner.experiment import How, carry_through
 from results import checkpoints, queries, store_folder
 from results.battles import BattleBoard, battle_boards
 from results.board import Board, boards

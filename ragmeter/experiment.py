@@ -6,7 +6,6 @@ combinations are errors that name the file, the line and the nearest valid key.
 
 from __future__ import annotations
 
-import importlib.resources
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from methods.api import Ranking, Services
 from methods.pipeline import Composition, index_folder
 from methods.registry import METHODS, Component
 from ragmeter import yaml_source
+from ragmeter.experiments import SUFFIX, shipped
 from ragmeter.trainings import TrainingPlan, Trainings, TrainingSpec
 from ragmeter.yaml_source import Source
 from results import store_folder
@@ -88,31 +88,6 @@ def in_setting(setting: Setting, benchmark: Benchmark, services: Services) -> Be
         return list(index.retrieve(queries, n))
 
     return settings.apply(setting, benchmark, services.seed, retrieve)
-
-
-# -- The experiments that come with ragmeter --
-
-
-SUFFIX = ".yaml"
-_FOLDER = "experiments"
-
-
-def shipped() -> dict[str, str]:
-    """The experiments that come with ragmeter: text by name (`demo`, `ark/worlds`, …)."""
-    return {name: file.read_text("utf-8") for name, file in shipped_files()}
-
-
-def shipped_files() -> Iterator[tuple[str, Any]]:
-    """Names and files of these experiments, none of them read."""
-
-    def walk(folder: Any, prefix: str) -> Iterator[tuple[str, Any]]:
-        for item in sorted(folder.iterdir(), key=lambda item: item.name):
-            if item.is_dir():
-                yield from walk(item, f"{prefix}{item.name}/")
-            elif item.name.endswith(SUFFIX):
-                yield prefix + item.name.removesuffix(SUFFIX), item
-
-    yield from walk(importlib.resources.files("ragmeter").joinpath(_FOLDER), "")
 
 
 # -- What an experiment file says, checked before anything is spent --

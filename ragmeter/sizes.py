@@ -15,7 +15,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.io.hub import cache_folder
 from methods.baselines.hybrid import Part
 from methods.baselines.hyde import HydeConfig
-from methods.clara.model import read_config, require_checkpoint
+from methods.clara.checkpoint import read_config, require_checkpoint
 from methods.models.encoder import EncoderConfig
 from methods.models.late_interaction import LateInteractionConfig, M3Config
 from methods.models.weights import locate

@@ -10,8 +10,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from methods.clara.checkpoint import CONFIG, ROWS, read_config
 from methods.clara.config import ADAPTERS
-from methods.clara.model import CONFIG, ROWS, read_config
 from methods.models.weights import CLARA_POCKET, POCKET, locate
 
 # -- `python -m tools.ship_clara CHECKPOINT`: a checkpoint as the package carries it, in half precision --

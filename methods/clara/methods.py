@@ -17,8 +17,8 @@ from benchmarks.core.fingerprint import file_sha256, fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import FAILED, TRUNCATED, Answer, Context, Index, Ranking, Services, Usage
+from methods.clara.checkpoint import CONFIG, ROWS, read_config, require_checkpoint
 from methods.clara.config import Adapter, ClaraConfig
-from methods.clara.model import CONFIG, ROWS, read_config, require_checkpoint
 from methods.clara.prompts import Prompt, answer, answer_from_text, paraphrase
 from methods.clara.store import Compressed, HalfType, Identity, MemoryStore, Scores, Told, cosines, in_memory, write
 from methods.models.weights import device_of, locate, weights_hash

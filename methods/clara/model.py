@@ -9,7 +9,6 @@ clara.generate([answer(question, 5)], memory[chosen.ids], max_new_tokens=32)
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -17,145 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.core.errors import UserError
+from methods.clara.checkpoint import read_config, restore, save
 from methods.clara.config import ADAPTERS, MEMORY, Adapter, ClaraConfig, Part
 from methods.clara.generator import Generator, Memory, Reduction
 from methods.clara.prompts import Layout, Prompt, layout_of
 from methods.models.causal import Generation
 from methods.models.likelihood import CPU_TOKENS, GPU_TOKENS, by_length, padded
-from methods.models.weights import CLARA_POCKET, locate, weights_hash
 from methods.training.adapters import Adapters
 from methods.training.soft_prompts import MemoryRows, Tokens, add_tokens, decoder_of, load_base
-from methods.training.stages import read_json, write_json
-
-# -- A checkpoint: which base, one PEFT folder per adapter, and the rows of the new tokens --
-# clara.json              options, adapters, and a hash of the base
-# compressor/ generator/ reasoner/    each loads by plain `PeftModel.from_pretrained(base, folder)`
-# memory.safetensors      memory [M, h], and marks [2, h]
-#
-# The base is not in it, and must be the one that it was trained on.
-
-
-CONFIG, ROWS = "clara.json", "memory.safetensors"
-LAYOUT = 1
-"""Of the folder; bump it when what it holds changes."""
-
-
-def save(adapters: Adapters, rows: Any, config: ClaraConfig, folder: Path) -> None:
-    """Write a checkpoint; equal models give equal files.
-
-    Args:
-        adapters: All of them are written.
-        rows: The new tokens' rows.
-        config: What the model is.
-        folder: Made if need be.
-    """
-    from safetensors.torch import save_file
-
-    folder.mkdir(parents=True, exist_ok=True)
-    adapters.model.save_pretrained(str(folder), selected_adapters=list(adapters.names), save_embedding_layers=False)
-    # PEFT adds a card of its own, and its settings list layers in no order and name its version.
-    (folder / "README.md").unlink(missing_ok=True)
-    for name in adapters.names:
-        path = folder / name / "adapter_config.json"
-        settings = json.loads(path.read_text("utf-8"))
-        settings.pop("peft_version", None)
-        settings["target_modules"] = sorted(settings["target_modules"])
-        path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", "utf-8")
-    save_file({name: one.detach().cpu().contiguous() for name, one in rows.state_dict().items()}, str(folder / ROWS))
-    write_json(
-        folder / CONFIG,
-        {
-            "layout": LAYOUT,
-            "config": config.model_dump(mode="json"),
-            "adapters": list(adapters.names),
-            "base_hash": weights_hash(config.base, config.revision),
-        },
-    )
-
-
-def read_config(folder: Path) -> tuple[ClaraConfig, tuple[Adapter, ...]]:
-    """What the model of a checkpoint is.
-
-    Returns:
-        Its options, and the adapters that it has.
-
-    Raises:
-        UserError: The folder is no checkpoint of CLaRa, or its base is not the one it was trained on.
-    """
-    path = folder / CONFIG
-    if not path.is_file():
-        raise UserError("this is not a checkpoint of CLaRa", where=str(folder), try_this="a folder that `ragmeter train clara` wrote")
-    told = read_json(path)
-    try:
-        if told["layout"] != LAYOUT:
-            raise UserError(
-                f"this checkpoint has layout {told['layout']}; {LAYOUT} is read",
-                where=str(path),
-                try_this="train it again with this version",
-            )
-        config, base_hash = ClaraConfig.model_validate(told["config"]), told["base_hash"]
-        names = tuple(one for one in ADAPTERS if one in told["adapters"])
-    except (KeyError, TypeError, ValidationError) as error:
-        raise UserError(f"the checkpoint is damaged: {error}", where=str(path), try_this="its original files") from error
-    if weights_hash(config.base, config.revision) != base_hash:
-        raise UserError(
-            f"the base {config.base!r} is not the one that this checkpoint was trained on",
-            where=str(path),
-            try_this="the base as it was, or train again",
-        )
-    return config, names
-
-
-def restore(adapters: Adapters, rows: Any, folder: Path) -> None:
-    """Give a model the weights of a checkpoint; nothing else changes, and nothing opens for training.
-
-    Raises:
-        UserError: A file is missing or damaged, or its tensors are not those of the model.
-    """
-    from peft import get_peft_model_state_dict
-    from safetensors.torch import load_file
-
-    device = str(rows.memory.device)
-    wanted = [(folder / ROWS, dict(rows.state_dict()))]
-    for name in adapters.names:
-        own = get_peft_model_state_dict(adapters.model, adapter_name=name, save_embedding_layers=False)
-        wanted.append((folder / name / "adapter_model.safetensors", own))
-    for path, own in wanted:
-        try:
-            found = load_file(str(path), device=device)
-        except Exception as error:
-            raise UserError(f"a file cannot be read: {error}", where=str(path), try_this="its original files") from error
-        if {key: one.shape for key, one in found.items()} != {key: one.shape for key, one in own.items()}:
-            raise UserError("the file holds other tensors than the model", where=str(path), try_this="its own base")
-        with torch.no_grad():
-            for key, one in own.items():
-                one.copy_(found[key])
-
-
-def require_checkpoint(model: str, *, where: str) -> Path:
-    """The folder of a checkpoint of CLaRa.
-
-    Args:
-        model: A folder, or the name of the adapters that ship.
-        where: The option that names it, for the message.
-
-    Raises:
-        UserError: It is none.
-    """
-    folder = Path(locate(model))
-    if not (folder / CONFIG).is_file():
-        raise UserError(
-            f"{model!r} is not a checkpoint of CLaRa",
-            where=where,
-            try_this=f"a folder that `ragmeter train clara` wrote, or {CLARA_POCKET}, which ships",
-        )
-    return folder
-
 
 # -- Documents and questions to memory vectors: the last states of M memory tokens that stand behind a text --
 # A text is `begin bos text eos` and then the memory tokens; of a long one the end is cut, its eos with it. Attention is

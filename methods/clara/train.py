@@ -366,7 +366,7 @@ def _with_model(config: ClaraTrainingConfig) -> ClaraTrainingConfig:
     """Options whose model is that of the checkpoint to begin from, where they do not say."""
     if config.start is None or "model" in config.model_fields_set:
         return config
-    from methods.clara.model import read_config, require_checkpoint
+    from methods.clara.checkpoint import read_config, require_checkpoint
 
     found, _ = read_config(require_checkpoint(config.start, where="start"))
     return config.model_copy(update={"model": found})

@@ -411,7 +411,3 @@ def main() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     tolerant()
     sys.exit(answer(app) if asked() else ended(app))
-
-
-if __name__ == "__main__":
-    main()

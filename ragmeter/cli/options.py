@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from ragmeter.experiment import shipped_files
+from ragmeter.experiments import shipped_files
 from results import DEFAULT_STORE, store_folder
 
 # -- What the Tab key offers: names, from where they are registered or stored --

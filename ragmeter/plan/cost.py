@@ -20,6 +20,7 @@ from methods.baselines.graph.cross_encoder_training import GraphCrossEncoderTrai
 from methods.baselines.graph.skp import SkpTrainingConfig
 from methods.baselines.hyde import HydeConfig
 from methods.baselines.rq_rag import PROMPTS, QUERY_TOKENS, PromptedConfig, TreeConfig
+from methods.clara.checkpoint import read_config, require_checkpoint
 from methods.clara.config import ClaraConfig, ClaraTrainingConfig
 from methods.clara.methods import (
     CheckpointOptions,
@@ -31,7 +32,6 @@ from methods.clara.methods import (
     ClaraTextConfig,
     WritingOptions,
 )
-from methods.clara.model import read_config, require_checkpoint
 from methods.clara.prompts import answer, answer_from_text, messages
 from methods.gpr.config import GprTrainingConfig
 from methods.models.causal import CausalConfig

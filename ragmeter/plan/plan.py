@@ -28,7 +28,7 @@ from ragmeter.experiment import BenchmarkPlan, Experiment, MethodPlan, candidate
 from ragmeter.plan.cost import Assumptions, Cost, Index, JudgeRow, Weights, Work, indexes, judge_rows, parts, total
 from ragmeter.plan.shapes import Sample, Shape, samples, shape_of
 from ragmeter.plan.training import Classroom, TrainingRow, references_of, training_rows
-from ragmeter.run.tasks import MINIMUM_FREE_BYTES, Loaded, Task, default_metrics
+from ragmeter.runner.tasks import MINIMUM_FREE_BYTES, Loaded, Task, default_metrics
 from ragmeter.sizes import ModelSize, files_of, models_in
 from ragmeter.trainings import TrainingPlan
 from results import queries

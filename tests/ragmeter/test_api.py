@@ -22,7 +22,7 @@ from methods.api import Prediction
 from methods.registry import METHODS, MethodConfig, register
 from ragmeter import Broke, UserError, experiment
 from ragmeter.api import Compared, Results, compare, load_results, run
-from ragmeter.run.loop import execute
+from ragmeter.runner.loop import execute
 from results import queries
 from results.board import boards
 from results.compare import diff
@@ -95,7 +95,7 @@ def test_what_is_offered_is_there_and_nothing_else() -> None:
         ragmeter.runn  # noqa: B018
     assert issubclass(Broke, UserError)
     # The module of the run loop must not take the function's name away.
-    assert execute.__module__ == "ragmeter.run.loop"
+    assert execute.__module__ == "ragmeter.runner.loop"
     assert callable(ragmeter.run)
 
 

@@ -12,7 +12,7 @@ from benchmarks.core.errors import UserError
 from methods.readers.prompts import ReadingOptions
 from methods.training import TRAININGS
 from ragmeter import experiment
-from ragmeter.run.tasks import tasks_of
+from ragmeter.runner.tasks import tasks_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = ("table2", "table3", "table4", "table7", "baselines")
@@ -143,7 +143,7 @@ def test_a_benchmark_without_instructions_is_told_before_anything_runs() -> None
 
 def tasks_of_nothing(text: str) -> Any:
     """The task, whose run is described only when it is asked for."""
-    from ragmeter.run.tasks import Task, load_benchmark
+    from ragmeter.runner.tasks import Task, load_benchmark
 
     loaded = experiment.parse(text.replace("READING", "benchmark"), "small")
     return [Task(loaded.name, load_benchmark(loaded.benchmarks[0], None), loaded.methods[0], 0)]

@@ -13,7 +13,7 @@ from benchmarks.core.errors import UserError
 from methods.training import TRAININGS
 from ragmeter import experiment
 from ragmeter.experiment import Experiment, MethodPlan
-from ragmeter.run.tasks import load_benchmark, tasks_of
+from ragmeter.runner.tasks import load_benchmark, tasks_of
 
 ROOT = Path(__file__).resolve().parents[2]
 READERS = {"llama-2-7b-chat": "meta-llama/Llama-2-7b-chat-hf", "flan-t5-xl": "google/flan-t5-xl", "gpt-3.5-turbo": "gpt-3.5-turbo"}

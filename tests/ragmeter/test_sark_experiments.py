@@ -14,7 +14,7 @@ from methods.sark.data import training_benchmarks
 from methods.training import TRAININGS
 from ragmeter import experiment
 from ragmeter.experiment import Experiment, MethodPlan
-from ragmeter.run.tasks import load_benchmark, tasks_of
+from ragmeter.runner.tasks import load_benchmark, tasks_of
 from results.variants import told_by_name
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -20,7 +20,7 @@ from methods.training import Silent
 from ragmeter.cli import errors
 from ragmeter.cli.commands import doctor
 from ragmeter.cli.commands.run import PlanRequest, plan
-from ragmeter.run.training import Job
+from ragmeter.runner.training import Job
 from results.store import Store
 
 Command = Callable[..., tuple[int, str, str]]

@@ -15,7 +15,7 @@ from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from methods.models.weights import checkpoints_named, weights_hash
 from methods.pipeline import Composition
 from methods.registry import Component
-from ragmeter.run.provenance import provenance
+from ragmeter.runner.provenance import provenance
 from results import checkpoints
 from results.checkpoints import CARD, describe, register, verify
 from results.queries import RunRow

@@ -14,8 +14,8 @@ from judges.metric import METRICS, register
 from methods.api import Services
 from ragmeter import experiment
 from ragmeter.console import show_board
-from ragmeter.run.loop import execute
-from ragmeter.run.tasks import states, tasks_of
+from ragmeter.runner.loop import execute
+from ragmeter.runner.tasks import states, tasks_of
 from results.board import boards
 from results.invariants import check_run, violations
 from results.store import Store

@@ -18,7 +18,7 @@ from ragmeter.cli.commands.run import carry_and_show
 from ragmeter.console import Folding, cell_text, complain, emit, err, in_words, listing, out
 from ragmeter.experiment import Experiment
 from ragmeter.plan.shapes import absences
-from ragmeter.run.experiment import How
+from ragmeter.runner.experiment import How
 from results import store_folder
 from results.board import Board, boards
 from results.budget import budget_curves

@@ -18,8 +18,8 @@ from benchmarks.registry import DATASETS
 from judges.metric import METRICS
 from methods.registry import METHODS, PROBES
 from ragmeter.console import emit, out
-from ragmeter.run.provenance import installed
-from ragmeter.run.tasks import MINIMUM_FREE_BYTES
+from ragmeter.runner.provenance import installed
+from ragmeter.runner.tasks import MINIMUM_FREE_BYTES
 from results import store_folder
 from results.database import Database
 

@@ -21,10 +21,10 @@ from methods.models.reply_cache import ResponseCache
 from ragmeter.cli.commands.list import option_rows
 from ragmeter.console import PROSE, emit, err, listing, out, show_battles, shown_share
 from ragmeter.experiment import JudgePlan
-from ragmeter.run import judging
-from ragmeter.run.loop import Interrupted
-from ragmeter.run.progress import JudgingProgress
-from ragmeter.run.rewriting import judge_of, settings
+from ragmeter.runner import judging
+from ragmeter.runner.loop import Interrupted
+from ragmeter.runner.progress import JudgingProgress
+from ragmeter.runner.rewriting import judge_of, settings
 from results import checkpoints, judgements, queries, records, store_folder
 from results import labels as labelling
 from results.battles import BattleBoard, battle_boards

@@ -17,7 +17,7 @@ from methods.registry import METHODS, Component, MethodEntry
 from ragmeter import experiment
 from ragmeter.conformance import Check, check_dataset, check_method
 from ragmeter.console import PROSE, WHOLE, emit, listing, out
-from ragmeter.run.rewriting import refusal
+from ragmeter.runner.rewriting import refusal
 from results import queries, store_folder
 from results.published import Figure, figures, find
 from results.store import Store

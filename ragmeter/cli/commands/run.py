@@ -18,8 +18,8 @@ from ragmeter.experiment import Experiment
 from ragmeter.plan.cost import Assumptions, Cost
 from ragmeter.plan.plan import WAITING, Plan, TaskRow, plan_of
 from ragmeter.plan.training import TrainingRow
-from ragmeter.run.experiment import How, carry_through, limited
-from ragmeter.run.loop import Outcome
+from ragmeter.runner.experiment import How, carry_through, limited
+from ragmeter.runner.loop import Outcome
 from results import queries, store_folder
 from results.battles import battle_boards
 from results.board import boards, stem

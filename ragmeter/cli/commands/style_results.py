@@ -24,8 +24,8 @@ from ragmeter.cli.commands.results import metric_list
 from ragmeter.cli.commands.styles import Asked
 from ragmeter.console import emit, listing, offering_score, out
 from ragmeter.experiment import MethodPlan
-from ragmeter.run.progress import CountingProgress
-from ragmeter.run.rewriting import refusal, settings
+from ragmeter.runner.progress import CountingProgress
+from ragmeter.runner.rewriting import refusal, settings
 from results import queries, store_folder
 from results.statistics.core import Difference, Estimate
 from results.statistics.intervals import estimates

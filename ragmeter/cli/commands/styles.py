@@ -29,11 +29,11 @@ from methods.models.endpoint import Estimate
 from ragmeter.cli.commands.list import options_given
 from ragmeter.console import emit, err, listing, out
 from ragmeter.experiment import candidate_retriever, in_setting, read_setting
-from ragmeter.run import rewriting as rewriters
-from ragmeter.run.loop import Interrupted
-from ragmeter.run.progress import CountingProgress
-from ragmeter.run.rewriting import settings
-from ragmeter.run.tasks import require_device
+from ragmeter.runner import rewriting as rewriters
+from ragmeter.runner.loop import Interrupted
+from ragmeter.runner.progress import CountingProgress
+from ragmeter.runner.rewriting import settings
+from ragmeter.runner.tasks import require_device
 from results import store_folder
 from results.statistics.intervals import estimates
 from results.store import Store

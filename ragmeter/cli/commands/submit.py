@@ -26,9 +26,9 @@ from methods.api import Ranking, Services
 from methods.pipeline import index_folder
 from methods.registry import Component
 from ragmeter.console import emit, err, listing, out, show_board
-from ragmeter.run.provenance import environment
-from ragmeter.run.rewriting import refusal
-from ragmeter.run.tasks import default_metrics
+from ragmeter.runner.provenance import environment
+from ragmeter.runner.rewriting import refusal
+from ragmeter.runner.tasks import default_metrics
 from results import checkpoints, queries, store_folder, trec
 from results.board import board
 from results.queries import RunRow

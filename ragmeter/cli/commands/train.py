@@ -49,11 +49,11 @@ from methods.training.stages import write_json
 from ragmeter import yaml_source
 from ragmeter.cli.commands.list import option_rows, options_given
 from ragmeter.console import PROSE, emit, err, listing, out
-from ragmeter.run.loop import Interrupted
-from ragmeter.run.progress import TrainingProgress
-from ragmeter.run.rewriting import refusal, settings
-from ragmeter.run.tasks import require_device
-from ragmeter.run.training import Job
+from ragmeter.runner.loop import Interrupted
+from ragmeter.runner.progress import TrainingProgress
+from ragmeter.runner.rewriting import refusal, settings
+from ragmeter.runner.tasks import require_device
+from ragmeter.runner.training import Job
 from results import store_folder
 from results.checkpoints import Checkpoint
 from results.redaction import echoed, without_secrets

@@ -13,8 +13,9 @@ import torch
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import folder_sha256
+from methods.clara.checkpoint import read_config, require_checkpoint
 from methods.clara.config import ADAPTERS, ClaraConfig
-from methods.clara.model import Clara, read_config, require_checkpoint
+from methods.clara.model import Clara
 from methods.clara.prompts import answer, answer_from_text, paraphrase, qa_pairs, qa_target
 from methods.models.pocket import prompt as pocket
 

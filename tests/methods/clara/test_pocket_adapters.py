@@ -9,9 +9,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from benchmarks.core.errors import UserError  # noqa: E402
+from methods.clara.checkpoint import require_checkpoint  # noqa: E402
 from methods.clara.config import PoolConfig, ValidateOptions  # noqa: E402
 from methods.clara.data import joint_rows  # noqa: E402
-from methods.clara.model import Clara, require_checkpoint  # noqa: E402
+from methods.clara.model import Clara  # noqa: E402
 from methods.clara.rows import JointRow  # noqa: E402
 from methods.clara.train import answered, answered_from_text  # noqa: E402
 from methods.models.weights import CLARA_POCKET, locate  # noqa: E402

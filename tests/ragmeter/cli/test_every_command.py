@@ -186,7 +186,7 @@ def test_nothing_but_a_group_shows_its_help(line: str, say: Say) -> None:
 
 
 class Stopped(Exception):
-    """Like `ragmeter.run.loop.Interrupted`."""
+    """Like `ragmeter.runner.loop.Interrupted`."""
 
     exit_code = 130
 

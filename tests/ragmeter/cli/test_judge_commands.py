@@ -17,7 +17,7 @@ import pytest
 from judges import llm as judge_templates
 from judges.judge import JUDGES, Judge
 from methods.models.server import ChatRequest
-from ragmeter.run import judging
+from ragmeter.runner import judging
 from ragmeter.scripted import WorldTruth
 from results import judgements
 from results.store import Store

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from benchmarks.core.errors import UserError
 from ragmeter.cli.commands import doctor
 from ragmeter.cli.commands.run import dollars
-from ragmeter.run.rewriting import judge_of, settings
+from ragmeter.runner.rewriting import judge_of, settings
 from results import checkpoints, queries
 from results.statistics.core import Support, doubt_about_difference
 
@@ -87,10 +86,7 @@ def test_doctor_offers_what_works(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert {"extra notebook", "extra ann"} <= set(found)
     assert all("pip install '.[" in remedy and "-c constraints.txt" in remedy for remedy in found.values())
     # An installed wheel has no pyproject.toml beside it.
-    copy = tmp_path / "ragmeter" / "commands" / "diagnosis.py"
-    copy.parent.mkdir(parents=True)
-    shutil.copy(doctor.__file__, copy)
-    monkeypatch.setattr(doctor, "__file__", str(copy))
+    monkeypatch.setattr(doctor, "HOME", tmp_path)
     found = {finding.what: finding.remedy for finding in doctor._extras()}
     assert found["extra ann"].startswith("pip install 'faiss-cpu")
     assert "'openai" in found["extra grounding"], "an extra's own extras come along"

@@ -19,10 +19,10 @@ from ragmeter.cli import app
 from ragmeter.plan.cost import Assumptions, Weights, reading_cost
 from ragmeter.plan.plan import Plan, plan_of
 from ragmeter.plan.shapes import shape_of
-from ragmeter.run.experiment import limited
-from ragmeter.run.loop import execute
-from ragmeter.run.progress import RunProgress
-from ragmeter.run.tasks import estimate, states, tasks_of
+from ragmeter.runner.experiment import limited
+from ragmeter.runner.loop import execute
+from ragmeter.runner.progress import RunProgress
+from ragmeter.runner.tasks import estimate, states, tasks_of
 from results.store import Store
 
 MADE_SLOWLY = {"gpr/worlds", "gpr/ablations", "sark/ablations"}

@@ -8,7 +8,7 @@ from typing import Any
 from judges.judge import Judge
 from methods.api import Services
 from ragmeter.experiment import JudgePlan
-from ragmeter.run.judging import execute, judgings
+from ragmeter.runner.judging import execute, judgings
 from results import queries
 from results.queries import RunRow
 from results.store import Store

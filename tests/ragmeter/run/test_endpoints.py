@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.core.errors import Broke, UserError
 from ragmeter import experiment
-from ragmeter.run.tasks import TaskState, estimate, preflight, reach, require_device, states, tasks_of
+from ragmeter.runner.tasks import TaskState, estimate, preflight, reach, require_device, states, tasks_of
 from ragmeter.scripted import WorldTruth
 from results.store import Store
 

@@ -15,8 +15,8 @@ from methods.api import FAILED, Prediction, Services
 from methods.models.server import ChatRequest, Refused
 from ragmeter.cli.commands import run as running
 from ragmeter.experiment import JudgePlan
-from ragmeter.run import judging
-from ragmeter.run.judging import judgings
+from ragmeter.runner import judging
+from ragmeter.runner.judging import judgings
 from ragmeter.scripted import WorldTruth
 from results import judgements
 from results.battles import battle_boards

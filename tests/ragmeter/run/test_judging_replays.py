@@ -14,7 +14,7 @@ from judges.judge import Judge, Score
 from methods.api import Services
 from methods.models.reply_cache import ResponseCache
 from methods.models.server import ChatRequest
-from ragmeter.run.judging import LOST, Replayed, replay
+from ragmeter.runner.judging import LOST, Replayed, replay
 from ragmeter.scripted import WorldTruth
 from results import judgements, queries
 from results.battles import battle_boards

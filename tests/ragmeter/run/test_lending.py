@@ -14,7 +14,7 @@ from judges.llm.ask import LLMJudgeConfig
 from methods.api import Services
 from methods.sark.config import SarkDataConfig
 from methods.training import Silent, TrainedStage, TrainingConfig, TrainingEntry, Workshop
-from ragmeter.run.training import Job, judge_for
+from ragmeter.runner.training import Job, judge_for
 from results.store import Store
 
 

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from ragmeter.run import progress
+from ragmeter.runner import progress
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 160])

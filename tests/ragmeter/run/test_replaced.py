@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ragmeter import experiment
-from ragmeter.run.tasks import tasks_of
+from ragmeter.runner.tasks import tasks_of
 from results import queries
 from results.store import Store, left_behind
 

@@ -21,8 +21,8 @@ from methods.api import Evidence, Prediction, Services, Usage
 from methods.pipeline import Composition
 from methods.registry import METHODS, Component, MethodConfig, register
 from ragmeter import experiment
-from ragmeter.run.loop import Outcome, execute
-from ragmeter.run.tasks import Task, states, tasks_of
+from ragmeter.runner.loop import Outcome, execute
+from ragmeter.runner.tasks import Task, states, tasks_of
 from results import queries
 from results.board import boards
 from results.store import FAILED_RUN, FINISHED, Store

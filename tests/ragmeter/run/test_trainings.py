@@ -20,8 +20,8 @@ from methods.registry import METHODS, MethodConfig, register
 from methods.training import Silent, TrainedStage, TrainingConfig, Workshop, register_training
 from ragmeter import experiment
 from ragmeter.cli import app
-from ragmeter.run.loop import Interrupted
-from ragmeter.run.training import Job
+from ragmeter.runner.loop import Interrupted
+from ragmeter.runner.training import Job
 from ragmeter.trainings import references
 from results.store import Store
 

@@ -18,8 +18,8 @@ from methods.models.server import ChatRequest
 from methods.readers.prompts import bare_answer
 from methods.registry import Component
 from ragmeter import experiment
-from ragmeter.run.loop import execute
-from ragmeter.run.tasks import states, tasks_of
+from ragmeter.runner.loop import execute
+from ragmeter.runner.tasks import states, tasks_of
 from ragmeter.scripted import CORRUPTIONS, NAME, UNKNOWN, WorldTruth, corrupt
 from ragmeter.scripted.prompt_patterns import template_pattern
 from results.store import FINISHED, Store

@@ -13,7 +13,7 @@ from rich.table import Column
 from rich.text import Text
 
 from ragmeter.console import err, in_words
-from ragmeter.run.tasks import Task
+from ragmeter.runner.tasks import Task
 
 _WIDE = 110
 """From so many columns on the bar is long."""

@@ -15,11 +15,11 @@ from methods.api import Services
 from methods.models.endpoint import Estimate
 from ragmeter.console import err
 from ragmeter.experiment import Experiment, place_of_data
-from ragmeter.run import judging
-from ragmeter.run.loop import Interrupted, Outcome, execute
-from ragmeter.run.progress import JudgingProgress, RunProgress, TrainingProgress
-from ragmeter.run.tasks import Task, TaskState, estimate, preflight, reach, ready_part, states, tasks_of
-from ragmeter.run.training import carry_out
+from ragmeter.runner import judging
+from ragmeter.runner.loop import Interrupted, Outcome, execute
+from ragmeter.runner.progress import JudgingProgress, RunProgress, TrainingProgress
+from ragmeter.runner.tasks import Task, TaskState, estimate, preflight, reach, ready_part, states, tasks_of
+from ragmeter.runner.training import carry_out
 from results import labels, queries
 from results.store import Store, left_behind
 

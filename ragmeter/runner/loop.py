@@ -23,7 +23,7 @@ from judges.metric import parse as parse_metric
 from judges.score import score
 from methods.api import Control, Indexed, Method, Prediction, Services
 from ragmeter.experiment import in_setting
-from ragmeter.run.tasks import Task, TaskState
+from ragmeter.runner.tasks import Task, TaskState
 from results.board import added_columns
 from results.database import DiskFull
 from results.invariants import check_run

@@ -15,7 +15,7 @@ from benchmarks.core.fingerprint import fingerprint
 from judges.llm.match import MatchVerdicts
 from methods.api import Judge, Services
 from methods.training import Progress, TrainedStage, TrainingConfig, TrainingEntry, Workshop
-from ragmeter.run.rewriting import judge_measuring
+from ragmeter.runner.rewriting import judge_measuring
 from ragmeter.trainings import TrainingPlan, checkpoint_home, identity
 from results import checkpoints
 from results.checkpoints import Checkpoint

@@ -20,7 +20,7 @@ from methods.api import Context, Method, Reading, Services
 from methods.models.endpoint import Estimate
 from methods.registry import require_extra
 from ragmeter.experiment import BenchmarkPlan, Experiment, MethodPlan, candidate_retriever
-from ragmeter.run.provenance import environment, provenance
+from ragmeter.runner.provenance import environment, provenance
 from ragmeter.trainings import TrainingPlan
 from results.store import FINISHED, Run, Store
 

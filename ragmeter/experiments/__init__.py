@@ -1,0 +1,27 @@
+"""The experiments that come with ragmeter."""
+
+from __future__ import annotations
+
+import importlib.resources
+from collections.abc import Iterator
+from typing import Any
+
+SUFFIX = ".yaml"
+
+
+def shipped() -> dict[str, str]:
+    """The experiments that come with ragmeter: text by name (`demo`, `ark/worlds`, …)."""
+    return {name: file.read_text("utf-8") for name, file in shipped_files()}
+
+
+def shipped_files() -> Iterator[tuple[str, Any]]:
+    """Names and files of these experiments, none of them read."""
+
+    def walk(folder: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+        for item in sorted(folder.iterdir(), key=lambda item: item.name):
+            if item.is_dir():
+                yield from walk(item, f"{prefix}{item.name}/")
+            elif item.name.endswith(SUFFIX):
+                yield prefix + item.name.removesuffix(SUFFIX), item
+
+    yield from walk(importlib.resources.files("ragmeter.experiments"), "")

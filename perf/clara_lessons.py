@@ -47,7 +47,7 @@ def steps(stage: Any, reduced: bool) -> list[Callable[[int], float]]:
     from methods.clara.config import ClaraTrainingConfig
     from methods.clara.data import in_lessons, training_rows
     from methods.clara.objective import Compression
-    from methods.clara.train import begin, lessons
+    from methods.clara.stages import begin, lessons
     from methods.training import TRAININGS
 
     worlds = {"worlds": 1, "questions": 1500, "candidates": 20, "mix": {"single": 1.0}}

@@ -25,7 +25,7 @@ from filelock import FileLock, Timeout
 
 from benchmarks.core.errors import Broke, UserError
 
-FILE = "store.duckdb"
+FILE, WANTED = "store.duckdb", "store.wanted"
 SCHEMA = 6
 """The version of `schema.sql`."""
 PATIENCE_S = 60.0
@@ -153,7 +153,7 @@ class _Shared:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._wanted = path.with_name("store.wanted")
+        self._wanted = path.with_name(WANTED)
         # Readers of a process that writes are not kept apart by the lock of DuckDB, which any copying of the file in
         # this process would free.
         self._lock = FileLock(str(path.with_name("store.lock")), timeout=0, thread_local=False)

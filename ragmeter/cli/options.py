@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import glob
+import time
 from collections.abc import Callable, Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -168,20 +169,26 @@ def profiles(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _stored(ctx: typer.Context, query: str) -> list[Any]:
-    """Rows of the store that the command line names; none where there is no store, or somebody is writing to it."""
-    from results.database import FILE
+    """Rows of the store that the command line names; none where there is no store, or somebody writes to it all the time."""
+    from results.database import FILE, WANTED
 
     path = store_folder(ctx.params.get("store")) / FILE
     if not path.is_file():
         return []
     import duckdb
 
-    try:
-        # Not by `results.Store`, which waits for its turn: Tab only looks.
-        with closing(duckdb.connect(str(path), read_only=True)) as connection:
-            return connection.execute(query).fetchall()
-    except duckdb.Error:
-        return []
+    # Not by `results.Store`, which waits for its turn: somebody has pressed Tab.
+    for _ in range(25):
+        try:
+            with closing(duckdb.connect(str(path), read_only=True)) as connection:
+                return connection.execute(query).fetchall()
+        except duckdb.IOException:
+            with suppress(OSError):
+                path.with_name(WANTED).touch()
+            time.sleep(0.02)
+        except duckdb.Error:
+            break
+    return []
 
 
 _RUNS = """

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 from methods.clara.model import Clara  # noqa: E402
 from methods.clara.prompts import PARAPHRASES, paraphrase, qa_pairs  # noqa: E402
 from methods.clara.rows import InstructionRow, JointRow, ScpRow  # noqa: E402
-from methods.clara.train import answered, begin, trained  # noqa: E402
+from methods.clara.stages import answered, begin, trained  # noqa: E402
 
 SMALL = {"lora": {"r": 16, "alpha": 32}, "max_length": 4, "rate": 2}
 

@@ -14,7 +14,7 @@ from methods.clara.config import PoolConfig, ValidateOptions  # noqa: E402
 from methods.clara.data import joint_rows  # noqa: E402
 from methods.clara.model import Clara  # noqa: E402
 from methods.clara.rows import JointRow  # noqa: E402
-from methods.clara.train import answered, answered_from_text  # noqa: E402
+from methods.clara.stages import answered, answered_from_text  # noqa: E402
 from methods.models.weights import CLARA_POCKET, locate  # noqa: E402
 from tools.ship_clara import LARGEST_BYTES, ship  # noqa: E402
 

@@ -17,7 +17,7 @@ from methods.api import Services  # noqa: E402
 from methods.clara import data as material  # noqa: E402
 from methods.clara.config import ClaraTrainingConfig  # noqa: E402
 from methods.clara.model import Clara  # noqa: E402
-from methods.clara.train import begin, finish  # noqa: E402
+from methods.clara.stages import begin, finish  # noqa: E402
 from methods.training import TRAININGS  # noqa: E402
 from methods.training.loop import Schedule  # noqa: E402
 

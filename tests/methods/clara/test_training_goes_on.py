@@ -22,7 +22,8 @@ from methods.clara.data import fits  # noqa: E402
 from methods.clara.model import Clara  # noqa: E402
 from methods.clara.objective import FrozenDocuments  # noqa: E402
 from methods.clara.prompts import answer  # noqa: E402
-from methods.clara.train import ClaraTraining, answered, begin, losses, prepare, trained, validator  # noqa: E402  # noqa: E402
+from methods.clara.stages import answered, begin, losses, prepare, trained, validator  # noqa: E402
+from methods.clara.train import ClaraTraining  # noqa: E402
 from methods.training import Silent, TrainedStage, Workshop  # noqa: E402
 
 PRETRAINED = {"compressor", "generator", "memory"}

@@ -11,7 +11,7 @@ import torch
 from methods.clara.config import ClaraConfig, ClaraTrainingConfig
 from methods.clara.model import Clara
 from methods.clara.rows import InstructionRow, JointRow, ScpRow
-from methods.clara.train import prepare
+from methods.clara.stages import prepare
 from methods.clara.trainer import StageTrainer
 from methods.training import Silent
 

@@ -1,0 +1,293 @@
+"""What sets the stages apart: where they begin, exactly what they train, what they learn from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import fingerprint
+from benchmarks.text import cover_em
+from methods.clara.config import Adapter, ClaraTrainingConfig, JointStage, Part, Stage, StepOptions, SupervisedStage, ValidateOptions
+from methods.clara.data import Lesson, Row, fitting_lessons, fitting_rows, in_lessons, in_rows, instruction_lessons, scp_lessons
+from methods.clara.model import Clara, Encoded
+from methods.clara.objective import Compression, FrozenDocuments, Joint, Supervised, candidates_of, recalls
+from methods.clara.prompts import Prompt, answer, answer_from_text
+from methods.clara.rows import InstructionRow, JointRow, ScpRow
+from methods.clara.trainer import Objective
+from methods.training import Progress
+from methods.training.loop import Validate
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A stage that is ready to be trained.
+
+    Attributes:
+        objective: Its loss.
+        rows: What it learns from.
+        train: Steps and rates.
+        too_long: Questions and paraphrases that were left out for their length.
+    """
+
+    objective: Objective[Any]
+    rows: Sequence[Any]
+    train: StepOptions
+    too_long: int = 0
+
+
+def begin(config: ClaraTrainingConfig, stage: Stage, parent: str | None, device: str | None) -> Clara:
+    """The model as a stage begins, exactly what it trains open for training.
+
+    Args:
+        config: All options.
+        stage: The stage.
+        parent: The checkpoint that it begins from; None: the bare base.
+        device: Where it is trained.
+
+    Raises:
+        UserError: The checkpoint is of another model than the options say.
+    """
+    if parent is None:
+        clara = Clara.open(config.model, device=device, seed=config.seed)
+    else:
+        clara = Clara.load(Path(parent), device)
+        if clara.config != config.model:
+            raise UserError(
+                "the checkpoint is of a model with other options",
+                where=f"start: {parent}",
+                try_this="leave `model` out: the checkpoint says what it is; k and tau are also options of joint",
+            )
+    if stage == "instruction" and config.instruction.reinit_generator:
+        clara.adapters.reset("generator", _seed(config, stage))
+    if stage in ("supervised", "joint"):
+        begins = config.joint.reasoner if stage == "joint" else config.supervised.reasoner
+        if begins == "compressor":
+            clara.adapters.copy("compressor", "reasoner")
+        elif begins == "random":
+            clara.adapters.reset("reasoner", _seed(config, stage))
+    clara.recompute_activations(config.recompute)
+    clara.set_trainable(trained(config, stage))
+    return clara
+
+
+def trained(config: ClaraTrainingConfig, stage: Stage) -> set[Part]:
+    """Exactly what a stage trains."""
+    if stage == "scp":
+        return {"compressor", "generator", "memory"}
+    if stage == "supervised":
+        return {"reasoner"}
+    if stage == "joint":
+        return {"generator"} if config.joint.selection == "frozen" else {"reasoner", "generator"}
+    options = config.instruction
+    if options.trains == "generator":
+        return {"generator"}
+    # Behind pretraining memory rows are frozen; without it nothing else would ever train them.
+    pretrained = config.start is not None or "scp" in config.planned
+    return {"compressor", "generator"} if options.freeze_memory and pretrained else {"compressor", "generator", "memory"}
+
+
+def prepare(
+    config: ClaraTrainingConfig, stage: Stage, clara: Clara, rows: Sequence[Row], folder: Path, progress: Progress, process: Any = None
+) -> Prepared:
+    """Make a stage's objective.
+
+    Args:
+        config: All options.
+        stage: The stage.
+        clara: The model as it begins.
+        rows: Its rows.
+        folder: Where documents are kept that a frozen compressor encodes.
+        progress: Told of these.
+        process: Of `accelerate`; None: one process.
+    """
+    if stage in ("scp", "instruction"):
+        options = config.scp if stage == "scp" else config.instruction
+        taught = in_lessons(lessons(config, rows), config.data.unheard, config.seed)
+        kept = fitting_lessons(taught, clara.generator, config.skip_long)
+        return Prepared(Compression(clara, options, process), kept, options.train, _asked(taught) - _asked(kept))
+    asked = in_rows([row for row in rows if isinstance(row, JointRow)], config.data.unheard, config.seed)
+    stage_options = config.joint if stage == "joint" else config.supervised
+    every = len(asked)
+    if stage == "joint":
+        asked = fitting_rows(asked, clara.generator, config.joint.k or clara.config.k, config.skip_long)
+    frozen = _frozen(clara, asked, stage_options, folder, progress, process)
+    if stage == "joint":
+        objective = Joint(clara, config.joint, frozen, process)
+        return Prepared(objective, asked, config.joint.train, every - len(asked))
+    tau = config.supervised.tau or clara.config.tau
+    return Prepared(Supervised(clara, tau, frozen, clara.config.k, process), asked, config.supervised.train)
+
+
+def _asked(lessons: Sequence[Lesson]) -> int:
+    return sum(len(one.exchanges) for one in lessons)
+
+
+def finish(config: ClaraTrainingConfig, stage: Stage, clara: Clara) -> None:
+    """Leave the model as its checkpoint is to be.
+
+    Until a stage trains the reasoner it is the compressor, so that every checkpoint can rank. What joint training chose
+    by is what its checkpoint says.
+    """
+    if stage in ("scp", "instruction"):
+        clara.adapters.copy("compressor", "reasoner")
+    if stage == "joint":
+        given = {"k": config.joint.k, "tau": config.joint.tau}
+        clara.config = clara.config.model_copy(update={name: one for name, one in given.items() if one is not None})
+
+
+def lessons(config: ClaraTrainingConfig, rows: Sequence[Row]) -> list[Lesson]:
+    """Rows as they are taught: each paraphrase in a wording of its own, drawn from the seed and the row."""
+    pretraining = [row for row in rows if isinstance(row, ScpRow)]
+    tuning = [row for row in rows if isinstance(row, InstructionRow)]
+    return [*scp_lessons(pretraining, config.scp, config.seed), *instruction_lessons(tuning, config.instruction, config.seed)]
+
+
+def _frozen(
+    clara: Clara, rows: Sequence[JointRow], options: SupervisedStage | JointStage, folder: Path, progress: Progress, process: Any
+) -> Callable[[Sequence[str]], Any]:
+    """Where the memory of candidates comes from: a folder, or the compressor itself."""
+    if options.documents == "anew":
+        return lambda texts: _anew(clara, texts)
+    clara.module.eval()
+    texts = (text for row in rows for text in row.documents)
+    shape = clara.memory_tokens, clara.hidden_size
+    dtype = clara.base.get_input_embeddings().weight.dtype
+    documents = FrozenDocuments(
+        texts, lambda some: clara.encode(some).memory, shape, dtype, folder, 8 * options.train.micro_batch, progress, process
+    )
+    return documents.of
+
+
+def _anew(clara: Clara, texts: Sequence[str]) -> Any:
+    with torch.no_grad(), clara.evaluating():
+        return clara.encode(texts).memory.detach().cpu()
+
+
+def _seed(config: ClaraTrainingConfig, stage: Stage) -> int:
+    """Another one than the adapters' first factors were drawn from."""
+    return int(fingerprint("clara", stage, config.seed), 16) % 2**32
+
+
+# -- What a model in training is worth on held-out rows: losses, answers from memory, what the reasoner finds --
+
+
+RECALLS = (1, 3, 5)
+"""How many of the best candidates recall is told of."""
+
+
+def validator(
+    clara: Clara, lessons: Sequence[Lesson], questions: Sequence[JointRow], options: ValidateOptions, *, selects: bool
+) -> Validate | None:
+    """The figures of held-out rows; None where there are none.
+
+    `validation_loss` and `validation_mse` of lessons; `validation_answer_loss` (per token) and `validation_cover_em` of
+    questions answered from all their documents, or, where the model selects, from those that it chose, with
+    `validation_recall@k` of the choice.
+
+    Args:
+        clara: The model.
+        lessons: Held-out rows of pretraining.
+        questions: Held-out questions.
+        options: How they are answered.
+        selects: Whether the reasoner chooses among the documents.
+    """
+    if not lessons and not questions:
+        return None
+
+    def validate() -> Mapping[str, float]:
+        figures: dict[str, float] = {}
+        with torch.inference_mode(), clara.evaluating():
+            if lessons:
+                figures |= losses(clara, lessons, options.batch_size)
+            if questions:
+                figures |= answered(clara, questions, options, selects=selects)
+        return {f"validation_{name}": value for name, value in figures.items()}
+
+    return validate
+
+
+def losses(clara: Clara, lessons: Sequence[Lesson], batch_size: int) -> dict[str, float]:
+    """Cross-entropy per token of replies, and the alignment loss."""
+    entropy = mse = tokens = documents = 0.0
+    for start in range(0, len(lessons), batch_size):
+        some = lessons[start : start + batch_size]
+        encoded: Encoded = clara.encode([text for one in some for text in one.documents])
+        memory = encoded.memory.split([len(one.documents) for one in some])
+        asked = [(one, own) for lesson, own in zip(some, memory, strict=True) for one in lesson.exchanges]
+        prompts, targets = [one.prompt for one, _ in asked], [one.target for one, _ in asked]
+        entropy += float(clara.cross_entropy(prompts, [own for _, own in asked], targets, "row_sums").sum())
+        tokens += sum(len(clara.generator.target_ids(target)) for target in targets)
+        mse += float(clara.alignment(encoded)) * len(encoded.memory)
+        documents += len(encoded.memory)
+    return {"loss": entropy / tokens, "mse": mse / documents}
+
+
+def answered(clara: Clara, questions: Sequence[JointRow], options: ValidateOptions, *, selects: bool) -> dict[str, float]:
+    """Share of questions whose answer covers a gold one, loss per token of answers, recall of documents chosen."""
+    documents = dict.fromkeys(text for row in questions for text in row.documents)
+    memory = clara.encode(list(documents)).memory
+    places = {text: place for place, text in enumerate(documents)}
+
+    def of(texts: Sequence[str]) -> Any:
+        return memory[[places[text] for text in texts]]
+
+    figures: dict[str, float] = {}
+    chosen = [list(range(len(row.documents))) for row in questions]
+    if selects:
+        chosen, figures = _selected(clara, questions, of, options.batch_size)
+    kept = [[row.documents[place] for place in best] for row, best in zip(questions, chosen, strict=True)]
+    prompts = [answer(row.question, len(texts)) for row, texts in zip(questions, kept, strict=True)]
+    own = list(map(of, kept))
+    entropy = {"answer_loss": _loss(clara, prompts, own, [row.answer for row in questions], options.batch_size)}
+    return figures | entropy | {"cover_em": covered(clara, questions, prompts, own, options)}
+
+
+def _loss(clara: Clara, prompts: Sequence[Prompt], memory: Sequence[Any], answers: Sequence[str], batch_size: int) -> float:
+    """Cross-entropy per token of answers."""
+    total = 0.0
+    for start in range(0, len(prompts), batch_size):
+        end = start + batch_size
+        told = clara.cross_entropy(prompts[start:end], memory[start:end], answers[start:end], "row_sums")
+        total += float(told.sum())
+    return total / sum(len(clara.generator.target_ids(one)) for one in answers)
+
+
+def answered_from_text(clara: Clara, questions: Sequence[JointRow], options: ValidateOptions, *, documents: bool) -> float:
+    """The same for the base without adapters, from the documents as text or from none: what memory is compared with."""
+    prompts = [answer_from_text(row.question, row.documents if documents else ()) for row in questions]
+    return covered(clara, questions, prompts, None, options, None)
+
+
+def covered(
+    clara: Clara,
+    questions: Sequence[JointRow],
+    prompts: Sequence[Prompt],
+    memory: Any,
+    options: ValidateOptions,
+    adapter: Adapter | None = "generator",
+) -> float:
+    """Share of questions whose reply covers a gold answer."""
+    replies = clara.generate(prompts, memory, options.max_new_tokens, options.batch_size, adapter)
+    scores = [cover_em(reply.text, row.golds) for reply, row in zip(replies, questions, strict=True)]
+    return math.fsum(scores) / len(scores)
+
+
+def _selected(clara: Clara, questions: Sequence[JointRow], of: Any, batch_size: int) -> tuple[list[list[int]], dict[str, float]]:
+    """The k best documents of each question, and recall over questions that have a positive."""
+    chosen: list[list[int]] = []
+    found: dict[int, list[float]] = {k: [] for k in RECALLS}
+    for start in range(0, len(questions), batch_size):
+        rows = questions[start : start + batch_size]
+        scored = candidates_of(clara, rows, of, learns=False)
+        order = scored.scores.masked_fill(~scored.mask, -torch.inf).sort(dim=-1, descending=True, stable=True).indices
+        for k in RECALLS:
+            found[k] += recalls(order[:, :k], scored.positive).tolist()
+        chosen += [best[: min(clara.config.k, len(row.documents))] for best, row in zip(order.tolist(), rows, strict=True)]
+    judged = {k: [one for one in values if not math.isnan(one)] for k, values in found.items()}
+    return chosen, {f"recall@{k}": math.fsum(values) / len(values) for k, values in judged.items() if values}

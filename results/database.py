@@ -315,7 +315,7 @@ class _Shared:
                 self._held, self._read_only = self._opened(read_only)
                 break
             except (Timeout, duckdb.Error) as error:
-                if (isinstance(error, duckdb.Error) and not _busy(error)) or time.monotonic() > deadline:
+                if (isinstance(error, duckdb.Error) and not busy(error)) or time.monotonic() > deadline:
                     raise
             with suppress(OSError):
                 self._wanted.touch()
@@ -493,7 +493,8 @@ def _ragmeter_version() -> str:
 # -- what went wrong -----------------------------------------------------------------------------------------------
 
 
-def _busy(error: duckdb.Error) -> bool:
+def busy(error: duckdb.Error) -> bool:
+    """Whether somebody else has the file open."""
     text = str(error)
     return "Could not set lock" in text or "Conflicting lock" in text or "different configuration" in text
 
@@ -519,6 +520,6 @@ def _explained(error: Exception, path: Path) -> Exception:
         return Damaged(path)
     if "Permission denied" in text or getattr(error, "errno", None) in (13, 30):
         return UserError("the store cannot be written", where=str(path), try_this="--store FOLDER")
-    if isinstance(error, duckdb.Error) and _busy(error):
+    if isinstance(error, duckdb.Error) and busy(error):
         return Broke("another program keeps the store open", where=str(path), try_this="close it, then try again")
     return error

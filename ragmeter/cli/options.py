@@ -170,7 +170,7 @@ def profiles(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def _stored(ctx: typer.Context, query: str) -> list[Any]:
     """Rows of the store that the command line names; none where there is no store, or somebody writes to it all the time."""
-    from results.database import FILE, WANTED
+    from results.database import FILE, WANTED, busy
 
     path = store_folder(ctx.params.get("store")) / FILE
     if not path.is_file():
@@ -182,12 +182,12 @@ def _stored(ctx: typer.Context, query: str) -> list[Any]:
         try:
             with closing(duckdb.connect(str(path), read_only=True)) as connection:
                 return connection.execute(query).fetchall()
-        except duckdb.IOException:
-            with suppress(OSError):
-                path.with_name(WANTED).touch()
-            time.sleep(0.02)
-        except duckdb.Error:
-            break
+        except duckdb.Error as error:
+            if not busy(error):
+                break
+        with suppress(OSError):
+            path.with_name(WANTED).touch()
+        time.sleep(0.02)
     return []
 
 

@@ -146,6 +146,7 @@ def test_what_the_store_holds_is_offered(tab: Tab, store: Store) -> None:
     rows = runs(store)
     row = next(one for one in rows if one.method == "bm25")
     bless(store, "main", row)
+    store.database.close()
     here = {"RAGMETER_STORE": str(store.folder)}
     for line in ("resume ", "table sm", "runs ", "report ", "judge table ", "results prune --experiment ", "styles drops "):
         assert tab(line, **here) == ["small"], line

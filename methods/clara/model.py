@@ -45,7 +45,7 @@ LAYOUT = 1
 """Of the folder; bump it when what it holds changes."""
 
 
-def save(adapters: Adapters, rows: MemoryRows, config: ClaraConfig, folder: Path) -> None:
+def save(adapters: Adapters, rows: Any, config: ClaraConfig, folder: Path) -> None:
     """Write a checkpoint; equal models give equal files.
 
     Args:
@@ -111,7 +111,7 @@ def read_config(folder: Path) -> tuple[ClaraConfig, tuple[Adapter, ...]]:
     return config, names
 
 
-def restore(adapters: Adapters, rows: MemoryRows, folder: Path) -> None:
+def restore(adapters: Adapters, rows: Any, folder: Path) -> None:
     """Give a model the weights of a checkpoint; nothing else changes, and nothing opens for training.
 
     Raises:

@@ -15,10 +15,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
@@ -37,14 +34,17 @@ from methods.clara.config import (
     ValidateOptions,
 )
 from methods.clara.data import Lesson, Row, fitting_lessons, fitting_rows, in_lessons, in_rows, instruction_lessons, scp_lessons
-from methods.clara.model import Clara, Encoded
-from methods.clara.objective import Compression, FrozenDocuments, Joint, Supervised, candidates_of, recalls
 from methods.clara.prompts import Prompt, answer, answer_from_text
 from methods.clara.rows import InstructionRow, JointRow, ScpRow
 from methods.clara.trainer import Objective
 from methods.training import Progress, TrainedStage, Workshop, register_training
 from methods.training.loop import Validate, accelerator
 from methods.training.stages import Begun, train_stage
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from methods.clara.model import Clara, Encoded
 
 # -- The README of a model that CLaRa trained --
 
@@ -183,6 +183,8 @@ def begin(config: ClaraTrainingConfig, stage: Stage, parent: str | None, device:
     Raises:
         UserError: The checkpoint is of another model than the options say.
     """
+    from methods.clara.model import Clara
+
     if parent is None:
         clara = Clara.open(config.model, device=device, seed=config.seed)
     else:
@@ -236,6 +238,8 @@ def prepare(
         progress: Told of these.
         process: Of `accelerate`; None: one process.
     """
+    from methods.clara.objective import Compression, Joint, Supervised
+
     if stage in ("scp", "instruction"):
         options = config.scp if stage == "scp" else config.instruction
         taught = in_lessons(lessons(config, rows), config.data.unheard, config.seed)
@@ -284,6 +288,8 @@ def _frozen(
     """Where the memory of candidates comes from: a folder, or the compressor itself."""
     if options.documents == "anew":
         return lambda texts: _anew(clara, texts)
+    from methods.clara.objective import FrozenDocuments
+
     clara.module.eval()
     texts = (text for row in rows for text in row.documents)
     shape = clara.memory_tokens, clara.hidden_size
@@ -295,6 +301,8 @@ def _frozen(
 
 
 def _anew(clara: Clara, texts: Sequence[str]) -> Tensor:
+    import torch
+
     with torch.no_grad(), clara.evaluating():
         return clara.encode(texts).memory.detach().cpu()
 
@@ -440,6 +448,7 @@ def validator(
     """
     if not lessons and not questions:
         return None
+    import torch
 
     def validate() -> Mapping[str, float]:
         figures: dict[str, float] = {}
@@ -523,6 +532,10 @@ def _selected(
     clara: Clara, questions: Sequence[JointRow], of: Callable[[Sequence[str]], Tensor], batch_size: int
 ) -> tuple[list[list[int]], dict[str, float]]:
     """The k best documents of each question, and recall over questions that have a positive."""
+    import torch
+
+    from methods.clara.objective import candidates_of, recalls
+
     chosen: list[list[int]] = []
     found: dict[int, list[float]] = {k: [] for k in RECALLS}
     for start in range(0, len(questions), batch_size):

@@ -6,15 +6,18 @@ of a row is `-log(exp(s(q, d⁺)/τ) / Σ n(d) exp(s(q, d)/τ))` over its candid
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from methods.ark.config import STAGES, LossConfig
 from methods.ark.data import TrainRow
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -71,11 +74,11 @@ def batch_of(rows: Sequence[TrainRow], texts: Mapping[str, str], config: LossCon
     return Batch(tuple(queries), tuple(documents), query, positive, counts)
 
 
-def _numbered(texts: Any) -> dict[str, int]:
+def _numbered(texts: Iterable[str]) -> dict[str, int]:
     return {text: place for place, text in enumerate(dict.fromkeys(texts))}
 
 
-def info_nce(queries: Any, documents: Any, batch: Batch, temperature: float) -> Any:
+def info_nce(queries: Tensor, documents: Tensor, batch: Batch, temperature: float) -> Tensor:
     """The mean loss of a batch's rows.
 
     Args:

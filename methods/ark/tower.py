@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
@@ -17,6 +17,9 @@ from methods.ark.loss import Batch, info_nce
 from methods.models.encoder import EncoderConfig, sentence_transformer
 from methods.models.likelihood import UNBOUNDED, by_length
 from methods.models.weights import device_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class _Micro(NamedTuple):
@@ -116,7 +119,7 @@ class Tower:
         rank = self.accelerator.process_index if self.accelerator else 0
         return found[rank :: self._ranks]
 
-    def _encode(self, micro: _Micro, seed: Sequence[str | int]) -> Any:
+    def _encode(self, micro: _Micro, seed: Sequence[str | int]) -> Tensor:
         """Unit vectors: shape (texts, dimension)."""
         import torch
 
@@ -167,7 +170,7 @@ class Tower:
             vectors.backward(leaf.grad[micro.places])
         return float(loss.detach())
 
-    def _gathered(self, micros: Sequence[_Micro], encoded: Sequence[Any], count: int) -> Any:
+    def _gathered(self, micros: Sequence[_Micro], encoded: Sequence[Tensor], count: int) -> Tensor:
         """All processes' vectors as one leaf of the graph."""
         import torch
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
@@ -21,12 +21,15 @@ from methods.models.weights import CLARA_POCKET, locate, weights_hash
 from methods.training.adapters import Adapters
 from methods.training.stages import read_json, write_json
 
+if TYPE_CHECKING:
+    from methods.training.soft_prompts import MemoryRows
+
 CONFIG, ROWS = "clara.json", "memory.safetensors"
 LAYOUT = 1
 """Of the folder; bump it when what it holds changes."""
 
 
-def save(adapters: Adapters, rows: Any, config: ClaraConfig, folder: Path) -> None:
+def save(adapters: Adapters, rows: MemoryRows, config: ClaraConfig, folder: Path) -> None:
     """Write a checkpoint; equal models give equal files.
 
     Args:
@@ -92,7 +95,7 @@ def read_config(folder: Path) -> tuple[ClaraConfig, tuple[Adapter, ...]]:
     return config, names
 
 
-def restore(adapters: Adapters, rows: Any, folder: Path) -> None:
+def restore(adapters: Adapters, rows: MemoryRows, folder: Path) -> None:
     """Give a model the weights of a checkpoint; nothing else changes, and nothing opens for training.
 
     Raises:

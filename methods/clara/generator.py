@@ -244,7 +244,7 @@ class Generator:
         places, losses = self._losses(embedded, batch.labels, attention_mask=seen, position_ids=batch.positions)
         return losses.new_zeros(len(rows)).index_add(0, places, losses)
 
-    def _losses(self, embedded: Tensor, labels: Tensor, **given: Any) -> tuple[Tensor, Tensor]:
+    def _losses(self, embedded: Tensor, labels: Tensor, **given: Tensor) -> tuple[Tensor, Tensor]:
         """The row of every token that is taught, and its loss."""
         rows, columns = (labels != -100).nonzero(as_tuple=True)
         with logits_only_at(self._model, rows, columns - 1):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -26,6 +26,9 @@ from methods.pipeline import DEPTH, Pipeline
 from methods.readers.prompts import longest_prefix
 from methods.registry import MethodConfig, register
 from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker, Rows, Scope, best_rows
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # -- A checkpoint in use: loaded once for all parts of a pipeline, and what decides the memory that it makes --
 
@@ -168,7 +171,7 @@ class Documents:
             self._open = corpus.fingerprint, found
         return self._open[1]
 
-    def of(self, corpus: Corpus, ids: Sequence[str]) -> Any:
+    def of(self, corpus: Corpus, ids: Sequence[str]) -> Tensor:
         """Memory of some documents: a float32 tensor [n, M, h] on the CPU.
 
         What is not in a store is compressed together, so it depends on these documents alone.
@@ -202,7 +205,7 @@ class DocumentMemory:
         compressor: Hash of what made them (`use.Loaded.compressor`).
     """
 
-    vectors: Any
+    vectors: Tensor
     compressor: str
 
     @property
@@ -325,7 +328,7 @@ class ClaraReader:
             return answer(question, documents)
         return paraphrase(documents=documents) if documents else None
 
-    def _memory(self, context: Context) -> Any:
+    def _memory(self, context: Context) -> Tensor:
         """Memory of a context's documents: [k, M, h]."""
         import torch
 
@@ -467,7 +470,7 @@ class Questions:
         loaded.require(options.query_adapter)
         self._clara, self._adapter = loaded.clara, options.query_adapter
 
-    def memory(self, queries: Sequence[Query]) -> list[Any]:
+    def memory(self, queries: Sequence[Query]) -> list[Tensor]:
         """float32 [M, h] of each, on the CPU; one by one, so that none depends on the others."""
         import torch
 
@@ -546,7 +549,7 @@ class ClaraIndex:
                 found[place] = self._among(asked[place], rows, k)
         return [self._scope.ranking(query, *found[place]) for place, query in enumerate(queries)]
 
-    def _among(self, question: Any, rows: Rows, k: int) -> tuple[Rows, Scores]:
+    def _among(self, question: Tensor, rows: Rows, k: int) -> tuple[Rows, Scores]:
         """The k best of some documents."""
         if not len(rows):
             return rows, np.empty(0)

@@ -338,7 +338,7 @@ class Clara:
         save(self.adapters, self.module.rows, self.config, folder)
 
     @classmethod
-    def load(cls, folder: Path, device: str | None = None, dtype: Any = None) -> Clara:
+    def load(cls, folder: Path, device: str | None = None, dtype: str | None = None) -> Clara:
         """Read a checkpoint; nothing is open for training.
 
         Args:

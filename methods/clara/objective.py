@@ -27,7 +27,7 @@ from methods.clara.trainer import Sums
 from methods.training import Progress
 
 
-def supervised_terms(scores: Any, positive: Any, tau: float) -> Any:
+def supervised_terms(scores: Tensor, positive: Tensor, tau: float) -> Tensor:
     """How far each question is from choosing only positives: minus the log of their share of the softmax.
 
     Args:
@@ -44,7 +44,7 @@ def supervised_terms(scores: Any, positive: Any, tau: float) -> Any:
     return (s.logsumexp(-1) - found).masked_fill(missing, torch.nan)
 
 
-def marginal_terms(weights: Any, likelihoods: Any) -> Any:
+def marginal_terms(weights: Tensor, likelihoods: Tensor) -> Tensor:
     """Minus the log likelihood of answers, summed over documents as they are weighed (ours; cf. the paper's A.1).
 
     Args:
@@ -57,7 +57,7 @@ def marginal_terms(weights: Any, likelihoods: Any) -> Any:
     return -(weights.log_softmax(-1) + likelihoods).logsumexp(-1)
 
 
-def naming_terms(logits: Any, ids: Any, mask: Any, known: Any) -> Any:
+def naming_terms(logits: Tensor, ids: Tensor, mask: Tensor, known: Tensor) -> Tensor:
     """How well memory tokens name the tokens of their share of a document (ours).
 
     The document's tokens are parted evenly, in order: of n tokens, the one at place t belongs to memory token
@@ -118,7 +118,7 @@ class Compression:
         tokens = sum(len(self._clara.generator.target_ids(target)) for target in targets)
         return Whole(sum(len(row.documents) for row in batch), tokens)
 
-    def part(self, rows: Sequence[Lesson], whole: Whole, done: float, step: int) -> tuple[Any, Sums]:
+    def part(self, rows: Sequence[Lesson], whole: Whole, done: float, step: int) -> tuple[Tensor, Sums]:
         """The losses of some rows: see `trainer.Objective`."""
         options = self._options
         documents = [text for row in rows for text in row.documents]
@@ -144,7 +144,7 @@ class Compression:
         with torch.no_grad(), self._clara.evaluating():
             return self._clara.encode(documents, token_budget=budget)
 
-    def _entropy(self, rows: Sequence[Lesson], encoded: Encoded) -> Any:
+    def _entropy(self, rows: Sequence[Lesson], encoded: Encoded) -> Tensor:
         """Summed over reply tokens; all that is asked of one memory is read in one row, by bases that can do so."""
         memory = encoded.memory.split([len(row.documents) for row in rows])
         if any(len(row.exchanges) > 1 for row in rows):
@@ -162,7 +162,7 @@ class Compression:
             total = total + self._clara.cross_entropy(prompts, [own for _, own in some], targets, "row_sums").sum()
         return total
 
-    def _naming(self, documents: Sequence[str], encoded: Encoded) -> Any:
+    def _naming(self, documents: Sequence[str], encoded: Encoded) -> Tensor:
         """Summed over documents."""
         head = self._clara.base.get_output_embeddings()
         logits = head(encoded.memory.to(head.weight.dtype))
@@ -186,7 +186,7 @@ def _left(done: float, fades: float | None) -> float:
 
 
 MEMORY = "memory.bin"
-Encode = Callable[[Sequence[str]], Any]
+Encode = Callable[[Sequence[str]], Tensor]
 """From documents to their memory, [N, M, h], without gradient."""
 
 
@@ -212,7 +212,7 @@ class FrozenDocuments:
         texts: Iterable[str],
         encode: Encode,
         shape: tuple[int, int],
-        dtype: Any,
+        dtype: torch.dtype,
         folder: Path,
         block: int,
         progress: Progress,
@@ -242,7 +242,7 @@ class FrozenDocuments:
     def __len__(self) -> int:
         return len(self._places)
 
-    def of(self, texts: Sequence[str]) -> Any:
+    def of(self, texts: Sequence[str]) -> Tensor:
         """Memory of documents: [N, M, h] on the CPU, no part of any graph.
 
         Raises:
@@ -371,7 +371,7 @@ class Joint:
         soft = self._options.soft_steps
         return 1 - done / soft if done < soft else 0.0
 
-    def part(self, rows: Sequence[JointRow], whole: JointWhole, done: float, step: int) -> tuple[Any, Sums]:
+    def part(self, rows: Sequence[JointRow], whole: JointWhole, done: float, step: int) -> tuple[Tensor, Sums]:
         """The loss of some rows: see `trainer.Objective`.
 
         A question with fewer candidates than k has all of them, and its neighbours k all the same.
@@ -435,7 +435,7 @@ class Supervised:
         """Questions with a positive."""
         return sum(bool(row.positives) for row in batch)
 
-    def part(self, rows: Sequence[JointRow], whole: int, done: float, step: int) -> tuple[Any, Sums]:
+    def part(self, rows: Sequence[JointRow], whole: int, done: float, step: int) -> tuple[Tensor, Sums]:
         """The loss of some rows: see `trainer.Objective`."""
         with nullcontext() if self._process is None else self._process.autocast():
             found = candidates_of(self._clara, rows, self._documents)

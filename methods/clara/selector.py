@@ -13,9 +13,12 @@ mask is −∞ and there is nothing to disagree on.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from benchmarks.core.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Variant = Literal["minus_infinity", "equation", "algorithm"]
 EPSILON = 1e-8
@@ -32,11 +35,11 @@ class Selection:
         soft: The softmax weights of each slot, float [B, k, D].
     """
 
-    weights: Any
-    ids: Any
-    soft: Any
+    weights: Tensor
+    ids: Tensor
+    soft: Tensor
 
-    def apply(self, memory: Any) -> Any:
+    def apply(self, memory: Tensor) -> Tensor:
         """The chosen documents' memory (equation 3.6).
 
         Args:
@@ -55,7 +58,9 @@ class Selection:
         return chosen.reshape(batch, -1, *shape)
 
 
-def select(scores: Any, k: int, tau: float, mask: Any = None, variant: Variant = "minus_infinity", softness: float = 0.0) -> Selection:
+def select(
+    scores: Tensor, k: int, tau: float, mask: Tensor | None = None, variant: Variant = "minus_infinity", softness: float = 0.0
+) -> Selection:
     """Choose the k best documents of each row; of equal scores the first.
 
     Args:
@@ -86,7 +91,7 @@ def select(scores: Any, k: int, tau: float, mask: Any = None, variant: Variant =
     return Selection(forward + (soft - soft.detach()), ids, soft)
 
 
-def _logits(s: Any, taken: Any, tau: float, variant: Variant) -> Any:
+def _logits(s: Tensor, taken: Tensor, tau: float, variant: Variant) -> Tensor:
     """Logits of the soft weights of each slot: [B, k, D]."""
     import torch
 
@@ -97,7 +102,7 @@ def _logits(s: Any, taken: Any, tau: float, variant: Variant) -> Any:
     return (rows + kept) / tau if variant == "equation" else rows / tau + kept
 
 
-def _check(s: Any, k: int, tau: float, mask: Any, softness: float) -> None:
+def _check(s: Tensor, k: int, tau: float, mask: Tensor | None, softness: float) -> None:
     if s.dim() != 2:
         raise ValueError(f"scores have {s.dim()} dimensions, not (batch, documents)")
     if mask is not None and mask.shape != s.shape:
@@ -109,7 +114,7 @@ def _check(s: Any, k: int, tau: float, mask: Any, softness: float) -> None:
         raise ValueError("scores of candidates must be finite numbers")
 
 
-def _require_enough(s: Any, k: int) -> None:
+def _require_enough(s: Tensor, k: int) -> None:
     fewest = int((s.detach() > float("-inf")).sum(-1).min()) if len(s) else s.shape[-1]
     if k > fewest:
         raise UserError(

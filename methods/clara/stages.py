@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
@@ -150,7 +151,7 @@ def lessons(config: ClaraTrainingConfig, rows: Sequence[Row]) -> list[Lesson]:
 
 def _frozen(
     clara: Clara, rows: Sequence[JointRow], options: SupervisedStage | JointStage, folder: Path, progress: Progress, process: Any
-) -> Callable[[Sequence[str]], Any]:
+) -> Callable[[Sequence[str]], Tensor]:
     """Where the memory of candidates comes from: a folder, or the compressor itself."""
     if options.documents == "anew":
         return lambda texts: _anew(clara, texts)
@@ -164,7 +165,7 @@ def _frozen(
     return documents.of
 
 
-def _anew(clara: Clara, texts: Sequence[str]) -> Any:
+def _anew(clara: Clara, texts: Sequence[str]) -> Tensor:
     with torch.no_grad(), clara.evaluating():
         return clara.encode(texts).memory.detach().cpu()
 
@@ -234,7 +235,7 @@ def answered(clara: Clara, questions: Sequence[JointRow], options: ValidateOptio
     memory = clara.encode(list(documents)).memory
     places = {text: place for place, text in enumerate(documents)}
 
-    def of(texts: Sequence[str]) -> Any:
+    def of(texts: Sequence[str]) -> Tensor:
         return memory[[places[text] for text in texts]]
 
     figures: dict[str, float] = {}
@@ -248,7 +249,7 @@ def answered(clara: Clara, questions: Sequence[JointRow], options: ValidateOptio
     return figures | entropy | {"cover_em": covered(clara, questions, prompts, own, options)}
 
 
-def _loss(clara: Clara, prompts: Sequence[Prompt], memory: Sequence[Any], answers: Sequence[str], batch_size: int) -> float:
+def _loss(clara: Clara, prompts: Sequence[Prompt], memory: Sequence[Tensor], answers: Sequence[str], batch_size: int) -> float:
     """Cross-entropy per token of answers."""
     total = 0.0
     for start in range(0, len(prompts), batch_size):

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -28,9 +28,13 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus, IdIndex, keys_of, mapped
 from methods.training.stages import write_json
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 HalfType = Literal["float16", "bfloat16"]
 Rows = NDArray[np.int64]
 Scores = NDArray[np.float64]
+Numbers = NDArray[np.floating]
 
 CARD = "store.json"
 FORMAT = 1
@@ -136,12 +140,12 @@ class MemoryStore:
                 raise KeyError(identifier)
         return np.array(found, dtype=np.int64)
 
-    def memory(self, rows: Rows | Sequence[int]) -> Any:
+    def memory(self, rows: Rows | Sequence[int]) -> Tensor:
         """Memory of some documents: a float32 tensor of shape (rows, M, h) on the CPU."""
         chosen = np.asarray(rows, dtype=np.int64)
         return self._numbers(self._raw[chosen]).float().view(-1, self.identity.memory_tokens, self.identity.hidden_size)
 
-    def scores(self, query: Any, rows: Rows) -> Scores:
+    def scores(self, query: Tensor | Numbers, rows: Rows) -> Scores:
         """Cosines of documents with one query, flattened, each summed on its own in float64 (eq 3.1).
 
         Args:
@@ -160,7 +164,7 @@ class MemoryStore:
             found[start : start + self._block] = products / _apart(self._norms[some] * length)
         return np.clip(found, -1.0, 1.0)
 
-    def nearest(self, queries: Any, k: int, device: str = "cpu") -> list[tuple[Rows, Scores]]:
+    def nearest(self, queries: Sequence[Tensor] | Tensor | Numbers, k: int, device: str = "cpu") -> list[tuple[Rows, Scores]]:
         """The k documents of highest cosine for each query, best first; equal ones in the order of the store.
 
         Args:
@@ -201,7 +205,7 @@ class MemoryStore:
         """Rows multiplied at once."""
         return max(1, BLOCK // max(1, self.identity.width))
 
-    def _numbers(self, raw: NDArray[np.int16]) -> Any:
+    def _numbers(self, raw: NDArray[np.int16]) -> Tensor:
         """Numbers as they are kept, as a tensor."""
         import torch
 
@@ -250,7 +254,7 @@ def read_card(folder: Path) -> Identity:
         raise UserError(f"the card of this store cannot be read: {error}", where=str(path)) from None
 
 
-def cosines(query: Any, memory: Any) -> Scores:
+def cosines(query: Tensor | Numbers, memory: Tensor) -> Scores:
     """Cosines of documents with a question, flattened (eq 3.1), as `MemoryStore.scores` has them.
 
     Args:
@@ -266,7 +270,7 @@ def cosines(query: Any, memory: Any) -> Scores:
     return np.clip((documents * wanted).sum(axis=1) / _apart(lengths), -1.0, 1.0)
 
 
-def _flat(memory: Any, width: int) -> Scores:
+def _flat(memory: Tensor | Numbers, width: int) -> Scores:
     """Memory of one query or document as float64."""
     flat = np.asarray(memory.detach().cpu().float() if hasattr(memory, "detach") else memory, dtype=np.float64).ravel()
     if len(flat) != width:
@@ -290,7 +294,7 @@ CHUNK = 256
 class Compressed:
     """What a compressor makes of a few documents: memory of shape (n, M, h) and the tokens that it read."""
 
-    memory: Any
+    memory: Tensor
     tokens: int
 
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.random import Draws
 from methods.clara.config import ClaraTrainingConfig, StepOptions
 from methods.training import Progress
 from methods.training.loop import Loop, LoopOptions, Schedule, Validate
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 Row = TypeVar("Row", contravariant=True)
 Sums = Mapping[str, float]
@@ -33,7 +36,7 @@ class Objective(Protocol[Row]):
         """About how long a row is: rows of like size are read together."""
         ...
 
-    def part(self, rows: Sequence[Row], whole: Any, done: float, step: int) -> tuple[Any, Sums]:
+    def part(self, rows: Sequence[Row], whole: Any, done: float, step: int) -> tuple[Tensor | None, Sums]:
         """The loss of some rows of a batch, a scalar with its graph, and their figures.
 
         Args:
@@ -65,7 +68,7 @@ class StageTrainer:
     def __init__(
         self,
         name: str,
-        module: Any,
+        module: nn.Module,
         objective: Objective[Any],
         rows: Sequence[Any],
         train: StepOptions,

@@ -8,9 +8,12 @@ It is 0 where τ is nearer to q than τ_nb by g1, and τ_nb nearer than τ_neg b
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class LossConfig(BaseModel):
@@ -33,16 +36,16 @@ class LossConfig(BaseModel):
 class Cosines(NamedTuple):
     """Of each row's question with its triple, a neighbour of that and a negative: tensors of shape (rows,)."""
 
-    anchor: Any
-    neighbour: Any
-    negative: Any
+    anchor: Tensor
+    neighbour: Tensor
+    negative: Tensor
 
-    def ordered(self) -> Any:
+    def ordered(self) -> Tensor:
         """Which rows stand in the order that is wanted."""
         return (self.anchor > self.neighbour) & (self.neighbour > self.negative)
 
 
-def cosines(question: Any, anchor: Any, neighbour: Any, negative: Any) -> Cosines:
+def cosines(question: Tensor, anchor: Tensor, neighbour: Tensor, negative: Tensor) -> Cosines:
     """Cosines of vectors of any length, each of shape (rows, dimension), in their own precision."""
     from torch.nn.functional import normalize
 
@@ -50,12 +53,12 @@ def cosines(question: Any, anchor: Any, neighbour: Any, negative: Any) -> Cosine
     return Cosines(*((asked * normalize(one, dim=-1)).sum(-1) for one in (anchor, neighbour, negative)))
 
 
-def margin(nearer: Any, farther: Any, gap: float) -> Any:
+def margin(nearer: Tensor, farther: Tensor, gap: float) -> Tensor:
     """M of rows: by how much `nearer` is not above `farther` by the gap."""
     return (gap + farther - nearer).clamp_min(0)
 
 
-def row_losses(found: Cosines, config: LossConfig) -> Any:
+def row_losses(found: Cosines, config: LossConfig) -> Tensor:
     """L of each row: shape (rows,)."""
     if not config.neighbours:
         return margin(found.anchor, found.negative, config.g1)

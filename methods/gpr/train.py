@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,9 @@ from methods.retrieval.ranking import Rows, best_rows
 from methods.training import Progress, TrainedStage, Workshop, register_training
 from methods.training.loop import Loop, LoopOptions, Schedule, Validate, accelerator
 from methods.training.stages import Begun, train_stage
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # -- The README of two pretrained towers --
 
@@ -135,7 +138,7 @@ class Towers:
         question, triple = (sentence_transformer(one, one.model, one.revision, chosen) for one in encoders)
         return cls(question, triple, accelerator)
 
-    def vectors(self, side: Side, texts: Sequence[str], seed: Sequence[str | int]) -> Any:
+    def vectors(self, side: Side, texts: Sequence[str], seed: Sequence[str | int]) -> Tensor:
         """Vectors with gradients: a float32 tensor of shape (texts, dimension).
 
         Args:
@@ -245,7 +248,7 @@ def cosines_of(towers: Towers, texts: Texts, seed: tuple[int, ...]) -> Cosines:
     asked = towers.vectors("question", texts.questions, seed)
     triples = towers.vectors("triple", texts.triples, seed)
 
-    def at(vectors: Any, places: np.ndarray) -> Any:
+    def at(vectors: Tensor, places: NDArray[np.int64]) -> Tensor:
         return vectors[torch.from_numpy(places).to(vectors.device)]
 
     return cosines(at(asked, texts.question), at(triples, texts.anchor), at(triples, texts.neighbour), at(triples, texts.negative))

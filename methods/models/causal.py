@@ -13,7 +13,7 @@ import inspect
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -30,6 +30,9 @@ from methods.models.likelihood import (
     rows_for,
 )
 from methods.models.weights import device_of, load_pretrained
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # -- Shared prefixes: which sequences should compute their common beginning once, and the key–value cache they share --
 
@@ -129,7 +132,7 @@ def _common(first: tuple[int, ...], second: tuple[int, ...]) -> int:
     return low
 
 
-def rows_of(cache: Any, rows: Any) -> Any:
+def rows_of(cache: Any, rows: Tensor) -> Any:
     """A copy of a `transformers` key–value cache that holds the given rows, in that order, repeats allowed.
 
     The copy can be extended without changing the original.
@@ -256,7 +259,7 @@ class CausalLogprobs:
             self._forward(batch_places, starts, own_ids, whole, positions, cache, scores)
 
     def _forward(
-        self, places: Sequence[int], starts: Sequence[int], ids: Any, mask: Any, positions: Any, cache: Any, scores: _Scores
+        self, places: Sequence[int], starts: Sequence[int], ids: Tensor, mask: Tensor, positions: Tensor, cache: Any, scores: _Scores
     ) -> None:
         """One pass over a batch; `starts` are the columns of the sequences' first tokens (negative: in the cache)."""
         import torch
@@ -268,20 +271,20 @@ class CausalLogprobs:
             logits = self.model(**arguments, past_key_values=cache, use_cache=cache is not None).logits
         scores.put(places, log_probabilities(logits, at[2]).tolist())
 
-    def _tensors(self, rows: Sequence[Sequence[int]], side: str) -> tuple[Any, Any]:
+    def _tensors(self, rows: Sequence[Sequence[int]], side: str) -> tuple[Tensor, Tensor]:
         import torch
 
         ids, masks = padded(rows, self.pad, side)
         return torch.tensor(ids, device=self.device), torch.tensor(masks, device=self.device)
 
-    def _arguments(self, ids: Any, mask: Any, positions: Any) -> dict[str, Any]:
+    def _arguments(self, ids: Tensor, mask: Tensor, positions: Tensor) -> dict[str, Tensor]:
         arguments = {"input_ids": ids, "attention_mask": mask}
         if self._positions:
             arguments["position_ids"] = positions
         return arguments
 
 
-def _positions(mask: Any) -> Any:
+def _positions(mask: Tensor) -> Tensor:
     """Places of tokens within their own sequence, counted from 0; padding before the first counts as 0."""
     return (mask.cumsum(dim=1) - 1).clamp(min=0)
 
@@ -373,7 +376,7 @@ def sampler(sampling: Sampling, seeds: Sequence[int]) -> Any:
         def __init__(self) -> None:
             self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
 
-        def __call__(self, input_ids: Any, scores: Any) -> Any:
+        def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
             scores = scores.float()
             for warper in warpers:
                 scores = warper(input_ids, scores)

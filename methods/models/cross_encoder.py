@@ -10,7 +10,7 @@ Source: bge-reranker (arXiv:2309.07597), ms-marco-MiniLM (arXiv:2002.10957), mGT
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks.core.errors import UserError
 from methods.models.weights import check_remote_code, device_of, loading, locate, remote_code_refused
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # -- Tokens of a query and a passage read together: the passage is cut, not the query --
 
@@ -59,7 +62,7 @@ class PairTokens:
         encoded = self.tokenizer([query] * len(passages), list(passages), truncation="only_second", max_length=self.length)
         return [{name: encoded[name][row] for name in encoded} for row in range(len(passages))]
 
-    def padded(self, pairs: Sequence[Features], device: Any) -> dict[str, Any]:
+    def padded(self, pairs: Sequence[Features], device: Any) -> dict[str, Tensor]:
         """A batch as tensors."""
         return dict(self.tokenizer.pad(list(pairs), return_tensors="pt").to(device))
 

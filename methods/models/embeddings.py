@@ -15,13 +15,16 @@ from contextlib import closing, contextmanager
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.core.errors import MissingPackage, UserError
 from methods.models.reply_cache import use_wal
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # -- Vectors kept on disk by (model fingerprint, text hash): what was encoded once is never encoded again --
 # One folder per model: `vectors.f32`, rows of float32 that are only ever appended, and `rows.sqlite`, which says which
@@ -302,7 +305,7 @@ class ExactSearch:
         self.vectors = vectors
         self.device = device
         self.precision: Precision = precision or _precision(vectors, device)
-        self._resident: list[Any] | None = None
+        self._resident: list[Tensor] | None = None
 
     @cached_property
     def longest(self) -> float:
@@ -349,7 +352,7 @@ class ExactSearch:
         order = np.lexsort((rows, which))
         return np.split(rows[order], np.searchsorted(which[order], np.arange(1, len(queries))))
 
-    def _error(self, exact: Any, wanted: Any) -> Any:
+    def _error(self, exact: Tensor, wanted: Tensor) -> Tensor:
         """Bound on the error of a computed inner product with each query: shape (m, 1)."""
         import torch
 
@@ -376,7 +379,7 @@ class ExactSearch:
     def _numpy_blocks(self) -> list[Vectors]:
         return [self.vectors[start : start + BLOCK] for start in range(0, len(self.vectors), BLOCK)]
 
-    def _blocks(self) -> list[Any]:
+    def _blocks(self) -> Sequence[Tensor | _Later]:
         """The vectors in blocks: kept where they will be multiplied if there is room, else as they are on disk."""
         import torch
 
@@ -396,11 +399,11 @@ class ExactSearch:
 class _Later:
     """A block that is converted when it is asked for, and not kept."""
 
-    def __init__(self, block: Any, dtype: Any) -> None:
+    def __init__(self, block: Tensor, dtype: Any) -> None:
         self._block = block
         self._dtype = dtype
 
-    def to(self, device: str) -> Any:
+    def to(self, device: str) -> Tensor:
         return self._block.to(device, self._dtype)
 
 

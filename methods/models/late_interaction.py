@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks.core.errors import UserError
 from methods.models.weights import check_remote_code, device_of, load_pretrained, loading, locate, remote_code_refused
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 TokenVectors = NDArray[np.float32]
 """Shape (tokens, dimension), each row of length 1."""
@@ -108,7 +111,7 @@ class LateInteraction:
         """Encode queries, one by one, so that a matrix depends on its text alone."""
         return [matrix for text in texts for matrix in self._vectors(self._model.encode_query, [text], 1)]
 
-    def _vectors(self, encode: Any, texts: Sequence[str], batch_size: int) -> list[TokenVectors]:
+    def _vectors(self, encode: Callable[..., Sequence[Tensor]], texts: Sequence[str], batch_size: int) -> list[TokenVectors]:
         if not len(texts):
             return []
         matrices = encode(list(texts), batch_size=batch_size, show_progress_bar=False)
@@ -197,7 +200,7 @@ class M3Encoder:
         special = (tokenizer.cls_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.unk_token_id)
         self._unused = [token for token in special if token is not None]
 
-    def _head(self, name: str) -> Any:
+    def _head(self, name: str) -> nn.Linear:
         """A linear layer from its own file: safetensors, else a pickle of nothing but tensors."""
         import torch
         from transformers.utils import cached_file

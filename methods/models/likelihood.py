@@ -14,9 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from string import Template
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # -- Batches of like length under a budget of tokens: memory is bounded by tokens, not by a number of rows --
 
@@ -188,7 +191,7 @@ def rows_for(targets: Sequence[int], vocabulary: int, device: str) -> int:
 
 
 @contextmanager
-def logits_only_at(model: Any, rows: Any, columns: Any) -> Iterator[None]:
+def logits_only_at(model: Any, rows: Tensor, columns: Tensor) -> Iterator[None]:
     """Within this block a model computes logits at the given places of a batch alone.
 
     The output layer receives the hidden states at (rows[n], columns[n]) as one sequence, so logits have the shape
@@ -206,7 +209,7 @@ def logits_only_at(model: Any, rows: Any, columns: Any) -> Iterator[None]:
         handle.remove()
 
 
-def log_probabilities(logits: Any, targets: Any) -> Any:
+def log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:
     """Log-softmax in float32 at the targets: logits [1, n, vocabulary] and ids [n] to [n]."""
     numbers = logits[0].float()
     return numbers.gather(1, targets.unsqueeze(1)).squeeze(1) - numbers.logsumexp(dim=1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -26,6 +26,9 @@ from methods.models.likelihood import (
     rows_for,
 )
 from methods.models.weights import device_of, load_pretrained
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Seq2SeqConfig(CausalConfig):
@@ -188,7 +191,7 @@ class Seq2SeqModel:
         return found
 
     def _decode(
-        self, rows: Sequence[tuple[int, int]], items: Sequence[Item], memory: Any, mask: Any, budget: int, found: list[list[float]]
+        self, rows: Sequence[tuple[int, int]], items: Sequence[Item], memory: Tensor, mask: Tensor, budget: int, found: list[list[float]]
     ) -> None:
         """Decoder passes over pairs (number of an item, row of its prompt in `memory`)."""
         import torch

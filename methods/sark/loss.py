@@ -10,7 +10,10 @@ offered.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Head = Literal["paper", "official"]
 """paper: one number z; official: two, of which the second ranks and the difference classifies."""
@@ -18,7 +21,7 @@ LABELS = {"paper": 1, "official": 2}
 """Numbers that each head gives."""
 
 
-def classified(logits: Any, head: Head) -> Any:
+def classified(logits: Tensor, head: Head) -> Tensor:
     """The logit of "this passage holds the evidence": shape (passages,).
 
     Args:
@@ -28,12 +31,12 @@ def classified(logits: Any, head: Head) -> Any:
     return logits[:, 0] if head == "paper" else logits[:, 1] - logits[:, 0]
 
 
-def ranked(logits: Any, head: Head) -> Any:
+def ranked(logits: Tensor, head: Head) -> Tensor:
     """The score that orders passages: shape (passages,); of the official head the second logit alone."""
     return logits[:, 0] if head == "paper" else logits[:, 1]
 
 
-def passage_terms(scores: Any, labels: Any) -> Any:
+def passage_terms(scores: Tensor, labels: Tensor) -> Tensor:
     """Binary cross-entropy of each passage: shape (passages,).
 
     Args:
@@ -50,7 +53,7 @@ def pairs_of(size: int) -> int:
     return size * (size - 1) // 2
 
 
-def list_terms(scores: Any) -> Any:
+def list_terms(scores: Tensor) -> Tensor:
     """The RankNet loss of each pair of each list: shape (lists, pairs).
 
     Args:

@@ -12,13 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.core.errors import UserError
 from methods.models.weights import check_remote_code, device_of, loading, locate, remote_code_refused
 from methods.sark.config import ModelConfig, SarkTrainingConfig
 from methods.sark.loss import LABELS
 from methods.training.stages import card_of
+
+if TYPE_CHECKING:
+    from torch import nn
 
 # -- What a checkpoint of SARK is: a `CrossEncoder` folder of modules whose card says who trained it --
 
@@ -120,7 +123,7 @@ def _last(width: int, labels: int) -> Any:
     return Dense(width, labels, activation_function=None, module_output_name="scores")
 
 
-def _take_head(modules: list[Any], base: str) -> None:
+def _take_head(modules: list[nn.Module], base: str) -> None:
     """Give the head the weights of the base's; at once, as nothing is learnt yet."""
     import torch
     from sentence_transformers import CrossEncoder
@@ -176,19 +179,19 @@ def _require_room(encoder: Any, options: ModelConfig, base: str) -> None:
         )
 
 
-def _position_table(encoder: Any) -> Any:
+def _position_table(encoder: nn.Module) -> nn.Module | None:
     for name, module in encoder.named_modules():
         if name.rpartition(".")[2] == "position_embeddings" and hasattr(module, "num_embeddings"):
             return module
     return None
 
 
-def encoder_of(model: Any) -> Any:
+def encoder_of(model: Any) -> nn.Module:
     """The encoder of a reranker: the `transformers` model below the head."""
     return model[0].model
 
 
-def last_layer(model: Any) -> Any:
+def last_layer(model: Any) -> nn.Module:
     """The last layer of its encoder.
 
     Raises:

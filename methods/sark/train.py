@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,9 @@ from methods.training import Progress, TrainedStage, Workshop, register_training
 from methods.training.balance import Products, combined
 from methods.training.loop import KeepBest, Loop, LoopOptions, Schedule, Validate, accelerator
 from methods.training.stages import Begun, train_stage
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # -- The README of a reranker that SARK trained --
 
@@ -246,7 +249,7 @@ class Objective:
                 stacklevel=2,
             )
 
-    def logits(self, pairs: Sequence[Features]) -> Any:
+    def logits(self, pairs: Sequence[Features]) -> Tensor:
         """What the head gives for encoded pairs, in float32: shape (pairs, labels).
 
         On a CPU pairs of like length are read in small blocks: it gains nothing from large ones, and pads less.
@@ -262,7 +265,7 @@ class Objective:
         back[torch.tensor(order)] = torch.arange(len(order))
         return found[back]
 
-    def _read(self, pairs: Sequence[Features]) -> Any:
+    def _read(self, pairs: Sequence[Features]) -> Tensor:
         features = self._pairs.padded(pairs, self.model.device)
         with nullcontext() if self.accelerator is None else self.accelerator.autocast():
             found = self.model(features)["scores"]
@@ -293,7 +296,7 @@ class Objective:
             return numbered
         return numbered[self.accelerator.process_index :: self.accelerator.num_processes]
 
-    def _terms(self, part: Part) -> Any:
+    def _terms(self, part: Part) -> Tensor:
         """The terms of some groups of one task and size."""
         import torch
 
@@ -304,7 +307,7 @@ class Objective:
         labels = torch.tensor([float(group.label or 0) for group, _ in part], device=logits.device)
         return passage_terms(classified(logits, head), labels)
 
-    def _backward(self, loss: Any) -> None:
+    def _backward(self, loss: Tensor) -> None:
         if self.accelerator is None:
             loss.backward()
         else:
@@ -329,7 +332,7 @@ def _tokens(part: Part) -> int:
 # whole batch however it is parted, nothing is learnt through it, and no backward pass is made twice.
 
 
-Gradients = list[Any]
+Gradients = list["Tensor | None"]
 """One tensor per trained parameter, None where nothing reached it."""
 FIGURES = {"f1": "validation_f1", "order": "validation_order"}
 """The validation figure by which the best epoch is known."""
@@ -502,7 +505,7 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def _sum(one: Any, other: Any) -> Any:
+def _sum(one: Tensor | None, other: Tensor | None) -> Tensor | None:
     if one is None or other is None:
         return other if one is None else one
     return one.add_(other)

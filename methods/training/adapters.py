@@ -11,11 +11,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks.core.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import nn
 
 MARK = "lora_"
 """What the names of adapters' parameters hold."""
@@ -115,7 +118,7 @@ class Adapters:
         for one, flag in zip(self._parameters, flags, strict=True):
             one.requires_grad_(flag)
 
-    def of(self, name: str) -> dict[str, Any]:
+    def of(self, name: str) -> dict[str, nn.Parameter]:
         """The parameters of one adapter by name."""
         return {full: one for full, one in self.model.named_parameters() if MARK in full and f".{name}." in full}
 

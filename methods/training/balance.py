@@ -16,9 +16,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
-Gradients = Sequence[Any]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Gradients = Sequence["Tensor | None"]
 """One tensor per parameter, None where a loss does not reach it."""
 
 
@@ -48,7 +51,7 @@ class Products:
         """
         import torch
 
-        found: list[Any] = []
+        found: list[Tensor] = []
         for one, other in zip(passage, listwise, strict=True):
             if one is None and other is None:
                 continue
@@ -87,11 +90,11 @@ def minimum_norm_weight(gap: float, between: float) -> float:
     return min(1.0, max(0.0, gap / between))
 
 
-def combined(passage: Gradients, listwise: Gradients, weight: float) -> list[Any]:
+def combined(passage: Gradients, listwise: Gradients, weight: float) -> list[Tensor | None]:
     """λ g_p + (1 − λ) g_l, parameter by parameter; λ is a number, so that nothing is learnt through it."""
     import torch
 
-    found: list[Any] = []
+    found: list[Tensor | None] = []
     for one, other in zip(passage, listwise, strict=True):
         if one is not None and other is not None:
             found.append(torch.lerp(other, one, weight))

@@ -11,11 +11,15 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from benchmarks.core.errors import Broke
 from benchmarks.core.files import whole, whole_text
 from methods.training import Progress
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
 
 Figures = Mapping[str, float]
 T = TypeVar("T")
@@ -135,7 +139,7 @@ class Loop:
 
     def __init__(
         self,
-        modules: Mapping[str, Any],
+        modules: Mapping[str, nn.Module],
         options: LoopOptions,
         step: Step,
         folder: Path,
@@ -161,7 +165,7 @@ class Loop:
         """The file of losses and figures."""
         return self.folder / "curve.jsonl"
 
-    def parameters(self) -> list[Any]:
+    def parameters(self) -> list[nn.Parameter]:
         """The parameters that are trained, each once."""
         found = (one for module in self.modules.values() for one in module.parameters() if one.requires_grad)
         return list(dict.fromkeys(found))
@@ -302,7 +306,7 @@ class Loop:
     def _best_point(self, step: int) -> Path:
         return self.folder / f"best-{step}.pt"
 
-    def _weights(self) -> dict[str, dict[str, Any]]:
+    def _weights(self) -> dict[str, dict[str, Tensor]]:
         if not self.options.trainable_only:
             return {name: module.state_dict() for name, module in self.modules.items()}
         return {
@@ -310,7 +314,7 @@ class Loop:
             for name, module in self.modules.items()
         }
 
-    def _load_weights(self, weights: Mapping[str, Mapping[str, Any]]) -> None:
+    def _load_weights(self, weights: Mapping[str, Mapping[str, Tensor]]) -> None:
         for name, module in self.modules.items():
             found = module.load_state_dict(weights[name], strict=not self.options.trainable_only)
             assert not found.unexpected_keys
@@ -372,7 +376,7 @@ class Loop:
         return {"steps": float(len(losses)), "loss": math.fsum(last) / len(last)} | figures
 
 
-def adamw(parameters: list[Any], options: LoopOptions) -> Any:
+def adamw(parameters: list[nn.Parameter], options: LoopOptions) -> Optimizer:
     """The optimiser; its rate is set before each step."""
     import torch
 
@@ -405,7 +409,7 @@ def own(parts: Sequence[T], process: Any) -> Sequence[T]:
     return parts if process is None else parts[process.process_index :: process.num_processes]
 
 
-def backward(loss: Any, process: Any) -> None:
+def backward(loss: Tensor, process: Any) -> None:
     """Add a loss's gradient, by way of the `Accelerator` where there is one."""
     if process is None:
         loss.backward()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -77,7 +76,7 @@ class Batch:
     seen: Tensor
 
 
-def batch_of(rows: Sequence[Row], pad: int, device: Any) -> Batch:
+def batch_of(rows: Sequence[Row], pad: int, device: torch.device | str) -> Batch:
     """Rows together.
 
     Args:

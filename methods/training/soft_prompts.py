@@ -94,7 +94,7 @@ def add_tokens(tokenizer: Any, count: int) -> Tokens:
     return Tokens("".join(memory), ids[0], count)
 
 
-def decoder_of(model: Any) -> Any:
+def decoder_of(model: Any) -> nn.Module:
     """The part of a causal language model below its output layer; its last states are those after the final norm."""
     decoder = model.get_decoder()
     if decoder is None or decoder is model:
@@ -130,7 +130,7 @@ class MemoryRows(nn.Module):
 
     marks: Tensor
 
-    def __init__(self, embeddings: Any, tokens: Tokens, init: str, seed: int) -> None:
+    def __init__(self, embeddings: nn.Embedding, tokens: Tokens, init: str, seed: int) -> None:
         super().__init__()
         self._first, self._count = tokens.first, tokens.count
         rows = _drawn(embeddings.weight, tokens.count + 2, 1.0 if init == "spread" else SMALL, seed)

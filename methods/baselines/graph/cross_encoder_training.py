@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,9 @@ from methods.registry import Component
 from methods.training import TrainedStage, TrainingConfig, Workshop, register_training
 from methods.training.loop import Figures, Loop, LoopOptions, Schedule, Validate, accelerator, backward, own, summed
 from methods.training.stages import Begun, train_stage
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # -- The README of a cross-encoder of triples --
 
@@ -254,7 +257,7 @@ class GroupObjective:
             backward(loss, self.accelerator)
         return summed(total, self.accelerator, self.model.device)
 
-    def scores(self, pairs: Sequence[tuple[str, str]]) -> Any:
+    def scores(self, pairs: Sequence[tuple[str, str]]) -> Tensor:
         """Raw scores of questions and triples: shape (pairs,)."""
         tokenizer = self.model.tokenizer
         questions, triples = map(list, zip(*pairs, strict=True))
@@ -275,7 +278,7 @@ class GroupObjective:
             room -= len(group.texts)
         return parts
 
-    def _loss(self, part: Sequence[Group]) -> Any:
+    def _loss(self, part: Sequence[Group]) -> Tensor:
         """The summed loss of some groups."""
         scores = self.scores([(group.question, text) for group in part for text in group.texts])
         ends = np.cumsum([len(group.texts) for group in part]).tolist()

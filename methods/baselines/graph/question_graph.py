@@ -191,5 +191,5 @@ def _chunks(texts: pa.Array, encoder: Encoder) -> Callable[[int], Vectors]:
 
 def _in_memory(texts: pa.Array, encoder: Encoder) -> Vectors:
     encode = _chunks(texts, encoder)
-    chunks: list[Any] = [encode(start) for start in range(0, len(texts), CHUNK)]
+    chunks: list[Vectors] = [encode(start) for start in range(0, len(texts), CHUNK)]
     return np.concatenate([np.empty((0, encoder.dimension), np.float32), *chunks])

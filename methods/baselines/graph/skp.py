@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,9 @@ from methods.retrieval.triples import TripleRetriever, TripleSearchConfig, linea
 from methods.training import TrainedStage, TrainingConfig, Workshop, register_training
 from methods.training.loop import Loop, LoopOptions, Schedule, accelerator, backward, own, summed
 from methods.training.stages import Begun, Figures, train_stage
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class SkpConfig(TripleSearchConfig):
@@ -305,7 +308,7 @@ def masked(texts: Tokenised, places: NDArray[np.int64], hidden: NDArray[np.int64
 Vector = Literal["first", "flatten"]
 
 
-def contrastive(texts: Any, copies: Any, temperature: float) -> Any:
+def contrastive(texts: Tensor, copies: Tensor, temperature: float) -> Tensor:
     """L_cl of a batch, in float32.
 
     Args:
@@ -357,7 +360,7 @@ class SkpObjective:
         starts = list(range(0, len(batch), self.part))
         ours = own(starts, self.accelerator)
         hold = len(starts) == 1
-        kept: dict[int, tuple[Any, ...]] = {}
+        kept: dict[int, tuple[Tensor, ...]] = {}
         width = batch.ids.shape[1]
         with torch.set_grad_enabled(hold):
             for start in ours:
@@ -381,7 +384,7 @@ class SkpObjective:
         told = float(apart.detach())
         return {"loss": hidden + self.weight * told, "masked": hidden, "contrastive": told}
 
-    def _leaves(self, kept: Mapping[int, tuple[Any, ...]], count: int, dimension: int) -> list[Any]:
+    def _leaves(self, kept: Mapping[int, tuple[Tensor, ...]], count: int, dimension: int) -> list[Tensor]:
         """The vectors of texts and of copies, of all processes, as leaves of the graph."""
         import torch
 
@@ -395,7 +398,7 @@ class SkpObjective:
             leaves.append(whole.requires_grad_())
         return leaves
 
-    def _vectors(self, batch: Masked, width: int, seed: Sequence[str | int]) -> tuple[Any, Any, Any]:
+    def _vectors(self, batch: Masked, width: int, seed: Sequence[str | int]) -> tuple[Tensor, Tensor, Tensor]:
         """Vectors of texts and copies, and the summed negative log-likelihood of what is hidden."""
         import torch
 
@@ -413,7 +416,7 @@ class SkpObjective:
         first, second = (self._one(state, attention, width) for state in states)
         return first, second, negative
 
-    def _one(self, states: Any, attention: Any, width: int) -> Any:
+    def _one(self, states: Tensor, attention: Tensor, width: int) -> Tensor:
         """One vector for each text: shape (texts, dimension)."""
         import torch
 

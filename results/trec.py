@@ -21,8 +21,8 @@ import numpy as np
 
 from benchmarks.schema import SENTENCE_MARK, Question
 from methods.api import Evidence, Prediction
+from results.submission import Findings, shown
 from results.submission.card import LIMITS, Limits
-from results.submission.findings import Findings, shown
 from results.submission.rows import Line, Row, RowReader, lines
 
 EMPTY = "%"

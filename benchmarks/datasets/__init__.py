@@ -1,1 +1,52 @@
-""""""
+"""What every loader does while it brings records together: each question id once; what was met, counted and said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.core.errors import UserError
+from benchmarks.sources import Record
+
+
+class QuestionIds:
+    """The ids of the questions read so far, with their places.
+
+    Args:
+        paths: The files that are read; with one alone, a place need not name it.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._only = str(paths[0]) if len(paths) == 1 else ""
+        self._places: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def add(self, identifier: str, record: Record) -> None:
+        """Note the id of a record's question.
+
+        Raises:
+            UserError: It was there already.
+        """
+        place = record.place if self._only else record.where
+        if identifier in self._places:
+            raise UserError(
+                f"question id {identifier!r} occurs twice",
+                where=(f"{self._only}, " if self._only else "") + f"{self._places[identifier]} and {place}",
+                try_this="remove one of the records: scores are kept per question id",
+            )
+        self._places[identifier] = place
+
+
+def said(counts: Mapping[str, int], sentences: Mapping[str, str], *before: str) -> dict[str, Any]:
+    """`counts` and `notes` of `Benchmark.extra`: what was met, in the order of the sentences.
+
+    Args:
+        counts: Numbers by key.
+        sentences: What each key means, `{n}` in the place of the number.
+        before: Notes that stand before them.
+    """
+    met = {key: counts[key] for key in sentences if counts.get(key)}
+    return {"counts": met, "notes": (*before, *(sentences[key].format(n=number) for key, number in met.items()))}

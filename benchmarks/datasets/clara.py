@@ -18,7 +18,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_id
 from benchmarks.core.random import Draws
 from benchmarks.corpus import CorpusBuilder
-from benchmarks.datasets.assembling import said
+from benchmarks.datasets import said
 from benchmarks.datasets.long_document import worded
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
 from benchmarks.schema import Passage, PassageIds, Question, passage_id

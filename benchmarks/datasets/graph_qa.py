@@ -21,7 +21,7 @@ from pydantic import Field
 from benchmarks.core.errors import Broke, UserError, unknown_name
 from benchmarks.core.fingerprint import file_sha256, fingerprint
 from benchmarks.corpus import Corpus
-from benchmarks.datasets.assembling import QuestionIds, said
+from benchmarks.datasets import QuestionIds, said
 from benchmarks.graphs import Graphs, GraphWriter, TripleCorpus, made_once
 from benchmarks.io.files import archive_of, open_bytes
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord

@@ -18,7 +18,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from benchmarks.core.fingerprint import content_id
 from benchmarks.corpus import Corpus, CorpusBuilder
-from benchmarks.datasets.assembling import QuestionIds, said
+from benchmarks.datasets import QuestionIds, said
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord
 from benchmarks.schema import Passage, Question, passage_id
 from benchmarks.sources import Record, read_records

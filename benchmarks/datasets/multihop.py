@@ -15,7 +15,7 @@ from pydantic import Field
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_id
 from benchmarks.corpus import Corpus, CorpusBuilder
-from benchmarks.datasets.assembling import QuestionIds, said
+from benchmarks.datasets import QuestionIds, said
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord
 from benchmarks.schema import SENTENCE_MARK, Passage, PassageIds, Question, passage_id, sentence_id
 from benchmarks.sources import Record, read_records

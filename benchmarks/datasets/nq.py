@@ -21,7 +21,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_id
 from benchmarks.corpus import Corpus, CorpusBuilder
 from benchmarks.corpus_build import open_corpus
-from benchmarks.datasets.assembling import QuestionIds, said
+from benchmarks.datasets import QuestionIds, said
 from benchmarks.io import records as tab_separated
 from benchmarks.io.files import open_bytes
 from benchmarks.io.records import is_parquet

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from benchmarks.core.errors import UserError
 from benchmarks.corpus import CorpusBuilder
-from benchmarks.datasets.assembling import said
+from benchmarks.datasets import said
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
 from benchmarks.schema import Question
 from benchmarks.sources import find_file

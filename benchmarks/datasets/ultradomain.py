@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_id
-from benchmarks.datasets.assembling import said
+from benchmarks.datasets import said
 from benchmarks.datasets.long_document import NOTES, Asked, LongDocumentConfig, Shelf, assemble, gold, worded
 from benchmarks.datasets.longbench import reading
 from benchmarks.io.records import stream_json

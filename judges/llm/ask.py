@@ -25,9 +25,9 @@ from benchmarks.core.fingerprint import content_hash
 from benchmarks.schema import Question
 from judges.judge import JudgeCall, JudgeConfig, Parsed, Score
 from methods.api import Services
+from methods.models import template_text
 from methods.models.chat import ChatModel, Reply, reach_model
 from methods.models.endpoint import ChatConfig, Estimate, Messages
-from methods.models.prompt_files import template_text
 
 # -- Judged text is put between tags; here it is made unable to end them, or to pass for a verdict --
 # Nothing is deleted: what looks like one of our tags, a chat template's mark, a verdict line or a key of our JSON

@@ -22,7 +22,7 @@ from methods.ark.config import ArkTrainingConfig, ScoreConfig
 from methods.ark.data import Document
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.likelihood import Asked, LikelihoodScorer, ScoringTemplate
-from methods.models.pocket.prompt import ANSWER, GAP, QUESTION, marker
+from methods.models.pocket import ANSWER, GAP, QUESTION, marker
 from methods.models.weights import POCKET, weights_hash
 from methods.training.stages import read_json, write_json
 

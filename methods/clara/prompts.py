@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage
 from methods.clara.config import ClaraConfig
-from methods.models.pocket import prompt as pocket
+from methods.models import pocket
 from methods.models.weights import POCKET
 
 # -- What the generator is asked, with memory or text in the place of documents, and what it is taught to reply --

@@ -17,10 +17,9 @@ from benchmarks.text import cover_em
 from methods.clara.config import Adapter, ClaraTrainingConfig, JointStage, Part, Stage, StepOptions, SupervisedStage, ValidateOptions
 from methods.clara.data import Lesson, Row, fitting_lessons, fitting_rows, in_lessons, in_rows, instruction_lessons, scp_lessons
 from methods.clara.model import Clara, Encoded
-from methods.clara.objective import Compression, FrozenDocuments, Joint, Supervised, candidates_of, recalls
+from methods.clara.objective import Compression, FrozenDocuments, Joint, Objective, Supervised, candidates_of, recalls
 from methods.clara.prompts import Prompt, answer, answer_from_text
 from methods.clara.rows import InstructionRow, JointRow, ScpRow
-from methods.clara.trainer import Objective
 from methods.training import Progress
 from methods.training.loop import Validate
 

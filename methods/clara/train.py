@@ -84,9 +84,9 @@ def _begun(
     config: ClaraTrainingConfig, stage: Stage, parent: str | None, rows: list[Any], workshop: Workshop, process: Any, identity: str
 ) -> Begun:
     from methods.clara.data import held_out, held_out_pretraining, held_out_that_fit, set_aside
+    from methods.clara.objective import StageTrainer
     from methods.clara.rows import JointRow
     from methods.clara.stages import begin, finish, lessons, prepare, validator
-    from methods.clara.trainer import StageTrainer
 
     work, progress = workshop.work, workshop.progress
     clara = begin(config, stage, parent, str(process.device))

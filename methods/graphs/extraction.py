@@ -18,9 +18,9 @@ from methods.api import Services
 from methods.graphs.chunking import Chunk, ChunkConfig
 from methods.graphs.knowledge_graph import GraphBuilder, KnowledgeGraph, SimilarityConfig, parse
 from methods.graphs.synthetic import WorldsExtractor
+from methods.models import template_text
 from methods.models.chat import ChatModel
 from methods.models.endpoint import ChatConfig
-from methods.models.prompt_files import template_text
 
 # -- Prompts of this room: templates as text files, filled without ever reading what is put in --
 # A template is two parts with a line `---` between them, the system message and the user message. Placeholders are those

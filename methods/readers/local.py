@@ -10,7 +10,7 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.schema import Passage, Query
 from methods.api import FAILED, TRUNCATED, Answer, Context, Services, Usage
 from methods.models.causal import CausalConfig, CausalModel, Generation, Sampling
-from methods.models.pocket.prompt import answer_prompt
+from methods.models.pocket import answer_prompt
 from methods.models.seq2seq import Seq2SeqConfig, Seq2SeqModel
 from methods.models.weights import POCKET, locate, weights_hash
 from methods.readers.prompts import Instructions, ReadingOptions, bare_answer, fit_middle, longest_prefix

@@ -29,8 +29,8 @@ from benchmarks.schema import Passage, Query, Triple
 from benchmarks.worlds.text import named, state
 from benchmarks.worlds.world import Relation, relations
 from methods.api import Context, Ranking, Reading, Services
+from methods.models import template_text
 from methods.models.likelihood import Span
-from methods.models.prompt_files import template_text
 from methods.registry import MethodConfig, register
 
 # -- Prompts for reading: templates as text files, passages as a numbered list, replies reduced to the answer --

@@ -15,8 +15,8 @@ from string import Template
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_hash
+from methods.models import template_text
 from methods.models.endpoint import Messages
-from methods.models.prompt_files import template_text
 
 MARK = "\n---\n"
 SHIPPED: dict[str, tuple[frozenset[str], ...]] = {

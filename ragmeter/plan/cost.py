@@ -39,7 +39,7 @@ from methods.models.cross_encoder import CrossEncoderConfig
 from methods.models.encoder import EncoderConfig
 from methods.models.endpoint import CHARACTERS_PER_TOKEN, PER_MESSAGE, ChatConfig, TokenCounter
 from methods.models.late_interaction import LateInteractionConfig, M3Config
-from methods.models.pocket.prompt import answer_prompt
+from methods.models.pocket import answer_prompt
 from methods.models.seq2seq import Seq2SeqConfig
 from methods.models.weights import locate
 from methods.readers.chat import ChatReaderConfig

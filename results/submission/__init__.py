@@ -1,6 +1,209 @@
-"""Submissions: predictions that somebody made elsewhere, checked, scored here and kept beside our own runs.
+"""What a validation found: problems grouped by kind, the first places of each with line numbers, and all counted."""
 
-`validate` (checks.py) is a pure function from a card, a stream of rows and a benchmark to a `Report`; `store_report`
-(storing.py) keeps what passed; `bundle.py`, `template.py` and `verifying.py` are the doors around them. Everything in
-a submission is text from strangers: nothing of it is executed, unpickled, rendered or used as a path.
-"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from benchmarks.core.errors import UserError, counted
+from judges.metric import Scores
+from methods.api import Prediction
+from results.submission.card import LIMITS, Card
+
+# -- What a validation found: problems grouped by kind, the first places of each with line numbers, and all counted --
+
+
+Severity = Literal["error", "warning", "note"]
+SHOWN_CHARS = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One place where a problem occurs.
+
+    Attributes:
+        line: 1-based line of the file, None where there is none (a missing question).
+        detail: What is wrong there.
+    """
+
+    line: int | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One kind of problem.
+
+    Attributes:
+        code: A stable name for programs (`unknown_evidence`).
+        severity: An error keeps a submission out; warnings and notes are stored and shown with it.
+        what: One sentence.
+        try_this: The remedy.
+        count: How often.
+        places: The first of them.
+    """
+
+    code: str
+    severity: Severity
+    what: str
+    try_this: str | None
+    count: int
+    places: tuple[Place, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The finding as a JSON object."""
+        places = [{"line": place.line, "detail": place.detail} for place in self.places]
+        return {
+            "code": self.code,
+            "severity": self.severity,
+            "what": self.what,
+            "try": self.try_this,
+            "count": self.count,
+            "places": places,
+        }
+
+
+class Findings:
+    """Collects problems while a submission is read; holds at most `shown` places of each kind."""
+
+    def __init__(self, shown: int = LIMITS.shown) -> None:
+        self._shown = shown
+        self._kinds: dict[str, tuple[Severity, str, str | None]] = {}
+        self._counts: dict[str, int] = {}
+        self._places: dict[str, list[Place]] = {}
+
+    def add(
+        self, code: str, what: str, detail: str = "", *, line: int | None = None, severity: Severity = "error", try_this: str | None = None
+    ) -> None:
+        """Count a problem; the first `add` of a code says what it is called and how to mend it."""
+        self._kinds.setdefault(code, (severity, what, try_this))
+        self._counts[code] = self._counts.get(code, 0) + 1
+        places = self._places.setdefault(code, [])
+        if len(places) < self._shown and (detail or line is not None):
+            places.append(Place(line, detail))
+
+    def count(self, code: str) -> int:
+        """How often a problem was met."""
+        return self._counts.get(code, 0)
+
+    @property
+    def errors(self) -> int:
+        """Number of problems that keep the submission out."""
+        return sum(count for code, count in self._counts.items() if self._kinds[code][0] == "error")
+
+    def all(self) -> tuple[Finding, ...]:
+        """Every kind: errors first, then warnings, then notes, each in the order met."""
+        rank = {"error": 0, "warning": 1, "note": 2}
+        found = [Finding(code, *self._kinds[code], self._counts[code], tuple(self._places[code])) for code in self._kinds]
+        return tuple(sorted(found, key=lambda one: rank[one.severity]))
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `validate` found, and, where nothing keeps the submission out, what it is worth.
+
+    Attributes:
+        card: As read.
+        file: The predictions file, as shown.
+        dataset: The benchmark's name that was checked against.
+        dataset_fingerprint: Of questions, gold and corpus.
+        rows: Rows read.
+        questions: Questions of the benchmark.
+        findings: Problems, grouped.
+        predictions: In the questions' order, under the dataset's own ids; empty where there are errors.
+        contamination: Why the declared training data cover what is evaluated; empty where they do not.
+        scores: By metric id, shape (questions,), NaN where unscorable; empty where there are errors.
+        digest: A hash of the predictions; equal for equal submissions whatever the order and spelling of their rows.
+    """
+
+    card: Card
+    file: str
+    dataset: str
+    dataset_fingerprint: str
+    rows: int
+    questions: int
+    findings: tuple[Finding, ...]
+    predictions: tuple[Prediction, ...] = ()
+    contamination: tuple[str, ...] = ()
+    scores: Mapping[str, Scores] = field(default_factory=dict)
+    digest: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it may be stored."""
+        return not self.of("error")
+
+    def of(self, severity: Severity) -> list[Finding]:
+        """The findings of one severity."""
+        return [finding for finding in self.findings if finding.severity == severity]
+
+    @property
+    def means(self) -> dict[str, float | None]:
+        """By metric id: mean over scorable questions, None where there are none."""
+        return {name: mean(values) for name, values in self.scores.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as a JSON object, without the predictions themselves."""
+        return {
+            "ok": self.ok,
+            "method": self.card.method.name,
+            "version": self.card.method.version,
+            "file": self.file,
+            "dataset": self.dataset,
+            "dataset_fingerprint": self.dataset_fingerprint,
+            "setting": str(self.card.setting),
+            "seed": self.card.seed,
+            "rows": self.rows,
+            "questions": self.questions,
+            "findings": [finding.to_json() for finding in self.findings],
+            "contamination": list(self.contamination),
+            "scores": self.means,
+            "predictions_digest": self.digest or None,
+        }
+
+    def lines(self) -> list[str]:
+        """The report as text, one line each; names and answers in it are strangers' text."""
+        verdict = "can be stored" if self.ok else "cannot be stored"
+        lines = [
+            f"{self.card.method.label} on {self.dataset}, setting {self.card.setting}: {verdict}",
+            f"{counted(self.rows, 'row')} read for {counted(self.questions, 'question')}",
+        ]
+        for finding in self.findings:
+            count = f" ({finding.count} times)" if finding.count > 1 else ""
+            lines.append(f"{finding.severity}: {finding.what}{count}")
+            for place in finding.places:
+                where = f"{self.file}:{place.line}" if place.line is not None else ""
+                lines.append("  " + ": ".join(filter(None, (where, place.detail))))
+            if finding.places and finding.count > len(finding.places):
+                lines.append(f"  … and {finding.count - len(finding.places)} more")
+            if finding.try_this:
+                lines.append(f"  try: {finding.try_this}")
+        return lines
+
+    def require_ok(self) -> Report:
+        """The report itself.
+
+        Raises:
+            UserError: It has errors.
+        """
+        errors = self.of("error")
+        if errors:
+            first = errors[0]
+            place = f"{self.file}:{first.places[0].line}" if first.places and first.places[0].line else self.file
+            more = f" (and {len(errors) - 1} other kinds of problems)" if len(errors) > 1 else ""
+            raise UserError(f"{first.what}{more}", where=place, try_this=first.try_this)
+        return self
+
+
+def shown(value: object, length: int = SHOWN_CHARS) -> str:
+    """A stranger's value in a message: quoted, without control characters, cut."""
+    text = repr(value[: length + 1]) if isinstance(value, str) else ascii(value)
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def mean(values: Scores) -> float | None:
+    """Mean over scorable questions, None where there are none."""
+    return None if np.isnan(values).all() else float(np.nanmean(values))

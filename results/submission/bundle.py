@@ -26,8 +26,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from benchmarks.core.errors import UserError, told_of
 from benchmarks.settings import Setting
 from methods.api import Prediction
+from results.submission import shown
 from results.submission.card import LIMITS, MIB, Card, Limits, card_yaml, parse_card
-from results.submission.findings import shown
 from results.submission.rows import PROMPT
 from results.submission.validate import Target
 

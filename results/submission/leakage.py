@@ -35,8 +35,8 @@ from methods.api import Prediction
 from results import queries
 from results.queries import QuestionRow
 from results.store import Store
+from results.submission import Findings, Severity, shown
 from results.submission.card import Card, TrainingPart
-from results.submission.findings import Findings, Severity, shown
 from results.submission.rows import PROMPT
 from results.variants import asked_of, covers
 

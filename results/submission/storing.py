@@ -21,8 +21,8 @@ from results.queries import RunRow
 from results.statistics.core import Estimate
 from results.statistics.intervals import estimates
 from results.store import FINISHED, Run, Store
+from results.submission import Report
 from results.submission.card import MIB, Card
-from results.submission.findings import Report
 from results.submission.validate import Target
 from results.tables import plain
 

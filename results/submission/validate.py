@@ -18,8 +18,8 @@ from judges.metric import Metric, QuestionGraphs, Scores
 from judges.metric import parse as parse_metric
 from judges.score import check_invariants, score
 from methods.api import FAILED, SUPPORT, Prediction
+from results.submission import Findings, Report, shown
 from results.submission.card import LIMITS, Card, Limits
-from results.submission.findings import Findings, Report, shown
 from results.submission.leakage import LoadTraining, Prompted, check_prompts, contamination
 from results.submission.rows import PROMPT, Row, RowReader, jsonl_rows
 

@@ -22,8 +22,7 @@ from benchmarks.text import em, is_abstention
 from benchmarks.worlds.questions import Asked, Asker, Distractors
 from benchmarks.worlds.text import articles
 from benchmarks.worlds.world import generate
-from methods.models.pocket import pocket_path
-from methods.models.pocket.prompt import answer_prompt, paraphrase_prompt, question_prompt
+from methods.models.pocket import answer_prompt, paraphrase_prompt, pocket_path, question_prompt
 
 GOALS: dict[str, tuple[str, float]] = {
     "gold passage": (">=", 0.90),

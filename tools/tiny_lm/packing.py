@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.core.random import Draws
-from methods.models.pocket.prompt import QUESTION
+from methods.models.pocket import QUESTION
 from tools.tiny_lm.tasks import Block, Group, Level, Maker
 
 TASKS = ("copy", "single", "inverse", "bridge", "comparison", "missing", "closed", "question", "paraphrase")

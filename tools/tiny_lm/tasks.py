@@ -19,7 +19,7 @@ from benchmarks.worlds.names import replaced, training_words, unheard_words
 from benchmarks.worlds.questions import Asked, Asker, Distractors, answer_of
 from benchmarks.worlds.text import NO_FACT, Library, Text, articles, document
 from benchmarks.worlds.world import Entity, Fact, World, relations_of
-from methods.models.pocket.prompt import ANSWER, GAP, PARAPHRASE, QUESTION, UNANSWERABLE, asking, entry, marker
+from methods.models.pocket import ANSWER, GAP, PARAPHRASE, QUESTION, UNANSWERABLE, asking, entry, marker
 
 
 class Block(NamedTuple):

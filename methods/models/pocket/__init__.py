@@ -1,15 +1,79 @@
-"""The pocket model: a small causal language model, trained from scratch on train worlds, that the package carries.
+"""The one prompt format that the pocket model knows.
 
-`prompt.py` is the format it was trained on, `tokens.py` its tokenizer, `tasks.py` and `packing.py` make training
-batches out of worlds, `initial.py` where training starts from, `train.py` and `evaluate.py` are commands, and
-`weights/` is an ordinary `transformers` folder.
+    <s>[1] title: text            passages, each followed by an empty line; none for a question without passages
+
+    [2] title: text
+
+    Question: Who penned the song?
+    Answer: Velmar Dosk</s>       or `Answer: unanswerable</s>`
+
+After the passages the same model also writes a question for an answer (`Answer: …` first, `Question:` last), and
+without passages another wording of a question (`Question: …`, then `Paraphrase:`). A prompt ends with the colon;
+what is written begins with a space and ends with the end-of-sequence token.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+
+from benchmarks.schema import Passage
+
+# -- The pocket model: a small causal language model, trained from scratch on train worlds, that the package carries --
+# `prompt.py` is the format it was trained on, `tokens.py` its tokenizer, `tasks.py` and `packing.py` make training
+# batches out of worlds, `initial.py` where training starts from, `train.py` and `evaluate.py` are commands, and
+# `weights/` is an ordinary `transformers` folder.
 
 
 def pocket_path() -> Path:
     """The folder with the model's weights, configuration, tokenizer and card."""
     return Path(__file__).parent / "weights"
+
+
+# -- The one prompt format that the pocket model knows --
+
+
+BOS, EOS, PAD = "<s>", "</s>", "<pad>"
+QUESTION, ANSWER, PARAPHRASE = "Question:", "Answer:", "Paraphrase:"
+UNANSWERABLE = "unanswerable"
+"""What the model says when the passages do not answer the question."""
+GAP = "\n\n"
+"""What follows each passage."""
+MARKERS = tuple(f"[{number}]" for number in range(1, 33))
+"""Numbers of passages that are one token; further ones are spelt in three."""
+
+
+def marker(number: int) -> str:
+    """What stands before the passage of this number, counted from 1."""
+    return f"[{number}]"
+
+
+def entry(passage: Passage) -> str:
+    """A passage behind its number: title and text with white space collapsed."""
+    title = f"{' '.join(passage.title.split())}: " if passage.title else ""
+    return f" {title}{' '.join(passage.text.split())}"
+
+
+def context(passages: Sequence[Passage]) -> str:
+    """Numbered passages as they stand before a question; "" for none."""
+    return "".join(f"{marker(number)}{entry(one)}{GAP}" for number, one in enumerate(passages, start=1))
+
+
+def asking(question: str) -> str:
+    """The end of a prompt that asks for an answer."""
+    return f"{QUESTION} {question}\n{ANSWER}"
+
+
+def answer_prompt(question: str, passages: Sequence[Passage] = ()) -> str:
+    """The prompt for an answer, from passages or from none; without the beginning-of-sequence token."""
+    return context(passages) + asking(question)
+
+
+def question_prompt(answer: str, passages: Sequence[Passage]) -> str:
+    """The prompt for a question that this answer answers."""
+    return f"{context(passages)}{ANSWER} {answer}\n{QUESTION}"
+
+
+def paraphrase_prompt(question: str) -> str:
+    """The prompt for another wording of a question."""
+    return f"{QUESTION} {question}\n{PARAPHRASE}"

@@ -34,10 +34,10 @@ from results.board import board
 from results.queries import RunRow
 from results.statistics.core import Estimate
 from results.store import Store
+from results.submission import Report, mean
 from results.submission import bundle as bundles
 from results.submission.bundle import write_template
 from results.submission.card import LIMITS, Card, dataset_options, parse_card
-from results.submission.findings import Report, mean
 from results.submission.leakage import LoadTraining, stored_training, training_loader
 from results.submission.rows import jsonl_rows
 from results.submission.storing import (

@@ -17,7 +17,7 @@ from methods.clara.checkpoint import read_config, require_checkpoint
 from methods.clara.config import ADAPTERS, ClaraConfig
 from methods.clara.model import Clara
 from methods.clara.prompts import answer, answer_from_text, paraphrase, qa_pairs, qa_target
-from methods.models.pocket import prompt as pocket
+from methods.models import pocket
 
 TEXTS = ["Ana was born in 1850 .", "moss grows on the old stone bridge ."]
 PROMPTS = [answer("who ?", 1), qa_pairs()]

@@ -14,7 +14,7 @@ from benchmarks.schema import Passage
 from methods.clara.config import ClaraConfig
 from methods.clara.model import Clara
 from methods.clara.prompts import PARAPHRASES, Prompt, answer, answer_from_text, messages, paraphrase, qa_pairs, qa_target, wordings
-from methods.models.pocket.prompt import answer_prompt
+from methods.models.pocket import answer_prompt
 
 QUESTION = "Where was Ana born ?"
 PROMPTS = [answer(QUESTION, 2), answer("who ?", 1), qa_pairs(), paraphrase(3), answer(QUESTION, 0)]

@@ -10,9 +10,9 @@ import torch
 
 from methods.clara.config import ClaraConfig, ClaraTrainingConfig
 from methods.clara.model import Clara
+from methods.clara.objective import StageTrainer
 from methods.clara.rows import InstructionRow, JointRow, ScpRow
 from methods.clara.stages import prepare
-from methods.clara.trainer import StageTrainer
 from methods.training import Silent
 
 KEYS = [f"key{number}" for number in range(12)]

@@ -13,8 +13,7 @@ from benchmarks.schema import Passage, Query
 from benchmarks.worlds.names import training_words, words
 from methods.api import Context, Services
 from methods.models.causal import CausalConfig, CausalModel
-from methods.models.pocket import pocket_path
-from methods.models.pocket.prompt import MARKERS, answer_prompt, context, paraphrase_prompt, question_prompt
+from methods.models.pocket import MARKERS, answer_prompt, context, paraphrase_prompt, pocket_path, question_prompt
 from methods.registry import Component
 from tools.tiny_lm.evaluate import GOALS, measure
 from tools.tiny_lm.tokens import load

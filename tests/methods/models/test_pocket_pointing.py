@@ -7,8 +7,7 @@ import pytest
 
 from benchmarks.core.random import Draws
 from benchmarks.schema import Passage
-from methods.models.pocket import pocket_path
-from methods.models.pocket.prompt import GAP, UNANSWERABLE, asking, entry, marker
+from methods.models.pocket import GAP, UNANSWERABLE, asking, entry, marker, pocket_path
 from tools.tiny_lm.initial import HEADS_THAT_COPY, fresh_model
 from tools.tiny_lm.packing import TASKS, Batch, Encoder, Packer
 from tools.tiny_lm.pointing import Watched, pointers

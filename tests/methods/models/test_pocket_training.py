@@ -13,8 +13,7 @@ import pytest
 from benchmarks.core.errors import UserError
 from benchmarks.core.random import Draws
 from benchmarks.worlds.names import training_words, words
-from methods.models.pocket import pocket_path
-from methods.models.pocket.prompt import ANSWER, PARAPHRASE, QUESTION, UNANSWERABLE
+from methods.models.pocket import ANSWER, PARAPHRASE, QUESTION, UNANSWERABLE, pocket_path
 from tools.tiny_lm.packing import TASKS, Encoder, Packer, chunk
 from tools.tiny_lm.tasks import LEVELS, Group, Maker
 from tools.tiny_lm.tokens import load

@@ -14,8 +14,8 @@ from benchmarks.core.errors import UserError
 from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Question
 from results.store import Store
+from results.submission import Report
 from results.submission.card import parse_card
-from results.submission.findings import Report
 from results.submission.leakage import stored_training
 from results.submission.validate import Target, validate
 

@@ -15,7 +15,7 @@ from benchmarks.schema import Passage, Question, passage_id
 from benchmarks.text import sentences
 from methods.api import Evidence, Prediction
 from methods.baselines.controls import gold_text
-from results.submission.findings import Finding, Findings
+from results.submission import Finding, Findings
 from results.submission.leakage import Prompted, check_prompts
 from results.submission.rows import PROMPT
 

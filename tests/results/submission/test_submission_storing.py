@@ -20,8 +20,8 @@ from methods.baselines.controls import gold_text
 from results import queries
 from results.board import boards
 from results.store import FINISHED, Run, Store
+from results.submission import Report
 from results.submission.card import Card, parse_card
-from results.submission.findings import Report
 from results.submission.storing import RECORD, card_of, compare, find_ours, promote, run_of, store_report
 from results.submission.validate import Target, validate
 

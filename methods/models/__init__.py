@@ -1,4 +1,5 @@
-"""The text of a prompt template: one's own file, or the one that ships with a package."""
+"""The models that methods and judges stand on: `encoder.py` (texts to vectors), `chat.py` (endpoints), `causal.py`
+(local language models). `weights.py` finds a model's folder and hashes what is in it."""
 
 from __future__ import annotations
 
@@ -6,8 +7,6 @@ from importlib.resources import files
 from pathlib import Path
 
 from benchmarks.core.errors import UserError
-
-# -- The text of a prompt template: one's own file, or the one that ships with a package --
 
 
 def template_text(package: str, name: str, path: str | Path | None = None) -> str:

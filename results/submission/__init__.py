@@ -1,4 +1,9 @@
-"""What a validation found: problems grouped by kind, the first places of each with line numbers, and all counted."""
+"""Submissions: predictions that somebody made elsewhere, checked, scored here and kept beside our own runs.
+
+`validate` (checks.py) is a pure function from a card, a stream of rows and a benchmark to a `Report`; `store_report`
+(storing.py) keeps what passed; `bundle.py`, `template.py` and `verifying.py` are the doors around them. Everything in
+a submission is text from strangers: nothing of it is executed, unpickled, rendered or used as a path.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +17,6 @@ from benchmarks.core.errors import UserError, counted
 from judges.metric import Scores
 from methods.api import Prediction
 from results.submission.card import LIMITS, Card
-
-# -- What a validation found: problems grouped by kind, the first places of each with line numbers, and all counted --
-
 
 Severity = Literal["error", "warning", "note"]
 SHOWN_CHARS = 80

@@ -1,4 +1,10 @@
-"""The one prompt format that the pocket model knows.
+"""The pocket model: a small causal language model, trained from scratch on train worlds, that the package carries.
+
+`prompt.py` is the format it was trained on, `tokens.py` its tokenizer, `tasks.py` and `packing.py` make training
+batches out of worlds, `initial.py` where training starts from, `train.py` and `evaluate.py` are commands, and
+`weights/` is an ordinary `transformers` folder.
+
+The one prompt format that the model knows:
 
     <s>[1] title: text            passages, each followed by an empty line; none for a question without passages
 
@@ -19,18 +25,10 @@ from pathlib import Path
 
 from benchmarks.schema import Passage
 
-# -- The pocket model: a small causal language model, trained from scratch on train worlds, that the package carries --
-# `prompt.py` is the format it was trained on, `tokens.py` its tokenizer, `tasks.py` and `packing.py` make training
-# batches out of worlds, `initial.py` where training starts from, `train.py` and `evaluate.py` are commands, and
-# `weights/` is an ordinary `transformers` folder.
-
 
 def pocket_path() -> Path:
     """The folder with the model's weights, configuration, tokenizer and card."""
     return Path(__file__).parent / "weights"
-
-
-# -- The one prompt format that the pocket model knows --
 
 
 BOS, EOS, PAD = "<s>", "</s>", "<pad>"

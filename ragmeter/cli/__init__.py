@@ -24,6 +24,7 @@ from ragmeter.cli.judge import annotate_app, judge_app, score
 from ragmeter.cli.list import experiments, methods, metrics, published, report
 from ragmeter.cli.options import (
     AllCommands,
+    App,
     Commands,
     DeviceOption,
     Experiment,
@@ -114,7 +115,7 @@ def _for_bash(found: Sequence[str], word: str) -> Iterator[str]:
 # -- The command `ragmeter`: bare nouns list, verbs do. Heavy imports happen inside the commands --
 
 
-app = typer.Typer(
+app = App(
     name="ragmeter",
     cls=AllCommands,
     help="Benchmark and evaluation harness, with a leaderboard, for retrieval-augmented generation.",
@@ -127,7 +128,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-check_app = typer.Typer(help="Conformance: does a method or dataset keep the contract?", no_args_is_help=True)
+check_app = App(help="Conformance: does a method or dataset keep the contract?", no_args_is_help=True)
 app.add_typer(check_app, name="check", cls=Commands)
 app.add_typer(results_app, name="results", cls=Commands)
 app.add_typer(cache_app, name="cache", cls=Commands)
@@ -148,7 +149,7 @@ def ragmeter(
     """Run one of the commands."""
 
 
-@app.command()
+@app.command(offline=True)
 def run(
     experiment: Experiment,
     profile: ProfileOption = None,
@@ -157,7 +158,6 @@ def run(
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Ask questions that failed again.")] = False,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first task that breaks.")] = False,
     device: DeviceOption = None,
-    offline: OfflineOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -170,7 +170,7 @@ def run(
     raise typer.Exit(running.run(request, store, as_json, quiet, verbose))
 
 
-@app.command()
+@app.command(offline=True)
 def plan(
     experiment: Experiment,
     profile: ProfileOption = None,
@@ -182,11 +182,8 @@ def plan(
     utilisation: Annotated[
         float | None, typer.Option(help="Share of its peak that is reached in training and reading; default 0.4.")
     ] = None,
-    offline: OfflineOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Show what an experiment would take, what of it is done, and what it lacks here, without running anything."""
     from ragmeter.cli.commands import run as planning
@@ -195,12 +192,11 @@ def plan(
     raise typer.Exit(planning.plan(request, store, as_json))
 
 
-@app.command()
+@app.command(offline=True)
 def resume(
     experiment: StoredExperiment = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Ask questions that failed again.")] = False,
     device: DeviceOption = None,
-    offline: OfflineOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -212,12 +208,11 @@ def resume(
     raise typer.Exit(running.resume(experiment, retry_failed, device, store, as_json, quiet, verbose))
 
 
-@app.command()
+@app.command(offline=True)
 def demo(
     limit: LimitOption = None,
     device: DeviceOption = None,
     training: Annotated[bool, typer.Option("--training/--no-training", help="Train the approaches first, or leave them out.")] = True,
-    offline: OfflineOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -248,8 +243,6 @@ def table(
     reference: ReferenceOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Print an experiment's tables: value ± 95 % interval, and the paired difference to the reference."""
     from ragmeter.cli.commands import results
@@ -265,8 +258,6 @@ def runs(
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """List the runs in the store."""
     from ragmeter.cli.commands import results
@@ -280,8 +271,6 @@ def show(
     question: Annotated[str | None, typer.Option(help="Show this question: its gold, the answer, the evidence.")] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Show a run: what it was, what it scored, where it comes from; or one of its questions."""
     from ragmeter.cli.commands import results
@@ -300,7 +289,6 @@ def serve(
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Serve the leaderboard on this store; read-only unless submissions are allowed."""
     from leaderboard.server import serve as start
@@ -330,10 +318,8 @@ def serve_model(
     batch_size: Annotated[int, typer.Option(min=1, help="Requests generated at once.")] = 8,
     dtype: Annotated[str | None, typer.Option(help="float32, bfloat16, float16 or auto (default: by device)")] = None,
     device: DeviceOption = None,
-    store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Serve a local language model as an OpenAI-compatible endpoint."""
     from ragmeter.cli.commands import results
@@ -343,7 +329,7 @@ def serve_model(
 
 
 @app.command()
-def doctor(store: StoreOption = None, as_json: JsonOption = False, quiet: QuietOption = False, verbose: VerboseOption = False) -> None:
+def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Say what is installed, what is missing and what to do about it."""
     from ragmeter.cli.commands import doctor as diagnosis
 
@@ -360,7 +346,7 @@ app.add_typer(annotate_app, name="annotate", cls=Commands)
 app.add_typer(styles_app, name="styles", cls=Commands)
 app.add_typer(synthesise_app, name="synthesise", cls=Commands)
 app.command()(score)
-app.command()(compress)
+app.command(offline=True)(compress)
 app.command()(report)
 app.command()(train)
 app.command()(explain)

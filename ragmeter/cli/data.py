@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ragmeter.cli import options
-from ragmeter.cli.options import Commands, JsonOption, OfflineOption, QuietOption, StoreOption, VerboseOption
+from ragmeter.cli.options import App, Commands, JsonOption, OfflineOption, QuietOption, StoreOption, VerboseOption
 
 
 class _NamesShow(Commands):
@@ -26,7 +26,7 @@ class _NamesShow(Commands):
         return commands + [type(every[0])(name) for name in options.datasets(ctx, incomplete)]
 
 
-datasets_app = typer.Typer(cls=_NamesShow, help="Datasets: list them, show one, fetch, verify, measure and read them, build corpora.")
+datasets_app = App(cls=_NamesShow, help="Datasets: list them, show one, fetch, verify, measure and read them, build corpora.")
 
 Reference = Annotated[
     str, typer.Argument(metavar="REF", help="A data reference: name[/subset][:split].", autocompletion=options.references)
@@ -52,28 +52,17 @@ def datasets(
         commands.list_all(as_json)
 
 
-@datasets_app.command("list")
-def list_all(
-    offline: OfflineOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
-) -> None:
+@datasets_app.command("list", offline=True)
+def list_all(as_json: JsonOption = False) -> None:
     """List datasets: task, splits with sizes, licence, hub id, and what of them is on this machine."""
     from ragmeter.cli.commands import data as commands
 
     commands.list_all(as_json)
 
 
-@datasets_app.command()
+@datasets_app.command(offline=True)
 def show(
-    name: Annotated[str, typer.Argument(help="A registered dataset.", autocompletion=options.datasets)],
-    offline: OfflineOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    name: Annotated[str, typer.Argument(help="A registered dataset.", autocompletion=options.datasets)], as_json: JsonOption = False
 ) -> None:
     """Show a dataset's card and options, and where each split would be read from now."""
     from ragmeter.cli.commands import data as commands
@@ -81,17 +70,14 @@ def show(
     commands.show(name, as_json)
 
 
-@datasets_app.command()
+@datasets_app.command(offline=True)
 def fetch(
     references: Annotated[
         list[str], typer.Argument(metavar="REF...", help="Data references: name[/subset][:split].", autocompletion=options.references)
     ],
     revision: Annotated[str | None, typer.Option(help="Commit, tag or branch, in place of the one that the card pins.")] = None,
-    offline: OfflineOption = False,
-    store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Fetch a split's files from the hub into its cache, verified; say what came."""
     from ragmeter.cli.commands import data as commands
@@ -99,7 +85,7 @@ def fetch(
     commands.fetch(references, revision, as_json, quiet)
 
 
-@datasets_app.command()
+@datasets_app.command(offline=True)
 def verify(
     references: Annotated[
         list[str] | None, typer.Argument(metavar="REF...", help="Data references.", autocompletion=options.references)
@@ -115,8 +101,6 @@ def verify(
     against: Annotated[Path | None, typer.Option(help="Compare with what was recorded in this file.")] = None,
     config: Config = None,
     path: DataPath = None,
-    offline: OfflineOption = False,
-    store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
@@ -128,17 +112,14 @@ def verify(
     raise typer.Exit(data_check.verify(request, as_json, quiet, verbose))
 
 
-@datasets_app.command()
+@datasets_app.command(offline=True)
 def stats(
     reference: Reference,
     plot: Annotated[str | None, typer.Option(metavar="FILE|terminal", help="Histograms: FILE.html, .svg or .png, or `terminal`.")] = None,
     config: Config = None,
     path: DataPath = None,
-    offline: OfflineOption = False,
-    store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Count and measure: questions, answers, passages, documents, their lengths, evidence, types."""
     from ragmeter.cli.commands import data
@@ -146,18 +127,15 @@ def stats(
     data.stats(reference, config, path, plot, as_json, quiet)
 
 
-@datasets_app.command()
+@datasets_app.command(offline=True)
 def sample(
     reference: Reference,
     count: Annotated[int, typer.Option("-n", "--count", min=1, help="How many records.")] = 3,
     seed: Annotated[int, typer.Option(help="Which ones are drawn.")] = 0,
     config: Config = None,
     path: DataPath = None,
-    offline: OfflineOption = False,
-    store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Print records with their gold marked."""
     from ragmeter.cli.commands import data
@@ -165,7 +143,7 @@ def sample(
     data.sample(reference, config, path, count, seed, as_json, quiet)
 
 
-@datasets_app.command()
+@datasets_app.command(offline=True)
 def corpus(
     source: Annotated[Path, typer.Argument(help="A dump: a file, or a folder of files.")],
     target: Annotated[Path, typer.Argument(help="The corpus folder to build; an unfinished one is continued.")],
@@ -177,11 +155,8 @@ def corpus(
         ),
     ] = None,
     skip_bad: SkipBad = False,
-    offline: OfflineOption = False,
-    store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Build a memory-mapped corpus from a dump of passages; a build that was cut off goes on."""
     from ragmeter.cli.commands import data as commands
@@ -189,7 +164,7 @@ def corpus(
     commands.corpus(source, target, layout, skip_bad, as_json, quiet)
 
 
-@datasets_app.command()
+@datasets_app.command(offline=True)
 def contamination(
     train: Annotated[list[Path], typer.Option(help="A training file, or a folder of them; may be given several times.")],
     evaluation: Annotated[
@@ -202,11 +177,8 @@ def contamination(
     skip_bad: SkipBad = False,
     config: Config = None,
     path: DataPath = None,
-    offline: OfflineOption = False,
-    store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Look for evaluation questions in training files: 13-gram overlap, question by question."""
     from ragmeter.cli.commands import data_check

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from ragmeter.cli import options
-from ragmeter.cli.options import JsonOption, MetricsOption, QuietOption, RunArgument, StoreOption, VerboseOption
+from ragmeter.cli.options import App, JsonOption, MetricsOption, QuietOption, RunArgument, StoreOption, VerboseOption
 
-checkpoints_app = typer.Typer(help="Trained checkpoints: list them, enter a folder, check one.")
+checkpoints_app = App(help="Trained checkpoints: list them, enter a folder, check one.")
 
 
 def gate(
@@ -34,7 +34,6 @@ def gate(
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Did a candidate regress? Exit code 0: no, surely not; 100: yes; 101: too few questions to tell."""
     from ragmeter.cli.commands import gate as gating
@@ -51,7 +50,6 @@ def diff(
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Say what differs between two runs: in settings, in numbers, on which questions."""
     from ragmeter.cli.commands import compare
@@ -71,7 +69,6 @@ def bless(
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Give a run or checkpoint a name, such as the baseline that candidates are held against."""
     from ragmeter.cli.commands import gate as checkpointing
@@ -100,7 +97,6 @@ def checkpoints_add(
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Check a checkpoint folder and enter it into the store."""
     from ragmeter.cli.commands import gate as checkpointing
@@ -118,8 +114,6 @@ def checkpoints_verify(
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Check that checkpoint folders still hold what they were trained to hold."""
     from ragmeter.cli.commands import gate as checkpointing

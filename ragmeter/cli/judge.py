@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from ragmeter.cli import options as completion
-from ragmeter.cli.options import JsonOption, QuietOption, StoredExperiment, StoreOption, VerboseOption
+from ragmeter.cli.options import App, JsonOption, QuietOption, StoredExperiment, StoreOption
 
-judge_app = typer.Typer(help="Judges: what they are, what they say of stored answers, and how far to trust them.", no_args_is_help=True)
+judge_app = App(help="Judges: what they are, what they say of stored answers, and how far to trust them.", no_args_is_help=True)
 
 Stored = Annotated[
     str, typer.Argument(help="A judge in the store: its id, or the beginning of it.", autocompletion=completion.stored_judges)
@@ -30,8 +30,6 @@ def list_judges(
     name: Annotated[str | None, typer.Argument(help="Show this judge with its options.", autocompletion=completion.judges)] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """List judges, and those that have judged something in the store; or show one with its options."""
     from ragmeter.cli.commands import judge as judges
@@ -50,7 +48,6 @@ def run(
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Judge stored answers; what is judged already is left alone."""
     from ragmeter.cli.commands import judge as judges
@@ -59,14 +56,7 @@ def run(
 
 
 @judge_app.command()
-def replay(
-    judge: Stored,
-    options: Settings = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
-) -> None:
+def replay(judge: Stored, options: Settings = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Read a judge's kept replies again, with this code or other options; no call is made."""
     from ragmeter.cli.commands import judge as judges
 
@@ -85,8 +75,6 @@ def table(
     length: Annotated[bool, typer.Option("--length", help="Take off strengths what longer answers gain.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Print who beats whom: win rates by criterion, and Bradley–Terry strengths."""
     from ragmeter.cli.commands import judge as judges
@@ -95,16 +83,14 @@ def table(
 
 
 @judge_app.command()
-def card(
-    judge: Stored, store: StoreOption = None, as_json: JsonOption = False, quiet: QuietOption = False, verbose: VerboseOption = False
-) -> None:
+def card(judge: Stored, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Say how far a judge can be trusted: failures, repetitions, orders, length, price; agreement with others."""
     from ragmeter.cli.commands import judge as judge_cards
 
     judge_cards.card(judge, store, as_json)
 
 
-annotate_app = typer.Typer(help="Labels by people: items to label as CSV, and labels back.", no_args_is_help=True)
+annotate_app = App(help="Labels by people: items to label as CSV, and labels back.", no_args_is_help=True)
 
 
 @annotate_app.command("export")
@@ -120,8 +106,6 @@ def export_items(
     seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
     store: StoreOption = None,
     as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Write items for a person to label, without a hint of who answered."""
     from ragmeter.cli.commands import judge as judge_cards
@@ -135,8 +119,6 @@ def import_labels(
     annotator: Annotated[str, typer.Option(help="Who labelled.")],
     store: StoreOption = None,
     as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Take labels in, and say how far the people who labelled agree."""
     from ragmeter.cli.commands import judge as judge_cards
@@ -157,7 +139,6 @@ def score(
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Score stored answers on further metrics, without answering again; their columns stay until `--remove`."""
     from benchmarks.core.errors import UserError

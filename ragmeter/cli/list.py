@@ -44,7 +44,7 @@ def metrics(
     list.metrics(name, as_json)
 
 
-def experiments(store: StoreOption = None, as_json: JsonOption = False, quiet: QuietOption = False, verbose: VerboseOption = False) -> None:
+def experiments(store: StoreOption = None, as_json: JsonOption = False) -> None:
     """List experiments: those shipped with ragmeter and those in the store."""
     from ragmeter.cli.commands import list
 
@@ -62,10 +62,7 @@ def published(
     ] = None,
     dataset: Annotated[str | None, typer.Option(help="Only this dataset.", autocompletion=options.datasets)] = None,
     slips: Annotated[bool, typer.Option("--slips", help="Only figures that cannot be right as printed.")] = False,
-    store: StoreOption = None,
     as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """List the figures that a paper prints; `ragmeter table --published` sets ours beside them."""
     from ragmeter.cli.commands import list
@@ -85,8 +82,6 @@ def report(
     board: Annotated[Path | None, typer.Option("--board", metavar="FILE", help="Write the boards as JSON too, to embed them.")] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Write the leaderboard of an experiment as one HTML file that needs no server."""
     from ragmeter.cli.commands import results

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import glob
+import inspect
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
-from functools import cache
+from functools import cache, wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -332,3 +333,52 @@ def _go_offline(offline: bool) -> bool:
 OfflineOption = Annotated[
     bool, typer.Option("--offline", callback=_go_offline, is_eager=True, help="Use what is in the hub's cache; never the network.")
 ]
+
+_USUAL = {
+    "offline": (OfflineOption, False),
+    "store": (StoreOption, None),
+    "as_json": (JsonOption, False),
+    "quiet": (QuietOption, False),
+    "verbose": (VerboseOption, False),
+}
+"""In the order of `--help`."""
+
+
+class App(typer.Typer):
+    """A group of commands, each of which takes --store, --json, --quiet and --verbose, whether it reads them or not."""
+
+    def command(self, name: str | None = None, *, offline: bool = False, **options: Any) -> Callable[[Any], Any]:
+        """As typer's; a function declares those of the usual options that it reads.
+
+        Args:
+            name: The command's, where it is not the function's.
+            offline: Whether it takes --offline as well.
+            options: As typer takes them.
+        """
+        register = super().command(name, **options)
+
+        def registered(function: Callable[..., None]) -> Callable[..., None]:
+            register(_with_usual(function, [name for name in _USUAL if offline or name != "offline"]))
+            return function
+
+        return registered
+
+
+def _with_usual(function: Callable[..., None], names: Sequence[str]) -> Callable[..., None]:
+    """The function, which also takes those of the usual options that it does not read; all of them come last."""
+    signature = inspect.signature(function, eval_str=True)
+    given = dict(signature.parameters)
+    unread = [name for name in names if name not in given]
+    if not unread:
+        return function
+
+    @wraps(function)
+    def command(**values: Any) -> None:
+        function(**{name: value for name, value in values.items() if name not in unread})
+
+    for name in names:
+        kind, default = _USUAL[name]
+        usual = inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind)
+        given[name] = given.pop(name, usual)
+    command.__signature__ = signature.replace(parameters=list(given.values()))  # type: ignore[attr-defined]
+    return command

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from ragmeter.cli import options
-from ragmeter.cli.options import JsonOption, QuietOption, StoreOption, VerboseOption
+from ragmeter.cli.options import App, JsonOption, StoreOption
 
-results_app = typer.Typer(help="Take runs out of a store, bring them in, throw them away.", no_args_is_help=True)
+results_app = App(help="Take runs out of a store, bring them in, throw them away.", no_args_is_help=True)
 
 
 @results_app.command()
@@ -19,8 +19,6 @@ def export(
     runs: Annotated[list[str] | None, typer.Argument(help="Runs to export (default: all).", autocompletion=options.runs)] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Write runs, with their data and cards, as Parquet."""
     from ragmeter.cli.commands import store as keeping
@@ -33,8 +31,6 @@ def merge(
     sources: Annotated[list[Path], typer.Argument(help="Store folders, or folders that `export` wrote.")],
     store: StoreOption = None,
     as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Bring in the runs of other stores; what is here already stays as it is."""
     from ragmeter.cli.commands import store as keeping
@@ -54,8 +50,6 @@ def prune(
     yes: Annotated[bool, typer.Option("--yes", help="Delete; without it the command only says what would go.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Delete runs, and the data and passages that only they needed."""
     from ragmeter.cli.commands import store as keeping
@@ -64,7 +58,7 @@ def prune(
 
 
 @results_app.command()
-def vacuum(store: StoreOption = None, as_json: JsonOption = False, quiet: QuietOption = False, verbose: VerboseOption = False) -> None:
+def vacuum(store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Give the room that deleted rows left back to the disk."""
     from ragmeter.cli.commands import store as keeping
 
@@ -74,11 +68,11 @@ def vacuum(store: StoreOption = None, as_json: JsonOption = False, quiet: QuietO
 # -- The command line of `ragmeter cache`: kept model replies, as a tape and by age --
 
 
-cache_app = typer.Typer(help="Kept replies of models: how many, as a tape, and away with them.", no_args_is_help=True)
+cache_app = App(help="Kept replies of models: how many, as a tape, and away with them.", no_args_is_help=True)
 
 
 @cache_app.command()
-def show(store: StoreOption = None, as_json: JsonOption = False, quiet: QuietOption = False, verbose: VerboseOption = False) -> None:
+def show(store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Say how many replies are kept and how much room they take."""
     from ragmeter.cli.commands import store as caching
 
@@ -91,8 +85,6 @@ def tape(
     run: Annotated[str | None, typer.Option(help="Only the replies of this run (default: all).", autocompletion=options.runs)] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Write replies as a tape, which replays a run elsewhere without a call."""
     from ragmeter.cli.commands import store as caching
@@ -101,13 +93,7 @@ def tape(
 
 
 @cache_app.command()
-def load(
-    file: Annotated[Path, typer.Argument(help="A tape.")],
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
-) -> None:
+def load(file: Annotated[Path, typer.Argument(help="A tape.")], store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Take a tape's replies into the cache; those that are kept stay as they are."""
     from ragmeter.cli.commands import store as caching
 
@@ -122,8 +108,6 @@ def prune_replies(
     everything: Annotated[bool, typer.Option("--everything", help="All of them.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Delete replies; runs that need them again will ask again."""
     from ragmeter.cli.commands import store as caching

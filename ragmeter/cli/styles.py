@@ -10,11 +10,11 @@ import typer
 from ragmeter.cli import options as completion
 from ragmeter.cli.data import Config, DataPath, Reference
 from ragmeter.cli.options import (
+    App,
     DeviceOption,
     JsonOption,
     LimitOption,
     MetricsOption,
-    OfflineOption,
     OverSeedsOption,
     ProfileOption,
     QuietOption,
@@ -22,10 +22,9 @@ from ragmeter.cli.options import (
     SettingOption,
     StoredExperiment,
     StoreOption,
-    VerboseOption,
 )
 
-styles_app = typer.Typer(
+styles_app = App(
     help="Styles: the same passages told otherwise; rewrite them, measure the texts, mix them, take in others'.", no_args_is_help=True
 )
 
@@ -34,7 +33,7 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file w
 Pairs = Annotated[Path, typer.Argument(metavar="PAIRS", help="A file of style pairs.")]
 
 
-@styles_app.command()
+@styles_app.command(offline=True)
 def rewrite(
     reference: Reference,
     output: Annotated[Path, typer.Argument(metavar="OUT.jsonl", help="The file of pairs; one that is there goes on.")],
@@ -63,11 +62,9 @@ def rewrite(
     config: Config = None,
     path: DataPath = None,
     device: DeviceOption = None,
-    offline: OfflineOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Tell every candidate of every question in other styles; what was interrupted goes on where it was."""
     from ragmeter.cli.commands import styles as commands
@@ -77,7 +74,7 @@ def rewrite(
     raise typer.Exit(commands.rewrite(asked, request, output, store, as_json, quiet))
 
 
-@styles_app.command()
+@styles_app.command(offline=True)
 def quality(
     pairs: Pairs,
     benchmark: Annotated[
@@ -94,11 +91,9 @@ def quality(
     config: Config = None,
     path: DataPath = None,
     device: DeviceOption = None,
-    offline: OfflineOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Measure texts in another style: strength, content, fluency, sentiment, each with a 95 % interval."""
     from ragmeter.cli.commands import styles as commands
@@ -108,7 +103,7 @@ def quality(
     commands.quality(pairs, asked, request, store, as_json, quiet)
 
 
-@styles_app.command()
+@styles_app.command(offline=True)
 def mix(
     reference: Reference,
     pairs: Pairs,
@@ -123,11 +118,9 @@ def mix(
     config: Config = None,
     path: DataPath = None,
     device: DeviceOption = None,
-    offline: OfflineOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Write a benchmark's questions over candidates of mixed style as a file that dataset `sark` reads."""
     from ragmeter.cli.commands import styles as files
@@ -137,7 +130,7 @@ def mix(
     files.mix(asked, pairs, shares, draw, files.Target(output, overwrite), layout, store, as_json, quiet)
 
 
-@styles_app.command()
+@styles_app.command(offline=True)
 def export(
     reference: Reference,
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write, in SARK's layout of tests.")],
@@ -149,11 +142,9 @@ def export(
     config: Config = None,
     path: DataPath = None,
     device: DeviceOption = None,
-    offline: OfflineOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Write a benchmark's questions with their candidates, as they are told, as a file that dataset `sark` reads."""
     from ragmeter.cli.commands import styles as files
@@ -177,10 +168,7 @@ def import_pairs(
     question: Annotated[str | None, typer.Option(help="Field of the question's id.")] = None,
     by: Annotated[str, typer.Option(help="Who or what wrote the texts.")] = "people",
     overwrite: Overwrite = False,
-    store: StoreOption = None,
     as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Make a file of style pairs of texts that others paired."""
     from ragmeter.cli.commands import styles as style_files
@@ -189,18 +177,15 @@ def import_pairs(
     style_files.import_pairs(files, style_files.Target(output, overwrite), named, style, by, as_json)
 
 
-@styles_app.command()
+@styles_app.command(offline=True)
 def drops(
     experiment: StoredExperiment = None,
     metrics: MetricsOption = None,
     styles: Annotated[list[str] | None, typer.Option("--style", help="Only these; may be repeated.")] = None,
     over_seeds: OverSeedsOption = False,
     reference: ReferenceOption = None,
-    offline: OfflineOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """What each style costs each method, paired by question; loss of content told apart from loss to style."""
     from ragmeter.cli.commands import style_results
@@ -208,7 +193,7 @@ def drops(
     style_results.drops(experiment, metrics, tuple(styles or ()), over_seeds, reference, store, as_json)
 
 
-@styles_app.command()
+@styles_app.command(offline=True)
 def curve(
     experiment: StoredExperiment = None,
     over: Annotated[
@@ -216,11 +201,8 @@ def curve(
     ] = "mix",
     metrics: MetricsOption = None,
     over_seeds: OverSeedsOption = False,
-    offline: OfflineOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Methods against shares of formal candidates, or against the number of passages that are read."""
     from ragmeter.cli.commands import style_results
@@ -228,7 +210,7 @@ def curve(
     style_results.curve(experiment, over, metrics, over_seeds, store, as_json)
 
 
-@styles_app.command()
+@styles_app.command(offline=True)
 def sensitivity(
     reference: Reference,
     rerankers: Annotated[
@@ -249,11 +231,9 @@ def sensitivity(
     config: Config = None,
     path: DataPath = None,
     device: DeviceOption = None,
-    offline: OfflineOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """How far rerankers are moved when the same candidates are told in another style; no gold is needed."""
     from ragmeter.cli.commands import style_results as commands

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from ragmeter.cli import options
-from ragmeter.cli.options import JsonOption, LimitOption, QuietOption, RunArgument, SettingOption, StoreOption, VerboseOption
+from ragmeter.cli.options import App, JsonOption, LimitOption, QuietOption, RunArgument, SettingOption, StoreOption
 
-submission_app = typer.Typer(help="Make submissions: a template to begin with, a bundle to send.", no_args_is_help=True)
-trec_app = typer.Typer(help="TREC run and qrels files, out and in.", no_args_is_help=True)
+submission_app = App(help="Make submissions: a template to begin with, a bundle to send.", no_args_is_help=True)
+trec_app = App(help="TREC run and qrels files, out and in.", no_args_is_help=True)
 
 CardOption = Annotated[Path | None, typer.Option("--card", help="The submission's card (YAML).")]
 PathOption = Annotated[str | None, typer.Option("--path", help="The authors' data file, where it is not found in RAGMETER_DATA.")]
@@ -36,7 +36,6 @@ def submit(
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Take predictions made elsewhere: check them, score them here, store them as `submitted`."""
     from ragmeter.cli.commands import submit as submitting
@@ -59,8 +58,6 @@ def template(
     path: PathOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Write a card with comments, the questions (ids and texts) and an empty predictions file."""
     from ragmeter.cli.commands import submit as submitting
@@ -75,8 +72,6 @@ def bundle(
     card: CardOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Put a stored run into one file that `ragmeter submit` takes elsewhere; a run of your own needs a card."""
     from ragmeter.cli.commands import submit as submitting
@@ -92,8 +87,6 @@ def export(
     passages: Annotated[bool, typer.Option("--passages", help="Reduce sentences to their passages, as ranking metrics do.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Write a stored run's rankings as a TREC run file."""
     from ragmeter.cli.commands import submit as submitting
@@ -110,7 +103,6 @@ def trec_import(
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Take a TREC run as a submission of rankings without answers."""
     from ragmeter.cli.commands import submit as submitting

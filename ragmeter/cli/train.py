@@ -10,7 +10,7 @@ import typer
 from ragmeter.cli import options
 from ragmeter.cli import options as completion
 from ragmeter.cli.data import Config, DataPath
-from ragmeter.cli.options import DeviceOption, JsonOption, OfflineOption, QuietOption, StoreOption, VerboseOption
+from ragmeter.cli.options import App, DeviceOption, JsonOption, QuietOption, StoreOption
 
 # -- The command line of `ragmeter compress` --
 
@@ -35,11 +35,9 @@ def compress(
     config: Config = None,
     path: DataPath = None,
     device: DeviceOption = None,
-    offline: OfflineOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Compress a corpus into a store of memory (CLaRa); what was interrupted goes on where it was."""
     from ragmeter.cli.commands import train
@@ -52,7 +50,7 @@ def compress(
 # -- The command line of `ragmeter synthesise`: training data written by a model --
 
 
-synthesise_app = typer.Typer(help="Training data written by a model from documents.", no_args_is_help=True)
+synthesise_app = App(help="Training data written by a model from documents.", no_args_is_help=True)
 
 
 @synthesise_app.callback()
@@ -60,7 +58,7 @@ def synthesise() -> None:
     """Training data written by a model from documents."""
 
 
-@synthesise_app.command()
+@synthesise_app.command(offline=True)
 def clara(
     data: Annotated[
         str,
@@ -81,11 +79,9 @@ def clara(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, and ask nobody.")] = False,
     config: Config = None,
     path: DataPath = None,
-    offline: OfflineOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Rows for CLaRa's pretraining: questions with answers, checked, and paraphrases; interrupted, it goes on."""
     from ragmeter.cli.commands import train
@@ -131,7 +127,6 @@ def train(
     store: StoreOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Train an approach, stage after stage; stopped at any moment, it goes on where it was."""
     from ragmeter.cli.commands import train as training
@@ -161,8 +156,6 @@ def explain(
     device: DeviceOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Show what a method does with one question, as tables and a picture."""
     from ragmeter.cli.commands import train as training

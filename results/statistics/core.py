@@ -22,13 +22,18 @@ Clusters = Sequence[str | None] | None
 Floats = NDArray[np.float64]
 
 
-class Ways(TypedDict):
-    """How intervals are computed: the keywords that `estimates` and `differences` share."""
+class Drawing(TypedDict, total=False):
+    """How questions are resampled: keywords with the defaults of `estimates`."""
 
-    clusters: Clusters
     seed: int
     level: float
     resamples: int
+
+
+class Ways(Drawing, total=False):
+    """How intervals are computed: the keywords that `estimates` and `differences` share, with their defaults."""
+
+    clusters: Clusters
     method: Method
 
 

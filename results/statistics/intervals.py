@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -82,18 +83,10 @@ _PAIRS = 256
 """Pairs of methods whose bootstrap distributions are held at a time."""
 
 
-def estimate(
-    values: ArrayLike,
-    *,
-    clusters: Clusters = None,
-    seed: int = 0,
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
-    method: Method = METHOD,
-) -> Estimate:
+def estimate(values: ArrayLike, **ways: Unpack[Ways]) -> Estimate:
     """Mean and bootstrap interval over questions; `estimates` of a single column."""
     column = np.asarray(values, dtype=np.float64)[None, :]
-    return estimates(column, clusters=clusters, seed=seed, level=level, resamples=resamples, method=method)[0]
+    return estimates(column, **ways)[0]
 
 
 def estimates(
@@ -134,31 +127,13 @@ def estimates(
     return found
 
 
-def difference(
-    candidate: ArrayLike,
-    reference: ArrayLike,
-    *,
-    clusters: Clusters = None,
-    seed: int = 0,
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
-    method: Method = METHOD,
-) -> Difference:
+def difference(candidate: ArrayLike, reference: ArrayLike, **ways: Unpack[Ways]) -> Difference:
     """Paired difference of two methods on the same questions; `differences` of a single pair."""
     a, b = np.asarray(candidate, np.float64)[None, :], np.asarray(reference, np.float64)[None, :]
-    return differences(a, b, clusters=clusters, seed=seed, level=level, resamples=resamples, method=method)[0]
+    return differences(a, b, **ways)[0]
 
 
-def differences(
-    candidates: ArrayLike,
-    references: ArrayLike,
-    *,
-    clusters: Clusters = None,
-    seed: int = 0,
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
-    method: Method = METHOD,
-) -> list[Difference]:
+def differences(candidates: ArrayLike, references: ArrayLike, **ways: Unpack[Ways]) -> list[Difference]:
     """Paired differences of many pairs of methods, question by question.
 
     The interval is a paired bootstrap; the p-value flips the sign of each question's (or cluster's) difference.
@@ -170,10 +145,7 @@ def differences(
     Raises:
         ValueError: The arrays differ in shape: they are not about the same questions.
     """
-    found = differences_with_distributions(
-        candidates, references, clusters=clusters, seed=seed, level=level, resamples=resamples, method=method
-    )
-    return [one for one, _ in found]
+    return [one for one, _ in differences_with_distributions(candidates, references, **ways)]
 
 
 def differences_with_distributions(
@@ -360,11 +332,7 @@ def stage_losses(
     closed_book: ArrayLike,
     gold_uncompressed: ArrayLike | None = None,
     ceiling: float = 1.0,
-    clusters: Clusters = None,
-    seed: int = 0,
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
-    method: Method = METHOD,
+    **ways: Unpack[Ways],
 ) -> StageLosses:
     """Split a pipeline's loss into retrieval, reranking, compression and reading.
 
@@ -393,7 +361,6 @@ def stage_losses(
     runs[:, np.isnan(runs).any(axis=0)] = np.nan
     usual, noisy, clean, without = runs[:4]
     full = runs[-1] if gold_uncompressed is not None else clean
-    ways = Ways(clusters=clusters, seed=seed, level=level, resamples=resamples, method=method)
     found = differences(np.stack([noisy, clean, full, usual]), np.stack([usual, noisy, clean, without]), **ways)
     retrieval, reranking, compression, gain = found
     score, blind = estimates(np.stack([usual, without]), **ways)
@@ -440,15 +407,7 @@ class StyleRobustness:
 
 
 def style_robustness(
-    formal: ArrayLike,
-    styles: Mapping[str, ArrayLike],
-    survived: Mapping[str, ArrayLike],
-    *,
-    clusters: Clusters = None,
-    seed: int = 0,
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
-    method: Method = METHOD,
+    formal: ArrayLike, styles: Mapping[str, ArrayLike], survived: Mapping[str, ArrayLike], **ways: Unpack[Ways]
 ) -> StyleRobustness:
     """Paired drops from the formal text to each style, question by question.
 
@@ -472,7 +431,6 @@ def style_robustness(
         return StyleRobustness({}, None)
     shifted = np.stack([np.asarray(styles[name], np.float64) for name in names])
     alive = np.stack([np.asarray(survived[name], bool) for name in names])
-    ways = Ways(clusters=clusters, seed=seed, level=level, resamples=resamples, method=method)
     base = np.broadcast_to(plain, shifted.shape)
     drops = differences(base, shifted, **ways)
     living = differences(np.where(alive, base, np.nan), shifted, **ways)

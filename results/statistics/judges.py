@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,7 +19,7 @@ from scipy.special import ndtr, stdtrit
 from results.statistics.battles import Codes, Verdict, checked_verdicts, order_contradictions, verdict_values
 from results.statistics.bootstrap import estimate_of, resampled_sums, unit_places, unit_table
 from results.statistics.bradley_terry import ROUNDS, bradley_terry
-from results.statistics.core import LEVEL, METHOD, RESAMPLES, Clusters, Estimate, Floats, Method
+from results.statistics.core import LEVEL, METHOD, RESAMPLES, Clusters, Drawing, Estimate, Floats, Method, Ways
 from results.statistics.intervals import estimate
 
 Weights = Literal["linear", "quadratic"]
@@ -44,15 +44,7 @@ class Agreement:
     categories: tuple[float, ...]
 
 
-def raw_agreement(
-    ratings: ArrayLike,
-    *,
-    clusters: Clusters = None,
-    seed: int = 0,
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
-    method: Method = METHOD,
-) -> Estimate:
+def raw_agreement(ratings: ArrayLike, **ways: Unpack[Ways]) -> Estimate:
     """Share of equal pairs among the ratings of an item, mean over the items with at least two.
 
     Args:
@@ -63,20 +55,11 @@ def raw_agreement(
     held = (~np.isnan(table)).sum(axis=0)
     equal = sum((counts * (counts - 1) for counts in _counts(table, _categories(table)).T), np.zeros(table.shape[1]))
     share = np.where(held > 1, equal / np.maximum(held * (held - 1), 1), math.nan)
-    return estimate(share, clusters=clusters, seed=seed, level=level, resamples=resamples, method=method)
+    return estimate(share, **ways)
 
 
 def cohen_kappa(
-    first: ArrayLike,
-    second: ArrayLike,
-    *,
-    weights: Weights | None = None,
-    categories: Sequence[float] | None = None,
-    clusters: Clusters = None,
-    seed: int = 0,
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
-    method: Method = METHOD,
+    first: ArrayLike, second: ArrayLike, *, weights: Weights | None = None, categories: Sequence[float] | None = None, **ways: Unpack[Ways]
 ) -> Agreement:
     """Cohen's kappa of two raters: 1 - observed / expected disagreement, each rater with its own habits.
 
@@ -117,22 +100,13 @@ def cohen_kappa(
     rows, columns = np.searchsorted(offered, pairs)
     table = np.zeros((pairs.shape[1], size * size))
     table[np.arange(len(table)), rows * size + columns] = 1.0
-    found = _with_interval(kappa, table, kept, clusters, seed, level, resamples, method)
+    found = _with_interval(kappa, table, kept, **ways)
     both = np.where(kept, [a, b], math.nan)
-    raw = raw_agreement(both, clusters=clusters, seed=seed, level=level, resamples=resamples, method=method)
+    raw = raw_agreement(both, **ways)
     return Agreement(raw, found, 2 * len(table), tuple(given.tolist()))
 
 
-def krippendorff_alpha(
-    ratings: ArrayLike,
-    *,
-    metric: Level = "nominal",
-    clusters: Clusters = None,
-    seed: int = 0,
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
-    method: Method = METHOD,
-) -> Agreement:
+def krippendorff_alpha(ratings: ArrayLike, *, metric: Level = "nominal", **ways: Unpack[Ways]) -> Agreement:
     """Krippendorff's alpha of any number of raters, who need not have rated every item.
 
     Items with a single rating say nothing about agreement and are left out. The interval resamples items;
@@ -158,8 +132,8 @@ def krippendorff_alpha(
         sums, alpha = _moments(paired), _alpha_interval
     else:
         sums, alpha = _coincidences(_counts(paired, given)), _alpha_ordinal if metric == "ordinal" else _alpha_nominal
-    found = _with_interval(alpha, sums, kept, clusters, seed, level, resamples, method)
-    raw = raw_agreement(table, clusters=clusters, seed=seed, level=level, resamples=resamples, method=method)
+    found = _with_interval(alpha, sums, kept, **ways)
+    raw = raw_agreement(table, **ways)
     return Agreement(raw, found, int((~np.isnan(paired)).sum()), tuple(given.tolist()))
 
 
@@ -167,11 +141,12 @@ def _with_interval(
     statistic: Callable[[Floats], Floats],
     table: Floats,
     kept: NDArray[np.bool_],
-    clusters: Clusters,
-    seed: int,
-    level: float,
-    resamples: int,
-    method: Method,
+    *,
+    clusters: Clusters = None,
+    seed: int = 0,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+    method: Method = METHOD,
 ) -> Estimate:
     """A statistic of the column sums, shape (draws, columns) to (draws,), of a table of the kept items."""
     sums, support = unit_table(table, clusters, kept)
@@ -302,14 +277,7 @@ class LengthPreference:
 
 
 def repetition_variance(
-    item: ArrayLike,
-    verdict: ArrayLike,
-    *,
-    values: ArrayLike | None = None,
-    clusters: Clusters = None,
-    seed: int = 0,
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
+    item: ArrayLike, verdict: ArrayLike, *, values: ArrayLike | None = None, clusters: Clusters = None, **drawing: Unpack[Drawing]
 ) -> RepetitionVariance:
     """How far a judge's verdicts on the same item (same answers, same order) differ from each other.
 
@@ -335,10 +303,7 @@ def repetition_variance(
     same = np.bincount(kinds[0].astype(np.int64), weights=equal * (equal - 1) / 2, minlength=size)
     differing = np.where(held > 1, 1 - same / np.maximum(pairs, 1), math.nan)
     labels = None if clusters is None else list(clusters)[:size]
-    found = [
-        estimate(column, clusters=labels, seed=seed, level=level, resamples=resamples)
-        for column in (differing, _variances(items, value, size))
-    ]
+    found = [estimate(column, clusters=labels, **drawing) for column in (differing, _variances(items, value, size))]
     seen = np.bincount(items, minlength=size) > 0
     return RepetitionVariance(found[0], found[1], int(pairs.sum()), int((seen & (held < 2)).sum()))
 
@@ -351,9 +316,7 @@ def battle_repetition_variance(
     verdict: ArrayLike,
     *,
     clusters: Clusters = None,
-    seed: int = 0,
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
+    **drawing: Unpack[Drawing],
 ) -> RepetitionVariance:
     """`repetition_variance` of pairwise verdicts: an item is a pair, a question and an order.
 
@@ -368,15 +331,8 @@ def battle_repetition_variance(
     pairs, questions, orders, _, verdicts = checked_verdicts(pair, question, order, repetition, verdict)
     cells, item = np.unique(np.stack([pairs, questions, orders]), axis=1, return_inverse=True)
     said = np.where(verdicts == Verdict.UNSCORED, math.nan, verdicts)
-    return repetition_variance(
-        item.ravel(),
-        said,
-        values=verdict_values(verdicts),
-        clusters=_labels(cells[1], clusters),
-        seed=seed,
-        level=level,
-        resamples=resamples,
-    )
+    labels = _labels(cells[1], clusters)
+    return repetition_variance(item.ravel(), said, values=verdict_values(verdicts), clusters=labels, **drawing)
 
 
 def order_flip_rate(
@@ -387,9 +343,7 @@ def order_flip_rate(
     verdict: ArrayLike,
     *,
     clusters: Clusters = None,
-    seed: int = 0,
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
+    **drawing: Unpack[Drawing],
 ) -> Estimate:
     """Share of contradictions among the (pair, question, repetition)s whose two orders both name a winner (`n`).
 
@@ -402,8 +356,7 @@ def order_flip_rate(
     """
     pairs, questions, _, rounds, verdicts = checked_verdicts(pair, question, order, repetition, verdict)
     cells, flipped = order_contradictions(pairs, questions, rounds, verdicts)
-    labels = _labels(cells[1], clusters)
-    return estimate(flipped, clusters=labels, seed=seed, level=level, resamples=resamples)
+    return estimate(flipped, clusters=_labels(cells[1], clusters), **drawing)
 
 
 def first_shown_preference(
@@ -414,9 +367,7 @@ def first_shown_preference(
     verdict: ArrayLike,
     *,
     clusters: Clusters = None,
-    seed: int = 0,
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
+    **drawing: Unpack[Drawing],
 ) -> Estimate:
     """Share of the decisive verdicts that name the answer shown first, of those whose both orders are decisive.
 
@@ -438,8 +389,7 @@ def first_shown_preference(
     _, place = np.unique(keys, axis=1, return_inverse=True)
     both = decisive & (np.bincount(place.ravel(), weights=decisive, minlength=1)[place.ravel()] == 2)
     first = (verdicts == Verdict.WIN) == (orders == 0)
-    labels = _labels(questions[both], clusters)
-    return estimate(first[both], clusters=labels, seed=seed, level=level, resamples=resamples)
+    return estimate(first[both], clusters=_labels(questions[both], clusters), **drawing)
 
 
 def length_preference(
@@ -467,18 +417,8 @@ def length_preference(
     Source: Zheng et al. (2023), "Judging LLM-as-a-judge", section 3.3 (verbosity bias); for the coefficient
         `bradley_terry`.
     """
-    fitted = bradley_terry(
-        first,
-        second,
-        question,
-        score,
-        shown_first=shown_first,
-        lengths=lengths,
-        clusters=clusters,
-        seed=seed,
-        level=level,
-        resamples=resamples,
-    )
+    ways: Ways = {"clusters": clusters, "seed": seed, "level": level, "resamples": resamples}
+    fitted = bradley_terry(first, second, question, score, shown_first=shown_first, lengths=lengths, **ways)
     won = np.asarray(score, np.float64)
     gap = np.asarray(lengths[0], np.float64) - np.asarray(lengths[1], np.float64)
     decided = ~np.isnan(won) & (won != 0.5)

@@ -54,6 +54,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stderr.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_bare_nouns_list_and_speak_json(tmp_path: Path) -> None:
     for noun in ("methods", "datasets", "metrics", "experiments", "checkpoints"):
         assert started(noun, "--store", str(tmp_path)).returncode == 0
@@ -132,6 +133,7 @@ def test_a_small_experiment_runs_shows_and_resumes_from_the_command_line(tmp_pat
     assert "6 questions to answer" in ragmeter("run", str(file), "--fresh", "--store", store).stderr
 
 
+@pytest.mark.slow
 def test_doctor_names_the_store_and_what_is_installed(tmp_path: Path) -> None:
     done = ragmeter("doctor", "--json", "--store", str(tmp_path / "s"))
     findings = json.loads(done.stdout)
@@ -140,6 +142,7 @@ def test_doctor_names_the_store_and_what_is_installed(tmp_path: Path) -> None:
     assert {finding["what"] for finding in findings} >= {"extra models", "RAGMETER_DATA", "disk", "accelerator"}
 
 
+@pytest.mark.slow
 def test_doctor_says_when_another_distribution_writes_over_our_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for place, name in (tmp_path / "ours", "clash"), (tmp_path / "elsewhere", "harmless"):
         (place / f"{name}-1.dist-info").mkdir(parents=True)
@@ -188,6 +191,7 @@ def test_our_packages_are_those_beside_ragmeter_in_a_script_and_its_processes(us
     assert done.stdout.splitlines() == [*[str(ROOT)] * 5, "2 runs"], done.stderr
 
 
+@pytest.mark.slow
 def test_our_packages_are_those_beside_ragmeter_in_a_session_and_in_commands(users_folder: Path) -> None:
     session = _there(
         users_folder, "-c", "from ragmeter import UserError; import results.redaction as r; print(UserError.__module__, r.__file__)"

@@ -46,6 +46,7 @@ def test_places(text: str, golds: list[str], expected: list[str]) -> None:
     assert found(text, *golds) == expected
 
 
+@pytest.mark.slow
 @given(texts, st.lists(texts, max_size=3))
 @settings(max_examples=500, deadline=None)
 def test_there_is_a_place_where_has_answer_says_so(text: str, golds: list[str]) -> None:
@@ -57,6 +58,7 @@ def test_there_is_a_place_where_has_answer_says_so(text: str, golds: list[str]) 
     assert all(has_answer(text[start:end], golds) for start, end in places)
 
 
+@pytest.mark.slow
 @given(texts, texts)
 @settings(max_examples=300, deadline=None)
 def test_an_answer_that_was_put_there_is_found_there(before: str, gold: str) -> None:

@@ -34,6 +34,7 @@ def family(tmp_path):
     return written(tmp_path / "family", [FAMILY, [], FAMILY[1:]])
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(graphs=GRAPHS, chunk=st.sampled_from([1, 3, 1 << 20]))
 def test_every_graph_comes_back_in_its_order_and_every_triple_is_held_once(tmp_path_factory, graphs, chunk):

@@ -20,6 +20,7 @@ pairs = st.lists(st.tuples(texts, st.lists(texts, max_size=3)), max_size=12)
 rules_names = st.sampled_from(sorted(RULES))
 
 
+@pytest.mark.slow
 @given(st.lists(texts, max_size=20), rules_names)
 @settings(max_examples=300, deadline=None)
 def test_normalising_many_is_normalising_each(many, rules):

@@ -50,6 +50,7 @@ def test_ids_of_other_things_are_refused():
         PassageIds([triple_id(("a", "b", "c"))])
 
 
+@pytest.mark.slow
 def test_loading_a_file_does_not_import_pandas(data_folder):
     """It would take 45 MB and half a second of every load."""
     path = data_folder / "musique" / "musique_ans_v1.0_train50.jsonl"

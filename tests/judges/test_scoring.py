@@ -162,6 +162,7 @@ def test_no_run_breaks_an_invariant(rows):
     assert check_invariants({parse(name): values for name, values in found.items()}) == []
 
 
+@pytest.mark.slow
 @given(runs)
 @settings(deadline=None, max_examples=40)
 def test_a_run_scores_like_its_questions_one_by_one(rows):

@@ -54,6 +54,7 @@ def test_values_are_those_of_a_plain_loop() -> None:
     assert said["words"]["sd"] == pytest.approx(statistics.stdev(values["words"]))
 
 
+@pytest.mark.slow
 def test_rule_styles_are_strong_keep_names_and_lose_no_answer(world) -> None:
     pairs = rewritten(world, RuleRewriter("test"), STYLES, by_question=True)
     judge = Judge.of("rule_style").build(Services())

@@ -117,6 +117,7 @@ def battles(judged: Path) -> BattleBoard:
     return found
 
 
+@pytest.mark.slow
 def test_a_row_holds_what_its_method_wins_and_the_column_what_is_left(battles: BattleBoard) -> None:
     table = battle_view.matrix(battles, "overall")
     order = battle_view.names(battles, "overall")
@@ -411,6 +412,7 @@ def test_a_store_without_judges_says_how_to_judge(app: Start, filled: Path) -> N
     assert "ragmeter judge run" in words(page.part("message"))
 
 
+@pytest.mark.slow
 def test_a_report_says_who_wins_against_whom(judged: Path, battles: BattleBoard, synthetic: ModuleType) -> None:
     store = Store(judged)
     (node,) = behind(store, synthetic.EXPERIMENT, [], queries.definitions(store), {})

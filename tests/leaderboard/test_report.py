@@ -75,6 +75,7 @@ def parts(drawing: Any, tag: str) -> list[Any]:
     return found + [one for child in drawing[2] for one in parts(child, tag)]
 
 
+@pytest.mark.slow
 def test_a_report_is_the_same_page_whatever_is_stored(html: str) -> None:
     found, empty = Elements(html), Elements(page({"title": "", "head": [], "sections": []}))
     assert found.tags == empty.tags
@@ -109,6 +110,7 @@ def test_nothing_in_its_data_can_begin_a_tag(html: str, synthetic: ModuleType) -
     assert synthetic.HOSTILE_NAME in methods
 
 
+@pytest.mark.slow
 @given(st.recursive(st.text() | st.integers() | st.none(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
 def test_escaped_json_says_the_same(value: Any) -> None:
     text = as_json(value)
@@ -200,6 +202,7 @@ def ragmeter(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return int(caught.value.code or 0)
 
 
+@pytest.mark.slow
 def test_the_command_writes_both_files(
     filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], synthetic: ModuleType
 ) -> None:

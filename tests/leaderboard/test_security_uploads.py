@@ -172,6 +172,7 @@ def test_a_card_cannot_name_a_file_of_the_machine(refused: Callable[..., str], s
     assert "card.yaml" in said
 
 
+@pytest.mark.slow
 def test_a_huge_line_and_too_many_rows_are_bounded(refused: Callable[..., str], sent: Any) -> None:
     assert "'line': 1" in refused(b'{"question_id": "' + b"x" * (3 * MIB) + b'"}\n', sent.card)
     assert "too_many_rows" in refused(b'{"question_id": "x", "answer": ""}\n' * 1100, sent.card)

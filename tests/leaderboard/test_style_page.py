@@ -72,6 +72,7 @@ def row_of(node: Any, *said: str) -> list[str]:
     return [words(cell) for cell in row.find(tag="td")]
 
 
+@pytest.mark.slow
 def test_the_table_says_what_the_statistics_say(table: DropTable) -> None:
     node = style.drops(table)
     for row in table.rows:

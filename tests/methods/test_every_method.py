@@ -62,6 +62,7 @@ def content(prediction: Prediction) -> tuple[Any, ...]:
     return prediction.answer, prediction.evidence, dict(prediction.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("identifier", WHOLE)
 def test_a_prediction_depends_on_its_query_and_the_seed_alone(identifier: str, ground: Any, tmp_path: Path) -> None:
     """Not on order, batch, what was asked before, another build, or a folder; evidence is unique, known and permitted."""

@@ -114,6 +114,7 @@ def test_a_dictionary_a_file_and_a_read_experiment_are_the_same_work(tmp_path: P
     assert queries.experiment(found[0].store).path == str(file)
 
 
+@pytest.mark.slow
 def test_the_table_is_the_board_that_the_command_line_shows(results: Results) -> None:
     (board,) = boards(results.store, "small")
     table = results.table()
@@ -201,6 +202,7 @@ def test_a_mistake_is_a_user_error_and_makes_no_store(given: Any, options: dict[
 # -- load_results --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_was_run_is_loaded_again(results: Results) -> None:
     loaded = load_results(results.store.folder, "small")
     pd.testing.assert_frame_equal(loaded.table(), results.table())

@@ -44,6 +44,7 @@ def test_every_method_of_the_house_keeps_the_contract(name: str) -> None:
     assert failed(check_method(component)) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reference", WORLDS)
 def test_every_world_keeps_the_contract(reference: str) -> None:
     # A graph has 1,200 triples for each question.

@@ -186,6 +186,7 @@ def _changed(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> se
     return found
 
 
+@pytest.mark.slow
 def test_runs_over_the_two_parts_of_worlds_are_told_apart(tmp_path: Path) -> None:
     parts = [load_benchmark(plan, None).benchmark for plan in load("worlds", tmp_path).benchmarks]
     assert [part.name for part in parts] == ["worlds/graph:test", "worlds/graph:test(relations=unseen)"]

@@ -54,6 +54,7 @@ def test_each_group_names_one_module_with_one_registration() -> None:
         assert module.read_text("utf-8").count("\n@register(") == 1
 
 
+@pytest.mark.slow
 def test_what_it_adds_is_found_checked_and_run(declared: Path, tmp_path: Path) -> None:
     code = """
 import json, sys
@@ -87,12 +88,14 @@ print(json.dumps({
     assert values["gold_answer brief(words=1)#v1"] == pytest.approx(5 / 12)
 
 
+@pytest.mark.slow
 def test_without_its_entry_points_nobody_knows_it(tmp_path: Path) -> None:
     done = start(["-m", "ragmeter.cli", "run", str(PLUGIN / "experiment.yaml")], tmp_path, PLUGIN)
     assert done.returncode == 2
     assert "unknown method 'title_overlap'" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_plug_in_that_cannot_be_imported_is_named_and_harms_nobody(declared: Path, tmp_path: Path) -> None:
     points = declared / "ragmeter_example-1.0.0.dist-info" / "entry_points.txt"
     points.write_text(points.read_text() + "lost = ragmeter_example.nowhere\n")

@@ -212,6 +212,7 @@ def test_each_ablation_changes_one_thing_and_has_three_seeds() -> None:
     assert {plan.name for method in loaded.methods for plan in method.needs} == {"sark", *by_name}
 
 
+@pytest.mark.slow
 def test_the_ranker_that_all_begin_from_was_taught_on_other_worlds() -> None:
     loaded = experiment.load("sark/gain")
     seeds: dict[str, set[int]] = {}

@@ -67,6 +67,7 @@ def test_what_a_page_says_is_what_happens(page: str, tutorial: ModuleType, short
         tutorial.play((DOCS / f"{page}.md").read_text("utf-8"), room, browser)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", QUICK)
 def test_what_a_quick_page_says_is_what_happens(page: str, tutorial: ModuleType, tmp_path: Path) -> None:
     with tutorial.room(tmp_path) as room:

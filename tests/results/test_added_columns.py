@@ -99,6 +99,7 @@ def test_an_experiment_that_shows_everything_needs_no_columns(store: Store, runs
     assert {one.experiment for one in added_columns(store, [run])} == {"toy"}
 
 
+@pytest.mark.slow
 def test_columns_go_where_their_experiment_goes(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
     add_columns(store, runs["bm25"].run, [F1])
     exchange.export(store, tmp_path / "out", [runs["bm25"].run])

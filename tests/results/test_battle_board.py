@@ -81,6 +81,7 @@ def runs(store: Store, fill: Any, once: Callable[..., dict[str, RunRow]]) -> dic
     return once(store, by=fought)
 
 
+@pytest.mark.slow
 def test_the_table_made_by_hand(store: Store, runs: dict[str, RunRow]) -> None:
     pairing = overall(board_of(store, runs, "theirs"))
     rate = pairing.rate
@@ -166,6 +167,7 @@ def test_two_judges_have_two_boards(store: Store, runs: dict[str, RunRow]) -> No
     assert {overall(board).rate.n for board in boards} == {1, 6}
 
 
+@pytest.mark.slow
 def test_strengths_need_three_methods_and_are_those_of_the_arithmetic(store: Store, fill: Any) -> None:
     names = ["good", "fair", "poor"]
     runs = fill(store, {name: ["x"] * 4 for name in names}, [f"gold{n}" for n in range(4)], metrics=())
@@ -187,6 +189,7 @@ def test_strengths_need_three_methods_and_are_those_of_the_arithmetic(store: Sto
     assert strengths["good"].logit.value == pytest.approx(expected[0].logit.value, abs=0.02)
 
 
+@pytest.mark.slow
 def test_who_surely_won_is_corrected_over_all_pairs_and_the_table_says_so(store: Store, fill: Any) -> None:
     names = ["best", "same", "other", "last"]
     runs = fill(store, {name: ["x"] * 9 for name in names}, [f"gold{n}" for n in range(9)], metrics=())

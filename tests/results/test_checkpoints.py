@@ -223,6 +223,7 @@ def nested(model: Path) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
+@pytest.mark.slow
 def test_a_run_is_found_by_a_checkpoint_within_one_of_its_parts(store: Store, tmp_path: Path) -> None:
     describe(model(tmp_path / "m"), method="ark", stage="s")
     made = register(store, tmp_path / "m")

@@ -76,6 +76,7 @@ def made(once: Callable[..., dict[str, RunRow]]) -> Made:
     return partial(once, by=build)
 
 
+@pytest.mark.slow
 def test_every_pair_is_the_paired_difference_and_is_corrected_over_all_pairs(made: Made, store: Store) -> None:
     runs = made(store, SCORES)
     found = compare(store, [runs[name] for name in SCORES], EM)

@@ -75,6 +75,7 @@ def test_an_export_merged_into_an_empty_store_is_the_store(tmp_path: Path) -> No
     assert queries.runs(copy, "e")[0].metrics == (METRIC,)
 
 
+@pytest.mark.slow
 def test_merging_twice_changes_nothing(tmp_path: Path) -> None:
     store, other = Store(tmp_path / "a"), Store(tmp_path / "b")
     fill(store, "r1", [0, 1])
@@ -85,6 +86,7 @@ def test_merging_twice_changes_nothing(tmp_path: Path) -> None:
     assert content(store) == before
 
 
+@pytest.mark.slow
 def test_halves_of_a_run_become_a_whole_finished_one(tmp_path: Path) -> None:
     store, other, whole = Store(tmp_path / "a"), Store(tmp_path / "b"), Store(tmp_path / "c")
     fill(store, "r1", [0, 2, 4])
@@ -95,6 +97,7 @@ def test_halves_of_a_run_become_a_whole_finished_one(tmp_path: Path) -> None:
     assert store.status("r1") == FINISHED
 
 
+@pytest.mark.slow
 def test_an_answer_replaces_a_failure_and_never_the_other_way_round(tmp_path: Path) -> None:
     store, other = Store(tmp_path / "a"), Store(tmp_path / "b")
     fill(store, "r1", [1], failed=True)
@@ -188,6 +191,7 @@ def test_orphans_are_runs_that_nothing_names(store: Store) -> None:
     assert [run.run for run in exchange.orphans(store, queries.runs(store))] == ["lost"]
 
 
+@pytest.mark.slow
 def test_vacuum_shrinks_the_file_and_keeps_every_row(store: Store) -> None:
     run = run_of("big")
     store.start(run)
@@ -271,6 +275,7 @@ def said(store: Store) -> dict[str, list[tuple[object, ...]]]:
         return {table: rows(store, table) for table in JUDGED}
 
 
+@pytest.mark.slow
 def test_judgements_battles_and_labels_survive_an_export(judged: Judged, tmp_path: Path) -> None:
     store, copy = judged(Store(tmp_path / "a")), Store(tmp_path / "b")
     exchange.export(store, tmp_path / "out")
@@ -293,6 +298,7 @@ def test_an_export_of_one_run_takes_no_battle_with_another_along(judged: Judged,
     assert judgements.judged_runs(copy, str(MATCH)) == ["r1"]
 
 
+@pytest.mark.slow
 def test_judges_of_two_stores_come_together(judged: Judged, tmp_path: Path) -> None:
     store, other = judged(Store(tmp_path / "a")), Store(tmp_path / "b")
     for run in ("r1", "r2"):
@@ -322,6 +328,7 @@ def test_calls_of_two_judgings_are_never_mixed(judged: Judged, tmp_path: Path) -
     assert len(judgements.calls(store, "r1", str(MATCH))["q0"]) == 1
 
 
+@pytest.mark.slow
 def test_what_was_said_of_a_failure_goes_when_the_answer_comes(judged: Judged, tmp_path: Path) -> None:
     store, other = Store(tmp_path / "a"), judged(Store(tmp_path / "b"))
     fill(store, "r1", [0, 1], failed=True)
@@ -337,6 +344,7 @@ def test_what_was_said_of_a_failure_goes_when_the_answer_comes(judged: Judged, t
     assert standing(store) == (2, 1)  # of a failure people said something, too
 
 
+@pytest.mark.slow
 def test_what_is_said_elsewhere_of_a_failure_is_not_taken_for_the_answer_here(tmp_path: Path) -> None:
     store, other = Store(tmp_path / "a"), Store(tmp_path / "b")
     for run in ("r1", "r2"):
@@ -354,6 +362,7 @@ def test_what_is_said_elsewhere_of_a_failure_is_not_taken_for_the_answer_here(tm
     assert standing(store) == (0, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("old", [False, True])
 def test_a_label_from_elsewhere_counts_where_the_answer_is_the_same(tmp_path: Path, old: bool) -> None:
     """Those of an export that does not say what was labelled were about what was said there."""
@@ -374,6 +383,7 @@ def test_a_label_from_elsewhere_counts_where_the_answer_is_the_same(tmp_path: Pa
     assert standing(store) == (1, 1)
 
 
+@pytest.mark.slow
 def test_an_export_of_an_older_ragmeter_merges_into_a_judged_store(judged: Judged, tmp_path: Path) -> None:
     """As version 2 wrote it: without unscored, record and judge; with two tables that were never used."""
     store, older = judged(Store(tmp_path / "a")), judged(Store(tmp_path / "b"))
@@ -412,6 +422,7 @@ def test_merging_completes_gold_that_is_lacking_here(tmp_path: Path) -> None:
     assert [row[-1] for row in rows(store, "questions")] == ["{}"]
 
 
+@pytest.mark.slow
 def test_a_violation_of_half_a_run_is_not_one_of_the_whole(tmp_path: Path) -> None:
     store, other = Store(tmp_path / "a"), Store(tmp_path / "b")
     fill(store, "r1", [0, 2])

@@ -66,6 +66,7 @@ def made_up(worth: dict[str, float], *, higher: bool = True, group: str = "answe
     return "test_made_up"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["em", "f1(rules=squad)"])
 def test_a_sane_metric_is_not_flagged(store: Store, fill: Any, metric: str) -> None:
     assert flagged(store, fill, metric) == []
@@ -114,6 +115,7 @@ def test_where_less_is_better_the_controls_are_turned_too(store: Store, fill: An
     assert wrongly_ranked({"gold_answer": -0.0, "idk": -1.0, "whole_passage": -1.0}, {"good": -0.5}) == []
 
 
+@pytest.mark.slow
 def test_metrics_of_rankings_have_no_place_for_controls_of_answers(store: Store, fill: Any, scratch: None) -> None:
     assert flagged(store, fill, made_up({"idk": 1.0}, group="retrieval")) == []
 
@@ -124,6 +126,7 @@ def test_without_controls_there_is_nothing_to_flag(store: Store, fill: Any) -> N
     assert board.flags == {}
 
 
+@pytest.mark.slow
 def test_a_judge_is_held_to_the_controls_and_its_shares_are_not(store: Store, fill: Any) -> None:
     runs = fill(store, {**METHODS, **CONTROLS}, ["ann", "bob", "cyd"], kinds=KINDS, metrics=())
     judge = Judge.of("match", {"model": "m"})

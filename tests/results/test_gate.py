@@ -195,6 +195,7 @@ def test_less_is_better_where_the_metric_says_so(store: Store) -> None:
     assert lower < value < upper < 0
 
 
+@pytest.mark.slow
 def test_several_metrics_regress_if_one_does_and_pass_if_all_do(store: Store) -> None:
     benchmark = questions(store, 600)
     one = run_of(store, benchmark, "one", {F1: coin(1, 600, 0.8), EM: coin(3, 600, 0.3)})

@@ -42,6 +42,7 @@ def shown(store: Store) -> str:
     return console.export_text()
 
 
+@pytest.mark.slow
 def test_scores_that_can_be_are_no_violation(store: Store, fill: Any) -> None:
     runs = fill(store, {"bm25": ["ann", "x y", ""], "none": [None, None, None]}, ["ann", "x", "the"], metrics=BOTH)
     for run in runs.values():

@@ -211,6 +211,7 @@ def test_the_habits_of_a_pair_judge_by_hand(store: Store, fill: Any) -> None:
     assert json.dumps(card.to_json(), allow_nan=False)
 
 
+@pytest.mark.slow
 def test_people_and_a_pair_judge_are_compared_with_the_order_undone(store: Store, fill: Any, tmp_path: Path) -> None:
     runs = fill(store, {"short": ["x"] * N, "long": ["y"] * N}, GOLDS, metrics=())
     one, other = sorted(runs.values(), key=lambda row: row.run)

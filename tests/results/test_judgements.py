@@ -144,6 +144,7 @@ def test_failures_as_zero_by_hand() -> None:
     assert with_failures(float("nan"), 0, 0) != with_failures(float("nan"), 0, 0)  # no value at all
 
 
+@pytest.mark.slow
 def test_two_judges_never_share_a_column_and_rules_are_called_rules(store: Store, fill: Any) -> None:
     strict = Judge.of("match", {"model": "m", "exact": "strict"})
     run = fill(store, {"bm25": SAID["bm25"]}, GOLDS)["bm25"]
@@ -190,6 +191,7 @@ def test_half_a_surrogate_pair_does_not_stop_a_judging(store: Store, fill: Any) 
 texts = st.text(st.characters(blacklist_categories=("Cs",)), max_size=20)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(part=texts, value=st.dictionaries(texts, texts, max_size=3), reason=texts.filter(bool))
 def test_any_judgement_survives_the_store(

@@ -244,6 +244,7 @@ def test_a_label_rests_while_the_answer_is_another_and_counts_again_with_it(stor
     assert labelling.standing(store) == (30, 0)
 
 
+@pytest.mark.slow
 def test_people_have_not_worked_in_vain_when_a_run_is_forgotten(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
     """What `--fresh` does: the answers go, the labels wait for answers that are equal."""
     single_items = single(store, {"mine": runs["secret-method"]}, 30)

@@ -265,6 +265,7 @@ def start(folder: Path, count: int, name: str, *options: str) -> subprocess.Pope
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_who_waits_for_an_idle_process_that_keeps_the_file_is_let_in_at_once(folder: Path) -> None:
     with start(folder, 1, "other", "-W", "error::ResourceWarning") as process:
         assert process.stdout is not None

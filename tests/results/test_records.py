@@ -71,6 +71,7 @@ def test_any_question_comes_back_with_all_of_its_gold(tmp_path_factory: pytest.T
     assert list(found) == [question.id for question in asked]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reference", ["worlds/multihop:test", "worlds/graph:test"])
 def test_questions_of_worlds_come_back_and_score_the_same(store: Store, reference: str) -> None:
     benchmark = datasets.load(reference, {})

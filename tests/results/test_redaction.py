@@ -182,6 +182,7 @@ def test_redaction_changes_nothing_twice(value: Any) -> None:
     assert redacted(redacted(value)) == redacted(value)
 
 
+@pytest.mark.slow
 def test_a_hostile_text_costs_no_more_than_its_length() -> None:
     texts = [
         "-----BEGIN PRIVATE KEY-----" * 4000,

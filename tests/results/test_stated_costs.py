@@ -79,6 +79,7 @@ def keep(store: Store, asked: Benchmark, name: str, origin: str, predictions: li
     store.end(name, FINISHED)
 
 
+@pytest.mark.slow
 def test_what_a_sender_does_not_say_is_unknown_and_what_was_measured_here_is_not(store: Store, board: Board) -> None:
     costs = queries.costs(store, list(USAGES))
     assert (costs["ours"].tokens, costs["ours"].seconds, costs["ours"].cost_usd) == (105, 0.5, pytest.approx(0.03))

@@ -288,6 +288,7 @@ def test_half_a_surrogate_pair_does_not_stop_a_run(store: Store) -> None:
 texts = st.text(st.characters(blacklist_categories=("Cs",)), max_size=30)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(texts, texts, st.dictionaries(texts, texts, max_size=3))
 def test_any_text_survives_the_store(tmp_path_factory: pytest.TempPathFactory, answer: str, title: str, notes: dict) -> None:

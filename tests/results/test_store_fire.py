@@ -104,6 +104,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_leaves_every_finished_question(small_disk: Path, tmp_path: Path) -> None:
     store = Store(small_disk / "store")
     store.start(run_of("r"))

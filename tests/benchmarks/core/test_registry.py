@@ -14,6 +14,7 @@ from benchmarks.settings import Setting
 WORDS = st.from_regex(r"[a-z0-9_.-]{1,6}", fullmatch=True)
 
 
+@pytest.mark.slow
 @given(WORDS, st.none() | WORDS, st.none() | st.lists(WORDS, min_size=1, max_size=3).map("+".join))
 def test_a_data_reference_prints_and_parses_back(name, subset, split):
     reference = DataReference(name, subset, split)

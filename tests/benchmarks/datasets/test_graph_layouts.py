@@ -289,6 +289,7 @@ def world():
     return load("worlds/graph:test", {"questions": 40, "triples": 1000, "unanswerable": 0.1})
 
 
+@pytest.mark.slow
 def test_the_hubs_layout_of_a_world_equals_its_rows(world, tmp_path):
     questions = [question for question in world.questions if question.answerable]
     parquet(list(rog_rows(world, questions)), tmp_path / "test-00000-of-00001.parquet", group=7)

@@ -82,6 +82,7 @@ def command(*words: str) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_they_are_listed_shown_and_skipped_with_a_state_of_their_own() -> None:
     listed = {card["id"]: card["here"][0] for card in command("--json")}
     assert [listed[name]["state"] for name in ("own", "asked", "worlds")] == [OWN, OWN, "made here"]

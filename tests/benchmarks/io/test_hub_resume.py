@@ -48,6 +48,7 @@ def leave(content, digest=None):
     return path
 
 
+@pytest.mark.slow
 def test_what_a_killed_process_had_is_not_fetched_again(server):
     server.faults.cuts, server.faults.cut_after = 1, HALF
     died = subprocess.run([sys.executable, "-c", KILLED], env=dict(os.environ), check=False, timeout=120)

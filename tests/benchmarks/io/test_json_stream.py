@@ -40,6 +40,7 @@ def test_every_wrapping_gives_the_same_records(tmp_path, layout):
         assert values(written(tmp_path, pack(mark + text.encode()))) == RECORDS, (pack, mark, end, ascii_)
 
 
+@pytest.mark.slow
 @given(
     records=st.lists(st.dictionaries(st.text(max_size=3), st.text(max_size=12) | st.integers() | st.none()), max_size=5),
     piece=st.integers(1, 40),

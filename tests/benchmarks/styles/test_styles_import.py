@@ -127,6 +127,7 @@ def test_the_sample_is_one_question_with_six_labelled_passages(data_folder: Path
     assert found.extra["counts"] == {"questions_without_answers": 1}
 
 
+@pytest.mark.slow
 def test_the_sample_is_written_as_it_was_read(data_folder: Path, tmp_path: Path):
     found = load("sark:train", {"path": str(data_folder / SAMPLE)})
     path = tmp_path / "train.json"

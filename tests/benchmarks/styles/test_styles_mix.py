@@ -46,6 +46,7 @@ def bench(questions: list[Question], passages: list[Passage]) -> Benchmark:
     return Benchmark(DataReference("made", None, "test"), 1, card, questions, Corpus.of(passages))
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=12, deadline=None)
 @given(informal=st.integers(0, 5), humor=st.integers(0, 5), seed=st.integers(0, 3))
 def test_every_question_keeps_its_candidates_in_order_and_the_exact_mixture(world, pairs, informal, humor, seed):

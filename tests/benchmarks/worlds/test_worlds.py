@@ -63,6 +63,7 @@ def test_a_world_is_byte_identical_to_the_day_it_was_pinned(seed):
     assert world_hash(seed) == GOLDEN[seed]
 
 
+@pytest.mark.slow
 def test_a_world_does_not_depend_on_the_process_that_makes_it():
     code = (
         "import importlib.util,sys;spec=importlib.util.spec_from_file_location('t',sys.argv[1]);"
@@ -262,6 +263,7 @@ def test_names_are_unambiguous_and_facts_well_formed(seed, entities, density):
     check_world(generate(seed, WorldConfig(entities=entities, community=60, density=density)))
 
 
+@pytest.mark.slow
 def test_the_largest_world_that_the_options_allow_has_names_for_all():
     world = generate(TEST_SEED, WorldConfig(entities=4000))
     check_world(world)

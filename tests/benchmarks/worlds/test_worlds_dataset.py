@@ -26,6 +26,7 @@ def loaded():
     return {subset: load(f"worlds/{subset}:test") for subset in SUBSETS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("subset", SUBSETS)
 def test_a_subset_is_the_same_at_every_load(loaded, subset):
     start = time.perf_counter()
@@ -110,6 +111,7 @@ def test_long_documents_have_sixty_chunks_and_several_questions(loaded):
         assert len({p.title for p in benchmark.corpus.get(asked[0].candidates)}) == 1
 
 
+@pytest.mark.slow
 def test_graphs_have_a_thousand_triples_with_proof_and_topics(loaded):
     benchmark = loaded["graph"]
     for question in benchmark.questions:
@@ -158,12 +160,14 @@ def test_splits_share_no_passage_no_question_and_no_entity_name():
             assert not {p.title for p in parts[one].corpus} & {p.title for p in parts[other].corpus}
 
 
+@pytest.mark.slow
 def test_joined_splits_keep_the_graphs_of_both():
     both = load("worlds/graph:train+validation", {"questions": 5})
     assert set(both.extra["graphs"]) == {question.id for question in both.questions}
     assert len(both.questions) == 10
 
 
+@pytest.mark.slow
 def test_options_change_what_is_loaded():
     config = {"seed": 100_050, "worlds": 3, "questions": 31, "unanswerable": 0.3, "candidates": 20, "entities": 220}
     benchmark = load("worlds/multihop:test", config)

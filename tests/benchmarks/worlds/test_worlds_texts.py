@@ -49,6 +49,7 @@ def libraries(world: World) -> list[Library]:
     return [articles(world), *(document(world, community) for community in range(world.communities))]
 
 
+@pytest.mark.slow
 @settings(max_examples=4, deadline=None)
 @given(SEEDS)
 def test_every_fact_is_stated_once_where_the_library_says(seed):
@@ -166,6 +167,7 @@ def verdict(asked: Asked) -> str:
     raise AssertionError(f"no template fits {asked.text!r}")
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(SEEDS)
 def test_every_answer_follows_from_its_evidence(seed):

@@ -254,6 +254,7 @@ def test_a_ragas_that_cannot_be_imported_is_told_from_a_missing_one(monkeypatch:
         grounding.Prompts()
 
 
+@pytest.mark.slow
 def test_listing_the_judge_does_not_import_ragas() -> None:
     script = (
         "import sys; from judges.judge import JUDGES, Judge; j = Judge.of('grounding', {'model': 'm'}); str(j);"

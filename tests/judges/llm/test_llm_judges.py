@@ -68,6 +68,7 @@ def endpoint() -> Iterator[Endpoint]:
 # -- match --
 
 
+@pytest.mark.slow
 def test_only_answers_that_need_an_opinion_are_asked_about(llm: ModuleType, endpoint: Endpoint) -> None:
     judge = llm.build("match", endpoint.server.url)
     items = [

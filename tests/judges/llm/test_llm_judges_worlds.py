@@ -49,6 +49,7 @@ def shifted(llm: ModuleType, questions: list[Question]) -> list[Item]:
     return items
 
 
+@pytest.mark.slow
 def test_match_agrees_with_exact_match_on_worlds(llm: ModuleType, questions: list[Question]) -> None:
     truth = WorldTruth.of(REFERENCE)
     items = [one for row, one in enumerate(shifted(llm, questions)) if row % 3 < 2 and not one.question.answer_set][:90]
@@ -71,6 +72,7 @@ def test_match_forgives_wording_where_exact_match_does_not(llm: ModuleType, ques
     assert set(found) == {"Match"}
 
 
+@pytest.mark.slow
 def test_style_and_content_are_judged_rightly_on_worlds(llm: ModuleType) -> None:
     reference = "worlds/style:test"
     found = datasets.load(reference).extra["styles"].values()

@@ -135,6 +135,7 @@ def test_a_set_with_the_same_answer_twice_wants_it_once():
     assert one("em", question("Paris", "paris.", answer_set=True), "Paris") == 1
 
 
+@pytest.mark.slow
 def test_a_set_of_a_thousand_answers_is_scored_at_once():
     names = [f"name {number}" for number in range(1000)]
     asked = question(*names, answer_set=True)

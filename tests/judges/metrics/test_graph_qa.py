@@ -188,6 +188,7 @@ answers = st.lists(st.one_of(names, st.text("aAtheY .\n,\u00dc", max_size=8)), m
 golds = st.lists(names, min_size=1, max_size=5)
 
 
+@pytest.mark.slow
 @given(golds, answers)
 @settings(deadline=None, max_examples=400)
 def test_rog_is_its_own_script_restated(golds, answer):

@@ -116,6 +116,7 @@ def gold_first(question: Question, graph: tuple[Triple, ...]) -> Prediction:
     return ranked(question, sorted(set(graph), key=lambda one: not {one[0], one[2]} & set(question.answers)))
 
 
+@pytest.mark.slow
 def test_the_maximum_is_reached_on_worlds_in_both_scopes() -> None:
     world = load("worlds/graph:test", {"questions": 20})
     for scope in ("question", "split"):

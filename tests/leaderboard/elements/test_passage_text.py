@@ -119,6 +119,7 @@ WORDS = st.sampled_from(["York", "New", " ", "\n", "é", "e\u0301", "<b>", "1506
 TEXTS = st.lists(WORDS, max_size=14).map("".join)
 
 
+@pytest.mark.slow
 @given(TEXTS, st.lists(TEXTS, max_size=6), st.lists(TEXTS, max_size=3), st.sets(st.integers(0, 7)), st.integers(-1, 7))
 @settings(max_examples=300, deadline=None)
 def test_nothing_is_lost_and_every_answer_is_marked(

@@ -25,6 +25,7 @@ def made(filled: Path, synthetic: ModuleType) -> tuple[Store, Board]:
     return store, board(store, queries.runs(store, synthetic.EXPERIMENT), metrics=[EM])
 
 
+@pytest.mark.slow
 def test_a_place_counts_who_is_better_and_who_is_surely_better_or_worse(made: tuple[Store, Board]) -> None:
     store, found = made
     able = [row for row in found.rows if not row.control and EM in row.cells and not row.cells[EM].apart]

@@ -79,6 +79,7 @@ def without_dropout(model: Any) -> Any:
     return model.train()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("held", [1, 100])
 @pytest.mark.parametrize("share", ["all", "none"])
 def test_a_batch_in_pieces_has_the_gradient_of_the_whole(folder: Path, held: int, share: str) -> None:

@@ -99,6 +99,7 @@ def test_rows_join_by_id_so_that_a_missing_pool_shifts_nothing() -> None:
     assert without == [row for row in whole if row.question_id == "q1"]
 
 
+@pytest.mark.slow
 def test_draws_depend_on_the_seed_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where Python hashes texts otherwise."""
     program = (

@@ -108,6 +108,7 @@ def content(prediction: Prediction) -> tuple[Any, ...]:
     return prediction.answer, prediction.evidence, dict(prediction.notes)
 
 
+@pytest.mark.slow
 def test_a_prediction_depends_on_its_query_alone(component: Component, graphs: Benchmark, tmp_path: Path) -> None:
     asked = queries(graphs)
     method = built(component, graphs, tmp_path)
@@ -119,6 +120,7 @@ def test_a_prediction_depends_on_its_query_alone(component: Component, graphs: B
     assert answers(built(component, graphs, None, seed=3), asked) == together
 
 
+@pytest.mark.slow
 def test_rankings_are_cut_and_keep_to_the_graph_of_the_query(component: Component, graphs: Benchmark, tmp_path: Path) -> None:
     assert {entry.id for entry in METHODS if entry.over_triples} == set(RETRIEVERS)
     assert component.entry.kind == "retriever"

@@ -76,6 +76,7 @@ def curve(folder: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (folder / "work" / "train" / "curve.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_from_a_graph_to_an_encoder_that_sentence_transformers_loads(graph: Any, base: str, tmp_path: Path) -> None:
     from sentence_transformers import SentenceTransformer
     from transformers import AutoModel
@@ -151,6 +152,7 @@ def test_batches_in_smaller_parts_end_with_like_weights(graph: Any, tiny_models:
     assert all(np.allclose(weights[0][name], weights[1][name], atol=2e-3) for name in weights[0])
 
 
+@pytest.mark.slow
 def test_a_text_is_hidden_alike_in_every_epoch_unless_redrawn(graph: Any, base: str, tmp_path: Path) -> None:
     for redraw in (False, True):
         workshop = Workshop(tmp_path, tmp_path, Services(device="cpu"))

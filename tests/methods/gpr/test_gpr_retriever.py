@@ -81,6 +81,7 @@ def plain(checkpoint: Path, text: str, triples: Sequence[Triple], underscores: A
     return question.similarity(question.encode([text]), encoded)[0].numpy()
 
 
+@pytest.mark.slow
 def test_a_ranking_is_that_of_two_sentence_transformers_and_a_sort(checkpoint: Path, corpus: TripleCorpus) -> None:
     retriever = Component.of("gpr", {"model": str(checkpoint)}).build(Services(device="cpu"))
     index = retriever.index(corpus)

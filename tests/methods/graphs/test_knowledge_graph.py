@@ -45,6 +45,7 @@ def test_what_is_written_is_read_again(some: list[EntityRecord], pairs: list[Rel
     assert parse(render(some, pairs)) == Records(tuple(some), tuple(pairs))
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.text(max_size=200), st.lists(entities, min_size=1, max_size=4), st.integers(0, 400))
 def test_a_spoilt_reply_never_crashes_and_what_it_lost_is_counted(noise: str, some: list[EntityRecord], at: int) -> None:

@@ -74,6 +74,7 @@ def greedy(loaded: Seq2SeqModel, prompt: str, start: str, count: int) -> str:
     return loaded.tokenizer.decode(written, skip_special_tokens=True)
 
 
+@pytest.mark.slow
 def test_batches_of_any_size_write_what_a_token_by_token_loop_writes(folder: str) -> None:
     expected = [greedy(load(folder), prompt, "", 10) for prompt in PROMPTS]
     assert len(set(expected)) > 1

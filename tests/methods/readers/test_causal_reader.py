@@ -44,6 +44,7 @@ def by_hand(loaded: CausalModel, prompt: str, count: int) -> tuple[str, int]:
     return loaded.tokenizer.decode(written, skip_special_tokens=True), len(written)
 
 
+@pytest.mark.slow
 def test_batches_of_any_size_write_what_a_token_by_token_loop_writes(folder: str) -> None:
     expected = None
     for size in (1, 2, 5):

@@ -22,6 +22,7 @@ def dense() -> Any:
     return Component.of("dense").build(Services(device="cpu"))
 
 
+@pytest.mark.slow
 def test_ranking_is_that_of_plain_encoding_and_sorting(dense: Any, ground: Any) -> None:
     from sentence_transformers import SentenceTransformer
 

@@ -142,6 +142,7 @@ def test_files_of_experiments_are_offered_beside_those_that_ship(tab: Tab, tmp_p
     assert tab(f"run {tmp_path}/mi") == [f"{tmp_path}/mine.yaml"]
 
 
+@pytest.mark.slow
 def test_what_the_store_holds_is_offered(tab: Tab, store: Store) -> None:
     rows = runs(store)
     row = next(one for one in rows if one.method == "bm25")
@@ -162,6 +163,7 @@ def test_what_the_store_holds_is_offered(tab: Tab, store: Store) -> None:
     assert tab(f"resume --store {store.folder} ", RAGMETER_STORE="nowhere") == ["small"]
 
 
+@pytest.mark.slow
 def test_a_store_that_is_written_to_or_damaged_offers_nothing_at_once(store: Store, tmp_path: Path) -> None:
     def tab(line: str, **environment: str) -> list[str]:
         """As another process is answered."""
@@ -178,6 +180,7 @@ def test_a_store_that_is_written_to_or_damaged_offers_nothing_at_once(store: Sto
     assert sorted(path.name for path in (tmp_path / "damaged").iterdir()) == ["store.duckdb"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lines", "heavy"),
     [

@@ -71,6 +71,7 @@ def test_a_corpus_is_compressed_once_and_a_run_finds_it(checkpoint: str, tmp_pat
     assert len(list(method.answer([question.query() for question in benchmark.questions]))) == 4
 
 
+@pytest.mark.slow
 def test_another_folder_and_type_can_be_asked_for(checkpoint: str, tmp_path: Path) -> None:
     given = (WORLD, "--config", CONFIG, "--model", checkpoint, "--store", str(tmp_path / "store"), "--device", "cpu")
     found = run(*given, "--output", str(tmp_path / "here"), "--memory-dtype", "bfloat16", "--json")

@@ -114,6 +114,7 @@ def test_what_is_counted_has_its_plural(number: int, expected: str) -> None:
     assert counted(number, "loss", "losses") == expected
 
 
+@pytest.mark.slow
 def test_a_reader_who_goes_away_ends_a_command_in_silence() -> None:
     command = f'"{sys.executable}" -c "from ragmeter.cli import main; main()" published ark'
     script = f"{command} | head -n 1; echo ${{PIPESTATUS[0]}}"

@@ -58,6 +58,7 @@ def server(rows):
 # --- list and show -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_bare_noun_lists_every_dataset_with_licence_sizes_and_whereabouts(command):
     listed = command.said()
     assert listed == command.said("list")
@@ -84,6 +85,7 @@ def test_show_says_where_each_split_would_be_read_from_now(command, native, monk
     assert "skip_bad" in text
 
 
+@pytest.mark.slow
 def test_a_name_alone_shows_the_dataset(command):
     assert command.said("hotpotqa") == command.said("show", "hotpotqa")
     assert CliRunner().invoke(app, ["datasets", "--json", "hotpotqa"]).stdout == command.datasets("hotpotqa", "--json").stdout
@@ -126,6 +128,7 @@ def test_fetch_names_files_sizes_hashes_and_the_commit_and_then_they_are_cached(
         assert f"--revision {one['revision']}" in " ".join(told.stderr.split())
 
 
+@pytest.mark.slow
 def test_show_knows_what_the_cache_holds_of_the_pinned_commit(command, server, tmp_path):
     card = hotpotqa.CARD
     repository = server.repositories["datasets"][card.hub_id]
@@ -140,6 +143,7 @@ def test_show_knows_what_the_cache_holds_of_the_pinned_commit(command, server, t
         assert (verified["state"], verified["colour"], verified["questions"]) == ("cached", "green", QUESTIONS)
 
 
+@pytest.mark.slow
 def test_what_the_hub_refuses_is_said_as_the_hub_module_says_it(command, server, rows, tmp_path):
     with server.as_hub(tmp_path):
         assert "no revision 'v9'" in command.refused("fetch", "hotpotqa:dev", "--revision", "v9").what
@@ -169,6 +173,7 @@ def test_a_transfer_that_arrives_altered_leaves_nothing_behind(command, rows, tm
         assert command.said("fetch", "hotpotqa:dev", "--revision", "main")[0]["files"][0]["name"] == name
 
 
+@pytest.mark.slow
 def test_offline_uses_the_cache_alone_and_asks_nobody(command, server, tmp_path):
     with server.as_hub(tmp_path):
         assert "not in the cache" in command.refused("fetch", "hotpotqa:dev", "--revision", "main", "--offline").what
@@ -212,6 +217,7 @@ dataset_info:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stated", "status", "says"),
     [

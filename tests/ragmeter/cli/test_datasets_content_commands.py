@@ -39,6 +39,7 @@ def test_a_cut_of_a_split_is_red_until_it_is_said_to_be_one(command, native):
     assert command.said("verify", "hotpotqa:dev", "--path", native, "--partial")["colour"] == "green"
 
 
+@pytest.mark.slow
 def test_files_that_changed_since_they_were_recorded_are_red(command, native, tmp_path):
     records, copy = tmp_path / "records.json", tmp_path / "dev.json"
     copy.write_bytes(native.read_bytes())
@@ -61,6 +62,7 @@ def test_a_record_that_cannot_be_read_is_red_and_names_its_place(command, native
     assert split["colour"] == "yellow"
 
 
+@pytest.mark.slow
 def test_all_verifies_what_is_here_and_says_what_it_skips(command, native, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(native.parent.parent))
     found = command.said("verify", "--all", "--partial")
@@ -69,6 +71,7 @@ def test_all_verifies_what_is_here_and_says_what_it_skips(command, native, monke
     assert any("worlds: made here" in reason for reason in found["skipped"])
 
 
+@pytest.mark.slow
 def test_questions_of_one_split_that_are_nearly_in_another_are_found(command, native, tmp_path, monkeypatch):
     folder = tmp_path / "data" / "hotpotqa"
     folder.mkdir(parents=True)
@@ -86,6 +89,7 @@ def test_questions_of_one_split_that_are_nearly_in_another_are_found(command, na
         assert pairs["status"] == "yellow"
 
 
+@pytest.mark.slow
 def test_verify_wants_references_or_all_and_not_both(command):
     assert "neither" in command.refused("verify").what
     assert "both" in command.refused("verify", "worlds:test", "--all").what
@@ -110,6 +114,7 @@ def test_the_samples_folder_is_green_as_a_whole(command, data_folder, monkeypatc
 # --- stats and sample --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_stats_count_and_measure(command, native):
     found = command.said("stats", "hotpotqa:dev", "--path", native)
     benchmark = load("hotpotqa:dev", {"path": str(native)})
@@ -133,6 +138,7 @@ def test_a_terminal_histogram_has_a_bar_for_what_is_there():
     assert second.split()[1:] == ["▌", "1"]
 
 
+@pytest.mark.slow
 def test_plots_are_drawn_in_the_terminal_or_a_file(command, native, tmp_path):
     assert "█" in command.datasets("stats", "hotpotqa:dev", "--path", native, "--plot", "terminal").stdout
     pytest.importorskip("altair")
@@ -150,6 +156,7 @@ def test_pictures_are_drawn_where_something_renders_them(command, native, tmp_pa
     assert path.read_bytes()[:4] in (b"<svg", b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_a_plot_that_cannot_be_drawn_says_what_can(command, native, tmp_path, monkeypatch):
     assert ".html" in command.refused("stats", "hotpotqa:dev", "--path", native, "--plot", tmp_path / "x.pdf").what
     monkeypatch.setattr(histograms.importlib.util, "find_spec", lambda name: None if name == "vl_convert" else 1)
@@ -179,6 +186,7 @@ def test_sample_prints_records_with_their_gold_marked(command, native):
 # --- corpus ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_corpus_is_built_and_one_that_is_there_is_left_alone(command, tmp_path):
     dump = tmp_path / "psgs.tsv"
     dump.write_text("id\ttext\ttitle\n" + "".join(f"{i}\ttext {i}\ttitle\n" for i in range(30)))
@@ -193,6 +201,7 @@ def test_a_corpus_is_built_and_one_that_is_there_is_left_alone(command, tmp_path
     assert "built" in told.stdout
 
 
+@pytest.mark.slow
 def test_a_wrong_layout_or_a_bad_record_is_an_error_before_the_end(command, tmp_path):
     dump = tmp_path / "psgs.tsv"
     dump.write_text("id\ttext\ttitle\n1\tx\ty\nbroken\n")
@@ -206,6 +215,7 @@ def test_a_wrong_layout_or_a_bad_record_is_an_error_before_the_end(command, tmp_
 # --- contamination -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_contamination_reports_every_question_and_where_it_was_found(command, native, tmp_path):
     rows = json.loads(native.read_text())
     train = tmp_path / "train.jsonl"

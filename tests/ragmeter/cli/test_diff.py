@@ -74,6 +74,7 @@ def path(method: str, dataset: str = "worlds/multihop:test/distractor") -> str:
     return f"small/{method}/{dataset}/0"
 
 
+@pytest.mark.slow
 def test_what_differs_in_settings_is_named_by_its_nested_key(ragmeter: Command) -> None:
     done = ragmeter("diff", path("bm25"), path("flat"), "--json")
     assert done.code == 0, done.err
@@ -132,11 +133,13 @@ def test_a_run_does_not_differ_from_itself(ragmeter: Command) -> None:
     assert "+0.0 ± 0.0" in done.out
 
 
+@pytest.mark.slow
 @given(OBJECT)
 def test_equal_objects_do_not_differ(one: dict[str, object]) -> None:
     assert differing(one, json.loads(json.dumps(one))) == []
 
 
+@pytest.mark.slow
 @given(OBJECT, OBJECT)
 def test_a_difference_is_found_both_ways_and_only_where_there_is_one(one: dict[str, object], two: dict[str, object]) -> None:
     forth, back = differing(one, two), differing(two, one)

@@ -62,6 +62,7 @@ def written(answered: Path, monkeypatch: pytest.MonkeyPatch) -> Written:
 # -- output that cannot hold everything ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
 def test_characters_that_the_output_cannot_hold_are_replaced(encoding: str, answered: Path, written: Written) -> None:
     runs = [row.run for row in queries.runs(Store(answered / "store"))]
@@ -81,6 +82,7 @@ def test_json_loses_no_character_to_the_output(written: Written) -> None:
 # -- output that cannot be written ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
 @pytest.mark.parametrize(("line", "unbuffered"), [("runs", ""), ("runs --json", "1"), ("judge", "1"), ("--version", "")])
 def test_a_full_disk_behind_the_output_is_nobodys_fault(line: str, unbuffered: str, answered: Path) -> None:

@@ -346,12 +346,14 @@ def in_terminal(arguments: list[str], **environment: str) -> str:
 COLOUR = re.compile(r"\x1b\[[0-9;]*\b(3[0-7]|4[0-7]|9[0-7]|10[0-7]|38|48)[0-9;]*m")
 
 
+@pytest.mark.slow
 def test_a_terminal_has_colour_unless_it_is_told_not_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert COLOUR.search(in_terminal(["frob"]))
     assert not COLOUR.search(in_terminal(["frob"], NO_COLOR="1"))
 
 
+@pytest.mark.slow
 def test_what_is_piped_is_plain() -> None:
     env = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
     for arguments in (["published"], ["frob"]):

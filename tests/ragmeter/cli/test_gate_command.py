@@ -75,6 +75,7 @@ def path(method: str, experiment: str = "small") -> str:
     return f"{experiment}/{method}/worlds/multihop:test/distractor/0"
 
 
+@pytest.mark.slow
 def test_worse_ends_with_100_better_with_0_and_too_few_with_101(store: str, gate: Command) -> None:
     worse = started(
         "gate", "--baseline", path("bm25"), "--candidate", path("random"), "--metric", "recall@5", "--margin", "1.0pp", "--store", store

@@ -156,6 +156,7 @@ def test_an_experiment_file_with_a_wrong_judge_names_the_line(
 # -- judging -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_rules_judge_offline_are_listed_and_are_called_rules_everywhere(ragmeter: Command) -> None:
     done = ragmeter("judge", "run", "rule_match", "-q")
     assert done.code == 0, done.err
@@ -174,6 +175,7 @@ def test_rules_judge_offline_are_listed_and_are_called_rules_everywhere(ragmeter
         assert "model=rule" in board["judge"]
 
 
+@pytest.mark.slow
 def test_a_judge_at_an_endpoint_and_its_numbers_as_json(ragmeter: Command, store: Store, url: str) -> None:
     done = ragmeter("judge", "run", "match", *at(url), "--json")
     assert done.code == 0, done.err
@@ -195,6 +197,7 @@ def test_unscored_answers_show_both_values(ragmeter: Command, tmp_path: Path) ->
     assert f"the judge gave {row['unscored']} questions no value" in flat(ragmeter("table").out)
 
 
+@pytest.mark.slow
 def test_pairs_of_named_runs_and_all_pairs(ragmeter: Command) -> None:
     done = ragmeter("judge", "run", "rule_pairwise", "bm25", "random", "--json")
     assert {(one["method"], one["opponent"]) for board in json.loads(done.out) for one in board["pairings"]} == {("bm25", "random")}
@@ -235,6 +238,7 @@ def test_a_replay_reads_again_without_server_or_key(ragmeter: Command, store: St
     assert "means 2 judges" in done.err
 
 
+@pytest.mark.slow
 def test_a_replay_may_change_prices_and_the_name_of_an_equal_prompt_but_not_what_was_asked(
     ragmeter: Command, url: str, tmp_path: Path
 ) -> None:

@@ -61,6 +61,7 @@ def test_nothing_to_prune_is_said_once(ragmeter: Command) -> None:
     assert "the same with --yes" in done.out
 
 
+@pytest.mark.slow
 def test_a_report_that_replaces_another_says_so(ragmeter: Command, tmp_path: Path) -> None:
     output = tmp_path / "keep.html"
     assert "replaced" not in ragmeter("report", "-o", str(output)).out

@@ -84,6 +84,7 @@ def test_two_people_agree_as_far_as_they_do(ragmeter: Command, store: Store, tmp
     assert agreement["corrected"]["value"] == pytest.approx(expected.corrected.value)
 
 
+@pytest.mark.slow
 def test_labels_outlive_a_fresh_run_and_are_counted_where_answers_changed(
     ragmeter: Command, store: Store, alone: str, tmp_path: Path
 ) -> None:
@@ -117,6 +118,7 @@ def scores(store: Store) -> list[tuple[Any, ...]]:
         return connection.execute("SELECT run, question, metric, value FROM scores ORDER BY ALL").fetchall()
 
 
+@pytest.mark.slow
 def test_score_gives_what_the_run_would_have_given_without_answering(
     ragmeter: Command, store: Store, experiment_text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,6 +151,7 @@ def columns(ragmeter: Command) -> list[str]:
     return [metric.partition("#")[0] for metric in board["metrics"]]
 
 
+@pytest.mark.slow
 def test_added_columns_stay_when_the_file_is_run_again_until_they_are_removed(ragmeter: Command, answered: Path) -> None:
     file = str(answered / "x.yaml")
     assert ragmeter("score", "--add", "f1", "--add", "rouge(type=rougeL)", "-q").code == 0
@@ -165,6 +168,7 @@ def test_added_columns_stay_when_the_file_is_run_again_until_they_are_removed(ra
     assert columns(ragmeter) == added[:2]
 
 
+@pytest.mark.slow
 def test_what_is_answered_anew_is_scored_on_added_columns_too(ragmeter: Command, alone: str) -> None:
     """Begun again, or with other questions and so other runs: the table has no holes."""
     assert ragmeter("score", "--add", "f1", "-q").code == 0

@@ -314,6 +314,7 @@ def test_two_files_of_sark_are_pairs_row_by_row(ragmeter: Command, tmp_path: Pat
 # -- names --
 
 
+@pytest.mark.slow
 def test_runs_over_two_mixes_are_told_apart_and_others_keep_their_names(tmp_path: Path) -> None:
     config = "{base_config: {questions: 5}, mix: {informal: SHARE}}"
     mix = f"  - {{id: styled, split: test, limit: 3, config: {config}}}\n"

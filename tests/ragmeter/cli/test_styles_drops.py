@@ -165,6 +165,7 @@ def test_names_of_mixes_say_how_they_were_told(benchmarks: dict[str, Benchmark])
     assert (several.name, several.drawn) == ("30 % informal + 20 % humor", "by=gpt-x+rule,seed=7,draw=coin")
 
 
+@pytest.mark.slow
 def test_a_drop_is_formal_minus_style_paired_by_question(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
     (table,) = style_drops(full, "e", ["em"])
     assert (table.base, table.setting, table.metric, table.scale) == ("worlds/multihop:test", "distractor", METRIC, 100)
@@ -187,6 +188,7 @@ def test_a_drop_is_formal_minus_style_paired_by_question(full: Store, scores: di
         assert [drop.found.p_holm for drop in row.drops] == pytest.approx(holm(paired))
 
 
+@pytest.mark.slow
 def test_a_drop_is_held_against_the_references_question_by_question(
     full: Store, scores: dict[tuple[str, str], np.ndarray], ragmeter: Command
 ) -> None:
@@ -242,6 +244,7 @@ def test_content_loss_is_told_apart_and_the_parts_add_up(full: Store, scores: di
         assert found.drop_where_survived.value == pytest.approx(delta[alive & both].mean())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("earlier", [False, True])
 def test_without_evidence_the_drop_is_split_by_whether_any_candidate_lost_its_answer(
     tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray], earlier: bool
@@ -279,6 +282,7 @@ def test_the_mean_drop_leaves_controls_out(full: Store, scores: dict[tuple[str, 
     assert table.average["humor"] == pytest.approx(by_hand)
 
 
+@pytest.mark.slow
 def test_a_store_that_was_never_told_what_survived_says_so(
     tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray], ragmeter: Command
 ) -> None:
@@ -291,6 +295,7 @@ def test_a_store_that_was_never_told_what_survived_says_so(
     assert "before ragmeter kept what retelling lost" in ragmeter("styles", "drops", "e").out
 
 
+@pytest.mark.slow
 def test_seeds_of_a_method_are_one_row(tmp_path: Path, benchmarks: dict[str, Benchmark]) -> None:
     draw = np.random.default_rng(1)
     given = {(telling, f"SARK #{seed}"): (draw.random(QUESTIONS) < 0.5) * 1.0 for telling in ("formal", "informal") for seed in (0, 1, 2)}
@@ -343,6 +348,7 @@ def columns(line: str) -> Sequence[str]:
     return [part for part in line.split("  ") if part.strip()]
 
 
+@pytest.mark.slow
 def test_the_command_prints_what_it_says_as_json(full: Store, ragmeter: Command) -> None:
     done = ragmeter("styles", "drops", "e", "--style", "informal")
     assert done.code == 0, done.err

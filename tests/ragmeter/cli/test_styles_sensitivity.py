@@ -42,6 +42,7 @@ def store(ran: Path, tmp_path: Path) -> Store:
     return Store(Path(shutil.copytree(ran / "store", tmp_path / "store")))
 
 
+@pytest.mark.slow
 def test_a_real_run_keeps_what_survived_and_the_given_order_never_drops(ragmeter: Command, store: Store) -> None:
     said = json.loads(ragmeter("styles", "drops", "x", "--json").out)
     assert [table["metric"] for table in said["tables"]] == ["mrr@10#v1", "recall@2#v1"]

@@ -114,6 +114,7 @@ def submitted(_submitted: Path, tmp_path: Path) -> Path:
     return tmp_path / "mine"
 
 
+@pytest.mark.slow
 def test_from_a_template_to_the_table(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
     (board,) = boards(Store(tmp_path / "store"))
     values = {row.run.method: {metric: cell.estimate.value for metric, cell in row.cells.items()} for row in board.rows}

@@ -74,6 +74,7 @@ def at(url: str) -> list[str]:
     return [word for name, value in every.items() for word in ("--set", f"{name}={value}")]
 
 
+@pytest.mark.slow
 def test_rows_are_written_read_back_and_used_for_another_mix_and_table_9_is_shown(synthesise: Command, url: str, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     done = synthesise(REF, str(file), *SMALL, *at(url))
@@ -165,6 +166,7 @@ def test_an_endpoint_that_is_not_there_stops_it_before_anything_is_asked(synthes
     assert not file.exists()
 
 
+@pytest.mark.slow
 def test_what_a_limit_puts_aside_is_said_and_done_by_the_next_run(synthesise: Command, url: str, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     done = synthesise(REF, str(file), *SMALL, *at(url), "--set", "run_tokens=9000", "--json")

@@ -237,6 +237,7 @@ def ragmeter(*arguments: object) -> tuple[int, str]:
     return done.exit_code, done.stdout
 
 
+@pytest.mark.slow
 def test_what_is_answered_is_not_counted_again(tmp_path: Path) -> None:
     file, store = tmp_path / "x.yaml", tmp_path / "store"
     file.write_text(SMALL)
@@ -254,6 +255,7 @@ def test_what_is_answered_is_not_counted_again(tmp_path: Path) -> None:
     assert after["tasks"][0]["lengths"] == "counted"
 
 
+@pytest.mark.slow
 def test_check_ends_with_two_where_something_is_missing_and_plan_with_none(tmp_path: Path) -> None:
     store = tmp_path / "store"
     assert ragmeter("plan", "ark/table2", "--store", store)[0] == 0

@@ -68,6 +68,7 @@ def test_what_is_made_or_not_here_is_no_sample(data: Path) -> None:
     assert shape("longbench/narrativeqa").questions == 200
 
 
+@pytest.mark.slow
 def test_the_plan_says_so_to_people_and_programs(data: Path) -> None:
     (data / "x.yaml").write_text("name: x\nbenchmarks: [{id: longbench/qasper}]\nmethods: [{id: bm25}]\n")
     arguments = ["plan", str(data / "x.yaml"), "--store", str(data / "store")]
@@ -79,6 +80,7 @@ def test_the_plan_says_so_to_people_and_programs(data: Path) -> None:
     assert "a sample is here" not in few
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHIPPED)
 def test_words_are_whole_on_a_narrow_terminal(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAGMETER_DATA", raising=False)

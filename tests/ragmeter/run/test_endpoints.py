@@ -71,6 +71,7 @@ def test_preflight_checks_the_device(tmp_path: Path) -> None:
         preflight(plan, Store(tmp_path), "gpu")
 
 
+@pytest.mark.slow
 def test_the_cache_shows_tapes_loads_and_prunes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from ragmeter.cli.commands import run as running
     from ragmeter.cli.commands import store as caching

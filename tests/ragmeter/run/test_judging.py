@@ -47,6 +47,7 @@ def scratch() -> Iterator[None]:
 # -- whom a judge judges -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_pair_judge_compares_with_the_reference_or_all_with_all(small: ModuleType, store: Store) -> None:
     pairwise = Judge.of("rule_pairwise")
     every = small.runs(store)
@@ -159,6 +160,7 @@ def test_a_killed_judging_goes_on_where_it_was_and_doubles_nothing(
     assert Fragile.asked == before
 
 
+@pytest.mark.slow
 def test_only_what_has_no_value_is_judged_again_when_asked(small: ModuleType, store: Store) -> None:
     sick = {"on": True}
     truth = WorldTruth.of(small.REFERENCE)

@@ -110,6 +110,7 @@ class Sheet:
         return Judge.of("match", {**self.judge.config.model_dump(), **options})
 
 
+@pytest.mark.slow
 def test_a_replay_by_another_policy_leaves_the_old_numbers_and_makes_no_call(small: ModuleType, store: Store) -> None:
     sheet = Sheet(small, store)
     before = judgements.scores(store, sheet.run.run, str(sheet.judge))
@@ -165,6 +166,7 @@ def test_rules_judge_anew_when_replayed(small: ModuleType, store: Store) -> None
     assert judgements.scores(store, run.run, str(strict)) == direct
 
 
+@pytest.mark.slow
 def test_what_is_unscorable_stays_so_under_another_policy(small: ModuleType, store: Store) -> None:
     """Nothing is asked of a question without gold, and yet it is counted by every judge."""
     (run,) = small.runs(store, "random + extractive")

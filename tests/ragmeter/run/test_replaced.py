@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +27,7 @@ def _without_experiment(store: Store) -> int:
     return sum(row.experiment == "-" for row in queries.runs(store))
 
 
+@pytest.mark.slow
 def test_another_file_of_the_name_says_what_is_left(call: Call, store: Store, answered: Path, experiment_text: str, tmp_path: Path) -> None:
     other = tmp_path / "other.yaml"
     other.write_text(experiment_text.replace("{id: bm25}", "{id: bm25, k: 3}"))
@@ -34,6 +37,7 @@ def test_another_file_of_the_name_says_what_is_left(call: Call, store: Store, an
     assert _run(call, other, store) == ""
 
 
+@pytest.mark.slow
 def test_the_same_file_is_told_of_where_runs_are_left_and_not_where_all_are_kept(
     call: Call, store: Store, experiment_text: str, tmp_path: Path
 ) -> None:

@@ -101,6 +101,7 @@ def rows(store: Store) -> dict[str, list[tuple]]:
         return {t: connection.execute(f"SELECT {columns[t]} FROM {t} ORDER BY ALL").fetchall() for t in columns}
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_every_question_scored_on_every_metric(finished: Store, once: tuple[Path, list[Outcome]]) -> None:
     assert [outcome.status for outcome in once[1]] == [FINISHED] * 3
     for row in queries.runs(finished, "small"):
@@ -143,6 +144,7 @@ def test_running_again_answers_nothing_and_changes_nothing(finished: Store) -> N
     assert rows(finished) == before
 
 
+@pytest.mark.slow
 def test_experiments_that_share_a_run_keep_their_own_names_for_it(store: Store) -> None:
     def execute_as(name: str, method: str) -> None:
         text = FILE.replace("name: small", f"name: {name}").replace("{id: bm25}", f"{{id: bm25, name: {method}}}")

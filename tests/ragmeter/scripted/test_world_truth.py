@@ -63,6 +63,7 @@ def _right(question: Question, answer: str) -> bool:
     return answer == ", ".join(question.answers) if question.answer_set else answer in question.golds
 
 
+@pytest.mark.slow
 def test_without_corruption_the_chat_reader_is_right_and_its_rows_are_labelled(tmp_path: Path) -> None:
     truth = WorldTruth.of(REFERENCE)
     with truth.server().running() as url:
@@ -74,6 +75,7 @@ def test_without_corruption_the_chat_reader_is_right_and_its_rows_are_labelled(t
     assert truth.unrecognised == 0
 
 
+@pytest.mark.slow
 def test_with_a_fifth_corrupted_nothing_crashes_and_every_failure_is_counted(tmp_path: Path) -> None:
     truth = WorldTruth.of(REFERENCE, corruption=0.2)
     with truth.server().running() as url:
@@ -89,6 +91,7 @@ def test_with_a_fifth_corrupted_nothing_crashes_and_every_failure_is_counted(tmp
     assert exact(predictions) == pytest.approx(1 - spoilt / ASKED)
 
 
+@pytest.mark.slow
 def test_a_finished_experiment_reruns_without_a_call(tmp_path: Path) -> None:
     server = WorldTruth.of(REFERENCE).server()
     with server.running() as url:
@@ -102,6 +105,7 @@ def test_a_finished_experiment_reruns_without_a_call(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_misbehaving_endpoint_changes_no_answer(tmp_path: Path) -> None:
     kinds = ("429", "429_after", "500", "cut_connection", "invalid_json", "empty_choices", "wrong_content_type")
     truth = WorldTruth.of(REFERENCE, faults=Faults(passing=0.2, kinds=kinds))

@@ -117,6 +117,7 @@ def test_items_with_a_single_rating_say_nothing_about_agreement() -> None:
     assert math.isnan(cohen_kappa([gap, 1.0], [1.0, gap]).corrected.value)
 
 
+@pytest.mark.slow
 def test_perfect_agreement_is_one_and_chance_is_nought() -> None:
     rng = np.random.default_rng(0)
     said = rng.integers(0, 3, 4000)
@@ -134,6 +135,7 @@ def test_raw_agreement_of_many_is_the_share_of_equal_pairs() -> None:
     assert raw_agreement([[1, gap], [1, 2]]).n == 1
 
 
+@pytest.mark.slow
 def test_the_interval_is_that_of_a_loop_over_resampled_items() -> None:
     rng = np.random.default_rng(1)
     truth = rng.integers(0, 3, 60)

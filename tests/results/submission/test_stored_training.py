@@ -65,6 +65,7 @@ def test_stored_data_that_hold_more_than_a_reference_say_nothing_of_it(store: St
     assert len(stored_training(store)("hotpotqa").questions) == 1
 
 
+@pytest.mark.slow
 def test_a_thousand_references_read_the_store_once(store: Store, world: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
     from results import queries
 

@@ -261,6 +261,7 @@ def test_a_directory_of_millions_of_files_is_refused_unread(bundle: Path) -> Non
     assert "65535 files" in refused(path)
 
 
+@pytest.mark.slow
 def test_zip_bombs_are_refused_with_little_memory(bundle: Path) -> None:
     bomb = bundle.with_name("bomb.zip")
     content = members(bundle)
@@ -365,6 +366,7 @@ def test_a_template_of_options_reads_back_to_the_same_data(tmp_path: Path) -> No
     assert registry.load(card.benchmark, dataset_options(card)).fingerprint == card.dataset_fingerprint
 
 
+@pytest.mark.slow
 def test_reading_submissions_imports_neither_pickle_loaders_nor_models() -> None:
     code = (
         "import sys; import results.submission.validate, results.submission.bundle, results.submission.storing\n"

@@ -153,6 +153,7 @@ def test_what_could_do_harm_is_refused_quickly(text: str | bytes, what: str, tmp
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_card_of_the_largest_size_is_read_in_seconds() -> None:
     ids = ", ".join(f"q{number:016x}" for number in range(12_000))
     started = time.process_time()

@@ -215,6 +215,7 @@ def probe(writer: str) -> tuple[int, int, list[str]]:
     return int(rows), int(grown), findings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("megabytes", "rows", "findings"), [(250, 1, ["line_too_long=1"]), (300, 0, ["line_too_long=1", "file_too_long=1"])]
 )
@@ -233,6 +234,7 @@ def test_a_line_of_hundreds_of_megabytes_costs_no_memory(megabytes: int, rows: i
     assert grown < 24, f"{grown} MiB"
 
 
+@pytest.mark.slow
 def test_a_sparse_gigabyte_is_refused_without_reading_it_whole(tmp_path: Path) -> None:
     path = tmp_path / "sparse.jsonl"
     with open(path, "wb") as sink:
@@ -245,6 +247,7 @@ def test_a_sparse_gigabyte_is_refused_without_reading_it_whole(tmp_path: Path) -
     assert (len(rows), findings.count("file_too_long"), findings.count("line_too_long")) == (1, 1, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["", "x", "{}"])
 def test_endless_short_lines_stop_at_the_row_limit_without_memory(line: str) -> None:
     rows, grown, findings = probe(f"""

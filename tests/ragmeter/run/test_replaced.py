@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from ragmeter import experiment
 from ragmeter.runner.tasks import tasks_of

@@ -36,7 +36,7 @@ SETS = {
     "judges/metrics": (["judges/metrics"], ["tests/judges"], ""),
     "results/statistics": (["results/statistics"], ["tests/results"], "statistics"),
     "benchmarks/text": (
-        [f"benchmarks/{name}.py" for name in ("text", "text_batch", "answer_places")],
+        [f"benchmarks/{name}.py" for name in ("text", "text_batch")],
         ["tests/benchmarks"],
         "answer_places|text_batch|benchmarks.text|benchmarks import .*text",
     ),

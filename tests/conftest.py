@@ -42,16 +42,14 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "usual"))
 SLOW_S = 1.5
 """CPU seconds from which on a test is reported as slow."""
 LONG = {
-    "tests/benchmarks/corpora/test_corpus_build.py::test_a_process_killed_at_any_moment_ends_with_the_same_bytes": "kills processes",
-    "tests/judges/llm/test_grounding.py": "the same numbers as ragas, which is slow",
-    "tests/leaderboard/test_browser.py": "starts a browser",
-    "tests/leaderboard/test_matrix_browser.py": "starts a browser",
-    "tests/leaderboard/test_report.py::test_a_browser_draws": "starts a browser",
-    "tests/leaderboard/test_security_browser.py": "starts a browser",
-    "tests/leaderboard/test_server.py": "starts the web server",
-    "tests/ragmeter/test_tutorials.py": "what the documentation shows, as written",
-    "tests/test_repository.py::test_a_test_above_the_limit": "starts pytest",
-    "tests/test_repository.py::test_doctor": "imports everything that is installed",
+    "tests/leaderboard/test_security.py::test_text_from_strangers": "walks all pages once",
+    "tests/methods/ark/test_ark_training.py::test_from_documents_to_a_checkpoint": "the one short training of ARK, whole",
+    "tests/methods/baselines/test_graph_hybrid.py": "the one short training of a cross-encoder over triples",
+    "tests/results/test_records.py::test_any_question_comes_back": "one store an example",
+    "tests/test_repository.py": "starts commands as a user does",
+    "tests/judges/metrics/test_retrieval_metrics.py::test_every_metric_equals_the_naive_loop": "every metric, many rankings",
+    "tests/judges/test_scoring.py": "every metric, many runs",
+    "tests/benchmarks/test_text_batch.py": "many texts, one by one",
 }
 """Tests that may take longer than `--cpu-limit`: how their ids begin, and why."""
 _modules, _apart_s, _slow, _began = 0, 0.0, dict[str, float](), pytest.StashKey[float]()

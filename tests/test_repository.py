@@ -36,6 +36,7 @@ def ragmeter(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(arguments, int(end.value.code or 0), out.getvalue(), err.getvalue())
 
 
+@pytest.mark.slow
 def test_rooms_import_only_what_the_architecture_allows() -> None:
     done = subprocess.run([str(Path(sys.executable).parent / "lint-imports")], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout

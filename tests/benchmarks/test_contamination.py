@@ -110,6 +110,7 @@ def test_an_index_of_nothing_finds_nothing():
 pieces = st.lists(st.tuples(st.lists(st.sampled_from(WORDS[:3]), max_size=20), st.booleans()), min_size=1, max_size=12)
 
 
+@pytest.mark.slow
 @given(pieces, st.lists(st.lists(st.sampled_from(WORDS[:3]), min_size=1, max_size=18), min_size=1, max_size=4), st.integers(1, 40))
 def test_batches_change_nothing(stream, wanted, batch):
     index = NgramIndex(wanted, 13)

@@ -33,6 +33,7 @@ def test_equal_keys_of_different_ids_are_told_apart(held):
         corpus_module.key = original
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.integers(0, 60), max_size=30), max_size=12))
 def test_a_key_set_says_of_each_whether_it_was_new(batches):
     keys, seen = KeySet(), set()

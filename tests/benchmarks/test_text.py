@@ -275,6 +275,7 @@ def dpr_has_answer(text, golds):
 settled = st.characters(codec="utf-8", max_codepoint=0x2FFF, exclude_categories=("Cn",))
 
 
+@pytest.mark.slow
 @given(texts | st.text(settled, max_size=20))
 @settings(max_examples=300, deadline=None)
 def test_dpr_tokens_are_dprs(text):

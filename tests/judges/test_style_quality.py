@@ -72,6 +72,7 @@ def test_rule_styles_are_strong_keep_names_and_lose_no_answer(world) -> None:
     assert report["humor"]["answer_kept"].n == sum(sources) > 30
 
 
+@pytest.mark.slow
 def test_a_loss_of_content_shows_where_style_alone_does_not(world) -> None:
     report = [
         by_style(style_quality(texts_of(rewritten(world, RuleRewriter("test", content_loss=loss), ["humor"], by_question=True), world)))[
@@ -90,6 +91,7 @@ def test_failed_rewritings_are_counted_beside_the_pairs() -> None:
     assert found[1].to_json()["measures"] == {}
 
 
+@pytest.mark.slow
 def test_rows_of_a_table_hold_every_measure_once(world) -> None:
     report = style_quality(texts_of(rewritten(world, RuleRewriter("test"), STYLES)))
     table = rows(report)

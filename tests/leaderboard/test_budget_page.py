@@ -146,6 +146,7 @@ def test_axes_are_logarithmic_only_over_wide_positive_ranges() -> None:
     assert not budget.logarithmic([float("nan")])
 
 
+@pytest.mark.slow
 def test_the_chart_draws_every_run_but_controls_and_the_front(made_up: Board) -> None:
     rows = quality_budget(made_up, F1, "tokens")
     chart = budget.pareto_chart(rows, "tokens", F1, PERCENT).to_dict()

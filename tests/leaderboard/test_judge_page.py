@@ -307,6 +307,7 @@ def with_controls(controlled: Path) -> BattleBoard:
     return found
 
 
+@pytest.mark.slow
 def test_controls_are_marked_in_every_table_of_battles(with_controls: BattleBoard) -> None:
     rows = with_controls.strengths["overall"]
     star = replace(with_controls, pairings=tuple(one for one in with_controls.pairings if "dense" in (one.method, one.opponent)))

@@ -65,6 +65,7 @@ def _rounded(estimate: Estimate) -> Estimate:
     return replace(estimate, **{name: float(f"{getattr(estimate, name):.12g}") for name in ("value", "low", "high")})
 
 
+@pytest.mark.slow
 def test_values_of_every_board_are_those_of_the_boards(filled: Path, synthetic: ModuleType) -> None:
     store = Store(filled)
     found = provenance.results_of(store, provenance.runs_of(store, "bm25"), [F1, "perplexity#v1"])

@@ -82,6 +82,7 @@ def views(page: str) -> list[dict[str, str]]:
     return {"board": both, "runs": [{"with": "1" * 16}], "styles": [{"experiment": "told"}]}.get(page, [{}])
 
 
+@pytest.mark.slow
 def test_text_from_strangers_is_a_leaf_of_a_tree_on_every_page_and_no_key_is_shown(
     opened: Any, hostile: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,6 +107,7 @@ def test_a_bomb_is_refused_by_its_ratio(refused: Callable[..., str]) -> None:
     assert "zip bomb" in refused(sent)
 
 
+@pytest.mark.slow
 def test_a_bomb_that_lies_about_its_size_is_stopped_while_it_is_read(refused: Callable[..., str]) -> None:
     sent = bytearray(bundle(lambda archive: three(archive, predictions=b" " * (64 * MIB), manifest=b"{}")))
     true, small = (64 * MIB).to_bytes(4, "little"), (1000).to_bytes(4, "little")
@@ -146,6 +147,7 @@ class _Runs:
         return Path.touch, (self.file,)
 
 
+@pytest.mark.slow
 def test_nothing_that_was_sent_is_executed(refused: Callable[..., str], sent: Any, tmp_path: Path) -> None:
     trap = tmp_path / "trap"
     assert "Python pickle" in refused(pickle.dumps(_Runs(trap)), sent.card)

@@ -163,6 +163,7 @@ def test_a_store_without_styles_says_what_to_run(app: Start, filled: Path) -> No
     assert "ragmeter experiments" in words(page.part("message"))
 
 
+@pytest.mark.slow
 def test_a_report_says_what_style_costs(told: Path, table: DropTable) -> None:
     store = Store(told)
     (node,) = behind(store, "told", [], queries.definitions(store), {})

@@ -106,6 +106,7 @@ def test_a_retriever_cuts_its_ranking_and_keeps_to_the_candidates(identifier: st
             index.retrieve([Query("q", ground.questions[0].text, candidates=("pnowhere",))], 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("identifier", READERS)
 def test_a_reader_answers_each_query_by_its_own_context(identifier: str, ground: Any) -> None:
     reader = component(identifier).build(Services(device="cpu"))

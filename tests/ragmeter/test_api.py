@@ -102,6 +102,7 @@ def test_what_is_offered_is_there_and_nothing_else() -> None:
 # -- run -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_dictionary_a_file_and_a_read_experiment_are_the_same_work(tmp_path: Path) -> None:
     import yaml
 
@@ -322,6 +323,7 @@ def test_a_comparison_of_what_is_no_name_names_the_argument(results: Results, a:
         compare(a, b, metric=metric, store=results.store.folder)
 
 
+@pytest.mark.slow
 def test_a_limit_asks_only_the_first_questions_and_runs_about_different_ones_are_not_compared(results: Results) -> None:
     few = run(SMALL | {"name": "fewer", "methods": [{"id": "bm25"}]}, store=results.store.folder, limit=5)
     assert [one.questions for one in few.runs] == [5]

@@ -74,6 +74,7 @@ def test_tables_of_compression_have_the_papers_data_ratios_and_settings(name: st
             assert reader.config.max_new_tokens == 128  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BY_DATASET)
 def test_joint_tables_train_on_the_data_set_that_they_ask(name: str) -> None:
     found = profiles(name)
@@ -91,6 +92,7 @@ def test_joint_tables_train_on_the_data_set_that_they_ask(name: str) -> None:
             assert rates(loaded) == {int(rate) for rate in stated(rows or published(name.removeprefix("table")), "cr")} - {1}
 
 
+@pytest.mark.slow
 def test_what_tables_share_is_trained_once(tmp_path: Path) -> None:
     def folders(name: str, **more: Any) -> dict[str, Path]:
         loaded = experiment.load(f"clara/{name}", store=tmp_path, **more)

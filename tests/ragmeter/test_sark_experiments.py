@@ -176,6 +176,7 @@ def test_on_worlds_the_base_has_the_same_rows_and_model_without_the_other_style(
     assert {method.kind for method in loaded.methods} == {"retriever", "control"}
 
 
+@pytest.mark.slow
 def test_on_worlds_every_telling_has_the_same_questions_which_no_training_saw() -> None:
     loaded = experiment.load("sark/worlds")
     asked = [load_benchmark(plan, loaded.metrics).benchmark for plan in loaded.benchmarks]

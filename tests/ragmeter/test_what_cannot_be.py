@@ -144,6 +144,7 @@ def test_what_the_system_refuses_is_not_called_ragmeters_fault(monkeypatch: pyte
 # -- blessed names -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_blessed_name_is_a_run_wherever_a_run_is_asked_for(ragmeter: Command, tmp_path: Path) -> None:
     assert ragmeter("bless", "main", "bm25")[0] == 0
     assert ragmeter("trec", "export", "main", str(tmp_path / "run.trec"))[0] == 0

@@ -31,6 +31,7 @@ def shown(store: Store, experiment: str = "toy") -> list[tuple[str, ...]]:
     return [board.metrics for board in boards(store, experiment)]
 
 
+@pytest.mark.slow
 def test_a_column_that_was_added_outlives_the_next_run_of_the_file(store: Store, runs: dict[str, Any]) -> None:
     ids = [run.run for run in runs.values()]
     add_columns(store, ids[0], [F1])

@@ -97,6 +97,7 @@ def test_another_criterion_says_nothing() -> None:
     assert placed(board({("wrong", "a"): (30, 2)}), "conciseness") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first_wins", [True, False])
 def test_what_is_stored_says_which_runs_are_controls(store: Store, fill: Any, first_wins: bool) -> None:
     golds = [f"gold{number}" for number in range(12)]

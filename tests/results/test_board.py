@@ -68,6 +68,7 @@ def rows(store: Store) -> dict[str, Any]:
     return {row.run.method: row for row in board.rows}
 
 
+@pytest.mark.slow
 def test_a_cell_is_the_mean_over_scorable_questions(store: Store, fill: Fill) -> None:
     fill(store, [None] * 4)
     for name, row in rows(store).items():
@@ -96,6 +97,7 @@ def test_p_values_are_corrected_over_the_methods_of_a_column(store: Store, fill:
     assert smallest == pytest.approx(min(1.0, 2 * raw[0][0]))
 
 
+@pytest.mark.slow
 def test_questions_of_a_document_are_resampled_together(store: Store, fill: Fill) -> None:
     fill(store, ["a", "a", "b", "b"])
     (board,) = boards(store, "toy")

@@ -147,6 +147,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.slow
 def test_stages_lose_what_the_oracle_settings_of_the_same_pipeline_gain(made: Made, store: Store) -> None:
     runs = made(store, STAGES, settings=SETTINGS)
     found = attribution(store, runs["usual"], EM)
@@ -160,6 +161,7 @@ def test_stages_lose_what_the_oracle_settings_of_the_same_pipeline_gain(made: Ma
     assert found.losses.compression is None
 
 
+@pytest.mark.slow
 def test_runs_of_another_pipeline_do_not_stand_in(made: Made, store: Store) -> None:
     other: dict[str, Any] = {**PIPELINE, "reader": {"id": "another"}}
     runs = made(store, STAGES, settings=SETTINGS, descriptions={"noisy": other, "blind": other})
@@ -168,6 +170,7 @@ def test_runs_of_another_pipeline_do_not_stand_in(made: Made, store: Store) -> N
     assert found.missing == (SETTINGS["noisy"], "closed_book")
 
 
+@pytest.mark.slow
 def test_a_compressor_is_told_from_the_reader_where_the_evidence_was_also_read_in_full(made: Made, store: Store) -> None:
     squeezed: dict[str, Any] = {**PIPELINE, "compressor": {"id": "c"}, "budget": 20}
     runs = made(

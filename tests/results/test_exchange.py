@@ -61,6 +61,7 @@ def summary(store: Store, run: str) -> tuple[object, ...]:
         return connection.execute("SELECT scored, n, mean, variance FROM summaries WHERE run = ?", [run]).fetchone() or ()
 
 
+@pytest.mark.slow
 def test_an_export_merged_into_an_empty_store_is_the_store(tmp_path: Path) -> None:
     store, copy = Store(tmp_path / "a"), Store(tmp_path / "b")
     fill(store, "r1", range(QUESTIONS))
@@ -109,6 +110,7 @@ def test_an_answer_replaces_a_failure_and_never_the_other_way_round(tmp_path: Pa
     assert summary(store, "r1")[:3] == (2, 2, pytest.approx(0.15))
 
 
+@pytest.mark.slow
 def test_scores_of_further_metrics_come_along(tmp_path: Path) -> None:
     store, other = Store(tmp_path / "a"), Store(tmp_path / "b")
     fill(store, "r1", [1])
@@ -139,6 +141,7 @@ def test_summaries_are_the_aggregates_of_the_rows(store: Store) -> None:
     assert summary(store, "r1") == (3, 2, 0.75, 0.125)
 
 
+@pytest.mark.slow
 def test_some_runs_can_be_exported_with_what_belongs_to_them(tmp_path: Path) -> None:
     store, copy = Store(tmp_path / "a"), Store(tmp_path / "b")
     fill(store, "r1", [1])
@@ -288,6 +291,7 @@ def test_judgements_battles_and_labels_survive_an_export(judged: Judged, tmp_pat
     assert said(store) == before
 
 
+@pytest.mark.slow
 def test_an_export_of_one_run_takes_no_battle_with_another_along(judged: Judged, tmp_path: Path) -> None:
     store, copy = judged(Store(tmp_path / "a")), Store(tmp_path / "b")
     exchange.export(store, tmp_path / "out", ["r1"])
@@ -319,6 +323,7 @@ def test_judges_of_two_stores_come_together(judged: Judged, tmp_path: Path) -> N
     assert sorted((row[6], row[7]) for row in rows(store, "annotations") if row[4]) == [("ann", "one"), ("bob", "other")]
 
 
+@pytest.mark.slow
 def test_calls_of_two_judgings_are_never_mixed(judged: Judged, tmp_path: Path) -> None:
     store, other = judged(Store(tmp_path / "a")), judged(Store(tmp_path / "b"))
     parsed = Parsed({"verdict": "x"})

@@ -76,6 +76,7 @@ def test_a_metric_that_asks_only_for_the_gold_to_occur_cannot_tell_passages_from
     assert flagged(store, fill, "cover_em") == ["cannot tell a whole passage from the gold answer"]
 
 
+@pytest.mark.slow
 def test_a_metric_of_length_is_flagged_for_all_it_gets_wrong(store: Store, fill: Any, scratch: None) -> None:
     @register("too_long", source="a test", group="answer", needs=("answer",), low=None, high=None)
     def length(batch):  # type: ignore[no-untyped-def]
@@ -107,6 +108,7 @@ def test_a_method_above_the_gold_answer_is_flagged(store: Store, fill: Any, scra
     assert "ranks good above the gold answer" in flagged(store, fill, "test_x")
 
 
+@pytest.mark.slow
 def test_where_less_is_better_the_controls_are_turned_too(store: Store, fill: Any, scratch: None) -> None:
     worth = {"good": 0.5, "bad": 0.8, "idk": 1.0, "empty_answer": 1.0, "shuffled_answer": 1.0, "whole_passage": 1.0}
     # The shuffled answers are gold answers too, to a metric that reads the answer alone.
@@ -120,6 +122,7 @@ def test_metrics_of_rankings_have_no_place_for_controls_of_answers(store: Store,
     assert flagged(store, fill, made_up({"idk": 1.0}, group="retrieval")) == []
 
 
+@pytest.mark.slow
 def test_without_controls_there_is_nothing_to_flag(store: Store, fill: Any) -> None:
     fill(store, METHODS, ["ann", "bob", "cyd"], metrics=("cover_em",))
     (board,) = boards(store, "toy")

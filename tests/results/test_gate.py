@@ -83,11 +83,13 @@ def gate(store: Store, baseline: Any, candidate: Any, count: int = 600, **how: A
     return ask(store, one, two, **({"metrics": ["f1"], "margin": 0.01} | how))
 
 
+@pytest.mark.slow
 def test_a_clearly_worse_candidate_regresses(store: Store) -> None:
     found = gate(store, coin(1, 600, 0.8), coin(2, 600, 0.5))
     assert (found.outcome, found.exit_code) == ("regressed", 100)
 
 
+@pytest.mark.slow
 def test_a_candidate_that_wins_passes(store: Store) -> None:
     found = gate(store, coin(1, 600, 0.5), coin(2, 600, 0.8))
     assert (found.outcome, found.exit_code) == ("pass", 0)
@@ -103,6 +105,7 @@ def test_a_tiny_question_set_cannot_tell_and_says_how_many_could(store: Store) -
     assert verdict.questions_needed > 500
 
 
+@pytest.mark.slow
 def test_the_decision_is_that_of_the_statistics(store: Store) -> None:
     one, two = coin(1, 300, 0.6), coin(2, 300, 0.55)
     (verdict,) = gate(store, one, two, 300, margin=0.05).verdicts
@@ -110,11 +113,13 @@ def test_the_decision_is_that_of_the_statistics(store: Store) -> None:
     assert (verdict.baseline, verdict.candidate) == pytest.approx((one.mean(), two.mean()))
 
 
+@pytest.mark.slow
 def test_the_same_scores_pass_only_where_so_many_questions_would_have_shown_a_loss(store: Store) -> None:
     scores = coin(1, 600, 0.5)
     assert gate(store, scores, scores).outcome == "pass"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "outcome"), [(367, "inconclusive"), (368, "pass")])
 def test_no_loss_seen_is_a_pass_from_the_number_on_that_the_rule_of_three_says(store: Store, count: int, outcome: str) -> None:
     # (1 - 0.01)^n = 0.025 at n = 367.04: a loss that happens to 1 % of all questions is then missed by all of n.
@@ -168,6 +173,7 @@ def test_a_run_against_itself_never_regresses_and_says_that_it_is_no_test(store:
         assert "the same run" in found.remarks[0]
 
 
+@pytest.mark.slow
 def test_strict_calls_a_sure_loss_within_the_margin(store: Store) -> None:
     one = np.full(400, 0.5)
     two = one - np.random.default_rng(0).uniform(0.0, 0.04, 400)
@@ -177,6 +183,7 @@ def test_strict_calls_a_sure_loss_within_the_margin(store: Store) -> None:
     assert ask(store, *runs, metrics=["f1"], margin=0.05, strict=True).outcome == "regressed"
 
 
+@pytest.mark.slow
 def test_less_is_better_where_the_metric_says_so(store: Store) -> None:
     benchmark = questions(store, 300)
     with store.database.writing() as connection:
@@ -211,6 +218,7 @@ def test_several_metrics_regress_if_one_does_and_pass_if_all_do(store: Store) ->
         ask(store, one, two, metrics=["f1"], margin=0.01, margins={"rouge": 0.1})
 
 
+@pytest.mark.slow
 def test_scores_that_the_candidate_lacks_cannot_buy_a_pass(store: Store) -> None:
     # It answers everything, and the thirty questions it got wrong were never scored.
     lost = [*([math.nan] * 30), *([1.0] * 570)]
@@ -223,6 +231,7 @@ def test_scores_that_the_candidate_lacks_cannot_buy_a_pass(store: Store) -> None
     assert any("lacks 30 scores" in remark for remark in found.remarks)
 
 
+@pytest.mark.slow
 def test_a_few_lacking_scores_do_not_stand_in_the_way_of_a_clear_pass(store: Store) -> None:
     baseline, candidate = coin(1, 600, 0.4), coin(2, 600, 0.9).tolist()
     found = gate(store, baseline, [..., *candidate[1:]])
@@ -230,6 +239,7 @@ def test_a_few_lacking_scores_do_not_stand_in_the_way_of_a_clear_pass(store: Sto
     assert found.verdicts[0].decision.difference.n == 599
 
 
+@pytest.mark.slow
 def test_questions_that_neither_can_be_scored_on_are_no_pairs_and_no_fault(store: Store) -> None:
     baseline, candidate = coin(1, 600, 0.4), coin(2, 600, 0.9)
     baseline[:40] = candidate[:40] = math.nan
@@ -238,6 +248,7 @@ def test_questions_that_neither_can_be_scored_on_are_no_pairs_and_no_fault(store
     assert found.verdicts[0].unpaired == {"without a value for both": 40}
 
 
+@pytest.mark.slow
 def test_questions_of_one_document_count_as_one(store: Store) -> None:
     benchmark = questions(store, 600, documents=6)
     one = run_of(store, benchmark, "one", {F1: coin(1, 600, 0.62)})
@@ -247,6 +258,7 @@ def test_questions_of_one_document_count_as_one(store: Store) -> None:
     assert found.verdicts[0].decision.difference.units == 6
 
 
+@pytest.mark.slow
 def test_what_must_not_be_compared_is_refused_with_the_keys(store: Store) -> None:
     benchmark = questions(store, 20)
     one = run_of(store, benchmark, "one", {F1: np.ones(20)})
@@ -270,6 +282,7 @@ def test_another_number_of_questions_is_another_question_set(store: Store) -> No
         ask(store, one, two, metrics=["f1"], margin=0.01)
 
 
+@pytest.mark.slow
 def test_another_version_of_a_metric_is_another_metric(store: Store) -> None:
     benchmark = questions(store, 20)
     one = run_of(store, benchmark, "one", {F1: np.ones(20)})
@@ -289,6 +302,7 @@ def test_a_name_of_several_metrics_is_asked_back(store: Store) -> None:
         ask(store, *runs, metrics=["recall"], margin=0.01)
 
 
+@pytest.mark.slow
 def test_unfinished_runs_are_compared_on_request_over_what_both_answered(store: Store) -> None:
     benchmark = questions(store, 600)
     one = run_of(store, benchmark, "one", {F1: coin(1, 600, 0.4)})
@@ -302,6 +316,7 @@ def test_unfinished_runs_are_compared_on_request_over_what_both_answered(store: 
     assert any("400 of 600 questions are pairs" in remark for remark in found.remarks)
 
 
+@pytest.mark.slow
 def test_runs_without_a_single_pair_are_inconclusive(store: Store) -> None:
     found = gate(store, [1.0] * 20, [math.nan] * 20, 20)
     assert found.outcome == "inconclusive"
@@ -309,6 +324,7 @@ def test_runs_without_a_single_pair_are_inconclusive(store: Store) -> None:
     json.dumps(found.to_json(), allow_nan=False)
 
 
+@pytest.mark.slow
 def test_decisions_are_kept_and_read_back_newest_first(store: Store) -> None:
     found = gate(store, coin(1, 600, 0.8), coin(2, 600, 0.5))
     assert history(store) == []

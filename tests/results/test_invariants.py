@@ -51,6 +51,7 @@ def test_scores_that_can_be_are_no_violation(store: Store, fill: Any) -> None:
     assert "cannot be right" not in shown(store)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrong", "what"),
     [
@@ -98,6 +99,7 @@ def test_a_reported_mean_must_be_the_mean_of_its_questions(store: Store, fill: A
     assert f"the reported mean of {EM} is not the mean of its questions" in check_run(store, run.run)
 
 
+@pytest.mark.slow
 def test_a_metric_that_lacks_rows_is_not_held_against_others(store: Store, fill: Any) -> None:
     run = fill(store, {"bm25": ["ann", "y"]}, ["ann", "bob"], metrics=("em",))["bm25"]
     store.put_scores(run.run, ["q0"], {F1: np.array([1.0])})
@@ -112,6 +114,7 @@ def test_judges_and_metrics_of_another_version_are_left_alone(store: Store, fill
     assert check_run(store, run.run) == []
 
 
+@pytest.mark.slow
 def test_every_run_is_checked_at_its_end(store: Store, scratch: None) -> None:
     @register("over_the_top", source="a test", group="answer", needs=("answer",))
     def share(batch):  # type: ignore[no-untyped-def]

@@ -69,6 +69,7 @@ def run(store: Store, fill: Any) -> RunRow:
     return found
 
 
+@pytest.mark.slow
 def test_calls_failures_price_and_speed_are_counted(store: Store, run: RunRow) -> None:
     judged(store, run, OTHER, [1.0] * 6 + [None] * 2)
     work = judge_card(store, str(OTHER)).work
@@ -90,6 +91,7 @@ def test_cases_that_took_no_call_are_no_calls(store: Store, run: RunRow) -> None
     assert card.to_json()["failure_rate"] is None
 
 
+@pytest.mark.slow
 def test_repetitions_are_held_against_each_other(store: Store, run: RunRow) -> None:
     judged(store, run, MATCH, [1.0] * 10, again=(0, 1, 2))
     found = judge_card(store, str(MATCH)).repetitions["match"]
@@ -98,6 +100,7 @@ def test_repetitions_are_held_against_each_other(store: Store, run: RunRow) -> N
     assert judge_card(store, str(OTHER)).repetitions == {}
 
 
+@pytest.mark.slow
 def test_agreement_with_another_judge_is_kappa_over_what_both_scored(store: Store, run: RunRow) -> None:
     mine: list[float | None] = [1.0, 1.0, 0.0, 0.0, 1.0, None, 1.0, 0.0]
     theirs: list[float | None] = [1.0, 0.0, 0.0, 1.0, 1.0, 1.0, None, 0.0]
@@ -151,6 +154,7 @@ def test_two_people_on_one_item_count_as_their_mean(store: Store, run: RunRow, t
     assert found.mean.corrected.value == pytest.approx(expected.corrected.value)
 
 
+@pytest.mark.slow
 def test_labels_of_one_document_are_one_witness(store: Store, fill: Any, tmp_path: Path) -> None:
     documents = [f"d{n // 4}" for n in range(N)]
     run = fill(store, {"bm25": ["x"] * N}, GOLDS, metrics=(), documents=documents)["bm25"]

@@ -68,6 +68,7 @@ def rows(store: Store, table: str) -> list[tuple[Any, ...]]:
 # -- single answers ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_a_judge_said_reads_back_equal(store: Store, fill: Any) -> None:
     run = fill(store, SAID, GOLDS)["bm25"]
     said = [
@@ -99,6 +100,7 @@ def test_what_could_not_be_scored_is_judged_again_only_when_asked(store: Store, 
     assert judgements.judged(store, run.run, MATCH, retry_unscored=True) == {"q0", "q2"}
 
 
+@pytest.mark.slow
 def test_unscored_and_unscorable_are_counted_apart_on_boards_tables_and_in_json(store: Store, fill: Any) -> None:
     run = fill(store, {"bm25": SAID["bm25"]}, GOLDS, metrics=())["bm25"]
     put(store, run, MATCH, [1.0, 0.0, "no verdict", "refusal", None])
@@ -127,6 +129,7 @@ def test_unscored_and_unscorable_are_counted_apart_on_boards_tables_and_in_json(
         assert kept.fetchall() == [(5, 2, 0.5, 2)]
 
 
+@pytest.mark.slow
 def test_a_judge_that_failed_everywhere_has_no_value_and_counts_zero(store: Store, fill: Any) -> None:
     run = fill(store, {"bm25": ["x"]}, ["a"], metrics=())["bm25"]
     put(store, run, MATCH, ["no verdict"])

@@ -53,6 +53,7 @@ def pairs(store: Store, runs: dict[str, Any], number: int = 30, **options: Any) 
 # -- out -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_export_names_nobody_and_has_an_empty_label(store: Store, runs: dict[str, Any]) -> None:
     for pair in (False, True):
         text = export_items(store, list(runs.values()), "overall", 20, pairs=pair)
@@ -216,6 +217,7 @@ def test_columns_that_a_person_took_away_are_not_missed(store: Store, runs: dict
     assert import_labels(store, path, "ann").labels == 3
 
 
+@pytest.mark.slow
 def test_passages_as_long_as_a_book_go_out_and_come_in(store: Store, fill: Any, tmp_path: Path) -> None:
     runs = fill(store, {"bm25": ["x"]}, ["word " * 60_000], metrics=())
     (row,) = single(store, runs, 1)
@@ -234,6 +236,7 @@ def questions_labelled(store: Store) -> set[str]:
     return {label.question for label in labels(store)}
 
 
+@pytest.mark.slow
 def test_a_label_rests_while_the_answer_is_another_and_counts_again_with_it(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
     labelled(store, single(store, {"mine": runs["secret-method"]}, 30), tmp_path)
     run = runs["secret-method"].run
@@ -263,6 +266,7 @@ def test_people_have_not_worked_in_vain_when_a_run_is_forgotten(store: Store, ru
     assert set(labels(store)) == before
 
 
+@pytest.mark.slow
 def test_labels_survive_a_pruning_and_say_so(store: Store, runs: dict[str, Any], fill: Any, tmp_path: Path) -> None:
     labelled(store, single(store, runs, 1000), tmp_path)
     before = set(labels(store))
@@ -272,6 +276,7 @@ def test_labels_survive_a_pruning_and_say_so(store: Store, runs: dict[str, Any],
     assert set(labels(store)) == before
 
 
+@pytest.mark.slow
 def test_a_label_is_about_what_was_read_when_the_run_has_answered_anew_meanwhile(
     store: Store, runs: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -295,6 +300,7 @@ def test_a_label_does_not_pass_to_another_question_of_the_same_name(store: Store
     assert questions_labelled(store) == {f"q{n}" for n in range(30)} - {"q7"}
 
 
+@pytest.mark.slow
 def test_a_label_of_which_an_older_store_did_not_say_what_was_read_rests(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
     labelled(store, single(store, runs, 4), tmp_path)
     with store.database.writing() as connection:

@@ -84,6 +84,7 @@ def test_the_file_is_opened_once_to_read_and_once_to_write(tmp_path: Path, opene
     assert opened == [False, True, False]
 
 
+@pytest.mark.slow
 def test_the_file_is_closed_after_a_moment_without_use_and_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "IDLE_S", 0.1)
     store = Store(folder)
@@ -138,6 +139,7 @@ def test_threads_read_at_once_and_see_only_what_they_registered(folder: Path) ->
     assert seen == {0: [(0,)], 1: [(1,)]}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("patient")
 def test_threads_that_read_and_write_without_pause_all_come_to_their_turn(folder: Path) -> None:
     stop, read = threading.Event(), [0] * 3
@@ -226,6 +228,7 @@ def test_a_store_in_a_folder_that_cannot_be_written_is_read(folder: Path, monkey
         written(store, "never")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_opens_the_file_for_itself(folder: Path) -> None:
     store = Store(folder)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from results import queries
 from results.queries import running
 from results.store import INTERRUPTED, RUNNING, Store
@@ -15,6 +17,7 @@ def test_without_a_store_nothing_runs(store: Store) -> None:
     assert not store.folder.exists()
 
 
+@pytest.mark.slow
 def test_only_what_was_begun_and_not_ended_runs(store: Store, fill: Callable[..., Any]) -> None:
     runs = fill(store, {"one": ["a", None], "two": ["a", "b"], "three": ["a", "c"]}, ["a", "b"])
     assert running(store) == []
@@ -29,6 +32,7 @@ def test_only_what_was_begun_and_not_ended_runs(store: Store, fill: Callable[...
     assert not found.resumed
 
 
+@pytest.mark.slow
 def test_a_run_of_two_experiments_is_listed_once(store: Store, fill: Callable[..., Any]) -> None:
     (run,) = fill(store, {"one": ["a"]}, ["a"]).values()
     store.put_experiment("again", "name: again", None, None, None, [run.run], names=["its other name"])

@@ -74,6 +74,7 @@ def scores(store: Store) -> dict[str, np.ndarray]:
     return found
 
 
+@pytest.mark.slow
 def test_values_and_intervals_are_those_of_the_scores(store: Store, scores: dict[str, np.ndarray]) -> None:
     board = built(store)
     for one in board.cells.values():

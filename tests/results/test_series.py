@@ -64,6 +64,7 @@ def rows(store: Store, **options: Any) -> dict[str, Any]:
     return {row.run.method: row for row in board.rows}
 
 
+@pytest.mark.slow
 def test_seeds_are_averaged_question_by_question(filled: Store) -> None:
     found = rows(filled)
     assert list(found) == ["base", "tuned (3 seeds)", "other (2 seeds)"]

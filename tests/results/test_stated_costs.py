@@ -160,6 +160,7 @@ def test_a_column_of_costs_has_no_value_for_them(store: Store, asked: Benchmark,
     assert found[METRIC] == [3] * 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["tokens", "seconds", "dollars"])
 def test_a_cell_of_the_matrix_says_that_the_sender_does_not_state_it(store: Store, asked: Benchmark, board: Board, metric: str) -> None:
     column = Column("c", tuple(queries.runs(store)), metric, higher_is_better=False, ranked=False)

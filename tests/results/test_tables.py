@@ -56,6 +56,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Board:
     return found
 
 
+@pytest.mark.slow
 def test_csv_is_tidy_and_its_numbers_are_the_boards(board: Board) -> None:
     rows = list(csv.DictReader(io.StringIO(render([board], "csv"))))
     assert [row["metric"] for row in rows] == ["f1(rules=squad)#v1"] * 4
@@ -172,6 +173,7 @@ def test_latex_compiles(board: Board, typeset: Callable[[str, Path], int], tmp_p
     assert typeset(body, tmp_path) > 1000
 
 
+@pytest.mark.slow
 def test_doubtful_intervals_are_marked_and_the_reasons_given_once(board: Board) -> None:
     from rich.console import Console
 

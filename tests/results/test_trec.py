@@ -117,6 +117,7 @@ def test_questions_and_order_come_back_whatever_the_ids_and_scores(run: dict[str
     assert {q: [one.id for one in e] for q, e in found.items()} == {q: [one.id for one in e] for q, e in given_run.items()}
 
 
+@pytest.mark.slow
 @given(st.dictionaries(IDS, st.lists(IDS, min_size=1, max_size=8, unique=True), min_size=1, max_size=6), st.data())
 def test_a_run_without_ties_comes_back_exactly(run: dict[str, list[str]], data: st.DataObject) -> None:
     def falling(ids: list[str]) -> tuple[Evidence, ...]:

@@ -9,6 +9,7 @@ import pytest
 from benchmarks.core.files import whole, whole_text
 
 
+@pytest.mark.slow
 def test_a_file_is_replaced_and_what_its_writer_says_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "one.txt"
     whole_text(path, "é\n")

@@ -239,6 +239,7 @@ def test_everything_fetched_inside_is_recorded_once_per_repository(server, repos
     assert len(hub.notes(fetched)) == 1
 
 
+@pytest.mark.slow
 def test_importing_the_hub_does_not_import_its_library():
     code = "import sys, benchmarks.sources; print('huggingface_hub' in sys.modules, 'datasets' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

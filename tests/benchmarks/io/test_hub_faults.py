@@ -193,6 +193,7 @@ def test_going_offline_reaches_this_process_and_its_children(server):
             os.environ[name] = value
 
 
+@pytest.mark.slow
 def test_a_quiet_hub_shows_no_progress(server):
     code = "from benchmarks.io import hub; hub.be_quiet(); print(hub.fetch('owner/set', ['big.bin']).paths[0].stat().st_size)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

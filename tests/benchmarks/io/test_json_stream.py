@@ -154,6 +154,7 @@ def test_another_unicode_encoding_is_named(tmp_path, name):
         list(stream_json(written(tmp_path, lines(RECORDS).encode(name))))
 
 
+@pytest.mark.slow
 def test_a_cut_or_damaged_gzip_file_is_an_error(tmp_path):
     packed = gzip.compress(lines(RECORDS * 2000).encode())
     with pytest.raises(UserError, match="compressed file"):
@@ -179,6 +180,7 @@ def test_one_object_may_be_the_whole_file_where_asked(tmp_path):
     assert (broken.line, broken.column) == (3, 1)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(tmp_path):
     import tracemalloc
 

@@ -60,6 +60,7 @@ def test_the_four_versions_are_pairs_by_content(data_folder: Path, native, tmp_p
     assert Counter(one.style for one in load_pairs(path)) == Counter(style for _, style in expected)
 
 
+@pytest.mark.slow
 def test_the_bases_own_versions_can_be_mixed(native, tmp_path: Path):
     path = str(tmp_path / "bible.jsonl")
     Path(path).write_text("".join(json.dumps(row) + "\n" for row in native[:8]), "utf-8")

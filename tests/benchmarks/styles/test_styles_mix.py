@@ -205,6 +205,7 @@ def test_real_datasets_with_candidates_can_be_styled(data_folder: Path, referenc
         assert all(has_answer(made.corpus.get([one])[0].text, after.golds) for one in flags if one in after.candidates)
 
 
+@pytest.mark.slow
 def test_a_real_dataset_is_styled_by_name_as_by_hand(data_folder: Path):
     config = {"path": str(data_folder / SAMPLES["musique:train"])}
     made = styled(load("musique:train", config), informal=0.5, seed=1)

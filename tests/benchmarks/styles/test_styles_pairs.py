@@ -53,6 +53,7 @@ class Counting(RuleRewriter):
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(
     rows=st.lists(

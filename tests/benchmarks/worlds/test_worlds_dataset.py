@@ -150,6 +150,7 @@ def test_other_mixtures_are_exact_too():
         assert (used.count("humor"), used.count("romance")) == (4, 4)
 
 
+@pytest.mark.slow
 def test_splits_share_no_passage_no_question_and_no_entity_name():
     parts = {split: load(f"worlds/multihop:{split}") for split in ("train", "validation", "test")}
     names = list(parts)

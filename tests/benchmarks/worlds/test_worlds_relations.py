@@ -67,6 +67,7 @@ def test_every_question_about_unseen_relations_is_about_one() -> None:
         assert len(question.candidates or ()) >= 1000
 
 
+@pytest.mark.slow
 def test_seen_relations_can_be_asked_about_in_the_same_worlds() -> None:
     seen, unseen = graph(relations="seen", unseen_relations=True), graph(relations="unseen")
     assert not any(about & HELD_OUT for about in asked_about(seen))

@@ -98,6 +98,7 @@ def test_texts_speak_in_pronouns_aliases_and_epithets():
     assert by_epithet > 20
 
 
+@pytest.mark.slow
 def test_long_documents_have_sixty_chunks_and_more_of_about_a_hundred_words():
     for seed in (0, 10_000, *range(100_000, 100_003)):
         world = generate(seed)
@@ -253,6 +254,7 @@ def test_the_evidence_has_no_favourite_place_among_the_candidates():
     assert 3.8 < sum(places) / len(places) < 5.2
 
 
+@pytest.mark.slow
 @settings(max_examples=5, deadline=None)
 @given(SEEDS)
 def test_a_questions_graph_holds_its_proof_and_its_topics(seed):

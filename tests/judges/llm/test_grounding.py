@@ -216,6 +216,7 @@ def test_the_numbers_are_those_of_ragas_on_the_same_replies(
 counts = st.lists(st.integers(0, 1), max_size=12)
 
 
+@pytest.mark.slow
 @given(answer=counts, reference=counts)
 def test_arithmetic_is_ragas_arithmetic(answer: list[int], reference: list[int]) -> None:
     from ragas.metrics.utils import fbeta_score

@@ -103,6 +103,7 @@ def test_pairs_without_gold_are_unscorable() -> None:
     assert compare("a", "b", NO_GOLD) == compare("a", "b", UNANSWERABLE) == compare("a", "b", ARTICLE) == []
 
 
+@pytest.mark.slow
 def test_rule_style_tells_worlds_from_their_informal_retellings() -> None:
     """On rules of either hand; it was not fitted to them phrase by phrase, so a few are missed."""
     for split in ("train", "test"):

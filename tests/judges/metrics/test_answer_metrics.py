@@ -152,6 +152,7 @@ questions = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(questions, words), max_size=8))
 @settings(deadline=None)
 def test_em_never_exceeds_f1_precision_recall_or_cover(rows):
@@ -183,6 +184,7 @@ def test_a_batch_scores_like_each_question_alone(rows, metric):
     np.testing.assert_array_equal(scores(metric, asked, answers), np.array(alone))
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(questions, words), max_size=8), st.sampled_from(["squad", "hotpotqa", "musique", "longbench"]))
 @settings(deadline=None)
 def test_ordinary_questions_score_as_the_primitives(rows, rules):

@@ -201,6 +201,7 @@ def test_rog_is_its_own_script_restated(golds, answer):
     assert {name: found[name] for name in STRICT + COUNTS} == pytest.approx(naive_strict(answer, golds), abs=1e-15)
 
 
+@pytest.mark.slow
 @given(golds, st.lists(names, max_size=6))
 @settings(deadline=None, max_examples=150)
 def test_lists_score_as_rogs_script_scores_their_distinct_items(golds, listed):
@@ -219,6 +220,7 @@ def test_the_golds_as_lines_find_everything_under_both(golds):
         assert found["rog_recall"] == found["rog_hit"] == found["strict_recall"] == found["strict_precision"] == 1
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(golds, answers), min_size=1, max_size=5))
 @settings(deadline=None, max_examples=100)
 def test_micro_averages_are_read_from_the_counts(rows):

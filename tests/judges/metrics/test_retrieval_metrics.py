@@ -127,6 +127,7 @@ def test_every_metric_equals_the_naive_loop(rows, metric, k):
     np.testing.assert_allclose(parse(f"{metric}@{k}").compute(batch(rows)), np.array(expected), atol=1e-12)
 
 
+@pytest.mark.slow
 @given(rows)
 @settings(deadline=None)
 def test_recall_hit_all_mrr_and_map_never_fall_as_k_grows(rows):

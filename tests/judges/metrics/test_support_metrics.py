@@ -95,6 +95,7 @@ def test_sentence_metrics_are_hotpotqas(rows):
         np.testing.assert_allclose(compute(name, batch), expected[:, column], atol=1e-12)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(triples, triples), max_size=6))
 @settings(deadline=None)
 def test_triple_metrics_are_2wikis(rows):

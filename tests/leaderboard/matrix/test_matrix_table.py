@@ -79,6 +79,7 @@ def text(node: Node) -> str:
     return " ".join(node.texts())
 
 
+@pytest.mark.slow
 def test_every_cell_says_value_interval_and_rank(shown: Shown, tree: Node) -> None:
     found = lines(tree)
     assert len(found) == len(shown.board.rows)

@@ -174,6 +174,7 @@ def test_the_scores_are_means_over_the_target_of_a_naive_loop(scorer: str) -> No
             assert scores["b"][place] == pytest.approx(total / count, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_the_forms_need_the_likelihood_without_a_chunk(scorer: str) -> None:
     plain, difference, probability = (raw(scorer, f={"form": form}) for form in ("logp", "logp_diff", "prob_diff"))
     total, count = naive(scorer, "passage :  query : who ? answer :", " a")

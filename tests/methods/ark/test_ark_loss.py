@@ -86,6 +86,7 @@ def test_duplicates_count_as_often_as_rows_bring_them_where_asked() -> None:
     assert loss(rows, config) == pytest.approx(by_hand(rows, candidates), abs=1e-5)
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from([f"c{n}" for n in range(1, 12)]), min_size=1, max_size=6, unique=True), st.randoms())
 def test_negatives_never_lower_the_loss_and_their_order_does_not_matter(negatives: list[str], random: Any) -> None:
     fewer, all_ = loss([row("a", "c0", *negatives[1:])], OWN), loss([row("a", "c0", *negatives)], OWN)

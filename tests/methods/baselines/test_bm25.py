@@ -52,6 +52,7 @@ def bm25(**config: Any) -> Any:
 texts_of_words = st.lists(st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join), min_size=1, max_size=12)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     texts_of_words,

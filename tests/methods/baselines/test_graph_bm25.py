@@ -78,6 +78,7 @@ def test_triples_verbalised_together_are_those_verbalised_alone(triples: list[Tr
     assert verbalised(corpus.triples, np.array(rows, int)) == [verbalise(triples[row]) for row in rows]
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(TRIPLES, TRIPLES, QUESTIONS, st.sampled_from([(1.5, 0.75), (0.9, 0.4), (0.0, 1.0)]))
 def test_scores_are_lucenes_formula_over_the_graph_of_the_query(

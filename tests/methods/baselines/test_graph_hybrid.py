@@ -66,6 +66,7 @@ ORDER = st.permutations(range(len(TRIPLES)))
 SCORES = st.lists(st.sampled_from([0.0, 1.0, 2.0, -3.5]), min_size=len(TRIPLES), max_size=len(TRIPLES))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(
     sparse=ORDER,

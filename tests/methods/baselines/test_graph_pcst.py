@@ -106,6 +106,7 @@ def test_the_tree_is_a_connected_part_of_the_graph(drawn: Drawn) -> None:
         assert len(tree.nodes)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(drawn_graphs())
 def test_costs_paid_and_prizes_missed_are_at_most_twice_the_least(drawn: Drawn) -> None:

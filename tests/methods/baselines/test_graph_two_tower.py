@@ -141,6 +141,7 @@ def dpr_vectors(folder: str, kind: str, texts: Sequence[str | tuple[str, str]]) 
     return np.array(rows, dtype=np.float64)
 
 
+@pytest.mark.slow
 def test_dpr_compares_its_two_towers_by_dot_products(corpus: TripleCorpus, towers: dict[str, str]) -> None:
     asked = dpr_vectors(towers["query_model"], "DPRQuestionEncoder", [QUESTION])[0]
     triples = dpr_vectors(towers["model"], "DPRContextEncoder", [linearise(one) for one in TRIPLES])

@@ -136,6 +136,7 @@ def test_a_passage_ends_at_two_blank_lines() -> None:
     assert cut("One.\n\nStill.\n\n\nQuestion: next") == "One.\n\nStill."
 
 
+@pytest.mark.slow
 def test_every_call_is_counted_kept_and_asked_as_the_paper_asks(ground: Any, tmp_path: Path) -> None:
     requests: list[ChatRequest] = []
     services = Services(device="cpu", cache=tmp_path / "replies.sqlite", artefacts=tmp_path / "artefacts")

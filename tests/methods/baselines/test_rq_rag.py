@@ -201,6 +201,7 @@ def test_a_model_without_the_control_tokens_is_refused(tiny_llama: str) -> None:
         Tree(RqRagConfig(), model, Searching(), CORPUS, 0)
 
 
+@pytest.mark.slow
 def test_the_native_answer_is_the_leafs(ground: Any, offline_options: dict[str, dict[str, Any]]) -> None:
     services = Services(device="cpu")
     native = Component.of("rq_rag_native", offline_options["rq_rag_native"]).build(services)

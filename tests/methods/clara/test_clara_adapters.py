@@ -202,6 +202,7 @@ def test_a_reset_adapter_changes_nothing_and_is_drawn_from_its_seed(make_clara: 
     assert torch.equal(clara.encode(TEXTS, "generator").memory, clara.encode(TEXTS, None).memory)
 
 
+@pytest.mark.slow
 def test_a_model_is_drawn_from_its_seed_and_leaves_the_draws_of_others_alone(make_clara: Make) -> None:
     torch.manual_seed(9)
     first, after = make_clara(drawn=False, seed=1), torch.rand(1)

@@ -60,6 +60,7 @@ def test_a_checkpoint_written_twice_is_the_same_bytes_without_base_or_machine(
     assert "peft_version" not in settings
 
 
+@pytest.mark.slow
 def test_every_adapter_loads_in_plain_peft(trained: Any, tmp_path: Path) -> None:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM

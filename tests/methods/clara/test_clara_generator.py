@@ -294,6 +294,7 @@ def test_the_loss_depends_on_generator_and_memory_and_on_no_other_row(make_clara
 # -- replies -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_memory_that_is_the_tokens_own_embeddings_gives_what_the_tokens_give(make_clara: Make, kind: str, bases: Any) -> None:
     # The base with the new rows in its embeddings, read as token ids, is the same model.
     clara = make_clara(kind)

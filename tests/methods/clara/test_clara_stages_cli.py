@@ -53,6 +53,7 @@ def test_every_stage_is_trained_by_its_name_and_goes_on_from_the_one_before(tmp_
         assert any(f".{name}." in key for key in adapted.state_dict())
 
 
+@pytest.mark.slow
 def test_a_stage_that_the_options_leave_out_is_refused(tmp_path: Path) -> None:
     given = ["train", "clara", "--preset", "demo", "--store", str(tmp_path / "store"), "--device", "cpu"]
     for asked, said in (

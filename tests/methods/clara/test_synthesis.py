@@ -299,6 +299,7 @@ def test_with_a_fifth_of_its_replies_spoilt_every_failure_is_counted(world: Benc
     assert {name for one in found.values() for name in one.by} == {NAME}
 
 
+@pytest.mark.slow
 def test_a_second_run_of_the_world_truth_llm_makes_no_call(world: Benchmark, tmp_path: Path) -> None:
     documents = passages(world, 3)
     with taught(world, tmp_path) as (_, synthesis):

@@ -58,6 +58,7 @@ def test_a_stage_that_was_cut_off_ends_bit_for_bit_as_one_that_was_not(toy: Modu
         assert torch.equal(one, again.module.state_dict()[name]), name
 
 
+@pytest.mark.slow
 def test_points_hold_adapters_and_memory_but_not_the_base(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     clara = begin(config(), "scp", None, "cpu")
     run = toy.trainer(config(), "scp", clara, toy.scp_rows(), tmp_path)

@@ -123,6 +123,7 @@ def test_scores_are_cosines_by_the_models_own_similarity(tiny_clara: str, ground
     assert list(found.scores) == sorted(found.scores, reverse=True)
 
 
+@pytest.mark.slow
 def test_a_question_that_is_a_document_finds_itself_with_cosine_1(tiny_clara: str, ground: Any, services: Services) -> None:
     retriever = Component.of("clara_retriever", {"model": tiny_clara, "query_adapter": "compressor"}).build(services)
     index = retriever.index(ground.corpus)

@@ -124,6 +124,7 @@ def test_k_and_scope_are_options(checkpoint: str) -> None:
     assert "Somewhere is Anything" in {row[4] for row in everywhere.tables[0].rows}
 
 
+@pytest.mark.slow
 def test_graphs_without_answers_and_without_triples_are_said_to_be_so(checkpoint: str) -> None:
     question, corpus = asked(JAMAICA, "Spanish")
     outside = explained(checkpoint, question, corpus)

@@ -89,6 +89,7 @@ def world_graph(seed: int = 3) -> PretrainingGraph:
     return load_graph(["worlds/graph:train"], {"worlds": options})
 
 
+@pytest.mark.slow
 def test_nearly_every_triple_of_a_world_has_two_questions_that_name_one_end() -> None:
     graph = world_graph()
     config = QuestionsConfig()

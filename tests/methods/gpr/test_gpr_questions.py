@@ -310,6 +310,7 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 names_of_things = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(names_of_things, names_of_things, names_of_things, names_of_things), max_size=6))
 def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory, rows: list[Any]) -> None:

@@ -135,6 +135,7 @@ def test_the_small_neighbourhood_lies_within_the_large_and_both_have_the_sizes_a
         assert list(one.scores) == sorted(one.scores, reverse=True)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(a=st.integers(1, 30), b=st.integers(0, 40), c=st.integers(1, 30), d=st.integers(0, 30), force=st.booleans(), drop=st.booleans())
 def test_small_lies_within_large_whatever_the_options(a: int, b: int, c: int, d: int, force: bool, drop: bool) -> None:

@@ -99,6 +99,7 @@ def test_a_path_has_its_exact_scores_and_with_a_small_teleport_its_seed_is_not_f
     assert found == pytest.approx(scores, abs=1e-6)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     nodes=st.integers(2, 25),
@@ -118,6 +119,7 @@ def test_scores_are_a_distribution_over_what_can_be_reached(nodes: int, edges: i
         assert not found[[n for n in range(nodes) if n not in reached], column].any()
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_renumbering_nodes_renumbers_scores(seed: int) -> None:

@@ -127,6 +127,7 @@ def test_a_second_run_asks_nothing_and_finds_the_same(told: Told, endpoint: str,
     assert third == first
 
 
+@pytest.mark.slow
 def test_other_options_make_other_artefacts(told: Told, tmp_path: Path) -> None:
     graph = graph_of("d", told.chunks, WorldsExtractor(), tmp_path)
     shorter = graph_of("d", told.chunks[:2], WorldsExtractor(), tmp_path)

@@ -41,6 +41,7 @@ def greedy(loaded: CausalModel, ids: list[int], count: int) -> str:
 # --- shared beginnings ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [True, False])
 def test_a_shared_beginning_is_computed_once_and_changes_nothing(stories: str, share: bool) -> None:
     loaded = model(stories, share, batch_size=5, max_new_tokens=16)

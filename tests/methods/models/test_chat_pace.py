@@ -20,6 +20,7 @@ from methods.models.limits import START, Pace
 from methods.models.server import ChatRequest, Refused, Written
 
 
+@pytest.mark.slow
 def test_calls_in_flight_double_each_round_trip_up_to_the_most_allowed(endpoint: Any, busy: ModuleType) -> None:
     endpoint.delay = 0.05
     model = endpoint.chat(concurrency=24)

@@ -91,6 +91,7 @@ def test_the_plain_client_can_continue_a_prompt(url: str, stories: str) -> None:
         assert stopped.choices[0].finish_reason == "stop"
 
 
+@pytest.mark.slow
 def test_sampling_follows_its_seed_whatever_the_company(url: str) -> None:
     import openai
 

@@ -58,6 +58,7 @@ def check(folder: Path, texts: list[str]) -> int:
     return len(kept)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.lists(st.sampled_from([*"abcdefgh", "", "é", "\ud800", "line\nbreak"]), max_size=12), max_size=6))
 def test_every_text_gets_its_vector_and_is_encoded_once(requests: list[list[str]]) -> None:

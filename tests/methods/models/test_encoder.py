@@ -73,6 +73,7 @@ def by_hand(folder: Path, texts: list[str], pooling: str, normal: bool, length: 
     return np.stack(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("preset", "kind", "style", "pooling", "normal"), PUBLISHED)
 def test_a_preset_computes_what_the_card_says(
     preset: str, kind: str, style: str, pooling: str, normal: bool, tiny_models: ModuleType, tmp_path: Path
@@ -227,6 +228,7 @@ def test_an_architecture_that_only_its_own_code_knows_is_refused(tiny_models: Mo
         Encoder(EncoderConfig(model=str(tmp_path)), "cpu")
 
 
+@pytest.mark.slow
 def test_queries_and_passages_go_through_their_adapter_with_the_prefix_once(tasks: Path, tiny_models: ModuleType) -> None:
     config = EncoderConfig.preset("jina-v3", model=str(tasks), max_length=64, trust_remote_code=True)
     encoder = Encoder(config, "cpu")

@@ -44,6 +44,7 @@ def by_hand(folder: Path, text: str, query: bool, tiny: ModuleType) -> np.ndarra
     return rows if query else rows[[token not in string.punctuation for token in tokens]]
 
 
+@pytest.mark.slow
 def test_vectors_and_scores_are_those_of_a_loop(folder: Path, tiny_models: ModuleType) -> None:
     model = LateInteraction(LateInteractionConfig(model=str(folder), batch_size=3), "cpu")
     texts = [*tiny_models.TEXTS, "moss , " * 40]

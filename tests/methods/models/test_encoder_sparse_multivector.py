@@ -49,6 +49,7 @@ def by_hand(encoder: M3Encoder, folder: str, text: str) -> tuple[np.ndarray, dic
     return dense / np.linalg.norm(dense), lexical, np.stack([row / np.linalg.norm(row) for row in rows[1:]])
 
 
+@pytest.mark.slow
 def test_all_three_outputs_and_scores_are_those_of_a_loop(folder: str, tiny_models: ModuleType) -> None:
     texts = [*tiny_models.TEXTS, "river moss " * 60, "", "zzz ☃"]
     encoder = M3Encoder(M3Config(model=folder, max_length=64, batch_size=4), "cpu")

@@ -185,6 +185,7 @@ def test_order_and_company_change_nothing(stories: CausalModel) -> None:
     assert scorer.score([]) == []
 
 
+@pytest.mark.slow
 def test_one_more_token_adds_one_term_and_changes_no_other(load: Callable[[str], CausalModel]) -> None:
     prompt, target = [1, 30, 40, 50], [60, 70, 80, 90]
     for family in FAMILIES:

@@ -267,6 +267,7 @@ def test_with_a_fifth_of_the_replies_corrupted_nothing_crashes_and_every_failure
         assert judges(url)[1].objections(sources, told, "informal") == [None] * len(pairs)
 
 
+@pytest.mark.slow
 def test_a_tape_rewrites_elsewhere_without_a_call(tmp_path: Path) -> None:
     passages = load(REFERENCE, SIZE).corpus[:5]
     with WorldTruth.of(REFERENCE, SIZE).server().running() as url:

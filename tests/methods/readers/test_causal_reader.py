@@ -128,6 +128,7 @@ def passages(count: int) -> tuple[Passage, ...]:
     return tuple(Passage(f"p{n}", f"Title {n}", f"Tom had {n} red balls. " * 3) for n in range(count))
 
 
+@pytest.mark.slow
 def test_reading_alone_or_in_a_batch_is_the_same(folder: str) -> None:
     queries = [Query(f"q{n}", f"What did Tom see {'and hear ' * n}?") for n in range(7)]
     contexts = [Context(query.id, passages(n % 4)) for n, query in enumerate(queries)]

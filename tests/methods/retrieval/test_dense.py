@@ -38,6 +38,7 @@ def test_ranking_is_that_of_plain_encoding_and_sorting(dense: Any, ground: Any) 
             assert expected[ground.corpus.row(identifier)] == pytest.approx(expected[order[place]], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_candidates_keep_their_scores_and_order(dense: Any, ground: Any) -> None:
     index = dense.index(ground.corpus)
     text, chosen = ground.questions[0].text, ground.corpus.ids[::4]
@@ -108,6 +109,7 @@ def test_a_corpus_without_passages_finds_nothing(dense: Any, tmp_path: Any) -> N
     assert dense.index(Corpus.of([]), tmp_path / "none").retrieve([Query("q", "x")], 3)[0].ids == ()
 
 
+@pytest.mark.slow
 def test_prompts_are_put_before_the_text() -> None:
     plain, prompted = Encoder(EncoderConfig(), "cpu"), Encoder(EncoderConfig(query_prompt="query: "), "cpu")
     assert prompted.queries(["moss"]) == pytest.approx(plain.queries(["query: moss"]), abs=1e-6)

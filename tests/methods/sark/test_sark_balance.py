@@ -52,6 +52,7 @@ def test_the_closed_form_is_the_best_point_of_a_grid(both: tuple[np.ndarray, np.
     assert weight == pytest.approx(best, abs=1e-4)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=100)
 @given(VECTORS)
 def test_the_common_direction_lowers_both_losses_and_is_the_shortest(both: tuple[np.ndarray, np.ndarray]) -> None:

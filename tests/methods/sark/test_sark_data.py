@@ -192,6 +192,7 @@ def made(config: SarkDataConfig, benchmark: Benchmark, chat: dict[str, Any], wor
     return data_of(config, [benchmark], Services(cache=cache, device="cpu", judge=lent), work)
 
 
+@pytest.mark.slow
 def test_a_model_labels_orders_and_rewrites_and_a_second_run_calls_nobody(tmp_path: Path) -> None:
     server, benchmark = Everyone(), people(["Kim", "Lou"])
     cache = tmp_path / "replies.sqlite"

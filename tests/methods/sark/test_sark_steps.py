@@ -93,6 +93,7 @@ def test_both_styles_of_a_row_stand_together_and_no_group_holds_two_questions(to
         assert [group.texts for group in lists[: len(chosen)]] == [tuple(formal for formal, _ in each.list or ()) for each in chosen]
 
 
+@pytest.mark.slow
 def test_equal_texts_in_both_styles_give_the_plain_loss(toy: ModuleType, base: str, tmp_path: Path) -> None:
     same = [toy.in_one_style(one) for one in toy.ROWS]
     both = toy.trainer(toy.calm(base), tmp_path / "both", same)._step(0)
@@ -131,6 +132,7 @@ def test_without_style_augmented_training_the_formal_text_alone_is_read(
     assert other._step(0) == figures
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("left_out", "task", "count", "weight"), [("passage", "list", 96, 0.0), ("listwise", "passage", 16, 1.0)])
 def test_an_ablation_reads_and_learns_the_other_task_alone(
     toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_out: str, task: str, count: int, weight: float
@@ -169,6 +171,7 @@ def test_a_fixed_weight_is_taken_as_it_is_and_gradients_are_still_told(toy: Modu
         assert torch.allclose(toy.gradients(one.objective.model)[name], gradient, atol=1e-6, rtol=1e-4), name
 
 
+@pytest.mark.slow
 def test_the_last_layer_alone_may_decide_the_weight_of_all(toy: ModuleType, base: str, tmp_path: Path) -> None:
     config = toy.calm(base, loss={"lambda_params": "last_layer"})
     one = toy.trainer(config, tmp_path, toy.CONTRARY)
@@ -228,6 +231,7 @@ def test_f1_and_order_of_hand_cases() -> None:
     assert share_in_order(np.array([2.0, 2.0, 1.0])) == pytest.approx((0.5 + 1 + 1) / 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", ["paper", "official"])
 def test_validation_scores_each_text_once_and_says_what_a_plain_reading_says(
     toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str

@@ -33,6 +33,7 @@ def printed(width: int, heads: list[str], rows: list[list[str]], keys: int, belo
     return [line.rstrip() for line in text.getvalue().splitlines()]
 
 
+@pytest.mark.slow
 @given(table=tables(), width=st.integers(60, 120))
 def test_each_part_begins_with_the_keys_and_every_column_stands_once(table: tuple[list[str], list[list[str]]], width: int) -> None:
     heads, rows = table

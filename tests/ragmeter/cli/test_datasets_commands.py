@@ -72,6 +72,7 @@ def test_the_bare_noun_lists_every_dataset_with_licence_sizes_and_whereabouts(co
         assert entry.card.licence.split()[0] in shown
 
 
+@pytest.mark.slow
 def test_show_says_where_each_split_would_be_read_from_now(command, native, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(native.parent.parent))
     here = {place["reference"]: place for place in command.said("show", "hotpotqa")["here"]}
@@ -92,6 +93,7 @@ def test_a_name_alone_shows_the_dataset(command):
     assert "distractor" in command.datasets("hotpotqa").stdout
 
 
+@pytest.mark.slow
 def test_a_mistyped_name_or_verb_is_guessed(command):
     assert "hotpotqa" in command.refused("hotpotq").try_this
     assert "verify" in command.refused("verfy").try_this
@@ -113,6 +115,7 @@ def test_two_files_that_could_be_meant_are_said_to_be_unclear(command, native, m
 # --- fetch -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_fetch_names_files_sizes_hashes_and_the_commit_and_then_they_are_cached(command, server, rows, tmp_path):
     with server.as_hub(tmp_path):
         (one,) = command.said("fetch", "hotpotqa:dev", "--revision", "main")
@@ -153,6 +156,7 @@ def test_what_the_hub_refuses_is_said_as_the_hub_module_says_it(command, server,
         assert "gated" in command.refused("fetch", "hotpotqa:dev", "--revision", "main").what
 
 
+@pytest.mark.slow
 def test_what_is_not_on_the_hub_cannot_be_fetched(command):
     assert "nothing to fetch" in command.refused("fetch", "worlds:test").what
     error = command.refused("fetch", "nq/kilt:dev")
@@ -160,6 +164,7 @@ def test_what_is_not_on_the_hub_cannot_be_fetched(command):
     assert "nq/open:train" in error.try_this
 
 
+@pytest.mark.slow
 def test_a_transfer_that_arrives_altered_leaves_nothing_behind(command, rows, tmp_path):
     import gzip
 
@@ -239,6 +244,7 @@ def test_what_the_repository_states_of_its_size_is_checked_and_both_numbers_told
     assert found["status"] == ("note" if stated > QUESTIONS else status)
 
 
+@pytest.mark.slow
 def test_a_repository_without_a_readme_is_said_not_to_be_checked(command, server, tmp_path):
     with server.as_hub(tmp_path / "home"):
         (split,) = json.loads(command.datasets("verify", "hotpotqa:dev", "--json", "--config", MAIN).stdout)["splits"]

@@ -31,6 +31,7 @@ def native(command, tmp_path_factory) -> Path:
 # --- verify ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_cut_of_a_split_is_red_until_it_is_said_to_be_one(command, native):
     (red,) = command.said("verify", "hotpotqa:dev", "--path", native, code=1)["splits"]
     (size,) = [finding for finding in red["findings"] if finding["status"] == "red"]
@@ -52,6 +53,7 @@ def test_files_that_changed_since_they_were_recorded_are_red(command, native, tm
     assert "dev.json: it is" in " ".join(result.stdout.split())
 
 
+@pytest.mark.slow
 def test_a_record_that_cannot_be_read_is_red_and_names_its_place(command, native, tmp_path):
     bad = tmp_path / "bad.json"
     bad.write_text(native.read_text().replace('"question"', '"quest"', 1))
@@ -238,6 +240,7 @@ def test_contamination_reports_every_question_and_where_it_was_found(command, na
     assert told.count("100%") == 3
 
 
+@pytest.mark.slow
 def test_contamination_refuses_what_it_cannot_read_or_write(command, native, tmp_path):
     asked = ("--eval", "hotpotqa:dev", "--path", native)
     assert "no such training file" in command.refused("contamination", "--train", tmp_path / "no", *asked).what

@@ -28,6 +28,7 @@ def test_it_says_what_comes_and_how_far_it_is(said: list[str]) -> None:
     assert done.stdout.startswith("leaderboard: ")
 
 
+@pytest.mark.slow
 def test_a_smaller_one_promises_no_time_and_a_quiet_one_says_nothing(said: list[str]) -> None:
     assert "minutes" not in CliRunner().invoke(app, [*said, "--limit", "2"]).stderr
     assert CliRunner().invoke(app, [*said, "--quiet"]).stderr == ""

@@ -230,6 +230,7 @@ def with_a_published_figure(folder: Path) -> Store:
     return store
 
 
+@pytest.mark.slow
 def test_ours_stands_beside_what_the_paper_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with_a_published_figure(tmp_path / "s")
     for form in ("text", "csv", "markdown", "latex", "json"):

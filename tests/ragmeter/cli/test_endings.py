@@ -126,6 +126,7 @@ def faulty() -> Iterator[None]:
     METHODS._entries.update(before)
 
 
+@pytest.mark.slow
 def test_a_task_that_failed_is_no_wrong_usage(faulty: None, experiment_text: str, tmp_path: Path, ragmeter: Command) -> None:
     file = tmp_path / "y.yaml"
     file.write_text(experiment_text.replace("{id: gold_answer}", "{id: test_mistaken}"))
@@ -151,6 +152,7 @@ def test_runs_are_offered_whose_method_has_the_word(ragmeter: Command, store: St
     assert "did you mean 'small/random é/worlds/multihop:test/distractor/0'? `ragmeter runs` lists all" in said
 
 
+@pytest.mark.slow
 def test_the_newest_experiments_runs_are_offered_first_and_no_more_than_a_dozen(ragmeter: Command, store: Store) -> None:
     (like, *_) = queries.runs(store)
     names = ["at random", *(f"pick {number}" for number in range(13))]

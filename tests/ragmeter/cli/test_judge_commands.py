@@ -186,6 +186,7 @@ def test_a_judge_at_an_endpoint_and_its_numbers_as_json(ragmeter: Command, store
     assert "accuracy (m)" in ragmeter("table").out
 
 
+@pytest.mark.slow
 def test_unscored_answers_show_both_values(ragmeter: Command, tmp_path: Path) -> None:
     truth = WorldTruth.of("worlds/multihop:test", corruption=0.5)
     with truth.server().running() as url:

@@ -27,6 +27,7 @@ def test_every_paper_is_listed_with_its_tables() -> None:
     assert listed["clara"][: len(numbers)] == list(map(str, numbers)), "tables stand before what the text says"
 
 
+@pytest.mark.slow
 def test_a_table_is_given_as_the_file_holds_it() -> None:
     given = json.loads(said("ark", "--table", "4", "--json"))
     assert [one["value"] for one in given] == [figure.value for figure in figures("ark") if figure.table == "4"]

@@ -206,6 +206,7 @@ def test_scores_that_cannot_be_right_are_said_at_once(ragmeter: Command, scratch
     assert "these scores cannot be right" in flat(ragmeter("table").out)
 
 
+@pytest.mark.slow
 def test_a_control_that_a_metric_ranks_wrongly_is_flagged_on_the_printed_board(ragmeter: Command, scratch: None) -> None:
     @register("test_length", source="a test", group="answer", needs=("answer",), low=None, high=None)
     def length(batch):  # type: ignore[no-untyped-def]

@@ -89,6 +89,7 @@ def test_a_model_rewrites_every_candidate_and_judges_validate(ragmeter: Command,
     assert len(pairs) == said["pairs"]
 
 
+@pytest.mark.slow
 def test_the_same_command_again_asks_for_nothing(ragmeter: Command, url: str, tmp_path: Path) -> None:
     file = tmp_path / "pairs.jsonl"
     command = ["styles", "rewrite", REF, str(file), "--style", "romance", *SIZE, *at(url)]
@@ -103,6 +104,7 @@ def test_the_same_command_again_asks_for_nothing(ragmeter: Command, url: str, tm
     assert file.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_refused_texts_are_counted_by_reason_and_given_up(ragmeter: Command, tmp_path: Path) -> None:
     corrupt = WorldTruth.of(REF, corruption=0.5)
     file = tmp_path / "pairs.jsonl"
@@ -120,6 +122,7 @@ def test_refused_texts_are_counted_by_reason_and_given_up(ragmeter: Command, tmp
     assert sum(int(line.split()[-1]) for line in block if line.strip()) == tries
 
 
+@pytest.mark.slow
 def test_what_was_given_up_is_asked_for_again_on_request(ragmeter: Command, url: str, tmp_path: Path) -> None:
     file = tmp_path / "pairs.jsonl"
     command = ["styles", "rewrite", REF, str(file), "--style", "informal", *SIZE, *at(url)]

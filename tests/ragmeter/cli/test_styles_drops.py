@@ -276,6 +276,7 @@ def test_without_evidence_the_drop_is_split_by_whether_any_candidate_lost_its_an
         assert drop.answers_kept.n == holding.sum()
 
 
+@pytest.mark.slow
 def test_the_mean_drop_leaves_controls_out(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
     (table,) = style_drops(full, "e", ["em"])
     by_hand = np.mean([np.nanmean(scores["formal", m] - scores["humor", m]) for m in ("base", "SARK")])
@@ -308,6 +309,7 @@ def test_seeds_of_a_method_are_one_row(tmp_path: Path, benchmarks: dict[str, Ben
     assert row.drops[0].found.drop.low == pytest.approx(difference(mean["formal"], mean["informal"]).low)
 
 
+@pytest.mark.slow
 def test_without_both_tellings_there_is_no_drop(
     tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray]
 ) -> None:
@@ -331,6 +333,7 @@ def test_a_curve_over_shares_ends_in_formal_candidates(full: Store, scores: dict
         assert curve.change.p == difference(lists[-1], lists[0]).p
 
 
+@pytest.mark.slow
 def test_a_curve_over_depth_joins_methods_that_differ_in_k_alone(tmp_path: Path, benchmarks: dict[str, Benchmark]) -> None:
     draw, depth = np.random.default_rng(2), {"SARK, K=5": 5, "SARK, K=20": 20, "base, K=5": 5, "other": 7}
     given = {("informal", name): (draw.random(QUESTIONS) < 0.5) * 1.0 for name in depth}

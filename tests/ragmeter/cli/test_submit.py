@@ -126,6 +126,7 @@ def test_from_a_template_to_the_table(submitted: Path, ragmeter: Ragmeter, tmp_p
     assert rows["-/bm25@1/worlds/multihop:validation/distractor/0"] == "submitted"
 
 
+@pytest.mark.slow
 def test_again_is_idempotent_and_a_change_wants_a_version(submitted: Path, ragmeter: Ragmeter) -> None:
     predictions, card = submitted / "predictions.jsonl", submitted / "card.yaml"
     assert fine(ragmeter("submit", predictions, "--card", card, "--json"))["outcome"] == "known"
@@ -147,6 +148,7 @@ def test_a_dry_run_checks_and_stores_nothing(submitted: Path, ragmeter: Ragmeter
     assert not elsewhere.exists()
 
 
+@pytest.mark.slow
 def test_a_dry_run_says_what_it_would_score_and_a_server_asks_for_its_own_boards(
     submitted: Path, ragmeter: Ragmeter, tmp_path: Path
 ) -> None:
@@ -165,6 +167,7 @@ def test_a_dry_run_says_what_it_would_score_and_a_server_asks_for_its_own_boards
     assert "there is no board here for worlds/multihop:validation" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_strangers_card_loads_no_training_data(submitted: Path, ragmeter: Ragmeter, monkeypatch: pytest.MonkeyPatch) -> None:
     card = submitted / "card.yaml"
     named = ", ".join(f"{{reference: '{name}'}}" for name in ["hotpotqa:train", "musique:train", "nq:test"] * 300)
@@ -202,6 +205,7 @@ def test_predictions_come_through_a_pipe_too(submitted: Path, ragmeter: Ragmeter
     assert fine(ragmeter("submit", "-", "--card", submitted / "card.yaml", "--json", stdin=text))["outcome"] == "known"
 
 
+@pytest.mark.slow
 def test_a_bundle_carries_a_submission_into_another_store(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
     bundle = tmp_path / "b.zip"
     fine(ragmeter("submission", "bundle", "bm25@1", bundle))
@@ -216,6 +220,7 @@ def test_a_bundle_carries_a_submission_into_another_store(submitted: Path, ragme
     assert ragmeter("submission", "bundle", "bm25@1", bundle).returncode == 2
 
 
+@pytest.mark.slow
 def test_a_run_of_ones_own_is_bundled_with_a_card(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
     done = ragmeter("submission", "bundle", "ours/random", tmp_path / "r.zip")
     assert done.returncode == 2
@@ -232,6 +237,7 @@ def test_a_run_of_ones_own_is_bundled_with_a_card(submitted: Path, ragmeter: Rag
     assert "its setting is corpus, the run's is distractor" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_maintainers_run_verifies_a_submission(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
     done = ragmeter("submit", "--verify", "bm25@1", "--against", "ours/random", "--tolerance", "1pp")
     assert done.returncode == 1
@@ -247,6 +253,7 @@ def test_a_maintainers_run_verifies_a_submission(submitted: Path, ragmeter: Ragm
     assert ragmeter("submit", "--verify", "ours/bm25").returncode == 2
 
 
+@pytest.mark.slow
 def test_trec_files_go_out_and_come_in(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
     run, qrels = tmp_path / "run.txt", tmp_path / "qrels.txt"
     said = fine(ragmeter("trec", "export", "ours/bm25", run, "--qrels", qrels, "--json"))

@@ -268,6 +268,7 @@ def test_check_ends_with_two_where_something_is_missing_and_plan_with_none(tmp_p
     assert ragmeter("plan", file, "--store", store, "--check")[0] == 0
 
 
+@pytest.mark.slow
 def test_the_plan_is_typed_json_with_its_assumptions(tmp_path: Path) -> None:
     code, said = ragmeter("plan", "ark/table3", "--store", tmp_path, "--json", "--device-class", "a100", "--utilisation", "0.2")
     value = json.loads(said)

@@ -193,6 +193,7 @@ def test_only_what_has_no_value_is_judged_again_when_asked(small: ModuleType, st
     assert len(judgements.calls(store, run.run, str(match))) == len(after) == small.QUESTIONS
 
 
+@pytest.mark.slow
 def test_a_new_answer_is_judged_anew(small: ModuleType, store: Store) -> None:
     rule = Judge.of("rule_match")
     pairwise = Judge.of("rule_pairwise")

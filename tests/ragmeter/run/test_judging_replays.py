@@ -128,6 +128,7 @@ def test_a_replay_by_another_policy_leaves_the_old_numbers_and_makes_no_call(sma
     assert sheet.server.calls == sheet.calls
 
 
+@pytest.mark.slow
 def test_a_reply_that_is_not_kept_any_more_is_unscored_under_another_policy(small: ModuleType, store: Store) -> None:
     sheet = Sheet(small, store)
     calls = judgements.calls(store, sheet.run.run, str(sheet.judge))
@@ -143,6 +144,7 @@ def test_a_reply_that_is_not_kept_any_more_is_unscored_under_another_policy(smal
     assert {q: s for q, s in after.items() if q not in read} == {q: s for q, s in before.items() if q not in read}
 
 
+@pytest.mark.slow
 def test_what_the_same_judge_read_outlives_its_replies(small: ModuleType, store: Store) -> None:
     sheet = Sheet(small, store)
     before = judgements.scores(store, sheet.run.run, str(sheet.judge))
@@ -153,6 +155,7 @@ def test_what_the_same_judge_read_outlives_its_replies(small: ModuleType, store:
     assert judgements.scores(store, sheet.run.run, str(sheet.judge)) == before
 
 
+@pytest.mark.slow
 def test_rules_judge_anew_when_replayed(small: ModuleType, store: Store) -> None:
     loose, strict = Judge.of("rule_match", {"partial_f1": 0.05}), Judge.of("rule_match", {"partial_f1": 1.0})
     (run,) = small.runs(store, "random + extractive")

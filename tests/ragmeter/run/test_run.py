@@ -135,6 +135,7 @@ def test_the_control_with_the_gold_answer_is_perfect_and_never_the_reference(fin
     assert gold.cells[em].difference is None
 
 
+@pytest.mark.slow
 def test_running_again_answers_nothing_and_changes_nothing(finished: Store) -> None:
     before = rows(finished)
     progress = Silent()
@@ -209,6 +210,7 @@ def test_what_a_method_is_handed_holds_no_gold(store: Store, scratch: None) -> N
         assert query.id not in texts
 
 
+@pytest.mark.slow
 def test_a_method_that_breaks_is_recorded_and_the_next_one_runs(store: Store, scratch: None) -> None:
     @register("test_broken", kind="method", summary="breaks at the third question")
     class Broken:

@@ -188,6 +188,7 @@ def test_a_training_that_another_process_carries_out_is_left_to_it(file: Path, t
     assert len(job.run(Silent())) == len(plan.stages)
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_is_taken_up_by_the_same_command(file: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     file.write_text(FILE.replace("config: {k1: 0.5}", "config: {k1: 0.5, stops: true}"), "utf-8")

@@ -64,6 +64,7 @@ def test_alpha_of_krippendorffs_two_observers() -> None:
     assert krippendorff_alpha([ben, gerry]).corrected.value == pytest.approx(0.692, abs=5e-4)
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(tables, st.sampled_from(["nominal", "ordinal", "interval"]))
 def test_alpha_is_what_listing_all_pairs_gives(rows: list[list[float]], metric: str) -> None:
@@ -72,6 +73,7 @@ def test_alpha_is_what_listing_all_pairs_gives(rows: list[list[float]], metric: 
     assert ours == pytest.approx(naive_alpha(table, metric), abs=1e-9, nan_ok=True)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=2, max_size=40), st.sampled_from([None, "linear", "quadratic"]))
 @pytest.mark.filterwarnings("ignore")

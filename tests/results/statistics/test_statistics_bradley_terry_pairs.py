@@ -186,6 +186,7 @@ def test_repeated_verdicts_prove_no_more() -> None:
     assert bradley_terry(*often).p == pytest.approx(bradley_terry(*rows).p, rel=0.02, abs=1e-6)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.integers(1, 4), st.integers(0, 7), st.sampled_from([0.0, 0.5, 1.0])), min_size=1, max_size=30)

@@ -42,6 +42,7 @@ def test_a_metric_of_which_less_is_better_is_turned_round() -> None:
     assert found.difference.value == pytest.approx(-0.05)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from([0.0, 0.25, 0.5, 1.0]), st.sampled_from([0.0, 0.5, 1.0])), max_size=60),
@@ -107,6 +108,7 @@ def test_scores_of_different_questions_are_refused() -> None:
         non_inferiority([1.0, 0.0], [1.0], margin=0.01)
 
 
+@pytest.mark.slow
 def test_so_many_questions_would_indeed_decide() -> None:
     candidate, base = pair(150, 0.002, noise=0.08, seed=3)
     found = non_inferiority(candidate, base, margin=0.01)

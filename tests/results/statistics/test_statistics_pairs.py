@@ -114,6 +114,7 @@ def test_a_method_does_not_differ_from_itself(values: list[float], clustered: bo
     assert "no question differs" in found.doubt
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 1000), st.integers(40, 80), st.booleans())
 def test_the_order_of_questions_changes_nothing_but_the_luck_of_the_draw(seed: int, questions: int, clustered: bool) -> None:

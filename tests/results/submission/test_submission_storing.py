@@ -161,6 +161,7 @@ def test_a_submission_that_our_run_confirms_becomes_verified(store: Store, world
     assert keep(store, world, check(world, perfect(world))).outcome == "known"
 
 
+@pytest.mark.slow
 def test_the_tolerance_decides_and_the_differing_questions_are_named(store: Store, world: Benchmark) -> None:
     run = keep(store, world, check(world, perfect(world))).run
     our_run(store, world, lambda number, question: gold_text(question) if number != 5 else "wrong")
@@ -178,6 +179,7 @@ def test_the_tolerance_decides_and_the_differing_questions_are_named(store: Stor
     assert row_of(store, run).origin == "verified"
 
 
+@pytest.mark.slow
 def test_only_a_finished_run_of_ours_on_the_same_data_and_setting_confirms(store: Store, world: Benchmark) -> None:
     run = keep(store, world, check(world, perfect(world))).run
     second = keep(store, world, check(world, perfect(world), card_for(name="other"))).run

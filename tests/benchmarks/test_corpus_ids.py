@@ -1,6 +1,7 @@
 """Ids by sorted keys, against dicts and sets."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,6 +1,6 @@
 """A corpus: passages by row and by id, held as an Arrow table that may live in memory or be memory-mapped.
 
-Passages that are read once and for all (a Wikipedia dump) are built into a folder by `corpora.build`; `Corpus.open`
+Passages that are read once and for all (a Wikipedia dump) are built into a folder by `corpus_build`; `Corpus.open`
 maps that folder, and what is not asked for stays on disk.
 """
 
@@ -25,7 +25,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_hash
 from benchmarks.schema import Passage
 
-# -- Ids found by 64-bit keys in sorted arrays: sixteen bytes an id, in memory or mapped, where a dict takes two hundred --
+# -- Ids found by 64-bit keys in sorted arrays: sixteen bytes an id, in memory or mapped --
 # A key only narrows the search: a lookup is right once the id at the place found is compared with the one asked for.
 
 
@@ -145,9 +145,6 @@ class KeySet:
                 place[place == len(run)] = 0
                 held |= run[place] == keys
         return held
-
-
-# -- A corpus: passages by row and by id, held as an Arrow table that may live in memory or be memory-mapped --
 
 
 SCHEMA = pa.schema(

@@ -1,7 +1,7 @@
 """From a dump to a corpus folder: streaming, in bounded memory, and going on where an earlier build was cut off.
 
     FOLDER/passages-00000.arrow …   the passages, `SHARD_RECORDS` of the dump's records in each, repetitions left out
-    FOLDER/ids.{keys,places}.npy    from passage id to row (`id_index`)
+    FOLDER/ids.{keys,places}.npy    from passage id to row (`corpus.py`)
     FOLDER/natives.arrow            from the dump's own ids to rows; natives.{keys,places}.npy find an id in it
     FOLDER/corpus.json              counts, fingerprint and source; written last
     FOLDER/unfinished/              what a build needs to go on; gone when it is done
@@ -258,9 +258,6 @@ def _bad(path: Path, place: str, what: str) -> BadRecord:
 
 LAYOUTS: dict[str, Callable[[Path, int], Iterator[Read]]] = {"dpr": _dpr, "atlas": _atlas, "jsonl": _json_lines, "parquet": _parquet}
 """By name: from a file and a number of lines or rows to leave out to what follows."""
-
-
-# -- From a dump to a corpus folder: streaming, in bounded memory, and going on where an earlier build was cut off --
 
 
 SHARD_RECORDS = 16 * BATCH_ROWS

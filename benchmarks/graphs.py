@@ -1,7 +1,7 @@
 """Question graphs: thousands of triples a question, shared among questions, read from disk as they are asked for.
 
 A triple is a row of four numbers over two vocabularies, each distinct triple once; a question's graph is a list of row
-numbers. `graph_writer` makes the files from graphs that come one after another, `Graphs.open` maps them into memory,
+numbers. `GraphWriter` makes the files from graphs that come one after another, `Graphs.open` maps them into memory,
 and what a question holds (`Graph`, `TripleIds`) are views of a few bytes.
 """
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 ROW = np.dtype([("head", "<i4"), ("relation", "<i4"), ("tail", "<i4"), ("id", "<u8")])
 """A triple on disk: three places in the vocabularies, and the number that its id spells in hexadecimal."""
 
-# The files of a folder that `graph_writer` fills.
+# The files of a folder that `GraphWriter` fills.
 TRIPLES_FILE, ENTITIES_FILE, RELATIONS_FILE = "triples.npy", "entities.arrow", "relations.arrow"
 ROWS_FILE, OFFSETS_FILE, CORPUS_FILE = "rows.npy", "offsets.npy", "corpus.arrow"
 IDS_FILE = "ids"

@@ -1,4 +1,4 @@
-"""How much of an evaluation set stands in training files: overlap of 13-grams of normalised words, by question.
+"""Leakage: questions that are nearly the same, and how much of an evaluation set stands in training files, by 13-grams.
 
 | part of a question | what of it is looked for |
 | --- | --- |
@@ -34,7 +34,7 @@ from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
 from benchmarks.text_batch import normalise_all
 
-# -- Which word sequences of some texts occur in a stream of other texts: exact, in memory that the stream does not touch --
+# -- Which word sequences of some texts occur in a stream of other texts: exact, in bounded memory --
 # Words are numbered; a sequence's key is a polynomial of its words' random numbers modulo 2⁶⁴, so that the keys of all
 # sequences of a length come from one cumulative sum. A key that is met is compared word by word, and where two sequences
 # share a key by chance the words are numbered anew: what is found is what is there.

@@ -165,9 +165,6 @@ def _name(reference: DataReference, wanted: str) -> str:
     return str(DataReference(reference.name, subset or None, split))
 
 
-# -- The authors' own files: where they are, and their records with the place that each one has --
-
-
 T = TypeVar("T")
 
 _WORDS = {str: "a string", list: "a list", dict: "an object", bool: "true or false", int: "an integer", float: "a number"}
@@ -465,7 +462,7 @@ def find_files(
         card: The dataset's card: its `hub_id` and, where the options name none, `revision`.
         folders: Names that the dataset's folder may have (letter case does not matter).
         patterns: File name patterns by `[subset]:split`, the authors' exact name first; `.gz` may follow, and
-            `archive.zip!member` looks inside (`name_patterns`).
+            `archive.zip!member` looks inside (`io/files.py`).
         hub: Names in the hub's repository, by the same keys and in the same grammar, relative to its root.
 
     Returns:

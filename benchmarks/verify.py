@@ -165,9 +165,6 @@ def _passages(benchmark: Benchmark) -> tuple[Lengths, Lengths]:
     return passages, (array("q", [s[0] for s in sums]), array("q", [s[1] for s in sums]))
 
 
-# -- Does a dataset hold what its card says, and what of it should a reader of scores know? --
-
-
 GREEN, NOTE, YELLOW, RED = "green", "note", "yellow", "red"
 TOLERATED = 0.05
 """Share of questions from which an oddity is more than a note."""
@@ -293,7 +290,7 @@ def absent_evidence(benchmark: Benchmark) -> Finding:
 
 
 def between(first: Benchmark, second: Benchmark, threshold: float = THRESHOLD) -> Finding:
-    """Questions of one split that are nearly those of another (`near_duplicates`)."""
+    """Questions of one split that are nearly those of another (`leakage.py`)."""
     mine, others = ([question.text for question in one.questions] for one in (first, second))
     pairs = near_duplicates(mine, others, threshold)
     touched = {pair.second for pair in pairs}

@@ -1,5 +1,6 @@
 """How an answer is scored: metrics over stored predictions, and LLM judges.
 
-Start at `api.py` (what a metric is and what it is handed), then `registry.py` (how an id such as `recall@5#v1`
-prints and parses). Imports `benchmarks`, `methods.api` and `methods.models` only.
+Start at `metric.py`: what a metric is, what it is handed, and how an id such as `recall@5#v1` prints and parses.
+`score.py` applies metrics, which are in `metrics/`; `judge.py` says what a judge is, `llm/` has them. `style.py`
+measures rewritten texts. Imports `benchmarks`, `methods.api` and `methods.models` only.
 """

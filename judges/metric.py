@@ -69,9 +69,6 @@ class QuestionGraphs:
             ) from None
 
 
-# -- What a metric is: a parameterised, versioned value that scores a batch of predictions, one number a question --
-
-
 Scores = NDArray[np.float64]
 """Shape (questions,), NaN where unscorable."""
 

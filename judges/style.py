@@ -215,9 +215,6 @@ def _texts(judge: Judge, services: Services) -> Any:
     return built
 
 
-# -- How good rewritten texts are: do they have the style, do they keep the content, do they read well --
-
-
 _NUMBER = re.compile(r"\d+(?:[.,:/]\d+)*")
 
 Sentiment = Callable[[Sequence[str]], Scores]

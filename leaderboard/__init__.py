@@ -1,7 +1,7 @@
-"""How people see results: the Streamlit pages, their charts, and the server that shows them.
+"""How people see results: the Streamlit pages, their charts, the report in one file, and the server that shows them.
 
-Start at `app.py`: it lists the pages, which are `screens/`. A screen asks by `widgets/` (all that a view depends on is
-in its URL: `state.py`), reads by `reading/`, and shows `views/` or the `matrix/`, which are made of `elements/`
-(`nodes.py`: how text from strangers becomes a page without ever being HTML). `server.py` starts it all.
-Imports `results` only.
+Start at `pages/app.py`: it lists the pages, a file each. A page asks by `widgets.py` (all that a view depends on is in
+its URL: `state.py`), reads by `read.py`, and shows `views/` or the `matrix/`, which are made of `elements/`
+(`elements/nodes.py`: how text from strangers becomes a page without ever being HTML). `server.py` starts it all,
+`report.py` writes boards as one file. Imports `results` only.
 """

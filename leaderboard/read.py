@@ -1,4 +1,4 @@
-"""What the matrix reads, remembered as long as the store's file stays the same; shared, so not to be changed."""
+"""What pages read, remembered as long as the store's file stays the same; shared, so not to be changed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ from results.statistics.closed_form import Band
 from results.store import Store
 from results.style import CurveTable, DropTable, Over
 
-# -- What pages read, remembered as long as the store's file stays the same --
 # Small results (one metric's board column) are cached by value; lists of runs and of questions are shared between readers
 # and must not be changed. The store's folder comes from whoever started the server, never from a URL.
 
@@ -210,7 +209,7 @@ def known_checkpoints(at: Source) -> list[Checkpoint]:
     return checkpoints.checkpoints(store_of(at))
 
 
-# -- What the pages about datasets, judges, styles and budgets read, remembered as in `source.py` --
+# -- What the pages about datasets, judges, styles and budgets read --
 
 
 @st.cache_data(show_spinner=False, max_entries=8)
@@ -285,7 +284,7 @@ def style_curves(at: Source, experiment: str, over: Over) -> list[CurveTable]:
         return []
 
 
-# -- What the comparison page reads, remembered as long as the store's file stays the same --
+# -- What the comparison page reads --
 
 
 @st.cache_resource(show_spinner=False, max_entries=32)
@@ -306,7 +305,7 @@ def _runs_on(at: Source, data: str) -> list[RunRow]:
     return queries.runs(store_of(at), dataset_fingerprint=data)
 
 
-# -- What the matrix reads, remembered as long as the store's file stays the same; shared, so not to be changed --
+# -- What the matrix reads --
 
 
 PAIRS = 1_600_000

@@ -157,9 +157,6 @@ def _battles(store: Store, experiment: str) -> Iterator[Node]:
         )
 
 
-# -- The board as one HTML file that needs no server: its tables can be sorted, its charts are SVG --
-
-
 _EXPORT = "export default function (component)"
 _AXES: dict[Axis, str] = {"tokens": "tokens", "seconds": "time", "cost": "money"}
 

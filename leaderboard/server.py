@@ -163,8 +163,7 @@ def _verdict(done: subprocess.CompletedProcess[bytes]) -> Verdict:
     raise UserError(error["what"], where=error["where"], try_this=error["try"])
 
 
-# -- The look: colours for light and dark, handed to Streamlit as command-line options because no file of ours lies where --
-# the server is started.
+# -- The look: colours for light and dark, as command-line options: no file of ours lies where the server is started --
 
 
 _BOTH = {
@@ -215,9 +214,6 @@ def custom_properties() -> str:
     both = "--st-font: system-ui, sans-serif; --st-code-font: ui-monospace, monospace; --st-base-radius: 6px;"
     colours = [f"--st-{css}: light-dark({_LIGHT[name]}, {_DARK[name]});" for name, css in names.items()]
     return f":root {{ color-scheme: light dark; {both} {' '.join(colours)} }}"
-
-
-# -- Starts the leaderboard as a web server in a process of its own --
 
 
 _STDERR = 2

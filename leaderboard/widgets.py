@@ -1,4 +1,4 @@
-"""The matrix's widgets: what is shown, who competes. All of it is in the URL."""
+"""Widgets: how pages ask what to show. All of it is in the URL."""
 
 from __future__ import annotations
 

@@ -202,9 +202,6 @@ def answers_frame(store: Store, boards: Sequence[Board]) -> DataFrame:
     return frame(ANSWER_COLUMNS, rows)
 
 
-# -- ragmeter from Python: run an experiment, load what a store holds, look at it as data frames (docs/api.md) --
-
-
 DICTIONARY = "the dictionary"
 """What messages call an experiment that was given as one."""
 TEXT_WIDTH = 160

@@ -90,9 +90,6 @@ def in_setting(setting: Setting, benchmark: Benchmark, services: Services) -> Be
     return settings.apply(setting, benchmark, services.seed, retrieve)
 
 
-# -- What an experiment file says, checked before anything is spent --
-
-
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 

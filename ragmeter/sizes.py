@@ -136,9 +136,6 @@ PUBLISHED: Mapping[str, Published] = {
 }
 
 
-# -- How large a model is, told without its weights: from its files, a published table, or its name; else unknown --
-
-
 Source = Literal["header", "config", "table", "name", "unknown"]
 SAYS: Mapping[Source, str] = {
     "header": "counted in the weights' header",

@@ -267,9 +267,6 @@ def folded_costs(costs: Mapping[str, Cost], runs: Sequence[RunRow]) -> dict[str,
     return found
 
 
-# -- The board: methods against metrics on one dataset in one setting, with intervals and paired differences --
-
-
 def with_failures(value: float, n: int, unscored: int) -> float:
     """The mean of n questions and of further ones that a judge gave no value, each of which counts as zero."""
     if not n + unscored:

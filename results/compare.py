@@ -176,9 +176,6 @@ def _slices(kinds: Sequence[str], names: Sequence[str], values: NDArray[np.float
     )
 
 
-# -- What differs between two runs: in how they were made, and in what they score --
-
-
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One thing that the runs do not have in common.

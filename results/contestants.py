@@ -210,9 +210,6 @@ def _doubts(scores: Floats, clusters: Clusters) -> tuple[str, ...]:
     return tuple(found)
 
 
-# -- Who competes: runs of one name as one contestant, with what the store knows of it, and why a run is not ranked --
-
-
 WHOLE = "answers by itself"
 """Stands for the reader of a method that needs none."""
 UNKNOWN_READER = "not stated"

@@ -155,9 +155,6 @@ def too_rare(
     return share, None if high == _MOST else math.ceil(high * count / units)
 
 
-# -- The regression gate: may a candidate take the baseline's place, as far as this many questions can tell? --
-
-
 EXIT_CODES: Mapping[str, int] = {"pass": 0, "regressed": 100, "inconclusive": 101}
 """What the command exits with."""
 

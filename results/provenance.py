@@ -1,4 +1,4 @@
-"""All that the store knows of one method: cards, runs on every board, what they took, checkpoints with their curves."""
+"""All that the store knows of one method, of each dataset, and of which stage of a pipeline loses what."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def samples(store: Store, fingerprint: str, number: int = 5, start: int = 0) -> 
     return [Sample(row, {one: owned[one] for one in row.evidence if one in owned}) for row in chosen]
 
 
-# -- All that the store knows of one method: cards, runs on every board, what they took, checkpoints with their curves --
+# -- All that the store knows of one method: cards, runs, what they took, checkpoints with their curves --
 
 
 CURVE = "curve.jsonl"

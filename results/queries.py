@@ -1,5 +1,7 @@
-"""What tables and pages ask of the store as a whole: runs, experiments, datasets, metrics, scores, costs; what single
-questions hold is in `question_queries`. Each function opens the store for a moment and returns plain values."""
+"""What tables and pages ask of the store: runs, experiments, datasets, metrics, scores, costs, single questions.
+
+Each function opens the store for a moment and returns plain values.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +118,7 @@ def unstated(connection: DuckDBPyConnection, run_ids: Sequence[str]) -> Mapping[
     }
 
 
-# -- What tables and pages ask of the store as a whole: runs, experiments, datasets, metrics, scores, costs; what single --
+# -- The store as a whole: runs, experiments, datasets, metrics, scores, costs --
 
 
 @dataclass(frozen=True, slots=True)
@@ -519,8 +521,7 @@ def datasets(store: Store) -> dict[str, dict[str, Any]]:
     }
 
 
-# -- What tables and pages ask of the store about single questions: gold, passages, answers with evidence and scores. Each --
-# function opens the store for a moment and returns plain values.
+# -- Single questions: gold, passages, answers with evidence and scores --
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,9 +49,6 @@ def places(text: str, golds: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
     return tuple(answer_places(text, golds))
 
 
-# -- Questions and answers as the store keeps them, as the values that metrics and judges work on --
-
-
 def gold_questions(store: Store, dataset_fingerprint: str) -> dict[str, Question]:
     """The questions of a stored dataset with their gold, by id, in the dataset's order.
 

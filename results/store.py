@@ -147,9 +147,6 @@ def complete_gold(connection: duckdb.DuckDBPyConnection, fingerprint: str, quest
         connection.unregister("incoming")
 
 
-# -- The store: every number with where it came from --
-
-
 CACHE = "cache.sqlite"
 """The file in a store folder that keeps models' replies."""
 BY_RUN = ("predictions", "evidence", "usage", "indexing", "scores", "summaries", "judge_calls", "violations")

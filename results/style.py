@@ -78,7 +78,7 @@ def aligned(ids: Sequence[str], values: NDArray[np.float64], wanted: Sequence[st
     return np.array([values[places[one]] if one in places else np.nan for one in wanted], dtype=np.float64)
 
 
-# -- Curves over an experiment: a method's value by the share of formal candidates, or by how many it hands to its reader --
+# -- Curves: a method's value by the share of formal candidates, or by how many it hands to its reader --
 # SARK's figure 5 is the first, its figure 4 the second.
 
 
@@ -231,9 +231,6 @@ def _curve(points: Sequence[_Point], metric: str) -> Curve:
     values = estimates(np.stack(scores), clusters=clusters)
     change = differences(scores[-1][None, :], scores[0][None, :], clusters=clusters)[0]
     return Curve(points[0].name, {point.x: value for point, value in zip(points, values, strict=True)}, change)
-
-
-# -- What style costs each method of an experiment: from formal candidates to the same ones told otherwise --
 
 
 Floats = NDArray[np.float64]

@@ -14,9 +14,6 @@ from methods.clara.checkpoint import CONFIG, ROWS, read_config
 from methods.clara.config import ADAPTERS
 from methods.models.weights import CLARA_POCKET, POCKET, locate
 
-# -- `python -m tools.ship_clara CHECKPOINT`: a checkpoint as the package carries it, in half precision --
-
-
 LARGEST_BYTES = 16 * 2**20
 
 

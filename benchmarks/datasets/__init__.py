@@ -1,4 +1,4 @@
-"""What every loader does while it brings records together: each question id once; what was met, counted and said."""
+"""The loaders, a file each. Here: what every one does while it brings records together: ids once, what was met counted."""
 
 from __future__ import annotations
 

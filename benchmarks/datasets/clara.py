@@ -167,9 +167,6 @@ def _questions(row: Row, candidates: PassageIds, evidence: tuple[str, ...]) -> I
         yield Question(identifier, text, answers, evidence=evidence, type=row.kind, candidates=candidates, metadata=metadata)
 
 
-# -- CLaRa's training and evaluation data, stage by stage: compressor pretraining, instruction tuning, joint training --
-
-
 VERSION = 1
 
 PARAPHRASE = "Say the same as the passage in other words."

@@ -340,9 +340,6 @@ def topics_by_id(record: Record, name: str) -> dict[str, str]:
     return {identifier: record.expect(text, f"{name}.{identifier}", str) for identifier, text in topics.items()}
 
 
-# -- What WebQSP and CWQ share: records with a graph each, made into files that are mapped into memory, once --
-
-
 CACHE_VARIABLE = "RAGMETER_CACHE"
 """Environment variable: the folder for what is made of data once and read again; ~/.cache/ragmeter without it."""
 

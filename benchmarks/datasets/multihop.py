@@ -125,9 +125,6 @@ def _parsed(record: Record, name: str) -> Any:
         raise record.problem(f"field {name!r} holds text that is not JSON: {error}", name) from error
 
 
-# -- What the three multi-hop datasets share: records with their own paragraphs, brought together as a benchmark --
-
-
 NOTES = {
     "questions_without_gold": "{n} questions have no gold answer in the file and cannot be scored",
     "made_ids": "{n} records have no id in the file: each got one made of its question and its paragraphs' titles, the "

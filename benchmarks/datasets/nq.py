@@ -1,8 +1,7 @@
 """Natural Questions, open-domain: real questions to a search engine with short answers, over all of Wikipedia.
 
 Source: Kwiatkowski et al., 2019; Lee et al., 2019 (NQ-open); Karpukhin et al., 2020 (DPR,
-https://github.com/facebookresearch/DPR); Petroni et al., 2021 (KILT, https://github.com/facebookresearch/KILT). The
-layouts are in `nq_layouts`.
+https://github.com/facebookresearch/DPR); Petroni et al., 2021 (KILT, https://github.com/facebookresearch/KILT).
 """
 
 from __future__ import annotations
@@ -295,9 +294,6 @@ LAYOUTS: dict[str, tuple[str, frozenset[str], Parse]] = {
     "contexts": ("ctxs", frozenset({"id", "question", "answers", "ctxs", "nq_annotated_gold"}), _with_contexts),
 }
 """By name: a field that its records always have, those that they have as a rule, and their parser."""
-
-
-# -- Natural Questions, open-domain: real questions to a search engine with short answers, over all of Wikipedia --
 
 
 VERSION = 1

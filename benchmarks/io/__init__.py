@@ -1,1 +1,1 @@
-"""Where data comes from: the hub, local files, and how their records are read."""
+"""How data is read: `hub.py` brings files from the hub, `files.py` opens and checks them, `records.py` reads them."""

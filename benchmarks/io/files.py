@@ -1,4 +1,4 @@
-"""Opens a data file for reading bytes, whatever it is wrapped in: plain, gzip, or a member of a zip archive.
+"""Data files as bytes: plain, gzip, or a member of a zip archive; found by patterns, held against recorded hashes.
 
 A member of an archive is written as a path with `!` in it: `data.zip!data/qasper.jsonl`. It is read where it lies;
 nothing is unpacked to disk.

@@ -319,9 +319,6 @@ def _complete(library: Any, url: str, part: Path, size: int) -> None:
             library.file_download.http_get(url, file, resume_size=held, headers=headers, expected_size=size)
 
 
-# -- Files of data repositories on the hub: pinned, verified, resumed, and offline from the cache alone --
-
-
 OFFLINE_VARIABLES = ("RAGMETER_OFFLINE", "HF_HUB_OFFLINE")
 """Environment variables that forbid the network; the second is huggingface_hub's own."""
 

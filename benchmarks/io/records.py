@@ -1,4 +1,4 @@
-"""JSON records one after another from a file of any size, each with the place where it stands.
+"""Records one after another from a file of any size, each with its place: JSON, rows of Parquet, tab-separated lines.
 
 Reads JSON Lines and JSON arrays, plain, gzip-compressed or in a zip archive, without holding the file: a line at a
 time, or an array in pieces. A record that cannot be read is reported in its turn wherever the reading can go on behind

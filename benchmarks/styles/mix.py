@@ -131,7 +131,7 @@ def _repaired(styles: list[str], order: Sequence[int], has: Has) -> tuple[list[s
     return styles, short
 
 
-# -- What rewriting left of the answers: read from what `mix.styled` records of every question --
+# -- What rewriting left of the answers: read from what `styled` records of every question --
 
 
 EVIDENCE, CANDIDATES = "evidence", "candidates"
@@ -176,9 +176,6 @@ def survival(met: Mapping[str, Any], has_evidence: bool) -> Survival | None:
     among = met.get("among", EVIDENCE if has_evidence else CANDIDATES)
     lost = alive is False if among == EVIDENCE else kept < before
     return Survival(kept / before if before else math.nan, lost)
-
-
-# -- A benchmark over candidates that are partly told in another style --
 
 
 STYLED = "styled"

@@ -90,9 +90,6 @@ def _word(draws: Draws) -> str:
     return text
 
 
-# -- Names of two to four words for every kind of entity, and the other names they go by --
-
-
 CLASSES = {"train": frozenset(range(7)), "validation": frozenset({7}), "test": frozenset({8, 9})}
 """The name classes of each split."""
 

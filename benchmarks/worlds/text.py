@@ -128,9 +128,6 @@ def _tail(fact: Fact, telling: Telling, draws: Draws) -> str:
     return tail.text
 
 
-# -- The texts of a world: short articles about single entities, and long documents cut into chunks --
-
-
 CHUNK_WORDS = 90
 """A chunk is closed by the first segment that brings it to this many words."""
 _ASPECTS = ("background", "legacy", "notes", "miscellany", "sources", "reception")

@@ -128,7 +128,7 @@ VALUES: dict[str, tuple[str, ...]] = {
 # < Who is older, {a} or {b}? | Is {a} older than {b}?   which-of-two and yes/no: the smaller value (> larger)
 # ^ Whom did {t} instruct in the craft?             ways to ask for all heads
 #
-# The tail is a kind of entity, a list of `values.py`, `year entity` (the entity's own year), `year life` (40 to 90
+# The tail is a kind of entity, a list of values above, `year entity` (the entity's own year), `year life` (40 to 90
 # years later), or `number LOW HIGH unit`. Options: `when A..B` (the tail's year minus the head's), `many` (two or
 # three tails), `once` (each tail once), `total` (every head has one), `held-out` (only in test worlds that ask for it).
 
@@ -317,9 +317,6 @@ def require_split(seed: int, split: str) -> int:
 
 def _ranges() -> str:
     return "train seeds are below 10,000, validation seeds 10,000 to 19,999, test seeds 100,000 and above"
-
-
-# -- A world: its entities and the facts about them --
 
 
 class WorldConfig(BaseModel):

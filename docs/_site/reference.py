@@ -1,4 +1,4 @@
-"""Options of a config class as a table: name, type, default, what they mean, and what the presets make of them."""
+"""The reference pages of the documentation, written from the code: options, methods, metrics, datasets, commands."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Judges: language models that are asked about answers, and rules with the same interface where none is at hand.
 
-`match`, `pairwise`, `style`, `content` and the grounding judges each have a file; `prompts` and `fences` are how judged
-text gets into a prompt without getting out of its place, `asking` how it is asked, `reading` how replies are read.
+`match.py`, `pairwise.py`, `style.py` (style and content) and `grounding.py` are the judges, `rules.py` those without a
+model. `ask.py` is what they share: how judged text gets into a prompt without getting out of its place, how it is
+asked, how replies are read.
 """

@@ -1,7 +1,8 @@
-"""Reading what a judge wrote: one word of a few, or a JSON object with a verdict for each criterion.
+"""What LLM judges share: options, prompts that judged text cannot break out of, calls, averages, and replies read.
 
-Tolerant in form (thoughts before it, fences, markdown, talk around an object, a comma too many), never in substance:
-what was not offered, what is given twice over and what breaks off is unscored, and the reason says so.
+Replies are read tolerantly in form (thoughts before them, fences, markdown, talk around an object, a comma too many),
+never in substance: what was not offered, what is given twice over and what breaks off is unscored, and the reason says
+so.
 """
 
 from __future__ import annotations
@@ -247,7 +248,7 @@ def prompt_identity(config: LLMJudgeConfig) -> Mapping[str, Any]:
     return {"prompt": prompt_hash(config.prompt, config.template), "fences": str(VERSION)}
 
 
-# -- Putting cases before a language model: every repetition of every prompt, and what needs no opinion without a call --
+# -- Cases put before a language model: every repetition of every prompt; what needs no opinion, without a call --
 
 
 NO_REPLY = "no reply"

@@ -1,8 +1,8 @@
 """The grounding judge: ragas' Faithfulness and FactualCorrectness, asked through our own chat client.
 
 The prompts, their examples and the JSON asked for are ragas' own; the calls are ours, so that cache, tape, limits,
-retries and faults are those of every other call, and each reply is kept raw. What is read out of the replies, and
-the arithmetic, are in `grounding_claims`; a test holds the numbers against those of ragas' metric objects.
+retries and faults are those of every other call, and each reply is kept raw. A test holds the numbers against those of
+ragas' metric objects.
 """
 
 from __future__ import annotations
@@ -288,9 +288,6 @@ class Prompts:
         owner = self._faith if part == STATEMENT_VERDICTS else self._correctness
         given = owner.NLIStatementInput(context=sound(context), statements=[sound(claim) for claim in claims])
         return str(owner.NLIStatementPrompt().to_string(given))
-
-
-# -- The grounding judge: ragas' Faithfulness and FactualCorrectness, asked through our own chat client --
 
 
 FAITHFULNESS = Measure(

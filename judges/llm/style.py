@@ -1,4 +1,4 @@
-"""Is a text written formally or informally: of answers, and of any texts (style transfer's strength)."""
+"""Judges of rewriting: is a text formal or informal, and does it keep what its source says?"""
 
 from __future__ import annotations
 

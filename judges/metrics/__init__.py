@@ -1,6 +1,6 @@
 """Metrics: one small function each, from a batch to one number per question; its docstring is its definition.
 
-`answer` (em, f1, cover_em …), `graph_qa` (RoG's evaluator and a strict one), `retrieval`, `support` (sentences,
-paragraphs, triples, joint), and the likeness of texts: `rouge`, `bertscore`, `perplexity`, `entities`. Which gold
-strings count, and how several are read, is in `references`. All of them, with how to choose: docs/metrics.md.
+`answer.py` (em, f1, cover_em …; which gold strings count, and how several are read), `graph_qa.py` (RoG's evaluator, a
+strict one, and what was found of the answers), `retrieval.py`, `support.py` (sentences, paragraphs, triples, joint),
+`generation.py` (rouge, bertscore, perplexity) and `entities.py`. All of them, with how to choose: docs/metrics.md.
 """

@@ -5,7 +5,7 @@ What all of them share:
 - **Several golds** (answers and aliases): the maximum over them. Golds that normalise to nothing ("A", "The The")
   would equal or lie in anything; they are left out, and a question with none left is unscorable. `golds=first` looks
   at the first answer alone, without aliases and without the others of a set, as CLaRa's and ARK's code does.
-- **A set of answers** (`answer_set=True`): all are wanted, see `answer_sets`; the yes/no rule does not apply.
+- **A set of answers** (`answer_set=True`): all are wanted, see below; the yes/no rule does not apply.
 - **Unanswerable questions** (`answerable=False`): scored under `squad_v2` alone, where a prediction is right if and
   only if it abstains (`benchmarks.text.is_abstention`: nothing, or a set phrase such as "unanswerable"). Under all
   other rules they are unscorable, as MuSiQue's evaluator leaves them out.
@@ -180,9 +180,6 @@ def pairs(batch: Batch, golds: str, usable: Callable[[str], bool] = bool) -> Pai
         return Pairs(len(batch), rows, [batch.answers[row] for row in rows.tolist()], [text for row in texts for text in row])
 
     return batch.once(("pairs", golds, usable), make)
-
-
-# -- Answer metrics: em, f1, answer_precision, answer_recall, cover_em --
 
 
 F1_RULES = ("squad", "squad_v2", "hotpotqa", "musique", "longbench", "clara")

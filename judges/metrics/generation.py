@@ -1,4 +1,4 @@
-"""BERTScore by the package `bert-score`: likeness of two texts by the vectors of their tokens."""
+"""Texts by their likeness to a reference and by their fluency: BERTScore, ROUGE, perplexity."""
 
 from __future__ import annotations
 

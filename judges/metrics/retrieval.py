@@ -188,9 +188,6 @@ def _places_in(rankings: Sequence[Sequence[str]], positives: Sequence[Collection
     return places
 
 
-# -- Retrieval and reranking metrics over `Prediction.evidence`, in the order given --
-
-
 _K = Parameter("k", int, None, help="how many of the first items count")
 _GAIN = Parameter("gain", str, "linear", ("linear", "exponential"), "grade itself, or 2^grade - 1")
 _TREC = "trec_eval; NIST"

@@ -1,1 +1,4 @@
-"""What pages are made of: trees of elements, tables, charts, and how numbers are written. Nothing here knows a page."""
+"""What pages are made of: trees of elements and tables (`nodes.py`), charts, passages, how numbers are written.
+
+Nothing here knows a page.
+"""

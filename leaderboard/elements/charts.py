@@ -47,9 +47,6 @@ def data_of(rows: Sequence[Mapping[str, Any]]) -> altair.Data:
     return alt.Data(values=_Rows(rows))
 
 
-# -- Charts, in Altair. Colours are from the Okabe–Ito palette, and no difference is shown by colour alone --
-
-
 METHOD, CONTROL, PARTIAL, APART = "method", "control", "unfinished", "not comparable"
 _COLOURS = {METHOD: "#2a87c8", CONTROL: "#d55e00", PARTIAL: "#8a8f98", APART: "#8a8f98"}
 _SHAPES = {METHOD: "circle", CONTROL: "diamond", PARTIAL: "square", APART: "cross"}

@@ -53,9 +53,6 @@ def _placed(text: str) -> str:
     return text if len(parts) <= _PARTS else "…/" + "/".join(parts[-_PARTS:])
 
 
-# -- Trees of page elements: the one way in which stored text reaches a page --
-
-
 _TAGS = """a button caption dd details div dl dt em h1 h2 h3 li mark ol p section small span strong summary table
 tbody td th thead tr ul"""
 TAGS = frozenset(_TAGS.split())

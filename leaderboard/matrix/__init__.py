@@ -1,1 +1,1 @@
-"""Methods against benchmarks: its lines, cells, picture and exports, for board, report and embeddable JSON."""
+"""Methods against benchmarks, for board, report and embeddable JSON: what is shown (`rows.py`), the table, exports."""

@@ -1,4 +1,4 @@
-"""The matrix as files: tidy CSV, and Markdown and LaTeX as it is shown. All text is strangers' and is escaped."""
+"""The matrix as files: tidy CSV, Markdown, LaTeX, and a picture. All text is strangers' and is escaped."""
 
 from __future__ import annotations
 

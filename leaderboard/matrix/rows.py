@@ -1,4 +1,4 @@
-"""Which rows of a matrix are drawn, in which order: sorting, pinning, hiding, searching, a page of so many rows."""
+"""What a matrix shows: benchmarks with a metric each, who competes, papers' figures, and which rows in which order."""
 
 from __future__ import annotations
 

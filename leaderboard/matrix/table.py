@@ -178,9 +178,6 @@ def aside(row: Contestant) -> str:
     return " · ".join([*parts, *(reader if reader == WHOLE else f"reader {reader}" for reader in readers)])
 
 
-# -- The method × benchmark matrix as a table: a line a method, controls below, papers' figures last --
-
-
 _COSTS = (
     ("tokens", "Tokens", "per question", "Mean of prompt, completion and memory tokens, over the benchmarks shown"),
     ("seconds", "Time", "", "Mean wall time over all stages, over the benchmarks shown"),

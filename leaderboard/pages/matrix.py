@@ -37,7 +37,7 @@ class Asked:
 
     @property
     def scope(self) -> tuple[Source, str | None, str, str, str]:
-        """As `matrix_source` is asked."""
+        """As `leaderboard.read` is asked."""
         return self.at, self.experiment, self.setting, self.family, self.measure
 
 

@@ -1,4 +1,4 @@
-"""The board as a table: one line a run, one column a metric, controls below and never ranked."""
+"""Boards: one line a run, one column a metric, controls below and never ranked; as SVG, and beside papers' figures."""
 
 from __future__ import annotations
 

@@ -127,9 +127,6 @@ def points(rows: Sequence[Stand], metric: str, definitions: Definitions) -> list
     return sorted(found, key=lambda point: (point.series, point.x))
 
 
-# -- What the method page shows: card, options, results, cost, checkpoints, curves, and what the gate decided --
-
-
 _NUMBER = r"(?P<number>(?:[0-9]{4}\.[0-9]{4,5}|[a-z-]{2,20}(?:\.[A-Z]{2})?/[0-9]{7})(?:v[0-9]{1,3})?)(?![\w-]|\.[0-9])"
 _ARXIV_NUMBER = re.compile(_NUMBER)
 _ARXIV = re.compile(

@@ -189,9 +189,6 @@ def _rate(run: Running, looks: deque[tuple[datetime, int]]) -> float | None:
     return done / spent if done and spent > 0 and not run.resumed else None
 
 
-# -- Runs as page elements: those that go on, the list of all, and where one's numbers come from --
-
-
 QUIET_S = 60.0
 """After so long without an answer a page asks whether the run's process is still there."""
 _KINDS = {"running": "running", "failed": "failed"}

@@ -143,9 +143,6 @@ def _rest(run: RunRow, several: bool) -> Node | None:
     return el("details", head, facts(rows), cls="evidence", key=f"sent-{run.run}")
 
 
-# -- What the submit page shows: what to send, what the check found, and the board with the submission on it --
-
-
 Definitions = Mapping[str, Mapping[str, Any]]
 Worth = Mapping[str, Mapping[str, Any]]
 """By metric id what `results.submission.storing` says of it."""

@@ -116,9 +116,6 @@ def _epoch(rows: Sequence[TrainRow], config: TrainConfig, draws: Draws) -> list[
     return batches
 
 
-# -- The data of a training: documents in chunks and the questions about them, checked against what must stay unseen --
-
-
 @dataclass(frozen=True, slots=True)
 class Piece:
     """A chunk of a document.

@@ -105,9 +105,6 @@ class GraphQueries:
         }
 
 
-# -- Hard negatives: what augmented queries retrieve from the document and is none of the question's positives --
-
-
 class Embedder(Protocol):
     """What mining needs of an encoder: `methods.models.encoder.Encoder` has it."""
 

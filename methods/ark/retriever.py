@@ -19,9 +19,6 @@ def trained_by_ark(model: str) -> bool:
     return card is not None and card.get("method") == "ark"
 
 
-# -- ARK in a pipeline: dense retrieval with a tuned checkpoint --
-
-
 class ArkConfig(DenseConfig):
     """Options of dense retrieval; prompts, pooling and length are those that the checkpoint was saved with."""
 

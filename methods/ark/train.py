@@ -365,9 +365,6 @@ def _recalls(document: Document, model: Any, prompts: Prompts, k: int) -> list[f
     return recalls
 
 
-# -- `ragmeter train ark`: from documents and questions to a tuned retriever, stage after stage --
-
-
 @register_training(
     "ark",
     summary="a retriever tuned on which chunks make the answer likely, against negatives from a knowledge graph",

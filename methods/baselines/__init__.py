@@ -1,5 +1,4 @@
-"""Retrievers and controls that everything else is measured against; one small file each.
+"""Retrievers, rerankers, systems and controls that everything else is measured against.
 
-`ranking.py` holds what they share: which passages a query may use, and how scores become a ranking without ties
-left to chance.
+Those of triples are in `graph/`. What they share is in `methods.retrieval`.
 """

@@ -1,4 +1,4 @@
-"""The cosine of two vectors as a reranker: what a cross-encoder adds is seen against it.
+"""Rerankers by vectors, against which is seen what a cross-encoder adds: the cosine of two, and late interaction.
 
 As an embedding model, mGTE is the preset `gte-multilingual-base` here; as a reranker, `mgte` of `cross_encoder`. SARK's
 text calls it an embedding model, its citation covers both: a table must say which one a row is.

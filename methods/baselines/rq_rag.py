@@ -1,4 +1,4 @@
-"""RQ-RAG with its own model: as a retriever, whose passages any reader reads, and whole, answering by itself."""
+"""RQ-RAG: with its own model, as a retriever for any reader and whole; or by prompts to a chat model."""
 
 from __future__ import annotations
 

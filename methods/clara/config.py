@@ -1,4 +1,4 @@
-"""What a CLaRa model is: its base, how much it compresses, its adapters, its prompts."""
+"""Options of CLaRa: its model, its data, its training, and their presets."""
 
 from __future__ import annotations
 

@@ -243,9 +243,6 @@ def _some(kept: list[Item]) -> list[Item]:
     return kept
 
 
-# -- Rows from data references: the authors' files, PISCO's, what was synthesised, worlds, or any benchmark --
-
-
 STREAMED: Mapping[str, Callable[[DataReference, RowsConfig, list[SkippedRecord]], Iterator[TrainingRow]]] = {
     "clara_stages": clara.rows,
     "pisco": pisco.rows,

@@ -137,9 +137,6 @@ def _words(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text for text in texts if len(text) > 1 and _WORD.search(text) and "\ufffd" not in text))
 
 
-# -- `ragmeter explain clara`: how documents rank for a question, what its memory stands for, what is answered --
-
-
 WORDS = 12
 """Words of a memory token in a table."""
 

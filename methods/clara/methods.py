@@ -1,4 +1,4 @@
-"""CLaRa as a reader: the base answers with documents' memory in its prompt, or with their text for comparison."""
+"""CLaRa in a pipeline: as compressor, reader, retriever or reranker, and whole."""
 
 from __future__ import annotations
 

@@ -160,9 +160,6 @@ def similarity(queries: Tensor, memory: Tensor) -> Tensor:
         return q @ d.T if d.dim() == 2 else torch.einsum("bn,bdn->bd", q, d)
 
 
-# -- A CLaRa model: one frozen base, three adapters, and the learnt memory tokens --
-
-
 class ClaraModule(nn.Module):
     """All tensors: the base with its adapters (a `PeftModel`), and the memory tokens."""
 

@@ -167,9 +167,6 @@ class StageTrainer:
         return total
 
 
-# -- What each stage learns: losses of rows, as sums that add up over the parts of a batch --
-
-
 def supervised_terms(scores: Tensor, positive: Tensor, tau: float) -> Tensor:
     """How far each question is from choosing only positives: minus the log of their share of the softmax.
 

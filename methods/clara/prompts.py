@@ -1,4 +1,4 @@
-"""How prompts and replies are written for a base: in its chat template, as plain text, or as the pocket model has it.
+"""What the generator is asked and taught to reply, and how that is written for a base.
 
 A layout writes text only; memory tokens are text too, and become vectors in `generator.py`.
 """
@@ -114,7 +114,7 @@ PARAPHRASES = len(wordings("paraphrase"))
 """Wordings of the instruction to paraphrase."""
 
 
-# -- How prompts and replies are written for a base: in its chat template, as plain text, or as the pocket model has it --
+# -- How prompts and replies are written: in a base's chat template, as plain text, or as the pocket model has it --
 
 
 _PROBE = "zebra"

@@ -1,7 +1,7 @@
 """Compressed documents on disk: written once, memory-mapped, searched exactly.
 
 A store is a folder: `memory.bin` holds one row of M·h half-precision numbers for each document, in the order of its
-corpus, `norms.bin` the rows' lengths, `ids.arrow` their ids, `store.json` what it is (`store_writer` makes them).
+corpus, `norms.bin` the rows' lengths, `ids.arrow` their ids, `store.json` what it is (`write` makes them).
 
 Search compares the query with every row. Products are taken in float64, block by block; what may be among the best
 given their rounding is scored again row by row, so that a score depends on nothing but its query and its document.

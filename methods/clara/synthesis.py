@@ -1,6 +1,6 @@
 """Rows of pretraining by a chat model: simple and complex questions, answers, checks, coverage, paraphrases.
 
-Every document has one loop for each type of row (`synthesis_loop`); loops run side by side and share the endpoint.
+Every document has one loop for each type of row (`Loop`); loops run side by side and share the endpoint.
 After each step a loop's state is on disk, and every reply is in the cache of replies before it is used: a run that was
 killed goes on where it was, and what was answered is not asked again.
 
@@ -327,9 +327,6 @@ class StateFile:
                 where=f"{self.path}, byte {place}",
                 try_this="remove the line: what it held is made again",
             ) from None
-
-
-# -- Rows of pretraining by a chat model: simple and complex questions, answers, checks, coverage, paraphrases --
 
 
 VERSION = 1

@@ -155,9 +155,6 @@ def _node(name: str, place: tuple[float, float], drawing: Drawing) -> str:
     )
 
 
-# -- `ragmeter explain gpr`: the first triples of GPR beside those of the same towers untrained, as in figure 1 --
-
-
 class GprExplainConfig(MethodConfig):
     """Whose triples are shown."""
 

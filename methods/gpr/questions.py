@@ -538,9 +538,6 @@ def _known() -> dict[str, Relation]:
     return {relation.id: relation for relation in relations()}
 
 
-# -- The questions that triples are learned from: who writes them, and how a graph's are had, kept and counted --
-
-
 BATCH = 2048
 """Masked triples that a generator is given at a time, and after which the file is safe on disk."""
 

@@ -98,9 +98,6 @@ class _Search:
             yield rows[worst == key], pool[rest]
 
 
-# -- What a triple is contrasted with: a neighbour, which shares an entity with it, and a negative, which shares none --
-
-
 Numbers = NDArray[np.int64]
 
 

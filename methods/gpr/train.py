@@ -1,4 +1,4 @@
-"""What two towers in training are worth: on rows that are not trained on, and on questions over graphs not seen."""
+"""`ragmeter train gpr`: from a graph to two towers, by questions about its triples."""
 
 from __future__ import annotations
 
@@ -350,9 +350,6 @@ class _Graphs:
 
 def _products(triples: NDArray[np.float32], asked: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
     return triples[rows] @ asked
-
-
-# -- `ragmeter train gpr`: from a graph to two towers, by questions about its triples --
 
 
 STAGE = "towers"

@@ -77,9 +77,6 @@ def read_prompt(package: str, name: str, wanted: frozenset[str], path: str | Pat
     return prompt
 
 
-# -- From chunks to a graph: asked of a language model, or read from worlds without one, behind one interface --
-
-
 FAILED = "failed call"
 """Count of chunks for which no reply came; a kept graph that has some is made again, with kept replies."""
 

@@ -166,9 +166,6 @@ def _strength(text: str, repaired: Counter[str]) -> float:
     return min(max(value, DEFAULT_STRENGTH), STRONGEST)
 
 
-# -- The knowledge graph of a document: entities, how they are related, and in which chunks that stands --
-
-
 FORMAT = 1
 """Layout of the file."""
 

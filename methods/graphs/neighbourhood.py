@@ -1,4 +1,4 @@
-"""Where the search in a graph begins: the entities that a question's answer names, found among the graph's nodes."""
+"""What lies around the answer of a question in its document's graph: entities, scores, and the two cuts."""
 
 from __future__ import annotations
 

@@ -77,9 +77,6 @@ def _near_each_other(adjacency: Any) -> NDArray[np.intp]:
     return reverse_cuthill_mckee(csr_matrix(adjacency), symmetric_mode=True).astype(np.intp)
 
 
-# -- Personalised PageRank from many restart distributions at once, by power iteration, sparse × dense --
-
-
 Dangling = Literal["restart", "drop"]
 
 TELEPORT = {"released": 0.15, "paper_literal": 0.85}

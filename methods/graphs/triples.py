@@ -1,4 +1,4 @@
-"""The graph that a retriever is pretrained on: every triple of the graphs of some datasets, each once.
+"""Triples as text, and the graph that a retriever is pretrained on: every triple of some datasets' graphs, each once.
 
 Nothing of the datasets' questions and answers is looked at, which is what makes the retriever "zero-shot"; their graphs
 are. Test graphs are refused, since the test triples themselves would be seen, unless they are asked for by name.

@@ -1,5 +1,5 @@
 """The models that methods and judges stand on: `encoder.py` (texts to vectors), `chat.py` (endpoints), `causal.py`
-(local language models). `weights.py` finds a model's folder and hashes what is in it."""
+(local language models). `weights.py` finds a model's folder and hashes what is in it; `pocket/` ships."""
 
 from __future__ import annotations
 

@@ -388,9 +388,6 @@ def sampler(sampling: Sampling, seeds: Sequence[int]) -> Any:
     return LogitsProcessorList([Gumbel()])
 
 
-# -- Local causal language models: any folder or hub id that `transformers` loads, generating in batches --
-
-
 Messages = Sequence[dict[str, str]]
 FALLBACK_LENGTH = 2048
 """Context length assumed of a model that does not state one."""

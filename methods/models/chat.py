@@ -235,7 +235,7 @@ class Reply:
 
     @property
     def scripted(self) -> bool:
-        """Whether a script played the model (the world-truth LLM), which its rows must say."""
+        """Whether a script played the model (the scripted LLM), which its rows must say."""
         return self.model.startswith(SCRIPTED)
 
 
@@ -253,9 +253,6 @@ class Structured(Generic[M]):
     @property
     def failed(self) -> str | None:
         return self.reply.failed or self.parsed.failed
-
-
-# -- Language models behind an OpenAI-compatible endpoint: many conversations at once, each paid for once --
 
 
 __all__ = ["ChatConfig", "ChatModel", "Messages", "Reply", "Structured", "reach_model"]

@@ -67,9 +67,6 @@ class PairTokens:
         return dict(self.tokenizer.pad(list(pairs), return_tensors="pt").to(device))
 
 
-# -- Cross-encoders: one model reads query and passage together and gives one score --
-
-
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "bge-reranker-base": {"model": "BAAI/bge-reranker-base"},
     "bge-reranker-large": {"model": "BAAI/bge-reranker-large"},

@@ -257,9 +257,6 @@ def read_array(path: Path, *, mapped: bool) -> NDArray:
         ) from error
 
 
-# -- Search by inner product: exactly, by blocked matrix products, or approximately, by a FAISS index on disk --
-
-
 Rows = NDArray[np.int64]
 Precision = Literal["float32", "bfloat16"]
 

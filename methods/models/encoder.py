@@ -1,6 +1,6 @@
 """Texts to vectors: any `SentenceTransformer`, one for both sides or one each, and the towers of DPR.
 
-What a published encoder wants (prompts, pooling, lengths) is `encoder_presets.py`.
+What a published encoder wants (prompts, pooling, lengths) is in `weights.py`.
 """
 
 from __future__ import annotations
@@ -82,9 +82,6 @@ class DprTower:
             with torch.inference_mode():
                 vectors[places] = self._model(**batch).pooler_output.float().cpu().numpy()
         return vectors
-
-
-# -- Texts to vectors: any `SentenceTransformer`, one for both sides or one each, and the towers of DPR --
 
 
 Vectors = NDArray[np.float32]

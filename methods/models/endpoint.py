@@ -139,9 +139,6 @@ class ChatConfig(BaseModel):
         return (prompt_tokens * self.usd_per_million_prompt_tokens + completion_tokens * self.usd_per_million_completion_tokens) / 1e6
 
 
-# -- One call to an OpenAI-compatible endpoint: what came back, or what went wrong and whether trying again can help --
-
-
 REFUSALS = {401: "refuses the key", 403: "refuses access", 404: "does not know this model or path"}
 """Statuses that every further call would meet as well."""
 _QUOTA = "insufficient_quota"

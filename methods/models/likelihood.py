@@ -227,9 +227,6 @@ def padded(rows: Sequence[Sequence[int]], fill: int, side: str = "right") -> tup
     return ids, masks
 
 
-# -- Log-likelihoods of targets given prompts: what alignment scores, relevance labels and closed choices are made of --
-
-
 SLICE = 1 << 22
 """Characters of prompts that are held as token ids at a time; prefixes are shared within a slice."""
 

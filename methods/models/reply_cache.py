@@ -57,9 +57,6 @@ def use_wal(connection: sqlite3.Connection, patience_s: float) -> None:
             time.sleep(_PAUSE_S)
 
 
-# -- Replies of models, kept on disk under the content of what was asked, so that nothing is paid for twice --
-
-
 VERSION = 1
 """Layout of the file."""
 BUSY_S = 60.0

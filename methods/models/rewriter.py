@@ -179,9 +179,6 @@ def refuses(text: str) -> bool:
     return bool(_REFUSAL.match(text))
 
 
-# -- The rewriter by a language model: asks for each passage in another style, and lets nothing through unchecked --
-
-
 VERSION = 1
 """Of reading and checking; part of every rewriter's id."""
 

@@ -1,4 +1,4 @@
-"""Where a model's weights are, and a hash of them for fingerprints."""
+"""A model's weights: where they are, a hash of them for fingerprints, how published encoders want to be used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.core.errors import MissingPackage, UserError
 from benchmarks.core.fingerprint import CHECKPOINT_CARD, LENGTH, fingerprint, folder_sha256
 from benchmarks.io.hub import offline_where_unreachable
 
-# -- Which trained checkpoints a method's options name, however deep: in a part of a part, or by one folder of several --
+# -- Which trained checkpoints a method's options name, however deep --
 
 
 DEPTH = 2
@@ -252,7 +252,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "qwen3-embedding-0.6b": {"model": "Qwen/Qwen3-Embedding-0.6B", **QWEN3},
     "qwen3-embedding-4b": {"model": "Qwen/Qwen3-Embedding-4B", **QWEN3, "dtype": "bfloat16"},
     "qwen3-embedding-8b": {"model": "Qwen/Qwen3-Embedding-8B", **QWEN3, "dtype": "bfloat16"},
-    # The dense mode; sparse and multi-vector modes are `sparse_multivector.py`. The library's 512 cuts long chunks.
+    # The dense mode; sparse and multi-vector modes are `late_interaction.py`. The library's 512 cuts long chunks.
     "bge-m3": {"model": "BAAI/bge-m3", "query_prompt": "", "passage_prompt": "", "pooling": "cls", "max_length": 1024},
     "stella-en-400m-v5": {
         "model": "NovaSearch/stella_en_400M_v5",

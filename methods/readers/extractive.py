@@ -128,9 +128,6 @@ def years(text: str) -> list[int]:
     return [int(year) for year in _YEAR.findall(text)]
 
 
-# -- Reading without a language model: the sentence that says most of the question, and the span in it that it asks for --
-
-
 K1, B = 1.2, 0.5
 TITLE_WEIGHT = 0.5
 SENTENCES = 8

@@ -1,4 +1,4 @@
-"""Reading by a local causal language model."""
+"""Reading by a model of this machine: causal, the pocket model, or an encoder–decoder."""
 
 from __future__ import annotations
 

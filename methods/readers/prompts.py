@@ -119,9 +119,6 @@ def bare_answer(reply: str) -> str:
     return text
 
 
-# -- What a reader is told to do: in the words that ship, in a template file's, or in those that a benchmark brings --
-
-
 FOLLOWED = "the benchmark's prompt"
 TRIPLES = "triples"
 

@@ -1,1 +1,5 @@
-"""What retrievers and rerankers share: rankings over a scope, dense vectors, cross-encoders, towers over triples."""
+"""What retrievers and rerankers share.
+
+`ranking.py`: which passages a query may use, scores into rankings, indexes built once. `dense.py`: vectors.
+`cross_encoder.py`: query and passage read together. `triples.py`: towers over triples.
+"""

@@ -1,4 +1,4 @@
-"""What retrievers share: which passages a query may use, scores into rankings, and indexes built once."""
+"""What retrievers and rerankers share: which passages a query may use, scores into rankings, and indexes built once."""
 
 from __future__ import annotations
 

@@ -65,9 +65,6 @@ def linearise_of(model: str) -> LineariseConfig:
         ) from None
 
 
-# -- What retrievers of triples share: a corpus that must be one of triples, and which of them a query may use --
-
-
 def triple_corpus(corpus: Corpus, who: str) -> TripleCorpus:
     """The corpus, known to be one of triples.
 

@@ -1,4 +1,4 @@
-"""Who answers: a chat model, or a reader of this machine, behind one interface."""
+"""Who answers, a chat model or a reader of this machine behind one interface, and whether the answer is right."""
 
 from __future__ import annotations
 

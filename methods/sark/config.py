@@ -1,4 +1,4 @@
-"""Options of SARK's training: every point where paper and released code differ is a key, and both are presets."""
+"""Options of SARK: its data and its training. Where paper and released code differ is a key, and both are presets."""
 
 from __future__ import annotations
 

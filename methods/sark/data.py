@@ -118,9 +118,6 @@ class Mining:
         return {one.question.id: order.ids for one, order in zip(requests, orders, strict=True)}
 
 
-# -- From benchmarks to training rows: candidates, lists, labels, styles; each made once and kept in a folder --
-
-
 VERSION = 3
 """Of what rows are made like; bump it when equal data may give other rows."""
 MOST, LEAST = 32, 8

@@ -70,9 +70,6 @@ def further(search: Candidates, questions: Sequence[Question], seen: Mapping[str
     return {one: tuple(p for p in ids if p not in set(seen.get(one, ()))) for one, ids in found.items()}
 
 
-# -- Passage-level labels (eq. 1-2): what one passage does to the answer --
-
-
 QUESTIONS = 32
 """Questions that are asked about at a time; what is interrupted loses at most these."""
 Policy = Literal["mismatch", "drop"]

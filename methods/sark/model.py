@@ -48,9 +48,6 @@ def require_checkpoint(model: str, *, where: str) -> None:
         )
 
 
-# -- The reranker: an encoder reads query and passage together, and a head of two layers scores its first token --
-
-
 DROPOUTS = (
     "hidden_dropout_prob",
     "attention_probs_dropout_prob",

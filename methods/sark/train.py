@@ -1,8 +1,9 @@
-"""The gradient of one task's loss over a batch, in parts that fit into memory.
+"""`ragmeter train sark`: from questions and candidates to a reranker, by labels, orders and style pairs.
 
-A group is what one term of a loss needs together: one labelled passage, or one whole list. The losses are sums over
-groups, so a batch in parts has the gradient of the whole: exactly, but for dropout, which is drawn from the seed, the
-step, the task and the part. Where a part is too large for the memory, the task begins anew in smaller ones.
+A task's gradient is taken over a batch in parts that fit into memory. A group is what one term of a loss needs
+together: one labelled passage, or one whole list. The losses are sums over groups, so a batch in parts has the gradient
+of the whole: exactly, but for dropout, which is drawn from the seed, the step, the task and the part. Where a part is
+too large for the memory, the task begins anew in smaller ones.
 """
 
 from __future__ import annotations
@@ -616,9 +617,6 @@ class _Scores:
     def spread(self) -> float:
         """Standard deviation of the scores that order."""
         return float(self._logits[:, 1].std())
-
-
-# -- `ragmeter train sark`: from questions and candidates to a reranker, by labels, orders and style pairs --
 
 
 STAGE = "reranker"

@@ -1,8 +1,12 @@
 """How a training is declared: stages that can be stopped and taken up again, each ending in a checkpoint folder.
 
 `ragmeter train NAME` builds a training from its options and runs its stages one after another. A stage that was
-finished before is taken over; a stage that was interrupted goes on where it was. After each stage the front door
-writes the card (`ragmeter.json`) into its folder and enters the checkpoint into the store.
+finished before is taken over; a stage that was interrupted goes on where it was. After each stage the front door writes
+the card (`ragmeter.json`) into its folder and enters the checkpoint into the store.
+
+`stages.py` carries stages and their files, `loop.py` the steps of one, `journal.py` its log; `adapters.py` and
+`soft_prompts.py` are what stands on a frozen base; `packing.py`, `candidates.py` and `balance.py` serve rows and
+losses.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The frozen language model below the adapters, with the tokens that mark documents and memory in its tokenizer.
 
-The base's own embeddings are left as they are: the new tokens' rows are kept apart (`memory.py`), so the base is
+The base's own embeddings are left as they are: the new tokens' rows are kept apart (below), so the base is
 byte for byte the published one, before and after training.
 """
 

@@ -202,9 +202,6 @@ def require_unchanged(stage: str, folder: Path, sha256: str) -> None:
         )
 
 
-# -- A training of one stage: taken over where it is finished, gone on with where it was cut off, saved whole or not --
-
-
 Figures = Mapping[str, float]
 
 

@@ -1,6 +1,7 @@
 """The command `ragmeter`: bare nouns list, verbs do. Heavy imports happen inside the commands.
 
-How a command ends, and with which exit code: `endings.py`.
+The files here are the commands with their arguments, `commands/` is what they do. How a command ends, and with which
+exit code: `errors.py`.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from ragmeter.cli.submit import submission_app, submit, trec_app
 from ragmeter.cli.train import compress, explain, synthesise_app, train
 
 # -- The Tab key: what a shell asks, and an answer that holds nothing but the words that fit --
-# Typer speaks with the shells; `completion.py` says which names there are. Here is what lies between. Whatever goes
+# Typer speaks with the shells; `options.py` says which names there are. Here is what lies between. Whatever goes
 # wrong, nothing is offered: a traceback in the middle of somebody's command line helps nobody. And bash cuts a word such
 # as `worlds/long:test` or `recall@5` into several before it asks, and puts what it is told in the place of the last one.
 

@@ -1,4 +1,4 @@
-"""The bare nouns that list what is registered, shipped or printed: `methods`, `metrics`, `experiments`, `published`."""
+"""The bare nouns `methods`, `metrics`, `experiments`, `published`, and the command `report`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that every command has."""
+"""Options and arguments that commands share, what the Tab key offers for them, and the help's first page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from results import DEFAULT_STORE, store_folder
 # Each public function completes a word of one kind; declarations of arguments and options name it as their
 # `autocompletion`. Somebody waits for each of them, so ids are read from the source of our modules and not by importing
 # them (unless other packages register, too), and a store is read where there is one and nobody is writing to it at this
-# moment. How the offer reaches a shell: `shells.py`.
+# moment. How the offer reaches a shell: `cli/__init__.py`.
 
 
 Complete = Callable[[typer.Context, str], list[str]]

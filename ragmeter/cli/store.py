@@ -1,4 +1,4 @@
-"""The command line of `ragmeter results`: what keeps a store in order."""
+"""The command line of `ragmeter results` and `ragmeter cache`: what keeps a store in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line of `ragmeter train` and `ragmeter explain`."""
+"""The command line of `ragmeter train`, `explain`, `compress` and `synthesise`."""
 
 from __future__ import annotations
 

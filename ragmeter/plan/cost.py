@@ -197,9 +197,6 @@ def operations(size: ModelSize, tokens: float, length: float, *, causal: bool = 
     return tokens * (2.0 * size.computing + attention)
 
 
-# -- What work takes, in the units that people pay in; costs add up, and what is unknown stays unknown --
-
-
 @dataclass(frozen=True, slots=True)
 class Cost:
     """What something takes, at most.
@@ -423,7 +420,7 @@ class Weights:
             return None
 
 
-# -- What reading takes: the prompts of a few questions, as the reader itself would write them, and its longest answer --
+# -- What reading takes: prompts of a few questions, as the reader itself writes them, and its longest answer --
 
 
 T5_PROMPT = 512

@@ -387,9 +387,6 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> Flat:
     return flat
 
 
-# -- An experiment's plan: every stage, task and judge with what is left of it, totals, and what must be there first --
-
-
 NEW, WAITING = "new", "after training"
 
 

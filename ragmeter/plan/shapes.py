@@ -345,9 +345,6 @@ def samples(shapes: Iterable[Shape]) -> list[Sample]:
     return list(dict.fromkeys(found))
 
 
-# -- What a benchmark is like, for a plan: counted where it is here, else stated and typical; nothing is fetched --
-
-
 SAMPLED = 20
 """Questions that lengths are taken from."""
 GENERATED = 6

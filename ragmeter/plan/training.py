@@ -1,4 +1,4 @@
-"""What SARK's training takes: answers with each passage, verdicts, orders, passages told otherwise, and one stage."""
+"""What an experiment's trainings take, stage by stage; stages that are trained already take nothing."""
 
 from __future__ import annotations
 
@@ -630,9 +630,6 @@ def _sark_trained(config: SarkTrainingConfig, room: Classroom, shape: Shape) -> 
     size = room.weights.size(config.base, config.revision)
     texts = config.train.epochs * _labelled(config, shape) * sequences
     return room.train(size, texts, length, DTYPES[config.train.precision], causal=False)
-
-
-# -- What an experiment's trainings take, stage by stage; stages that are trained already take nothing --
 
 
 PLANNERS: Mapping[str, Callable[[Any, Classroom], list[Lesson]]] = {

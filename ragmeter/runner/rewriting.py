@@ -75,9 +75,6 @@ def refusal(error: ValidationError, name: str, config: type[BaseModel], prefix: 
     return UserError(f"option {option} of {name}: {without_secrets(in_words(first))}", where=where)
 
 
-# -- From what a command line says of a rewriter and its validators to the rewriter --
-
-
 KINDS = ("llm", "rule")
 VALIDATE = "--validate"
 ENTITIES = "entities"

@@ -43,9 +43,6 @@ def judge_for(config: TrainingConfig, cache: Path | None, device: str | None) ->
     return MatchVerdicts(judge.build(Services(config.seed, device=device, cache=cache)), fingerprint(judge.identity))
 
 
-# -- A training carried out: stage after stage, each stage's checkpoint with its card and entered into the store --
-
-
 @dataclass(frozen=True)
 class Job:
     """A training that is to be carried out.

@@ -1,4 +1,4 @@
-"""The world-truth LLM: an OpenAI-compatible server on loopback that knows a world and answers our own prompts rightly.
+"""The scripted LLM: an OpenAI-compatible server on loopback that knows a world and answers our own prompts rightly.
 
 It takes the place of a real model where a loop around an LLM is tested: with it, every such loop must work, and with
 a share of its replies corrupted, none may crash. It is a script, and says so: its replies name the model

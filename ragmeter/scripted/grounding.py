@@ -1,4 +1,4 @@
-"""How the world-truth LLM answers ragas' prompts: it takes texts apart and judges claims by what it knows of worlds.
+"""How the scripted LLM answers ragas' prompts: it takes texts apart and judges claims by what it knows of worlds.
 
 Each item of a bare answer is turned into a statement about the question. That statement follows from passages if the
 item is accepted as an answer and the passages prove the question's facts. A sentence follows from a text that holds
@@ -30,7 +30,7 @@ _BETWEEN_ITEMS = re.compile(r"\s*\n\s*|, ")
 
 
 class Truth(Protocol):
-    """What of the world-truth LLM is needed here."""
+    """What of the scripted LLM is needed here."""
 
     @property
     def questions(self) -> dict[str, Question]: ...

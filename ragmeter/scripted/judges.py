@@ -1,4 +1,4 @@
-"""How the world-truth LLM answers the prompts of judges: match, pairwise, style and content.
+"""How the scripted LLM answers the prompts of judges: match, pairwise, style and content.
 
 It judges by what the world says, not by the gold that it is shown; for questions it does not know, by that gold.
 """
@@ -27,7 +27,7 @@ _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
 class Knows(Protocol):
-    """What of the world-truth LLM judging takes."""
+    """What of the scripted LLM judging takes."""
 
     @property
     def questions(self) -> Mapping[str, Question]: ...

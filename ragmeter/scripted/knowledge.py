@@ -1,4 +1,4 @@
-"""How the world-truth LLM answers the prompts of knowledge graphs: extraction, names in a text, augmented queries.
+"""How the scripted LLM answers the prompts of knowledge graphs: extraction, names in a text, augmented queries.
 
 It extracts what the world says, not what the text's words say: it finds the place of a chunk in the texts of its
 worlds, and tells the facts of the sentences that stand there whole, every entity by its full name.
@@ -26,7 +26,7 @@ STRENGTH = 8.0
 
 
 class Knows(Protocol):
-    """What of the world-truth LLM is needed here."""
+    """What of the scripted LLM is needed here."""
 
     @property
     def worlds(self) -> Mapping[int, World]: ...

@@ -1,4 +1,4 @@
-"""How the world-truth LLM answers prompts that ask for something to search with: HyDE's and RQ-RAG's.
+"""How the scripted LLM answers prompts that ask for something to search with: HyDE's and RQ-RAG's.
 
 A passage that answers a question says what the world knows of it, fact by fact; a question is taken apart into the
 steps that its gold names, each with what the earlier ones answered put in.
@@ -24,7 +24,7 @@ from ragmeter.scripted.prompt_patterns import filled
 
 
 class Knows(Protocol):
-    """What of the world-truth LLM is needed here."""
+    """What of the scripted LLM is needed here."""
 
     @property
     def questions(self) -> Mapping[str, Question]: ...
@@ -98,7 +98,7 @@ def _steps(steps: Any) -> list[str]:
     return said
 
 
-# -- How the world-truth LLM answers the rewriter's prompts: by the rules for testing, with every name and number kept --
+# -- How it answers the rewriter's prompts: by the rules for testing, with every name and number kept --
 
 
 def rewrite_passage(truth: Any, request: ChatRequest) -> str | None:

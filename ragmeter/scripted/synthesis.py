@@ -1,4 +1,4 @@
-"""How the world-truth LLM answers the prompts of CLaRa's synthesis: from the facts of the document's sentences.
+"""How the scripted LLM answers the prompts of CLaRa's synthesis: from the facts of the document's sentences.
 
 At first it leaves out a third of what could be asked, so that the coverage loop has something to find.
 """
@@ -28,7 +28,7 @@ _MAKERS = {"simple": simple_pairs, "complex": complex_pairs}
 
 
 class Knows(Protocol):
-    """What of the world-truth LLM is needed here."""
+    """What of the scripted LLM is needed here."""
 
     @property
     def worlds(self) -> Mapping[int, World]: ...

@@ -4,7 +4,7 @@ Scores come as arrays of questions (or of methods × questions). NaN marks an un
 mean and of its denominator, and every result says how many questions stood behind it. Where questions share a document
 they are resampled together (`clusters`). `core.py` has what all results are made of, `bootstrap.py` the resampling,
 `intervals.py` means and paired differences; each other file answers one question. Judging has its own: `battles.py`
-(win rates), `bradley_terry.py` (strengths), `agreement.py`, `judge_bias.py`, `prediction_powered.py`.
+(win rates), `bradley_terry.py` (strengths), `judges.py` (agreement, habits, prediction-powered means).
 """
 
 from __future__ import annotations

@@ -299,9 +299,6 @@ def mutual(cells: Cells, battles: Floats, wins: Floats) -> NDArray[np.bool_]:
     return there & there.transpose(0, 2, 1)
 
 
-# -- Strengths of many methods from battles of two: Bradley–Terry with bootstrap intervals and optional covariates --
-
-
 ROUNDS = 1_000
 PRIOR = 10.0
 """Standard deviation, in log-odds, of the prior that keeps every strength finite: hardly any opinion at all."""

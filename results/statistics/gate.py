@@ -111,9 +111,6 @@ def _standard_error(units: Units) -> float:
     return math.sqrt(count / (count - 1) * float(rest @ rest)) / float(units.counts.sum())
 
 
-# -- The non-inferiority gate: did a candidate lose more than a margin, surely not, or can this many questions not tell? --
-
-
 Outcome = Literal["pass", "regressed", "inconclusive"]
 
 

@@ -1,4 +1,4 @@
-"""Means, paired differences and differences of all pairs, each with its interval."""
+"""Means and differences, paired and of all pairs, each with its interval; by stage, by style, and against cost."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Submissions: predictions that somebody made elsewhere, checked, scored here and kept beside our own runs.
 
-`validate` (checks.py) is a pure function from a card, a stream of rows and a benchmark to a `Report`; `store_report`
-(storing.py) keeps what passed; `bundle.py`, `template.py` and `verifying.py` are the doors around them. Everything in
-a submission is text from strangers: nothing of it is executed, unpickled, rendered or used as a path.
+`validate` is a pure function from a card (`card.py`), a stream of rows (`rows.py`) and a benchmark to a `Report`;
+`leakage.py` looks for gold in prompts and in training data. `store_report` (`storing.py`) keeps what passed, and
+compares it with a run made here; `bundle.py` is the door, with templates. Everything in a submission is text from
+strangers: nothing of it is executed, unpickled, rendered or used as a path.
 """
 
 from __future__ import annotations

@@ -143,9 +143,6 @@ def _line(value: dict[str, Any]) -> str:
     return json.dumps(value, ensure_ascii=False) + "\n"
 
 
-# -- A submission in one file: a zip of `card.yaml`, `predictions.jsonl` and `manifest.json`, nothing else --
-
-
 MANIFEST = "manifest.json"
 MEMBERS = (MANIFEST, CARD, PREDICTIONS)
 SUFFIX = ".zip"

@@ -154,9 +154,6 @@ def _check_visible(node: yaml.ScalarNode, name: str) -> None:
         )
 
 
-# -- The card of a submission: what was run, on what, by whom, and what it was trained on --
-
-
 FORMAT = 1
 SCORE_KEYS = ("score", "scores", "result", "results", "metric", "metrics")
 """Keys under which people put their own scores; refused, since scores are computed here."""

@@ -198,9 +198,6 @@ def training_loader() -> LoadTraining:
     return lambda reference: datasets.load(reference)
 
 
-# -- Gold in prompts: does a prompt say the answer, or mark the evidence, where nothing delivered says it? --
-
-
 SHARE = 0.05
 """Share of the prompts from which on a leak is no coincidence."""
 FEW = 3
@@ -430,7 +427,7 @@ def _share(found: Sequence[object], of: Iterable[object]) -> str:
     return f"{len(found)} of {total} prompts ({100 * len(found) / total:.1f} %)"
 
 
-# -- Declared training data as far as a store has their questions: nothing is loaded because a stranger's card says so --
+# -- Declared training data as far as a store has their questions: nothing is loaded because a card says so --
 
 
 @dataclass(frozen=True, slots=True)

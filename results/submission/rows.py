@@ -139,9 +139,6 @@ def _decoded(number: int, raw: bytes, findings: Findings) -> Iterator[Line]:
         findings.add("not_utf8", "a line is not UTF-8", detail, line=number, try_this="save the file as UTF-8")
 
 
-# -- Rows of a predictions file: strict JSON, strict types, the nearest key for an unknown one --
-
-
 KEYS = ("question_id", "answer", "evidence", "usage", "notes", "prompt")
 PROMPT = "prompt"
 """Key of a row, and of the notes of the prediction made from it, under which its prompts stand."""

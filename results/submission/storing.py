@@ -118,9 +118,6 @@ def to_json(found: dict[str, Estimate]) -> dict[str, Any]:
     return {metric: {name: plain(getattr(one, name)) for name in names} for metric, one in found.items()}
 
 
-# -- Keeping what passed: a submission becomes a run of origin `submitted`, with our scores and its card --
-
-
 SUBMITTED, VERIFIED = "submitted", "verified"
 RECORD = "submission"
 """Key of the stored card under which stands what was found here: digests, contamination, warnings, verification."""

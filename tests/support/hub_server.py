@@ -19,9 +19,6 @@ from typing import Any
 from unittest.mock import patch
 from urllib.parse import parse_qs, unquote, urlsplit
 
-# -- A hub on loopback: the part of the hub's protocol that `huggingface_hub` speaks to list and fetch files --
-
-
 LARGE = (".parquet", ".zip", ".gz", ".safetensors", ".bin", ".arrow")
 """Ends of names of files that are kept in large-file storage, served from another host by redirect."""
 POLL_S = 0.01

@@ -1,7 +1,8 @@
-"""Worlds of graph QA in the native file formats of WebQSP and CWQ, so that their loaders can be run on known truth.
+"""Worlds in the native file formats of other datasets, so that their loaders can be run on known truth.
 
-RoG's rows and NSM's files hold the graphs; the official JSON files and ToG's hold questions alone. Each has places
-that others lack: only CWQ's official file has aliases, and it has no topic entities.
+A format takes the questions that it can express and leaves the others out. Of graph QA, RoG's rows and NSM's files hold
+the graphs; the official JSON files and ToG's hold questions alone. Each has places that others lack: only CWQ's
+official file has aliases, and it has no topic entities.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ DOCUMENT_FORMATS: Mapping[str, NativeFormat] = {
 """By name."""
 
 
-# -- Worlds of graph QA in the native file formats of WebQSP and CWQ, so that their loaders can be run on known truth --
+# -- Worlds of graph QA in the native file formats of WebQSP and CWQ --
 
 
 COMPOSITIONALITY: Mapping[str, str] = {
@@ -514,12 +515,10 @@ NQ_FORMATS: Mapping[str, NativeFormat] = {
     "nq_kilt": _nq_format(_kilt),
     "nq_contexts": _nq_format(_contexts),
 }
-"""By name; the layouts are those of `datasets.nq_layouts`."""
+"""By name; the layouts are those of `datasets.nq`."""
 
 
-# -- Worlds in the native file formats of other datasets, so that their loaders can be run on known truth --
-# A format takes the questions that it can express and leaves the others out. The formats are in `native_multihop`,
-# `native_documents`, `native_graphs` and `native_nq`, each beside what its files have no place for.
+# -- All formats --
 
 
 FORMATS: Mapping[str, NativeFormat] = {**MULTIHOP_FORMATS, **DOCUMENT_FORMATS, **GRAPH_FORMATS, **NQ_FORMATS}

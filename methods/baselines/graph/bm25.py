@@ -73,9 +73,6 @@ def verbalised(triples: Triples, rows: NDArray[np.integer] | None = None) -> lis
     return joined.to_pylist()
 
 
-# -- BM25 over triples in natural words --
-
-
 Numbers = NDArray[np.int64]
 
 

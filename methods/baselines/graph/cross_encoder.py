@@ -115,9 +115,6 @@ def _json(path: Path) -> Any:
     return json.loads(path.read_text("utf-8")) if path.is_file() else None
 
 
-# -- Coarse to fine: what BM25 and two towers find among triples is ranked anew by a cross-encoder --
-
-
 BACKFILLED_FROM = "backfilled_from"
 """Key in the `notes` of a ranking longer than what was read: from this place (from 0) on, BM25's order stands."""
 WHERE = "graph_hybrid, option model"

@@ -318,9 +318,6 @@ def _recall(objective: GroupObjective, asked: Asked, k: int) -> float:
     return float((best >= len(asked.easy)).sum() / len(asked.gold))
 
 
-# -- `ragmeter train graph_cross_encoder`: a cross-encoder that tells which triple of a graph answers a question --
-
-
 STAGE = "reranker"
 
 

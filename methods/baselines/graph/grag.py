@@ -123,9 +123,6 @@ class EgoGraphs:
             yield start, inside, edges_inside if isinstance(both, np.ndarray) else edges_inside.tocsc()
 
 
-# -- GRAG's retrieval: the surroundings of every entity, ranked by their mean vector, and the best of them pruned by text --
-
-
 NOTE = "grag"
 """Key in `notes`: how many triples were kept before any cut, of how many, in how many ego graphs, and how many of the
 entities kept are in no kept triple, so that a reader of triples does not see them."""

@@ -211,9 +211,6 @@ def _beyond(start: int, barrier: int, neighbours: dict[int, list[int]]) -> set[i
     return found
 
 
-# -- A prize-collecting Steiner tree: the connected part of a graph that is worth most after what its edges cost --
-
-
 DECAY = 0.99
 """A lower rank of edges is worth at most this share of the one above it."""
 CHEAPER = 0.995

@@ -1,4 +1,4 @@
-"""The towers of DPR over triples: trained on Natural Questions, on passages and not on graphs.
+"""Two towers over triples: untrained ones, and those of DPR, trained on passages (Natural Questions) and not on graphs.
 
 Source: Karpukhin et al. 2020, Dense Passage Retrieval (arXiv:2004.04906); what it does to texts before encoding them.
 """

@@ -1,8 +1,6 @@
 """The pocket model: a small causal language model, trained from scratch on train worlds, that the package carries.
 
-`prompt.py` is the format it was trained on, `tokens.py` its tokenizer, `tasks.py` and `packing.py` make training
-batches out of worlds, `initial.py` where training starts from, `train.py` and `evaluate.py` are commands, and
-`weights/` is an ordinary `transformers` folder.
+`weights/` is an ordinary `transformers` folder; `tools/tiny_lm` trains and measures it. Here is how it is asked.
 
 The one prompt format that the model knows:
 

@@ -1,1 +1,1 @@
-"""The commands' bodies, one file per kind of work; `ragmeter/cli/__init__.py` names them."""
+"""The commands' bodies, one file per kind of work; the files of `ragmeter/cli` name them."""

@@ -1,4 +1,4 @@
-"""`datasets list`, `show`, `fetch`, `corpus`: what there is, where it is, how it gets here."""
+"""`datasets list`, `show`, `fetch`, `corpus`, `stats`, `sample`: what there is, and what it consists of."""
 
 from __future__ import annotations
 

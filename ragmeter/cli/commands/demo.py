@@ -135,9 +135,6 @@ def _approaches(experiment: Experiment, heads: Sequence[str], store: Store) -> I
                     yield row.run.method, asked, known[metric], value, board.reference or "–"
 
 
-# -- `demo`: every approach trained small and measured beside its baselines, and what that came to in one table --
-
-
 PARTS: Mapping[str, Sequence[str]] = {
     "demo": ("f1", "recall@5"),
     "demo-graph": ("f1", "answer_entity_recall@20"),

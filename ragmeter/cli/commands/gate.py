@@ -1,4 +1,4 @@
-"""`checkpoints`, `checkpoints add`, `checkpoints verify`, `bless`."""
+"""`gate`, `checkpoints`, `checkpoints add`, `checkpoints verify`, `bless`."""
 
 from __future__ import annotations
 

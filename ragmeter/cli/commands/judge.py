@@ -1,4 +1,4 @@
-"""`judge list|run|replay|table` and `score`: numbers from stored answers, without answering again."""
+"""`judge list|run|replay|table|card`, `score` and `annotate`: numbers from stored answers, without answering again."""
 
 from __future__ import annotations
 

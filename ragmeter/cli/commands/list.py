@@ -1,4 +1,4 @@
-"""The bare nouns: `methods`, `metrics`, `experiments`."""
+"""The bare nouns `methods`, `metrics`, `experiments`, `published`, and `check`."""
 
 from __future__ import annotations
 
@@ -70,9 +70,6 @@ def _report(what: str, checks: list[Check], as_json: bool) -> int:
 
     emit({"checked": what, "passed": not failed, "checks": [asdict(check) for check in checks]}, as_json, show)
     return 1 if failed else 0
-
-
-# -- The bare nouns: `methods`, `metrics`, `experiments` --
 
 
 def methods(name: str | None, kind: str | None, as_json: bool) -> None:

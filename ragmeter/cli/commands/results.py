@@ -1,4 +1,4 @@
-"""`table`: an experiment's boards for people, papers and spreadsheets; ours beside the papers' figures."""
+"""`table`, `runs`, `show`, `report`: what the store holds, for people, papers and pages; and `serve-model`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`plan`: what an experiment would take, and what must be there before it can run."""
+"""`run`, `resume`: from an experiment file to its tables; `plan`: what that takes, and what must be there before."""
 
 from __future__ import annotations
 
@@ -310,9 +310,6 @@ def size(number: float) -> str:
         if number >= scale:
             return f"{number / scale:.3g}{unit}"
     return f"{number:.0f}B"
-
-
-# -- `run`, `resume`: from an experiment file to its tables; `plan` is in `planning.py`, `demo` in `demo.py` --
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""`results`: taking runs out of a store, bringing them in, throwing them away."""
+"""`results`: runs out of a store, in, and thrown away; `cache`: what is kept of models' replies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`styles drops` and `styles curve`: what style costs the methods of an experiment, and how that depends on the mix."""
+"""`styles drops`, `curve` and `sensitivity`: what style costs methods, and how far rerankers are moved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`styles rewrite` and `styles quality`: passages told in another style, and how good the texts are."""
+"""`styles rewrite`, `quality`, `mix`, `export` and `import`: passages in another style, and how good they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`submit`, `submission template`, `submission bundle`, `trec export`, `trec import`."""
+"""`submit` with `--verify`, `submission template`, `submission bundle`, `trec export`, `trec import`."""
 
 from __future__ import annotations
 

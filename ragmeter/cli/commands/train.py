@@ -1,4 +1,4 @@
-"""`train` and `explain`: checkpoints from data, and what a method did with a question."""
+"""`train`, `explain`, `compress`, `synthesise`: checkpoints from data, and what a method did with a question."""
 
 from __future__ import annotations
 

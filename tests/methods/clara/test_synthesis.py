@@ -1,4 +1,4 @@
-"""Many loops beside each other: bad JSON, lost calls, what is kept, and the world-truth LLM as the teacher."""
+"""Many loops beside each other: bad JSON, lost calls, what is kept, and the scripted LLM as the teacher."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def test_a_line_that_was_cut_off_is_removed_and_a_damaged_one_named(tmp_path: Pa
         StateFile(path)
 
 
-# -- the world-truth LLM --
+# -- the scripted LLM --
 
 
 @pytest.fixture(scope="module")

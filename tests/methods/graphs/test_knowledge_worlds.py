@@ -1,4 +1,4 @@
-"""Knowledge graphs of worlds, whose facts are known: read without a model, and by the world-truth LLM over HTTP."""
+"""Knowledge graphs of worlds, whose facts are known: read without a model, and by the scripted LLM over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The world-truth LLM: right where it knows, labelled as a script, and survivable where it is corrupted."""
+"""The scripted LLM: right where it knows, labelled as a script, and survivable where it is corrupted."""
 
 from __future__ import annotations
 

@@ -270,7 +270,7 @@ def title_of(board: Board) -> str:
     return f"{board.dataset}, setting {board.setting}" + (f", seed {board.seed}" if board.seed else "")
 
 
-def _cell(cell: Cell | None) -> str:
+def _cell(cell: Cell | None, between: str = " ") -> str:
     if cell is None or math.isnan(cell.estimate.value):
         return "–"
     value, found = cell.estimate, cell.difference
@@ -278,7 +278,7 @@ def _cell(cell: Cell | None) -> str:
     if found is None or math.isnan(found.value):
         return text
     below = plus_minus(found.value, found.low, found.high, "{:+.1f}", cell.scale)
-    return f"{text} ({below}{mark(cell)})" + ("†" if found.doubt else "")
+    return f"{text}{between}({below}{mark(cell)})" + ("†" if found.doubt else "")
 
 
 # -- LaTeX ---------------------------------------------------------------------------------------------------------
@@ -367,22 +367,11 @@ def to_html(columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: s
 def board_html(board: Board) -> str:
     """A board: value × 100 ± half its interval, below it the paired difference to the reference, notes at the end."""
     heads = labels(board.metrics)
-    rows = [[row.run.method + badge(board, row), *(_html_cell(row.cells.get(metric)) for metric in board.metrics)] for row in board.rows]
+    rows = [[row.run.method + badge(board, row), *(_cell(row.cells.get(metric), "\n") for metric in board.metrics)] for row in board.rows]
     wrong = [f"{heads.get(metric, metric)} {'; '.join(flags)}" for metric, flags in board.flags.items()]
     return to_html(
         ["method", *(heads[metric] for metric in board.metrics)], rows, caption=title_of(board), notes=[*footnotes(board), *wrong]
     )
-
-
-def _html_cell(cell: Cell | None) -> str:
-    if cell is None or math.isnan(cell.estimate.value):
-        return "–"
-    value, found = cell.estimate, cell.difference
-    text = plus_minus(value.value, value.low, value.high, scale=cell.scale) + ("†" if value.doubt else "")
-    if found is None or math.isnan(found.value):
-        return text
-    below = plus_minus(found.value, found.low, found.high, "{:+.1f}", cell.scale)
-    return f"{text}\n({below}{mark(cell)})" + ("†" if found.doubt else "")
 
 
 def _cells(tag: str, texts: Sequence[str]) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import Field
@@ -15,11 +15,10 @@ from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, register
 from benchmarks.schema import SENTENCE_MARK, Passage, Question, Triple, triple_id
 from benchmarks.styles.pairs import StylePair
-from benchmarks.styles.rules import FORMAL, STYLES, RuleRewriter
-from benchmarks.worlds.names import training_words
-from benchmarks.worlds.questions import HELD_OUT_TYPES, MIX, Asked, Asker, Distractors, answer_of, apportion, paraphrases, question_graph
-from benchmarks.worlds.text import Library, Telling, articles, document, statements
-from benchmarks.worlds.world import SPLITS, Entity, Fact, World, WorldConfig, generate, require_split, require_training_seed
+from benchmarks.styles.rules import FORMAL, RuleRewriter
+from benchmarks.worlds.questions import HELD_OUT_TYPES, MIX, Asked, Asker, Distractors, apportion, question_graph
+from benchmarks.worlds.text import Library, Telling, articles, document
+from benchmarks.worlds.world import SPLITS, Entity, World, WorldConfig, generate, require_split
 
 VERSION = 1
 SUBSETS = ("multihop", "long", "graph", "style")
@@ -284,55 +283,3 @@ def _moved(question: Question, new: Mapping[str, str]) -> Question:
         supporting_facts=tuple(f"{new[old]}{SENTENCE_MARK}{number}" for old, number in facts),
         metadata={**question.metadata, "steps": steps},
     )
-
-
-# -- What training code takes from worlds: statements, questions, paraphrases --
-# Everything here is plain text with its truth. Training makes its worlds by `training_world`, which refuses the seeds of
-# validation and test worlds; evaluation makes them by `generate.generate`.
-
-
-__all__ = ["FactMaterial", "fact_material", "training_words", "training_world"]
-
-
-@dataclass(frozen=True, slots=True)
-class FactMaterial:
-    """One fact in all its wordings.
-
-    Attributes:
-        fact: The fact.
-        answer: Its tail, as an answer.
-        accepted: Other accepted wordings of the answer.
-        statements: By style, `formal` first; every template of the relation in each.
-        questions: Every way to ask for the tail: paraphrases of each other.
-    """
-
-    fact: Fact
-    answer: str
-    accepted: tuple[str, ...]
-    statements: dict[str, tuple[str, ...]]
-    questions: tuple[str, ...]
-
-
-def training_world(seed: int, config: WorldConfig | None = None) -> World:
-    """A world to train on.
-
-    Raises:
-        UserError: The seed is one of validation or test.
-    """
-    return generate(require_training_seed(seed), config)
-
-
-def fact_material(world: World, styles: Sequence[str] = STYLES) -> Iterator[FactMaterial]:
-    """Every fact of a world in all its wordings.
-
-    Args:
-        world: The world; its split decides which rewriting rules are used.
-        styles: Styles to add to the formal statements.
-    """
-    rewriter = RuleRewriter(world.split)
-    draws = Draws("material", world.seed)
-    for fact in world.facts:
-        plain = statements(fact)
-        told = {style: tuple(rewriter.sentence(text, style, draws) for text in plain) for style in styles}
-        answer, accepted = answer_of(fact)
-        yield FactMaterial(fact, answer, accepted, {"formal": tuple(plain), **told}, tuple(paraphrases(fact)))

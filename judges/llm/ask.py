@@ -17,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from string import Template
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, Field
 
@@ -581,3 +581,26 @@ def _verdict(value: Any, offered: Sequence[str]) -> tuple[str | None, str]:
 
 def _plain(text: str) -> str:
     return re.sub(r"[\W_]+", "", text).casefold()
+
+
+C = TypeVar("C", bound=LLMJudgeConfig)
+
+
+class Worded(Generic[C]):
+    """A judge whose model answers with one word of a few.
+
+    Args:
+        config: Options.
+        services: Of them the cache of replies.
+    """
+
+    verdicts: ClassVar[Sequence[str]]
+
+    def __init__(self, config: C, services: Services) -> None:
+        self.config = config
+        self._prompt = config.load()
+        self._asker = Asker(config, services, self.parse)
+        self.batch_size = self._asker.batch_size
+
+    def parse(self, part: str, reply: str) -> Parsed:
+        return read_word(reply, self.verdicts)

@@ -10,24 +10,11 @@ import numpy as np
 from pydantic import Field
 
 from benchmarks.schema import Question
-from judges.judge import Item, JudgeCall, Measure, Parsed, PointJudge, Score, register_judge
-from judges.llm.ask import (
-    Asker,
-    Case,
-    Golds,
-    LLMJudgeConfig,
-    Shipped,
-    cut,
-    gold_rule,
-    gold_text,
-    has_gold,
-    mean_scores,
-    prompt_identity,
-    read_word,
-)
+from judges.judge import Item, JudgeCall, Measure, PointJudge, Score, register_judge
+from judges.llm.ask import Case, Golds, LLMJudgeConfig, Shipped, Worded, cut, gold_rule, gold_text, has_gold, mean_scores, prompt_identity
 from judges.metric import Batch
 from judges.metric import parse as parse_metric
-from methods.api import FAILED, Prediction, Services
+from methods.api import FAILED, Prediction
 from methods.models.endpoint import Estimate, Messages
 
 MATCH, PARTIAL, MISMATCH = "Match", "Partial", "Mismatch"
@@ -68,7 +55,7 @@ class MatchConfig(LLMJudgeConfig):
     measures=MEASURES,
     identity=prompt_identity,
 )
-class MatchJudge:
+class MatchJudge(Worded[MatchConfig]):
     """The model is shown question, gold and answer and says Match, Partial or Mismatch.
 
     An exact match is a Match without a call; a missing, failed or blank answer is a Mismatch without a call. The
@@ -81,11 +68,7 @@ class MatchJudge:
         services: Of them the cache of replies.
     """
 
-    def __init__(self, config: MatchConfig, services: Services) -> None:
-        self.config = config
-        self._prompt = config.load()
-        self._asker = Asker(config, services, self.parse)
-        self.batch_size = self._asker.batch_size
+    verdicts = VERDICTS
 
     def ask(self, items: Sequence[Item]) -> list[list[JudgeCall]]:
         return self._asker.ask(self._cases(items))
@@ -93,9 +76,6 @@ class MatchJudge:
     def estimate(self, items: Sequence[Item]) -> Estimate:
         """What judging these would take, without asking."""
         return self._asker.estimate(self._cases(items))
-
-    def parse(self, part: str, reply: str) -> Parsed:
-        return read_word(reply, VERDICTS)
 
     def score(self, item: Item, calls: Sequence[JudgeCall]) -> Mapping[str, Score]:
         dropped = None if self.config.partial == "drop" else 0.0

@@ -9,7 +9,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from judges.judge import Item, JudgeCall, JudgeConfig, Measure, Parsed, Score, register_judge
-from judges.llm.ask import Asker, Case, LLMJudgeConfig, Shipped, cut, mean_scores, prompt_identity, read_word
+from judges.llm.ask import Case, LLMJudgeConfig, Shipped, Worded, cut, mean_scores, prompt_identity
 from judges.llm.rules import NO_CALL, ruled
 from methods.api import Services
 
@@ -46,7 +46,7 @@ class ContentConfig(LLMJudgeConfig):
     measures=CONTENT_MEASURES,
     identity=prompt_identity,
 )
-class ContentJudge:
+class ContentJudge(Worded[ContentConfig]):
     """The model is shown a source and its rewriting and says Kept, Lost or Altered.
 
     Of an answer, the source is the text of its passages. Texts that differ in white space alone are Kept, an empty
@@ -59,11 +59,7 @@ class ContentJudge:
         services: Of them the cache of replies.
     """
 
-    def __init__(self, config: ContentConfig, services: Services) -> None:
-        self.config = config
-        self._prompt = config.load()
-        self._asker = Asker(config, services, self.parse)
-        self.batch_size = self._asker.batch_size
+    verdicts = CONTENT_VERDICTS
 
     def ask(self, items: Sequence[Item]) -> list[list[JudgeCall]]:
         return self.ask_texts([("\n\n".join(passage.text for passage in item.passages), item.prediction.answer) for item in items])
@@ -71,9 +67,6 @@ class ContentJudge:
     def ask_texts(self, pairs: Sequence[tuple[str, str]]) -> list[list[JudgeCall]]:
         """As `ask`, of pairs of source and rewriting."""
         return self._asker.ask([self._case(*pair) for pair in pairs])
-
-    def parse(self, part: str, reply: str) -> Parsed:
-        return read_word(reply, CONTENT_VERDICTS)
 
     def score(self, item: Item, calls: Sequence[JudgeCall]) -> Mapping[str, Score]:
         return mean_scores(
@@ -121,7 +114,7 @@ class StyleConfig(LLMJudgeConfig):
     measures=STYLE_MEASURES,
     identity=prompt_identity,
 )
-class StyleJudge:
+class StyleJudge(Worded[StyleConfig]):
     """The model is shown the answer alone and says Formal or Informal.
 
     The reply's first word, without punctuation, is the verdict; every other reply is unscored. An answer that is
@@ -132,11 +125,7 @@ class StyleJudge:
         services: Of them the cache of replies.
     """
 
-    def __init__(self, config: StyleConfig, services: Services) -> None:
-        self.config = config
-        self._prompt = config.load()
-        self._asker = Asker(config, services, self.parse)
-        self.batch_size = self._asker.batch_size
+    verdicts = STYLE_VERDICTS
 
     def ask(self, items: Sequence[Item]) -> list[list[JudgeCall]]:
         return self.ask_texts([item.prediction.answer for item in items])
@@ -144,9 +133,6 @@ class StyleJudge:
     def ask_texts(self, texts: Sequence[str]) -> list[list[JudgeCall]]:
         """As `ask`, of any texts; a blank one gets no call."""
         return self._asker.ask([self._case(text) for text in texts])
-
-    def parse(self, part: str, reply: str) -> Parsed:
-        return read_word(reply, STYLE_VERDICTS)
 
     def score(self, item: Item, calls: Sequence[JudgeCall]) -> Mapping[str, Score]:
         return style_scores(calls)

@@ -14,12 +14,12 @@ from typing import NamedTuple
 from benchmarks.core.random import Draws
 from benchmarks.schema import Passage
 from benchmarks.styles.rules import STYLES, RuleRewriter
-from benchmarks.worlds.dataset import training_world
 from benchmarks.worlds.names import replaced, training_words, unheard_words
 from benchmarks.worlds.questions import Asked, Asker, Distractors, answer_of
 from benchmarks.worlds.text import NO_FACT, Library, Text, articles, document
 from benchmarks.worlds.world import Entity, Fact, World, relations_of
 from methods.models.pocket import ANSWER, GAP, PARAPHRASE, QUESTION, UNANSWERABLE, asking, entry, marker
+from tools.tiny_lm.material import training_world
 
 
 class Block(NamedTuple):

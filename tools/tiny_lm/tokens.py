@@ -9,11 +9,11 @@ from typing import Any
 
 from benchmarks.core.random import Draws
 from benchmarks.styles.rules import STYLES, RuleRewriter
-from benchmarks.worlds.dataset import fact_material, training_world
 from benchmarks.worlds.names import training_words
 from benchmarks.worlds.questions import Asker
 from benchmarks.worlds.text import articles
 from methods.models.pocket import ANSWER, BOS, EOS, GAP, MARKERS, PAD, PARAPHRASE, QUESTION, UNANSWERABLE, entry
+from tools.tiny_lm.material import fact_material, training_world
 
 VOCABULARY, PIECES = 3840, 900
 _PATTERN = r"'s| ?\p{L}+| ?\p{N}{1,2}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"

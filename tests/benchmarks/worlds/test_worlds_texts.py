@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.random import Draws
-from benchmarks.worlds.dataset import fact_material, training_world
 from benchmarks.worlds.questions import Asked, Asker, Distractors, apportion, question_graph
 from benchmarks.worlds.text import NO_FACT, Library, articles, document
 from benchmarks.worlds.world import Fact, World, WorldConfig
 from benchmarks.worlds.world import generate as made
+from tools.tiny_lm.material import fact_material, training_world
 
 generate = cache(made)
 SMALL = WorldConfig(entities=130, community=65)

@@ -1,0 +1,56 @@
+"""What training takes from worlds: every fact in all its wordings, of worlds whose seeds are for training alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from benchmarks.core.random import Draws
+from benchmarks.styles.rules import STYLES, RuleRewriter
+from benchmarks.worlds.questions import answer_of, paraphrases
+from benchmarks.worlds.text import statements
+from benchmarks.worlds.world import Fact, World, WorldConfig, generate, require_training_seed
+
+
+@dataclass(frozen=True, slots=True)
+class FactMaterial:
+    """One fact in all its wordings.
+
+    Attributes:
+        fact: The fact.
+        answer: Its tail, as an answer.
+        accepted: Other accepted wordings of the answer.
+        statements: By style, `formal` first; every template of the relation in each.
+        questions: Every way to ask for the tail: paraphrases of each other.
+    """
+
+    fact: Fact
+    answer: str
+    accepted: tuple[str, ...]
+    statements: dict[str, tuple[str, ...]]
+    questions: tuple[str, ...]
+
+
+def training_world(seed: int, config: WorldConfig | None = None) -> World:
+    """A world to train on.
+
+    Raises:
+        UserError: The seed is one of validation or test.
+    """
+    return generate(require_training_seed(seed), config)
+
+
+def fact_material(world: World, styles: Sequence[str] = STYLES) -> Iterator[FactMaterial]:
+    """Every fact of a world in all its wordings.
+
+    Args:
+        world: The world; its split decides which rewriting rules are used.
+        styles: Styles to add to the formal statements.
+    """
+    rewriter = RuleRewriter(world.split)
+    draws = Draws("material", world.seed)
+    for fact in world.facts:
+        plain = statements(fact)
+        told = {style: tuple(rewriter.sentence(text, style, draws) for text in plain) for style in styles}
+        answer, accepted = answer_of(fact)
+        yield FactMaterial(fact, answer, accepted, {"formal": tuple(plain), **told}, tuple(paraphrases(fact)))

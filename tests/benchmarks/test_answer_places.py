@@ -73,6 +73,7 @@ def test_so_many_places_and_no_more() -> None:
     assert len(answer_places("x y " * 1000, ["x"], most=7)) == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("letter", ["a", "é"])
 def test_time_grows_with_the_text_alone(letter: str) -> None:
     text = f"{letter} {letter} b " * 20_000

@@ -60,6 +60,7 @@ def grams(words, n):
 few_words = st.lists(st.sampled_from("abcd"), max_size=14)
 
 
+@pytest.mark.slow
 @given(st.lists(few_words, max_size=8), st.lists(few_words, max_size=8), st.integers(1, 5))
 def test_the_index_agrees_with_sets_of_tuples(wanted, stream, n):
     index = NgramIndex(wanted, n)

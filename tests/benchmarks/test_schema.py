@@ -2,6 +2,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,6 +43,7 @@ def test_full_text_puts_the_title_above_the_text_if_there_is_one():
     assert Passage("p", "", "x").full_text == "x"
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.text(), st.text(), st.none() | st.text(min_size=1)), unique=True, max_size=20))
 def test_different_content_has_different_ids(contents):
     assert len({passage_id(*content) for content in contents}) == len(contents)

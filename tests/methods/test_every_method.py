@@ -91,6 +91,7 @@ def test_another_seed_gives_other_predictions(identifier: str, ground: Any) -> N
     assert one != other
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("identifier", RETRIEVERS)
 def test_a_retriever_cuts_its_ranking_and_keeps_to_the_candidates(identifier: str, ground: Any, tmp_path: Path) -> None:
     index = component(identifier).build(Services(artefacts=tmp_path, device="cpu")).index(ground.corpus)

@@ -230,6 +230,7 @@ def test_a_control_that_answers_by_itself_takes_no_reader() -> None:
         assemble(Component.of("gold_answer"), Services(), reader=Component.of("extractive"))
 
 
+@pytest.mark.slow
 def test_registered_products_play_the_role_that_their_kind_names(offline_options: dict[str, dict[str, Any]]) -> None:
     for entry in METHODS:
         # test_graph_conformance builds those of triples.

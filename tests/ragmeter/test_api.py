@@ -144,6 +144,7 @@ def test_answers_stand_beside_their_question_and_gold(results: Results) -> None:
     assert answers.failed.isna().all()
 
 
+@pytest.mark.slow
 def test_a_method_that_breaks_is_warned_of_and_named(tmp_path: Path, scratch: None) -> None:
     @register("test_api_broken", kind="method", summary="breaks")
     class Broken:
@@ -266,6 +267,7 @@ def found(results: Results) -> Compared:
     return compare("random", "bm25", metric="recall@5", store=results.store.folder)
 
 
+@pytest.mark.slow
 def test_a_comparison_is_the_paired_statistics_of_the_scores(results: Results, found: Compared) -> None:
     wide = results.scores().pivot_table(index="question", columns=["metric", "method"], values="value")[found.metric]
     direct = difference(wide["bm25"].to_numpy(), wide["random"].to_numpy())

@@ -68,6 +68,7 @@ def test_every_experiment_that_shows_the_run_takes_the_column(store: Store, runs
     assert [shown(store, name) for name in ("toy", "second", "third")] == [[(EM, F1, ROUGE)], [(F1, ROUGE)], [(EM,)]]
 
 
+@pytest.mark.slow
 def test_what_is_removed_on_purpose_is_gone_and_its_scores_are_not(store: Store, runs: dict[str, Any]) -> None:
     ids = [run.run for run in runs.values()]
     again(store, ids, [EM], name="second")

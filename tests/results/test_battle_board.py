@@ -101,6 +101,7 @@ def test_every_criterion_has_its_line(store: Store, runs: dict[str, RunRow]) -> 
     assert [one.criterion for one in board.pairings] == list(JUDGE.entry.criteria)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reference", ["mine", "theirs"])
 def test_the_reference_is_the_opponent(store: Store, runs: dict[str, RunRow], reference: str) -> None:
     pairing = overall(board_of(store, runs, reference))
@@ -118,6 +119,7 @@ def test_without_a_reference_the_first_in_the_table_is_the_method(store: Store, 
     assert overall(board_of(store, dict(reversed(runs.items())), None)).method == "theirs"
 
 
+@pytest.mark.slow
 def test_tie_rules_take_no_call(store: Store, runs: dict[str, RunRow]) -> None:
     for ties, expected in ("half", 2.5 / 6), ("loss", 2 / 6), ("win", 3 / 6), ("ignore", 2 / 5):
         rate = overall(board_of(store, runs, "theirs", ties=ties)).rate
@@ -141,6 +143,7 @@ def test_the_table_and_json_say_what_is_missing_and_what_cannot_be(store: Store,
     assert shown["flip_rate"] == pytest.approx(1 / 3)
 
 
+@pytest.mark.slow
 def test_rules_are_called_rules(store: Store, fill: Any) -> None:
     rule = Judge.of("rule_pairwise")
     runs = fill(store, {"mine": ["x"], "theirs": ["x"]}, ["gold"], metrics=())

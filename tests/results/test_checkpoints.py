@@ -292,6 +292,7 @@ def test_a_name_for_what_is_gone_says_so(store: Store) -> None:
         found_run(store, "main")
 
 
+@pytest.mark.slow
 def test_only_finished_runs_that_compete_are_blessed_under_names_that_can_be_typed(store: Store) -> None:
     run_with(store, "half", None, status=INTERRUPTED)
     with pytest.raises(UserError, match="not finished"):

@@ -186,6 +186,7 @@ def test_a_compressor_is_told_from_the_reader_where_the_evidence_was_also_read_i
     assert found.losses.reading.value == pytest.approx(1 / 6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", ["corpus", "closed_book"])
 def test_a_setting_without_candidates_says_why_nothing_can_be_split(made: Made, setting: str, store: Store) -> None:
     runs = made(store, {"usual": STAGES["usual"]}, settings={"usual": setting})

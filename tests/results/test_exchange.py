@@ -175,6 +175,7 @@ def test_what_is_no_store_and_what_would_be_overwritten_is_refused(tmp_path: Pat
         exchange.merge(store, tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_pruning_takes_a_run_with_what_only_it_needed(store: Store) -> None:
     fill(store, "r1", [1, 2])
     fill(store, "r2", [2, 3])
@@ -185,6 +186,7 @@ def test_pruning_takes_a_run_with_what_only_it_needed(store: Store) -> None:
     assert {row[0] for table in BY_RUN for row in rows(store, table)} == {"r2"}
 
 
+@pytest.mark.slow
 def test_orphans_are_runs_that_nothing_names(store: Store) -> None:
     for name in ("shown", "blessed", "lost"):
         fill(store, name, [1])

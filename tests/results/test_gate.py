@@ -95,6 +95,7 @@ def test_a_candidate_that_wins_passes(store: Store) -> None:
     assert (found.outcome, found.exit_code) == ("pass", 0)
 
 
+@pytest.mark.slow
 def test_a_tiny_question_set_cannot_tell_and_says_how_many_could(store: Store) -> None:
     found = gate(store, coin(1, 12, 0.6), coin(2, 12, 0.6), 12)
     (verdict,) = found.verdicts
@@ -165,6 +166,7 @@ def test_the_questions_needed_against_rare_losses_are_enough_and_not_one_too_man
     assert too_rare(np.r_[seen, np.ones(60)], margin=0.01, width=1.0, units=360) is None, "gains outweigh them"
 
 
+@pytest.mark.slow
 def test_a_run_against_itself_never_regresses_and_says_that_it_is_no_test(store: Store) -> None:
     run = run_of(store, questions(store, 50), "one", {F1: coin(1, 50, 0.5)})
     for strict in (False, True):

@@ -113,6 +113,7 @@ def test_agreement_with_another_judge_is_kappa_over_what_both_scored(store: Stor
     assert judge_card(store, str(OTHER)).with_judges["accuracy"] == {str(MATCH): cohen_kappa(*zip(*[(b, a) for a, b in both], strict=True))}
 
 
+@pytest.mark.slow
 def test_agreement_with_people_is_by_person_and_people_are_held_against_each_other(store: Store, run: RunRow, tmp_path: Path) -> None:
     values = [float(n % 2) for n in range(10)]
     judged(store, run, OTHER, values)
@@ -128,6 +129,7 @@ def test_agreement_with_people_is_by_person_and_people_are_held_against_each_oth
     assert card.with_people["partial"] == {}
 
 
+@pytest.mark.slow
 def test_a_corrected_mean_is_the_statistic_on_judged_values_and_labels(store: Store, run: RunRow, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     values = [float(value) for value in rng.integers(0, 2, N)]
@@ -143,6 +145,7 @@ def test_a_corrected_mean_is_the_statistic_on_judged_values_and_labels(store: St
     assert (found.mean.judged, found.mean.items) == (pytest.approx(np.mean(values)), N)
 
 
+@pytest.mark.slow
 def test_two_people_on_one_item_count_as_their_mean(store: Store, run: RunRow, tmp_path: Path) -> None:
     values = [float(n % 2) for n in range(N)]
     judged(store, run, OTHER, values)

@@ -268,6 +268,7 @@ def test_a_pair_with_nothing_to_judge_by_is_neither_a_verdict_nor_a_failure(stor
 # -- with the answers ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_another_answer_takes_what_was_said_of_the_old_one_with_it(store: Store, fill: Any) -> None:
     runs = fill(store, SAID, GOLDS)
     put(store, runs["bm25"], MATCH, [1.0, 0.0])

@@ -121,6 +121,7 @@ def test_labels_come_in_and_blanks_are_counted(store: Store, runs: dict[str, Any
     assert labels(store, "overall") == []
 
 
+@pytest.mark.slow
 def test_a_person_who_changes_their_mind_is_not_counted_twice(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
     drawn = single(store, runs, 2)
     for label, replaced in (("right", 0), ("wrong", 2)):
@@ -131,6 +132,7 @@ def test_a_person_who_changes_their_mind_is_not_counted_twice(store: Store, runs
     assert len(labels(store)) == 4
 
 
+@pytest.mark.slow
 def test_the_order_shown_is_undone(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
     """A person who always prefers one method says so, whichever answer it was shown as."""
     drawn = pairs(store, runs)
@@ -202,6 +204,7 @@ def test_files_that_are_no_labels_say_so(store: Store, runs: dict[str, Any], tmp
     assert "annotate export" in str(caught.value.try_this)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [{"delimiter": ";"}, {"lineterminator": "\r\n"}, {"quoting": csv.QUOTE_ALL}])
 def test_what_spreadsheets_make_of_the_file_is_read(store: Store, runs: dict[str, Any], tmp_path: Path, change: dict[str, Any]) -> None:
     drawn = [{**row, "label": "0,5" if "delimiter" in change else "0.5"} for row in single(store, runs, 3)]
@@ -293,6 +296,7 @@ def test_a_label_is_about_what_was_read_when_the_run_has_answered_anew_meanwhile
     assert label.label == "right"
 
 
+@pytest.mark.slow
 def test_a_label_does_not_pass_to_another_question_of_the_same_name(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
     labelled(store, single(store, {"mine": runs["secret-method"]}, 30), tmp_path)
     with store.database.writing() as connection:

@@ -72,6 +72,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 # -- one process ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("patient")
 def test_the_file_is_opened_once_to_read_and_once_to_write(tmp_path: Path, opened: list[bool]) -> None:
     written(Store(tmp_path), "first")
@@ -175,6 +176,7 @@ def test_a_store_that_cannot_be_opened_says_so_and_can_be_tried_again(tmp_path: 
     assert names(store) == {"mended"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("patient")
 def test_a_file_put_in_the_place_of_the_open_one_is_read(folder: Path) -> None:
     store, other = Store(folder), Store(folder / "other")

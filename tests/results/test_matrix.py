@@ -312,6 +312,7 @@ def test_seeds_of_a_method_count_with_their_mean_question_by_question(store: Sto
     assert difference == pytest.approx((mean - scores[other])[both].mean())
 
 
+@pytest.mark.slow
 def test_a_question_that_one_seed_has_not_answered_is_not_scored(tmp_path: Path, made: ModuleType) -> None:
     store = made.fill(tmp_path / "store")
     column = columns(store)[0]

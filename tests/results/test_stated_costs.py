@@ -112,6 +112,7 @@ def test_an_unknown_cost_is_never_on_the_front_and_stands_last(board: Board, axi
     assert len(budget_curves(board, METRIC)) == 2
 
 
+@pytest.mark.slow
 def test_unknown_tokens_do_not_choose_the_axis(store: Store, asked: Benchmark) -> None:
     store.put_benchmark(asked, asked.fingerprint)
     for name in ("ours for nothing", "silent", "timed"):

@@ -62,6 +62,7 @@ def test_what_is_read_within_a_reading_shares_its_connection_and_a_later_one_see
     assert [run.status for run in queries.runs(store)] == [FINISHED]
 
 
+@pytest.mark.slow
 def test_finishing_a_question_twice_keeps_one_row_of_each_kind(store: Store) -> None:
     store.start(RUN)
     for _ in range(3):

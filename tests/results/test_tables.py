@@ -80,6 +80,7 @@ def test_a_spreadsheet_never_takes_text_for_a_formula(board: Board) -> None:
     assert {row[1] for row in again} == {"-1.5"}
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.text(), st.floats(allow_nan=True, allow_infinity=False)), max_size=5))
 def test_csv_reads_back_as_what_was_written(rows: list[tuple[str, float]]) -> None:
     rows = [(text.replace("\r\n", "\n").replace("\r", "\n").replace("\x00", ""), number) for text, number in rows]

@@ -109,6 +109,7 @@ def test_a_tie_lowers_no_score_by_more_than_it_must() -> None:
 RANKINGS = st.lists(st.tuples(IDS, SCORES), min_size=1, max_size=8, unique_by=lambda one: one[0])
 
 
+@pytest.mark.slow
 @given(st.dictionaries(IDS, RANKINGS, min_size=1, max_size=6))
 def test_questions_and_order_come_back_whatever_the_ids_and_scores(run: dict[str, list[tuple[str, float]]]) -> None:
     given_run = {question: tuple(Evidence(*one) for one in ranking) for question, ranking in run.items()}

@@ -390,6 +390,7 @@ def test_a_damaged_corpus_folder_is_named(tmp_path):
 cells = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"), max_size=12)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(cells, cells), min_size=1, max_size=12), st.integers(0, 11))
 @settings(max_examples=60, deadline=None)
 def test_any_text_survives_a_dpr_dump_from_any_line_on(tmp_path_factory, pairs, skip):

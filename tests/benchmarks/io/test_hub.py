@@ -207,6 +207,7 @@ dataset_info:
 """
 
 
+@pytest.mark.slow
 def test_the_sizes_that_a_repository_states_are_read(tmp_path):
     with HubServer({NAME: Repository({"README.md": CARD})}).as_hub(tmp_path):
         assert stated_sizes(NAME) == {"distractor": {"train": 90447, "validation": 7405}}

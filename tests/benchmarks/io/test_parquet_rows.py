@@ -99,6 +99,7 @@ def test_columns_that_datasets_encodes_are_decoded_by_it(tmp_path):
     assert list(rows(tmp_path / "encoded.parquet")) == written
 
 
+@pytest.mark.slow
 def test_plain_columns_do_not_need_datasets(tmp_path):
     datasets = pytest.importorskip("datasets")
     datasets.Dataset.from_list([{"a": ["x"]}]).to_parquet(tmp_path / "plain.parquet")

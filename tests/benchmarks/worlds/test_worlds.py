@@ -257,6 +257,7 @@ def check_world(world: World) -> None:
     assert len({triple(fact) for fact in world.facts}) == len(world.facts)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.one_of(st.integers(0, 19_999), st.integers(100_000, 2**31 - 1)), st.integers(60, 300), st.floats(0.1, 1.0))
 def test_names_are_unambiguous_and_facts_well_formed(seed, entities, density):

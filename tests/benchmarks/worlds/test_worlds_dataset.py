@@ -222,6 +222,7 @@ def test_the_split_selects_the_rules():
         RuleRewriter("dev")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("seed", [1, 100_001])
 def test_retelling_keeps_every_fact_and_changes_nearly_every_sentence(style, seed):
@@ -332,6 +333,7 @@ def test_what_a_format_cannot_express_is_refused(loaded, tmp_path):
 # ---------------------------------------------------------------------------------------------------- difficulty
 
 
+@pytest.mark.slow
 def test_bm25_finds_some_of_the_evidence_in_long_documents_and_not_all(loaded):
     from perf.worlds import bm25_recall
 

@@ -46,6 +46,7 @@ def test_the_partition_of_the_ontology_is_fixed() -> None:
     assert {one.id for one in relations() if one.held_out} == HELD_OUT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
 def test_worlds_hold_seen_relations_alone_unless_asked(split: str) -> None:
     plain = graph(split)
@@ -55,6 +56,7 @@ def test_worlds_hold_seen_relations_alone_unless_asked(split: str) -> None:
     assert named.name == plain.name
 
 
+@pytest.mark.slow
 def test_every_question_about_unseen_relations_is_about_one() -> None:
     unseen = graph(relations="unseen", questions=120)
     assert held(unseen) >= HELD_OUT
@@ -77,6 +79,7 @@ def test_seen_relations_can_be_asked_about_in_the_same_worlds() -> None:
     assert not all(both)
 
 
+@pytest.mark.slow
 def test_questions_that_nothing_answers_keep_to_the_relations_too() -> None:
     unseen = graph(relations="unseen", unanswerable=0.5)
     seen = graph(relations="seen", unseen_relations=True, unanswerable=0.5)
@@ -85,6 +88,7 @@ def test_questions_that_nothing_answers_keep_to_the_relations_too() -> None:
     assert not any(about & HELD_OUT for about in asked_about(seen))
 
 
+@pytest.mark.slow
 def test_runs_over_the_parts_have_names_of_their_own() -> None:
     assert graph(relations="unseen").name == "worlds/graph:test(relations=unseen)"
     assert graph(relations="all").name == "worlds/graph:test(relations=all)"

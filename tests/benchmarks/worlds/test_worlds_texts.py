@@ -208,6 +208,7 @@ def test_unanswerable_questions_ask_for_what_does_not_hold():
             assert asked.relations[1] not in {fact.relation.id for fact in world.by_head.get(middle[0].index, ())}
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None)
 @given(SEEDS, st.integers(2, 20))
 def test_distractors_never_state_a_fact_of_the_proof(seed, size):

@@ -117,6 +117,7 @@ def test_precision_does_not_ask_about_the_reference(world: Benchmark, truth_url:
     assert parts == {STATEMENTS, STATEMENT_VERDICTS, ANSWER_CLAIMS, ANSWER_VERDICTS}
 
 
+@pytest.mark.slow
 def test_rules_rank_the_controls_of_a_world_as_they_should_be(world: Benchmark) -> None:
     dealt = deal(world.questions, 0)
     every, made = len(world.questions), rule()

@@ -45,6 +45,7 @@ def test_no_text_can_open_or_close_a_fence(text: str) -> None:
     assert not re.search(rf"<[/\\]*(?:{'|'.join(TAGS)})", safe)
 
 
+@pytest.mark.slow
 @given(shipped=st.sampled_from(SHIPPED), text=TEXTS)
 @settings(max_examples=100, deadline=None)
 def test_every_prompt_has_its_own_tags_and_no_others_whatever_is_judged(shipped: Shipped, text: str) -> None:

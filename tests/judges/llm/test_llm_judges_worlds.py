@@ -64,6 +64,7 @@ def test_match_agrees_with_exact_match_on_worlds(llm: ModuleType, questions: lis
     assert {calls[0].model for calls in asked} == {NAME}
 
 
+@pytest.mark.slow
 def test_match_forgives_wording_where_exact_match_does_not(llm: ModuleType, questions: list[Question]) -> None:
     items = [one for row, one in enumerate(shifted(llm, questions)) if row % 3 == 2 and is_plain(one.question)][:40]
     with WorldTruth.of(REFERENCE).server().running() as url:

@@ -176,6 +176,7 @@ def test_em_never_exceeds_f1_precision_recall_or_cover(rows):
         assert ((larger[scorable] >= 0) & (larger[scorable] <= 1)).all()
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(questions, words), max_size=8), st.sampled_from(ANSWER_METRICS))
 @settings(deadline=None)
 def test_a_batch_scores_like_each_question_alone(rows, metric):

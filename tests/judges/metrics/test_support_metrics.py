@@ -86,6 +86,7 @@ def sentence_ids(pairs):
     return [sentence_id(*pair) for pair in pairs]
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(pairs, pairs), max_size=6))
 @settings(deadline=None)
 def test_sentence_metrics_are_hotpotqas(rows):

@@ -54,6 +54,7 @@ def found(store: Store) -> list[history_view.Stand]:
     return history_view.stands(own, used, values, F1, gate.history(store))
 
 
+@pytest.mark.slow
 def test_checkpoints_stand_in_the_order_in_which_they_were_registered_with_their_own_runs(aged: Path) -> None:
     rows = found(Store(aged))
     assert [(row.number, row.checkpoint.stage, row.run.method) for row in rows] == [(1, "stage0", "bm25"), (2, "stage1", "dense")]

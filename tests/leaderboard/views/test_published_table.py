@@ -52,6 +52,7 @@ def hotpotqa(tmp_path_factory: pytest.TempPathFactory) -> Board:
     return board
 
 
+@pytest.mark.slow
 def test_a_figure_of_the_same_method_stands_beside_ours_with_what_differs(hotpotqa: Board) -> None:
     table = published_table(hotpotqa)
     assert table is not None

@@ -115,6 +115,7 @@ def test_gradient_caching_draws_the_same_dropout_twice(folder: Path) -> None:
         assert torch.allclose(found[1][name], gradient, atol=1e-6), name
 
 
+@pytest.mark.slow
 def test_accumulated_batches_give_the_mean_of_their_losses_not_the_loss_of_the_large_batch(folder: Path, tmp_path: Path) -> None:
     loss = {"in_batch": ["all"] * 3, "temperature": 0.1}
     config = options(folder, loss, batch_size=2, accumulation=2, weight_decay=0.0)

@@ -34,6 +34,7 @@ def test_scores_are_the_weighted_sum_of_the_modes(tiny_bge_m3: str, ground: Any,
     assert ranking.scores == pytest.approx([expected[name] for name in ranking.ids], abs=2e-3)
 
 
+@pytest.mark.slow
 def test_an_index_read_again_ranks_as_a_fresh_one(tiny_bge_m3: str, ground: Any, tmp_path: Path) -> None:
     queries = [question.query() for question in ground.questions]
     fresh = retriever(tiny_bge_m3).index(ground.corpus).retrieve(queries, 10)

@@ -69,6 +69,7 @@ def test_a_relations_name_is_read_as_words() -> None:
     assert verbalise(("A.B", "x.y_z", "c_d")) == "A.B x y z c_d"
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(TRIPLES, st.randoms())
 def test_triples_verbalised_together_are_those_verbalised_alone(triples: list[Triple], rng: Any) -> None:
@@ -99,6 +100,7 @@ def test_scores_are_lucenes_formula_over_the_graph_of_the_query(
     assert ranking.scores == pytest.approx(sorted(expected, reverse=True), abs=1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(TRIPLES, TRIPLES, QUESTIONS)
 def test_the_corpus_statistics_are_those_of_all_triples(graph: list[Triple], others: list[Triple], question: str) -> None:
@@ -111,6 +113,7 @@ def test_the_corpus_statistics_are_those_of_all_triples(graph: list[Triple], oth
     assert ranking.scores == pytest.approx([of[identifier] for identifier in ranking.ids], abs=1e-5)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(TRIPLES, QUESTIONS)
 def test_over_the_whole_corpus_both_ways_of_counting_and_bm25s_agree(triples: list[Triple], question: str) -> None:

@@ -56,6 +56,7 @@ def graphs(draw: st.DrawFn) -> QuestionGraph:
     return graph_of(draw(st.lists(st.tuples(ends, st.integers(0, 3), ends), max_size=14)), size)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(graphs(), st.integers(0, 3), st.booleans(), st.sampled_from([0.0, 0.3, 2.0]), st.sampled_from([1, 40, 1 << 21]))
 def test_an_ego_graphs_vector_is_the_mean_over_its_nodes_and_edges(

@@ -31,6 +31,7 @@ def laid_out(texts: list[str], tokenizer: Any, length: int = 64, seed: int = 0) 
 # -- what is hidden ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(
     texts=st.lists(st.lists(st.sampled_from([*WORDS, SEPARATOR]), max_size=9), min_size=1, max_size=6),

@@ -70,6 +70,7 @@ def of(rows: list[int]) -> tuple[str, ...]:
     return tuple(triple_id(TRIPLES[row]) for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("pooling", "similarity"), [("first", "cosine"), ("mean", "dot")])
 def test_triples_come_in_the_order_of_their_similarity(
     corpus: TripleCorpus, bert: str, pooling: str, similarity: str, tmp_path: Path
@@ -97,6 +98,7 @@ def test_nothing_is_told_apart_by_first_tokens_as_well_as_by_means(corpus: Tripl
     assert spread["first"] != spread["mean"]
 
 
+@pytest.mark.slow
 def test_relations_are_written_as_asked_for(corpus: TripleCorpus, bert: str) -> None:
     full = build("two_tower", model=bert, linearise={"rel": "full", "underscores": "space"}).index(corpus)
     texts = [linearise(one, "full", "space") for one in TRIPLES]

@@ -80,11 +80,13 @@ def test_no_passages_are_plain_retrieval(ground: Any) -> None:
     assert ranked(lambda request, number: "never asked", ground, samples=0, dense=real) == plain(ground, **real)
 
 
+@pytest.mark.slow
 def test_copies_of_the_question_are_plain_retrieval(ground: Any) -> None:
     # The encoder puts nothing before a query, so both sides encode a text alike.
     close(ranked(lambda request, number: question_in(request), ground, samples=3), plain(ground))
 
 
+@pytest.mark.slow
 def test_the_vector_is_the_mean_of_question_and_passages(ground: Any) -> None:
     texts = ["A baker of Lorn.", "Kestle is far from Hulme."]
     found = ranked(lambda request, number: texts[number], ground, samples=2, k=len(ground.corpus), count=2)
@@ -104,6 +106,7 @@ def test_the_order_of_the_samples_does_not_matter(ground: Any) -> None:
     assert ranked(lambda request, number: texts[2 - number], ground, samples=3) == forth
 
 
+@pytest.mark.slow
 def test_without_its_instruction_a_question_is_encoded_as_passages_are(ground: Any) -> None:
     dense = {"query_prompt": "search for the opposite of: "}
     with_it = ranked(lambda request, number: "x", ground, samples=0, dense=dense)
@@ -119,6 +122,7 @@ def test_an_empty_reply_falls_back_to_the_question_and_says_so(ground: Any) -> N
     assert all("empty" in ranking.notes[NOTE]["failed"][0] for ranking in found)
 
 
+@pytest.mark.slow
 def test_one_failed_call_leaves_the_other_passages(ground: Any) -> None:
     def says(request: ChatRequest, number: int) -> str:
         if number == 1:

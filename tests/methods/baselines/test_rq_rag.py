@@ -146,6 +146,7 @@ def test_confidence_chooses_the_surest_answer_and_perplexity_the_likeliest_path(
     assert tree()[0].chosen([]) is None
 
 
+@pytest.mark.slow
 def test_confidence_and_perplexity_are_those_of_a_forward_pass(tiny_rq_rag: str) -> None:
     import torch
 

@@ -46,6 +46,7 @@ def test_a_checkpoint_gives_back_every_bit(trained: Any, tmp_path: Path) -> None
     assert torch.equal(again.cross_entropy(PROMPTS, memory, ["Ana", "moss"]), loss)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_written_twice_is_the_same_bytes_without_base_or_machine(
     trained: Any, tmp_path: Path, base_folders: dict[str, str]
 ) -> None:
@@ -145,6 +146,7 @@ def test_the_pocket_model_is_asked_in_its_own_format(small: Clara) -> None:
     assert small.tokenizer.decode(small.generator.target_ids("Ana")) == " Ana</s>"
 
 
+@pytest.mark.slow
 def test_text_stands_in_the_pocket_models_prompt_as_its_reader_writes_it(small: Clara) -> None:
     from benchmarks.schema import Passage
 

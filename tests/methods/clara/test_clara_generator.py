@@ -171,6 +171,7 @@ def test_memory_may_be_given_the_length_of_embeddings(make_clara: Make) -> None:
     assert torch.allclose(torch.nn.functional.cosine_similarity(found, memory[0, 0], dim=-1), torch.ones(4))
 
 
+@pytest.mark.slow
 def test_nothing_is_cut_what_is_too_long_is_refused(make_clara: Make) -> None:
     clara = make_clara(max_prompt=600)
     fits = answer("who ?", 1)
@@ -225,6 +226,7 @@ def test_a_reply_of_nothing_is_refused(make_clara: Make) -> None:
         clara.cross_entropy([PROMPTS[1]], memory_for(clara, [PROMPTS[1]]), [""])
 
 
+@pytest.mark.slow
 def test_a_template_can_be_left_aside(make_clara: Make) -> None:
     clara = make_clara(template="plain")
     text = text_of(clara, clara.generator.prompt_ids(answer(QUESTION, 1)))

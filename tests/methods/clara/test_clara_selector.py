@@ -32,6 +32,7 @@ def _generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(cases(), st.sampled_from(VARIANTS))
 def test_the_forward_pass_is_the_memory_of_the_best_in_falling_order(case: Any, variant: Variant) -> None:

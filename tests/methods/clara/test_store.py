@@ -68,6 +68,7 @@ def naive(query: np.ndarray, documents: np.ndarray) -> np.ndarray:
     return np.array([np.dot(one / np.linalg.norm(one), q / np.linalg.norm(q)) for one in d])
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     count=st.integers(1, 60),

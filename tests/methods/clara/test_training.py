@@ -201,6 +201,7 @@ def test_a_checkpoint_of_another_model_is_refused(toy: ModuleType, config: Any, 
         begin(config(model={"rate": 2}), "joint", str(tmp_path / "checkpoint"), "cpu")
 
 
+@pytest.mark.slow
 def test_checkpoints_before_joint_training_rank_by_the_compressor(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     clara = begin(config(), "scp", None, "cpu")
     toy.trainer(config(), "scp", clara, toy.scp_rows(), tmp_path).loop.run()

@@ -183,6 +183,7 @@ def test_rows_are_set_aside_whole_and_only_where_no_validation_is_named(toy: Mod
             data.set_aside(config(validate_on={"held_out": len(units)}), stage, rows)
 
 
+@pytest.mark.slow
 def test_what_is_too_long_is_refused_before_the_first_step_or_left_out(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     long = "what is the value of " + " ".join(["key1"] * 600)
     for stage in ("instruction", "joint"):
@@ -207,6 +208,7 @@ def test_a_row_fits_exactly_where_its_tokens_do(toy: ModuleType, config: Any, qu
             assert decide(prompt, target) == (generator.length(prompt, target) <= generator.room)
 
 
+@pytest.mark.slow
 def test_held_out_figures_are_those_of_answers_and_of_the_choice(toy: ModuleType, config: Any) -> None:
     clara = begin(config(), "joint", None, "cpu")
     options = config().validate_on

@@ -105,6 +105,7 @@ def test_k_is_that_of_the_checkpoint_unless_told(tiny_clara: str, ground: Any, s
     assert one.usage.memory_tokens == K * M
 
 
+@pytest.mark.slow
 def test_scores_are_cosines_by_the_models_own_similarity(tiny_clara: str, ground: Any, services: Services) -> None:
     clara = Clara.load(Path(tiny_clara), "cpu")
     query = next(query for query in queries(ground) if query.candidates is not None)
@@ -156,6 +157,7 @@ def test_without_a_compressed_corpus_a_question_needs_candidates(tiny_clara: str
         answers(method, ground, [Query("q", "In which town?")])
 
 
+@pytest.mark.slow
 def test_parts_of_a_pipeline_share_one_model(tiny_clara: str) -> None:
     first = loaded(CheckpointOptions.model_validate({"model": tiny_clara}), "cpu")
     assert loaded(CheckpointOptions.model_validate({"model": tiny_clara}), "cpu") is first

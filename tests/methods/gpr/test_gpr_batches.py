@@ -116,6 +116,7 @@ def test_the_towers_may_begin_as_two_models(toy: ModuleType, base: str, tiny_mod
     assert not np.allclose(towers.encoded("question", ["moss"]), towers.encoded("triple", ["moss"]), atol=1e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("micro", [1, 3, 100])
 def test_a_batch_in_parts_has_the_loss_and_gradient_of_the_whole(toy: ModuleType, base: str, tmp_path: Path, micro: int) -> None:
     one = toy.trainer(toy.options(base, train={"micro_batch": micro}), tmp_path)

@@ -34,6 +34,7 @@ def test_relations_without_dots_or_with_too_many_keep_a_text(relation: str, text
 texts = st.text(alphabet="ab._ é", max_size=6)
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(
     st.lists(st.tuples(texts, texts, texts), min_size=1, max_size=12),

@@ -168,6 +168,7 @@ class Counting(Encoder):
         return super()._vectors(tower, texts, titles, batch_size)
 
 
+@pytest.mark.slow
 def test_every_triple_is_encoded_once_and_never_again(
     checkpoint: Path, corpus: TripleCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

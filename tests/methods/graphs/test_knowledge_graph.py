@@ -238,6 +238,7 @@ def test_a_file_that_is_no_graph_is_refused_by_name_and_field(tmp_path: Path, ch
         KnowledgeGraph.load(path)
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(st.lists(word, max_size=60), st.integers(1, 12), st.integers(0, 11), st.sampled_from([" ", "\n", " \n\n "]))
 def test_chunks_of_words_are_those_of_the_loaders(words: list[str], size: int, overlap: int, gap: str) -> None:

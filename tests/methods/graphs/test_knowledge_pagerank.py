@@ -178,6 +178,7 @@ def test_a_larger_teleport_needs_fewer_steps() -> None:
     assert steps[0] > steps[-2]
 
 
+@pytest.mark.slow
 def test_scores_do_not_depend_on_the_other_questions() -> None:
     matrix, chi = random_graph(60, 150, 15), restarts(60, 2 * COLUMNS + 3, 16)
     for tolerance in (1e-4, 1e-11):

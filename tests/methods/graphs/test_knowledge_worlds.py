@@ -143,6 +143,7 @@ def test_other_options_make_other_artefacts(told: Told, tmp_path: Path) -> None:
     assert all(len(one["large"].queries) == 2 for one in fewer if one)
 
 
+@pytest.mark.slow
 def test_an_unusable_reply_is_asked_for_once_more_and_then_recorded(told: Told, tmp_path: Path) -> None:
     graph = WorldsExtractor().extract("d", told.chunks)
     around = neighbourhoods_of(graph, told.questions[:2], AROUND, tmp_path)

@@ -57,6 +57,7 @@ def test_a_shared_beginning_is_computed_once_and_changes_nothing(stories: str, s
     assert passes[:2] == ([(1, prefix), (5, width - prefix)] if share else [(5, width), (5, 1)])
 
 
+@pytest.mark.slow
 def test_a_shared_beginning_is_not_used_where_layers_see_a_window_of_columns(tmp_path: Path, tiny_llama: str) -> None:
     import torch
     from transformers import AutoTokenizer, MistralConfig, MistralForCausalLM
@@ -103,6 +104,7 @@ def test_groups_save_as_many_tokens_as_the_best_cut_through_the_tree(drawn: list
     assert saved == cut([ids[:limit] for ids, limit in zip(sequences, limits, strict=True) if limit])
 
 
+@pytest.mark.slow
 def test_a_deep_tree_of_prefixes_is_grouped_without_recursion() -> None:
     sequences = [[7] * n for n in range(1, 3000)]
     (group,) = shared_prefixes(sequences, [len(ids) - 1 for ids in sequences])

@@ -27,6 +27,7 @@ PRICES = {"usd_per_million_prompt_tokens": 1e6, "usd_per_million_completion_toke
 # --- limits ---
 
 
+@pytest.mark.slow
 def test_a_run_stops_at_its_limit_and_loses_nothing(endpoint: Any, busy: ModuleType, tmp_path: Path) -> None:
     """A call may need 6 + 10 tokens and uses 12: five fit into 64 as spent, the sixth might not."""
     path = tmp_path / "cache.sqlite"

@@ -68,6 +68,7 @@ def test_the_endpoint_says_what_the_model_says(url: str, stories: str) -> None:
     assert not together[0].scripted
 
 
+@pytest.mark.slow
 def test_a_shorter_reply_is_the_beginning_of_a_longer_one(url: str) -> None:
     short = chat(url, max_tokens=5).complete(asked(STARTS[0]))[0]
     long = chat(url).complete(asked(STARTS[0]))[0]
@@ -76,6 +77,7 @@ def test_a_shorter_reply_is_the_beginning_of_a_longer_one(url: str) -> None:
     assert long.text != short.text
 
 
+@pytest.mark.slow
 def test_the_plain_client_can_continue_a_prompt(url: str, stories: str) -> None:
     import openai
 

@@ -95,6 +95,7 @@ def test_prompts_are_those_of_the_cards(preset: str, prompts: tuple[str, str]) -
     assert (config.prompt("query"), config.prompt("passage")) == prompts
 
 
+@pytest.mark.slow
 def test_pooling_and_prompts_of_a_preset_replace_those_of_a_folder(tiny_models: ModuleType, tmp_path: Path) -> None:
     folder = make(tmp_path / "model", tiny_models, "Bert", "bert")
     tiny_models.layout(folder, 64, [tiny_models.pooling("mean")], {"query": "moss ", "document": "stone "})
@@ -332,6 +333,7 @@ def test_a_preset_runs_as_dense_retrieval(tiny_models: ModuleType, tmp_path: Pat
     assert len(list((tmp_path / "artefacts" / "embeddings").iterdir())) == 1
 
 
+@pytest.mark.slow
 def test_two_sentence_transformers_may_be_the_two_sides(tiny_models: ModuleType, tmp_path: Path) -> None:
     sides = [make(tmp_path / name, tiny_models, "Bert", "bert", seed) for seed, name in enumerate(("query", "triple"))]
     encoder = Encoder(EncoderConfig(query_model=str(sides[0]), model=str(sides[1])), "cpu")

@@ -90,6 +90,7 @@ def test_passages_are_numbered_lines_with_titles() -> None:
     assert answer_prompt("Who?", PASSAGES[1:]).endswith("even.\n\nQuestion: Who?\nAnswer:")
 
 
+@pytest.mark.slow
 def test_the_pocket_reader_answers_offline_in_the_trained_format(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     reader = Component.of("pocket").build(Services(device="cpu"))

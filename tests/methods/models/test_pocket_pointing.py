@@ -77,6 +77,7 @@ def test_pointers_of_real_training_batches_point_at_their_answers(encode: Encode
                 assert batch.ids[row, place] == batch.target[row, column]
 
 
+@pytest.mark.slow
 def test_the_loss_is_the_attention_that_the_model_itself_computes(encode: Encoder) -> None:
     model = fresh_model(encode.size, 0, encode.bos, encode.eos, seed=3, layers=3)
     model.config._attn_implementation = "eager"

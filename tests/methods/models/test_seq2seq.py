@@ -102,6 +102,7 @@ def test_draws_belong_to_their_seeds(folder: str) -> None:
     assert [g.text for g in other] != one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [{}, {"share_prefixes": False}, {"token_budget": 1}, {"token_budget": 150}])
 def test_log_likelihoods_equal_a_loop_over_single_tokens(folder: str, mode: dict[str, Any]) -> None:
     loaded = load(folder)

@@ -44,6 +44,7 @@ def plain(folder: str, query: str, texts: list[str], **options: Any) -> np.ndarr
     return CrossEncoder(folder, device="cpu", **options).predict([(query, text) for text in texts])
 
 
+@pytest.mark.slow
 def test_scores_are_the_raw_scores_of_plain_predict(folder: str, texts: list[str]) -> None:
     import torch
 
@@ -125,6 +126,7 @@ def test_a_ranking_does_not_depend_on_the_queries_beside_it(folder: str, corpus:
     assert [set(found.ids) for found in together] == [set(given.ids) for given in rankings]
 
 
+@pytest.mark.slow
 def test_what_lies_below_the_depth_follows_in_its_order(folder: str, corpus: Corpus) -> None:
     reranker = Component.of("cross_encoder", {"model": folder, "depth": 5}).build(Services(device="cpu"))
     given = ranking("q", corpus)

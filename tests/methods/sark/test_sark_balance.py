@@ -66,6 +66,7 @@ def test_the_common_direction_lowers_both_losses_and_is_the_shortest(both: tuple
     assert square <= min(float(passage @ passage), float(listwise @ listwise)) + allowed
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(VECTORS)
 def test_exchanging_the_tasks_exchanges_their_weights(both: tuple[np.ndarray, np.ndarray]) -> None:
@@ -73,6 +74,7 @@ def test_exchanging_the_tasks_exchanges_their_weights(both: tuple[np.ndarray, np
     assert products(*both[::-1]).weight == pytest.approx(1 - products(*both).weight, abs=1e-5)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(VECTORS, st.floats(1, 20))
 def test_a_task_with_a_larger_gradient_never_counts_for_more(both: tuple[np.ndarray, np.ndarray], factor: float) -> None:

@@ -130,6 +130,7 @@ def test_fewer_questions_are_drawn_by_the_seed(tmp_path: Path) -> None:
     assert len(chosen) > 1
 
 
+@pytest.mark.slow
 def test_without_a_model_limited_rows_are_some_of_all(tmp_path: Path) -> None:
     benchmarks = training_benchmarks(["worlds/multihop:train"], {"worlds": WORLDS})
     data = offline(known=0.5).model_dump(mode="json")

@@ -125,6 +125,7 @@ def test_scaled_gradients_of_half_precision_leave_weight_and_norms_as_they_are(t
     assert toy.trainer(toy.calm(base), tmp_path / "b", process=Scaling())._step(0) == pytest.approx(plain, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_gradients_that_overflowed_give_no_figures_and_stop_nothing(
     toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

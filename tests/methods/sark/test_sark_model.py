@@ -77,6 +77,7 @@ def test_the_encoder_keeps_the_weights_of_its_base_and_loses_its_head(xlmr: str)
     assert not any("classifier" in name for name in model.state_dict())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", ["paper", "official"])
 def test_with_the_head_of_its_base_it_begins_where_the_base_ended(base: str, tmp_path: Path, head: str) -> None:
     ended = new_reranker(config(base, seed=1), "cpu").eval()

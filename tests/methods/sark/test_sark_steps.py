@@ -61,6 +61,7 @@ def test_a_step_of_8_rows_reads_112_sequences_within_the_budget(
         assert count * length <= 320 or count == 6
 
 
+@pytest.mark.slow
 def test_lists_of_different_lengths_are_read_apart(toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     short = [SarkRow(one.query, "", "", "", None, (one.list or ())[:3], one.question_id) for one in toy.ROWS[:2]]
     config = toy.calm(base)

@@ -202,6 +202,7 @@ def test_training_and_held_out_rows_have_limits_of_their_own(toy: ModuleType, ba
     assert source.limits == [8, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("material")
 def test_the_card_says_what_was_left_out(toy: ModuleType, base: str, tmp_path: Path) -> None:
     stage = train(toy.options(base, loss={"styles": False, "passage": False}), tmp_path, Source(toy.ROWS))

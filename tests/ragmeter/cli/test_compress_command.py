@@ -81,6 +81,7 @@ def test_another_folder_and_type_can_be_asked_for(checkpoint: str, tmp_path: Pat
     assert torch.isfinite(kept.memory(range(len(kept)))).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "says"), [(("--memory-dtype", "float8"), "--memory-dtype"), (("--picture", "x.svg", "--projection", "umap"), "projection")]
 )

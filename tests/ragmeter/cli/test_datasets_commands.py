@@ -99,6 +99,7 @@ def test_a_mistyped_name_or_verb_is_guessed(command):
     assert "verify" in command.refused("verfy").try_this
 
 
+@pytest.mark.slow
 def test_two_files_that_could_be_meant_are_said_to_be_unclear(command, native, monkeypatch, tmp_path):
     folder = tmp_path / "data" / "hotpotqa"
     folder.mkdir(parents=True)

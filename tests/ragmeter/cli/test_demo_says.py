@@ -20,6 +20,7 @@ def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ["demo", "--store", str(tmp_path / "store")]
 
 
+@pytest.mark.slow
 def test_it_says_what_comes_and_how_far_it_is(said: list[str]) -> None:
     done = CliRunner().invoke(app, said)
     told = " ".join(done.stderr.split())

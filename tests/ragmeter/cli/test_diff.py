@@ -85,6 +85,7 @@ def test_what_differs_in_settings_is_named_by_its_nested_key(ragmeter: Command) 
     ]
 
 
+@pytest.mark.slow
 def test_what_differs_in_numbers_is_the_paired_statistics(folder: str) -> None:
     store = Store(Path(folder))
     one, two = (queries.find_run(store, path(name)) for name in ("bm25", "random"))
@@ -174,6 +175,7 @@ def test_tables_are_written_in_every_format(ragmeter: Command, form: str, tmp_pa
         assert len(json.loads(text)["boards"]) == 2
 
 
+@pytest.mark.slow
 def test_an_unknown_format_or_place_is_wrong_usage(ragmeter: Command, tmp_path: Path) -> None:
     done = ragmeter("table", "--format", "latx")
     assert done.code == 2
@@ -193,6 +195,7 @@ def test_no_metric_is_not_every_metric(ragmeter: Command, line: str) -> None:
     assert "no metric is named" in done.err
 
 
+@pytest.mark.slow
 def test_data_without_published_figures_say_so(ragmeter: Command) -> None:
     done = ragmeter("table", "--published")
     assert done.code == 0, done.err

@@ -151,6 +151,7 @@ def test_junit_and_summary_say_the_same_as_the_exit_code(gate: Command, tmp_path
     assert text.count("\n| ") == 5
 
 
+@pytest.mark.slow
 def test_a_blessed_baseline_is_a_name_that_moves(ragmeter: Command, gate: Command) -> None:
     assert ragmeter("bless", "main", path("bm25"), "--note", "first").code == 0
     done = gate("main", path("random"), "--metric", "recall@5", "--margin", "1pp")

@@ -39,6 +39,7 @@ def test_the_gate_lists_what_was_scored_once(ragmeter: Command) -> None:
     assert done.err.count("em(rules=squad)#v1") == 1
 
 
+@pytest.mark.slow
 def test_names_of_runs_are_offered_and_a_hash_for_a_hash(ragmeter: Command, store: Any) -> None:
     said = ragmeter("diff", "nothing-like-it", "bm25").err
     first = min(row.path for row in queries.runs(store))

@@ -228,6 +228,7 @@ def test_a_drop_is_held_against_the_references_question_by_question(
     assert "did you mean 'base'" in missing.err
 
 
+@pytest.mark.slow
 def test_content_loss_is_told_apart_and_the_parts_add_up(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
     (table,) = style_drops(full, "e", ["em"], styles=["informal"])
     for row in table.rows:
@@ -322,6 +323,7 @@ def test_without_both_tellings_there_is_no_drop(
         style_curves(store, "e", "k")
 
 
+@pytest.mark.slow
 def test_a_curve_over_shares_ends_in_formal_candidates(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
     informal, humor = style_curves(full, "e", "formal", ["em"])
     assert informal.title.startswith("worlds/multihop:test, informal")

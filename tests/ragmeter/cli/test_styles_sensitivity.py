@@ -57,6 +57,7 @@ def test_a_real_run_keeps_what_survived_and_the_given_order_never_drops(ragmeter
     assert {run.status for run in board} == {FINISHED}
 
 
+@pytest.mark.slow
 def test_sensitivity_of_named_rerankers_and_of_an_experiments(ragmeter: Command, ran: Path) -> None:
     asked = ("styles", "sensitivity", "worlds/multihop:test", "--limit", "3")
     done = ragmeter(*asked, "--reranker", "bm25_reranker", "--set", "b=0", "--style", "informal", "--style", "humor", "--json")
@@ -74,6 +75,7 @@ def test_sensitivity_of_named_rerankers_and_of_an_experiments(ragmeter: Command,
     assert f"{of_experiment['rerankers'][0]['tau']['value']:.3f}" in shown
 
 
+@pytest.mark.slow
 def test_sensitivity_on_parallel_passages_counts_a_chapter_as_one_observation(ragmeter: Command, data_folder: Path) -> None:
     file = data_folder / "sark_style" / "bible_genesis.jsonl"
     done = ragmeter("styles", "sensitivity", "parallel_style/bible:test", "--path", str(file), "--limit", "34",

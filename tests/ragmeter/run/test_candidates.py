@@ -42,6 +42,7 @@ def test_what_is_no_retriever_or_preset_is_refused(text: str, what: str) -> None
         read_setting(text, "x.yaml:3")
 
 
+@pytest.mark.slow
 def test_the_retriever_of_a_preset_is_the_one_that_searches() -> None:
     pytest.importorskip("bm25s")
     benchmark = registry.load("worlds/multihop:test").limited(20)

@@ -209,6 +209,7 @@ def test_a_new_answer_is_judged_anew(small: ModuleType, store: Store) -> None:
     assert len(small.rows(store, "judge_calls")["judge_calls"]) == small.QUESTIONS
 
 
+@pytest.mark.slow
 def test_a_question_that_failed_is_in_the_judging_too(small: ModuleType, store: Store) -> None:
     run = small.runs(store, "bm25")[0].run
     first = store.predictions(run)[0].question_id

@@ -171,6 +171,7 @@ def test_the_same_work_twice_in_one_experiment_is_refused() -> None:
         tasks_of(experiment.parse(FILE.replace("{id: random}", "{id: bm25, name: again}"), "x"))
 
 
+@pytest.mark.slow
 def test_a_new_metric_is_scored_without_answering_again(finished: Store) -> None:
     outcomes = run(finished, FILE.replace("mrr@10]", "mrr@10, cover_em]"))
     assert [outcome.answered for outcome in outcomes] == [0, 0, 0]
@@ -230,6 +231,7 @@ def test_a_method_that_breaks_is_recorded_and_the_next_one_runs(store: Store, sc
     assert (broken.status, broken.error, broken.done) == (FAILED_RUN, "out of luck", 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["silent", "twice", "stranger"])
 def test_a_method_that_breaks_the_contract_is_told_so(store: Store, scratch: None, fault: str) -> None:
     @register("test_faulty", kind="method", summary="breaks the contract")

@@ -129,6 +129,7 @@ def ask(truth: WorldTruth, question: str, *passages: Passage) -> str:
         return reader.read([Query("q", question)], [Context("q", passages)])[0].text
 
 
+@pytest.mark.slow
 def test_it_answers_from_evidence_alone_unless_told_otherwise(truth: WorldTruth) -> None:
     corpus = truth.benchmarks[0].corpus
     asked = next(q for q in truth.questions.values() if q.type == "bridge" and q.answerable)

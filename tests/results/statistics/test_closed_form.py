@@ -23,6 +23,7 @@ def methods(questions: int = 400, number: int = 6, seed: int = 0, gaps: float = 
     return np.where(rng.random(scores.shape) < gaps, np.nan, scores)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gaps", [0.0, 0.1])
 @pytest.mark.parametrize("clustered", [False, True])
 def test_means_and_differences_are_those_of_resampling(gaps: float, clustered: bool) -> None:
@@ -62,6 +63,7 @@ def test_what_is_right_or_wrong_is_the_exact_sign_test() -> None:
         assert pairs.p[i, j] == pytest.approx(binomtest(wins, wins + losses).pvalue)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(-3, 3), min_size=2, max_size=10))
 @settings(deadline=None)
 def test_no_p_value_is_below_what_all_sign_flips_could_give(deltas: list[int]) -> None:

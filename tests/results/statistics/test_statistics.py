@@ -15,6 +15,7 @@ from results.statistics.intervals import difference, differences, estimate, esti
 scores = st.lists(st.floats(0, 1), min_size=2, max_size=40)
 
 
+@pytest.mark.slow
 def test_interval_agrees_with_scipys_percentile_bootstrap() -> None:
     values = np.random.default_rng(3).random(400)
     ours = estimate(values, seed=1)

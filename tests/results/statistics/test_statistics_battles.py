@@ -118,6 +118,7 @@ def test_repetitions_are_rated_one_by_one() -> None:
     assert math.isnan(judged([WIN, WIN]).repetitions.decided_sd)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(rows_of_battles)
 def test_many_pairs_are_counted_as_a_plain_loop_counts_each(rows: Rows) -> None:
@@ -135,6 +136,7 @@ def test_many_pairs_are_counted_as_a_plain_loop_counts_each(rows: Rows) -> None:
             assert one.with_ties.value == pytest.approx((one.wins + one.ties / 2) / one.n)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(rows_of_battles)
 def test_naming_the_methods_the_other_way_round_swaps_wins_and_losses(rows: Rows) -> None:
@@ -149,6 +151,7 @@ def test_naming_the_methods_the_other_way_round_swaps_wins_and_losses(rows: Rows
             assert one.with_ties.value + other.with_ties.value == pytest.approx(1 - one.none / one.n)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(rows_of_battles, st.randoms(use_true_random=False))
 def test_the_order_of_rows_changes_nothing(rows: Rows, random: object) -> None:

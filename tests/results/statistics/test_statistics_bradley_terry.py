@@ -312,6 +312,7 @@ def test_intervals_cover_as_stated(questions: int, floor: float, sets: int) -> N
     assert floor - chance < share < 0.975 + chance
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.integers(1, 4), st.integers(0, 5), st.sampled_from([0.0, 0.5, 1.0])), min_size=1, max_size=25)
@@ -353,6 +354,7 @@ def test_what_means_nothing_is_refused(change: dict[str, object], complaint: str
         bradley_terry(**(rows | change))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_the_benchmark_compares_equal_results(capsys: pytest.CaptureFixture[str]) -> None:
     assert benchmark(["--quick"]) == 0
     assert "DIFFERENT" not in capsys.readouterr().out

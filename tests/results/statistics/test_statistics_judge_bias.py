@@ -41,6 +41,7 @@ def test_a_judge_who_repeats_himself_has_no_repetition_variance() -> None:
     assert coin.variance.value == pytest.approx(0.25, abs=0.03)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from([0.0, 0.5, 1.0, gap])), min_size=1, max_size=40))
 def test_repetition_variance_is_that_of_a_plain_loop(rows: list[tuple[int, float]]) -> None:
@@ -118,6 +119,7 @@ def test_length_preference_counts_decided_battles_of_unequal_length() -> None:
     assert found.longer_wins.n == 3
 
 
+@pytest.mark.slow
 def test_a_better_method_that_writes_more_is_no_preference_for_length() -> None:
     rng = np.random.default_rng(3)
     rows = 3000

@@ -85,6 +85,7 @@ def test_other_questions_of_the_same_benchmark_are_another_board(ours: Store) ->
         require_board(ours, card(limit=4), registry.load("worlds/multihop:validation").limited(4).fingerprint)
 
 
+@pytest.mark.slow
 def test_a_preview_has_the_numbers_that_the_board_shows_afterwards(
     ours: Store, target: Target, tmp_path: Path, rows: Callable[..., Path]
 ) -> None:

@@ -83,6 +83,7 @@ def test_a_submission_is_stored_with_its_card_and_shown_on_the_board(store: Stor
     assert {metric: cell.estimate.value for metric, cell in cells.items()} == pytest.approx(report.means)
 
 
+@pytest.mark.slow
 def test_the_same_again_changes_nothing_and_a_changed_one_wants_a_new_version(store: Store, world: Benchmark) -> None:
     report = check(world, perfect(world))
     assert keep(store, world, report).outcome == "stored"
@@ -144,6 +145,7 @@ def row_of(store: Store, run: str) -> queries.RunRow:
     return next(row for row in queries.runs(store) if row.run == run)
 
 
+@pytest.mark.slow
 def test_a_submission_that_our_run_confirms_becomes_verified(store: Store, world: Benchmark) -> None:
     run = keep(store, world, check(world, perfect(world))).run
     our_run(store, world, lambda number, question: gold_text(question))

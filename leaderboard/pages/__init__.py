@@ -1,4 +1,7 @@
-"""The pages of the leaderboard: `app.py` starts them, each is a file with `render`."""
+"""The pages of the leaderboard: `app.py` starts them, each is a file with `render`.
+
+Streamlit may show a string that stands alone in a file that it runs, so what a page's constants are is said in comments.
+"""
 
 from __future__ import annotations
 

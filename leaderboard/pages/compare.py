@@ -16,8 +16,8 @@ from results.queries import RunRow
 QUESTIONS_PAGE = "question.py"
 LEAST, MOST = 2, 6
 AT_FIRST = 3
+# Questions listed at a time.
 PAGE = 15
-"""Questions listed at a time."""
 
 
 def render() -> None:

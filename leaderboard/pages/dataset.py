@@ -11,8 +11,8 @@ from leaderboard.views import dataset as dataset_view
 from leaderboard.widgets import enter, permalink, show
 from results.provenance import DatasetFacts
 
+# Questions shown at a time.
 SAMPLES = 5
-"""Questions shown at a time."""
 
 
 def render() -> None:

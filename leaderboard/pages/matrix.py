@@ -20,8 +20,8 @@ from results.board import is_called
 from results.contestants import COSTS
 from results.matrix import Correction, Matrix
 
+# What clicks in the table may change.
 ACTS = ("view", "board", "metric", "sort", "order", "first", "pin", "hide", *widgets.FILTERS)
-"""What clicks in the table may change."""
 METHODS_PAGE = "method.py"
 
 

@@ -20,10 +20,10 @@ from results.gate import Decided
 from results.provenance import Result
 from results.queries import RunRow, UserError
 
+# Checkpoints whose curves are drawn together.
 _CURVES = 6
-"""Checkpoints whose curves are drawn together."""
+# Figures that are drawn first where there are several.
 _FIRST = ("loss",)
-"""Figures that are drawn first where there are several."""
 
 
 @st.cache_data(show_spinner=False, max_entries=4)

@@ -17,12 +17,12 @@ from leaderboard.widgets import Chosen, bar, choose, permalink, show
 from results.queries import QuestionRow
 
 ANY = "any"
+# Questions listed at a time.
 PAGE = 50
-"""Questions listed at a time."""
+# Methods whose score stands beside a question in the list; more are read in its table.
 MOST_SQUARES = 24
-"""Methods whose score stands beside a question in the list; more are read in its table."""
+# Runs whose evidence is open at first.
 _OPENED = 2
-"""Runs whose evidence is open at first."""
 
 
 def render() -> None:

@@ -23,16 +23,16 @@ from results.store import Store
 
 ANY = "any"
 NONE = "-"
+# Runs listed at a time.
 PAGE = 25
-"""Runs listed at a time."""
+# How often what goes on is looked at.
 EVERY_S = 2.0
-"""How often what goes on is looked at."""
+# How often it is looked whether something has begun.
 IDLE_S = 10.0
-"""How often it is looked whether something has begun."""
+# Questions shown on which two runs differ most.
 APART = 8
-"""Questions shown on which two runs differ most."""
+# Other runs offered for a comparison; the browser is sent all of their names with every change.
 NEAREST = 300
-"""Other runs offered for a comparison; the browser is sent all of their names with every change."""
 
 
 @st.cache_resource(show_spinner=False, max_entries=16)

@@ -207,7 +207,7 @@ def test_our_packages_are_those_beside_ragmeter_in_a_session_and_in_commands(use
 def test_our_packages_are_those_beside_ragmeter_on_pages(users_folder: Path) -> None:
     code = (
         "from streamlit.testing.v1 import AppTest\n"
-        f"page = AppTest.from_file({str(ROOT / 'leaderboard' / 'app.py')!r}, default_timeout=60).run()\n"
+        f"page = AppTest.from_file({str(ROOT / 'leaderboard' / 'pages' / 'app.py')!r}, default_timeout=60).run()\n"
         "print([error.message for error in page.exception])"
     )
     done = _there(users_folder, "-c", code)

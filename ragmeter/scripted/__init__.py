@@ -267,7 +267,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     with server, suppress(KeyboardInterrupt):
         server.serve_forever()
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

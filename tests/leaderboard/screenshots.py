@@ -112,7 +112,7 @@ def settled(page: Any) -> None:
         page.wait_for_selector(idle, timeout=60_000)
         page.wait_for_selector(spinner, state="detached", timeout=60_000)
         # What was just clicked may not have reached the server yet.
-        page.wait_for_timeout(700)
+        page.wait_for_timeout(300)
         if page.locator(idle).count() and not page.locator(spinner).count():
             return
     raise TimeoutError("the page's script does not come to rest")

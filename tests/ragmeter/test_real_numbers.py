@@ -108,7 +108,7 @@ def test_the_table_on_real_records_is_reproduced_by_an_independent_script(
     name, _, split = reference.partition(":")
     (tmp_path / "x.yaml").write_text(
         f"name: real\nbenchmarks: [{{id: {name}, split: {split}, setting: distractor, config: {{path: {path}}}}}]\n"
-        "methods: [{id: bm25}, {id: dense}, {id: hybrid}]\nmetrics: [f1(rules=hotpotqa), recall@5]\n"
+        "methods: [{id: bm25, reader: extractive}, {id: dense, reader: extractive}]\nmetrics: [f1(rules=hotpotqa), recall@5]\n"
     )
 
     done = call("run", str(tmp_path / "x.yaml"), "--json", "--store", str(tmp_path / "store"))

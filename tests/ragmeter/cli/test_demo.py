@@ -53,31 +53,6 @@ def test_every_part_compares_with_a_method_that_is_not_trained(tmp_path: Path) -
         assert METHODS.get(reference.composition.method.id).kind != "control"
 
 
-@pytest.mark.slow
-def test_without_training_baselines_alone_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RAGMETER_DATA", raising=False)
-    parts = {name: PARTS[name] for name in ("demo-styles", "demo-compression")}
-    monkeypatch.setattr(demo, "PARTS", parts)
-    store = tmp_path / "store"
-    command = ["demo", "--no-training", "--limit", "2", "--store", str(store)]
-    done = CliRunner().invoke(app, [*command, "--json"])
-    assert done.exit_code == 0, done.output
-    shown = json.loads(done.stdout)["experiments"]
-    assert [one["experiment"] for one in shown] == list(parts)
-    methods = {row["method"] for one in shown for board in one["boards"] for row in board["rows"]}
-    assert {"cosine", "Full text"} <= methods
-    assert "SARK" not in methods
-    assert "CLaRa" in methods
-    assert not (store / "checkpoints").exists()
-    again = CliRunner().invoke(app, command)
-    assert again.exit_code == 0
-    assert "leaderboard: " in again.stdout
-    assert "minutes of training" not in again.stdout
-    assert "What ships, untrained here" in again.stdout
-    assert "What informal passages cost" in again.stdout
-    assert "What is read, and what is made of it" in again.stdout
-
-
 def test_real_samples_that_are_not_here_are_left_out_and_a_fault_in_them_costs_the_rest_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

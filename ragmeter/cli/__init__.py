@@ -1,7 +1,7 @@
-"""The command `ragmeter`: bare nouns list, verbs do. Heavy imports happen inside the commands.
+"""The command `ragmeter`: thirteen groups, of which only the one that was typed is imported.
 
-The files here are the commands with their arguments, `commands/` is what they do. How a command ends, and with which
-exit code: `errors.py`.
+A module a group; a command's declaration is its body. What a group does when it is called alone, and the options that
+every command has: `options.py`. How a command ends, and with which exit code: `errors.py`.
 """
 
 from __future__ import annotations
@@ -12,40 +12,42 @@ import re
 import sys
 from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from pathlib import Path
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
-from ragmeter.cli import options as completion
-from ragmeter.cli.data import datasets_app
 from ragmeter.cli.errors import BROKE, FINE, ended, tolerant
-from ragmeter.cli.gate import bless, checkpoints_app, diff, gate
-from ragmeter.cli.judge import annotate_app, judge_app, score
-from ragmeter.cli.list import experiments, methods, metrics, published, report
-from ragmeter.cli.options import (
-    AllCommands,
-    App,
-    Commands,
-    DeviceOption,
-    Experiment,
-    JsonOption,
-    LimitOption,
-    MetricsOption,
-    OfflineOption,
-    OverSeedsOption,
-    ProfileOption,
-    QuietOption,
-    ReferenceOption,
-    RunArgument,
-    StoredExperiment,
-    StoreOption,
-    VerboseOption,
-)
-from ragmeter.cli.store import cache_app, results_app
-from ragmeter.cli.styles import styles_app
-from ragmeter.cli.submit import submission_app, submit, trec_app
-from ragmeter.cli.train import compress, explain, synthesise_app, train
+from ragmeter.cli.options import Commands
+
+GROUPS: dict[str, dict[str, str]] = {
+    "Measure": {
+        "demo": "Train the four approaches small and measure them beside baselines.",
+        "run": "Run an experiment, continue one, or say with --dry-run what it would take.",
+    },
+    "Look": {
+        "results": "Tables of what was measured; show a run, compare two, report, tag, export.",
+        "leaderboard": "Serve the leaderboard on a store as web pages.",
+    },
+    "Decide": {"gate": "Decide whether a candidate is worse than a baseline (exit codes 0, 100, 101)."},
+    "Bring": {
+        "submit": "Submit predictions made elsewhere: template, check, add, verify, bundle.",
+        "data": "Data: download, check, look at, restyle and synthesize it.",
+    },
+    "Methods": {
+        "train": "Train an approach, stage after stage; list and check checkpoints.",
+        "method": "A method at work: check it, build its index, explain one retrieval.",
+        "judge": "Judge or score stored answers; win rates, judge cards, labels by people.",
+    },
+    "Find": {
+        "list": "List datasets, methods, metrics, experiments, runs, judges, checkpoints, trainings.",
+        "store": "What a store holds: export, import, delete runs and model replies.",
+        "doctor": "Say what is installed, what is missing and what to do about it.",
+    },
+}
+"""The page `ragmeter --help`: by section, the module of each name in this folder and what it is for."""
+NAMES = tuple(name for groups in GROUPS.values() for name in groups)
+
 
 # -- The Tab key: what a shell asks, and an answer that holds nothing but the words that fit --
 # Typer speaks with the shells; `options.py` says which names there are. Here is what lies between. Whatever goes
@@ -113,26 +115,51 @@ def _for_bash(found: Sequence[str], word: str) -> Iterator[str]:
         yield rest if word[:1] in ("'", '"') else _SPECIAL.sub(lambda special: f"\\{special[0]}", rest)
 
 
-# -- The command `ragmeter`: bare nouns list, verbs do. Heavy imports happen inside the commands --
+# -- The groups --------------------------------------------------------------------------------------------------
 
 
-app = App(
+class _Root(Commands):
+    """The groups, imported one by one as they are asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names in the order of the help page."""
+        return list(NAMES)
+
+    def get_command(self, ctx: Any, name: str) -> Any:
+        """The group or command of a name; None where there is none."""
+        if name in NAMES and name not in self.commands:
+            self.commands[name] = typer.main.get_command(import_module(f"ragmeter.cli.{name}").app)
+            self.commands[name].name = name
+        return self.commands.get(name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the sections of the help page."""
+        for title, groups in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl(list(groups.items()), col_max=14)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Complete names without importing what they name."""
+        (item, *_) = super(typer.core.TyperGroup, self).shell_complete(ctx, "--help") or [None]
+        names = [name for name in NAMES if name.startswith(incomplete)]
+        options = super(typer.core.TyperGroup, self).shell_complete(ctx, incomplete) if incomplete.startswith("-") else []
+        return options or [type(item)(name) for name in names]
+
+
+app = typer.Typer(
     name="ragmeter",
-    cls=AllCommands,
+    cls=_Root,
     help="Benchmark and evaluation harness, with a leaderboard, for retrieval-augmented generation.",
-    epilog="New here? `ragmeter demo` measures something in minutes, `ragmeter doctor` says what is missing. Every "
-    "command has --json, --store and --help. Exit codes: 0 fine, 1 broke, 2 wrong usage or input, 100 and 101 from "
+    epilog="New here? `ragmeter demo` measures something in minutes, `ragmeter doctor` says what is missing. Called alone, a "
+    "group does its most useful thing. Exit codes: 0 fine, 1 broke, 2 wrong usage or input, 3 incomplete, 100 and 101 from "
     "gate, 130 interrupted.",
-    no_args_is_help=True,
+    no_args_is_help=False,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     # Help is plain text: "name[/subset]" is no markup.
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-check_app = App(help="Conformance: does a method or dataset keep the contract?", no_args_is_help=True)
-app.add_typer(check_app, name="check", cls=Commands)
-app.add_typer(results_app, name="results", cls=Commands)
-app.add_typer(cache_app, name="cache", cls=Commands)
 
 
 def _version(wanted: bool) -> None:
@@ -145,250 +172,12 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def ragmeter(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")] = False,
 ) -> None:
     """Run one of the commands."""
-
-
-@app.command(offline=True)
-def run(
-    experiment: Experiment,
-    profile: ProfileOption = None,
-    limit: LimitOption = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what the store holds of these tasks and begin again.")] = False,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Ask questions that failed again.")] = False,
-    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first task that breaks.")] = False,
-    device: DeviceOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
-) -> None:
-    """Run an experiment: answer what is not answered yet, score it, print the table."""
-    from ragmeter.cli.commands import run as running
-
-    request = running.RunRequest(experiment, profile, limit, fresh, retry_failed, fail_fast, device)
-    raise typer.Exit(running.run(request, store, as_json, quiet, verbose))
-
-
-@app.command(offline=True)
-def plan(
-    experiment: Experiment,
-    profile: ProfileOption = None,
-    limit: LimitOption = None,
-    check: Annotated[bool, typer.Option("--check", help="End with 2 if anything is missing that it needs.")] = False,
-    device_class: Annotated[
-        str | None, typer.Option(help="The GPU that hours are for: h100 (default), h200, a100, l40s, l4, 4090, v100.")
-    ] = None,
-    utilisation: Annotated[
-        float | None, typer.Option(help="Share of its peak that is reached in training and reading; default 0.4.")
-    ] = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Show what an experiment would take, what of it is done, and what it lacks here, without running anything."""
-    from ragmeter.cli.commands import run as planning
-
-    request = planning.PlanRequest(experiment, profile, limit, check, device_class, utilisation)
-    raise typer.Exit(planning.plan(request, store, as_json))
-
-
-@app.command(offline=True)
-def resume(
-    experiment: StoredExperiment = None,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Ask questions that failed again.")] = False,
-    device: DeviceOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
-) -> None:
-    """Continue an experiment that was interrupted, from the file text kept in the store."""
-    from ragmeter.cli.commands import run as running
-
-    raise typer.Exit(running.resume(experiment, retry_failed, device, store, as_json, quiet, verbose))
-
-
-@app.command(offline=True)
-def demo(
-    limit: LimitOption = None,
-    device: DeviceOption = None,
-    training: Annotated[bool, typer.Option("--training/--no-training", help="Train the approaches first, or leave them out.")] = True,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
-) -> None:
-    """Train the four approaches small and measure them beside baselines (RAGMETER_DATA: on real samples, too)."""
-    from ragmeter.cli.commands import demo
-
-    raise typer.Exit(demo.demo(demo.Request(limit, device, training), store, as_json, quiet, verbose))
-
-
-@app.command()
-def table(
-    experiment: StoredExperiment = None,
-    metrics: MetricsOption = None,
-    every: Annotated[bool, typer.Option("--all", help="Every run in the store, whatever its experiment.")] = False,
-    form: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            help="text, csv, markdown, latex or json.",
-            autocompletion=completion.words("text", "csv", "markdown", "latex", "json"),
-        ),
-    ] = "text",
-    output: Annotated[Path | None, typer.Option(help="Write to this file instead of printing.")] = None,
-    published: Annotated[bool, typer.Option("--published", help="Ours beside the papers' figures.")] = False,
-    over_seeds: OverSeedsOption = False,
-    reference: ReferenceOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Print an experiment's tables: value ± 95 % interval, and the paired difference to the reference."""
-    from ragmeter.cli.commands import results
-
-    request = results.Request(experiment, metrics, every, form, output, published, over_seeds, reference)
-    results.table(request, store, as_json)
-
-
-@app.command()
-def runs(
-    experiment: Annotated[
-        str | None, typer.Argument(help="Only those of this experiment.", autocompletion=completion.stored_experiments)
-    ] = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """List the runs in the store."""
-    from ragmeter.cli.commands import results
-
-    results.runs(experiment, store, as_json)
-
-
-@app.command()
-def show(
-    run: RunArgument,
-    question: Annotated[str | None, typer.Option(help="Show this question: its gold, the answer, the evidence.")] = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Show a run: what it was, what it scored, where it comes from; or one of its questions."""
-    from ragmeter.cli.commands import results
-
-    results.show(run, question, store, as_json)
-
-
-@app.command()
-def serve(
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8501,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    browser: Annotated[bool, typer.Option("--open", help="Open a browser window on it.")] = False,
-    allow_submissions: Annotated[
-        bool, typer.Option("--allow-submissions", help="Let whoever reaches the address check and store submissions.")
-    ] = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """Serve the leaderboard on this store; read-only unless submissions are allowed."""
-    from leaderboard.server import serve as start
-    from ragmeter.cli.commands.results import expect_store
-    from ragmeter.console import emit
-    from results import store_folder
-
-    def told(url: str) -> None:
-        emit({"url": url, "store": str(store_folder(store))}, as_json, lambda: None)
-
-    expect_store(store_folder(store), quiet)
-
-    # In a process of its own, and never from a folder in which a stranger's file could be taken for a module.
-    submit = [sys.executable, "-P", "-m", "ragmeter.cli", "submit"] if allow_submissions else None
-    raise typer.Exit(
-        start(store_folder(store), port=port, host=host, open_browser=browser, submit=submit, on_start=told if as_json else None)
-    )
-
-
-@app.command("serve-model")
-def serve_model(
-    path: Annotated[str, typer.Argument(help="Folder or hub id of a causal language model.")],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    name: Annotated[str | None, typer.Option(help="What clients call the model (default: its folder's name)")] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Longest reply, whatever a request asks for.")] = 256,
-    batch_size: Annotated[int, typer.Option(min=1, help="Requests generated at once.")] = 8,
-    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16, float16 or auto (default: by device)")] = None,
-    device: DeviceOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """Serve a local language model as an OpenAI-compatible endpoint."""
-    from ragmeter.cli.commands import results
-
-    options = {"max_new_tokens": max_tokens, "batch_size": batch_size, "dtype": dtype}
-    raise typer.Exit(results.serve_model(path, options, name, host, port, device, as_json, quiet))
-
-
-@app.command()
-def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Say what is installed, what is missing and what to do about it."""
-    from ragmeter.cli.commands import doctor as diagnosis
-
-    raise typer.Exit(diagnosis.doctor(store, as_json))
-
-
-app.add_typer(datasets_app, name="datasets")
-app.command()(methods)
-app.command()(metrics)
-app.command()(experiments)
-app.command()(published)
-app.add_typer(judge_app, name="judge", cls=Commands)
-app.add_typer(annotate_app, name="annotate", cls=Commands)
-app.add_typer(styles_app, name="styles", cls=Commands)
-app.add_typer(synthesise_app, name="synthesise", cls=Commands)
-app.command()(score)
-app.command(offline=True)(compress)
-app.command()(report)
-app.command()(train)
-app.command()(explain)
-app.command()(submit)
-app.command()(gate)
-app.command()(diff)
-app.command()(bless)
-app.add_typer(checkpoints_app, name="checkpoints", cls=Commands)
-app.add_typer(submission_app, name="submission", cls=Commands)
-app.add_typer(trec_app, name="trec", cls=Commands)
-
-
-@check_app.command("method")
-def check_method(
-    name: Annotated[str, typer.Argument(help="A registered method.", autocompletion=completion.methods)],
-    config: Annotated[str | None, typer.Option(help="Its options as JSON.")] = None,
-    as_json: JsonOption = False,
-    store: StoreOption = None,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
-) -> None:
-    """Check that a method keeps the contract."""
-    from ragmeter.cli.commands import list
-
-    raise typer.Exit(list.method(name, config, as_json))
-
-
-@check_app.command("dataset")
-def check_dataset(
-    name: Annotated[str, typer.Argument(help="A data reference: name[/subset][:split].", autocompletion=completion.references)],
-    config: Annotated[str | None, typer.Option(help="Its options as JSON.")] = None,
-    offline: OfflineOption = False,
-    as_json: JsonOption = False,
-    store: StoreOption = None,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
-) -> None:
-    """Check that a dataset keeps the contract."""
-    from ragmeter.cli.commands import list
-
-    raise typer.Exit(list.dataset(name, config, as_json))
+    if context.invoked_subcommand is None:
+        sys.stdout.write(context.get_help() + "\n")
 
 
 def main() -> None:

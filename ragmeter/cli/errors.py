@@ -22,9 +22,41 @@ FINE, BROKE, WRONG, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
 
 _PARSER_ERROR: Any = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
 """What typer's parser raises; newer typers bring it along, older ones take it from click."""
-_HELP_ONLY = "NoArgsIsHelpError"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NAMED = re.compile(r"No such (command|option):? '?([^'\s]+?)'?[. ]")
+
+
+MOVED = {
+    "plan": "run FILE --dry-run", "resume": "run --resume", "table": "results", "show": "results show",
+    "diff": "results compare", "published": "results paper", "bless": "results tag", "report": "results report",
+    "serve": "leaderboard", "serve-model": "method serve", "score": "judge score", "judge list": "list judges",
+    "judge table": "judge win-rates", "checkpoints": "list checkpoints", "checkpoints add": "train checkpoints add",
+    "checkpoints verify": "train checkpoints check", "methods": "list methods", "metrics": "list metrics",
+    "experiments": "list experiments", "runs": "list runs", "datasets": "list datasets", "datasets list": "list datasets",
+    "datasets show": "list datasets NAME", "datasets fetch": "data download", "datasets verify": "data check",
+    "datasets stats": "data stats", "datasets sample": "data sample", "datasets corpus": "data build-corpus",
+    "datasets contamination": "data overlap", "styles": "data restyle", "styles rewrite": "data restyle",
+    "styles quality": "data style-quality", "styles mix": "data mix", "styles export": "data style-export",
+    "styles import": "data style-pairs", "styles drops": "results style", "styles curve": "results style curve",
+    "styles sensitivity": "results style sensitivity", "annotate": "judge labels", "annotate export": "judge labels export",
+    "annotate import": "judge labels import", "synthesise": "data synthesize", "synthesise clara": "data synthesize",
+    "explain": "method explain", "compress": "method index", "submission": "submit template",
+    "submission template": "submit template", "submission bundle": "submit bundle", "trec": "results export --format trec",
+    "trec export": "results export --format trec", "trec import": "submit add --format trec",
+    "results merge": "store import", "results prune": "store prune", "results vacuum": "store prune",
+    "cache": "store replies", "cache show": "store replies", "cache tape": "store replies export",
+    "cache load": "store replies import", "cache prune": "store replies prune", "check": "method check",
+    "check method": "method check", "check dataset": "data check",
+}  # fmt: skip
+"""Commands of before, and where each of them is now."""
+
+
+def moved(path: str, word: str) -> str | None:
+    """Where the command of before is now that a word behind a command's path was; None where there was none."""
+    before = f"{path} {word}".split()[1:]
+    at = sys.argv.index(word) if word in sys.argv else len(sys.argv)
+    longer = " ".join([*before, *sys.argv[at + 1 : at + 2]])
+    return MOVED.get(longer) or MOVED.get(" ".join(before))
 
 
 def tolerant() -> None:
@@ -38,7 +70,7 @@ def ended(app: Any) -> int:
     """Run the command line, a Typer or the command made of one; returns the exit code."""
     as_json = "--json" in sys.argv
     try:
-        code = _called(app)
+        code = app(standalone_mode=False, prog_name="ragmeter")
         # What is still to be written is written here, where somebody can be told that it cannot.
         sys.stdout.flush()
     except BrokenPipeError:
@@ -55,17 +87,6 @@ def ended(app: Any) -> int:
     if code == INTERRUPTED:
         _stopped("interrupted", as_json)
     return code if isinstance(code, int) else FINE
-
-
-def _called(app: typer.Typer) -> Any:
-    """What the command line returns; where nothing was given, what may be given is the answer."""
-    try:
-        return app(standalone_mode=False, prog_name="ragmeter")
-    except _PARSER_ERROR as error:
-        if type(error).__name__ != _HELP_ONLY:
-            raise
-        sys.stdout.write(error.format_message() + "\n")
-        return WRONG
 
 
 def _to_nowhere() -> None:
@@ -116,7 +137,7 @@ def _command(app: Any) -> str:
     path: str = "ragmeter"
     group: Any = typer.main.get_command(app) if isinstance(app, typer.Typer) else app
     for word in sys.argv[1:]:
-        group = getattr(group, "commands", {}).get(word)
+        group = group.get_command(None, word) if hasattr(group, "get_command") else None
         if group is None:
             break
         path += f" {word}"
@@ -137,8 +158,10 @@ def wrong_usage(error: Any, app: Any) -> UserError:
     found = _NAMED.match(message + " ")
     if found:
         kind, wrong = found[1], found[2]
-        guess = nearest(wrong, _known(context, kind))
         message = f"there is no {kind} {wrong!r}"
+        if kind == "command" and (now := moved(path, wrong)):
+            return UserError(message, where=path, try_this=f"it is `ragmeter {now}` now")
+        guess = nearest(wrong, _known(context, kind))
         remedy = f"did you mean {guess!r}? {remedy} lists what there is" if guess else remedy
     return UserError(message[:1].lower() + message[1:].rstrip("."), where=path, try_this=remedy)
 
@@ -163,7 +186,7 @@ def _known(context: Any, kind: str) -> list[str]:
     if context is None:
         return []
     if kind == "command":
-        return list(getattr(context.command, "commands", {}))
+        return list(context.command.list_commands(context))
     return [name for parameter in context.command.params for name in (*parameter.opts, *parameter.secondary_opts)]
 
 

@@ -1,22 +1,28 @@
-"""Options and arguments that commands share, what the Tab key offers for them, and the help's first page."""
+"""What commands share: arguments and options, what the Tab key offers for them, and how groups behave."""
 
 from __future__ import annotations
 
 import glob
 import inspect
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from functools import cache, wraps
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from benchmarks.core.errors import UserError, nearest
+from ragmeter.cli.errors import moved
 from ragmeter.experiments import shipped_files
 from results import DEFAULT_STORE, store_folder
+
+if TYPE_CHECKING:
+    from results.store import Store
 
 # -- What the Tab key offers: names, from where they are registered or stored --
 # Each public function completes a word of one kind; declarations of arguments and options name it as their
@@ -240,64 +246,21 @@ def runs_or_checkpoints(ctx: typer.Context, incomplete: str) -> list[str]:
     return list(dict.fromkeys([*runs(ctx, incomplete), *checkpoints(ctx, incomplete)]))
 
 
-# -- How the command line introduces itself: commands by what one is about to do, each with its whole first sentence --
-
-
-SECTIONS = {
-    "Measure": ("demo", "run", "plan", "resume", "score", "judge"),
-    "Look": ("table", "runs", "show", "diff", "serve", "report", "published"),
-    "Decide": ("gate", "bless", "checkpoints"),
-    "Methods": ("methods", "train", "explain", "compress", "synthesise", "serve-model"),
-    "Data": ("datasets", "metrics", "experiments", "styles", "annotate"),
-    "Exchange": ("submit", "submission", "trec", "results", "cache"),
-    "Check": ("doctor", "check"),
-}
-"""The commands of `ragmeter --help`; one that is in none of them comes last."""
-_WHOLE = 500
-
-
-class Commands(TyperGroup):
-    """A group of commands, the line of none of which is cut off."""
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write what `--help` lists."""
-        self.write_section(formatter, "Commands", self.list_commands(ctx))
-
-    def write_section(self, formatter: Any, title: str, names: Any) -> None:
-        """Write some of the commands under a title."""
-        shown = [(name, self.commands[name]) for name in names if name in self.commands]
-        rows = [(name, command.get_short_help_str(limit=_WHOLE)) for name, command in shown if not command.hidden]
-        if rows:
-            with formatter.section(title):
-                formatter.write_dl(rows)
-
-
-class AllCommands(Commands):
-    """The commands of `ragmeter` itself, in sections."""
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write what `--help` lists, section by section."""
-        placed = {name for names in SECTIONS.values() for name in names}
-        for title, names in SECTIONS.items():
-            self.write_section(formatter, title, names)
-        self.write_section(formatter, "Further", [name for name in self.list_commands(ctx) if name not in placed])
-
-
 # -- Arguments and options that name something, declared once for all commands; the Tab key completes them --
 
 
 RunArgument = Annotated[
-    str, typer.Argument(help="Blessed name, fingerprint prefix, or experiment/method/dataset/setting/seed.", autocompletion=runs)
+    str, typer.Argument(help="Tag, fingerprint prefix, or experiment/method/dataset/setting/seed.", autocompletion=runs)
 ]
 StoredExperiment = Annotated[
     str | None, typer.Argument(help="Name of an experiment in the store (default: the newest)", autocompletion=stored_experiments)
 ]
 Experiment = Annotated[str, typer.Argument(help="An experiment file, or the name of a shipped experiment.", autocompletion=experiments)]
 ProfileOption = Annotated[str | None, typer.Option(help="One of the file's profiles, laid over it.", autocompletion=profiles)]
-MetricsOption = Annotated[
-    str | None,
+MetricOption = Annotated[
+    list[str] | None,
     typer.Option(
-        help="Only these metrics, by name or id, with commas between (default: those usually shown)", autocompletion=several(stored_metrics)
+        "--metric", help="Only this metric, by name or id; may be repeated (default: those usually shown)", autocompletion=stored_metrics
     ),
 ]
 ReferenceOption = Annotated[
@@ -305,7 +268,69 @@ ReferenceOption = Annotated[
 ]
 
 
-# -- Options that every command has --
+DataReference = Annotated[str, typer.Argument(metavar="REF", help="A data reference: name[/subset][:split].", autocompletion=references)]
+ConfigOption = Annotated[Path | None, typer.Option("--config", metavar="FILE.yaml", help="A file of options.")]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option, nested ones with dots (train.epochs=2); may be repeated.")
+]
+OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="The file to write.")]
+DeviceOption = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 … (default: the best there is)")]
+LimitOption = Annotated[int | None, typer.Option(min=1, help="Only the first questions of each benchmark.")]
+SeedOption = Annotated[int, typer.Option(min=0, help="Of whatever is drawn.")]
+SettingOption = Annotated[
+    str | None, typer.Option(help='Where candidates come from, e.g. "corpus(retriever=bm25,n=50)" (default: the dataset\'s first)')
+]
+OverSeedsOption = Annotated[bool, typer.Option("--over-seeds", help="One row for all training seeds of a method.")]
+RunsArgument = Annotated[
+    list[str] | None, typer.Argument(help="Runs, as `ragmeter list runs` names them (default: --experiment)", autocompletion=runs)
+]
+OfExperiment = Annotated[
+    str | None, typer.Option("--experiment", help="All runs of this experiment (default: newest)", autocompletion=stored_experiments)
+]
+
+
+# -- Groups: which command one does when it is called alone, and how they are listed --
+
+_WHOLE = 500
+
+
+class Commands(TyperGroup):
+    """A group of commands. One of them may be its default, which is meant where no command of the group is named."""
+
+    default: str | None = None
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the default before arguments that name no command, as far as they are not a misspelled one."""
+        if self.default and not {"-h", "--help"} & set(args[:1]):
+            first = args[0] if args else None
+            known = first is not None and (first in self.commands or moved(ctx.command_path, first) or nearest(first, list(self.commands)))
+            if first is None or first.startswith("-") or not known:
+                args = [self.default, *args]
+        return super().parse_args(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write what `--help` lists; no line is cut off."""
+        rows = []
+        for name in self.list_commands(ctx):
+            command = self.commands[name]
+            alone = " (what the group does alone)" if name == self.default else ""
+            if not command.hidden:
+                rows.append((name, command.get_short_help_str(limit=_WHOLE) + alone))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Complete commands, and what the default one takes."""
+        found = super().shell_complete(ctx, incomplete)
+        if self.default:
+            inner = self.commands[self.default]
+            parameter = next((one for one in inner.params if one.param_type_name == "argument"), None)
+            if parameter is not None and not incomplete.startswith("-"):
+                found += parameter.shell_complete(ctx, incomplete)
+        return found
+
+
+# -- Options of every command: `common` in a command's signature stands for all of them --
 
 
 StoreOption = Annotated[
@@ -314,12 +339,6 @@ StoreOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Results only, no progress.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="More detail, tracebacks included.")]
-DeviceOption = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 … (default: the best there is)")]
-LimitOption = Annotated[int | None, typer.Option(min=1, help="Only the first questions of each benchmark.")]
-SettingOption = Annotated[
-    str | None, typer.Option(help='Where candidates come from, e.g. "corpus(retriever=bm25,n=50)" (default: the dataset\'s first)')
-]
-OverSeedsOption = Annotated[bool, typer.Option("--over-seeds", help="One row for all training seeds of a method.")]
 
 
 def _go_offline(offline: bool) -> bool:
@@ -333,22 +352,63 @@ def _go_offline(offline: bool) -> bool:
 OfflineOption = Annotated[
     bool, typer.Option("--offline", callback=_go_offline, is_eager=True, help="Use what is in the hub's cache; never the network.")
 ]
-
-_USUAL = {
+_COMMON = {
     "offline": (OfflineOption, False),
     "store": (StoreOption, None),
-    "as_json": (JsonOption, False),
+    "json": (JsonOption, False),
     "quiet": (QuietOption, False),
     "verbose": (VerboseOption, False),
 }
 """In the order of `--help`."""
 
 
+@dataclass(frozen=True)
+class Common:
+    """What every command is told.
+
+    Attributes:
+        folder: Of the store, where --store or RAGMETER_STORE names one; `store_folder(folder)` has the default.
+        json: Whether the result is printed as JSON.
+        quiet: Whether progress is silent.
+        verbose: Whether there is more detail.
+    """
+
+    folder: Path | None = None
+    json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+
+    @property
+    def talk(self) -> bool:
+        """Whether progress is shown."""
+        return not (self.quiet or self.json)
+
+    @property
+    def store(self) -> Store:
+        """The store; a folder that is not there yet is made by the first write."""
+        from results.store import Store
+
+        return Store(store_folder(self.folder))
+
+    def emit(self, value: Any, show: Callable[[], None]) -> None:
+        """Print a value as JSON, or let `show` print it for people."""
+        from ragmeter.console import emit
+
+        emit(value, self.json, show)
+
+
 class App(typer.Typer):
-    """A group of commands, each of which takes --store, --json, --quiet and --verbose, whether it reads them or not."""
+    """A group of commands; a command's parameter `common` stands for --store, --json, --quiet and --verbose.
+
+    A command that returns a number ends with that exit code.
+    """
+
+    def __init__(self, *, default: str | None = None, **options: Any) -> None:
+        group = type("Group", (Commands,), {"default": default})
+        super().__init__(cls=group, rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False, **options)
 
     def command(self, name: str | None = None, *, offline: bool = False, **options: Any) -> Callable[[Any], Any]:
-        """As typer's; a function declares those of the usual options that it reads.
+        """As typer's.
 
         Args:
             name: The command's, where it is not the function's.
@@ -357,28 +417,62 @@ class App(typer.Typer):
         """
         register = super().command(name, **options)
 
-        def registered(function: Callable[..., None]) -> Callable[..., None]:
-            register(_with_usual(function, [name for name in _USUAL if offline or name != "offline"]))
+        def registered(function: Callable[..., int | None]) -> Callable[..., int | None]:
+            register(_with_common(function, offline))
             return function
 
         return registered
 
 
-def _with_usual(function: Callable[..., None], names: Sequence[str]) -> Callable[..., None]:
-    """The function, which also takes those of the usual options that it does not read; all of them come last."""
+def _with_common(function: Callable[..., int | None], offline: bool) -> Callable[..., None]:
     signature = inspect.signature(function, eval_str=True)
-    given = dict(signature.parameters)
-    unread = [name for name in names if name not in given]
-    if not unread:
-        return function
+    parameters = [one for name, one in signature.parameters.items() if name != "common"]
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    added = [inspect.Parameter(n, kind, default=d, annotation=a) for n, (a, d) in _COMMON.items() if offline or n != "offline"]
 
     @wraps(function)
     def command(**values: Any) -> None:
-        function(**{name: value for name, value in values.items() if name not in unread})
+        said = {name: values.pop(name) for name in _COMMON if name in values}
+        common = Common(said["store"], said["json"], said["quiet"], said["verbose"])
+        if code := function(**values, common=common):
+            raise typer.Exit(code)
 
-    for name in names:
-        kind, default = _USUAL[name]
-        usual = inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind)
-        given[name] = given.pop(name, usual)
-    command.__signature__ = signature.replace(parameters=list(given.values()))  # type: ignore[attr-defined]
+    command.__signature__ = signature.replace(parameters=[*parameters, *added])  # type: ignore[attr-defined]
     return command
+
+
+def given_options(config: Path | None, settings: Sequence[str] | None) -> dict[str, Any]:
+    """The options that `--config FILE.yaml` and, laid over it, `--set key.key=value` give; values are read as YAML.
+
+    Raises:
+        UserError: The file cannot be read or is no mapping, or a setting sets nothing.
+    """
+    import yaml
+
+    from ragmeter import yaml_source
+    from results.redaction import echoed
+
+    given: dict[str, Any] = {}
+    if config is not None:
+        try:
+            text = config.read_text("utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"this file cannot be read: {error}", where=f"--config {config}") from None
+        value = yaml_source.read(text, str(config)).value
+        if not isinstance(value, Mapping):
+            raise UserError("a file of options is a mapping of keys", where=f"{config}:1", try_this="key: value, a line each")
+        given = dict(value)
+    for text in settings or ():
+        path, mark, said = text.partition("=")
+        if not mark or not path.strip():
+            raise UserError(f"{echoed(text)} sets nothing", where="--set", try_this="--set key=value")
+        *parents, last = path.strip().split(".")
+        inner = given
+        for parent in parents:
+            inner[parent] = dict(inner[parent]) if isinstance(inner.get(parent), Mapping) else {}
+            inner = inner[parent]
+        try:
+            inner[last] = yaml.safe_load(said) if said else ""
+        except yaml.YAMLError:
+            inner[last] = said
+    return given

@@ -1,115 +1,197 @@
-"""The command line of `ragmeter results` and `ragmeter cache`: what keeps a store in order."""
+"""`ragmeter store`: what a store holds, out of it, into it, and thrown away."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
+from benchmarks.core.errors import UserError, counted, unwritable
+from methods.models.reply_cache import ResponseCache, export_tape, import_tape
+from methods.readers.chat import CALL
 from ragmeter.cli import options
-from ragmeter.cli.options import App, JsonOption, StoreOption
+from ragmeter.cli.options import App, Common
+from ragmeter.console import listing, out
+from results import checkpoints, exchange, queries
+from results.database import FILE, now
+from results.queries import RunRow
+from results.store import CACHE, Store
 
-results_app = App(help="Take runs out of a store, bring them in, throw them away.", no_args_is_help=True)
+app = App(default="show", help="What a store holds: export, import, delete runs and model replies.")
+replies_app = App(default="show", help="Model replies that the store keeps, so that equal calls are made once.")
+app.add_typer(replies_app, name="replies")
+
+RunsToTake = Annotated[list[str] | None, typer.Argument(help="Runs (default: all).", autocompletion=options.runs)]
+MIB = 2**20
 
 
-@results_app.command()
+def _bytes_of(path: Path) -> int:
+    if path.is_file():
+        return path.stat().st_size
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+@app.command()
+def show(common: Common) -> None:
+    """Say what the store holds and how much room it takes."""
+    store = common.store
+    runs = queries.runs(store) if store.database.exists else []
+    parts = {"database": FILE, "replies": CACHE, "artifacts": "artifacts", "checkpoints": "checkpoints"}
+    sizes = {name: _bytes_of(store.folder / path) for name, path in parts.items()}
+    experiments = queries.experiments(store) if store.database.exists else []
+    value = {"folder": str(store.folder), "runs": len(runs), "experiments": len(experiments), "bytes": sizes}
+
+    def print_all() -> None:
+        out.print(Text(f"{store.folder}: {counted(len(runs), 'run')} in {counted(len(experiments), 'experiment')}"), soft_wrap=True)
+        listing(("", "MiB"), [(name, f"{size / MIB:,.1f}") for name, size in sizes.items()], empty="")
+
+    common.emit(value, print_all)
+
+
+@app.command()
 def export(
-    folder: Annotated[Path, typer.Argument(help="A new folder for the Parquet files.")],
-    runs: Annotated[list[str] | None, typer.Argument(help="Runs to export (default: all).", autocompletion=options.runs)] = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    output: Annotated[Path, typer.Option("--output", "-o", help="A new folder for the Parquet files.")],
+    common: Common,
+    runs: RunsToTake = None,
 ) -> None:
     """Write runs, with their data and cards, as Parquet."""
-    from ragmeter.cli.commands import store as keeping
+    chosen = [checkpoints.find_run(common.store, text).run for text in runs or ()] or None
+    rows = exchange.export(common.store, output, chosen)
+    shown = {table: count for table, count in rows.items() if count}
+    value = {"folder": str(output), "rows": rows}
+    common.emit(value, lambda: listing(("table", "rows"), shown.items(), empty="the store holds no run yet: ragmeter demo"))
 
-    keeping.export(folder, runs or [], store, as_json)
 
-
-@results_app.command()
-def merge(
-    sources: Annotated[list[Path], typer.Argument(help="Store folders, or folders that `export` wrote.")],
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+@app.command("import")
+def import_runs(
+    sources: Annotated[list[Path], typer.Argument(help="Store folders, or folders that `ragmeter store export` wrote.")], common: Common
 ) -> None:
-    """Bring in the runs of other stores; what is here already stays as it is."""
-    from ragmeter.cli.commands import store as keeping
+    """Import the runs of other stores; what is here already stays as it is."""
+    found = [{"source": str(source), **asdict(exchange.merge(common.store, source))} for source in sources]
+    keys = ("source", "new_runs", "completed_runs", "questions")
+    lines = [[one[key] for key in keys] for one in found]
+    common.emit(found, lambda: listing(("from", "new runs", "completed runs", "questions"), lines, empty="nothing to import"))
 
-    keeping.merge(sources, store, as_json)
 
-
-@results_app.command()
+@app.command()
 def prune(
+    common: Common,
     runs: Annotated[list[str] | None, typer.Argument(help="Runs to delete.", autocompletion=options.runs)] = None,
     experiment: Annotated[
         str | None, typer.Option(help="An experiment, with the runs that only it shows.", autocompletion=options.stored_experiments)
     ] = None,
     orphans: Annotated[bool, typer.Option("--orphans", help="Runs that no experiment shows any more.")] = False,
     older_than: Annotated[int | None, typer.Option(min=0, help="Of these, only runs not written for DAYS.")] = None,
-    artefacts: Annotated[bool, typer.Option("--artefacts", help="Indexes and embeddings too.")] = False,
+    artifacts: Annotated[bool, typer.Option("--artifacts", help="Indexes and embeddings too.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Delete; without it the command only says what would go.")] = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
-    """Delete runs, and the data and passages that only they needed."""
-    from ragmeter.cli.commands import store as keeping
+    """Delete runs and what only they needed, and give the room back to the disk; without a choice, say what could go."""
+    store = common.store
+    chosen = _chosen(store, runs or [], experiment, orphans or not (runs or experiment or artifacts), older_than)
+    gone = exchange.prune(store, [row.run for row in chosen], artefacts=artifacts) if yes else None
+    before, after = exchange.vacuum(store.database) if yes else (0, 0)
 
-    keeping.prune(runs or [], experiment, orphans, older_than, artefacts, yes, store, as_json)
+    def show() -> None:
+        rows = [(row.run[:8], row.path, f"{row.done}/{row.questions}") for row in chosen]
+        listing(("run", "path", "answered"), rows, empty="no run is to go")
+        if gone is None:
+            size = _bytes_of(store.folder / "artifacts") / MIB
+            out.print(Text(f"nothing was deleted; --yes deletes these. --artifacts: indexes and embeddings, {size:,.0f} MiB"))
+            return
+        sets, passages = counted(gone.datasets, "data set"), counted(gone.passages, "passage")
+        freed = max(0, before - after) + (gone.artefact_bytes if artifacts else 0)
+        out.print(Text(f"deleted: {counted(gone.runs, 'run')}, {sets}, {passages}; {freed / MIB:,.1f} MiB less on the disk"))
+        if gone.resting:
+            out.print(Text(f"{counted(gone.resting, 'label')} by people stay, for when equal answers are imported"))
+
+    value = {"runs": [row.run for row in chosen], "deleted": None if gone is None else asdict(gone), "bytes_freed": before - after}
+    common.emit(value, show)
 
 
-@results_app.command()
-def vacuum(store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Give the room that deleted rows left back to the disk."""
-    from ragmeter.cli.commands import store as keeping
+def _chosen(store: Store, runs: list[str], experiment: str | None, orphans: bool, older_than: int | None) -> list[RunRow]:
+    every = {row.run: row for row in queries.runs(store)}
+    chosen = {checkpoints.find_run(store, text).run for text in runs}
+    if experiment is not None:
+        queries.experiment(store, experiment)
+        others = {row.run for row in queries.runs(store) if row.experiment not in (experiment, "-")}
+        # A run that another experiment shows stays.
+        chosen |= {row.run for row in queries.runs(store, experiment)} - others
+    if orphans:
+        chosen |= {row.run for row in exchange.orphans(store, list(every.values()))}
+    if older_than is not None:
+        since = now() - timedelta(days=older_than)
+        chosen = {run for run in chosen if every[run].updated_at < since}
+    return [row for run, row in every.items() if run in chosen]
 
-    keeping.vacuum(store, as_json)
+
+# -- Model replies --------------------------------------------------------------------------------------------------
 
 
-# -- The command line of `ragmeter cache`: kept model replies, as a tape and by age --
-
-
-cache_app = App(help="Kept replies of models: how many, as a tape, and away with them.", no_args_is_help=True)
-
-
-@cache_app.command()
-def show(store: StoreOption = None, as_json: JsonOption = False) -> None:
+@replies_app.command("show")
+def show_replies(common: Common) -> None:
     """Say how many replies are kept and how much room they take."""
-    from ragmeter.cli.commands import store as caching
+    path = common.store.folder / CACHE
+    count, size = (len(ResponseCache(path)), path.stat().st_size) if path.exists() else (0, 0)
+    value = {"path": str(path), "replies": count, "bytes": size}
+    common.emit(value, lambda: out.print(Text(f"{counted(count, 'reply', 'replies')}, {size / MIB:.1f} MiB in {path}")))
 
-    caching.show(store, as_json)
 
-
-@cache_app.command()
-def tape(
-    file: Annotated[Path, typer.Argument(help="The tape to write (JSONL).")],
+@replies_app.command("export")
+def export_replies(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write (JSON Lines).")],
+    common: Common,
     run: Annotated[str | None, typer.Option(help="Only the replies of this run (default: all).", autocompletion=options.runs)] = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
-    """Write replies as a tape, which replays a run elsewhere without a call."""
-    from ragmeter.cli.commands import store as caching
+    """Write replies to a file, with which a run is repeated elsewhere without a call."""
+    keys = None
+    if run is not None:
+        answers = common.store.predictions(checkpoints.find_run(common.store, run).run)
+        keys = [str(one.notes[CALL]) for one in answers if one.notes.get(CALL)]
+        if not keys:
+            raise UserError("this run asked no endpoint, or kept no reply", where=run, try_this="leave --run out")
+    try:
+        count = export_tape(_replies(common.store), output, keys)
+    except OSError as error:
+        raise unwritable(error, output, what="the replies") from None
+    common.emit({"file": str(output), "replies": count}, lambda: out.print(Text(f"{counted(count, 'reply', 'replies')} in {output}")))
 
-    caching.tape(file, run, store, as_json)
+
+@replies_app.command("import")
+def import_replies(
+    file: Annotated[Path, typer.Argument(help="A file that `ragmeter store replies export` wrote.")], common: Common
+) -> None:
+    """Add a file's replies to the store; those that are kept stay as they are."""
+    if not file.is_file():
+        raise UserError("there is no such file", where=str(file), try_this="ragmeter store replies export -o FILE writes one")
+    common.store.folder.mkdir(parents=True, exist_ok=True)
+    added = import_tape(ResponseCache(common.store.folder / CACHE), file)
+    common.emit({"file": str(file), "new": added}, lambda: out.print(Text(f"{added:,} new replies")))
 
 
-@cache_app.command()
-def load(file: Annotated[Path, typer.Argument(help="A tape.")], store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Take a tape's replies into the cache; those that are kept stay as they are."""
-    from ragmeter.cli.commands import store as caching
-
-    caching.load(file, store, as_json)
-
-
-@cache_app.command("prune")
+@replies_app.command("prune")
 def prune_replies(
+    common: Common,
     older_than: Annotated[float | None, typer.Option(min=0, help="Replies kept for more than DAYS.")] = None,
     model: Annotated[str | None, typer.Option(help="Only this model's.")] = None,
     keep_mib: Annotated[float | None, typer.Option(min=0, help="The oldest, until so many MiB are left.")] = None,
-    everything: Annotated[bool, typer.Option("--everything", help="All of them.")] = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
 ) -> None:
     """Delete replies; runs that need them again will ask again."""
-    from ragmeter.cli.commands import store as caching
+    if not everything and older_than is None and keep_mib is None and model is None:
+        raise UserError("nothing was named", where="store replies prune", try_this="--older-than, --model, --keep-mib or --all")
+    deleted = _replies(common.store).prune(
+        older_than_s=None if older_than is None else older_than * 86400,
+        model=model,
+        keep_bytes=None if keep_mib is None else round(keep_mib * MIB),
+    )
+    common.emit({"deleted": deleted}, lambda: out.print(Text(f"{counted(deleted, 'reply', 'replies')} deleted")))
 
-    caching.prune_replies(older_than, model, keep_mib, everything, store, as_json)
+
+def _replies(store: Store) -> ResponseCache:
+    if not (store.folder / CACHE).exists():
+        raise UserError("this store keeps no replies", where=str(store.folder), try_this="--store FOLDER")
+    return ResponseCache(store.folder / CACHE)

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
+from ragmeter.api import run as ragmeter_run
 from ragmeter.cli import main
-from ragmeter.cli.commands import run
 from results.store import Store
 
 
@@ -44,8 +44,7 @@ def _answered_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], 
     def answer(text: str) -> Path:
         folder = tmp_path_factory.mktemp("answered")
         (folder / "x.yaml").write_text(text)
-        request = run.RunRequest(str(folder / "x.yaml"))
-        assert run.run(request, folder / "store", as_json=True, quiet=True, verbose=False) == 0
+        assert not ragmeter_run(folder / "x.yaml", store=folder / "store").failed
         return folder
 
     return answer

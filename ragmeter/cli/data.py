@@ -30,10 +30,8 @@ from ragmeter.console import err, listing, out
 
 app = App(default="list", help="Data: download, check, look at, restyle and synthesize it.")
 
-SHOWN_TEXT = 240
-SHOWN_PASSAGES = 10
-_MOST_TYPES = 20
-_MOST_SUBSETS = 4
+SHOWN_TEXT, SHOWN_PASSAGES = 240, 10
+_MOST_TYPES, _MOST_SUBSETS = 20, 4
 _AGAIN = "the same command goes on"
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache, wraps
 from importlib import import_module
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from benchmarks.core.errors import UserError, nearest, unknown_name
+from benchmarks.core.errors import UserError, unknown_name
 from ragmeter.cli.errors import moved
 from ragmeter.experiments import shipped_files
 from results import DEFAULT_STORE, store_folder
@@ -306,6 +307,11 @@ OfExperiment = Annotated[
 _WHOLE = 500
 
 
+def _misspelled(word: str, commands: Iterable[str]) -> bool:
+    """Whether a word was meant as a command's name; a file's name was not, nor one that is a little alike (`content`, `score`)."""
+    return word.replace("-", "").isalpha() and bool(get_close_matches(word, list(commands), cutoff=0.7))
+
+
 class Commands(TyperGroup):
     """A group of commands. One of them may be its default, which is meant where no command of the group is named."""
 
@@ -314,15 +320,16 @@ class Commands(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put the default before arguments that name no command, as far as they are not a misspelled one."""
         if self.default and not {"-h", "--help"} & set(args[:1]):
-            first = args[0] if args else None
-            known = first is not None and (first in self.commands or moved(ctx.command_path, first))
-            if first is None or first.startswith("-") or not (known or self._misspelled(ctx, first)):
+            # A shell that completes the first word is offered commands too.
+            first = args[0] if args else "-"
+            known = first in self.commands or moved(ctx.command_path, first) or self._misspelled(ctx, first)
+            if not known and not (ctx.resilient_parsing and not args):
                 args = [self.default, *args]
         return super().parse_args(ctx, args)
 
     def _misspelled(self, ctx: Any, word: str) -> bool:
-        """Whether a word is rather a misspelled command than something that the default one takes (`styled`, `restyle`)."""
-        return nearest(word, list(self.commands)) is not None and word not in {one.value for one in self._of_default(ctx, word)}
+        """Whether a word was meant as a command's name; what the default command takes (`styled`, `restyle`) was not."""
+        return _misspelled(word, self.commands) and word not in {one.value for one in self._of_default(ctx, word)}
 
     def _of_default(self, ctx: Any, incomplete: str) -> list[Any]:
         """What completes the first argument of the default command."""
@@ -521,6 +528,42 @@ def _with_common(function: Callable[..., int | None], offline: bool) -> Callable
     return command
 
 
+def data_apart(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options of what a command is about, and those of the dataset beside it: `--set data.KEY=VALUE`, or under `data:`.
+
+    Raises:
+        UserError: What stands at `data` is no options.
+    """
+    of_data = given.get("data", {})
+    if not isinstance(of_data, Mapping):
+        raise UserError("the dataset's options are data.KEY=VALUE", where="--set data", try_this="--set data.path=FILE")
+    return {key: value for key, value in given.items() if key != "data"}, dict(of_data)
+
+
+def one_of(word: str, known: Iterable[str], noun: str, where: str) -> Any:
+    """A word, once it is one of those that are known.
+
+    Raises:
+        UserError: It is not.
+    """
+    names = list(known)
+    if word not in names:
+        raise unknown_name(noun, word, names, where=where)
+    return word
+
+
+def print_card(name: str, summary: str, facts: Mapping[str, Any], config: type[BaseModel]) -> None:
+    """Print what is known of an entry, and its options."""
+    from rich.text import Text
+
+    from ragmeter.console import listing, out
+
+    out.print(Text(name, style="bold") + Text("  " + summary))
+    listing(("", ""), facts.items(), empty="")
+    out.print()
+    show_options(option_rows(config))
+
+
 def given_options(config: Path | None, settings: Sequence[str] | None) -> dict[str, Any]:
     """The options that `--config FILE.yaml` and, laid over it, `--set key.key=value` give; values are read as YAML.
 
@@ -558,40 +601,22 @@ def given_options(config: Path | None, settings: Sequence[str] | None) -> dict[s
     return given
 
 
-def data_apart(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options of what a command is about, and those of the dataset beside it: `--set data.KEY=VALUE`, or under `data:`.
+def option_rows(config: type[BaseModel], *, nested: bool = False) -> list[dict[str, Any]]:
+    """The options of a config class: name, type, default, description; `nested`: those of config classes in it with dots."""
+    from pydantic import BaseModel
+    from pydantic_core import to_jsonable_python
 
-    Raises:
-        UserError: What stands at `data` is no options.
-    """
-    of_data = given.get("data", {})
-    if not isinstance(of_data, Mapping):
-        raise UserError("the dataset's options are data.KEY=VALUE", where="--set data", try_this="--set data.path=FILE")
-    return {key: value for key, value in given.items() if key != "data"}, dict(of_data)
-
-
-def one_of(word: str, known: Iterable[str], noun: str, where: str) -> Any:
-    """A word, once it is one of those that are known.
-
-    Raises:
-        UserError: It is not.
-    """
-    names = list(known)
-    if word not in names:
-        raise unknown_name(noun, word, names, where=where)
-    return word
-
-
-# -- What is registered, as a card with its options --
-
-
-def option_rows(config: type[BaseModel]) -> list[dict[str, Any]]:
-    """The options of a config class: name, type, default, description."""
-    fields = config.model_json_schema().get("properties", {})
-    return [
-        {"name": name, "type": _type(field), "default": field.get("default"), "description": field.get("description", "")}
-        for name, field in fields.items()
-    ]
+    described = config.model_json_schema().get("properties", {})
+    rows: list[dict[str, Any]] = []
+    for name, field in config.model_fields.items():
+        inner = field.annotation
+        if nested and isinstance(inner, type) and issubclass(inner, BaseModel):
+            rows += [row | {"name": f"{name}.{row['name']}"} for row in option_rows(inner, nested=True)]
+            continue
+        default = None if field.is_required() else to_jsonable_python(field.get_default(call_default_factory=True))
+        description = described[name].get("description", "")
+        rows.append({"name": name, "type": _type(described[name]), "default": default, "description": description})
+    return rows
 
 
 def _type(field: Mapping[str, Any]) -> str:
@@ -602,16 +627,11 @@ def _type(field: Mapping[str, Any]) -> str:
     return str(field.get("type", field.get("const", "object")))
 
 
-def print_card(name: str, summary: str, facts: Mapping[str, Any], config: type[BaseModel]) -> None:
-    """Print what is known of an entry, and its options."""
+def show_options(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print what `option_rows` returns."""
     import json
 
-    from rich.text import Text
+    from ragmeter.console import PROSE, listing
 
-    from ragmeter.console import PROSE, listing, out
-
-    out.print(Text(name, style="bold") + Text("  " + summary))
-    listing(("", ""), facts.items(), empty="")
-    rows = [(one["name"], one["type"], json.dumps(one["default"]), one["description"]) for one in option_rows(config)]
-    out.print()
-    listing(("option", "type", "default", ""), rows, empty="it has no options", below=PROSE)
+    lines = [(row["name"], row["type"], json.dumps(row["default"]), row["description"]) for row in rows]
+    listing(("option", "type", "default", ""), lines, empty="it has no options", below=PROSE)

@@ -8,7 +8,8 @@ from rich.console import Console
 
 from benchmarks.registry import load
 from benchmarks.verify import Distribution
-from ragmeter import histograms
+from ragmeter import conformance, histograms
+from ragmeter.conformance import Check
 
 QUESTIONS = 20
 
@@ -101,6 +102,13 @@ def test_check_wants_references_or_all_and_not_both(command):
 def test_generated_worlds_are_green(command):
     (world,) = command.shown("check", "worlds/multihop:test", "--set", "questions=12")["splits"]
     assert world["colour"] == "green"
+
+
+def test_a_setting_that_generated_data_declare_must_apply(command, monkeypatch):
+    checks = [Check("setting a applies", True), Check("setting b applies", False, "it lacks something")]
+    monkeypatch.setattr(conformance, "check_settings", lambda benchmark: checks)
+    (world,) = command.shown("check", "worlds/multihop:test", "--set", "questions=12", code=1)["splits"]
+    assert [one["name"] for one in world["findings"] if one["status"] == "red"] == ["setting b applies"]
 
 
 @pytest.mark.slow

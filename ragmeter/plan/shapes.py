@@ -353,7 +353,7 @@ ROWS = 500
 """Training rows that are read of a file of them; of a shorter one all."""
 FILES = {
     "corpus": "its path; the documentation's page “Data” says where corpora are had",
-    "pairs": "make it with `ragmeter styles rewrite`, or name its path",
+    "pairs": "make it with `ragmeter data restyle`, or name its path",
 }
 """Options of datasets that name files, and how these are had."""
 
@@ -415,7 +415,7 @@ def absences(reference: DataReference, config: DatasetConfig) -> Iterator[UserEr
             yield error
             continue
         if found.state in (ABSENT, UNCLEAR):
-            fetch = f"ragmeter datasets fetch {found.reference}" if found.repository else None
+            fetch = f"ragmeter data download {found.reference}" if found.repository else None
             said = found.said
             yield UserError(
                 f"the data {found.reference} are not here" if found.state == ABSENT else str(said and said.what),

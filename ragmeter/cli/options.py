@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache, wraps
 from importlib import import_module
 from pathlib import Path
@@ -16,12 +17,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from benchmarks.core.errors import UserError, nearest
+from benchmarks.core.errors import UserError
 from ragmeter.cli.errors import moved
 from ragmeter.experiments import shipped_files
 from results import DEFAULT_STORE, store_folder
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from results.store import Store
 
 # -- What the Tab key offers: names, from where they are registered or stored --
@@ -294,6 +297,11 @@ OfExperiment = Annotated[
 _WHOLE = 500
 
 
+def _misspelled(word: str, commands: Iterable[str]) -> bool:
+    """Whether a word was meant as a command's name; a file's name was not, nor one that is a little alike (`content`, `score`)."""
+    return word.replace("-", "").isalpha() and bool(get_close_matches(word, list(commands), cutoff=0.7))
+
+
 class Commands(TyperGroup):
     """A group of commands. One of them may be its default, which is meant where no command of the group is named."""
 
@@ -302,9 +310,8 @@ class Commands(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put the default before arguments that name no command, as far as they are not a misspelled one."""
         if self.default and not {"-h", "--help"} & set(args[:1]):
-            first = args[0] if args else None
-            known = first is not None and (first in self.commands or moved(ctx.command_path, first) or nearest(first, list(self.commands)))
-            if first is None or first.startswith("-") or not known:
+            first = args[0] if args else "-"
+            if not (first in self.commands or moved(ctx.command_path, first) or _misspelled(first, self.commands)):
                 args = [self.default, *args]
         return super().parse_args(ctx, args)
 
@@ -476,3 +483,39 @@ def given_options(config: Path | None, settings: Sequence[str] | None) -> dict[s
         except yaml.YAMLError:
             inner[last] = said
     return given
+
+
+def option_rows(config: type[BaseModel], *, nested: bool = False) -> list[dict[str, Any]]:
+    """The options of a config class: name, type, default, description; `nested`: those of config classes in it with dots."""
+    from pydantic import BaseModel
+    from pydantic_core import to_jsonable_python
+
+    described = config.model_json_schema().get("properties", {})
+    rows: list[dict[str, Any]] = []
+    for name, field in config.model_fields.items():
+        inner = field.annotation
+        if nested and isinstance(inner, type) and issubclass(inner, BaseModel):
+            rows += [row | {"name": f"{name}.{row['name']}"} for row in option_rows(inner, nested=True)]
+            continue
+        default = None if field.is_required() else to_jsonable_python(field.get_default(call_default_factory=True))
+        description = described[name].get("description", "")
+        rows.append({"name": name, "type": _type(described[name]), "default": default, "description": description})
+    return rows
+
+
+def _type(field: Mapping[str, Any]) -> str:
+    if "enum" in field:
+        return " | ".join(map(str, field["enum"]))
+    if "anyOf" in field:
+        return " | ".join(_type(option) for option in field["anyOf"])
+    return str(field.get("type", field.get("const", "object")))
+
+
+def show_options(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print what `option_rows` returns."""
+    import json
+
+    from ragmeter.console import PROSE, listing
+
+    lines = [(row["name"], row["type"], json.dumps(row["default"]), row["description"]) for row in rows]
+    listing(("option", "type", "default", ""), lines, empty="it has no options", below=PROSE)

@@ -75,7 +75,7 @@ class Draft:
         if bundled and card is not None:
             raise UserError("a bundle brings its own card", where="card", try_this="leave the card out")
         if not bundled and card is None:
-            raise UserError("predictions need a card that says what they are", where="card", try_this="ragmeter submission template")
+            raise UserError("predictions need a card that says what they are", where="card", try_this="ragmeter submit template")
         self.folder = Path(tempfile.mkdtemp(prefix="ragmeter-submission-"))
         self._remove = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.arguments = [_BUNDLE] if bundled else [_PREDICTIONS, "--card", _CARD]
@@ -93,12 +93,12 @@ _ELSEWHERE = "hand it to who keeps this board: ragmeter submit takes larger file
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What `ragmeter submit --json` said.
+    """What `ragmeter submit add` or `check` said with --json.
 
     Attributes:
         report: Of the validation: findings with lines, contamination, means.
         notes: Further sentences.
-        preview: By metric, value, low, high, n, unscorable, doubt; of a dry run.
+        preview: By metric, value, low, high, n, unscorable, doubt; where nothing was to be stored.
         run: Fingerprint of the stored run; None where nothing was stored.
     """
 
@@ -126,14 +126,13 @@ def hand_over(draft: Draft, store_folder: Path, *, keep: bool) -> Verdict:
     """
     start = submit_command()
     if start is None:
-        raise UserError("this server is read-only", try_this="ragmeter serve --allow-submissions")
+        raise UserError("this server is read-only", try_this="ragmeter leaderboard --allow-submissions")
     if not _turn.acquire(blocking=False):
         raise UserError("another submission is being checked", try_this="try again in a moment")
     try:
-        dry = [] if keep else ["--dry-run"]
-        options = ["--known-boards", "--json", "--quiet", "--store", str(store_folder), *dry]
+        options = ["--known-boards", "--json", "--quiet", "--store", str(store_folder)]
         done = subprocess.run(
-            [*start, *draft.arguments, *options],
+            [*start, "add" if keep else "check", *draft.arguments, *options],
             cwd=draft.folder,
             env={**os.environ, "HF_HUB_OFFLINE": "1"},
             stdin=subprocess.DEVNULL,

@@ -1,7 +1,7 @@
 """The contract as checks that any method or dataset, ours or a plug-in's, must pass.
 
-Each check answers one question about the thing; `ragmeter check` prints them, the tests run them over everything
-that is registered.
+Each check answers one question about the thing; `ragmeter method check` and `ragmeter data check` print them, the tests
+run them over everything that is registered.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+from rich.text import Text
 
 from benchmarks import registry as datasets
 from benchmarks import settings
@@ -25,6 +27,7 @@ from judges.score import score
 from methods.api import FAILED, SUPPORT, TRIPLES, Control, Evidence, Method, Prediction, Services
 from methods.pipeline import assemble
 from methods.registry import Component
+from ragmeter.console import out
 from ragmeter.experiment import candidate_retriever
 
 WORLD = "worlds/multihop:validation"
@@ -44,6 +47,14 @@ class Check:
     name: str
     passed: bool
     detail: str = ""
+
+
+def show_checks(what: str, checks: Sequence[Check]) -> None:
+    """Print checks, and how many passed."""
+    for check in checks:
+        mark = Text("✓ ", style="green") if check.passed else Text("✗ ", style="red")
+        out.print(mark + Text(check.name) + Text(f"  {check.detail}" if check.detail else "", style="red"))
+    out.print(Text(f"{what}: {sum(check.passed for check in checks)} of {len(checks)} checks passed"))
 
 
 def check_method(component: Component) -> list[Check]:

@@ -257,7 +257,7 @@ def matching(store: Store, text: str) -> list[Checkpoint]:
         sha256 = verify(text).sha256
         found = [c for c in known if c.sha256 == sha256]
         if not found:
-            raise UserError("this checkpoint is not registered", where=text, try_this=f"ragmeter checkpoints add {text}")
+            raise UserError("this checkpoint is not registered", where=text, try_this=f"ragmeter train checkpoints add {text}")
     return found or [c for c in known if c.name == text]
 
 

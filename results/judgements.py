@@ -18,6 +18,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.core.errors import UserError, unknown_name
 from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, TIE, Judge, JudgeCall, Parsed, Score
 from results.redaction import redacted, shareable, without_secrets
 from results.store import Store, insert, insert_scores, storable, summarise
@@ -291,6 +292,21 @@ def judges(store: Store) -> dict[str, dict[str, Any]]:
     with store.database.reading() as connection:
         rows = connection.execute("SELECT judge, card FROM judges ORDER BY judge").fetchall()
     return {judge: shareable(card) for judge, card in rows}
+
+
+def find_judge(store: Store, name: str) -> dict[str, Any]:
+    """The card of the judge in the store that a name means: its id, or a beginning of it that is no other's.
+
+    Raises:
+        UserError: None is meant, or several are.
+    """
+    known = judges(store)
+    cards = [known[name]] if name in known else [card for judge, card in known.items() if judge.startswith(name) or card["judge"] == name]
+    if not cards:
+        raise unknown_name("judge in this store", name, known, where=str(store.folder))
+    if len(cards) > 1:
+        raise UserError(f"{name!r} means {len(cards)} judges", try_this=f"name one: {', '.join(card['id'] for card in cards[:5])}")
+    return cards[0]
 
 
 def judged_runs(store: Store, judge: str) -> list[str]:

@@ -185,22 +185,22 @@ def import_labels(store: Store, path: Path, annotator: str) -> Imported:
             raise UserError(
                 f"there is no item {item[:80]!r} in this store",
                 where=place,
-                try_this="take the labels in where the runs are: --store FOLDER",
+                try_this="import the labels where the runs are: --store FOLDER",
             )
         first, second, read, question = match.groups()
         if question not in asked[known[first].dataset_fingerprint]:
             raise UserError(f"the runs have no question {question[:80]!r}", where=place)
         if not criterion:
             raise UserError(
-                "this row does not say by what it is labelled",
+                "this row does not say by what it is labeled",
                 where=place,
-                try_this="fill the column `criterion`, as `annotate export` did",
+                try_this="fill the column `criterion`, as `ragmeter judge labels export` did",
             )
         label = _label(row["label"].strip().lower(), first, second, place)
         one, other = (first, second) if second is None or first < second else (second, first)
         key = question, one, other, criterion, read
         if key in found:
-            raise UserError("this item is labelled twice", where=place, try_this="keep one of the two rows")
+            raise UserError("this item is labeled twice", where=place, try_this="keep one of the two rows")
         found[key] = known[first], label, row["note"]
     replaced, resting = _write(store, annotator, found)
     return Imported(len(found), blank, replaced, resting)
@@ -218,12 +218,12 @@ def _rows(path: Path) -> Iterable[tuple[str, dict[str, str]]]:
     csv.field_size_limit(_LONGEST)  # passages of whole documents are longer than the module expects
     # Spreadsheets of countries that write 0,5 separate cells by semicolons.
     reader = csv.DictReader(io.StringIO(text), delimiter=";" if text.partition("\n")[0].count(";") > 2 else ",")
-    missing = {"item", "criterion", "label"} - set(reader.fieldnames or ())
+    missing = [repr(name) for name in ("item", "criterion", "label") if name not in (reader.fieldnames or ())]
     if missing:
         raise UserError(
-            f"the column {sorted(missing)[0]!r} is missing",
+            f"the column {missing[0]} is missing" if len(missing) == 1 else f"the columns {', '.join(missing)} are missing",
             where=str(path),
-            try_this="fill a file that `ragmeter annotate export` wrote, and keep its columns",
+            try_this="fill a file that `ragmeter judge labels export` wrote, and keep its columns",
         )
     try:
         for row in reader:

@@ -50,7 +50,7 @@ def render() -> None:
             message(
                 "This server is read-only",
                 "Whoever keeps it can let submissions in, or take the files by hand.",
-                ("ragmeter serve --allow-submissions", "ragmeter submit PREDICTIONS.jsonl --card card.yaml"),
+                ("ragmeter leaderboard --allow-submissions", "ragmeter submit PREDICTIONS.jsonl --card card.yaml"),
             ),
             "message",
         )
@@ -187,7 +187,7 @@ def _thanks(at: Source, stored: str, metric: str | None) -> None:
         message(
             f"{run.method} is on the board",
             f"Run {run.run[:8]}: {run.done:,} questions of {run.dataset}, marked as {run.origin} until somebody here has run it too.",
-            (f"ragmeter submit --verify {run.run[:8]}",),
+            (f"ragmeter submit verify {run.run[:8]}",),
         ),
         "stored",
     )

@@ -106,7 +106,7 @@ def agreement(found: JudgeCard) -> Node:
             "Nobody else has judged the same answers",
             "Agreement needs labels by people, or a second judge on the same runs. Draw items to label at random, "
             "have them labelled, and take the labels in.",
-            ("ragmeter annotate export items.csv --criterion NAME", "ragmeter annotate import items.csv --annotator NAME"),
+            ("ragmeter judge labels export -o items.csv --criterion NAME", "ragmeter judge labels import items.csv --annotator NAME"),
         )
     heads = [
         Head("By"),
@@ -144,7 +144,8 @@ def corrected(rows: Sequence[Corrected], names: Mapping[str, str]) -> Node | Non
         Head(
             "Corrected by people",
             "× 100 [95 %]",
-            "Prediction-powered mean: right only where the labelled items were drawn at random, as `annotate export` draws them",
+            "Prediction-powered mean: right only where the labelled items were drawn at random, "
+            "as `ragmeter judge labels export` draws them",
             number=True,
         ),
         Head("People alone", "× 100 [95 %]", number=True),

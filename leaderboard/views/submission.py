@@ -157,7 +157,7 @@ def how() -> Node:
         "computed here, never taken over.",
         "First everything is checked and shown beside the runs that are here. Nothing is stored before you say so.",
     )
-    commands = ("ragmeter submission template BENCHMARK --setting SETTING --out FOLDER", "ragmeter submission bundle RUN FILE.zip")
+    commands = ("ragmeter submit template BENCHMARK --setting SETTING -o FOLDER", "ragmeter submit bundle RUN -o FILE.zip")
     return el(
         "section",
         *(el("p", step, cls="note") for step in steps),

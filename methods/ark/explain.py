@@ -1,4 +1,4 @@
-"""`ragmeter explain ark`: what the training does with one question, from the graph to the negatives."""
+"""`ragmeter method explain ark`: what the training does with one question, from the graph to the negatives."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ArkExplainConfig(MethodConfig):
             options = TRAININGS.get("ark").validate(given)
         except ValidationError as error:
             place, what = told_of(error)
-            raise UserError(what, where=f"training.{place}", try_this="ragmeter train ark --options") from None
+            raise UserError(what, where=f"training.{place}", try_this="ragmeter list trainings ark") from None
         assert isinstance(options, ArkTrainingConfig)
         return options
 

@@ -1,4 +1,4 @@
-"""`ragmeter explain clara`: how documents rank for a question, what its memory stands for, what is answered."""
+"""`ragmeter method explain clara`: how documents rank for a question, what its memory stands for, what is answered."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from methods.registry import Explanation, Table, numbers, register_explainer, sh
 from methods.retrieval.ranking import Scope
 
 # -- What survives compression: documents told again from their memory, to be compared with the documents --
-# For a question's documents `ragmeter explain clara --set retell=true` shows it; as a table it is the experiment
+# For a question's documents `ragmeter method explain clara --set retell=true` shows it; as a table it is the experiment
 # `clara/table17`: dataset `retold`, and `clara_reader` with `task: paraphrase`.
 #
 # Source: paper, table 17; one document at a time, the longest reply 128 tokens.

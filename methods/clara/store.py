@@ -248,7 +248,7 @@ def read_card(folder: Path) -> Identity:
         raise UserError(
             "this folder holds no finished store of compressed documents",
             where=str(folder),
-            try_this="make or finish it: ragmeter compress",
+            try_this="make or finish it: ragmeter method index",
         ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"the card of this store cannot be read: {error}", where=str(path)) from None

@@ -1,4 +1,4 @@
-"""`ragmeter explain gpr`: the first triples of GPR beside those of the same towers untrained, as in figure 1."""
+"""`ragmeter method explain gpr`: the first triples of GPR beside those of the same towers untrained, as in figure 1."""
 
 from __future__ import annotations
 

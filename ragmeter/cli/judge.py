@@ -1,152 +1,398 @@
-"""The command line of `ragmeter judge` and `ragmeter score`: judge and score stored answers, again and again."""
+"""`ragmeter judge`: numbers from stored answers, without answering again: judges, further metrics, labels by people."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from statistics import fmean
+from typing import Annotated, Any, get_args
 
 import typer
+from rich.text import Text
 
-from ragmeter.cli import options as completion
-from ragmeter.cli.options import App, JsonOption, QuietOption, StoredExperiment, StoreOption
+from benchmarks.core.errors import UserError, counted, unknown_name, unwritable
+from judges import score as scoring
+from judges.judge import JUDGES, Judge
+from judges.metric import parse as parse_metric
+from methods.api import Services
+from methods.models.reply_cache import ResponseCache
+from ragmeter.cli import options
+from ragmeter.cli.options import (
+    App,
+    Common,
+    ConfigOption,
+    OfExperiment,
+    RunsArgument,
+    SeedOption,
+    SetOption,
+    StoredExperiment,
+    given_options,
+    option_rows,
+    show_options,
+)
+from ragmeter.console import err, listing, out, show_battles
+from ragmeter.experiment import JudgePlan
+from ragmeter.judge_text import agreement_row, show_judge_card
+from ragmeter.runner import judging
+from ragmeter.runner.loop import Interrupted
+from ragmeter.runner.progress import JudgingProgress
+from ragmeter.runner.rewriting import judge_of
+from results import checkpoints, judgements, queries, records
+from results import labels as labeling
+from results.battles import BattleBoard, battle_boards
+from results.board import add_columns, remove_columns, with_failures
+from results.invariants import check_run
+from results.judge_card import judge_card
+from results.queries import RunRow
+from results.statistics.battles import TieRule
+from results.store import Store
+from results.tables import labels, plain
 
-judge_app = App(help="Judges: what they are, what they say of stored answers, and how far to trust them.", no_args_is_help=True)
+app = App(default="list", help="Judge or score stored answers; win rates, judge cards, labels by people.")
+labels_app = App(default="show", help="Labels by people: export items to label, import labels, see how far people agree.")
+app.add_typer(labels_app, name="labels")
 
-Stored = Annotated[
-    str, typer.Argument(help="A judge in the store: its id, or the beginning of it.", autocompletion=completion.stored_judges)
+StoredJudge = Annotated[
+    str, typer.Argument(help="A judge in the store: its id, or the beginning of it.", autocompletion=options.stored_judges)
 ]
-Runs = Annotated[
-    list[str] | None, typer.Argument(help="Runs, as `ragmeter runs` lists them (default: --experiment)", autocompletion=completion.runs)
-]
-OfExperiment = Annotated[
-    str | None,
-    typer.Option("--experiment", help="All runs of this experiment (default: newest)", autocompletion=completion.stored_experiments),
-]
-Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option of the judge; may be repeated.")]
 
 
-@judge_app.command("list")
-def list_judges(
-    name: Annotated[str | None, typer.Argument(help="Show this judge with its options.", autocompletion=completion.judges)] = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+@app.command("list")
+def list_all(
+    common: Common,
+    name: Annotated[str | None, typer.Argument(help="Show this judge with its options.", autocompletion=options.judges)] = None,
 ) -> None:
     """List judges, and those that have judged something in the store; or show one with its options."""
-    from ragmeter.cli.commands import judge as judges
-
-    judges.listed(name, store, as_json)
+    list_judges(name, common)
 
 
-@judge_app.command()
+def list_judges(name: str | None, common: Common) -> None:
+    """List judges, or show one."""
+    if name is not None:
+        _show_judge(name, common)
+        return
+    stored = judgements.judges(common.store)
+    rows = [(entry.id, entry.kind, "", entry.summary) for entry in JUDGES]
+    rows += [(judge, card["kind"], "rule" if card["rule"] else card["model"], card["summary"]) for judge, card in stored.items()]
+    known = [{"id": entry.id, "kind": entry.kind, "summary": entry.summary, "source": entry.source} for entry in JUDGES]
+    value = {"judges": known, "stored": list(stored.values())}
+    common.emit(value, lambda: listing(("judge", "kind", "model", "summary"), rows, empty="none"))
+
+
+def _show_judge(name: str, common: Common) -> None:
+    entry = JUDGES.get(name, where="NAME")
+    rows = option_rows(entry.config)
+    measures = {measure.name: measure.definition for measure in entry.measures}
+    value: dict[str, Any] = {key: getattr(entry, key) for key in ("id", "kind", "definition", "source")}
+    value |= {"needs": list(entry.needs), "measures": measures, "criteria": list(entry.criteria), "options": rows}
+
+    def show() -> None:
+        out.print(Text(entry.id, style="bold") + Text("  " + entry.summary))
+        out.print(Text(entry.definition))
+        facts = {"kind": entry.kind, "needs": ", ".join(entry.needs), "source": entry.source, **measures}
+        if entry.criteria:
+            facts["criteria"] = ", ".join(entry.criteria)
+        listing(("", ""), facts.items(), empty="")
+        show_options(rows)
+
+    common.emit(value, show)
+
+
+# -- Judging -------------------------------------------------------------------------------------------------------
+
+
+@app.command()
 def run(
-    judge: Annotated[str, typer.Argument(help="A judge: `ragmeter judge list` lists them.", autocompletion=completion.judges)],
-    runs: Runs = None,
+    judge: Annotated[str, typer.Argument(help="A judge: `ragmeter list judges` lists them.", autocompletion=options.judges)],
+    common: Common,
+    runs: RunsArgument = None,
     experiment: OfExperiment = None,
-    options: Settings = None,
-    everyone: Annotated[bool, typer.Option("--all-pairs", help="Compare all methods with each other.")] = False,
-    retry: Annotated[bool, typer.Option("--retry-unscored", help="Judge again where no value could be had.")] = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    all_pairs: Annotated[bool, typer.Option("--all-pairs", help="Compare all methods with each other.")] = False,
+    retry: Annotated[bool, typer.Option("--retry-unscored", help="Judge again what got no value.")] = False,
 ) -> None:
     """Judge stored answers; what is judged already is left alone."""
-    from ragmeter.cli.commands import judge as judges
+    store = common.store
+    chosen_judge = judge_of(judge, given_options(config, settings))
+    chosen, reference = _chosen_runs(store, runs, experiment)
+    pairs = chosen_judge.entry.kind == "pair"
+    if runs and pairs:
+        if len({row.run for row in chosen}) < 2:
+            raise UserError(f"{judge!r} compares two runs", where="RUNS", try_this="name two or more, or --experiment")
+        reference = None
+    chosen_judge.config.preflight()
+    work = judging.judgings([JudgePlan(chosen_judge, all_pairs)], chosen, None if all_pairs else reference)
+    if not work:
+        what = "no two of these runs answered the same questions in the same setting"
+        raise UserError(what, where=str(store.folder), try_this="name runs of one benchmark")
+    chosen_judge.config.reach(store.cache)
+    with JudgingProgress(len(work), quiet=not common.talk) as progress:
+        try:
+            judging.execute(work, store, Services(cache=store.cache), progress, retry_unscored=retry)
+        except KeyboardInterrupt:
+            raise Interrupted("the same command continues") from None
+    metrics = list(chosen_judge.metrics.values())
+    for row in chosen:
+        add_columns(store, row.run, metrics)
+    if pairs:
+        _show_boards([one for one in battle_boards(store, chosen, reference) if one.judge == str(chosen_judge)], chosen, common)
+        return
+    rows = [_summary(store, row, metric) for row in {row.run: row for row in chosen}.values() for metric in metrics]
+    columns = ("measure", "run", "value", "n", "unscored", "as zero", "unscorable")
+    common.emit(rows, lambda: listing(columns, map(_line, rows), empty="nothing was judged"))
 
-    judges.run(judge, runs or [], experiment, options or [], everyone, retry, store, as_json, quiet)
+
+@app.command()
+def replay(judge: StoredJudge, common: Common, config: ConfigOption = None, settings: SetOption = None) -> None:
+    """Read a judge's cached replies again, with this code or other options; no call is made."""
+    store = common.store
+    card = judgements.find_judge(store, judge)
+    other = _other_policy(card, given_options(config, settings))
+    cache = ResponseCache(store.cache)
+
+    def replies(keys: Sequence[str]) -> dict[str, str]:
+        return {key: reply["text"].strip() for key, reply in cache.get(keys).items()}
+
+    replayed = judging.replay(store, card["id"], other, Services(), queries.runs(store), replies)
+    if other.entry.kind == "point":
+        for run_id in judgements.judged_runs(store, str(other)):
+            add_columns(store, run_id, list(other.metrics.values()))
+
+    def show() -> None:
+        out.print(Text(f"{card['id']} → {other}; no call was made"))
+        columns = ("judging", "questions", "read again", "lost", "changed")
+        listing(columns, [(o.name, o.questions, o.calls, o.lost, o.changed) for o in replayed], empty="nothing to replay")
+
+    common.emit({"from": card["id"], "to": str(other), "calls_made": 0, "replayed": list(map(asdict, replayed))}, show)
 
 
-@judge_app.command()
-def replay(judge: Stored, options: Settings = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Read a judge's kept replies again, with this code or other options; no call is made."""
-    from ragmeter.cli.commands import judge as judges
+def _other_policy(card: Mapping[str, Any], given: Mapping[str, Any]) -> Judge:
+    """A stored judge with other options, none of which decides what the model is asked.
 
-    judges.replay(judge, options or [], store, as_json)
+    Raises:
+        UserError: One does: no cached reply tells what would have been answered.
+    """
+    judge = judge_of(card["judge"], card["config"] | given)
+    config = judge.config.model_dump(mode="json")
+    changed = [name for name in given if name in config and config[name] != card["config"].get(name)]
+    fixed = [name for name in changed if name not in judge.config.policy | judge.config.beside]
+    # A file of the same text under another name asks the same.
+    fixed += [name for name in changed if judge.identity["also"].get(name) != card["also"].get(name)]
+    if fixed and not judge.rule:
+        may = ", ".join(sorted(judge.config.policy)) or "none of its options"
+        raise UserError(
+            f"{fixed[0]} decides what {card['judge']} asks, and a replay asks nothing",
+            where="--set",
+            try_this=f"a replay can change {may}; for the rest: ragmeter judge run {card['judge']} --set {fixed[0]}=…",
+        )
+    return judge
 
 
-@judge_app.command()
-def table(
+@app.command("win-rates")
+def win_rates(
+    common: Common,
     experiment: StoredExperiment = None,
     ties: Annotated[
         str,
         typer.Option(
-            help="What a tied question counts: half, ignore, loss or win.", autocompletion=completion.words("half", "ignore", "loss", "win")
+            help="What a tied question counts: half, ignore, loss or win.", autocompletion=options.words("half", "ignore", "loss", "win")
         ),
     ] = "half",
     length: Annotated[bool, typer.Option("--length", help="Take off strengths what longer answers gain.")] = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Print who beats whom: win rates by criterion, and Bradley–Terry strengths."""
-    from ragmeter.cli.commands import judge as judges
+    if ties not in get_args(TieRule):
+        raise unknown_name("tie rule", ties, get_args(TieRule), where="--ties")
+    rule: Any = ties
+    chosen, reference = _chosen_runs(common.store, None, experiment)
+    _show_boards(battle_boards(common.store, chosen, reference, ties=rule, length=length), chosen, common)
 
-    judges.table(experiment, ties, length, store, as_json)
+
+def _show_boards(boards: Sequence[BattleBoard], chosen: Sequence[RunRow], common: Common) -> None:
+    def show() -> None:
+        controls = {row.method for row in chosen if row.kind == "control"}
+        for board in boards:
+            show_battles(board, out, controls)
+        if not boards:
+            err.print("no pair judge has compared these runs yet: ragmeter judge run pairwise --set model=…")
+
+    common.emit([board.to_json() for board in boards], show)
 
 
-@judge_app.command()
-def card(judge: Stored, store: StoreOption = None, as_json: JsonOption = False) -> None:
+@app.command()
+def card(judge: StoredJudge, common: Common) -> None:
     """Say how far a judge can be trusted: failures, repetitions, orders, length, price; agreement with others."""
-    from ragmeter.cli.commands import judge as judge_cards
+    store = common.store
+    known = judge_card(store, judgements.find_judge(store, judge)["id"])
 
-    judge_cards.card(judge, store, as_json)
+    def show() -> None:
+        show_judge_card(known, {run.run: f"{run.method} on {run.dataset}" for run in queries.runs(store)})
+        if resting := labeling.standing(store)[1]:
+            err.print(Text(f"{resting} labels in this store do not count: no run gives the answers that they are about"))
 
-
-annotate_app = App(help="Labels by people: items to label as CSV, and labels back.", no_args_is_help=True)
-
-
-@annotate_app.command("export")
-def export_items(
-    file: Annotated[Path, typer.Argument(help="The CSV to write.")],
-    criterion: Annotated[str, typer.Option(help="What to label by: accuracy, faithfulness, overall …")],
-    runs: Annotated[
-        list[str] | None, typer.Option("--run", help="A run; may be repeated (default: --experiment)", autocompletion=completion.runs)
-    ] = None,
-    experiment: OfExperiment = None,
-    number: Annotated[int, typer.Option("--n", min=1, help="Number of items, drawn at random.")] = 100,
-    pairs: Annotated[bool, typer.Option("--pairs", help="Two answers an item, in a drawn order.")] = False,
-    seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Write items for a person to label, without a hint of who answered."""
-    from ragmeter.cli.commands import judge as judge_cards
-
-    judge_cards.export_items(file, criterion, runs or [], experiment, number, pairs, seed, store, as_json)
+    common.emit(known.to_json(), show)
 
 
-@annotate_app.command("import")
-def import_labels(
-    file: Annotated[Path, typer.Argument(help="A CSV that `annotate export` wrote, its column `label` filled.")],
-    annotator: Annotated[str, typer.Option(help="Who labelled.")],
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Take labels in, and say how far the people who labelled agree."""
-    from ragmeter.cli.commands import judge as judge_cards
-
-    judge_cards.import_labels(file, annotator, store, as_json)
+# -- Further metrics -----------------------------------------------------------------------------------------------
 
 
+@app.command()
 def score(
-    runs: Runs = None,
-    add: Annotated[
-        list[str] | None, typer.Option(help="A metric id, e.g. rouge(type=rougeL); may be repeated.", autocompletion=completion.metrics)
+    common: Common,
+    runs: RunsArgument = None,
+    metric: Annotated[
+        list[str] | None, typer.Option(help="A metric id, e.g. rouge(type=rougeL); may be repeated.", autocompletion=options.metrics)
     ] = None,
     remove: Annotated[
         list[str] | None,
-        typer.Option(help="Take a column that was added off the tables; may be repeated.", autocompletion=completion.stored_metrics),
+        typer.Option(help="Take a column that was added off the tables; may be repeated.", autocompletion=options.stored_metrics),
     ] = None,
     experiment: OfExperiment = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     """Score stored answers on further metrics, without answering again; their columns stay until `--remove`."""
-    from benchmarks.core.errors import UserError
-    from ragmeter.cli.commands import judge as judges
-
-    if remove and add:
-        raise UserError("columns are added or removed", where="--remove", try_this="one after the other")
+    if bool(metric) == bool(remove):
+        if remove:
+            raise UserError("columns are added or removed", where="--remove", try_this="one after the other")
+        raise UserError("no metric was named", where="judge score", try_this="--metric METRIC; `ragmeter list metrics` lists them")
+    wanted = [parse_metric(text, where="--metric") for text in metric or ()]
+    store = common.store
+    chosen, _ = _chosen_runs(store, runs, experiment)
     if remove:
-        judges.unscore(runs or [], remove, experiment, store, as_json)
+        gone = remove_columns(store, [row.run for row in chosen], remove, None if runs else chosen[0].experiment)
+        lines = [(one.metric, one.experiment, f"{one.dataset}, {one.setting}") for one in gone]
+        common.emit(list(map(asdict, gone)), lambda: listing(("removed column", "of", "on"), lines, empty=""))
         return
-    judges.score(runs or [], add or [], experiment, store, as_json, quiet)
+    store.put_cards([], wanted)
+    rows = []
+    for row in {row.run: row for row in chosen}.values():
+        questions, predictions = records.answered(store, row)
+        passages = dict.fromkeys(item.id.partition("#")[0] for prediction in predictions for item in prediction.evidence)
+        texts = store.passage_texts(list(passages))
+        with err.status(f"scoring {row.method} on {row.dataset}") if common.talk else nullcontext():
+            scores = scoring.score(questions, predictions, wanted, corpus_text=texts.__getitem__)
+        store.put_scores(row.run, [question.id for question in questions], scores)
+        add_columns(store, row.run, [str(one) for one in wanted])
+        rows += [_summary(store, row, str(one)) for one in wanted]
+        for what in check_run(store, row.run):
+            err.print(Text(f"{row.method} on {row.dataset}: these scores cannot be right: {what}", style="yellow"))
+    columns = ("metric", "run", "value", "n", "unscorable")
+    common.emit(rows, lambda: listing(columns, [(*line[:4], line[6]) for line in map(_line, rows)], empty="no run was named"))
+
+
+def _summary(store: Store, row: RunRow, metric: str) -> dict[str, Any]:
+    columns = queries.score_columns(store, row.dataset_fingerprint, [row.run], [metric])
+    values = columns.values.get((row.run, metric))
+    known = [] if values is None else [float(value) for value in values if value == value]
+    unscored = columns.unscored.get((row.run, metric), 0)
+    mean = fmean(known) if known else math.nan
+    return {
+        "run": row.run,
+        "method": row.method,
+        "dataset": row.dataset,
+        "metric": metric,
+        "value": plain(mean),
+        "n": len(known),
+        "unscored": unscored,
+        "value_with_failures_as_zero": plain(with_failures(mean, len(known), unscored)),
+        "unscorable": columns.unscorable.get((row.run, metric), 0),
+        "scale": queries.scale_of(metric, queries.definitions(store)),
+    }
+
+
+def _line(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    values = (row["value"], row["value_with_failures_as_zero"])
+    value, as_zero = ("–" if one is None else f"{row['scale'] * one:.1f}" for one in values)
+    label = labels([row["metric"]])[row["metric"]]
+    return label, f"{row['method']} on {row['dataset']}", value, row["n"], row["unscored"], as_zero, row["unscorable"]
+
+
+def _chosen_runs(store: Store, names: Sequence[str] | None, experiment: str | None) -> tuple[list[RunRow], str | None]:
+    """The runs that were named, or those of an experiment with its reference."""
+    if names and experiment is not None:
+        raise UserError("runs and an experiment were named", where="--experiment", try_this="name one of the two")
+    if names:
+        return [checkpoints.find_run(store, name) for name in names], None
+    row = queries.experiment(store, experiment)
+    return queries.runs(store, row.name), row.reference
+
+
+# -- Labels by people ----------------------------------------------------------------------------------------------
+
+
+@labels_app.command()
+def show(common: Common) -> None:
+    """Say who has labeled how many items, and how far people agree."""
+    known = labeling.labels(common.store)
+    numbers = Counter((label.criterion, label.annotator) for label in known)
+    agreement = labeling.between_annotators(known)
+    value = {
+        "labels": [{"criterion": by, "annotator": who, "labels": number} for (by, who), number in numbers.items()],
+        "agreement": {by: asdict(one) for by, one in agreement.items()},
+    }
+    empty = "nobody has labeled anything: ragmeter judge labels export -o FILE --criterion NAME"
+
+    def print_all() -> None:
+        listing(("by", "annotator", "labels"), [(*key, number) for key, number in numbers.items()], empty=empty)
+        if numbers:
+            _show_agreement(agreement)
+
+    common.emit(plain(value), print_all)
+
+
+@labels_app.command()
+def export(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The CSV to write.")],
+    criterion: Annotated[str, typer.Option(help="What to label by: accuracy, faithfulness, overall …")],
+    common: Common,
+    runs: RunsArgument = None,
+    experiment: OfExperiment = None,
+    count: Annotated[int, typer.Option(min=1, help="Number of items, drawn at random.")] = 100,
+    pairs: Annotated[bool, typer.Option("--pairs", help="Two answers an item, in a drawn order.")] = False,
+    seed: SeedOption = 0,
+) -> None:
+    """Write items for a person to label, without a hint of who answered."""
+    chosen, _ = _chosen_runs(common.store, runs, experiment)
+    if not runs:
+        chosen = [run for run in chosen if run.kind != "control"]  # people's time is dear
+    if output.exists():
+        raise UserError("this file is there already", where=str(output), try_this="name another: labels may be in it")
+    text = labeling.export_items(common.store, chosen, criterion, count, pairs=pairs, seed=seed)
+    try:
+        output.write_text(text, "utf-8")
+    except OSError as error:
+        raise unwritable(error, output) from None
+    words = labeling.PAIR_LABELS if pairs else (*labeling.VALUES, "a number from 0 to 1")
+    value = {"file": str(output), "criterion": criterion, "labels": list(words)}
+    common.emit(value, lambda: out.print(Text(f"{output}: fill the column `label` with {', '.join(words)}")))
+
+
+@labels_app.command("import")
+def import_labels(
+    file: Annotated[Path, typer.Argument(help="A CSV that `ragmeter judge labels export` wrote, its column `label` filled.")],
+    annotator: Annotated[str, typer.Option(help="Who labeled.")],
+    common: Common,
+) -> None:
+    """Import a person's labels, and say how far the people who labeled agree."""
+    done = labeling.import_labels(common.store, file, annotator)
+    agreement = labeling.between_annotators(labeling.labels(common.store))
+
+    def show() -> None:
+        again = f", {done.replaced} of them in place of earlier ones" if done.replaced else ""
+        out.print(Text(f"{counted(done.labels, 'label')} by {annotator}{again}; {counted(done.blank, 'row')} without one"))
+        if done.resting:
+            gone = "are about answers that the runs do not give now; they are kept, and count as soon as one does"
+            err.print(Text(f"{done.resting} of them {gone}", style="yellow"))
+        _show_agreement(agreement)
+
+    common.emit(plain(asdict(done) | {"agreement": {by: asdict(one) for by, one in agreement.items()}}), show)
+
+
+def _show_agreement(agreement: Mapping[str, Any]) -> None:
+    rows = [agreement_row("between people (alpha)", by, one) for by, one in agreement.items()]
+    empty = "how far people agree is said once two have labeled the same items"
+    listing(("by", "agreement", "equal", "alpha", "items"), rows, empty=empty)

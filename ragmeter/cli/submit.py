@@ -1,110 +1,284 @@
-"""The commands around submissions and TREC files: their arguments; `ragmeter.cli.commands.submit` does the work."""
+"""`ragmeter submit`: predictions made elsewhere: a template to begin with, checked, scored, stored, verified, bundled."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
+from rich.text import Text
 
+from benchmarks import registry
+from benchmarks.core.errors import UserError, unknown_name
+from benchmarks.settings import Setting
 from ragmeter.cli import options
-from ragmeter.cli.options import App, JsonOption, LimitOption, QuietOption, RunArgument, SettingOption, StoreOption
+from ragmeter.cli.options import (
+    App,
+    Common,
+    ConfigOption,
+    DataReference,
+    LimitOption,
+    RunArgument,
+    SeedOption,
+    SetOption,
+    SettingOption,
+    given_options,
+)
+from ragmeter.console import err, listing, out, show_board
+from ragmeter.runner.provenance import environment
+from ragmeter.runner.rewriting import refusal
+from ragmeter.submissions import FORMATS, Checked, Checker, read_card, require_same, target_of
+from results import checkpoints, queries
+from results.board import board
+from results.queries import RunRow
+from results.statistics.core import Estimate
+from results.submission import bundle as bundles
+from results.submission import mean, storing
+from results.submission.bundle import write_template
+from results.submission.storing import Stored, Verification, card_of
+from results.tables import plus_minus
 
-submission_app = App(help="Make submissions: a template to begin with, a bundle to send.", no_args_is_help=True)
-trec_app = App(help="TREC run and qrels files, out and in.", no_args_is_help=True)
+app = App(default="add", help="Submit predictions made elsewhere: template, check, add, verify, bundle.")
 
+Predictions = Annotated[str, typer.Argument(metavar="FILE", help="Predictions (.jsonl, - for standard input) or a bundle (.zip).")]
 CardOption = Annotated[Path | None, typer.Option("--card", help="The submission's card (YAML).")]
-PathOption = Annotated[str | None, typer.Option("--path", help="The authors' data file, where it is not found in RAGMETER_DATA.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check and score, store nothing.")]
+FormatOption = Annotated[
+    str,
+    typer.Option("--format", help="Of the predictions: jsonl; or trec, rankings without answers.", autocompletion=options.words(*FORMATS)),
+]
+KnownBoards = Annotated[bool, typer.Option("--known-boards", help="Only for a board that the store has, as a server takes it.")]
+PathSetting = Annotated[
+    list[str] | None, typer.Option("--set", metavar="path=FILE", help="The authors' data file, where it is not found in RAGMETER_DATA.")
+]
+STEPS = (
+    ("ragmeter submit template REFERENCE -o FOLDER", "writes a card, the questions and an empty predictions file: fill in both"),
+    ("ragmeter submit check FOLDER/predictions.jsonl --card FOLDER/card.yaml", "says what is wrong with them, and what they would score"),
+    ("ragmeter submit FOLDER/predictions.jsonl --card FOLDER/card.yaml", "stores them, on the board of their benchmark"),
+)
 
 
-def submit(
-    predictions: Annotated[str | None, typer.Argument(help="Predictions (.jsonl, - for standard input) or a bundle (.zip).")] = None,
+@app.command()
+def add(
+    common: Common,
+    file: Annotated[str | None, typer.Argument(help="As of `check` (default: list what was submitted, and how to begin)")] = None,
     card: CardOption = None,
-    dry_run: DryRun = False,
-    verify: Annotated[
-        str | None, typer.Option(help="Compare this stored submission with a run made here, and promote it.", autocompletion=options.runs)
-    ] = None,
-    against: Annotated[
-        str | None, typer.Option(help="With --verify: our RUN (default: the one of its method)", autocompletion=options.runs)
-    ] = None,
-    tolerance: Annotated[str, typer.Option(help="With --verify: largest difference of a metric's mean, 0.5pp or 0.005.")] = "0.5pp",
-    known_boards: Annotated[
-        bool, typer.Option("--known-boards", help="Only for a board that the store has, as a server takes it.")
-    ] = False,
-    path: PathOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """Take predictions made elsewhere: check them, score them here, store them as `submitted`."""
-    from ragmeter.cli.commands import submit as submitting
-    from ragmeter.cli.commands import submit as verifying
+    format: FormatOption = FORMATS[0],
+    known_boards: KnownBoards = False,
+    settings: PathSetting = None,
+) -> int:
+    """Check predictions made elsewhere, score them here, and store them as `submitted`."""
+    if file is not None:
+        return _submit(file, card, format, known_boards, settings, common, keep=True)
+    if card is not None:
+        raise UserError("there are no predictions", where="--card", try_this="ragmeter submit PREDICTIONS.jsonl --card card.yaml")
+    store = common.store
+    rows = {row.run: row for row in (queries.runs(store) if store.database.exists else []) if row.origin != "run"}.values()
+    keys = ("run", "method", "dataset", "setting", "seed", "origin")
+    value = {
+        "submissions": [{key: getattr(row, key) for key in keys} | {"updated_at": row.updated_at.isoformat()} for row in rows],
+        "steps": [command for command, _ in STEPS],
+    }
 
-    if verify is not None:
-        raise typer.Exit(verifying.verify(verify, against, tolerance, predictions, store, as_json))
-    raise typer.Exit(submitting.submit(predictions, card, dry_run, path, store, as_json, quiet, known_boards=known_boards))
+    def show() -> None:
+        lines = [(row.run[:8], row.method, row.dataset, row.setting, row.origin, f"{row.updated_at:%Y-%m-%d %H:%M}") for row in rows]
+        listing(("run", "method", "dataset", "setting", "origin", "since (UTC)"), lines, empty="nothing has been submitted here yet")
+        for number, (command, what) in enumerate(STEPS, 1):
+            out.print(Text(f"{number}. {command}", style="bold") + Text(f"\n   {what}", style="not bold"), soft_wrap=True)
+
+    common.emit(value, show)
+    return 0
 
 
-@submission_app.command("template")
+@app.command()
+def check(
+    file: Predictions,
+    common: Common,
+    card: CardOption = None,
+    format: FormatOption = FORMATS[0],
+    known_boards: KnownBoards = False,
+    settings: PathSetting = None,
+) -> int:
+    """Check predictions and say what they would score; nothing is stored."""
+    return _submit(file, card, format, known_boards, settings, common, keep=False)
+
+
+def _submit(
+    file: str, card: Path | None, format: str, known_boards: bool, settings: list[str] | None, common: Common, *, keep: bool
+) -> int:
+    if format not in FORMATS:
+        raise unknown_name("format", format, FORMATS, where="--format")
+    given = given_options(None, settings)
+    path = given.pop("path", None)
+    if given:
+        raise UserError("the card says which options the data have", where=f"--set {next(iter(given))}", try_this="--set path=FILE")
+    store = common.store
+    checked = Checker(store, known_boards, None if path is None else str(path)).check(file, card, format)
+    report = checked.report
+    worth = {} if keep else storing.preview(report, checked.target)
+    stored = None
+    if report.ok and keep:
+        made_from = "TREC run" if format == "trec" else Path(file).suffix.lstrip(".") or "stream"
+        stored = storing.store_report(
+            store, report, checked.target, checked.metrics, environment=environment(), provenance={"submitted_as": made_from}
+        )
+    value: dict[str, Any] = {
+        "report": report.to_json(),
+        "notes": checked.notes,
+        "run": stored.run if stored else None,
+        "outcome": stored.outcome if stored else "checked" if report.ok else "refused",
+    }
+    if not keep:
+        value["preview"] = storing.to_json(worth)
+    common.emit(value, lambda: _show(checked, stored, worth, common))
+    return 0 if report.ok else 2
+
+
+def _show(checked: Checked, stored: Stored | None, worth: Mapping[str, Estimate], common: Common) -> None:
+    styles = {"error": "red", "warning": "yellow", "note": "dim"}
+    for line in checked.report.lines():
+        out.print(Text(line, style=styles.get(line.partition(":")[0], "")), soft_wrap=True)
+    for note in checked.notes:
+        out.print(Text(note), soft_wrap=True)
+    if stored is not None:
+        what = {"stored": "stored as submitted", "known": "submitted before, nothing changed"}[stored.outcome]
+        out.print(Text(f"{what}: run {stored.run[:8]}"), soft_wrap=True)
+    if common.quiet or not (stored or worth):
+        return
+    out.print()
+    if stored is not None:
+        row = queries.find_run(common.store, stored.run)
+        alike = storing.beside(queries.runs(common.store), row.dataset_fingerprint, row.setting, row.seed)
+        show_board(board(common.store, alike), out)
+    else:
+        scales = {str(metric): 1.0 if metric.entry.unit == "number" else 100.0 for metric in checked.metrics}
+        rows = []
+        for metric, one in worth.items():
+            shown = plus_minus(one.value, one.low, one.high, scale=scales[metric]) if one.n else "unscorable"
+            rows.append((metric, shown, f"{one.n:,}"))
+        listing(("metric", "value × 100 ± half its 95 % interval", "questions"), rows, empty="")
+
+
+@app.command()
 def template(
-    name: Annotated[str, typer.Argument(help="A data reference: name[/subset][:split].", autocompletion=options.references)],
-    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    reference: DataReference,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
+    common: Common,
     setting: SettingOption = None,
     limit: LimitOption = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the setting's draws.")] = 0,
-    config: Annotated[str | None, typer.Option(help="The dataset's options as JSON.")] = None,
+    seed: SeedOption = 0,
+    config: ConfigOption = None,
+    settings: SetOption = None,
     passages: Annotated[bool, typer.Option("--passages", help="Write the passages and what each question may use, too.")] = False,
-    path: PathOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Write a card with comments, the questions (ids and texts) and an empty predictions file."""
-    from ragmeter.cli.commands import submit as submitting
+    resolved, entry = registry.resolve(reference)
+    given = given_options(config, settings)
+    try:
+        data = entry.config.model_validate(given)
+    except ValidationError as error:
+        raise refusal(error, entry.id, entry.config) from None
+    # A card names no file of this machine.
+    given.pop("path", None)
+    parsed = Setting.parse(setting or entry.card.settings_of(resolved.subset)[0], where="--setting")
+    target = target_of(str(resolved), data, limit, parsed, seed, common.store)
+    files = write_template(output, target, parsed, seed=seed, limit=limit, config=given, passages=passages)
+    questions = len(target.asked.questions)
 
-    submitting.template(name, out, setting, limit, seed, config, passages, path, store, as_json)
+    def show() -> None:
+        for path in files:
+            out.print(Text(str(path)), soft_wrap=True)
+        then = f"ragmeter submit check {output / 'predictions.jsonl'} --card {output / 'card.yaml'}"
+        out.print(Text(f"{questions} questions, setting {parsed}; one row each, then: {then}"), soft_wrap=True)
+
+    fingerprint = target.loaded.fingerprint
+    value = {"files": [str(path) for path in files], "questions": questions, "setting": str(parsed), "dataset_fingerprint": fingerprint}
+    common.emit(value, show)
 
 
-@submission_app.command("bundle")
+@app.command()
 def bundle(
     run: RunArgument,
-    file: Annotated[Path, typer.Argument(help="The .zip to write.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The .zip to write.")],
+    common: Common,
     card: CardOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Put a stored run into one file that `ragmeter submit` takes elsewhere; a run of your own needs a card."""
-    from ragmeter.cli.commands import submit as submitting
+    store = common.store
+    row = checkpoints.find_run(store, run)
+    its_card = read_card(card) if card is not None else card_of(row)
+    require_same(its_card, row)
+    scores = queries.score_columns(store, row.dataset_fingerprint, [row.run]).values
+    packages = row.environment.get("packages", {})
+    manifest = bundles.write_bundle(
+        output,
+        its_card,
+        store.predictions(row.run),
+        run=row.run,
+        origin=row.origin,
+        dataset=row.dataset,
+        dataset_fingerprint=row.dataset_fingerprint,
+        metrics={metric: mean(values) for (_, metric), values in scores.items()},
+        versions={"python": str(row.environment.get("python", "")), **{name: str(version) for name, version in packages.items()}},
+    )
+    line = f"{output}: {manifest.questions} predictions of {its_card.method.label}"
+    common.emit(manifest.model_dump(mode="json") | {"file": str(output)}, lambda: out.print(Text(line), soft_wrap=True))
 
-    submitting.bundle(run, file, card, store, as_json)
+
+# -- A stored submission against a run made here -------------------------------------------------------------------
 
 
-@trec_app.command("export")
-def export(
+@app.command()
+def verify(
     run: RunArgument,
-    file: Annotated[Path, typer.Argument(help="The run file to write.")],
-    qrels: Annotated[Path | None, typer.Option(help="Write the questions' positives, too.")] = None,
-    passages: Annotated[bool, typer.Option("--passages", help="Reduce sentences to their passages, as ranking metrics do.")] = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Write a stored run's rankings as a TREC run file."""
-    from ragmeter.cli.commands import submit as submitting
+    common: Common,
+    against: Annotated[str | None, typer.Option(help="Our RUN (default: the one of its method)", autocompletion=options.runs)] = None,
+    tolerance: Annotated[str, typer.Option(help="Largest difference of a metric's mean, 0.5pp or 0.005.")] = "0.5pp",
+) -> int:
+    """Compare a submission with a run made here, and mark it as verified where they agree; exit code 1 where not."""
+    store = common.store
+    submitted = checkpoints.find_run(store, run)
+    card_of(submitted)
+    ours = checkpoints.find_run(store, against) if against else storing.find_ours(store, submitted)
+    result = storing.compare(store, submitted, ours, _fraction(tolerance))
+    origin = storing.promote(store, submitted, result)
+    common.emit(result.to_json() | {"origin": origin}, lambda: _show_verification(result, submitted, ours, origin))
+    return int(not result.agrees)
 
-    submitting.trec_export(run, file, qrels, passages, store, as_json)
+
+def _fraction(text: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?|\.\d+)\s*(pp)?", text.strip())
+    value = float(match[1]) / (100 if match[2] else 1) if match else -1.0
+    if not 0 <= value <= 1:
+        raise UserError(f"{text!r} is no tolerance", where="--tolerance", try_this="0.5pp or 0.005")
+    return value
 
 
-@trec_app.command("import")
-def trec_import(
-    file: Annotated[str, typer.Argument(help="A TREC run file, - for standard input.")],
-    card: CardOption = None,
-    dry_run: DryRun = False,
-    path: PathOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """Take a TREC run as a submission of rankings without answers."""
-    from ragmeter.cli.commands import submit as submitting
+def _show_verification(result: Verification, submitted: RunRow, ours: RunRow, origin: str) -> None:
+    out.print(Text(f"{submitted.path} ({submitted.run[:8]}) against {ours.path} ({ours.run[:8]})"), soft_wrap=True)
+    out.print(f"same answer to {result.same_answers} of {result.questions} questions, same ranking for {result.same_evidence}")
+    rows = [
+        (
+            *(one.metric, _hundred(one.submitted), _hundred(one.ours), _hundred(one.difference, "+")),
+            f"{one.differing} of {result.questions}",
+            "" if one.agrees else "beyond the tolerance",
+        )
+        for one in result.metrics
+    ]
+    listing(("metric", "submitted", "ours", "difference", "questions that differ", ""), rows, empty="no metric in common")
+    for one in result.metrics:
+        if not one.agrees:
+            for question, theirs, mine in one.first:
+                values = f"submitted {_hundred(theirs)}, ours {_hundred(mine)}"
+                out.print(Text(f"  {one.metric} of question {question!r}: {values}"), soft_wrap=True)
+    if result.not_compared:
+        err.print(Text("not compared, ours was not scored on them: " + ", ".join(result.not_compared)), soft_wrap=True)
+    verdict = "verified" if result.agrees else f"not confirmed, stays {origin}"
+    allowed = f"tolerance {100 * result.tolerance:g} points on every mean"
+    out.print(Text(f"{verdict} ({allowed})", style="green" if result.agrees else "red"))
 
-    raise typer.Exit(submitting.submit(file, card, dry_run, path, store, as_json, quiet, is_trec=True))
+
+def _hundred(value: float | None, sign: str = "") -> str:
+    return "unscorable" if value is None else f"{100 * value:{sign}.2f}"

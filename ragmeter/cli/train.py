@@ -1,163 +1,232 @@
-"""The command line of `ragmeter train`, `explain`, `compress` and `synthesise`."""
+"""`ragmeter train`: an approach is trained stage after stage; and the checkpoints that training made."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
+from rich.text import Text
 
+from benchmarks.core.errors import UserError, first_error, in_words, unknown_name
+from methods.registry import require_extra
+from methods.training import TRAININGS, TrainingConfig, TrainingEntry
+from ragmeter import yaml_source
 from ragmeter.cli import options
-from ragmeter.cli import options as completion
-from ragmeter.cli.data import Config, DataPath
-from ragmeter.cli.options import App, DeviceOption, JsonOption, QuietOption, StoreOption
+from ragmeter.cli.options import App, Common, ConfigOption, DeviceOption, SetOption, given_options, option_rows, show_options
+from ragmeter.console import err, listing, out
+from ragmeter.runner.loop import Interrupted
+from ragmeter.runner.progress import TrainingProgress
+from ragmeter.runner.tasks import require_device
+from ragmeter.runner.training import Job
+from results import checkpoints
+from results.checkpoints import CARD, Checkpoint
+from results.redaction import without_secrets
 
-# -- The command line of `ragmeter compress` --
-
-
-def compress(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="REF|FOLDER", help="A data reference, or a folder of `ragmeter datasets corpus`.", autocompletion=options.references
-        ),
-    ],
-    model: Annotated[str, typer.Option(help="Folder of a checkpoint that `ragmeter train clara` made.")],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder of the store [default: where `ragmeter run` looks]")] = None,
-    dtype: Annotated[str | None, typer.Option(help="Of the base's weights: float32, bfloat16, float16 or auto.")] = None,
-    memory_dtype: Annotated[str | None, typer.Option(help="In which memory is kept: float16 or bfloat16 [default: by the base]")] = None,
-    picture: Annotated[
-        Path | None, typer.Option(help="Draw states of documents and of their memory into this SVG file (figure 8).")
-    ] = None,
-    projection: Annotated[str, typer.Option(help="Of the picture: tsne or pca.")] = "tsne",
-    drawn: Annotated[int, typer.Option(min=2, help="Documents in the picture.")] = 4000,
-    seed: Annotated[int, typer.Option(help="Which documents are drawn.")] = 0,
-    config: Config = None,
-    path: DataPath = None,
-    device: DeviceOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """Compress a corpus into a store of memory (CLaRa); what was interrupted goes on where it was."""
-    from ragmeter.cli.commands import train
-
-    request = train.CompressRequest(source, model, output, dtype, memory_dtype, device, config, path)
-    drawing = None if picture is None else train.Drawing(picture, projection, drawn, seed)
-    train.compress(request, drawing, store, as_json, quiet)
+app = App(default="run", help="Train an approach, stage after stage; list and check checkpoints.")
+checkpoints_app = App(default="list", help="Trained checkpoints: list them, add a folder, check them.")
+app.add_typer(checkpoints_app, name="checkpoints")
 
 
-# -- The command line of `ragmeter synthesise`: training data written by a model --
-
-
-synthesise_app = App(help="Training data written by a model from documents.", no_args_is_help=True)
-
-
-@synthesise_app.callback()
-def synthesise() -> None:
-    """Training data written by a model from documents."""
-
-
-@synthesise_app.command(offline=True)
-def clara(
-    data: Annotated[
-        str,
-        typer.Argument(
-            metavar="DATA",
-            help="Whose documents: a data reference, or a corpus by its path (./wiki, /data/wiki).",
-            autocompletion=completion.references,
-        ),
-    ],
-    output: Annotated[Path, typer.Argument(metavar="OUT.jsonl", help="The file of rows; OUT.states.jsonl goes on.")],
-    by: Annotated[str, typer.Option(help="llm: a chat model; worlds: the world's own truth, offline.")] = "llm",
-    mix: Annotated[str, typer.Option(help="all, simple, paraphrase or simple+complex.")] = "all",
-    documents: Annotated[int | None, typer.Option(min=1, help="So many, drawn by the seed; larger draws hold the smaller.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of what is drawn.")] = 0,
-    options: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option of the model: model, base_url, rounds …")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, and ask nobody.")] = False,
-    config: Config = None,
-    path: DataPath = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """Rows for CLaRa's pretraining: questions with answers, checked, and paraphrases; interrupted, it goes on."""
-    from ragmeter.cli.commands import train
-
-    request = train.SynthesisRequest(data, output, by, mix, documents, seed, tuple(options or ()), config, path, dry_run)
-    raise typer.Exit(train.clara(request, store, as_json, quiet))
-
-
-# -- The command line of `ragmeter train` and `ragmeter explain` --
-
-
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option, nested ones with dots (train.epochs=2); may be repeated.")
-]
-
-
-def train(
+@app.command()
+def run(
+    common: Common,
     name: Annotated[
-        str | None, typer.Argument(help="What to train (default: list what can be trained)", autocompletion=completion.trainings)
+        str | None, typer.Argument(help="What to train (default: list what can be trained)", autocompletion=options.trainings)
     ] = None,
     data: Annotated[
-        str | None,
-        typer.Option(
-            help="Comma-separated training data: ultradomain/fin:train,worlds/long:train",
-            autocompletion=completion.several(completion.references),
-        ),
+        list[str] | None, typer.Option(help="Training data, e.g. worlds/long:train; may be repeated.", autocompletion=options.references)
     ] = None,
     graph: Annotated[
-        str | None,
-        typer.Option(
-            help="Comma-separated graphs to pretrain on: webqsp:train+validation,cwq:train",
-            autocompletion=completion.several(completion.references),
-        ),
+        list[str] | None,
+        typer.Option(help="A graph to pretrain on, e.g. webqsp:train+validation; may be repeated.", autocompletion=options.references),
     ] = None,
     base: Annotated[str | None, typer.Option(help="Model to begin from: a folder or hub id.")] = None,
-    preset: Annotated[str | None, typer.Option(help="Named options: paper, released …", autocompletion=completion.presets)] = None,
-    config: Annotated[Path | None, typer.Option(help="A YAML file of options.")] = None,
-    options: Settings = None,
-    stage: Annotated[str | None, typer.Option(help="Stop after this stage.", autocompletion=completion.stages)] = None,
-    output: Annotated[Path | None, typer.Option(help="Folder of the checkpoints (default: checkpoints/ in the store)")] = None,
-    device: DeviceOption = None,
-    show: Annotated[bool, typer.Option("--options", help="List the options and stop.")] = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """Train an approach, stage after stage; stopped at any moment, it goes on where it was."""
-    from ragmeter.cli.commands import train as training
-
-    request = training.TrainRequest(name, data, graph, base, preset, config, options or [], stage, output, device)
-    if name is None:
-        training.listed(as_json)
-    elif show:
-        training.options(name, as_json)
-    else:
-        training.train(request, store, as_json, quiet)
-
-
-def explain(
-    name: Annotated[str, typer.Argument(help="A method that can explain itself: ark, gpr …", autocompletion=completion.explainers)],
-    question: Annotated[str, typer.Argument(help="A question's id, or the beginning of its text.")],
-    benchmark: Annotated[
-        str, typer.Option("--benchmark", help="The data that the question is from.", autocompletion=completion.references)
-    ],
-    options: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="An option, nested ones with dots; checkpoint=FOLDER is what was trained; may be repeated."
-        ),
+    preset: Annotated[str | None, typer.Option(help="Named options: paper, released …", autocompletion=options.presets)] = None,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    stage: Annotated[str | None, typer.Option(help="Stop after this stage.", autocompletion=options.stages)] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder of the checkpoints (default: checkpoints/ in the store)")
     ] = None,
-    picture: Annotated[Path | None, typer.Option(help="Write the picture to this SVG file.")] = None,
     device: DeviceOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
 ) -> None:
-    """Show what a method does with one question, as tables and a picture."""
-    from ragmeter.cli.commands import train as training
+    """Train an approach and add each stage's checkpoint to the store; interrupted, the same command continues."""
+    if name is None:
+        list_trainings(None, common)
+        return
+    entry = TRAININGS.get(name)
+    if stage is not None and stage not in entry.stages:
+        raise unknown_name(f"stage of {entry.id}", stage, entry.stages, where="--stage")
+    require_extra(entry.extra, f"training {entry.id}")
+    require_device(device)
+    flags = {"preset": preset, "base": base, "data": data, "graph": graph}
+    given = given_options(config, settings) | {key: value for key, value in flags.items() if value}
+    training = _configured(entry, given, config)
+    planned = training.stages_of(entry.stages)
+    if stage is not None and stage not in planned:
+        raise UserError(
+            f"with these options {entry.id} trains {', '.join(planned)}, and not {stage}",
+            where="--stage",
+            try_this=f"a stage of these, or options that train it, as in --set 'stages=[{stage}]'",
+        )
+    training.preflight()
+    training.reach(common.store.cache)
+    job = Job(entry, training, common.store, output, device)
+    # Of several processes (`accelerate launch`, `torchrun`) the first alone speaks and reports stages.
+    first = os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0"
+    with TrainingProgress(quiet=not (common.talk and first)) as progress:
+        try:
+            trained = job.run(progress, until=stage)
+        except KeyboardInterrupt:
+            raise Interrupted(f"the same command continues: {job.work}") from None
+    if not first:
+        return
+    lines = [
+        (
+            one.stage,
+            checkpoint.sha256[:12],
+            "trained" if one.fresh else "was there",
+            ", ".join(f"{figure} {value:.4g}" for figure, value in one.figures.items()),
+        )
+        for one, checkpoint in trained
+    ]
 
-    training.explain(name, question, benchmark, options or [], picture, device, store, as_json)
+    def show() -> None:
+        listing(("stage", "checkpoint", "", "figures"), lines, empty="nothing was trained")
+        if trained:
+            out.print(Text(f"the last one: {trained[-1][1].path}"))
+
+    common.emit({"training": entry.id, "work": str(job.work), "stages": [one.to_json() for _, one in trained]}, show)
+
+
+def list_trainings(name: str | None, common: Common) -> None:
+    """List what can be trained, or the options of one training."""
+    if name is not None:
+        rows = option_rows(TRAININGS.get(name).config, nested=True)
+        common.emit(rows, lambda: show_options(rows))
+        return
+    lines = [(entry.id, ", ".join(entry.stages), ", ".join(entry.presets), entry.summary) for entry in TRAININGS]
+    value = [{"id": e.id, "stages": list(e.stages), "presets": list(e.presets), "summary": e.summary, "paper": e.paper} for e in TRAININGS]
+    common.emit(value, lambda: listing(("training", "stages", "presets", "summary"), lines, empty="none"))
+
+
+_EXAMPLES = {
+    "data": "--data REF, such as worlds/long:train",
+    "graph": "--graph REF, such as webqsp:train",
+    "base": "--base FOLDER, or a model's id on the hub",
+}
+"""How options that are flags of their own are given."""
+
+
+def _configured(entry: TrainingEntry, given: dict[str, Any], config: Path | None) -> TrainingConfig:
+    """The options of a training, checked.
+
+    Raises:
+        UserError: An option is unknown or of the wrong type; the message names file and line, or the flag.
+    """
+    try:
+        return entry.validate(given)
+    except ValidationError as error:
+        if config is not None:
+            raise yaml_source.explain(error, entry.config, yaml_source.read(config.read_text("utf-8-sig"), str(config))) from None
+        first = first_error(error)
+    option = without_secrets(".".join(map(str, first["loc"])) or entry.id)
+    where = "--set, --data, --graph or --base"
+    if first["type"] == "extra_forbidden":
+        raise unknown_name(f"option of {entry.id}", option, [row["name"] for row in option_rows(entry.config, nested=True)], where=where)
+    if first["type"] == "missing":
+        flag = _EXAMPLES.get(option, f"--set {option}=…")
+        also = f"; `ragmeter list trainings {entry.id}` lists all"
+        raise UserError(f"training {entry.id} needs {option}", where=flag.split()[0], try_this=flag + also)
+    raise UserError(f"option {option} of {entry.id}: {without_secrets(in_words(first))}", where=where)
+
+
+# -- Checkpoints ---------------------------------------------------------------------------------------------------
+
+
+@checkpoints_app.command("list")
+def list_checkpoints(common: Common) -> None:
+    """List the store's checkpoints, and folders in it that could be added."""
+    store = common.store
+    known = checkpoints.checkpoints(store)
+    tags: dict[str, list[str]] = {}
+    for tag in checkpoints.blessings(store):
+        if tag.checkpoint:
+            tags.setdefault(tag.checkpoint, []).append(tag.name)
+    registered = {one.path for one in known}
+    folders = (card.parent for card in sorted((store.folder / "checkpoints").rglob(CARD)))
+    waiting = [folder for folder in folders if folder not in registered]
+
+    def show() -> None:
+        rows = [
+            (
+                one.name,
+                one.method,
+                one.stage,
+                one.sha256[:12],
+                ", ".join(tags.get(one.sha256, ())),
+                f"{one.added_at:%Y-%m-%d %H:%M}" if one.added_at else "",
+                str(one.path) if one.path.is_dir() else f"{one.path} (gone)",
+            )
+            for one in known
+        ]
+        empty = f"{store.folder} holds no checkpoint: `ragmeter train` makes one, `ragmeter train checkpoints add FOLDER` adds one"
+        listing(("checkpoint", "method", "stage", "sha256", "tags", "added (UTC)", "folder"), rows, empty=empty)
+        for path in waiting:
+            err.print(Text(f"not in the list: {path} (ragmeter train checkpoints add {path})"))
+
+    value = [one.to_json() | {"blessed": tags.get(one.sha256, []), "registered": True} for one in known]
+    value += [checkpoints.read(path).to_json() | {"blessed": [], "registered": False} for path in waiting]
+    common.emit(value, show)
+
+
+@checkpoints_app.command("add")
+def add_checkpoint(folder: Annotated[Path, typer.Argument(help="A folder with a ragmeter.json.")], common: Common) -> None:
+    """Check a checkpoint folder and add it to the store."""
+    store = common.store
+    added = checkpoints.register(store, folder)
+    known = {one.sha256 for one in checkpoints.checkpoints(store)}
+    unknown = [parent for parent in added.parents if parent not in known]
+
+    def show() -> None:
+        out.print(Text(f"{added.name}: {added.method} {added.stage}, sha256 {added.sha256[:12]}, {added.path}"))
+        if unknown and not common.quiet:
+            err.print(Text("parents that are not in this store: " + ", ".join(sha256[:12] for sha256 in unknown)))
+
+    common.emit(added.to_json() | {"unknown_parents": unknown}, show)
+
+
+@checkpoints_app.command("check")
+def check_checkpoints(
+    common: Common,
+    checkpoint: Annotated[
+        str | None,
+        typer.Argument(help="A folder, tag, hash prefix or folder name (default: all in the store)", autocompletion=options.checkpoints),
+    ] = None,
+) -> int:
+    """Check that checkpoint folders still hold what they were trained to hold."""
+    if checkpoint is not None:
+        folder = Path(checkpoint)
+        path = folder if (folder / CARD).is_file() else checkpoints.find_checkpoint(common.store, checkpoint).path
+        found = checkpoints.verify(path)
+        common.emit([_state(found, None)], lambda: out.print(Text(f"{found.name}: as described, {found.path}")))
+        return 0
+    states = []
+    for one in checkpoints.checkpoints(common.store):
+        try:
+            now = checkpoints.verify(one.path).sha256
+            problem = None if now == one.sha256 else f"another checkpoint is there now: {now[:12]}"
+        except UserError as error:
+            problem = error.what
+        states.append(_state(one, problem))
+    rows = [(state["name"], state["sha256"][:12], state["problem"] or "as described", state["path"]) for state in states]
+    empty = "the store holds no checkpoint: `ragmeter train` makes one"
+    common.emit(states, lambda: listing(("checkpoint", "sha256", "", "folder"), rows, empty=empty))
+    return int(any(state["problem"] for state in states))
+
+
+def _state(one: Checkpoint, problem: str | None) -> dict[str, Any]:
+    return {"name": one.name, "sha256": one.sha256, "path": str(one.path), "problem": problem}

@@ -130,7 +130,7 @@ def write_template(
         folder.mkdir(parents=True, exist_ok=True)
         for name in files:
             if (folder / name).exists():
-                raise UserError("this file is there already", where=str(folder / name), try_this="choose another --out")
+                raise UserError("this file is there already", where=str(folder / name), try_this="choose another --output")
         for name, content in files.items():
             with open(folder / name, "x", encoding="utf-8") as sink:
                 sink.writelines(content())
@@ -304,7 +304,7 @@ def _explained(where: str) -> Iterator[None]:
 
 
 def _broken(what: str, where: str) -> UserError:
-    return UserError(what, where=where, try_this="make it with `ragmeter submission bundle RUN FILE.zip`")
+    return UserError(what, where=where, try_this="make it with `ragmeter submit bundle RUN -o FILE.zip`")
 
 
 def _check_archive(source: IO[bytes], where: str, limits: Limits) -> None:

@@ -266,7 +266,7 @@ def parse_card(raw: bytes, name: str) -> Card:
     """
     document = read(raw, name)
     if not isinstance(document.value, Mapping):
-        raise UserError("a card is a mapping of keys", where=f"{name}:1", try_this="ragmeter submission template")
+        raise UserError("a card is a mapping of keys", where=f"{name}:1", try_this="ragmeter submit template")
     _refuse_scores(document)
     try:
         card = Card.model_validate(document.value)

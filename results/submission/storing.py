@@ -354,7 +354,7 @@ def compare(store: Store, submitted: RunRow, ours: RunRow, tolerance: float = TO
             same setting, or have no metric in common.
     """
     if submitted.origin not in (SUBMITTED, VERIFIED):
-        raise UserError(f"{submitted.path} is no submission", try_this="ragmeter runs --json shows each run's origin")
+        raise UserError(f"{submitted.path} is no submission", try_this="ragmeter list runs --json shows each run's origin")
     if ours.origin != "run" or ours.kind == "control" or ours.status != FINISHED:
         raise UserError(
             f"{ours.path} cannot confirm anything: it must be a finished run that was made here, and no control",
@@ -423,7 +423,7 @@ def card_of(row: RunRow) -> Card:
     """
     if row.card is None:
         raise UserError(
-            f"{row.path} has no card: it was made here", try_this="write one (`ragmeter submission template`) and give it with --card"
+            f"{row.path} has no card: it was made here", try_this="write one (`ragmeter submit template`) and give it with --card"
         )
     return Card.model_validate(_card_part(row))
 

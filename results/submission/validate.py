@@ -143,7 +143,7 @@ class _Checker:
                 "a row is for no question of the benchmark",
                 shown(prediction.question_id),
                 line=line,
-                try_this="use the ids of questions.jsonl that `ragmeter submission template` writes",
+                try_this="use the ids of questions.jsonl that `ragmeter submit template` writes",
             )
             return
         if question.id in self._lines:
@@ -165,7 +165,7 @@ class _Checker:
                     "evidence is not in the corpus",
                     shown(identifier),
                     line=line,
-                    try_this="use the ids of passages.jsonl (`ragmeter submission template --passages`)",
+                    try_this="use the ids of passages.jsonl (`ragmeter submit template --passages`)",
                 )
             elif allowed is not None and passage not in allowed:
                 self._findings.add(

@@ -259,7 +259,7 @@ def test_failures_and_agreement_are_those_of_the_card(found: JudgeCard) -> None:
 
 def test_without_labels_the_page_says_how_to_get_some(found: JudgeCard) -> None:
     card = replace(found, with_judges={}, with_people={}, between_people={})
-    assert "ragmeter annotate export" in words(judge_view.agreement(card))
+    assert "ragmeter judge labels export" in words(judge_view.agreement(card))
 
 
 def test_a_control_that_is_placed_wrongly_is_flagged(judged: Path) -> None:

@@ -71,11 +71,11 @@ def test_what_is_no_command_allows_nothing(value: str, monkeypatch: pytest.Monke
     assert server.submit_command() is None
 
 
-def test_serve_says_whether_submissions_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_says_whether_submissions_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[Any] = []
     monkeypatch.setattr("leaderboard.server.serve", lambda folder, **given: said.append(given["submit"]) or 0)
     for extra in ([], ["--allow-submissions"]):
-        monkeypatch.setattr(sys, "argv", ["ragmeter", "serve", "--store", str(tmp_path), *extra])
+        monkeypatch.setattr(sys, "argv", ["ragmeter", "leaderboard", "--store", str(tmp_path), *extra])
         with pytest.raises(SystemExit):
             cli.main()
     assert said[0] is None
@@ -276,10 +276,10 @@ def test_the_command_gets_our_names_alone_and_no_way_to_the_network(tmp_path: Pa
     monkeypatch.setenv(server.VARIABLE, fake(code))
     draft = Draft(b"{}", b"a: 1")
     arguments, offline, here = hand_over(draft, tmp_path, keep=False).report["said"]
-    assert arguments[:3] == ["predictions.jsonl", "--card", "card.yaml"]
-    assert {"--known-boards", "--dry-run", "--json"} <= set(arguments)
+    assert arguments[:4] == ["check", "predictions.jsonl", "--card", "card.yaml"]
+    assert {"--known-boards", "--json"} <= set(arguments)
     assert (offline, Path(here).resolve()) == ("1", draft.folder.resolve())
-    assert "--dry-run" not in hand_over(draft, tmp_path, keep=True).report["said"][0]
+    assert hand_over(draft, tmp_path, keep=True).report["said"][0][0] == "add"
 
 
 @pytest.mark.usefixtures("allowed")

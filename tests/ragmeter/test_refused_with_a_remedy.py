@@ -94,4 +94,4 @@ def test_a_card_that_is_not_there_is_offered_to_be_written(call: Callable[..., A
     (tmp_path / "p.jsonl").write_text("{}\n")
     done = call("submit", str(tmp_path / "p.jsonl"), "--card", str(tmp_path / "none.yaml"))
     assert done.code == 2
-    assert "ragmeter submission template" in done.err
+    assert "ragmeter submit template" in done.err

@@ -43,10 +43,10 @@ def test_a_wrong_place_is_wrong_input_and_a_full_disk_broke(number: int, kind: t
         "report --output {file}/b.html",
         "table --format markdown --output {file}/t.md",
         "trec export bm25 {file}/run.trec",
-        "annotate export {file}/i.csv --criterion accuracy --n 2",
+        "judge labels export -o {file}/i.csv --criterion accuracy --count 2",
         "data restyle worlds/multihop:test -o {file}/p.jsonl --style informal --rewriter rule --limit 1",
         "data synthesize worlds/multihop:train -o {file}/rows.jsonl --by worlds --count 2",
-        "compress worlds/multihop:test --model clara-pocket --output {file}/x",
+        "method index clara_compressor worlds/multihop:test --set model=clara-pocket --output {file}/x",
         "results export {file}/out",
         "results export {file}",
         "data build-corpus {dump} -o {file}/built",
@@ -153,8 +153,8 @@ def test_a_blessed_name_is_a_run_wherever_a_run_is_asked_for(ragmeter: Command, 
     assert code == 0
     assert len(json.loads(out)["runs"]) == 1
     for line in (
-        ("submission", "bundle", "main", str(tmp_path / "b.zip")),
-        ("submit", "--verify", "main"),
+        ("submit", "bundle", "main", "-o", str(tmp_path / "b.zip")),
+        ("submit", "verify", "main"),
         ("cache", "tape", str(tmp_path / "t.jsonl"), "--run", "main"),
     ):
         code, _, said = ragmeter(*line)

@@ -187,7 +187,7 @@ def test_a_label_of_one_answer_is_none_of_two(store: Store, runs: dict[str, Any]
 
 def test_the_same_item_twice_is_refused(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
     (row,) = single(store, runs, 1)
-    with pytest.raises(UserError, match="labelled twice"):
+    with pytest.raises(UserError, match="labeled twice"):
         import_labels(store, written(tmp_path / "a.csv", [{**row, "label": one} for one in ("right", "wrong")]), "ann")
 
 
@@ -198,10 +198,11 @@ def test_files_that_are_no_labels_say_so(store: Store, runs: dict[str, Any], tmp
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UserError, match="cannot be read"):
         import_labels(store, path, "ann")
-    path.write_text("item,criterion\n1,2\n")
-    with pytest.raises(UserError, match="'label' is missing") as caught:
-        import_labels(store, path, "ann")
-    assert "annotate export" in str(caught.value.try_this)
+    for heads, missing in (("item,criterion", "the column 'label' is"), ("label,note", "the columns 'item', 'criterion' are")):
+        path.write_text(f"{heads}\n1,2\n")
+        with pytest.raises(UserError, match=f"{missing} missing") as caught:
+            import_labels(store, path, "ann")
+        assert "judge labels export" in str(caught.value.try_this)
 
 
 @pytest.mark.slow

@@ -13,17 +13,25 @@ from benchmarks.core.errors import UserError
 from ragmeter.cli import app
 
 pytest.importorskip("torch")
-SHORT = ["--set", "validate_on.questions=4"] + [
+SHORT = [
     part
-    for stage in ("scp", "instruction", "supervised", "joint")
-    for part in ("--set", f"{stage}.train.steps=2", "--set", f"{stage}.train.batch_size=2")
+    for setting in (
+        "validate_on.questions=2",
+        # Documents of all questions are encoded before the joint stages begin.
+        "data.options.worlds.questions=24",
+        "data.options.worlds.candidates=4",
+        "validation.options.worlds.questions=4",
+        *(f"{stage}.train.{what}" for stage in ("scp", "instruction", "supervised", "joint") for what in ("steps=2", "batch_size=2")),
+    )
+    for part in ("--set", setting)
 ]
 
 
-def train(store: Path, *given: str) -> Any:
-    done = CliRunner().invoke(
-        app, ["train", "clara", "--preset", "demo", "--store", str(store), "--device", "cpu", "--json", *SHORT, *given]
-    )
+def train(store: Path, *options: str) -> Any:
+    """Returns the stages of `ragmeter train clara --json`, or raises what it ended with."""
+    done = CliRunner().invoke(app, ["train", "clara", "--preset", "demo", "--store", str(store), "--device", "cpu", "--json", *options])
+    if isinstance(done.exception, UserError):
+        raise done.exception
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout[done.stdout.index("{") :])["stages"]
 
@@ -36,15 +44,12 @@ def test_every_stage_is_trained_by_its_name_and_goes_on_from_the_one_before(tmp_
     from methods.models.weights import locate
 
     store = tmp_path / "store"
-    pretrained = train(store, "--stage", "scp")
-    assert [one["stage"] for one in pretrained] == ["scp"]
-    tuned = train(store, "--stage", "instruction")
-    assert [one["stage"] for one in tuned] == ["scp", "instruction"]
-    assert tuned[0]["sha256"] == pretrained[0]["sha256"]
-    joint = train(store, "--stage", "joint")
+    (pretrained,) = train(store, *SHORT, "--stage", "scp")
+    joint = train(store, *SHORT, "--stage", "joint")
     assert [one["stage"] for one in joint] == ["scp", "instruction", "joint"]
+    assert joint[0]["sha256"] == pretrained["sha256"]
     start = next(path.parent for path in store.rglob("clara.json") if path.parent.name == "instruction")
-    supervised = train(store, "--set", "stages=[supervised]", "--set", f"start={start}", "--stage", "supervised")
+    supervised = train(store, *SHORT, "--set", "stages=[supervised]", "--set", f"start={start}")
     assert [one["stage"] for one in supervised] == ["supervised"]
     last = next(path.parent for path in store.rglob("clara.json") if path.parent.name == "joint")
     base = AutoModelForCausalLM.from_pretrained(locate("pocket"))
@@ -53,14 +58,14 @@ def test_every_stage_is_trained_by_its_name_and_goes_on_from_the_one_before(tmp_
         assert any(f".{name}." in key for key in adapted.state_dict())
 
 
-@pytest.mark.slow
-def test_a_stage_that_the_options_leave_out_is_refused(tmp_path: Path) -> None:
-    given = ["train", "clara", "--preset", "demo", "--store", str(tmp_path / "store"), "--device", "cpu"]
-    for asked, said in (
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
         (["--stage", "supervised"], "trains scp, instruction, joint, and not supervised"),
         (["--stage", "instruction", "--set", "joint.init=scp"], "trains scp, joint, and not instruction"),
-    ):
-        done = CliRunner().invoke(app, [*given, *asked])
-        assert isinstance(done.exception, UserError)
-        assert said in str(done.exception)
+    ],
+)
+def test_a_stage_that_the_options_leave_out_is_refused(options: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message):
+        train(tmp_path / "store", *options)
     assert not (tmp_path / "store" / "checkpoints").exists()

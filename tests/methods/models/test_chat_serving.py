@@ -1,4 +1,4 @@
-"""`serve-model`: a real local model behind the protocol answers as it does at home, alone or in company."""
+"""`ragmeter method serve`: a real local model behind the protocol answers as it does at home, alone or in company."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _listen_to_sigint() -> None:
 
 @pytest.mark.slow
 def test_the_command_serves_until_interrupted(stories: str) -> None:
-    command = [sys.executable, "-m", "ragmeter.cli", "serve-model", stories, "--port", "0", "--json", "--device", "cpu"]
+    command = [sys.executable, "-m", "ragmeter.cli", "method", "serve", stories, "--port", "0", "--json", "--device", "cpu"]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}, preexec_fn=_listen_to_sigint
     )

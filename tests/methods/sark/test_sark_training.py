@@ -112,7 +112,7 @@ def test_the_command_line_takes_data_and_options_and_refuses_test_splits(base: s
 
     from ragmeter.cli import app
 
-    listed = CliRunner().invoke(app, ["train", "sark", "--options", "--json"])
+    listed = CliRunner().invoke(app, ["list", "trainings", "sark", "--json"])
     described = {one["name"]: one["default"] for one in json.loads(listed.output)}
     assert described["loss.lambda_params"] == "backbone"
     assert described["train.learning_rate"] == 1e-6

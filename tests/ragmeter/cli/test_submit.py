@@ -1,4 +1,4 @@
-"""The commands: from a template over a method's predictions to the table, and out again."""
+"""`ragmeter submit`: from a template over a method's predictions to the table, and out again."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from benchmarks import registry, settings
 from methods.api import Services
 from methods.pipeline import Composition
 from methods.registry import Component
+from ragmeter.api import run as run_experiment
 from ragmeter.cli import main
 from results import queries
 from results.board import boards
@@ -97,9 +98,9 @@ def _submitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("submitted")
     ragmeter = command(place / "store")
     (place / "ours.yaml").write_text(EXPERIMENT)
-    fine(ragmeter("run", place / "ours.yaml", "--quiet"))
+    assert not run_experiment(place / "ours.yaml", store=place / "store").failed
     folder = place / "mine"
-    fine(ragmeter("submission", "template", "worlds/multihop:validation", "--limit", 15, "--out", folder))
+    fine(ragmeter("submit", "template", "worlds/multihop:validation", "--limit", 15, "-o", folder))
     fill(folder, "bm25", "worlds/multihop:validation", 15, "distractor")
     name(folder, "bm25")
     fine(ragmeter("submit", folder / "predictions.jsonl", "--card", folder / "card.yaml"))
@@ -121,9 +122,21 @@ def test_from_a_template_to_the_table(submitted: Path, ragmeter: Ragmeter, tmp_p
     assert set(values) == {"bm25", "random", "bm25@1"}
     # The same answers, scored by the same code: equal to the last digit.
     assert values["bm25@1"] == values["bm25"]
-    assert "bm25@1" in fine(ragmeter("table", "--all"))
-    rows = {row["path"]: row["origin"] for row in fine(ragmeter("runs", "--json"))}
+    assert "bm25@1" in fine(ragmeter("results", "--all"))
+    rows = {row["path"]: row["origin"] for row in fine(ragmeter("list", "runs", "--json"))}
     assert rows["-/bm25@1/worlds/multihop:validation/distractor/0"] == "submitted"
+
+
+def test_alone_it_lists_what_was_submitted_and_says_how_to_begin(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
+    value = fine(ragmeter("submit", "--json"))
+    assert [(one["method"], one["origin"]) for one in value["submissions"]] == [("bm25@1", "submitted")]
+    assert len(value["steps"]) == 3
+    shown = fine(ragmeter("submit"))
+    assert "bm25@1" in shown
+    assert all(step in shown for step in value["steps"])
+    nothing = ragmeter("submit", RAGMETER_STORE=str(tmp_path / "empty"))
+    assert "nothing has been submitted" in nothing.stderr
+    assert value["steps"][0] in fine(nothing)
 
 
 @pytest.mark.slow
@@ -139,9 +152,9 @@ def test_again_is_idempotent_and_a_change_wants_a_version(submitted: Path, ragme
     assert fine(ragmeter("submit", predictions, "--card", card, "--json"))["outcome"] == "stored"
 
 
-def test_a_dry_run_checks_and_stores_nothing(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
+def test_check_stores_nothing(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
-    arguments = ("submit", submitted / "predictions.jsonl", "--card", submitted / "card.yaml", "--dry-run", "--json")
+    arguments = ("submit", "check", submitted / "predictions.jsonl", "--card", submitted / "card.yaml", "--json")
     said = fine(ragmeter(*arguments, RAGMETER_STORE=str(elsewhere)))
     assert (said["outcome"], said["run"], said["report"]["ok"]) == ("checked", None, True)
     assert said["report"]["scores"]["recall@5#v1"] > 0
@@ -149,10 +162,10 @@ def test_a_dry_run_checks_and_stores_nothing(submitted: Path, ragmeter: Ragmeter
 
 
 @pytest.mark.slow
-def test_a_dry_run_says_what_it_would_score_and_a_server_asks_for_its_own_boards(
+def test_check_says_what_would_be_scored_and_a_server_asks_for_its_own_boards(
     submitted: Path, ragmeter: Ragmeter, tmp_path: Path
 ) -> None:
-    arguments = ("submit", submitted / "predictions.jsonl", "--card", submitted / "card.yaml", "--dry-run")
+    arguments = ("submit", "check", submitted / "predictions.jsonl", "--card", submitted / "card.yaml")
     seen = fine(ragmeter(*arguments, "--json", "--known-boards"))["preview"]
     (board,) = boards(Store(tmp_path / "store"))
     (row,) = [row for row in board.rows if row.run.method == "bm25@1"]
@@ -168,7 +181,7 @@ def test_a_dry_run_says_what_it_would_score_and_a_server_asks_for_its_own_boards
 
 
 @pytest.mark.slow
-def test_a_strangers_card_loads_no_training_data(submitted: Path, ragmeter: Ragmeter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_untrusted_card_loads_no_training_data(submitted: Path, ragmeter: Ragmeter, monkeypatch: pytest.MonkeyPatch) -> None:
     card = submitted / "card.yaml"
     named = ", ".join(f"{{reference: '{name}'}}" for name in ["hotpotqa:train", "musique:train", "nq:test"] * 300)
     card.write_text(card.read_text("utf-8").replace("training_data: []", f"training_data: [{named}]"), "utf-8")
@@ -179,7 +192,7 @@ def test_a_strangers_card_loads_no_training_data(submitted: Path, ragmeter: Ragm
         return real(reference, *options)
 
     monkeypatch.setattr(registry, "load", load)
-    arguments = ("submit", submitted / "predictions.jsonl", "--card", card, "--dry-run", "--json", "--known-boards")
+    arguments = ("submit", "check", submitted / "predictions.jsonl", "--card", card, "--json", "--known-boards")
     report = fine(ragmeter(*arguments))["report"]
     assert set(loaded) == {"worlds/multihop:validation"}
     (note,) = [one for one in report["findings"] if one["code"] == "training_data_not_compared"]
@@ -208,7 +221,7 @@ def test_predictions_come_through_a_pipe_too(submitted: Path, ragmeter: Ragmeter
 @pytest.mark.slow
 def test_a_bundle_carries_a_submission_into_another_store(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
     bundle = tmp_path / "b.zip"
-    fine(ragmeter("submission", "bundle", "bm25@1", bundle))
+    fine(ragmeter("submit", "bundle", "bm25@1", "-o", bundle))
     there = str(tmp_path / "there")
     said = fine(ragmeter("submit", bundle, "--json", RAGMETER_STORE=there))
     assert said["outcome"] == "stored"
@@ -217,71 +230,71 @@ def test_a_bundle_carries_a_submission_into_another_store(submitted: Path, ragme
     run = said["run"]
     assert other.predictions(run) == here.predictions(run)
     assert fine(ragmeter("submit", bundle, "--json"))["outcome"] == "known"
-    assert ragmeter("submission", "bundle", "bm25@1", bundle).returncode == 2
+    assert ragmeter("submit", "bundle", "bm25@1", "-o", bundle).returncode == 2
 
 
 @pytest.mark.slow
 def test_a_run_of_ones_own_is_bundled_with_a_card(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
-    done = ragmeter("submission", "bundle", "ours/random", tmp_path / "r.zip")
+    done = ragmeter("submit", "bundle", "ours/random", "-o", tmp_path / "r.zip")
     assert done.returncode == 2
     assert "--card" in done.stderr
     name(submitted, "random")
     card = submitted / "card.yaml"
     card.write_text(card.read_text("utf-8").replace("name: bm25", "name: random"), "utf-8")
-    fine(ragmeter("submission", "bundle", "ours/random", tmp_path / "r.zip", "--card", card))
+    fine(ragmeter("submit", "bundle", "ours/random", "-o", tmp_path / "r.zip", "--card", card))
     said = fine(ragmeter("submit", tmp_path / "r.zip", "--json"))
     assert said["report"]["method"] == "random"
     card.write_text(card.read_text("utf-8").replace("setting: distractor", "setting: corpus"), "utf-8")
-    done = ragmeter("submission", "bundle", "ours/random", tmp_path / "s.zip", "--card", card)
+    done = ragmeter("submit", "bundle", "ours/random", "-o", tmp_path / "s.zip", "--card", card)
     assert done.returncode == 2
     assert "its setting is corpus, the run's is distractor" in done.stderr
 
 
 @pytest.mark.slow
 def test_a_maintainers_run_verifies_a_submission(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
-    done = ragmeter("submit", "--verify", "bm25@1", "--against", "ours/random", "--tolerance", "1pp")
+    done = ragmeter("submit", "verify", "bm25@1", "--against", "ours/random", "--tolerance", "1pp")
     assert done.returncode == 1
     assert "not confirmed, stays submitted (tolerance 1 points" in done.stdout
-    said = fine(ragmeter("submit", "--verify", "bm25@1", "--json"))
+    said = fine(ragmeter("submit", "verify", "bm25@1", "--json"))
     assert (said["agrees"], said["origin"], said["same_answers"]) == (True, "verified", 15)
     (row,) = [row for row in queries.runs(Store(tmp_path / "store")) if row.method == "bm25@1"]
     assert row.origin == "verified"
     for wrong in ("5%", "-1pp", "nan", "200pp"):
-        done = ragmeter("submit", "--verify", "bm25@1", f"--tolerance={wrong}")
+        done = ragmeter("submit", "verify", "bm25@1", f"--tolerance={wrong}")
         assert done.returncode == 2
         assert "no tolerance" in done.stderr
-    assert ragmeter("submit", "--verify", "ours/bm25").returncode == 2
+    assert ragmeter("submit", "verify", "ours/bm25").returncode == 2
 
 
 @pytest.mark.slow
 def test_trec_files_go_out_and_come_in(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
     run, qrels = tmp_path / "run.txt", tmp_path / "qrels.txt"
-    said = fine(ragmeter("trec", "export", "ours/bm25", run, "--qrels", qrels, "--json"))
+    said = fine(ragmeter("results", "export", "ours/bm25", "-o", run, "--format", "trec", "--qrels", qrels, "--json"))
     assert said["questions"] == 15
     assert {len(line.split()) for line in run.read_text("ascii").splitlines()} == {6}
     assert {len(line.split()) for line in qrels.read_text("ascii").splitlines()} == {4}
     name(submitted, "bm25")
     card = submitted / "card.yaml"
     card.write_text(card.read_text("utf-8").replace("name: bm25", "name: bm25-trec"), "utf-8")
-    said = fine(ragmeter("trec", "import", run, "--card", card, "--json"))
+    said = fine(ragmeter("submit", run, "--format", "trec", "--card", card, "--json"))
     (board,) = boards(Store(tmp_path / "store"))
     values = {row.run.method: {metric: cell.estimate.value for metric, cell in row.cells.items()} for row in board.rows}
     ours, theirs = values["bm25"], values["bm25-trec@1"]
     assert theirs == {metric: ours[metric] for metric in theirs}
     assert set(ours) - set(theirs) == {"em(rules=squad)#v1", "f1(rules=hotpotqa)#v1", "sp_f1#v1"}
-    assert ragmeter("trec", "export", "ours/bm25", run).returncode == 2
+    assert ragmeter("results", "export", "ours/bm25", "-o", run, "--format", "trec").returncode == 2
 
 
 def test_candidates_of_a_retriever_are_those_that_a_run_of_ours_gets(ragmeter: Ragmeter, tmp_path: Path) -> None:
     folder, setting = tmp_path / "t", "corpus(retriever=bm25,n=4)"
-    arguments = ("worlds/multihop:validation", "--setting", setting, "--limit", 5, "--out", folder, "--passages")
-    fine(ragmeter("submission", "template", *arguments))
+    arguments = ("worlds/multihop:validation", "--setting", setting, "--limit", 5, "-o", folder, "--passages")
+    fine(ragmeter("submit", "template", *arguments))
     candidates = [json.loads(line) for line in (folder / "candidates.jsonl").read_text("utf-8").splitlines()]
     assert {len(one["candidates"]) for one in candidates} <= {1, 2, 3, 4}
     rows = [{"question_id": one["id"], "answer": "a", "evidence": [{"id": i} for i in one["candidates"]]} for one in candidates]
     corpus = {json.loads(line)["id"] for line in (folder / "passages.jsonl").read_text("utf-8").splitlines()}
     (folder / "predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    submit = ("submit", folder / "predictions.jsonl", "--card", folder / "card.yaml", "--dry-run", "--json")
+    submit = ("submit", "check", folder / "predictions.jsonl", "--card", folder / "card.yaml", "--json")
     assert fine(ragmeter(*submit))["report"]["ok"]
     other = next(iter(corpus - set(candidates[0]["candidates"])))
     rows[0]["evidence"] = [{"id": other}]
@@ -299,7 +312,7 @@ def test_real_questions_go_the_same_way(
 ) -> None:
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
     folder = tmp_path / "t"
-    fine(ragmeter("submission", "template", reference, "--setting", "distractor", "--limit", 8, "--out", folder))
+    fine(ragmeter("submit", "template", reference, "--setting", "distractor", "--limit", 8, "-o", folder))
     assert not any(q.id in (folder / "questions.jsonl").read_text() for q in registry.load(reference).questions[:8])
     fill(folder, "bm25", reference, 8, "distractor")
     card = folder / "card.yaml"
@@ -313,17 +326,19 @@ def test_real_questions_go_the_same_way(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("submit",), "there are no predictions"),
+        (("submit", "--card", "x.yaml"), "there are no predictions"),
         (("submit", "nowhere.jsonl"), "need a card"),
+        (("submit", "check", "nowhere.jsonl"), "need a card"),
         (("submit", "nowhere.jsonl", "--card", "nowhere.yaml"), "the card cannot be read"),
-        (("submit", "nowhere.zip"), "cannot be read"),
+        (("submit", "bundle.zip"), "cannot be read"),
         (("submit", "nowhere.zip", "--card", "x.yaml"), "brings its own card"),
-        (("submit", "x.jsonl", "--verify", "abcd"), "takes a stored submission and no predictions"),
-        (("submission", "template", "worlds/multihop", "--out", "t", "--config", "[1]"), "JSON object"),
-        (("submission", "template", "worlds/multihop", "--out", "t", "--config", '{"path": "/etc"}'), "names no file"),
-        (("submission", "template", "worlds/multihop", "--out", "t", "--setting", "graph"), "cannot be asked"),
-        (("submission", "template", "nothing", "--out", "t"), "unknown dataset"),
-        (("trec", "import", "nowhere.txt"), "need a card"),
+        (("submit", "nowhere.jsonl", "--set", "questions=4"), "the card says which options the data have"),
+        (("submit", "nowhere.jsonl", "--format", "trek"), "unknown format 'trek'"),
+        (("submit", "nowhere.txt", "--format", "trec"), "need a card"),
+        (("submit", "template", "worlds/multihop", "-o", "t", "--config", "none.yaml"), "cannot be read"),
+        (("submit", "template", "worlds/multihop", "-o", "t", "--set", "question=1"), "did you mean 'questions'?"),
+        (("submit", "template", "worlds/multihop", "-o", "t", "--setting", "graph"), "cannot be asked"),
+        (("submit", "template", "nothing", "-o", "t"), "unknown dataset"),
     ],
 )
 def test_wrong_use_is_explained(arguments: tuple[str, ...], said: str, ragmeter: Ragmeter, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from judges.judge import AS_GIVEN, FIRST, JUDGES, SWAPPED, Item, Judge, JudgeCall, JudgeConfig, Measure, Pair, Parsed, Score, register_judge
 from methods.api import FAILED, Prediction, Services
 from methods.models.server import ChatRequest, Refused
-from ragmeter.cli.commands import run as running
+from ragmeter.api import run as run_experiment
 from ragmeter.experiment import JudgePlan
 from ragmeter.runner import judging
 from ragmeter.runner.judging import judgings
@@ -241,14 +241,13 @@ def test_match_grounding_and_pairwise_by_an_experiment_file(small: ModuleType, s
         file.write_text(
             judged_experiment(text, url, judges).replace("timeout_s: 2.0}, opponents", "timeout_s: 2.0, repetitions: 1}, opponents")
         )
-        request = running.RunRequest(str(file))
-        assert running.run(request, store.folder, as_json=True, quiet=True, verbose=False) == 0
+        assert not run_experiment(file, store=store.folder).failed
         asked = server.calls
-        assert running.run(request, store.folder, as_json=True, quiet=True, verbose=False) == 0
+        assert not run_experiment(file, store=store.folder).failed
         assert server.calls == asked
     assert truth.unrecognised == 0
     # Everything is judged: no server is needed any more.
-    assert running.run(request, store.folder, as_json=True, quiet=True, verbose=False) == 0
+    assert not run_experiment(file, store=store.folder).failed
     (board,) = boards(store, "small")
     named = {metric.split("(")[0] for metric in board.metrics}
     assert named == {"em", "accuracy", "partial", "mismatch", "faithfulness", "factual_correctness"}
@@ -282,8 +281,7 @@ def test_questions_that_failed_are_answered_and_judged_again(small: ModuleType, 
 
     def executed(**options: bool) -> tuple[float | None, str | None]:
         """What the rules say of the question once the experiment was run."""
-        request = running.RunRequest(str(file), **options)
-        assert running.run(request, store.folder, as_json=True, quiet=True, verbose=False) == 0
+        assert not run_experiment(file, store=store.folder, **options).failed
         battles = judgements.battles(store, match.dataset_fingerprint, match.setting, str(pairwise), match)
         (verdict,) = {b.verdict for b in battles if b.question == question and b.criterion == "overall"}
         return judgements.scores(store, run.run, str(rule))[question]["accuracy"].value, verdict

@@ -252,7 +252,7 @@ def test_a_method_that_breaks_the_contract_is_told_so(store: Store, scratch: Non
     (outcome,) = run(store, FILE.replace("{id: bm25}, {id: gold_answer}, {id: random}", "{id: test_faulty}"))
     assert isinstance(outcome.error, UserError)
     assert "broke the contract" in outcome.error.what
-    assert "ragmeter check method test_faulty" in str(outcome.error.try_this)
+    assert "ragmeter method check test_faulty" in str(outcome.error.try_this)
 
 
 def test_equal_tasks_have_equal_fingerprints_and_any_change_makes_another() -> None:

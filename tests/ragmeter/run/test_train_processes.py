@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from ragmeter.cli import app
-from ragmeter.cli.commands import train
+from ragmeter.cli import app, train
 
 
 @pytest.mark.parametrize(("processes", "rank", "spoken"), [("1", None, True), ("2", "0", True), ("2", "1", False), ("1", "1", True)])

@@ -138,15 +138,15 @@ def test_a_method_is_made_for_every_seed_of_its_training(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_run_trains_what_is_not_trained_and_plan_says_so(file: Path, tmp_path: Path) -> None:
+def test_run_trains_what_is_not_trained_and_a_dry_run_says_so(file: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
-    code, said = ragmeter("plan", file, "--store", store, "--json")
+    code, said = ragmeter("run", file, "--dry-run", "--store", store, "--json")
     before = json.loads(said)
     assert code == 0
     assert len(before["tasks"]) == 1
     assert len(before["after_training"]) == 5
     assert [one["trained"] for one in before["trainings"]] == [[]] * 5
-    assert "after training" in ragmeter("plan", file, "--store", store)[1]
+    assert "after training" in ragmeter("run", file, "--dry-run", "--store", store)[1]
 
     code, said = ragmeter("run", file, "--store", store, "--json")
     assert code == 0, said
@@ -164,7 +164,7 @@ def test_run_trains_what_is_not_trained_and_plan_says_so(file: Path, tmp_path: P
         ("second", 5),
     ]
 
-    after = json.loads(ragmeter("plan", file, "--store", store, "--json")[1])
+    after = json.loads(ragmeter("run", file, "--dry-run", "--store", store, "--json")[1])
     assert len(after["tasks"]) == 6
     assert after["after_training"] == []
     assert {task["status"] for task in after["tasks"]} == {"finished"}
@@ -196,7 +196,7 @@ def test_an_interrupted_training_is_taken_up_by_the_same_command(file: Path, tmp
     assert isinstance(found.exception, Interrupted)
     assert "the same command" in str(found.exception)
     assert STEPS == [("first", 3)]
-    planned = json.loads(ragmeter("plan", file, "--store", store, "--json")[1])
+    planned = json.loads(ragmeter("run", file, "--dry-run", "--store", store, "--json")[1])
     assert planned["trainings"][0]["trained"] == ["first"]
 
 

@@ -1,4 +1,4 @@
-"""`ragmeter explain`: one word, `checkpoint`, names what was trained, whatever the method."""
+"""`ragmeter method explain`: one word, `checkpoint`, names what was trained, whatever the method."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DATA = "worlds/multihop:test"
 def test_every_approach_that_explains_itself_takes_a_checkpoint(name: str, call: Command, tmp_path: Path) -> None:
     assert {entry.id for entry in EXPLAINERS} == {"ark", "clara", "gpr"}, "a new one is to be named here"
     assert "checkpoint" in EXPLAINERS.get(name).config.model_fields
-    code, out, err = call("explain", name, "q", "--benchmark", DATA, "--set", f"checkpoint={tmp_path}")
+    code, out, err = call("method", "explain", name, "q", "--benchmark", DATA, "--set", f"checkpoint={tmp_path}")
     assert (code, out) == (2, "")
     assert "checkpoint of" in err.lower()
     assert str(tmp_path) in err.replace("\n", "")
@@ -33,7 +33,7 @@ def test_clara_takes_its_own_word_too_but_not_both(call: Command) -> None:
     with pytest.raises(UserError, match="two words for the same folder"):
         ClaraExplainConfig.model_validate({"model": "clara-pocket", "checkpoint": "clara-pocket"})
     both = ("--set", "checkpoint=clara-pocket", "--set", "model=clara-pocket")
-    code, out, err = call("explain", "clara", "q", "--benchmark", DATA, *both)
+    code, out, err = call("method", "explain", "clara", "q", "--benchmark", DATA, *both)
     assert (code, out) == (2, "")
     assert "two words for the same folder" in err
     assert "give one of them: --set checkpoint=FOLDER" in err
@@ -49,7 +49,7 @@ def test_clara_takes_its_own_word_too_but_not_both(call: Command) -> None:
     ],
 )
 def test_what_is_wrong_is_said_of_the_word_that_all_know(given: tuple[str, ...], said: str, call: Command) -> None:
-    code, out, err = call("explain", "clara", "q", "--benchmark", DATA, *given)
+    code, out, err = call("method", "explain", "clara", "q", "--benchmark", DATA, *given)
     assert (code, out) == (2, "")
     assert said in err
 
@@ -58,6 +58,6 @@ def test_the_adapters_that_ship_explain_a_question(call: Command, tmp_path: Path
     monkeypatch.setenv("RAGMETER_STORE", str(tmp_path / "store"))
     asked = load(DATA).questions[0].id
     options = ("--set", "checkpoint=clara-pocket", "--set", "max_new_tokens=2", "--set", "shown=2", "--set", "top=5")
-    code, out, err = call("explain", "clara", asked, "--benchmark", DATA, "--device", "cpu", *options, "--json")
+    code, out, err = call("method", "explain", "clara", asked, "--benchmark", DATA, "--device", "cpu", *options, "--json")
     assert code == 0, err
     assert '"title": "Documents by their memory"' in out

@@ -1,4 +1,4 @@
-"""`ragmeter score` and `annotate` as people call them: labels by people and further metrics on what is stored."""
+"""`ragmeter judge score` and `judge labels` as people call them: further metrics on what is stored, and labels by people."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from judges.metric import METRICS, register
 from ragmeter import experiment
-from ragmeter.cli.commands import run as running
+from ragmeter.api import run as run_experiment
 from results import labels, queries
 from results.store import Store
 
@@ -55,33 +55,36 @@ def flat(text: str) -> str:
 
 def test_items_to_label_leave_controls_out_and_never_overwrite_labels(ragmeter: Command, store: Store, tmp_path: Path) -> None:
     file = tmp_path / "labels.csv"
-    done = ragmeter("annotate", "export", str(file), "--criterion", "accuracy", "--n", "1000")
+    done = ragmeter("judge", "labels", "export", "-o", str(file), "--criterion", "accuracy", "--count", "1000")
     assert done.code == 0, done.err
     assert "fill the column `label`" in done.out
     shown = {row["item"].partition("~")[0] for row in read(file)}
     assert shown == {run.run for run in queries.runs(store) if run.kind != "control"}
     assert "bm25" not in file.read_text()
-    again = ragmeter("annotate", "export", str(file), "--criterion", "accuracy")
+    again = ragmeter("judge", "labels", "export", "-o", str(file), "--criterion", "accuracy")
     assert again.code == 2
     assert "this file is there already" in again.err
 
 
 def test_two_people_agree_as_far_as_they_do(ragmeter: Command, store: Store, tmp_path: Path) -> None:
     file = tmp_path / "labels.csv"
-    assert ragmeter("annotate", "export", str(file), "--criterion", "overall", "--pairs", "--n", "6").code == 0
+    assert ragmeter("judge", "labels", "export", "-o", str(file), "--criterion", "overall", "--pairs", "--count", "6").code == 0
     rows = read(file)
     for annotator, second in (("ann", "1"), ("bob", "tie")):
-        said = [{**row, "label": second if n == 0 else "2"} for n, row in enumerate(rows)]
+        rows_of_one = [{**row, "label": second if n == 0 else "2"} for n, row in enumerate(rows)]
         with file.open("w", newline="") as out:
             writer = csv.DictWriter(out, rows[0].keys())
             writer.writeheader()
-            writer.writerows(said)
-        done = ragmeter("annotate", "import", str(file), "--annotator", annotator, "--json")
+            writer.writerows(rows_of_one)
+        done = ragmeter("judge", "labels", "import", str(file), "--annotator", annotator, "--json")
         assert json.loads(done.out)["labels"] == 6
     agreement = json.loads(done.out)["agreement"]["overall"]
     expected = labels.between_annotators(labels.labels(store))["overall"]
     assert agreement["raw"]["value"] == pytest.approx(5 / 6)
     assert agreement["corrected"]["value"] == pytest.approx(expected.corrected.value)
+    value = json.loads(ragmeter("judge", "labels", "--json").out)
+    assert value["agreement"]["overall"] == agreement
+    assert value["labels"] == [{"criterion": "overall", "annotator": name, "labels": 6} for name in ("ann", "bob")]
 
 
 @pytest.mark.slow
@@ -89,13 +92,13 @@ def test_labels_outlive_a_fresh_run_and_are_counted_where_answers_changed(
     ragmeter: Command, store: Store, alone: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "items.csv"
-    assert ragmeter("annotate", "export", str(file), "--criterion", "accuracy", "--run", "bm25", "--n", "6", "-q").code == 0
+    assert ragmeter("judge", "labels", "export", "bm25", "-o", str(file), "--criterion", "accuracy", "--count", "6").code == 0
     rows = [{**row, "label": "right"} for row in read(file)]
     with file.open("w", newline="") as out:
         writer = csv.DictWriter(out, rows[0])
         writer.writeheader()
         writer.writerows(rows)
-    assert ragmeter("annotate", "import", str(file), "--annotator", "ann", "-q").code == 0
+    assert ragmeter("judge", "labels", "import", str(file), "--annotator", "ann", "-q").code == 0
     before = labels.labels(store)
     assert len(before) == 6
     done = ragmeter("run", alone, "--fresh", "-q")
@@ -125,26 +128,26 @@ def test_score_gives_what_the_run_would_have_given_without_answering(
     file = tmp_path / "more.yaml"
     file.write_text(experiment_text.replace("[em]", f"[em, {', '.join(MORE)}]"))
     fresh = Store(tmp_path / "fresh")
-    assert running.run(running.RunRequest(str(file)), fresh.folder, as_json=True, quiet=True, verbose=False) == 0
+    assert not run_experiment(file, store=fresh.folder).failed
 
     def nothing(*_: object) -> None:
         raise AssertionError("scoring must not load a benchmark")
 
     monkeypatch.setattr(experiment.datasets, "load", nothing)
-    done = ragmeter("score", *[word for metric in MORE for word in ("--add", metric)], "--json")
+    done = ragmeter("judge", "score", *[word for metric in MORE for word in ("--metric", metric)], "--json")
     assert done.code == 0, done.err
     assert scores(store) == scores(fresh)
     assert len(json.loads(done.out)) == 3 * len(MORE)
-    shown = json.loads(ragmeter("table", "--json").out)
+    shown = json.loads(ragmeter("results", "--json").out)
     (board,) = shown["boards"] if isinstance(shown, dict) else shown
     assert {metric.split("#")[0] for metric in board["metrics"]} >= {"recall@5", "has_answer@3", "f1(rules=hotpotqa)"}
-    assert ragmeter("score", "bm25", "--add", "recall@5", "-q").code == 0
+    assert ragmeter("judge", "score", "bm25", "--metric", "recall@5", "-q").code == 0
     assert scores(store) == scores(fresh)
 
 
 def columns(ragmeter: Command) -> list[str]:
     """What stands over the columns of the experiment's table, and how many rows have all of them scored on all."""
-    (board,) = json.loads(ragmeter("table", "--json").out)["boards"]
+    (board,) = json.loads(ragmeter("results", "--json").out)["boards"]
     scored = [all(cell["n"] == board["questions"] for cell in row["metrics"].values()) for row in board["rows"]]
     assert all(row["metrics"].keys() == set(board["metrics"]) for row in board["rows"])
     assert all(scored)
@@ -154,16 +157,16 @@ def columns(ragmeter: Command) -> list[str]:
 @pytest.mark.slow
 def test_added_columns_stay_when_the_file_is_run_again_until_they_are_removed(ragmeter: Command, answered: Path) -> None:
     file = str(answered / "x.yaml")
-    assert ragmeter("score", "--add", "f1", "--add", "rouge(type=rougeL)", "-q").code == 0
+    assert ragmeter("judge", "score", "--metric", "f1", "--metric", "rouge(type=rougeL)", "-q").code == 0
     assert ragmeter("judge", "run", "rule_match", "-q").code == 0
     added = columns(ragmeter)
     assert [name.partition("(")[0] for name in added[:3]] == ["em", "f1", "rouge"]
     assert added[3].startswith("accuracy")
     assert ragmeter("run", file, "-q").code == 0
     assert columns(ragmeter) == added
-    done = ragmeter("score", "--remove", "rouge", "--json")
+    done = ragmeter("judge", "score", "--remove", "rouge", "--json")
     assert [one["metric"].partition("(")[0] for one in json.loads(done.out)] == ["rouge"]
-    assert ragmeter("score", *[word for name in added[3:] for word in ("--remove", name)], "-q").code == 0
+    assert ragmeter("judge", "score", *[word for name in added[3:] for word in ("--remove", name)], "-q").code == 0
     assert ragmeter("run", file, "-q").code == 0
     assert columns(ragmeter) == added[:2]
 
@@ -171,27 +174,27 @@ def test_added_columns_stay_when_the_file_is_run_again_until_they_are_removed(ra
 @pytest.mark.slow
 def test_what_is_answered_anew_is_scored_on_added_columns_too(ragmeter: Command, alone: str) -> None:
     """Begun again, or with other questions and so other runs: the table has no holes."""
-    assert ragmeter("score", "--add", "f1", "-q").code == 0
+    assert ragmeter("judge", "score", "--metric", "f1", "-q").code == 0
     for options in (["--fresh"], ["--limit", str(QUESTIONS // 2)]):
         assert ragmeter("run", alone, "-q", *options).code == 0
         assert [name.partition("(")[0] for name in columns(ragmeter)] == ["em", "f1"]
 
 
 def test_removing_says_what_cannot_be_removed(ragmeter: Command) -> None:
-    done = ragmeter("score", "--remove", "em")
+    done = ragmeter("judge", "score", "--remove", "em")
     assert (done.code, "'em' was not added" in flat(done.err)) == (2, True)
-    done = ragmeter("score", "--remove", "em", "--add", "f1")
+    done = ragmeter("judge", "score", "--remove", "em", "--metric", "f1")
     assert (done.code, "one after the other" in flat(done.err)) == (2, True)
 
 
 def test_a_store_without_all_of_the_gold_is_completed_by_running_again(ragmeter: Command, store: Store, answered: Path) -> None:
     with store.database.writing() as connection:
         connection.execute("UPDATE questions SET record = NULL")
-    done = ragmeter("score", "bm25", "--add", "f1")
+    done = ragmeter("judge", "score", "bm25", "--metric", "f1")
     assert done.code == 2
     assert "run the experiment again" in done.err
     assert ragmeter("run", str(answered / "x.yaml"), "-q").code == 0
-    assert ragmeter("score", "bm25", "--add", "f1", "-q").code == 0
+    assert ragmeter("judge", "score", "bm25", "--metric", "f1", "-q").code == 0
     assert ragmeter("judge", "run", "rule_match", "-q").code == 0
 
 
@@ -201,9 +204,9 @@ def test_scores_that_cannot_be_right_are_said_at_once(ragmeter: Command, scratch
         """Says that it is a share, and gives every answer two."""
         return np.full(len(batch), 2.0)
 
-    done = ragmeter("score", "bm25", "--add", "test_share", "-q")
+    done = ragmeter("judge", "score", "bm25", "--metric", "test_share", "-q")
     assert "these scores cannot be right: test_share#v1 is above its highest value 1" in flat(done.err)
-    assert "these scores cannot be right" in flat(ragmeter("table").out)
+    assert "these scores cannot be right" in flat(ragmeter("results").out)
 
 
 @pytest.mark.slow
@@ -213,16 +216,16 @@ def test_a_control_that_a_metric_ranks_wrongly_is_flagged_on_the_printed_board(r
         """Minus the length of the answer, doubled for what is no method's answer: the gold can be beaten."""
         return -(np.array([len(answer) for answer in batch.answers], dtype=float) ** 2)
 
-    assert ragmeter("score", "--add", "test_length", "-q").code == 0
+    assert ragmeter("judge", "score", "--metric", "test_length", "-q").code == 0
     values = {row["method"]: row["metrics"]["test_length#v1"]["value"] for row in board_rows(ragmeter)}
     better = sorted(name for name in ("bm25", "random") if values[name] > values["gold_answer"])
-    shown = flat(ragmeter("table").out)
+    shown = flat(ragmeter("results").out)
     assert all(f"ranks {name} above the gold answer" in shown for name in better)
     assert ("⚑" in shown) == bool(better)
 
 
 def board_rows(ragmeter: Command) -> list[dict[str, Any]]:
-    shown = json.loads(ragmeter("table", "--json").out)
+    shown = json.loads(ragmeter("results", "--json").out)
     (board,) = shown["boards"] if isinstance(shown, dict) else shown
     rows: list[dict[str, Any]] = board["rows"]
     return rows

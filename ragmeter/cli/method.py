@@ -1,0 +1,268 @@
+"""`ragmeter method`: a method at work, one step at a time: checked, its index built, one retrieval explained, a model served."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import typer
+from pydantic import ValidationError
+from rich.text import Text
+
+from benchmarks import registry
+from benchmarks.core.errors import UserError, counted, make_folder, require_writable, told_of, unknown_name, unwritable
+from benchmarks.core.random import Draws
+from benchmarks.corpus import CARD, Corpus
+from benchmarks.io import hub
+from benchmarks.schema import Question
+from methods.api import Services
+from methods.registry import EXPLAINERS, METHODS, Component
+from ragmeter.cli import options
+from ragmeter.cli.options import App, Common, ConfigOption, DeviceOption, SeedOption, SetOption, given_options
+from ragmeter.console import err, listing, out
+from ragmeter.runner.loop import Interrupted
+from ragmeter.runner.progress import TrainingProgress
+from ragmeter.runner.rewriting import refusal
+from ragmeter.runner.tasks import require_device
+
+app = App(default="list", help="A method at work: check it, build its index, explain one retrieval.")
+INDEXED = ("clara_compressor",)
+"""Methods whose index `ragmeter method index` builds; the others build theirs within `ragmeter run`."""
+
+
+@app.command("list")
+def list_all(
+    common: Common,
+    name: Annotated[str | None, typer.Argument(help="Show this method with its options.", autocompletion=options.methods)] = None,
+) -> None:
+    """List methods, or show one with its options."""
+    from ragmeter.cli.list import list_methods
+
+    list_methods(name, None, common)
+
+
+@app.command()
+def check(
+    name: Annotated[str, typer.Argument(help="A method: `ragmeter list methods` lists them.", autocompletion=options.methods)],
+    common: Common,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+) -> int:
+    """Check that a method, yours or one of ours, keeps the contract; prints each check."""
+    from ragmeter.conformance import check_method, show_checks
+
+    try:
+        component = Component.of(name, given_options(config, settings))
+    except ValidationError as error:
+        raise refusal(error, name, METHODS.get(name).config) from None
+    component.preflight()
+    checks = check_method(component)
+    passed = all(one.passed for one in checks)
+    value = {"checked": f"method {name}", "passed": passed, "checks": list(map(asdict, checks))}
+    common.emit(value, lambda: show_checks(f"method {name}", checks))
+    return int(not passed)
+
+
+@app.command()
+def serve(
+    model: Annotated[str, typer.Argument(help="Folder or hub id of a causal language model.")],
+    common: Common,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    name: Annotated[str | None, typer.Option(help="What clients call the model (default: its folder's name)")] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Longest reply, whatever a request asks for.")] = 256,
+    batch_size: Annotated[int, typer.Option(min=1, help="Requests generated at once.")] = 8,
+    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16, float16 or auto (default: by device)")] = None,
+    device: DeviceOption = None,
+) -> None:
+    """Serve a local language model as an OpenAI-compatible endpoint, until interrupted."""
+    from methods.models.causal import CausalConfig
+    from methods.models.server import LocalServer
+
+    try:
+        causal = CausalConfig.model_validate({"model": model, "max_new_tokens": max_tokens, "batch_size": batch_size, "dtype": dtype})
+    except ValidationError as error:
+        place, what = told_of(error)
+        raise UserError(what, where=f"--{place.replace('_', '-')}" if place else None) from None
+    local = LocalServer(causal, name, device)
+    try:
+        with local.server(host, port) as server:
+            common.emit({"model": local.name, "base_url": server.url}, lambda: out.print(Text(server.url)))
+            if common.talk:
+                example = f"chat reader: {{model: {local.name}, base_url: {server.url}, key_variable: null}}"
+                err.print(Text(f"{local.name} on {local.model.device}; {example}; Ctrl-C ends it"))
+            with suppress(KeyboardInterrupt):
+                server.serve_forever()
+    finally:
+        local.close()
+
+
+# -- The index of a corpus, built before anything is asked --
+
+
+@app.command()
+def index(
+    name: Annotated[str, typer.Argument(help="A method that keeps a corpus: clara_compressor.", autocompletion=options.words(*INDEXED))],
+    corpus: Annotated[
+        str, typer.Argument(help="A data reference, or a folder of `ragmeter data build-corpus`.", autocompletion=options.references)
+    ],
+    common: Common,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder of the index (default: where `ragmeter run` looks)")] = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw the states of documents and of their memory into this SVG file (CLaRa, figure 8).")
+    ] = None,
+    projection: Annotated[str, typer.Option(help="Of the picture: tsne or pca.", autocompletion=options.words("tsne", "pca"))] = "tsne",
+    count: Annotated[int, typer.Option(min=2, help="Documents in the picture.")] = 4000,
+    seed: SeedOption = 0,
+    device: DeviceOption = None,
+) -> None:
+    """Build a method's index of a corpus beforehand: --set model=FOLDER …, --set data.KEY=VALUE for the data's own options."""
+    from methods.clara import explain as pictures
+    from methods.clara.methods import Documents, loaded
+    from methods.clara.store import Written
+
+    entry = METHODS.get(name, where="NAME")
+    if name not in INDEXED:
+        raise UserError(f"{name} has no index that is built beforehand", where="NAME", try_this=" or ".join(INDEXED))
+    which: Any = projection
+    if which not in get_args(pictures.Projection):
+        raise unknown_name("projection", which, get_args(pictures.Projection), where="--projection")
+    if picture is not None:
+        require_writable(picture, what="the picture")
+    require_device(device)
+    if not common.talk:
+        hub.be_quiet()
+    given = given_options(config, settings)
+    of_data = given.pop("data", {})
+    if not isinstance(of_data, Mapping):
+        raise UserError("options of the data are a mapping of keys", where="--set data", try_this="--set data.key=value")
+    try:
+        chosen: Any = entry.validate(given | {"offline": True})
+    except ValidationError as error:
+        raise refusal(error, name, entry.config) from None
+    chosen.preflight()
+    documents = Corpus.open(Path(corpus)) if (Path(corpus) / CARD).is_file() else registry.load(corpus, of_data).corpus
+    if output is not None:
+        make_folder(output)
+    model = loaded(chosen, device)
+    memory = Documents(model, chosen, Services(artefacts=common.store.artefacts, device=device))
+    target = output or memory.folder(documents)
+    last: Written | None = None
+    with TrainingProgress(quiet=not common.talk) as progress:
+        progress.begin("indexing documents", len(documents))
+
+        def advance(written: Written) -> None:
+            nonlocal last
+            progress.advance(written.documents - (last.documents if last else 0))
+            progress.log({"tokens/s": written.tokens_per_second})
+            last = written
+
+        try:
+            built = memory.store(documents, target, advance)
+        except KeyboardInterrupt:
+            raise Interrupted(f"the same command continues: {target}") from None
+    written = last or Written(len(built), len(built), 0, 0, 0.0)
+    distance = None
+    if picture is not None:
+        drawn = sorted(Draws("clara picture", seed).sample(range(len(documents)), count))
+        states = pictures.states(model.clara, [documents[row].full_text for row in drawn])
+        _write_picture(picture, pictures.svg(states, which, seed))
+        distance = states.distance
+    identity = built.identity
+    value = {
+        "folder": str(target),
+        **asdict(identity),
+        "fingerprint": identity.fingerprint,
+        "bytes_per_document": identity.bytes_per_document,
+        "bytes": built.bytes,
+        "compressed_now": written.fresh,
+        "tokens": written.tokens,
+        "seconds": written.seconds,
+        "tokens_per_second": written.tokens_per_second,
+        "picture": None if picture is None else str(picture),
+        "mean_squared_distance": distance,
+    }
+
+    def show() -> None:
+        state = f"{written.fresh:,} indexed now" if written.fresh else "all were there already"
+        out.print(Text(f"{counted(len(built), 'document')} in {target}: {state}"), soft_wrap=True)
+        rows = [
+            ("memory tokens", f"{identity.memory_tokens} of {identity.hidden_size} numbers, {identity.dtype}"),
+            ("size", f"{identity.bytes_per_document / 1024:,.1f} KiB a document, {built.bytes / 2**20:,.1f} MiB in all"),
+        ]
+        if written.fresh:
+            rows.append(("speed", f"{written.tokens_per_second:,.0f} tokens/s, {written.seconds:,.1f} s"))
+        if picture is not None:
+            rows.append(("picture", f"{picture}, mean squared distance {distance:.4g}"))
+        listing(("", ""), rows, empty="")
+
+    common.emit(value, show)
+
+
+def _write_picture(picture: Path, text: str) -> None:
+    try:
+        picture.write_text(text, "utf-8")
+    except OSError as error:
+        raise unwritable(error, picture, what="the picture") from None
+
+
+# -- What a method does with one question --
+
+
+@app.command()
+def explain(
+    name: Annotated[str, typer.Argument(help="A method that can explain itself: ark, gpr …", autocompletion=options.explainers)],
+    question: Annotated[str, typer.Argument(help="A question's id, or the beginning of its text.")],
+    benchmark: Annotated[str, typer.Option("--benchmark", help="The data that the question is from.", autocompletion=options.references)],
+    common: Common,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the picture to this SVG file.")] = None,
+    device: DeviceOption = None,
+) -> None:
+    """Show what a method does with one question, as tables and a picture; --set checkpoint=FOLDER names what was trained."""
+    entry = EXPLAINERS.get(name)
+    require_device(device)
+    try:
+        chosen = entry.config.model_validate(given_options(config, settings))
+    except ValidationError as error:
+        raise refusal(error, name, entry.config) from None
+    chosen.preflight()
+    data = registry.load(benchmark)
+    store = common.store
+    with err.status(f"{name} explains", spinner="dots"):
+        services = Services(artefacts=store.artefacts, device=device, cache=store.cache)
+        result = entry.explain(_question(data.questions, question, benchmark), data.corpus, chosen, services)
+    if output is not None:
+        if result.picture is None:
+            raise UserError("there is nothing to draw for this question", where="--output", try_this="leave it out")
+        _write_picture(output, result.picture)
+
+    def show() -> None:
+        out.print(Text(result.summary))
+        for table in result.tables:
+            out.print(Text(f"\n{table.title}", style="bold"))
+            listing(table.columns, table.rows, empty="nothing")
+            if table.note:
+                out.print(Text(table.note, style="dim"))
+        if output is not None:
+            out.print(Text(f"\npicture: {output}"))
+
+    common.emit(asdict(result), show)
+
+
+def _question(questions: Sequence[Question], text: str, reference: str) -> Question:
+    flat = " ".join(text.split()).casefold()
+    matching = [one for one in questions if one.id == text]
+    matching = matching or [one for one in questions if " ".join(one.text.split()).casefold().startswith(flat)]
+    if not matching:
+        raise unknown_name("question", text, [one.id for one in questions], where=reference)
+    if len(matching) > 1:
+        some = ", ".join(one.id for one in matching[:3])
+        raise UserError(f"{len(matching)} questions of {reference} begin so", where=text, try_this=f"name its id: {some}")
+    return matching[0]

@@ -1,0 +1,206 @@
+"""A submission's files, or a bundle, checked: the card's benchmark is loaded and put into the card's setting, the rows are scored."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from benchmarks import registry, settings
+from benchmarks.core.errors import UserError
+from benchmarks.registry import DataReference, DatasetConfig
+from benchmarks.schema import Query
+from benchmarks.settings import Setting
+from judges.metric import Metric
+from methods.api import Ranking, Services
+from methods.pipeline import index_folder
+from methods.registry import Component
+from ragmeter.runner.tasks import default_metrics
+from results import trec
+from results.queries import RunRow
+from results.store import Store
+from results.submission import Report, bundle
+from results.submission.card import LIMITS, Card, dataset_options, parse_card
+from results.submission.leakage import stored_training, training_loader
+from results.submission.rows import jsonl_rows
+from results.submission.storing import require_board, require_known
+from results.submission.validate import Target, validate
+
+STANDARD_INPUT = "-"
+FORMATS = ("jsonl", "trec")
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A submission that was checked.
+
+    Attributes:
+        report: What was found.
+        target: The benchmark that it was checked against.
+        metrics: What it is scored on.
+        notes: Further sentences.
+    """
+
+    report: Report
+    target: Target
+    metrics: Sequence[Metric]
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Checker:
+    """What submissions are checked by.
+
+    Attributes:
+        store: Keeps the index of a setting's retriever.
+        known_boards: Whether only boards that the store has are taken, as a server takes untrusted input.
+        data_path: The authors' data file, where it is not found by itself.
+    """
+
+    store: Store
+    known_boards: bool = False
+    data_path: str | None = None
+
+    def target(self, card: Card) -> Target:
+        """The card's benchmark in the card's setting.
+
+        Raises:
+            UserError: The data are not here, the setting is impossible for them, or the store has no such board.
+        """
+        if self.known_boards:
+            require_known(self.store, card)
+        options = dataset_options(card)
+        if self.data_path is not None:
+            options = options.model_copy(update={"path": self.data_path})
+        target = target_of(card.benchmark, options, card.limit, card.setting, card.seed, self.store)
+        if self.known_boards:
+            require_board(self.store, card, target.loaded.fingerprint)
+        return target
+
+    def check(self, predictions: str, card_file: Path | None, format: str = FORMATS[0]) -> Checked:
+        """Check predictions with their card, or a bundle, which brings its own.
+
+        Args:
+            predictions: A file, or `STANDARD_INPUT`.
+            card_file: The card.
+            format: Of the predictions; one of `FORMATS`.
+
+        Raises:
+            UserError: Something cannot be read, is no submission, or is about other data.
+        """
+        is_trec = format == "trec"
+        if predictions.lower().endswith(bundle.SUFFIX) and not is_trec:
+            if card_file is not None:
+                raise UserError("a bundle brings its own card", where="--card", try_this="leave --card out")
+            return self._bundle(Path(predictions))
+        if card_file is None:
+            what = "predictions need a card that says what they are"
+            raise UserError(what, where="--card", try_this="ragmeter submit template REFERENCE -o FOLDER writes one to fill in")
+        card = read_card(card_file)
+        if is_trec and not card.retrieval_only:
+            card = card.model_copy(update={"retrieval_only": True})
+        with _opened(predictions) as source:
+            target = self.target(card)
+            return self._validated(card, source, target, predictions, is_trec=is_trec)
+
+    def _bundle(self, path: Path) -> Checked:
+        with bundle.open_bundle(path) as opened:
+            target = self.target(opened.card)
+            if target.loaded.fingerprint != opened.manifest.dataset_fingerprint:
+                raise UserError(
+                    f"the bundle is about other data: it says {opened.manifest.dataset_fingerprint}, "
+                    f"{target.loaded.reference} here is {target.loaded.fingerprint}",
+                    where=f"{path}/{bundle.MANIFEST}",
+                    try_this="use the release of the data (and of ragmeter) that it was made with",
+                )
+            with opened.predictions() as source:
+                checked = self._validated(opened.card, source, target, f"{path}/{bundle.PREDICTIONS}")
+            if checked.report.ok:
+                means = checked.report.means
+                common = [metric for metric in opened.manifest.metrics if metric in means]
+                same = f"scored again here: {len(common)} metrics as the bundle states them"
+                checked.notes.extend(opened.differences(means) or [same])
+            return checked
+
+    def _validated(self, card: Card, source: BinaryIO, target: Target, file: str, *, is_trec: bool = False) -> Checked:
+        metrics = default_metrics(target.loaded)
+        # A card that is untrusted may name a thousand datasets: what is not stored is not loaded for it.
+        training = stored_training(self.store) if self.known_boards else training_loader()
+        read = trec.run_rows(target.asked.questions) if is_trec else jsonl_rows
+        report = validate(card, source, target, file=file, metrics=metrics, read=read, training=training)
+        return Checked(report, target, metrics)
+
+
+def target_of(reference: str, options: DatasetConfig, limit: int | None, setting: Setting, seed: int, store: Store) -> Target:
+    """A benchmark, as loaded and in a setting.
+
+    Raises:
+        UserError: The data are not here, or the setting is impossible for them.
+    """
+    loaded = registry.load(reference, options).limited(limit)
+    if not loaded.questions:
+        raise UserError("this split holds no question", where=reference)
+
+    def retrieve(name: str, queries: Sequence[Query], n: int) -> list[Ranking]:
+        services = Services(seed=seed, artefacts=store.artefacts, cache=store.folder / "cache.sqlite")
+        component = Component.of(name)
+        component.preflight()
+        index = component.build(services).index(loaded.corpus, index_folder(component, loaded.corpus, services))
+        return list(index.retrieve(queries, n))
+
+    return Target(loaded, settings.apply(setting, loaded, seed, retrieve))
+
+
+def read_card(path: Path) -> Card:
+    """The card in a file.
+
+    Raises:
+        UserError: It cannot be read, or is no card.
+    """
+    try:
+        with open(path, "rb") as source:
+            return parse_card(source.read(LIMITS.card_bytes + 1), str(path))
+    except OSError as error:
+        remedy = "name a card: ragmeter submit template REFERENCE -o FOLDER writes one to fill in"
+        raise UserError(f"the card cannot be read: {error.strerror}", where=str(path), try_this=remedy) from error
+
+
+def require_same(card: Card, row: RunRow) -> None:
+    """Check that a card is about a run, and that the run is finished.
+
+    Raises:
+        UserError: It is about another one.
+    """
+    reference, _ = registry.resolve(card.benchmark)
+    pairs = {
+        "benchmark": (str(reference), str(DataReference.of_name(row.dataset))),
+        "setting": (str(card.setting), row.setting),
+        "seed": (card.seed, row.seed),
+        "dataset_fingerprint": (card.dataset_fingerprint or row.dataset_fingerprint, row.dataset_fingerprint),
+    }
+    for name, (of_card, of_run) in pairs.items():
+        if of_card != of_run:
+            what = f"the card is about another run: its {name} is {of_card}, the run's is {of_run}"
+            raise UserError(what, where="--card", try_this=f"{name}: {of_run}")
+    if row.status != "finished":
+        raise UserError(f"the run is {row.status}, not finished", where=row.path, try_this="ragmeter run --resume")
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[BinaryIO]:
+    if name == STANDARD_INPUT:
+        yield sys.stdin.buffer
+        return
+    with ExitStack() as stack:
+        try:
+            source = stack.enter_context(open(name, "rb"))
+        except OSError as error:
+            raise UserError(f"this file cannot be read: {error.strerror}", where=name) from error
+        if stat.S_ISBLK(os.fstat(source.fileno()).st_mode):
+            raise UserError("this is a device, not a file", where=name)
+        yield source

@@ -126,7 +126,7 @@ def hand_over(draft: Draft, store_folder: Path, *, keep: bool) -> Verdict:
     """
     start = submit_command()
     if start is None:
-        raise UserError("this server is read-only", try_this="ragmeter serve --allow-submissions")
+        raise UserError("this server is read-only", try_this="ragmeter leaderboard --allow-submissions")
     if not _turn.acquire(blocking=False):
         raise UserError("another submission is being checked", try_this="try again in a moment")
     try:

@@ -50,7 +50,7 @@ def render() -> None:
             message(
                 "This server is read-only",
                 "Whoever keeps it can let submissions in, or take the files by hand.",
-                ("ragmeter serve --allow-submissions", "ragmeter submit PREDICTIONS.jsonl --card card.yaml"),
+                ("ragmeter leaderboard --allow-submissions", "ragmeter submit PREDICTIONS.jsonl --card card.yaml"),
             ),
             "message",
         )

@@ -71,11 +71,11 @@ def test_what_is_no_command_allows_nothing(value: str, monkeypatch: pytest.Monke
     assert server.submit_command() is None
 
 
-def test_serve_says_whether_submissions_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_says_whether_submissions_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[Any] = []
     monkeypatch.setattr("leaderboard.server.serve", lambda folder, **given: said.append(given["submit"]) or 0)
     for extra in ([], ["--allow-submissions"]):
-        monkeypatch.setattr(sys, "argv", ["ragmeter", "serve", "--store", str(tmp_path), *extra])
+        monkeypatch.setattr(sys, "argv", ["ragmeter", "leaderboard", "--store", str(tmp_path), *extra])
         with pytest.raises(SystemExit):
             cli.main()
     assert said[0] is None
